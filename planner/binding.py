@@ -1,0 +1,196 @@
+"""Bind a call's arguments to the features of its model: by name, by struct, or by position."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from sqlml.errors import (
+    AmbiguousColumnError,
+    ArityError,
+    BindError,
+    ColumnOrderError,
+    MissingColumnError,
+)
+from sqlml.front.lexer import Token, quote_name
+from sqlml.planner.calls import Argument, Call
+from sqlml.planner.column_types import Available, Bound, bracket, typed
+from sqlml.planner.probe import Column
+from sqlml.planner.scope import Scope
+from sqlml.planner.stars import AMBIGUOUS, is_star, star_columns
+from sqlml.planner.structs import struct_columns
+from sqlml.types import Feature, fold
+
+
+def bind(
+    call: Call, features: Sequence[Feature], used: frozenset[str], model: str, scope: Scope
+) -> dict[str, Bound]:
+    """Map each feature in `used` to what feeds it.
+
+    Raises:
+        MissingColumnError, AmbiguousColumnError, ArityError, ColumnOrderError, ColumnTypeError,
+        BindError: as sql.md says under "Binding" and "Types"; each points at the call.
+    """
+    named = [a for a in call.arguments if a.name is not None]
+    stars = [a for a in call.arguments if a.name is None and is_star(scope.tokens, a)]
+    plain = [a for a in call.arguments if a.name is None and a not in stars]
+    at = scope.tokens[call.start].start
+    if not call.arguments:
+        if used:
+            raise ArityError(
+                f"{call.function} needs the features of {model}: write *, or {_listed(features)}",
+                scope.sql,
+                at,
+            )
+        return {}
+    if named or stars:
+        if plain:
+            place = scope.tokens[plain[0].start].start
+            raise BindError(
+                "positional arguments do not mix with * or named ones; name it, as in "
+                f"{features[0].name if features else 'x'} := ..",
+                scope.sql,
+                place,
+            )
+        available = _named_columns(call, named, stars, scope)
+    else:
+        structs = struct_columns(plain, scope)
+        if structs is None:
+            return _by_position(call, plain, features, used, model, scope)
+        available = structs
+    return _by_name(call, available, features, used, model, scope)
+
+
+def _named_columns(
+    call: Call, named: Sequence[Argument], stars: Sequence[Argument], scope: Scope
+) -> Available:
+    available: Available = {}
+    for star in stars:
+        for name, bound in star_columns(star, scope):
+            available.setdefault(fold(name), []).append(bound)
+    texts = [scope.span(a.start, a.end) for a in named]
+    if texts:
+        columns = _columns(call, named, scope)
+        seen: set[str] = set()
+        for argument, sql, column in zip(named, texts, columns, strict=True):
+            folded = fold(argument.name or "")
+            if folded in seen:
+                place = scope.tokens[argument.start - 2].start
+                raise BindError(f"{argument.name} := is given twice", scope.sql, place)
+            seen.add(folded)
+            available[folded] = [Bound(bracket(sql), column.type)]  # it overrides a star
+    return available
+
+
+def _by_name(
+    call: Call,
+    available: Available,
+    features: Sequence[Feature],
+    used: frozenset[str],
+    model: str,
+    scope: Scope,
+) -> dict[str, Bound]:
+    at = scope.tokens[call.start].start
+    missing = [f.name for f in features if f.name in used and fold(f.name) not in available]
+    if missing:
+        raise MissingColumnError(_missing(missing, sorted(available), model), scope.sql, at)
+    bound: dict[str, Bound] = {}
+    for feature in features:
+        if feature.name not in used:
+            continue
+        choices = available[fold(feature.name)]
+        if len(choices) > 1:
+            raise AmbiguousColumnError(
+                f"feature {feature.name!r} of {model} is ambiguous: {len(choices)} columns have "
+                f"that name{_owners(choices[0], scope)}; say which with "
+                f"{quote_name(feature.name)} := .., t.* or * EXCLUDE",
+                scope.sql,
+                at,
+            )
+        bound[feature.name] = typed(choices[0], feature, model, scope, at)
+    return bound
+
+
+def _owners(bound: Bound, scope: Scope) -> str:
+    """ " (a.x and b.x)" as the engine itself names the tables of an ambiguous column."""
+    try:
+        scope.ask([bound.sql])
+    except BindError as error:
+        tables = AMBIGUOUS.findall(error.message)
+        if tables:
+            return f" ({' and '.join(tables)})"
+    return ""
+
+
+def _missing(missing: list[str], have: list[str], model: str) -> str:
+    parts = []
+    for name in missing[:10]:
+        close = difflib.get_close_matches(fold(name), have, 1, 0.6)
+        parts.append(f"{name!r}" + (f" (did you mean {close[0]!r}?)" if close else ""))
+    more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+    shown = ", ".join(have[:30]) + (", .." if len(have) > 30 else "")
+    return (
+        f"{model} needs {'columns' if len(missing) > 1 else 'column'} {', '.join(parts)}{more}, "
+        f"not among: {shown or 'no columns at all'}; add {'them' if len(missing) > 1 else 'it'} to "
+        f"the query or write {quote_name(missing[0])} := <expression>"
+    )
+
+
+def _by_position(
+    call: Call,
+    plain: Sequence[Argument],
+    features: Sequence[Feature],
+    used: frozenset[str],
+    model: str,
+    scope: Scope,
+) -> dict[str, Bound]:
+    at = scope.tokens[call.start].start
+    if len(plain) != len(features):
+        raise ArityError(
+            f"{model} takes {len(features)} features by position ({_listed(features)}), but "
+            f"{len(plain)} are given; write * to bind by name",
+            scope.sql,
+            at,
+        )
+    written = [_column_name(a, scope.tokens) for a in plain]
+    expected = [fold(f.name) for f in features]
+    if None not in written and written != expected:
+        if sorted(w for w in written if w) == sorted(expected):
+            raise ColumnOrderError(
+                f"these are the features of {model} in another order, which would feed them to "
+                f"the wrong inputs; write {call.function}(.., *), or the order {_listed(features)}",
+                scope.sql,
+                scope.tokens[plain[0].start].start,
+            )
+    texts = [scope.span(a.start, a.end) for a in plain]
+    columns = _columns(call, plain, scope)
+    bound: dict[str, Bound] = {}
+    for argument, feature, sql, column in zip(plain, features, texts, columns, strict=True):
+        place = scope.tokens[argument.start].start
+        if feature.name in used:
+            value = Bound(bracket(sql), column.type)
+            bound[feature.name] = typed(value, feature, model, scope, place)
+    return bound
+
+
+def _columns(call: Call, arguments: Sequence[Argument], scope: Scope) -> tuple[Column, ...]:
+    try:
+        return scope.single([(a.start, a.end) for a in arguments])
+    except BindError as error:
+        if error.offset is not None:
+            raise
+        raise BindError(error.message, scope.sql, scope.tokens[call.start].start) from None
+
+
+def _column_name(argument: Argument, tokens: Sequence[Token]) -> str | None:
+    """The folded name of an argument that is a bare or qualified column, else None."""
+    words = tokens[argument.start : argument.end]
+    for k, word in enumerate(words):
+        if not (word.is_identifier if k % 2 == 0 else word.is_symbol(".")):
+            return None
+    return fold(words[-1].text) if len(words) % 2 else None
+
+
+def _listed(features: Sequence[Feature]) -> str:
+    names = [f.name for f in features]
+    return ", ".join(names[:12]) + (f", .. {len(names) - 12} more" if len(names) > 12 else "")

@@ -1,0 +1,96 @@
+"""Make a Program ready to run: choose its output, run the passes, split, lower, compile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from sqlml.backends.base import BACKENDS, Compiled, load
+from sqlml.errors import BackendError, ConfigError
+from sqlml.ir.builder import Builder, Value
+from sqlml.ir.program import Program
+from sqlml.ir.rewrite import copy
+from sqlml.passes.lower import lower
+from sqlml.passes.order import only, run
+from sqlml.passes.split import Layout, Split, split
+from sqlml.planner.choice import Choice
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """One output of a model after the model passes: what is read, and how it is split."""
+
+    program: Program
+    split: Split
+
+
+def prepare(
+    program: Program, output: str, column: int | None = None, layout: Layout = "f64"
+) -> Prepared:
+    """The part of `program` that computes `output` (its column alone when `column` is given).
+
+    Raises:
+        ConfigError: the Program has no such output or column.
+    """
+    if output not in program.outputs or (column or 0) >= program.output_type(output).width:
+        raise ConfigError(f"the model has no output {output!r}, or no column {column} of it")
+    return _prepare(program, output, column, layout)
+
+
+@lru_cache(maxsize=256)
+def _prepare(program: Program, output: str, column: int | None, layout: Layout) -> Prepared:
+    part = only(program, [output])
+    if column is not None:
+        part = _pick(part, output, column)
+    try:
+        part = run(part)
+        return Prepared(part, split(part, layout))
+    except RecursionError:
+        raise BackendError(_TOO_DEEP) from None
+
+
+def _pick(program: Program, output: str, column: int) -> Program:
+    last = program.outputs[output]
+    b = Builder()
+    values: list[Value] = []
+    for node in program.nodes:
+        values.append(copy(b, node, [values[i] for i in node.inputs]))
+    picked = b.op("select", values[last], indices=np.array([column], np.int64))
+    return b.build({output: picked})
+
+
+def compile_core(core: Program, choice: Choice) -> Compiled:
+    """Lower `core` as the choice needs it, and compile it.
+
+    Raises:
+        BackendError: the backend cannot run it; the message names what can.
+    """
+    return _compile(core, choice.backend, choice.strategy, choice.device)
+
+
+_TOO_DEEP = "the steps of this model are nested too deeply; fit it with fewer stages"
+
+
+@lru_cache(maxsize=128)
+def _compile(core: Program, backend: str, strategy: str, device: str) -> Compiled:
+    try:
+        return _lower_and_compile(core, backend, strategy, device)
+    except RecursionError:
+        raise BackendError(_TOO_DEEP) from None
+
+
+def _lower_and_compile(core: Program, backend: str, strategy: str, device: str) -> Compiled:
+    if backend not in BACKENDS:
+        raise ConfigError(f"no backend {backend!r}; there are {', '.join(BACKENDS)}")
+    lowered = core
+    if BACKENDS[backend].level == "tensor":
+        lowered = lower(core, strategy)
+    engine = load(backend)
+    reason = engine.supports(lowered)
+    if reason is not None:
+        raise BackendError(
+            f"backend {backend!r} cannot run this model ({reason}); use backend 'native'"
+        )
+    return engine.compile(lowered, device=device)

@@ -1,0 +1,91 @@
+"""Names that are no columns: parameters of a lambda, a list comprehension or a macro.
+
+The engine types them only when it binds the whole statement, so probes see NULL in their place
+and the call casts what it gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlml.front.lexer import Token, brackets_around, closing, level
+
+
+def local_names(tokens: Sequence[Token], place: int) -> frozenset[str]:
+    """Folded names that are local at token `place`."""
+    names = set(_macro_parameters(tokens, place))
+    for opening in brackets_around(tokens, place):
+        close = closing(tokens, opening) or len(tokens)
+        inside = level(tokens, opening + 1, close)
+        names |= _lambda_parameters(tokens, inside, place)
+        if tokens[opening].is_symbol("["):
+            names |= _comprehension_variables(tokens, inside)
+    return frozenset(name.casefold() for name in names)
+
+
+def local_tokens(tokens: Sequence[Token], start: int, end: int) -> frozenset[int]:
+    """Tokens of tokens[start:end] that spell a local name, with the fields behind it (`x.a`)."""
+    names = local_names(tokens, start)
+    if not names:
+        return frozenset()
+    found: set[int] = set()
+    for i in range(start, end):
+        if i in found or not tokens[i].is_identifier or tokens[i].text.casefold() not in names:
+            continue
+        after = tokens[i + 1] if i + 1 < len(tokens) else None
+        called = after is not None and (after.is_symbol("(") or after.is_symbol(":="))
+        if called or tokens[i - 1].is_symbol("."):
+            continue
+        found.add(i)
+        j = i + 1
+        while j + 1 < end and tokens[j].is_symbol(".") and tokens[j + 1].is_identifier:
+            found |= {j, j + 1}
+            j += 2
+    return frozenset(found)
+
+
+def _macro_parameters(tokens: Sequence[Token], place: int) -> set[str]:
+    words = [t.upper for t in tokens[:6]]
+    if words[:1] != ["CREATE"] or not {"MACRO", "FUNCTION"} & set(words):
+        return set()
+    opening = next((i for i, t in enumerate(tokens) if t.is_symbol("(")), len(tokens))
+    close = closing(tokens, opening) if opening < len(tokens) else None
+    if close is None or place < close:
+        return set()
+    starts = [opening, *(i for i in range(opening, close) if tokens[i].is_symbol(","))]
+    return {tokens[i + 1].text for i in starts if tokens[i + 1].is_identifier}
+
+
+def _lambda_parameters(tokens: Sequence[Token], inside: list[int], place: int) -> set[str]:
+    """`lambda x, y:` and the older `x ->` and `(x, y) ->`, before `place`."""
+    names: set[str] = set()
+    for k, i in enumerate(inside):
+        if i >= place:
+            break
+        if tokens[i].is_symbol(",") and not tokens[inside[k - 1]].upper == "LAMBDA":
+            names = set()  # an argument ends, and with it the lambda
+        if tokens[i].upper == "LAMBDA":
+            j = k + 1
+            while j < len(inside) and not tokens[inside[j]].is_symbol(":"):
+                if tokens[inside[j]].is_identifier:
+                    names.add(tokens[inside[j]].text)
+                j += 1
+        elif tokens[i].is_symbol("->") and k:
+            before = inside[k - 1]
+            if tokens[before].is_identifier:
+                names.add(tokens[before].text)
+            elif tokens[before].is_symbol(")") and k >= 2:
+                between = tokens[inside[k - 2] + 1 : before]
+                if all(t.is_identifier or t.is_symbol(",") for t in between):
+                    names |= {t.text for t in between if t.is_identifier}
+    return names
+
+
+def _comprehension_variables(tokens: Sequence[Token], inside: list[int]) -> set[str]:
+    """`[.. for x, i in list if ..]`."""
+    words = [tokens[i].upper for i in inside]
+    if "FOR" not in words or "IN" not in words[words.index("FOR") :]:
+        return set()
+    start = words.index("FOR")
+    stop = words.index("IN", start)
+    return {tokens[i].text for i in inside[start + 1 : stop] if tokens[i].is_identifier}

@@ -1,0 +1,144 @@
+"""A statement's parameters: `?`, `$1` and `$name`, and what planning does to them.
+
+A parameter that names a model is used up by the plan; the others stay the engine's. In probes
+they are replaced by NULLs of their values' types, since a probe has only some of them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlml.front.lexer import Token
+
+_TYPES: tuple[tuple[Any, str], ...] = (
+    (bool, "BOOLEAN"),
+    (int, "BIGINT"),
+    (float, "DOUBLE"),
+    (str, "VARCHAR"),
+    (decimal.Decimal, "DECIMAL(38, 9)"),
+    (datetime.datetime, "TIMESTAMP"),
+    (datetime.date, "DATE"),
+    (bytes, "BLOB"),
+    (list | tuple, "INTEGER[]"),
+)
+
+
+class Parameters:
+    """The parameter tokens of a statement together with the values given for them."""
+
+    def __init__(self, tokens: Sequence[Token], values: Any) -> None:
+        self._tokens = tokens
+        self._values = values
+        self._used_up: set[int] = set()
+        self._place: dict[int, str | int] = {}
+        position = 0
+        for i, token in enumerate(tokens):
+            if token.kind != "param":
+                continue
+            if token.text == "?":
+                self._place[i] = position
+                position += 1
+            elif token.text[1:].isdigit():
+                self._place[i] = int(token.text[1:]) - 1
+            else:
+                self._place[i] = token.text[1:]
+
+    def value(self, index: int) -> tuple[Any] | None:
+        """The value for the parameter token at `index`, in a 1-tuple; None when none is given."""
+        key = self._place[index]
+        if isinstance(key, str) and isinstance(self._values, Mapping):
+            folded = {str(k).casefold(): v for k, v in self._values.items()}
+            return (folded[key.casefold()],) if key.casefold() in folded else None
+        if isinstance(key, int) and isinstance(self._values, Sequence):
+            return (self._values[key],) if key < len(self._values) else None
+        return None
+
+    def text(self, index: int) -> str | None:
+        """The value for the parameter token at `index` when it is a text."""
+        found = self.value(index)
+        return found[0] if found is not None and isinstance(found[0], str) else None
+
+    def use_up(self, index: int) -> None:
+        """The plan has the parameter's value in it; the engine gets it no more."""
+        if index in self._place:
+            self._used_up.add(index)
+
+    def literal(self, start: int, end: int) -> tuple[Any] | None:
+        """The value of tokens[start:end] when it is a literal or a given parameter."""
+        token = self._tokens[start]
+        if end - start == 2 and token.is_symbol("-") and self._tokens[start + 1].kind == "number":
+            return (-_number(self._tokens[start + 1].text),)
+        if end - start != 1:
+            return None
+        if token.kind == "param":
+            found = self.value(start)
+            if found is not None:
+                self._used_up.add(start)
+            return found
+        if token.kind == "string":
+            return (token.text,)
+        if token.kind == "number":
+            return (_number(token.text),)
+        if token.upper in ("TRUE", "FALSE"):
+            return (token.upper == "TRUE",)
+        return None
+
+    def as_nulls(self) -> dict[int, str]:
+        """Token index -> a NULL of the value's type, for probes."""
+        return {i: self._typed_null(i) for i in self._place}
+
+    def untyped(self) -> frozenset[int]:
+        """The parameter tokens whose value, being NULL or absent, tells no type."""
+        return frozenset(i for i in self._place if self._typed_null(i) == "NULL")
+
+    def _typed_null(self, index: int) -> str:
+        found = self.value(index)
+        if found is None or found[0] is None:
+            return "NULL"
+        value = found[0].item() if hasattr(found[0], "item") else found[0]
+        for python, name in _TYPES:
+            if isinstance(value, python):
+                return f"CAST(NULL AS {name})"
+        return "NULL"
+
+    def remaining(self) -> tuple[tuple[int, ...] | None, frozenset[str]]:
+        """Indices of positional values that the engine still gets, and names that it does not."""
+        if not self._used_up:
+            return None, frozenset()
+        kept = {self._place[i] for i in self._place if i not in self._used_up}
+        gone = {self._place[i] for i in self._used_up} - kept
+        names = frozenset(str(k).casefold() for k in gone if isinstance(k, str))
+        if isinstance(self._values, Mapping):
+            return None, names
+        count = len(self._values) if isinstance(self._values, Sequence) else 0
+        return tuple(k for k in range(count) if k not in gone), names
+
+    def renumbered(self, inside: bool) -> dict[int, str]:
+        """Token index -> new text of the positional parameters that remain.
+
+        `$n` move up when one before them is used up. `?` become `$n` when one stands `inside` a
+        call, since a call's arguments may change their order.
+        """
+        rest, _ = self.remaining()
+        if isinstance(self._values, Mapping) or (rest is None and not inside):
+            return {}
+        kept = rest
+        if kept is None:
+            kept = tuple(sorted({k for k in self._place.values() if isinstance(k, int)}))
+        place = {old: new for new, old in enumerate(kept)}
+        return {
+            i: f"${place[key] + 1}"
+            for i, key in self._place.items()
+            if isinstance(key, int)
+            and key in place
+            and i not in self._used_up
+            and (inside or self._tokens[i].text != "?")
+        }
+
+
+def _number(text: str) -> int | float:
+    digits = text.replace("_", "")
+    return int(digits) if digits.isdigit() else float(digits)

@@ -1,0 +1,135 @@
+"""The probe: a small query that asks the engine what a call's arguments are.
+
+`SELECT <the arguments> FROM <the call's own FROM>`, bound and never run, gives names and types
+just as the engine sees them: stars, EXCLUDE, views, USING columns, quoting, case and all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlml.errors import BindError
+from sqlml.planner.blocks import Block, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Name and type of a result column, as the engine prints them."""
+
+    name: str
+    type: str
+
+
+Describe = Callable[[str], tuple[Column, ...]]
+"""Bind a query without running it. Raises ProbeError when the engine cannot."""
+
+
+_SEMI = re.compile(r"\b(SEMI|ANTI)\b(?=\s+JOIN\b)", re.IGNORECASE)
+
+
+class ProbeError(Exception):
+    """The engine could not bind a probe; the text is its own message."""
+
+
+Text = Callable[[Span], str]
+"""The statement's text of a span, calls already planned replaced, others blanked."""
+
+
+def columns_of(
+    items: Sequence[str], block: Block | None, text: Text, describe: Describe
+) -> tuple[tuple[Column, ...], ...]:
+    """The columns that each of `items` (select items, as SQL) yields in the scope of `block`.
+
+    Raises:
+        BindError: the engine cannot bind them in any reading; carries the engine's message.
+    """
+    first: ProbeError | None = None
+    for query, skip in _queries(items, block, text):
+        try:
+            columns = describe(query)
+        except ProbeError as error:
+            first = first or error
+            continue
+        return _share(columns[skip:], items, block, text, describe)
+    raise BindError(str(first))
+
+
+def _share(
+    columns: tuple[Column, ...],
+    items: Sequence[str],
+    block: Block | None,
+    text: Text,
+    describe: Describe,
+) -> tuple[tuple[Column, ...], ...]:
+    """Deal the columns out to the items; a star among several items is counted by itself."""
+    if len(items) == 1:
+        return (columns,)
+    if len(columns) == len(items):
+        return tuple((c,) for c in columns)
+    return tuple(columns_of([item], block, text, describe)[0] for item in items)
+
+
+def _queries(items: Sequence[str], block: Block | None, text: Text) -> Iterator[tuple[str, int]]:
+    """Probes from the plainest reading on, each with the number of leading columns to skip."""
+    select = ", ".join(items)
+    if block is None:
+        yield f"SELECT {select}", 0
+        return
+    yield _nest(select, block, text), 0
+    if block.excluded:
+        both = f"SELECT {select} FROM {_from(block, text)}, {_from(block, text)} AS excluded"
+        yield _with_outer(both, block, text), 0
+    if block.sources or block.window:
+        yield _nest(select, block, text, " GROUP BY ALL"), 0
+    if block.aliases:
+        usable = [text(a) for a in block.aliases]
+        yield _nest(", ".join([*usable, select]), block, text), len(usable)
+        yield _nest(", ".join([*usable, select]), block, text, " GROUP BY ALL"), len(usable)
+    without = _SEMI.sub("", _from(block, text))
+    if without != _from(block, text):  # SEMI JOIN t2 ON ..: only its ON sees t2
+        yield _with_outer(f"SELECT {select} FROM {without}", block, text), 0
+    outer = block.parent
+    inner = _nest(select, block, text, outer=False)
+    while outer is not None:  # correlated, or lateral: the outer rows are in scope
+        if outer.sources:
+            inner = f"SELECT sqlml_probe.* FROM {_from(outer, text)}, LATERAL ({inner}) sqlml_probe"
+        yield _with_outer(inner, outer, text), 0
+        yield _nest(select, outer, text), 0  # 1.5: `outer.*` in a subquery without FROM
+        inner = _with_own(inner, outer, text)
+        outer = outer.parent
+
+
+def _nest(select: str, block: Block, text: Text, tail: str = "", outer: bool = True) -> str:
+    query = f"SELECT {select}"
+    if block.sources:
+        query += f" FROM {_from(block, text)}"
+    query += tail
+    if block.window is not None:
+        query += f" WINDOW {text(block.window)}"
+    return _with_outer(query, block, text) if outer else _with_own(query, block, text)
+
+
+def _from(block: Block, text: Text) -> str:
+    if block.is_chain:
+        return f"({text(block.sources[0])}) sqlml_chain"
+    return ", ".join(text(s) for s in block.sources)
+
+
+def _with_own(query: str, block: Block, text: Text) -> str:
+    if not block.ctes:
+        return query
+    definitions = ", ".join(text(c.span) for c in block.ctes)
+    return f"WITH {'RECURSIVE ' if block.recursive else ''}{definitions} {query}"
+
+
+def _with_outer(query: str, block: Block, text: Text) -> str:
+    """Put the WITH clauses of the block and of all blocks around it before the query."""
+    query = _with_own(query, block, text)
+    around = block.parent
+    while around is not None:
+        if around.ctes:
+            query = _with_own(f"SELECT * FROM ({query})", around, text)
+        around = around.parent
+    return query

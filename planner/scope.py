@@ -1,0 +1,75 @@
+"""`Scope`: where a call stands, and what the engine says of its arguments there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlml.errors import BindError
+from sqlml.front.lexer import Token
+from sqlml.planner.blocks import Block, Span
+from sqlml.planner.probe import Column, Describe, Text, columns_of
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a call stands: the statement, its tokens, the block around it, and the engine.
+
+    `text` is the statement as it goes to the engine, `probed` as it stands in probes: there calls
+    and parameters are NULLs of their types. `untyped` are the tokens of parameters and local
+    names, which have no type yet.
+    """
+
+    sql: str
+    tokens: Sequence[Token]
+    block: Block | None
+    text: Text
+    probed: Text
+    untyped: frozenset[int]
+    describe: Describe
+
+    def span(self, start: int, end: int) -> str:
+        """Tokens[start:end] as they go to the engine."""
+        return self.text(self._span(start, end))
+
+    def columns(self, ranges: Sequence[tuple[int, int]]) -> tuple[tuple[Column, ...], ...]:
+        """The columns that the select items tokens[start:end] yield here.
+
+        Raises:
+            BindError: the engine cannot bind them.
+        """
+        found = self.ask([self.probed(self._span(start, end)) for start, end in ranges])
+        return tuple(
+            (Column("NULL", "NULL"),) if self._is_untyped(start, end) else columns
+            for (start, end), columns in zip(ranges, found, strict=True)
+        )
+
+    def single(self, ranges: Sequence[tuple[int, int]]) -> tuple[Column, ...]:
+        """The one column that each of the expressions tokens[start:end] yields.
+
+        Raises:
+            BindError: the engine cannot bind one, or it yields several columns.
+        """
+        found = self.columns(ranges)
+        for (start, end), columns in zip(ranges, found, strict=True):
+            if len(columns) != 1:
+                raise BindError(
+                    f"{self.span(start, end)} stands for {len(columns)} columns; write * or "
+                    "COLUMNS(..) alone, or one expression per feature",
+                    self.sql,
+                    self.tokens[start].start,
+                )
+        return tuple(column for (column,) in found)
+
+    def _is_untyped(self, start: int, end: int) -> bool:
+        """NULL itself (1.5 says that it is INTEGER), or a name or parameter without a type."""
+        if end - start == 1 and self.tokens[start].upper == "NULL":
+            return True
+        return all(i in self.untyped for i in range(start, end))
+
+    def ask(self, items: Sequence[str]) -> tuple[tuple[Column, ...], ...]:
+        """The columns that `items`, written as SQL, yield here."""
+        return columns_of(items, self.block, self.probed, self.describe)
+
+    def _span(self, start: int, end: int) -> Span:
+        return Span(self.tokens[start].start, self.tokens[end - 1].end)

@@ -1,0 +1,44 @@
+"""sqlml: trained machine-learning models inside SQL engines.
+
+>>> import sqlml
+>>> with sqlml.connect() as con:
+...     con.sql("SELECT 1 AS one").fetchall()
+[(1,)]
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sqlml.scorer import Scorer, compile
+    from sqlml.session import Session, attach, connect
+
+try:
+    __version__ = version("sqlml")
+except PackageNotFoundError:  # run from a checkout
+    __version__ = "0"
+
+__all__ = ["Scorer", "Session", "attach", "compile", "connect", "errors"]
+
+_HOMES = {
+    "Scorer": "sqlml.scorer",
+    "Session": "sqlml.session",
+    "attach": "sqlml.session",
+    "compile": "sqlml.scorer",
+    "connect": "sqlml.session",
+    "errors": "sqlml.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name at its first use, so that `import sqlml` costs next to nothing."""
+    import importlib
+
+    if name not in _HOMES:
+        raise AttributeError(f"module 'sqlml' has no attribute {name!r}")
+    module = importlib.import_module(_HOMES[name])
+    value = module if name == "errors" else getattr(module, name)
+    globals()[name] = value
+    return value

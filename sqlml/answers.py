@@ -1,0 +1,58 @@
+"""What SHOW MODELS, DESCRIBE MODEL and EXPLAIN answer, each as a query with its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlml.catalog.catalog import Catalog
+from sqlml.catalog.model import Model
+
+Answer = tuple[str, list[str] | None]
+
+
+def models(catalog: Catalog, like: str | None) -> Answer:
+    """SHOW MODELS [LIKE ..]; no rows where no model was ever registered."""
+    columns = "name, version, source, library, features, labels, comment, created_at"
+    if not catalog.schema_exists():
+        empty = ", ".join(f"NULL::VARCHAR AS {c}" for c in columns.split(", "))
+        return f"SELECT {empty} WHERE false", None
+    query = f"SELECT {columns} FROM ({catalog.models_query()})"
+    if like is None:
+        return f"{query} ORDER BY name", None
+    return f"{query} WHERE name ILIKE ? ORDER BY name", [like]
+
+
+def rows(columns: tuple[str, str], found: Sequence[tuple[str, str]]) -> Answer:
+    """A query whose result is `found`."""
+    marks = ", ".join(f"({n}, ?, ?)" for n in range(len(found)))
+    query = (
+        f"SELECT a AS {columns[0]}, b AS {columns[1]} FROM (VALUES {marks}) t(n, a, b) ORDER BY n"
+    )
+    return query, [text for row in found for text in row]
+
+
+def description(model: Model) -> list[tuple[str, str]]:
+    """What DESCRIBE MODEL shows."""
+    program = model.program
+    labels = "" if program.labels is None else ", ".join(map(str, program.labels.values))
+    operators = ", ".join(dict.fromkeys(n.op for n in program.nodes if n.op != "input"))
+    properties = [
+        ("name", model.name),
+        ("version", str(model.version)),
+        ("source", model.source),
+        ("library", model.library),
+        ("outputs", ", ".join(program.outputs)),
+        ("classes", labels),
+        ("operators", operators),
+        ("bytes", str(program.nbytes)),
+        ("hash", program.hash),
+        ("options", ", ".join(f"{k}={v}" for k, v in model.options.items())),
+        ("comment", model.comment or ""),
+        ("created_at", str(model.created_at)),
+    ]
+    return properties + [
+        (f"input {n}", f"{f.name} {_SQL_KIND[f.kind]}") for n, f in enumerate(model.features, 1)
+    ]
+
+
+_SQL_KIND = {"number": "DOUBLE", "string": "VARCHAR", "any": "(not used)"}

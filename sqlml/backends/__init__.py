@@ -1,0 +1,1 @@
+"""Backends: they compile a Program to something that runs; `base.py` holds the contract."""

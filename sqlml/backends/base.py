@@ -1,0 +1,107 @@
+"""The contract of a backend, and the literal table of those there are."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+from sqlml.errors import ConfigError, MissingDependencyError
+from sqlml.ir.ops import OPS
+from sqlml.ir.program import Program
+from sqlml.types import Array
+
+
+class Compiled(Protocol):
+    """A Program made ready to run. Thread-safe; picklable (it carries its Program)."""
+
+    @property
+    def program(self) -> Program:
+        """What it runs."""
+        ...
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
+    ) -> dict[str, Array]:
+        """Score a batch: name -> (n,) or (n, width) array in, name -> (n, k) array out.
+
+        Raises:
+            InputTypeError, MissingValueError, UnknownCategoryError: as `ir.reference.run`.
+        """
+        ...
+
+
+class Backend(Protocol):
+    """Something that runs Programs. It never changes one."""
+
+    name: str
+    strategies: tuple[str, ...]
+    """How it can run a tree_ensemble; each is a lowering of `passes` or a kernel of its own."""
+
+    def supports(self, program: Program) -> str | None:
+        """None when it can run the (lowered) Program, else the reason why not."""
+        ...
+
+    def compile(self, program: Program, *, device: str = "cpu") -> Compiled:
+        """Make a (lowered) Program ready to run.
+
+        Raises:
+            BackendError: `supports` gives a reason, or the device is not there.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a backend lives, and what must be installed for it.
+
+    `level` is the level of operators that it runs: "model" as imported, "tensor" once lowered.
+    """
+
+    module: str
+    attribute: str
+    level: str
+    extra: str | None = None
+
+
+BACKENDS: Mapping[str, Entry] = MappingProxyType(
+    {
+        "native": Entry("sqlml.backends.native", "NativeBackend", "model"),
+        "reference": Entry("sqlml.backends.reference", "ReferenceBackend", "model"),
+        "torch": Entry("sqlml.backends.torch", "TorchBackend", "tensor", "torch"),
+    }
+)
+
+
+def load(name: str) -> Backend:
+    """The backend called `name`; its library is imported here and not before.
+
+    Raises:
+        ConfigError: no such backend.
+        MissingDependencyError: its library is not installed.
+    """
+    entry = BACKENDS.get(name)
+    if entry is None:
+        raise ConfigError(f"no backend {name!r}; there are {', '.join(sorted(BACKENDS))} and auto")
+    try:
+        module = importlib.import_module(entry.module)
+    except ModuleNotFoundError as error:
+        if entry.extra is None or (error.name or "").startswith("sqlml"):
+            raise
+        raise MissingDependencyError(
+            f"backend {name!r} needs {error.name}, which is not installed: "
+            f"pip install 'sqlml[{entry.extra}]'"
+        ) from None
+    backend: Backend = getattr(module, entry.attribute)()
+    return backend
+
+
+def unsupported(program: Program, names: frozenset[str] | set[str]) -> str | None:
+    """The reason why a backend with functions for `names` cannot run `program`, or None."""
+    missing = sorted({node.op for node in program.nodes} - names)
+    if not missing:
+        return None
+    unknown = [op for op in missing if op not in OPS]
+    return f"no function for operator {', '.join(unknown or missing)}"

@@ -1,0 +1,81 @@
+"""Running a Program block by block of rows, so that its intermediate values stay small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from sqlml.errors import InputTypeError
+from sqlml.ir.program import Program
+from sqlml.types import Array, TensorType, numpy_dtype
+
+Block = Callable[[Mapping[str, Array]], dict[str, Array]]
+"""Scores the rows of one block: input name -> (n,) or (n, width), output name -> (n, k)."""
+
+
+def row_bytes(program: Program) -> int:
+    """Most bytes that the values of one row take at one time, when each goes after its last use."""
+    last = {i: len(program.nodes) for i in program.outputs.values()}
+    for i in range(len(program.nodes) - 1, -1, -1):
+        for j in program.nodes[i].inputs:
+            last.setdefault(j, i)
+    ends: dict[int, int] = {}
+    now = most = 0
+    for i, node in enumerate(program.nodes):
+        size = _entry_bytes(node.type)
+        now += size
+        most = max(most, now)
+        end = last.get(i, i)
+        ends[end] = ends.get(end, 0) + size
+        now -= ends.pop(i, 0)
+    return max(most, 1)
+
+
+def _entry_bytes(value: TensorType) -> int:
+    if not value.rowwise:
+        return 0
+    return int(np.prod(value.shape[1:], dtype=np.int64)) * numpy_dtype(value.dtype).itemsize
+
+
+def run_blocks(
+    program: Program,
+    inputs: Mapping[str, Array],
+    needed: Iterable[str],
+    outputs: Sequence[str],
+    size: int,
+    block: Block,
+) -> dict[str, Array]:
+    """Score a batch in blocks of at most `size` rows.
+
+    Every operator works row by row (`ops.TABLE`), so the blocks' results are the batch's.
+
+    Raises:
+        InputTypeError: an input of `needed` is absent, or they differ in their number of rows.
+    """
+    arrays: dict[str, Array] = {}
+    for name in needed:
+        if name not in inputs:
+            raise InputTypeError(f"the batch has no column {name!r}")
+        arrays[name] = np.asarray(inputs[name])
+    lengths = {a.shape[0] if a.ndim else -1 for a in arrays.values()}
+    if len(lengths) > 1:
+        raise InputTypeError(
+            "the batch's columns differ in length: "
+            + ", ".join(f"{n} has shape {a.shape}" for n, a in arrays.items())
+        )
+    rows = lengths.pop() if lengths else 0
+    if rows <= size:
+        return block(arrays)
+    results = {
+        name: np.empty(
+            (rows, *program.output_type(name).shape[1:]),
+            numpy_dtype(program.output_type(name).dtype),
+        )
+        for name in outputs
+    }
+    for start in range(0, rows, size):
+        part = block({n: a[start : start + size] for n, a in arrays.items()})
+        for name, result in results.items():
+            result[start : start + size] = part[name]
+    return results

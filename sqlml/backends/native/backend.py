@@ -1,0 +1,107 @@
+"""`NativeBackend`: compile a Program to a list of steps, and run it block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.base import unsupported
+from sqlml.backends.blocks import row_bytes, run_blocks
+from sqlml.backends.native.kernels import KERNELS, Bound
+from sqlml.backends.schedule import Schedule, Step, schedule
+from sqlml.errors import BackendError
+from sqlml.ir import reference
+from sqlml.ir.program import Program
+from sqlml.types import Array
+
+BLOCK_BYTES = 16 << 20
+"""Memory that the intermediate values of one block may take."""
+
+MOST_ROWS = 1 << 15
+
+
+class NativeCompiled:
+    """A Program that the native backend runs. Thread-safe; it pickles as its Program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._rows = int(np.clip(BLOCK_BYTES // row_bytes(program), 1, MOST_ROWS))
+        self._constants: dict[int, Array] = {}
+        steps: dict[int, Step] = {}
+        for i, node in enumerate(program.nodes):
+            if node.op == "input":
+                continue
+            bound = _bind(program, i)
+            if node.type.rowwise:
+                steps[i] = Step(i, bound.inputs, bound.function)
+            else:
+                with np.errstate(all="ignore"):
+                    self._constants[i] = bound.function(*[self._constants[j] for j in bound.inputs])
+        self._steps = steps
+        self._schedules = {
+            names: schedule(program, steps, names, self._constants)
+            for names in [tuple(program.outputs), *((name,) for name in program.outputs)]
+        }
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
+    ) -> dict[str, Array]:
+        """See `Compiled.run`."""
+        names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
+        plan = self._schedules.get(names)
+        if plan is None:
+            plan = schedule(self.program, self._steps, names, self._constants)
+
+        def block(arrays: Mapping[str, Array]) -> dict[str, Array]:
+            return self._run_block(arrays, plan, names)
+
+        return run_blocks(self.program, inputs, plan.inputs, names, self._rows, block)
+
+    def _run_block(
+        self, arrays: Mapping[str, Array], plan: Schedule, outputs: Sequence[str]
+    ) -> dict[str, Array]:
+        values = dict(self._constants)
+        for i in plan.inputs.values():
+            array = reference.conform(self.program.nodes[i], arrays)
+            values[i] = array if array.flags.aligned else array.copy()
+        with np.errstate(all="ignore"):
+            plan.run(values)
+        return {name: values[self.program.outputs[name]] for name in outputs}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (NativeCompiled, (self.program,))
+
+
+def _bind(program: Program, i: int) -> Bound:
+    node = program.nodes[i]
+    make = KERNELS.get(node.op)
+    bound = None if make is None else make(program, i)
+    if bound is not None:
+        return bound
+    function, attrs = reference.FUNCTIONS[node.op], node.attrs
+    return Bound(node.inputs, lambda *args: function(args, attrs))
+
+
+class NativeBackend:
+    """Runs every operator of the IR: its own kernels where they pay, numpy for the rest."""
+
+    name = "native"
+    strategies: tuple[str, ...] = ("traverse",)
+
+    def supports(self, program: Program) -> str | None:
+        """See `Backend.supports`."""
+        return unsupported(program, set(reference.FUNCTIONS) | {"input"})
+
+    def compile(self, program: Program, *, device: str = "cpu") -> NativeCompiled:
+        """See `Backend.compile`."""
+        reason = self.supports(program)
+        if reason is not None:
+            raise BackendError(f"the native backend cannot run this model: {reason}")
+        if device not in ("cpu", "auto"):
+            raise BackendError(
+                f"the native backend runs on the cpu, not on {device!r}; "
+                "leave device out, or choose backend='torch'"
+            )
+        return NativeCompiled(program)

@@ -1,0 +1,55 @@
+"""`specialise`: numba kernels, compiled for one signature when a model first needs it.
+
+A kernel is compiled for arrays of any layout, once, rather than anew for each layout and each
+read-only flag that a caller happens to pass; and only for the dtypes that models have. The
+result is kept on disk between processes: beside the source, or where that is read-only in
+NUMBA_CACHE_DIR or the user's own cache folder.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+Signature = tuple[Any, ...]
+"""Types of numba, one for each argument."""
+
+_COMPILED: dict[tuple[Callable[..., Any], Signature], Callable[..., Any]] = {}
+_LOCK = threading.Lock()
+
+
+def reads(dtype: npt.DTypeLike, ndim: int, layout: Literal["A", "C"] = "A") -> Any:
+    """numba's type of an argument that is only read: any strides with layout "A"."""
+    return numba.types.Array(numba.from_dtype(np.dtype(dtype)), ndim, layout, readonly=True)
+
+
+def writes(dtype: npt.DTypeLike, ndim: int) -> Any:
+    """numba's type of a contiguous argument that the kernel fills."""
+    return numba.types.Array(numba.from_dtype(np.dtype(dtype)), ndim, "C")
+
+
+def specialise(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
+    """`function` as machine code for `signature`, without the GIL; made once a process.
+
+    Floating-point arithmetic is as written (no fastmath): the order of sums is part of a model.
+    """
+    key = (function, signature)
+    found = _COMPILED.get(key)
+    if found is not None:
+        return found
+    with _LOCK:
+        if key not in _COMPILED:
+            dispatcher = numba.njit(nogil=True)(function)
+            try:
+                dispatcher.enable_caching()
+            except RuntimeError:
+                pass  # no folder can be written to: compile in each process
+            dispatcher.compile(signature)
+            dispatcher.disable_compile()
+            _COMPILED[key] = dispatcher
+        return _COMPILED[key]

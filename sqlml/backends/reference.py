@@ -1,0 +1,45 @@
+"""The reference interpreter as a backend: slow, and right by definition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlml.backends.base import unsupported
+from sqlml.errors import BackendError
+from sqlml.ir import reference
+from sqlml.ir.program import Program
+from sqlml.types import Array
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceCompiled:
+    """A Program that the reference interpreter runs."""
+
+    program: Program
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
+    ) -> dict[str, Array]:
+        """See `Compiled.run`."""
+        return reference.run(self.program, inputs, outputs)
+
+
+class ReferenceBackend:
+    """Runs every operator of the IR with numpy, as `ir/reference.py` defines it."""
+
+    name = "reference"
+    strategies: tuple[str, ...] = ("traverse",)
+
+    def supports(self, program: Program) -> str | None:
+        """See `Backend.supports`."""
+        return unsupported(program, set(reference.FUNCTIONS) | {"input"})
+
+    def compile(self, program: Program, *, device: str = "cpu") -> ReferenceCompiled:
+        """See `Backend.compile`."""
+        reason = self.supports(program)
+        if reason is not None:
+            raise BackendError(f"the reference backend cannot run this model: {reason}")
+        if device not in ("cpu", "auto"):
+            raise BackendError(f"the reference backend runs on the cpu, not on {device!r}")
+        return ReferenceCompiled(program)

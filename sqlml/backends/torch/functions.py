@@ -1,0 +1,224 @@
+"""The tensor operators in torch: operator -> how to bind it, with the reference's own results.
+
+Where torch and numpy disagree (the sign of NaN, the dtype of a mixed concat or a sum of small
+integers, the sigmoid of float32) this follows `ir/reference.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sqlml.ir import reference
+from sqlml.ir.program import Node
+from sqlml.types import Array
+
+Put = Callable[[Array], Tensor]
+"""A numpy array as a tensor on the program's device."""
+Function = Callable[..., Tensor]
+Bind = Callable[[Node, Put], Function]
+"""A node made ready: its arrays lie on the device, and tensors go in and come out."""
+
+DTYPES: Mapping[str, torch.dtype] = MappingProxyType(
+    {
+        "bool": torch.bool,
+        "int8": torch.int8,
+        "int16": torch.int16,
+        "int32": torch.int32,
+        "int64": torch.int64,
+        "float16": torch.float16,
+        "float32": torch.float32,
+        "float64": torch.float64,
+    }
+)
+
+
+def _plain(function: Callable[..., Any]) -> Bind:
+    return lambda node, put: function
+
+
+def _array(node: Node, name: str) -> Array:
+    value: Array = node.attrs[name]
+    return value
+
+
+def _sigmoid(x: Tensor) -> Tensor:
+    if x.dtype == torch.float32:  # XGBoost's own formula; clamp keeps NaN
+        return 1 / (torch.exp(torch.clamp(-x, max=88.7)) + 1 + 1e-16)
+    small = torch.exp(-torch.abs(x))
+    return torch.where(x >= 0, 1 / (1 + small), small / (1 + small))
+
+
+def _sign(x: Tensor) -> Tensor:
+    return torch.where(torch.isnan(x), x, torch.sign(x)) if x.is_floating_point() else torch.sign(x)
+
+
+def _constant(node: Node, put: Put) -> Function:
+    value = put(_array(node, "value"))
+    return lambda: value
+
+
+def _cast(node: Node, put: Put) -> Function:
+    dtype = DTYPES[node.type.dtype]
+    return lambda x: x.to(dtype)
+
+
+def _concat(node: Node, put: Put) -> Function:
+    dtype = DTYPES[node.type.dtype]
+    return lambda *parts: torch.cat([part.to(dtype) for part in parts], dim=1)
+
+
+def _select(node: Node, put: Put) -> Function:
+    indices = _array(node, "indices")
+    start, width = int(indices[0]) if indices.size else 0, indices.size
+    if np.array_equal(indices, np.arange(start, start + width)):
+        return lambda x: x[:, start : start + width]
+    chosen = put(indices)
+    return lambda x: torch.index_select(x, 1, chosen)
+
+
+def _reshape(node: Node, put: Put) -> Function:
+    shape = node.type.shape[1:]
+    return lambda x: x.reshape(x.shape[0], *shape)
+
+
+def _take(table: Tensor, index: Tensor) -> Tensor:
+    if table.dim() == 1:
+        return torch.take(table, index.to(torch.int64))
+    flat = torch.index_select(table, 0, index.reshape(-1).to(torch.int64))
+    return flat.reshape(*index.shape, *table.shape[1:])
+
+
+def _gather(x: Tensor, index: Tensor) -> Tensor:
+    return torch.gather(x, 1, index.to(torch.int64))
+
+
+def _reduction(function: Callable[..., Tensor]) -> Bind:
+    def bind(node: Node, put: Put) -> Function:
+        axis = node.attrs["axis"]
+        return lambda x: function(x, dim=axis, keepdim=True)
+
+    return bind
+
+
+def _sum(node: Node, put: Put) -> Function:
+    axis: int = node.attrs["axis"]
+    return lambda x: torch.sum(x, dim=axis, keepdim=True, dtype=x.dtype)
+
+
+def _softmax(node: Node, put: Put) -> Function:
+    dtype = DTYPES[str(node.attrs["sum_dtype"])]
+    if not node.type.width:
+        return lambda x: x
+
+    def softmax(x: Tensor) -> Tensor:
+        e = torch.exp(x - torch.amax(x, dim=1, keepdim=True))
+        return e / torch.sum(e, dim=1, keepdim=True, dtype=dtype).to(x.dtype)
+
+    return softmax
+
+
+def _accumulate(node: Node, put: Put) -> Function:
+    base, target = put(_array(node, "base")), _array(node, "target")
+
+    def accumulate(x: Tensor) -> Tensor:
+        # Trees first, so that the values of one tree for all rows lie together.
+        trees = x.permute(1, 2, 0).contiguous()
+        width = x.shape[2]
+        out = base.reshape(-1, 1).repeat(1, x.shape[0])
+        for start, stop in runs(width):
+            first = int(target[start])
+            values = trees[start:stop].flatten(0, 1)
+            out[first : first + values.shape[0]] += values
+        return out.transpose(0, 1)
+
+    def runs(width: int) -> list[tuple[int, int]]:
+        """Trees in a row whose targets follow each other; one addition serves them all."""
+        edges = np.flatnonzero(np.diff(target) != width) + 1
+        return list(zip([0, *edges], [*edges, target.size], strict=True)) if target.size else []
+
+    return accumulate
+
+
+def _batch_matmul(a: Tensor, b: Tensor) -> Tensor:
+    return torch.bmm(a.transpose(0, 1), b).transpose(0, 1)
+
+
+def _checked(node: Node, bad: Callable[[Tensor], Tensor]) -> Function:
+    attrs, explain = node.attrs, reference.FUNCTIONS[node.op]
+
+    def check(x: Tensor) -> Tensor:
+        if bool(bad(x).any()):
+            explain([x.cpu().numpy()], attrs)  # it raises, and says where and why
+        return x
+
+    return check
+
+
+def _require_finite(node: Node, put: Put) -> Function:
+    if node.attrs["allow_nan"]:
+        return _checked(node, torch.isinf)
+    return _checked(node, lambda x: ~torch.isfinite(x))
+
+
+def _require_known(node: Node, put: Put) -> Function:
+    return _checked(node, lambda x: x < 0)
+
+
+FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
+    {
+        "constant": _constant,
+        "exp": _plain(torch.exp),
+        "log": _plain(torch.log),
+        "log1p": _plain(torch.log1p),
+        "expm1": _plain(torch.expm1),
+        "sqrt": _plain(torch.sqrt),
+        "sigmoid": _plain(_sigmoid),
+        "tanh": _plain(torch.tanh),
+        "trunc": _plain(torch.trunc),
+        "neg": _plain(torch.neg),
+        "abs": _plain(torch.abs),
+        "sign": _plain(_sign),
+        "square": _plain(torch.square),
+        "add": _plain(torch.add),
+        "sub": _plain(torch.sub),
+        "mul": _plain(torch.mul),
+        "div": _plain(torch.true_divide),
+        "maximum": _plain(torch.maximum),
+        "minimum": _plain(torch.minimum),
+        "lt": _plain(torch.lt),
+        "le": _plain(torch.le),
+        "gt": _plain(torch.gt),
+        "ge": _plain(torch.ge),
+        "eq": _plain(torch.eq),
+        "ne": _plain(torch.ne),
+        "and": _plain(torch.logical_and),
+        "or": _plain(torch.logical_or),
+        "not": _plain(torch.logical_not),
+        "shift_right": _plain(torch.bitwise_right_shift),
+        "bit_and": _plain(torch.bitwise_and),
+        "isnan": _plain(torch.isnan),
+        "where": _plain(torch.where),
+        "cast": _cast,
+        "concat": _concat,
+        "select": _select,
+        "reshape": _reshape,
+        "take": _plain(_take),
+        "gather": _plain(_gather),
+        "sum": _sum,
+        "max": _reduction(torch.amax),
+        "min": _reduction(torch.amin),
+        "argmax": _reduction(torch.argmax),
+        "softmax": _softmax,
+        "accumulate": _accumulate,
+        "matmul": _plain(torch.matmul),
+        "batch_matmul": _plain(_batch_matmul),
+        "require_finite": _require_finite,
+        "require_known": _require_known,
+    }
+)

@@ -1,0 +1,1 @@
+"""The model catalog: ordinary tables in the database's own schema `sqlml`."""

@@ -1,0 +1,141 @@
+"""The command line: `sqlml [DATABASE] [-c SQL | -f FILE]`, a prompt, and `sqlml demo`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+
+from sqlml import __version__
+from sqlml.errors import SqlmlError
+from sqlml.front.lexer import statements, tokenize
+from sqlml.session import Session, connect
+
+
+def parser() -> argparse.ArgumentParser:
+    """The arguments of `sqlml`."""
+    made = argparse.ArgumentParser(
+        prog="sqlml",
+        description="Run SQL on a DuckDB database with models as statements and functions.",
+        epilog="`sqlml demo` scores the flights of 2013 in one run; see `sqlml demo --help`.",
+    )
+    made.add_argument(
+        "database", nargs="?", default=":memory:", help="a DuckDB file (default: in memory)"
+    )
+    source = made.add_mutually_exclusive_group()
+    source.add_argument("-c", "--command", metavar="SQL", help="run this SQL and end")
+    source.add_argument("-f", "--file", metavar="FILE", help="run the SQL of this file and end")
+    made.add_argument("--read-only", action="store_true", help="open the database read-only")
+    made.add_argument(
+        "--allow-pickle",
+        action="store_true",
+        help="let CREATE MODEL read pickles, which execute code",
+    )
+    made.add_argument("--version", action="version", version=f"sqlml {__version__}")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status: 0, 1 after an error, 2 for usage,
+    130 after an interruption."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["demo"]:
+        from sqlml.demo import main as demo  # needs the demo extra, which others lack
+
+        return demo(given[1:])
+    options = parser().parse_args(given)
+    try:
+        session = connect(options.database, options.read_only, allow_pickle=options.allow_pickle)
+    except duckdb.Error as error:
+        return _failed(error)
+    with session:
+        if options.command is not None:
+            return _run(session, options.command)
+        if options.file is not None:
+            return _run_file(session, options.file)
+        if not sys.stdin.isatty():
+            return _run(session, sys.stdin.read())
+        return _prompt(session)
+
+
+def _run_file(session: Session, path: str) -> int:
+    try:
+        sql = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        return _failed(error)
+    return _run(session, sql)
+
+
+def _run(session: Session, sql: str) -> int:
+    """Run each statement and print its result; stop at the first error."""
+    try:
+        pieces = split(sql)
+        for piece in pieces:
+            show(session, piece)
+    except (SqlmlError, duckdb.Error) as error:
+        return _failed(error)
+    except (KeyboardInterrupt, RuntimeError) as error:  # DuckDB's own "Query interrupted"
+        if isinstance(error, RuntimeError) and "interrupt" not in str(error).lower():
+            raise
+        print("Interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def split(sql: str) -> list[str]:
+    """The statements of a text, without their semicolons.
+
+    >>> split("SELECT ';'; SELECT 2")
+    ["SELECT ';'", 'SELECT 2']
+    """
+    tokens = tokenize(sql)
+    return [sql[tokens[a].start : tokens[b - 1].end] for a, b in statements(tokens)]
+
+
+def show(session: Session, sql: str) -> None:
+    """Run one statement and print its result, if it has one."""
+    relation = session.sql(sql)
+    if relation is None:
+        return
+    if list(relation.columns) == ["explain_key", "explain_value"]:
+        for _, text in relation.fetchall():
+            print(text)
+    else:
+        print(relation)
+
+
+def _prompt(session: Session) -> int:
+    """Read statements from the terminal until the end of input."""
+    try:
+        import readline  # line editing, where Python has it
+    except ImportError:
+        pass
+    else:
+        readline.parse_and_bind("tab: complete")
+    print(f"sqlml {__version__} on DuckDB {duckdb.__version__}")
+    print("End a statement with ; and leave with Ctrl-D.")
+    text = ""
+    while True:
+        try:
+            line = input("sqlml> " if not text else "   ..> ")
+        except EOFError:
+            print()
+            return 0
+        except KeyboardInterrupt:
+            print()
+            text = ""
+            continue
+        text += line + "\n"
+        if not text.strip() or not text.rstrip().endswith(";"):
+            text = text if text.strip() else ""
+            continue
+        _run(session, text)
+        text = ""
+
+
+def _failed(error: BaseException) -> int:
+    print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    return 1

@@ -1,0 +1,36 @@
+"""Limits and defaults that several layers share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+FORMAT_VERSION = 1
+"""Version of the stored Program format (`ir/store.py`) and of the catalog tables."""
+
+MAX_ARTIFACT_BYTES = 4 << 30
+"""Largest model file that CREATE MODEL reads."""
+
+MAX_PROGRAM_BYTES = 8 << 30
+"""Largest size that a stored Program may take once decompressed."""
+
+MAX_ROW_VALUES = 1 << 20
+"""Most numbers that one row may take in any step of a Program (a one-hot block, say)."""
+
+MAX_CONSTANT_VALUES = 1 << 28
+"""Most numbers that a value without rows may have in any step of a Program."""
+
+MAX_NODES = 1_000_000
+"""Most operators that a stored Program may have."""
+
+
+def cache_dir() -> Path:
+    """Folder for what is worth keeping between processes (compiled kernels, calibration).
+
+    `SQLML_CACHE_DIR`, or `sqlml` below the user's own cache folder.
+    """
+    own = os.environ.get("SQLML_CACHE_DIR")
+    if own:
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "sqlml"

@@ -1,0 +1,158 @@
+"""Every error that sqlml raises, as one tree.
+
+::
+
+    SqlmlError
+    ├── ConfigError              a setting or option has an unknown name or value
+    ├── StatementError           the text of a statement; carries line, column and a caret
+    │   ├── ParseError             it is not written as docs say
+    │   ├── NotYetError            it is reserved for a later version
+    │   └── BindError              a call does not fit its model or its table
+    │       ├── MissingColumnError   the table lacks a feature of the model
+    │       ├── AmbiguousColumnError two tables have the same feature
+    │       ├── ArityError           too many or too few positional arguments
+    │       ├── ColumnOrderError     positional arguments are features in another order
+    │       └── ColumnTypeError      a column's type does not feed the feature
+    ├── CatalogError             the model catalog
+    │   ├── UnknownModelError
+    │   └── ModelExistsError
+    ├── ModelError               a trained object or an artifact
+    │   ├── UnsupportedModelError  an estimator, parameter or operator that we do not cover
+    │   ├── ArtifactError          a damaged or hostile file or catalog row
+    │   └── UntrustedArtifactError the file would execute code and nobody allowed that
+    ├── ProgramError             a Program that breaks the rules of the IR (a bug in sqlml)
+    ├── BackendError             a backend cannot run this Program
+    │   └── MissingDependencyError an optional library is not installed
+    └── ScoringError             the rows of a batch
+        ├── InputTypeError         the batch has another type or shape than the model
+        ├── MissingValueError      NULL, NaN or infinity where the model takes none
+        └── UnknownCategoryError   a category that the model has never seen
+"""
+
+from __future__ import annotations
+
+
+class SqlmlError(Exception):
+    """Base of all errors of sqlml; the message names the fix."""
+
+
+class ConfigError(SqlmlError):
+    """A setting or option has an unknown name or value."""
+
+
+class StatementError(SqlmlError):
+    """An error at a place in the text of a SQL statement.
+
+    `sql` is the statement's text and `offset` the 0-based character where the trouble starts;
+    with both, the message ends with line, column and a caret, as DuckDB's own errors do.
+    """
+
+    def __init__(self, message: str, sql: str | None = None, offset: int | None = None) -> None:
+        self.message = message
+        self.sql = sql
+        self.offset = offset
+        if sql is not None and offset is not None:
+            message = f"{message}\n\n{_excerpt(sql, offset)}"
+        super().__init__(message)
+
+
+class ParseError(StatementError):
+    """A statement about models that is not written as the grammar says."""
+
+
+class NotYetError(StatementError):
+    """A statement or function that is reserved for a later version."""
+
+
+class BindError(StatementError):
+    """A model call that does not fit its model or its table."""
+
+
+class MissingColumnError(BindError):
+    """The call's arguments lack a feature of the model."""
+
+
+class AmbiguousColumnError(BindError):
+    """Two tables in scope have a column with the name of the same feature."""
+
+
+class ArityError(BindError):
+    """A positional call has more or fewer arguments than the model has features."""
+
+
+class ColumnOrderError(BindError):
+    """Positional arguments are the model's features, but in another order."""
+
+
+class ColumnTypeError(BindError):
+    """A column has a type that cannot feed its feature."""
+
+
+class CatalogError(SqlmlError):
+    """The model catalog of a database."""
+
+
+class UnknownModelError(CatalogError, StatementError):
+    """No model, or no version of it, has this name."""
+
+
+class ModelExistsError(CatalogError, StatementError):
+    """CREATE MODEL without OR REPLACE on a name that is taken."""
+
+
+class ModelError(SqlmlError):
+    """A trained object or an artifact."""
+
+
+class UnsupportedModelError(ModelError):
+    """An estimator, parameter or operator that sqlml does not cover; the message says why."""
+
+
+class ArtifactError(ModelError):
+    """A file or catalog row that is damaged, hostile or of another format."""
+
+
+class UntrustedArtifactError(ModelError):
+    """Reading the file would execute code, and nobody allowed that."""
+
+
+class ProgramError(SqlmlError):
+    """A Program that breaks the rules of the IR."""
+
+
+class BackendError(SqlmlError):
+    """A backend cannot run this Program."""
+
+
+class MissingDependencyError(BackendError):
+    """An optional library is not installed; the message names the extra."""
+
+
+class ScoringError(SqlmlError):
+    """The rows of a batch cannot be scored."""
+
+
+class InputTypeError(ScoringError):
+    """A batch has another type or shape than the model."""
+
+
+class MissingValueError(ScoringError):
+    """NULL, NaN or infinity where the model takes none."""
+
+
+class UnknownCategoryError(ScoringError):
+    """A category that the model has never seen, where the model is told to raise."""
+
+
+def _excerpt(sql: str, offset: int) -> str:
+    """The line of `sql` that holds `offset`, with a caret below the place."""
+    offset = max(0, min(offset, len(sql)))
+    line_start = sql.rfind("\n", 0, offset) + 1
+    line_end = sql.find("\n", offset)
+    line = sql[line_start : len(sql) if line_end < 0 else line_end]
+    number = sql.count("\n", 0, offset) + 1
+    column = offset - line_start
+    start = max(0, column - 60)
+    shown = line[start : start + 120].replace("\t", " ")
+    head = f"LINE {number}: " + ("..." if start else "")
+    return f"{head}{shown}\n{' ' * (len(head) + column - start)}^ column {column + 1}"

@@ -1,0 +1,1 @@
+"""SQL text -> frozen Statement; no I/O, no engine."""

@@ -1,0 +1,53 @@
+"""`category_codes`: a column of categories as the codes that a booster was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame
+from sqlml.ir.builder import Value
+from sqlml.types import Array, DType
+
+
+def category_array(values: Sequence[Any], column: str) -> Array:
+    """Categories as encode wants them: objects for strings, float64 for numbers and booleans.
+
+    Raises:
+        UnsupportedModelError: dates, intervals or a mixture.
+    """
+    plain = [v.item() if isinstance(v, np.generic) else v for v in values]
+    if plain and all(isinstance(v, str) for v in plain):
+        strings = np.empty(len(plain), object)
+        strings[:] = plain
+        return strings
+    if all(isinstance(v, bool | int | float) for v in plain):
+        numbers = np.array([float(v) for v in plain], np.float64)
+        if np.unique(numbers).size == numbers.size:
+            return numbers
+    raise UnsupportedModelError(
+        f"the categories of column {column!r} are neither strings nor distinct numbers, e.g. "
+        f"{plain[:3]!r}; train on strings"
+    )
+
+
+def category_codes(
+    frame: Frame, i: int, categories: Array, dtype: DType, refuse: str | None = None
+) -> Value:
+    """Column `i` as codes 0, 1, .. in the order of `categories`, NaN where it is missing; (n, 1).
+
+    A value that is not among the categories is NaN too, or raises UnknownCategoryError when
+    `refuse` names the model that does not take it.
+    """
+    b = frame.builder
+    x = frame.strings(i) if categories.dtype == object else frame.numbers(i, "float64")
+    missing = -1 if refuse is None else len(categories)
+    codes = b.op("encode", x, categories=categories, missing=missing)
+    if refuse is not None:
+        codes = b.op("require_known", codes, feature=frame.names[i], step=refuse)
+    gone = b.op("eq", codes, b.constant(np.array([missing], np.int64)))
+    nan = b.constant(np.array([np.nan], dtype))
+    return b.op("where", gone, nan, b.op("cast", codes, dtype=dtype))

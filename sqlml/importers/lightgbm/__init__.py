@@ -1,0 +1,1 @@
+"""LightGBM: estimators, Boosters and text files. lightgbm itself is not imported."""

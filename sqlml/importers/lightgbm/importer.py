@@ -1,0 +1,209 @@
+"""Importers of LightGBM's estimators, Booster and text files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.categories import category_array, category_codes
+from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
+from sqlml.importers.lightgbm.forest import PLAIN, TRUNCATED, ZERO, ZERO_MISSING, forest_of
+from sqlml.importers.lightgbm.objective import HALF, Objective
+from sqlml.importers.lightgbm.text import LightGBMModel, read_text
+from sqlml.ir.builder import Value
+from sqlml.types import Array, Labels
+
+
+def schema(model: Any) -> Schema:
+    """Columns of an estimator or Booster; names that LightGBM made up count as none."""
+    names = tuple(str(n) for n in _booster(model).feature_name())
+    return Schema(None if _made_up(names) else names, len(names))
+
+
+def file_schema(model: LightGBMModel) -> Schema:
+    """Columns of a text file."""
+    return Schema(None if _made_up(model.names) else model.names, model.features)
+
+
+def import_classifier(model: Any, frame: Frame) -> Outputs:
+    """LGBMClassifier: labels as `classes_` has them."""
+    text = _text(model)
+    if callable(model.objective):
+        raise UnsupportedModelError(
+            "an LGBMClassifier with an objective of your own has no labels or probabilities; "
+            "import its booster_ instead"
+        )
+    objective = Objective.parse(text.objective)
+    score = _score(text, frame)
+    return _classes(text, objective, frame, score, labels_of(model.classes_))
+
+
+def import_regressor(model: Any, frame: Frame) -> Outputs:
+    """LGBMRegressor and LGBMRanker."""
+    text = _text(model)
+    return _regression(text, Objective.parse(text.objective), frame, _score(text, frame))
+
+
+def import_booster(model: Any, frame: Frame) -> Outputs:
+    """A raw Booster, up to its best iteration; a classifier when its objective is one."""
+    return import_file(_text(model), frame)
+
+
+def import_file(model: LightGBMModel, frame: Frame) -> Outputs:
+    """A text file: the iterations it holds; labels are 0 .. k-1."""
+    objective = Objective.parse(model.objective)
+    score = _score(model, frame)
+    if objective.row.task == "regression":
+        return _regression(model, objective, frame, score)
+    labels = Labels("int64", tuple(range(max(model.outputs, 2))))
+    return _classes(model, objective, frame, score, labels)
+
+
+def _booster(model: Any) -> Any:
+    if not hasattr(model, "booster_") and hasattr(model, "get_params"):
+        raise UnsupportedModelError(f"this {type(model).__name__} is not fitted: call fit first")
+    return getattr(model, "booster_", model)
+
+
+def _text(model: Any) -> LightGBMModel:
+    booster = _booster(model)
+    params = model.get_params() if booster is not model else {}
+    if params.get("pred_early_stop"):
+        raise UnsupportedModelError(
+            "pred_early_stop stops at a tree that depends on the row; set it to False"
+        )
+    return read_text(booster.model_to_string())
+
+
+def _made_up(names: tuple[str, ...]) -> bool:
+    return names == tuple(f"Column_{i}" for i in range(len(names)))
+
+
+def _regression(model: LightGBMModel, objective: Objective, frame: Frame, score: Value) -> Outputs:
+    if model.outputs > 1:
+        raise UnsupportedModelError(
+            f"LightGBM objective {objective.name!r} with {model.outputs} outputs is not covered; "
+            "train a model per output"
+        )
+    label = objective.predict(frame.builder, _averaged(model, frame, score))
+    return Outputs({"label": label, "score": score})
+
+
+def _classes(
+    model: LightGBMModel, objective: Objective, frame: Frame, score: Value, labels: Labels
+) -> Outputs:
+    b = frame.builder
+    averaged = _averaged(model, frame, score)
+    prediction = objective.predict(b, averaged)
+    if model.outputs > 1:
+        if len(labels) != model.outputs:
+            raise UnsupportedModelError(f"{model.outputs} outputs for {len(labels)} classes")
+        label = b.op("argmax", prediction, axis=1)
+        return Outputs({"label": label, "proba": prediction, "score": score}, labels)
+    if objective.name == "binary":
+        # Comparing scores instead of probabilities keeps labels free of the last bit of exp.
+        above = b.op("gt", objective.scaled(b, averaged), b.constant(np.array([HALF])))
+    else:
+        one = b.constant(np.ones(1))
+        above = b.op("gt", prediction, b.op("sub", one, prediction))
+    label = b.op("cast", above, dtype="int64")
+    if len(labels) == 1:
+        # All training rows had one class; predict_proba has a second column without a label.
+        return Outputs({"label": label, "score": score}, labels)
+    other = b.op("sub", b.constant(np.ones(1)), prediction)
+    proba = b.op("concat", other, prediction)
+    return Outputs({"label": label, "proba": proba, "score": score}, labels)
+
+
+def _averaged(model: LightGBMModel, frame: Frame, score: Value) -> Value:
+    """boosting=rf: predictions are of the mean, raw scores are the sum."""
+    iterations = model.nodes.leaves.size // model.outputs
+    if not model.average or iterations < 2:
+        return score
+    b = frame.builder
+    return b.op("div", score, b.constant(np.array([float(iterations)])))
+
+
+def _score(model: LightGBMModel, frame: Frame) -> Value:
+    """The raw scores, (n, K) float64."""
+    if frame.width != model.features:
+        raise UnsupportedModelError(
+            f"the LightGBM model reads {model.features} columns, but gets {frame.width}"
+        )
+    categories = _categories(model)
+    forest = forest_of(model.nodes, model.features, model.outputs, frozenset(categories))
+    b = frame.builder
+    parts: list[Value] = []
+    for treatment in (PLAIN, ZERO_MISSING, TRUNCATED):
+        chosen = [f for f, t in forest.columns if t == treatment]
+        if not chosen:
+            continue
+        x = _columns(frame, chosen, categories)
+        if treatment == ZERO_MISSING:
+            zero = b.op("le", b.op("abs", x), b.constant(np.array([ZERO])))
+            x = b.op("where", zero, b.constant(np.array([np.nan])), x)
+        elif treatment == TRUNCATED:
+            x = b.op("trunc", x)
+        parts.append(x)
+    x = parts[0] if len(parts) == 1 else b.op("concat", *parts)
+    return b.op("tree_ensemble", x, **forest.ensemble.attrs())
+
+
+def _columns(frame: Frame, chosen: list[int], categories: dict[int, Array]) -> Value:
+    parts: list[Value] = []
+    run: list[int] = []
+    for i in chosen:
+        if i not in categories:
+            run.append(i)
+            continue
+        if run:
+            parts.append(frame.take(run).matrix("float64"))
+            run = []
+        parts.append(category_codes(frame, i, categories[i], "float64"))
+    if run:
+        parts.append(frame.take(run).matrix("float64"))
+    return parts[0] if len(parts) == 1 else frame.builder.op("concat", *parts)
+
+
+def _categories(model: LightGBMModel) -> dict[int, Array]:
+    """Feature -> its pandas categories.
+
+    LightGBM lists them in the order of the frame's category columns and does not say which
+    columns those were: they are the categorical features, and ordered categories, which are
+    trained as numbers. Raises UnsupportedModelError when that leaves more than one reading.
+    """
+    lists = model.categories
+    chosen = list(model.categorical)
+    if len(lists) > len(chosen):
+        # Ordered categories among them: every column whose values could be codes is a candidate.
+        most = max((len(c) for c in lists), default=0)
+        chosen = [
+            i
+            for i, info in enumerate(model.infos)
+            if i in model.categorical or _could_be_codes(info, most)
+        ]
+    fits = len(lists) == len(chosen) and all(
+        _could_be_codes(model.infos[i], len(c)) for i, c in zip(chosen, lists, strict=True)
+    )
+    if lists and not fits:
+        raise UnsupportedModelError(
+            "this LightGBM model was trained on pandas categories, and its text does not say on "
+            "which columns; train on unordered categories and leave categorical_feature='auto'"
+        )
+    return {
+        i: category_array(values, model.names[i]) for i, values in zip(chosen, lists, strict=False)
+    }
+
+
+def _could_be_codes(info: str, count: int) -> bool:
+    """Whether the values that a feature had in training are codes below `count`."""
+    if info == "none":
+        return True
+    try:
+        values = [float(v) for v in info.strip("[]").split(":")]
+    except ValueError:
+        return False
+    low = 0 if info.startswith("[") else -1
+    return all(v.is_integer() and low <= v < count for v in values)

@@ -1,0 +1,233 @@
+"""What sqlml imports: class path -> function, as data, and `import_model` that walks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import PurePath
+from types import MappingProxyType
+from typing import Any
+
+from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
+from sqlml.importers.frame import Frame, Outputs, Schema
+from sqlml.importers.lightgbm import table as lightgbm
+from sqlml.importers.sklearn import table as sklearn
+from sqlml.importers.xgboost import table as xgboost
+from sqlml.ir.builder import Builder
+from sqlml.ir.program import Program
+from sqlml.ir.spec import OUTPUTS, verify
+from sqlml.types import Feature, Kind, fold
+
+Leaf = Callable[[Any, Frame], Frame | Outputs]
+"""A fitted object and the columns it reads -> the columns or outputs that it makes."""
+Recurse = Callable[[Any, Frame], Frame | Outputs]
+Composite = Callable[[Any, Frame, Recurse], Frame | Outputs]
+"""The same for an object that holds others, which it hands to Recurse."""
+
+IMPORTERS: Mapping[str, Leaf] = MappingProxyType(
+    {**sklearn.IMPORTERS, **xgboost.IMPORTERS, **lightgbm.IMPORTERS}
+)
+COMPOSITES: Mapping[str, Composite] = MappingProxyType({**sklearn.COMPOSITES})
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
+    {**sklearn.SCHEMAS, **xgboost.SCHEMAS, **lightgbm.SCHEMAS}
+)
+"""How to learn a model's columns where scikit-learn's feature_names_in_ is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A trained object as a Program, with the table that it wants.
+
+    `features` has every column of the training table in order; the Program's inputs are those
+    of them that it reads. `named` is False when the object never saw names and none were given.
+    """
+
+    program: Program
+    features: tuple[Feature, ...]
+    source: str
+    library: str
+    named: bool
+
+
+def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = None) -> Imported:
+    """Import a fitted object.
+
+    Args:
+        model: any object of `IMPORTERS` or `COMPOSITES`, or a Program read from a file.
+        inputs: names of the columns in training order, or name -> SQL type; needed in SQL when
+            the object was fitted without names.
+
+    Raises:
+        UnsupportedModelError: unfitted, of another class, or with a parameter we do not cover.
+        ConfigError: `inputs` does not fit the model.
+    """
+    if isinstance(model, Program):
+        return _stored(model, inputs)
+    path = class_path(model)
+    if path not in IMPORTERS and path not in COMPOSITES:
+        raise _unknown(model)
+    schema = SCHEMAS.get(path, sklearn_schema)(model)
+    names = _names(schema, inputs)
+    builder = Builder()
+    made = _convert(model, Frame.raw(builder, names))
+    if isinstance(made, Frame):
+        made = Outputs({"transform": made.matrix()})
+    program = verify(builder.build(made.values, made.labels))
+    inputs_read = {f.name: f.kind for f in program.features}
+    features = tuple(Feature(n, inputs_read.get(n, "any")) for n in names)
+    if isinstance(inputs, Mapping):
+        _check_kinds(features, inputs)
+    return Imported(
+        program,
+        features,
+        path,
+        library_version(model),
+        schema.names is not None or inputs is not None,
+    )
+
+
+def _stored(program: Program, inputs: Sequence[str] | Mapping[str, str] | None) -> Imported:
+    """A Program as a model: it is what an import made, or a file that claims to be."""
+    wide = [n for n in program.inputs if program.input_type(n).width != 1]
+    other = [n for n in program.outputs if n not in OUTPUTS]
+    if wide or other:
+        what = f"input {wide[0]!r} is a matrix" if wide else f"output {other[0]!r} has no function"
+        raise UnsupportedModelError(f"this Program is a part of a model: its {what}")
+    names = _names(Schema(tuple(program.inputs), len(program.inputs)), inputs)
+    if names != tuple(program.inputs):
+        raise ConfigError(
+            f"a stored model keeps the names of its columns: {', '.join(program.inputs)}"
+        )
+    if isinstance(inputs, Mapping):
+        _check_kinds(program.features, inputs)
+    return Imported(program, program.features, class_path(program), library_version(program), True)
+
+
+def class_path(model: Any) -> str:
+    """Module and name of the object's class, as `IMPORTERS` spells it."""
+    return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
+_DISTRIBUTIONS = {"sklearn": ("scikit-learn",), "xgboost": ("xgboost-cpu",)}
+"""Where a package has another name on PyPI."""
+
+
+def library_version(model: Any) -> str:
+    """Library and version that the object's class comes from, e.g. "sklearn 1.9.1"."""
+    written_by = getattr(model, "written_by", None)
+    if isinstance(written_by, str):  # a model file says itself who wrote it
+        return written_by
+    package = type(model).__module__.split(".")[0]
+    for name in (package, *_DISTRIBUTIONS.get(package, ())):
+        try:
+            return f"{package} {metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            continue
+    return package
+
+
+def sklearn_schema(model: Any) -> Schema:
+    """Columns of an object that follows scikit-learn's conventions.
+
+    Raises:
+        UnsupportedModelError: it does not know how many columns it was fitted on.
+    """
+    names = getattr(model, "feature_names_in_", None)
+    if names is not None:
+        return Schema(tuple(str(n) for n in names), len(names))
+    count = getattr(model, "n_features_in_", None)
+    if count is None:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} does not know its columns; is it fitted?"
+        )
+    return Schema(None, int(count))
+
+
+def _convert(model: Any, frame: Frame) -> Frame | Outputs:
+    path = class_path(model)
+    try:
+        if path in COMPOSITES:
+            return COMPOSITES[path](model, frame, _convert)
+        if path in IMPORTERS:
+            return IMPORTERS[path](model, frame)
+    except ProgramError as error:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} cannot be imported: {error}"
+        ) from error
+    raise _unknown(model)
+
+
+def _unknown(model: Any) -> UnsupportedModelError:
+    path = class_path(model)
+    if isinstance(model, str | PurePath):
+        return UnsupportedModelError(
+            f"{str(model)!r} is a text, not a fitted object; a model file is registered in SQL: "
+            f"CREATE MODEL m FROM '{model}'"
+        )
+    bases = [
+        c.__name__
+        for c in type(model).__mro__[1:]
+        if f"{c.__module__}.{c.__qualname__}" in IMPORTERS
+    ]
+    hint = (
+        f"; it is a subclass of {bases[0]}, and a subclass may compute something else: "
+        f"convert it to a plain {bases[0]}"
+        if bases
+        else "; the README lists what is covered"
+    )
+    return UnsupportedModelError(f"sqlml does not import {path}{hint}")
+
+
+def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> tuple[str, ...]:
+    given = None if inputs is None else tuple(inputs)
+    if given is None:
+        names = schema.names or tuple(f"x{i}" for i in range(schema.count))
+    else:
+        if len(given) != schema.count:
+            raise ConfigError(
+                f"inputs has {len(given)} names, but the model was fitted on {schema.count} columns"
+            )
+        if schema.names and sorted(given) == sorted(schema.names):
+            if not isinstance(inputs, Mapping) and given != schema.names:
+                raise ConfigError(
+                    "inputs names the model's own columns in another order: "
+                    f"{', '.join(schema.names)}"
+                )
+            given = schema.names
+        names = given
+    folded = [fold(n) for n in names]
+    if len(set(folded)) != len(folded):
+        twice = next(n for n in names if folded.count(fold(n)) > 1)
+        raise ConfigError(
+            f"two features are called {twice!r} once upper and lower case are the same, as in SQL; "
+            "give other names with inputs="
+        )
+    return names
+
+
+NUMBER_TYPES = frozenset(
+    "BOOLEAN BOOL TINYINT SMALLINT INTEGER INT BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT "
+    "UHUGEINT FLOAT REAL FLOAT4 DOUBLE FLOAT8 DECIMAL NUMERIC".split()
+)
+STRING_TYPES = frozenset("VARCHAR TEXT STRING CHAR ENUM".split())
+
+
+def _check_kinds(features: tuple[Feature, ...], inputs: Mapping[str, str]) -> None:
+    for feature in features:
+        declared = inputs[feature.name].upper().split("(")[0].strip()
+        kind: Kind
+        if declared in NUMBER_TYPES:
+            kind = "number"
+        elif declared in STRING_TYPES:
+            kind = "string"
+        else:
+            raise ConfigError(
+                f"input {feature.name!r} has type {inputs[feature.name]!r}; features are numeric "
+                "(DOUBLE, BIGINT, BOOLEAN, DECIMAL ..) or VARCHAR"
+            )
+        if feature.kind not in (kind, "any"):
+            raise ConfigError(
+                f"input {feature.name!r} is declared {declared}, but the model reads it as a "
+                f"{feature.kind}"
+            )

@@ -1,0 +1,56 @@
+"""Heads of classifiers: from scores or probabilities to labels, by each estimator's tie rule."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.ir.builder import Builder, Value
+
+Tie = Literal["gt", "ge"]
+"""Whether a binary score of exactly 0 is the first class ("gt") or the second ("ge")."""
+
+
+def binary_label(builder: Builder, score: Value, tie: Tie = "gt") -> Value:
+    """(n, 1) scores -> (n, 1) class numbers."""
+    zero = builder.constant(np.zeros(1))
+    return builder.op("cast", builder.op(tie, score, zero), dtype="int64")
+
+
+def argmax_label(builder: Builder, scores: Value) -> Value:
+    """(n, K) scores or probabilities -> (n, 1) class numbers, the first of equal ones."""
+    return builder.op("argmax", scores, axis=1)
+
+
+def with_complement(builder: Builder, positive: Value) -> Value:
+    """(n, 1) probabilities p of the second class -> (n, 2) of 1 - p and p."""
+    negative = builder.op("sub", builder.constant(np.ones(1)), positive)
+    return builder.op("concat", negative, positive)
+
+
+def normalised(builder: Builder, proba: Value) -> Value:
+    """(n, K) one-vs-rest probabilities divided by their sum; uniform where all are zero."""
+    classes = proba.type.width
+    total = builder.op("sum", proba, axis=1)
+    nothing = builder.op("eq", total, builder.constant(np.zeros(1)))
+    ones = builder.constant(np.ones(1))
+    proba = builder.op("where", nothing, ones, proba)
+    total = builder.op("where", nothing, builder.constant(np.full(1, float(classes))), total)
+    return builder.op("div", proba, total)
+
+
+def class_list(model: Any) -> list[Any]:
+    """The `classes_` of a classifier with one target.
+
+    Raises:
+        UnsupportedModelError: it predicts several targets.
+    """
+    classes = model.classes_
+    if isinstance(classes, list) or np.ndim(classes) != 1:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} predicts several targets at once, which a SQL function "
+            "cannot return yet; fit one model per target"
+        )
+    return list(classes)

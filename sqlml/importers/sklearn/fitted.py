@@ -1,0 +1,48 @@
+"""`check`: whether an estimator is fitted, and made by a scikit-learn whose parameters we know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.sklearn.parameters import PARAMETERS
+
+
+def check(model: Any, *attributes: str) -> None:
+    """Refuse `model` unless it has the fitted `attributes` and no parameter unknown to us.
+
+    Raises:
+        UnsupportedModelError: not fitted, or fitted by a version of scikit-learn that has other
+            parameters or attributes.
+    """
+    cls = type(model)
+    path = f"{cls.__module__}.{cls.__qualname__}"
+    known = set(PARAMETERS[path].split())
+    unknown = sorted(set(model.get_params(deep=False)) - known)
+    if unknown:
+        raise UnsupportedModelError(
+            f"{cls.__name__} has parameter {', '.join(map(repr, unknown))}, which sqlml does not "
+            "know: it comes from another version of scikit-learn; fit it with the version in "
+            "constraints.txt or update sqlml"
+        )
+    missing = [name for name in attributes if not hasattr(model, name)]
+    if missing and not any(name.endswith("_") for name in vars(model)):
+        raise UnsupportedModelError(f"{cls.__name__} is not fitted; call its fit() first")
+    if missing:
+        raise UnsupportedModelError(
+            f"{cls.__name__} lacks {', '.join(missing)}: it is only partly fitted, or comes from "
+            "another version of scikit-learn; fit it again with the version in constraints.txt"
+        )
+
+
+def check_single_output(model: Any, outputs: int) -> None:
+    """Refuse a model that predicts several targets at once.
+
+    Raises:
+        UnsupportedModelError: `outputs` is not 1.
+    """
+    if outputs != 1:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} predicts {outputs} targets at once, which a SQL function "
+            "cannot return yet; fit one model per target"
+        )

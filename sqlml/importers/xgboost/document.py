@@ -1,0 +1,204 @@
+"""`XGBoostModel`: XGBoost's model document, checked and in arrays.
+
+The document is one and the same in JSON files, in UBJSON files and from Booster.save_raw.
+Source: XGBoost doc/model.schema, src/learner.cc, src/tree/tree_model.cc.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ArtifactError, UnsupportedModelError
+from sqlml.importers.categories import category_array
+from sqlml.importers.xgboost.forest import Forest, read_forest
+from sqlml.types import Array
+
+MAX_FEATURES = 1_000_000
+MAX_OUTPUTS = 100_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class XGBoostModel:
+    """What predictions of an XGBoost model depend on.
+
+    base_score float32 (K,) in the space of predictions; `categories` has one array per feature
+    (objects or float64) or None where the feature is a number; `weights` of gblinear are float32
+    (features + 1, K), the biases last. Exactly one of `forest` and `weights` is there. `estimated`
+    says that training was to estimate base_score, `rounds` how many rounds there were.
+    """
+
+    written_by: str
+    objective: str
+    features: int
+    names: tuple[str, ...] | None
+    categories: tuple[Array | None, ...]
+    base_score: Array
+    estimated: bool
+    rounds: int
+    attributes: Mapping[str, str]
+    forest: Forest | None
+    weights: Array | None
+
+    @property
+    def outputs(self) -> int:
+        """Number K of margins per row."""
+        return int(self.base_score.size)
+
+    @property
+    def estimator(self) -> str | None:
+        """What save_model of an estimator notes: "classifier", "regressor" or "ranker"."""
+        try:
+            about = json.loads(self.attributes["scikit_learn"])
+            kind = about["_estimator_type"]
+        except (KeyError, TypeError, ValueError, RecursionError):
+            return None
+        return kind if isinstance(kind, str) else None
+
+    @property
+    def best_iteration(self) -> int | None:
+        """The iteration at which early stopping found the best score."""
+        try:
+            return int(self.attributes["best_iteration"])
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+def read_document(document: Any) -> XGBoostModel:
+    """Check a parsed JSON or UBJSON document.
+
+    Raises:
+        ArtifactError: damaged, or not a model of XGBoost.
+        UnsupportedModelError: several targets, or a booster that we do not know.
+    """
+    try:
+        with np.errstate(all="ignore"):  # numbers beyond float32 are infinite in XGBoost too
+            return _read(document)
+    except (ArtifactError, UnsupportedModelError):
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise ArtifactError(
+            f"the XGBoost model is damaged ({type(error).__name__}: {error}); save it again with "
+            "save_model"
+        ) from None
+
+
+def _read(document: Any) -> XGBoostModel:
+    if not isinstance(document, Mapping) or not isinstance(document.get("learner"), Mapping):
+        raise ArtifactError("this is not an XGBoost model: it has no 'learner'")
+    learner = document["learner"]
+    params = learner["learner_model_param"]
+    features = _bounded(params["num_feature"], MAX_FEATURES, "features")
+    classes = _bounded(params.get("num_class", 0), MAX_OUTPUTS, "classes")
+    targets = _bounded(params.get("num_target", 1), MAX_OUTPUTS, "targets")
+    if targets > 1:
+        raise UnsupportedModelError(
+            f"this XGBoost model predicts {targets} targets at once, and a SQL function returns "
+            "one: train a model per target"
+        )
+    outputs = max(classes, 1)
+    names = _names(learner.get("feature_names"), features)
+    booster = learner["gradient_booster"]
+    kind = booster["name"]
+    forest: Forest | None = None
+    weights: Array | None = None
+    categories: tuple[Array | None, ...] = (None,) * features
+    if kind == "gblinear":
+        weights = np.asarray(booster["model"]["weights"], np.float32)
+        weights = weights.reshape(features + 1, outputs)
+        rounds = int(booster["model"].get("boosted_rounds", 1))
+    elif kind in ("gbtree", "dart"):
+        trees = booster["gbtree"]["model"] if kind == "dart" else booster["model"]
+        drop = booster["weight_drop"] if kind == "dart" else None
+        forest = read_forest(trees, drop, features, outputs)
+        rounds = forest.indptr.size - 1
+        categories = _categories(trees.get("cats"), features, names)
+    else:
+        raise UnsupportedModelError(f"XGBoost booster {kind!r} is not covered")
+    version = document.get("version") or ()
+    return XGBoostModel(
+        written_by=f"xgboost {'.'.join(str(int(v)) for v in version)}".strip(),
+        objective=str(learner["objective"]["name"]),
+        features=features,
+        names=names,
+        categories=categories,
+        base_score=_base_score(params["base_score"], outputs),
+        estimated=bool(int(params.get("boost_from_average", 0))),
+        rounds=rounds,
+        attributes=MappingProxyType(
+            {str(k): str(v) for k, v in dict(learner.get("attributes") or {}).items()}
+        ),
+        forest=forest,
+        weights=weights,
+    )
+
+
+def _bounded(text: Any, most: int, what: str) -> int:
+    number = int(text)
+    if not 0 <= number <= most:
+        raise ArtifactError(f"the XGBoost model claims {number} {what}; the limit is {most}")
+    return number
+
+
+def _names(given: Any, features: int) -> tuple[str, ...] | None:
+    if given is None or not len(given):
+        return None
+    names = tuple(str(n) for n in given)
+    if len(names) != features:
+        raise ArtifactError(f"the XGBoost model has {len(names)} names for {features} features")
+    return names
+
+
+def _base_score(text: Any, outputs: int) -> Array:
+    """A scalar as text up to 3.0 ("5E-1"), a JSON vector as text since ("[5E-1]")."""
+    values = json.loads(text) if isinstance(text, str) else text
+    if not isinstance(values, list):
+        values = [values]
+    base = np.array([float(v) for v in values], np.float32)
+    if base.size == 1:
+        base = np.repeat(base, outputs)
+    if base.size != outputs:
+        raise UnsupportedModelError(
+            f"this XGBoost model has {base.size} base scores for {outputs} outputs, as models of "
+            "several targets or quantiles have: train a model per target"
+        )
+    return base
+
+
+def _categories(cats: Any, features: int, names: Sequence[str] | None) -> tuple[Array | None, ...]:
+    """Categories of a data frame, which XGBoost keeps since 3.1."""
+    encodings = list(cats["enc"]) if cats else []
+    if not encodings:
+        return (None,) * features
+    if len(encodings) != features:
+        raise ArtifactError(f"categories of {len(encodings)} columns for {features} features")
+    found: list[Array | None] = []
+    for i, encoding in enumerate(encodings):
+        column = names[i] if names else f"x{i}"
+        values = np.asarray(encoding["values"])
+        if "offsets" not in encoding:
+            found.append(category_array(values.tolist(), column) if values.size else None)
+            continue
+        offsets = np.asarray(encoding["offsets"], np.int64).tolist()
+        if len(offsets) < 2:
+            found.append(None)
+            continue
+        # The bytes of the strings are written as signed integers.
+        joined = (values.astype(np.int64) & 0xFF).astype(np.uint8).tobytes()
+        if offsets != sorted(offsets) or offsets[0] < 0 or offsets[-1] > len(joined):
+            raise ArtifactError(f"the categories of column {column!r} are damaged")
+        if not joined.isascii():
+            # Its reader of pandas frames counts characters where it should count bytes, so the
+            # names that it stores are cut in the wrong places (3.2, npstr_to_arrow_strarr).
+            raise UnsupportedModelError(
+                f"column {column!r} has categories outside ASCII, whose names XGBoost does not "
+                "store whole; train on ASCII names or on numbers"
+            )
+        strings = [joined[a:z].decode() for a, z in zip(offsets, offsets[1:], strict=False)]
+        found.append(category_array(strings, column))
+    return tuple(found)

@@ -1,0 +1,193 @@
+"""`Forest`: the trees of gbtree and dart as arrays, and the Ensemble they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ArtifactError, ProgramError
+from sqlml.ir.trees import Ensemble, RawTrees, ensemble
+from sqlml.types import Array, matrix
+
+MAX_CATEGORY = 1 << 24
+"""Codes are float32; XGBoost takes none from here on (common/categorical.h)."""
+
+MAX_SET_WORDS = 1 << 26
+"""Most words that the bit sets of all categorical nodes may have together."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Forest:
+    """All trees; node numbers are absolute.
+
+    roots int64 (T,), group int32 (T,): the output that a tree adds to; indptr int64: tree numbers
+    at which iterations begin; drop float32 (T,) or None: the weights of dart.
+    """
+
+    nodes: RawTrees
+    group: Array
+    indptr: Array
+    drop: Array | None
+    features: int
+
+    def trees_until(self, best_iteration: int | None) -> int:
+        """How many trees the iterations 0 .. best_iteration have, all of them for None."""
+        if best_iteration is None or not 0 <= best_iteration < self.indptr.size - 1:
+            return int(self.group.size)
+        return int(self.indptr[best_iteration + 1])
+
+    def ensemble(self, trees: int, base: Array, inplace: bool) -> Ensemble:
+        """The first `trees` trees on top of the margin `base` float32 (K,).
+
+        Dart scales each tree. Its `inplace_predict`, which the estimators use, adds the base
+        margin to a tree and takes it away again before it scales, and rounds twice by that; we
+        do the same, so that margins are equal bit for bit.
+
+        Raises:
+            ArtifactError: child or feature numbers that make no tree.
+        """
+        raw, value = self.nodes, self.nodes.value
+        if self.drop is not None:
+            sizes = np.diff(np.append(raw.roots, raw.feature.size))
+            if inplace:
+                offset = np.repeat(base[self.group], sizes)[:, None]
+                value = (value + offset) - offset
+            value = value * np.repeat(self.drop, sizes)[:, None]
+        raw = replace(raw, roots=raw.roots[:trees], value=value)
+        try:
+            made = ensemble(raw, target=self.group[:trees], base=base, compare="lt")
+            made.check(matrix("float32", self.features))
+        except ProgramError as error:
+            raise ArtifactError(f"the XGBoost model is damaged: {error}") from None
+        return made
+
+
+def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int) -> Forest:
+    """The `model` entry of a gbtree document as arrays.
+
+    Raises:
+        ArtifactError: arrays of one tree differ in length, or numbers are out of range.
+        KeyError, TypeError, ValueError: an entry is absent or of another type.
+    """
+    trees: Sequence[Mapping[str, Any]] = list(model["trees"])
+    count = len(trees)
+    sizes = np.array([len(t["left_children"]) for t in trees], np.int64)
+    if (sizes == 0).any():
+        raise ArtifactError("a tree of the XGBoost model has no nodes")
+    starts = np.cumsum(sizes) - sizes
+    own = np.repeat(starts, sizes)
+
+    def joined(name: str, dtype: str) -> Array:
+        parts = [np.asarray(t[name], dtype) for t in trees]
+        if any(p.shape != (n,) for p, n in zip(parts, sizes.tolist(), strict=True)):
+            raise ArtifactError(f"{name} of a tree of the XGBoost model has another length")
+        return np.concatenate(parts) if parts else np.zeros(0, dtype)
+
+    left, right = joined("left_children", "int64"), joined("right_children", "int64")
+    threshold = joined("split_conditions", "float32")
+    default_left = joined("default_left", "bool")
+    leaf = left == -1
+    size = np.repeat(sizes, sizes)
+    for child in (left[~leaf], right[~leaf]):
+        if ((child < 0) | (child >= size[~leaf])).any():
+            raise ArtifactError("a child number of the XGBoost model is out of range")
+    width, value = _leaf_values(trees, sizes, leaf, right, threshold)
+    if width not in (1, outputs):
+        raise ArtifactError(f"leaves of the XGBoost model have {width} values, not {outputs}")
+    group = np.asarray(model["tree_info"], np.int32)
+    if group.shape != (count,) or (count and (group.min() < 0 or group.max() + width > outputs)):
+        raise ArtifactError("tree_info of the XGBoost model does not fit its trees")
+    weights = None if drop is None else np.asarray(drop, np.float32)
+    if weights is not None and weights.shape != (count,):
+        raise ArtifactError("weight_drop of the XGBoost model does not fit its trees")
+    sets = _sets(trees, starts)
+    # XGBoost sends members of the set to the right, Ensemble to the left.
+    swapped = np.zeros(left.size, bool)
+    swapped[np.fromiter(sets, np.int64, len(sets))] = True
+    swapped &= ~leaf
+    if (joined("split_type", "int64").astype(bool) & ~leaf & ~swapped).any():
+        raise ArtifactError("a categorical node of the XGBoost model has no set")
+    nodes = RawTrees(
+        roots=starts,
+        feature=joined("split_indices", "int64"),
+        threshold=np.where(swapped | leaf, np.float32(0), threshold),
+        left=np.where(swapped, right, left) + own,
+        right=np.where(swapped, left, right) + own,
+        leaf=leaf,
+        default_left=default_left ^ swapped,
+        value=value,
+        sets=sets or None,
+    )
+    if (nodes.feature[~leaf] < 0).any() or (nodes.feature[~leaf] >= features).any():
+        raise ArtifactError(f"a tree of the XGBoost model reads beyond its {features} features")
+    return Forest(nodes, group, _indptr(model, count, outputs, width), weights, features)
+
+
+def _leaf_values(
+    trees: Sequence[Mapping[str, Any]], sizes: Array, leaf: Array, right: Array, threshold: Array
+) -> tuple[int, Array]:
+    """Values per leaf and (nodes, values). Leaves keep theirs in split_conditions; vector leaves
+    (multi_output_tree) in leaf_weights, and their place there in right_children."""
+    widths = {int(t.get("tree_param", {}).get("size_leaf_vector", 1)) or 1 for t in trees} or {1}
+    if len(widths) > 1:
+        raise ArtifactError("trees of the XGBoost model differ in the size of their leaves")
+    (width,) = widths
+    if width == 1:
+        return 1, threshold[:, None]
+    name = "leaf_weights" if trees and "leaf_weights" in trees[0] else "base_weights"
+    parts = [np.asarray(t[name], np.float32).reshape(-1, width) for t in trees]
+    if name == "base_weights":
+        # Before leaf_weights came, there was one vector for each node.
+        value = np.concatenate(parts)
+        if value.shape[0] != leaf.size:
+            raise ArtifactError("base_weights of a tree of the XGBoost model has another length")
+        return width, value
+    counts = np.array([len(p) for p in parts], np.int64)
+    rows = np.concatenate(parts)
+    at = np.where(leaf, right, 0)
+    if ((at < 0) | (leaf & (at >= np.repeat(counts, sizes)))).any():
+        raise ArtifactError("a leaf of the XGBoost model has no vector")
+    return width, rows[at + np.repeat(np.cumsum(counts) - counts, sizes)]
+
+
+def _sets(trees: Sequence[Mapping[str, Any]], starts: Array) -> dict[int, Array]:
+    """Node number -> categories of its set."""
+    sets: dict[int, Array] = {}
+    words = 0
+    for tree, start in zip(trees, starts.tolist(), strict=True):
+        nodes = np.asarray(tree.get("categories_nodes", ()), np.int64).tolist()
+        if not nodes:
+            continue
+        members = np.asarray(tree["categories"], np.int64)
+        begins = np.asarray(tree["categories_segments"], np.int64).tolist()
+        counts = np.asarray(tree["categories_sizes"], np.int64).tolist()
+        if members.size and (members.min() < 0 or members.max() >= MAX_CATEGORY):
+            raise ArtifactError("a category of the XGBoost model is out of range")
+        for node, begin, count in zip(nodes, begins, counts, strict=True):
+            inside = 0 <= begin <= begin + count <= members.size
+            if not inside or not 0 <= node < len(tree["left_children"]):
+                raise ArtifactError("the category sets of the XGBoost model are damaged")
+            chosen = members[begin : begin + count]
+            sets[start + node] = chosen
+            words += int(chosen.max()) // 32 + 1 if count else 0
+            if words > MAX_SET_WORDS:
+                raise ArtifactError("the category sets of the XGBoost model are over the limit")
+    return sets
+
+
+def _indptr(model: Mapping[str, Any], trees: int, outputs: int, width: int) -> Array:
+    """Tree numbers at which iterations begin; files before XGBoost 2.0 do not say them."""
+    if "iteration_indptr" in model:
+        indptr = np.asarray(model["iteration_indptr"], np.int64)
+        steps = np.diff(indptr)
+        if indptr.ndim == 1 and indptr.size and indptr[0] == 0 and indptr[-1] == trees:
+            if (steps >= 0).all():
+                return indptr
+        if not indptr.size and not trees:
+            return np.zeros(1, np.int64)
+        raise ArtifactError("iteration_indptr of the XGBoost model does not fit its trees")
+    parallel = max(int(model.get("gbtree_model_param", {}).get("num_parallel_tree", 1)), 1)
+    return np.append(np.arange(0, trees, parallel * (outputs if width == 1 else 1)), trees)

@@ -1,0 +1,199 @@
+"""Importers of XGBoost's estimators, Booster and files.
+
+All of them read the one document of `document.py`. Estimators differ from a Booster in four ways
+(measured against 3.2): they stop at `best_iteration`, map `missing` to NaN, take infinities (they
+predict in place; a DMatrix refuses infinity), and make labels of predictions.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.categories import category_codes
+from sqlml.importers.frame import Frame, Outputs, Schema
+from sqlml.importers.xgboost import ubjson
+from sqlml.importers.xgboost.document import XGBoostModel, read_document
+from sqlml.importers.xgboost.objective import (
+    Objective,
+    above_half,
+    base_margin,
+    objective,
+    predict,
+)
+from sqlml.ir.builder import Builder, Value
+from sqlml.types import Array, Labels
+
+
+def schema(model: Any) -> Schema:
+    """Columns of an estimator or Booster."""
+    booster = _booster(model)
+    names = booster.feature_names
+    if names is not None:
+        return Schema(tuple(str(n) for n in names), len(names))
+    return Schema(None, int(booster.num_features()))
+
+
+def file_schema(model: XGBoostModel) -> Schema:
+    """Columns of a model file."""
+    return Schema(model.names, model.features)
+
+
+def import_classifier(model: Any, frame: Frame) -> Outputs:
+    """XGBClassifier and XGBRFClassifier: labels 0 .. k-1, as `classes_` has them."""
+    return _classifier(_document(model), frame, float(model.missing))
+
+
+def import_regressor(model: Any, frame: Frame) -> Outputs:
+    """XGBRegressor, XGBRFRegressor and XGBRanker."""
+    return _regressor(_document(model), frame, float(model.missing))
+
+
+def import_booster(model: Any, frame: Frame) -> Outputs:
+    """A raw Booster: all its trees; a classifier when its objective is one."""
+    return _raw(_document(model), frame)
+
+
+def import_file(model: XGBoostModel, frame: Frame) -> Outputs:
+    """A model file: predicts as the estimator does that wrote it, else as a Booster."""
+    if model.estimator == "classifier":
+        return _classifier(model, frame, math.nan)
+    if model.estimator in ("regressor", "ranker"):
+        return _regressor(model, frame, math.nan)
+    return _raw(model, frame)
+
+
+def _booster(model: Any) -> Any:
+    get = getattr(model, "get_booster", None)
+    if get is None:
+        return model
+    if not model.__sklearn_is_fitted__():
+        raise UnsupportedModelError(f"this {type(model).__name__} is not fitted: call fit first")
+    return get()
+
+
+def _document(model: Any) -> XGBoostModel:
+    return read_document(ubjson.loads(bytes(_booster(model).save_raw("ubj"))))
+
+
+def _classifier(model: XGBoostModel, frame: Frame, missing: float) -> Outputs:
+    row = objective(model.objective)
+    margin = _margin(model, row, frame, missing, estimator=True)
+    return _classes(model, row, frame, margin)
+
+
+def _regressor(model: XGBoostModel, frame: Frame, missing: float) -> Outputs:
+    row = objective(model.objective)
+    if model.outputs > 1:
+        raise UnsupportedModelError(
+            f"a regressor with objective {model.objective!r} and {model.outputs} outputs is not "
+            "covered; use a classifier, or a model per output"
+        )
+    margin = _margin(model, row, frame, missing, estimator=True)
+    return Outputs({"label": predict(frame.builder, row, margin), "score": margin})
+
+
+def _raw(model: XGBoostModel, frame: Frame) -> Outputs:
+    row = objective(model.objective)
+    margin = _margin(model, row, frame, math.nan, estimator=False)
+    if row.task != "regression":
+        return _classes(model, row, frame, margin)
+    if model.outputs > 1:
+        raise UnsupportedModelError(
+            f"objective {model.objective!r} with {model.outputs} outputs is not covered; train a "
+            "model per output"
+        )
+    return Outputs({"label": predict(frame.builder, row, margin), "score": margin})
+
+
+def _classes(model: XGBoostModel, row: Objective, frame: Frame, margin: Value) -> Outputs:
+    b = frame.builder
+    prediction = predict(b, row, margin)
+    if model.outputs > 1:
+        # argmax of what predict compares: the margins in softmax, the probabilities in softprob,
+        # where two margins may round to one probability and the first class wins.
+        compared = margin if model.objective == "multi:softmax" else prediction
+        return Outputs(
+            {"label": b.op("argmax", compared, axis=1), "proba": prediction, "score": margin},
+            Labels("int64", tuple(range(model.outputs))),
+        )
+    if row.task == "multiclass":
+        raise UnsupportedModelError(f"objective {model.objective!r} with a single class")
+    other = b.op("sub", b.constant(np.ones(1, np.float32)), prediction)
+    return Outputs(
+        {
+            "label": above_half(b, row, margin, prediction),
+            "proba": b.op("concat", other, prediction),
+            "score": margin,
+        },
+        Labels("int64", (0, 1)),
+    )
+
+
+def _margin(
+    model: XGBoostModel, row: Objective, frame: Frame, missing: float, estimator: bool
+) -> Value:
+    if not model.features:
+        raise UnsupportedModelError("the XGBoost model has no features")
+    if frame.width != model.features:
+        raise UnsupportedModelError(
+            f"the XGBoost model reads {model.features} columns, but gets {frame.width}"
+        )
+    base = base_margin(row, model.base_score)
+    if model.estimated and not model.rounds:
+        # A model of no rounds has estimated nothing, and predicts its placeholder as a margin.
+        base = model.base_score
+    if model.weights is not None:
+        x = _columns(model, frame, missing, finite=True)
+        # gblinear adds the first class' base score to all classes (XGBoost 3.2).
+        return _linear(model.weights, x, base[:1], frame.builder)
+    if model.forest is None:
+        raise UnsupportedModelError("the XGBoost model has neither trees nor weights")
+    best = model.best_iteration if estimator else None
+    trees = model.forest.ensemble(model.forest.trees_until(best), base, inplace=estimator)
+    x = _columns(model, frame, missing, finite=not estimator)
+    return frame.builder.op("tree_ensemble", x, **trees.attrs())
+
+
+def _columns(model: XGBoostModel, frame: Frame, missing: float, finite: bool) -> Value:
+    """All features as (n, F) float32, NaN where missing."""
+    b = frame.builder
+    if frame.sparse:
+        # What a sparse matrix does not store is missing, and it stores no zero.
+        wide = frame.matrix("float64")
+        zero = b.op("eq", wide, b.constant(np.zeros(1)))
+        wide = b.op("where", zero, b.constant(np.array([np.nan])), wide)
+        frame = Frame.of(b, wide, frame.names)
+    parts: list[Value] = []
+    run: list[int] = []
+    for i, categories in enumerate(model.categories):
+        if categories is None:
+            run.append(i)
+            continue
+        if run:
+            parts.append(frame.take(run).matrix("float32"))
+            run = []
+        parts.append(category_codes(frame, i, categories, "float32", refuse="XGBoost"))
+    if run or not parts:
+        parts.append(frame.take(run).matrix("float32"))
+    x = parts[0] if len(parts) == 1 else b.op("concat", *parts)
+    if not math.isnan(missing):
+        gone = b.op("eq", x, b.constant(np.array([missing], np.float32)))
+        x = b.op("where", gone, b.constant(np.array([np.nan], np.float32)), x)
+    if finite and not math.isinf(missing):
+        x = b.op("require_finite", x, features=frame.names, allow_nan=True, step="XGBoost")
+    return x
+
+
+def _linear(weights: Array, x: Value, base: Array, b: Builder) -> Value:
+    """gblinear, feature by feature: XGBoost sums in float32 in this order, and a matrix product
+    would sum in another."""
+    x = b.op("where", b.op("isnan", x), b.constant(np.zeros(1, np.float32)), x)
+    total = b.constant((weights[-1] + base)[None, :])
+    for j, row in enumerate(weights[:-1]):
+        column = b.op("select", x, indices=np.array([j], np.int64))
+        total = b.op("add", total, b.op("mul", column, b.constant(row[None, :])))
+    return total

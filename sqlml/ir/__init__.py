@@ -1,0 +1,1 @@
+"""The intermediate representation: a typed, immutable DAG of operators called Program."""

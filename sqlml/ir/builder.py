@@ -1,0 +1,114 @@
+"""`Builder`: the one way to make a Program, node by node, with types inferred at each step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ProgramError
+from sqlml.ir import ops
+from sqlml.ir.program import Node, Program, freeze
+from sqlml.types import Array, DType, Labels, TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The result of a node under construction."""
+
+    index: int
+    type: TensorType
+
+
+class Builder:
+    """Collects nodes in topological order; `build` closes them into a Program.
+
+    >>> b = Builder()
+    >>> x = b.input("x", "float64")
+    >>> program = b.build({"label": b.op("add", x, b.constant(np.array([1.0])))})
+    >>> [node.op for node in program]
+    ['input', 'constant', 'add']
+    """
+
+    def __init__(self) -> None:
+        self._nodes: list[Node] = []
+        self._inputs: dict[str, int] = {}
+
+    def input(self, name: str, dtype: DType, width: int = 1) -> Value:
+        """The input `name`, made at its first use; (n, width) of `dtype`.
+
+        Raises:
+            ProgramError: it was made before with another dtype or width.
+        """
+        if name in self._inputs:
+            index = self._inputs[name]
+            known = self._nodes[index].type
+            if known.dtype != dtype or known.width != width:
+                raise ProgramError(f"input {name!r} is {known!r}, not {dtype}[n,{width}]")
+            return Value(index, known)
+        value = self.op("input", name=name, dtype=dtype, width=width)
+        self._inputs[name] = value.index
+        return value
+
+    def constant(self, value: Array) -> Value:
+        """A constant array."""
+        return self.op("constant", value=np.asarray(value))
+
+    def op(self, name: str, /, *inputs: Value, **attrs: Any) -> Value:
+        """Append operator `name`; see `ops.TABLE` for inputs and attributes.
+
+        Raises:
+            ProgramError: the inputs or attributes break the operator's rule.
+        """
+        frozen = freeze(attrs)
+        result = ops.infer(name, [v.type for v in inputs], frozen)
+        self._nodes.append(Node(name, tuple(v.index for v in inputs), frozen, result))
+        return Value(len(self._nodes) - 1, result)
+
+    def node(self, value: Value) -> Node:
+        """The node that makes `value`."""
+        return self._nodes[value.index]
+
+    def value(self, index: int) -> Value:
+        """The value that node `index` makes."""
+        return Value(index, self._nodes[index].type)
+
+    def build(
+        self,
+        outputs: Mapping[str, Value],
+        labels: Labels | None = None,
+        order: tuple[str, ...] | None = None,
+    ) -> Program:
+        """Close the Program; nodes that no output needs are left out.
+
+        `order` is the order of the inputs (default: of their first use); inputs that nobody
+        reads are kept only when named there, so that a model's schema survives.
+        """
+        names = tuple(self._inputs) if order is None else order
+        live = [False] * len(self._nodes)
+        stack = [v.index for v in outputs.values()]
+        if order is not None:
+            stack += [self._inputs[n] for n in names]
+        while stack:
+            i = stack.pop()
+            if not live[i]:
+                live[i] = True
+                stack += self._nodes[i].inputs
+        place: dict[int, int] = {}
+        nodes: list[Node] = []
+        for i, node in enumerate(self._nodes):
+            if live[i]:
+                place[i] = len(nodes)
+                moved = tuple(place[j] for j in node.inputs)
+                nodes.append(Node(node.op, moved, node.attrs, node.type))
+        return Program(
+            tuple(nodes),
+            MappingProxyType(
+                {n: place[self._inputs[n]] for n in names if self._inputs[n] in place}
+            ),
+            MappingProxyType({n: place[v.index] for n, v in outputs.items()}),
+            labels,
+        )

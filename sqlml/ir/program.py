@@ -1,0 +1,145 @@
+"""`Program`: the immutable, content-hashed DAG that every model is imported into."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.types import Feature, Labels, TensorType
+
+Attrs = Mapping[str, Any]
+"""An operator's attributes: str, int, float, bool, tuple or array, as its row in `ops` says."""
+
+NO_ATTRS: Attrs = MappingProxyType({})
+
+
+def freeze(attrs: Mapping[str, Any]) -> Attrs:
+    """A read-only view of `attrs` whose arrays are contiguous and cannot be written to."""
+    frozen: dict[str, Any] = {}
+    for key, value in attrs.items():
+        if isinstance(value, np.ndarray):
+            array = np.ascontiguousarray(value)
+            if array is value and value.flags.writeable:
+                array = value.copy()
+            array.setflags(write=False)
+            frozen[key] = array
+        elif isinstance(value, list):
+            frozen[key] = tuple(value)
+        else:
+            frozen[key] = value
+    return MappingProxyType(frozen)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operator: its name in `ops.OPS`, the nodes it reads, its attributes and result type."""
+
+    op: str
+    inputs: tuple[int, ...]
+    attrs: Attrs
+    type: TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A DAG in topological order, with named inputs and outputs.
+
+    `nodes[i].inputs` are indices below `i`. `inputs` and `outputs` map names to node indices;
+    an input is a node of op `input`. A Program that scores a model has outputs among `label`
+    (class index, or the regression value), `proba` (n, classes), `score` (decision function),
+    `samples` (score_samples) and `transform` (n, width); `labels` are the classes that a class
+    index points into, None for a regressor or a transformer.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: Mapping[str, int]
+    outputs: Mapping[str, int]
+    labels: Labels | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Read-only mappings do not pickle; workers get the parts and freeze them again.
+        nodes = tuple((n.op, n.inputs, dict(n.attrs), n.type) for n in self.nodes)
+        return (_revive, (nodes, dict(self.inputs), dict(self.outputs), self.labels))
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def output_type(self, name: str) -> TensorType:
+        """The type of output `name`."""
+        return self.nodes[self.outputs[name]].type
+
+    def input_type(self, name: str) -> TensorType:
+        """The type of input `name`."""
+        return self.nodes[self.inputs[name]].type
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """The inputs as features: name, and whether it takes numbers or strings."""
+        return tuple(
+            Feature(name, "string" if self.nodes[i].type.dtype == "string" else "number")
+            for name, i in self.inputs.items()
+        )
+
+    @cached_property
+    def hash(self) -> str:
+        """sha256 of everything that the Program means, as 64 hexadecimal digits."""
+        digest = hashlib.sha256()
+
+        def put(value: object) -> None:
+            if isinstance(value, np.ndarray):
+                digest.update(f"array {value.dtype} {value.shape};".encode())
+                if value.dtype == object:
+                    for item in value.ravel():
+                        put(item)
+                else:
+                    digest.update(np.ascontiguousarray(value).tobytes())
+            elif isinstance(value, tuple):
+                digest.update(f"tuple {len(value)};".encode())
+                for item in value:
+                    put(item)
+            else:
+                text = repr(value).encode("utf-8", "surrogatepass")
+                digest.update(f"{type(value).__name__} {len(text)} ".encode() + text + b";")
+
+        for node in self.nodes:
+            put((node.op, node.inputs, node.type.dtype, node.type.shape))
+            for key in sorted(node.attrs):
+                put(key)
+                put(node.attrs[key])
+        put(tuple(self.inputs.items()))
+        put(tuple(self.outputs.items()))
+        put(() if self.labels is None else (self.labels.kind, *self.labels.values))
+        return digest.hexdigest()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the arrays of the Program."""
+        return sum(
+            value.nbytes
+            for node in self.nodes
+            for value in node.attrs.values()
+            if isinstance(value, np.ndarray)
+        )
+
+
+def _revive(
+    nodes: tuple[tuple[str, tuple[int, ...], dict[str, Any], TensorType], ...],
+    inputs: dict[str, int],
+    outputs: dict[str, int],
+    labels: Labels | None,
+) -> Program:
+    return Program(
+        tuple(Node(op, reads, freeze(attrs), result) for op, reads, attrs, result in nodes),
+        MappingProxyType(inputs),
+        MappingProxyType(outputs),
+        labels,
+    )

@@ -1,0 +1,62 @@
+"""`verify`: what a legal Program is, checked after import, after each pass and after loading."""
+
+from __future__ import annotations
+
+from sqlml.errors import ProgramError
+from sqlml.ir import ops
+from sqlml.ir.program import Program
+from sqlml.types import Labels
+
+OUTPUTS = ("label", "proba", "score", "samples", "transform")
+"""Names that a model's outputs may have; intermediate Programs may use others."""
+
+
+def verify(program: Program) -> Program:
+    """Return `program` unchanged, or raise ProgramError naming the node that is wrong."""
+    for i, node in enumerate(program.nodes):
+        if any(not 0 <= j < i for j in node.inputs):
+            raise ProgramError(f"node {i} ({node.op}) reads a node that does not stand before it")
+        try:
+            result = ops.infer(node.op, [program.nodes[j].type for j in node.inputs], node.attrs)
+        except ProgramError as error:
+            raise ProgramError(f"node {i} ({node.op}): {error}") from None
+        if result != node.type:
+            raise ProgramError(f"node {i} ({node.op}) is {result!r}, not {node.type!r}")
+    for name, i in program.inputs.items():
+        if not 0 <= i < len(program.nodes) or program.nodes[i].op != "input":
+            raise ProgramError(f"input {name!r} is not an input node")
+        if program.nodes[i].attrs["name"] != name:
+            raise ProgramError(f"input {name!r} has another name in its node")
+    named = set(program.inputs.values())
+    for i, node in enumerate(program.nodes):
+        if node.op == "input" and i not in named:
+            raise ProgramError(f"node {i} is an input without a name")
+    if not program.outputs:
+        raise ProgramError("the Program has no output")
+    for name, i in program.outputs.items():
+        if not 0 <= i < len(program.nodes):
+            raise ProgramError(f"output {name!r} points nowhere")
+        if not program.nodes[i].type.rowwise or len(program.nodes[i].type.shape) != 2:
+            raise ProgramError(f"output {name!r} is {program.nodes[i].type!r}, not (n, k)")
+    if program.labels is not None:
+        _verify_labels(program, program.labels)
+    return program
+
+
+def _verify_labels(program: Program, labels: Labels) -> None:
+    if not labels.values or len(set(labels.values)) != len(labels):
+        raise ProgramError("a classifier needs labels, each of them once")
+    for label in labels.values:
+        if isinstance(label, str) and not label.isprintable():
+            try:
+                label.encode()
+            except UnicodeEncodeError:
+                raise ProgramError(f"the label {label!r} is no text") from None
+    if "label" in program.outputs:
+        kind = program.output_type("label")
+        if kind.dtype != "int64" or kind.width != 1:
+            raise ProgramError(f"output 'label' is {kind!r}, not the index of a label")
+    if "proba" in program.outputs:
+        width = program.output_type("proba").width
+        if width != len(labels):
+            raise ProgramError(f"{width} probabilities for {len(labels)} labels")

@@ -1,0 +1,33 @@
+"""OPTIONS of CREATE MODEL and keyword options of create_model: one table, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlml.errors import ConfigError
+
+STORED = ("backend", "strategy", "device")
+"""Options that are kept with the model and decide how it is run."""
+AT_CREATION = ("allow_pickle", "sha256")
+"""Options that matter while the artifact is read."""
+RESERVED = ("batch_size", "on_missing_column", "on_null", "positive_class")
+"""Options of sql.md that a later version carries out."""
+
+
+def stored(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options to keep with the model.
+
+    Raises:
+        ConfigError: an unknown option, or one that is reserved for a later version.
+    """
+    for name in options:
+        if name in RESERVED:
+            raise ConfigError(f"option {name} comes with a later version of sqlml; leave it out")
+        if name not in STORED and name not in AT_CREATION:
+            known = ", ".join(sorted((*STORED, *AT_CREATION)))
+            raise ConfigError(
+                f"unknown option {name!r}; there are {known} (and inputs, or_replace, "
+                "if_not_exists, comment in create_model)"
+            )
+    return {k: v for k, v in options.items() if k in STORED}

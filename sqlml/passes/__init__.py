@@ -1,0 +1,1 @@
+"""Passes: Program -> Program, one file each."""

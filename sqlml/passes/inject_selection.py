@@ -1,0 +1,45 @@
+"""Feature selection injected: keep only the columns that trees test and weights touch.
+
+Exact on every row that the source library scores. It raises on a NULL, infinity or unknown
+category in a column that the model then ignores; that check goes with the column.
+
+Paper 000, section 5.2 ("feature selection injection"). A tree ensemble that never tests a column,
+or a linear model whose weights for it are all zero, gets a select in front; `push_selection`
+then moves it down to the inputs, so that unused columns are never read. A check for NULL or
+infinity on a column that nobody reads any more goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sqlml.ir.builder import Builder, Value
+from sqlml.ir.program import Node, Program
+from sqlml.ir.rewrite import rewrite
+from sqlml.types import Array
+
+
+def inject_selection(program: Program) -> Program:
+    """Return `program` with a select before each operator that ignores some columns."""
+    return rewrite(program, _rule)
+
+
+def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+    if node.op == "tree_ensemble":
+        feature: Array = node.attrs["feature"]
+        used = np.unique(feature).astype(np.int64)
+        if used.size == inputs[0].type.width:
+            return None
+        renamed = np.searchsorted(used, feature).astype(np.int32)
+        x = b.op("select", inputs[0], indices=used)
+        return b.op("tree_ensemble", x, **{**node.attrs, "feature": renamed})
+    if node.op == "linear":
+        weights: Array = node.attrs["weights"]
+        used = np.flatnonzero(weights.any(axis=1)).astype(np.int64)
+        if used.size == inputs[0].type.width:
+            return None
+        x = b.op("select", inputs[0], indices=used)
+        return b.op("linear", x, **{**node.attrs, "weights": weights[used]})
+    return None

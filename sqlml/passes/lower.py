@@ -1,0 +1,29 @@
+"""`lower`: from model operators to tensor operators, by the tree strategy of your choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from sqlml.errors import ConfigError
+from sqlml.ir.program import Program
+from sqlml.passes.lower_gemm import lower_gemm
+from sqlml.passes.lower_model_ops import lower_model_ops
+from sqlml.passes.lower_ptt import lower_ptt
+from sqlml.passes.lower_tt import lower_tt
+
+STRATEGIES: Mapping[str, Callable[[Program], Program]] = MappingProxyType(
+    {"gemm": lower_gemm, "tt": lower_tt, "ptt": lower_ptt}
+)
+
+
+def lower(program: Program, strategy: str) -> Program:
+    """Lower all of `program` for a backend of tensors.
+
+    Raises:
+        ConfigError: no such strategy.
+        BackendError: the strategy does not suit a tree of the program; the message says why.
+    """
+    if strategy not in STRATEGIES:
+        raise ConfigError(f"no strategy {strategy!r}; there are {', '.join(STRATEGIES)}")
+    return lower_model_ops(STRATEGIES[strategy](program))

@@ -1,0 +1,111 @@
+"""CREATE MODEL carried out: artifact or object -> Program -> catalog."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlml import options as model_options
+from sqlml.catalog.catalog import Catalog
+from sqlml.config import MAX_ARTIFACT_BYTES
+from sqlml.errors import ArtifactError, ConfigError, NotYetError
+from sqlml.front.statements import CreateModel, ModelName
+from sqlml.importers.artifact import read_artifact
+from sqlml.importers.registry import import_model
+from sqlml.planner.choice import choose
+from sqlml.udfs.duckdb import DuckDBEngine
+
+
+def create_from_file(
+    statement: CreateModel, engine: DuckDBEngine, catalog: Catalog, allow_pickle: bool
+) -> None:
+    """CREATE MODEL .. FROM 'file'.
+
+    Raises:
+        ArtifactError, UntrustedArtifactError, UnsupportedModelError, ModelExistsError,
+        ConfigError: nothing is registered then.
+    """
+    if statement.output is not None:
+        raise NotYetError("the OUTPUT clause is reserved for a later version", statement.sql, 0)
+    model_options.stored(statement.options)
+    if statement.if_not_exists and statement.name.name.lower() in (
+        n.lower() for n in catalog.names(statement.name.database)
+    ):
+        return
+    content = _content(engine, statement.source)
+    pinned = statement.options.get("sha256")
+    if pinned is not None and hashlib.sha256(content).hexdigest() != str(pinned).lower():
+        raise ArtifactError(
+            f"{statement.source!r} has another sha256 than the statement pins: "
+            f"{hashlib.sha256(content).hexdigest()}"
+        )
+    model = read_artifact(
+        content,
+        format=statement.format,
+        path=statement.source,
+        allow_pickle=allow_pickle or statement.options.get("allow_pickle") is True,
+    )
+    create_from_object(
+        model,
+        statement.name,
+        catalog,
+        inputs=None if statement.inputs is None else dict(statement.inputs),
+        options=statement.options,
+        comment=statement.comment,
+        or_replace=statement.or_replace,
+        if_not_exists=statement.if_not_exists,
+    )
+
+
+def create_from_object(
+    model: Any,
+    name: ModelName,
+    catalog: Catalog,
+    *,
+    inputs: Sequence[str] | Mapping[str, str] | None,
+    options: Mapping[str, Any],
+    comment: str | None,
+    or_replace: bool,
+    if_not_exists: bool,
+) -> None:
+    """Import a fitted object and write it to the catalog.
+
+    Raises:
+        UnsupportedModelError, ModelExistsError, ConfigError: nothing is registered then.
+    """
+    kept = model_options.stored(options)
+    imported = import_model(model, inputs)
+    if not imported.named:
+        raise ConfigError(
+            f"this {type(model).__name__} was fitted without column names; say what feeds it: "
+            "create_model(.., inputs=['a', 'b', ..]), or CREATE MODEL m INPUT (a DOUBLE, b DOUBLE, "
+            "..) FROM '..'"
+        )
+    if kept:
+        choose(imported.program, kept)
+    catalog.create(
+        name.name,
+        imported.program,
+        imported.features,
+        source=imported.source,
+        library=imported.library,
+        options=kept,
+        comment=comment,
+        database=name.database,
+        or_replace=or_replace,
+        if_not_exists=if_not_exists,
+    )
+
+
+def _content(engine: DuckDBEngine, path: str) -> bytes:
+    """The bytes of the one file that `path` means to the engine."""
+    files = engine.read_file(path)
+    if len(files) != 1:
+        what = "no file" if not files else f"{len(files)} files"
+        raise ArtifactError(f"{path!r} means {what}; name exactly one model file")
+    if files[0][1] > MAX_ARTIFACT_BYTES:
+        raise ArtifactError(
+            f"{path!r} has {files[0][1]} bytes, over the limit of {MAX_ARTIFACT_BYTES}"
+        )
+    return engine.file_content(path)

@@ -1,0 +1,85 @@
+"""`Relation`: DuckDB's lazy relation, whose results raise sqlml's own typed errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+
+from sqlml.udfs.caller import Wrapper
+from sqlml.udfs.failures import claim
+
+
+@contextmanager
+def typed_errors() -> Iterator[None]:
+    """Raise the error that a batch function parked instead of the engine's text about it."""
+    try:
+        yield
+    except duckdb.Error as error:
+        own = claim(str(error))
+        if own is None:
+            raise
+        raise own from None
+
+
+class Relation(Wrapper):
+    """A DuckDBPyRelation; everything it does is delegated to it.
+
+    `native` is the relation itself, for functions that insist on DuckDB's own class.
+    """
+
+    def __init__(self, native: Any) -> None:
+        super().__init__()
+        self.native = native
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__arrow_c_stream__":
+            # DuckDB 1.5 would scan it through the connection that is scanning, and hang.
+            raise AttributeError(name)
+        value = getattr(self.native, name)
+        return _guarded(value) if callable(value) else value
+
+    def __len__(self) -> int:
+        with typed_errors():
+            return len(self.native)
+
+    def __getitem__(self, key: Any) -> Any:
+        return wrap(self.native[key])
+
+    def __contains__(self, key: Any) -> bool:
+        return key in self.native
+
+    def __str__(self) -> str:
+        with typed_errors():
+            return str(self.native)
+
+    def __repr__(self) -> str:
+        with typed_errors():
+            return repr(self.native)
+
+    def arrow(self) -> Any:
+        """The result as a pyarrow Table, on every version of DuckDB."""
+        with typed_errors():
+            if hasattr(self.native, "to_arrow_table"):
+                return self.native.to_arrow_table()
+            return self.native.fetch_arrow_table()
+
+
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with typed_errors():
+            return wrap(method(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()}))
+
+    return call
+
+
+def wrap(value: Any) -> Any:
+    """A relation of DuckDB's as a Relation; anything else as it is."""
+    return Relation(value) if isinstance(value, duckdb.DuckDBPyRelation) else value
+
+
+def unwrap(value: Any) -> Any:
+    """A Relation as DuckDB's own; anything else as it is."""
+    return value.native if isinstance(value, Relation) else value

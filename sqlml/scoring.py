@@ -1,0 +1,112 @@
+"""`Scoring`: from a query that calls models to SQL that the engine runs as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import duckdb
+
+from sqlml.catalog.catalog import Catalog
+from sqlml.catalog.model import Model, parse_reference
+from sqlml.errors import SqlmlError
+from sqlml.ir.program import Program
+from sqlml.planner.names import FunctionSpec, parse_name
+from sqlml.planner.plan import Plan
+from sqlml.planner.planner import Context, plan
+from sqlml.udfs.duckdb import DuckDBEngine
+from sqlml.udfs.function import engine_function
+
+T = TypeVar("T")
+
+
+class Scoring:
+    """Plans queries on one connection, and keeps the functions registered that plans call."""
+
+    def __init__(self, engine: DuckDBEngine, catalog: Catalog) -> None:
+        self._engine = engine
+        self._catalog = catalog
+        self._context = Context(engine.bind, self.model, engine.has_function, {})
+
+    def model(self, name: str) -> Model:
+        """The model that a reference such as 'churn' or 'churn/3' means."""
+        return self._catalog.get(parse_reference(name))
+
+    def plan(self, sql: str, parameters: Any) -> Plan | None:
+        """The plan of one statement, or None when it calls no model."""
+        return plan(sql, parameters, self._context)
+
+    def rewritten(self, sql: str, parameters: Any) -> tuple[str, Any]:
+        """The statement and parameters for the engine, all functions registered."""
+        found = self.plan(sql, parameters)
+        if found is None:
+            return sql, parameters
+        return self._ready(found), _remaining(found, parameters)
+
+    def _ready(self, found: Plan) -> str:
+        """The plan's SQL once all its functions are registered."""
+        sql = found.sql
+        for name, call in {c.spec.name: c for c in found.calls}.items():
+            registered = self._function(call.spec, call.program)
+            if registered != name:
+                sql = sql.replace(f"{name}(", f"{registered}(")
+        return sql
+
+    def _function(self, spec: FunctionSpec, digest: str, on_use: bool = False) -> str:
+        program = self._find_program(digest)
+        return self._engine.register(engine_function(spec, program, on_use))
+
+    def _find_program(self, digest: str) -> Program:
+        databases: list[str | None] = [None, *self._engine.databases()]
+        for database in databases[:-1]:
+            try:
+                return self._catalog.program(digest, database)
+            except SqlmlError:
+                continue
+        return self._catalog.program(digest, databases[-1])
+
+    def retrying(self, work: Callable[[], T]) -> T:
+        """Run `work`; when it misses a function of ours (in a view), register that and go on."""
+        tried: set[str] = set()
+        while True:
+            try:
+                return work()
+            except duckdb.CatalogException as error:
+                spec = parse_name(str(error))
+                if spec is None or spec.name in tried:
+                    raise
+                tried.add(spec.name)
+                self._function(spec, spec.program)
+
+    def register_for_views(self) -> None:
+        """Views hold rewritten text; make their functions known before somebody reads them."""
+        for text in self._engine.view_texts():
+            at = text
+            while (spec := parse_name(at)) is not None:
+                at = at[at.index(spec.name) + len(spec.name) :]
+                try:
+                    self._function(spec, spec.program, on_use=True)
+                except SqlmlError:
+                    continue  # its model is gone: reading the view says so
+
+    def explained(self, query: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:
+        """EXPLAIN's rows: the model plan, then the engine's own."""
+        found = self.plan(query, parameters)
+        rows = [] if found is None else [("sqlml_plan", str(found))]
+        sql = query if found is None else self._ready(found)
+        given = parameters if found is None else _remaining(found, parameters)
+        head = "EXPLAIN ANALYZE " if analyze else "EXPLAIN "
+        return rows + [
+            (str(key), str(text))
+            for key, text in self._engine.execute(head + sql, given).fetchall()
+        ]
+
+
+def _remaining(found: Plan, parameters: Any) -> Any:
+    """The user's parameters without those that the plan used up."""
+    if isinstance(parameters, Mapping):
+        left = {k: v for k, v in parameters.items() if str(k).casefold() not in found.dropped_names}
+        return left or None
+    if found.parameters is None:
+        return parameters
+    return [parameters[i] for i in found.parameters] or None

@@ -1,0 +1,355 @@
+"""`Session`: a DuckDB connection that knows models; the one module that sees every stage.
+
+::
+
+    text -> statement -> importer -> Program -> catalog                      CREATE MODEL
+    text -> query -> planner -> Plan -> engine function -> rewritten SQL     SELECT predict(..)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+
+from sqlml import answers
+from sqlml.catalog.catalog import Catalog
+from sqlml.catalog.model import parse_reference
+from sqlml.errors import CatalogError, NotYetError, ParseError
+from sqlml.front.parse import mentions_models, parse
+from sqlml.front.statements import (
+    CreateModel,
+    DescribeModel,
+    DropModel,
+    Explain,
+    ModelName,
+    Query,
+    Reserved,
+    ShowModels,
+    Statement,
+)
+from sqlml.ir.program import Program
+from sqlml.planner.plan import Plan
+from sqlml.registration import create_from_file, create_from_object
+from sqlml.relation import typed_errors, unwrap, wrap
+from sqlml.scoring import Scoring
+from sqlml.udfs.caller import user_frame
+from sqlml.udfs.duckdb import DuckDBEngine, Registry
+from sqlml.udfs.failures import claim
+
+
+class Session:
+    """A DuckDB connection on which models are statements and functions.
+
+    Everything a DuckDBPyConnection does is delegated to it, errors included; `execute` and `sql`
+    also take the statements and functions that the README shows. Use `cursor()` for each further
+    thread.
+
+    Args:
+        connection: an open DuckDB connection; the Session closes it when it is closed itself.
+        allow_pickle: let CREATE MODEL read pickles, which execute code.
+    """
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        *,
+        allow_pickle: bool = False,
+        _registry: Registry | None = None,
+        _programs: dict[str, Program] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._allow_pickle = allow_pickle
+        self._programs: dict[str, Program] = {} if _programs is None else _programs
+        self._owns_registry = _registry is None
+        self._engine = DuckDBEngine(connection, _registry or Registry(connection))
+        self._catalog = Catalog(self._engine, self._programs)
+        self._scoring = Scoring(self._engine, self._catalog)
+        if self._owns_registry and self._catalog.schema_exists():
+            self._scoring.register_for_views()
+
+    # -- statements
+
+    def execute(self, query: Any, parameters: Any = None) -> Any:
+        """Run one or more statements; fetch the last one's result from the returned Session."""
+        with self._calling():
+            statements = self._statements(query)
+            if not statements:
+                made = self._scoring.retrying(lambda: self._engine.execute(query, parameters))
+                self._look_for_views(query)
+                return None if made is None else self  # 2.0 returns None for an empty text
+            self._engine.finish()
+            for statement in statements[:-1]:
+                self._run(statement, None)
+                self._engine.finish()
+            self._run(statements[-1], parameters)
+        return self
+
+    def executemany(self, query: Any, parameters: Any = None) -> Session:
+        """Run a statement once for each set of parameters."""
+        with self._calling():
+            statements = self._statements(query)
+            if not statements:
+                self._scoring.retrying(lambda: self._connection.executemany(query, parameters))
+                return self
+        for one in parameters:
+            self.execute(query, one)
+        return self
+
+    def sql(self, query: Any, *, alias: str = "", params: Any = None) -> Any:
+        """A query as a lazy relation; None for a statement that has no result.
+
+        Where models are called, it is a `Relation` around DuckDB's own, whose results raise
+        sqlml's typed errors.
+        """
+        with self._calling():
+            statements = self._statements(query)
+            if not statements:
+                native = self._scoring.retrying(lambda: self._engine.relation(query, params, alias))
+                self._look_for_views(query)
+                return native
+            for statement in statements[:-1]:
+                self._run(statement, None)
+                self._engine.finish()
+            return wrap(self._relation(statements[-1], params, alias))
+
+    query = sql
+
+    def explain(self, query: str, params: Any = None) -> str:
+        """The model plan of a query above the engine's own plan, as text.
+
+        Raises:
+            ParseError: several statements, or one that is no query.
+        """
+        with self._calling():
+            statements = self._statements(query) or (Query(query),)
+            if len(statements) != 1 or not isinstance(statements[0], Query | Explain):
+                raise ParseError("explain takes one query; CREATE MODEL and the like have no plan")
+            statement = statements[0]
+            sql = statement.query if isinstance(statement, Explain) else statement.sql
+            rows = self._scoring.explained(sql, params, analyze=False)
+        return "\n\n".join(text for _, text in rows)
+
+    def plan(self, query: str, params: Any = None) -> Plan | None:
+        """The Plan of a query that calls models; None when it calls none."""
+        with self._calling():
+            return self._scoring.plan(query, params)
+
+    def create_model(
+        self,
+        name: str,
+        model: Any,
+        *,
+        inputs: Sequence[str] | Mapping[str, str] | None = None,
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+        comment: str | None = None,
+        **options: Any,
+    ) -> Session:
+        """Register a fitted object (any that the README lists), as CREATE MODEL does a file.
+
+        Args:
+            name: `model` or `database.model`.
+            inputs: names of the columns in training order, or name -> SQL type, where the object
+                was fitted without names.
+            options: `backend`, `strategy`, `device`.
+
+        Raises:
+            UnsupportedModelError, ModelExistsError, ConfigError.
+        """
+        reference = parse_reference(name)
+        if reference.version is not None or reference.alias is not None:
+            raise CatalogError(f"{name!r} is no name for a model: it has / or @ in it")
+        with self._calling():
+            self._engine.finish()
+            create_from_object(
+                model,
+                ModelName(reference.name, reference.database),
+                self._catalog,
+                inputs=inputs,
+                options=options,
+                comment=comment,
+                or_replace=or_replace,
+                if_not_exists=if_not_exists,
+            )
+        return self
+
+    # -- connection
+
+    def cursor(self) -> Session:
+        """A second connection to the same database, for another thread."""
+        return Session(
+            self._connection.cursor(),
+            allow_pickle=self._allow_pickle,
+            _registry=self._engine.registry,
+            _programs=self._programs,
+        )
+
+    duplicate = cursor
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._owns_registry:
+            self._engine.registry.close()
+        self._connection.close()
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The DuckDB connection itself."""
+        return self._connection
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def arrow(self, rows_per_batch: int = 1_000_000) -> Any:
+        """The result as a pyarrow Table, on every version of DuckDB."""
+        with typed_errors():
+            for method in ("to_arrow_table", "fetch_arrow_table"):
+                if hasattr(self._connection, method):
+                    return getattr(self._connection, method)()
+        raise AttributeError("arrow")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        value = getattr(self._connection, name)
+        return self._delegated(value) if callable(value) else value
+
+    def _delegated(self, method: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            plain = [unwrap(a) for a in args]
+            named = {k: unwrap(v) for k, v in kwargs.items()}
+            with typed_errors():
+                result = self._scoring.retrying(lambda: method(*plain, **named))
+            return self if result is self._connection else result
+
+        return call
+
+    # -- the stages
+
+    def _calling(self) -> _Calling:
+        return _Calling(self._engine)
+
+    def _statements(self, query: Any) -> tuple[Statement, ...]:
+        """The statements of a text that concerns models; none when it is all the engine's.
+
+        Raises:
+            ParseError: a statement about models breaks the grammar.
+            duckdb.ParserException: another one does; then none of them is run, as in DuckDB.
+        """
+        if not isinstance(query, str) or not mentions_models(query):
+            return ()
+        try:
+            found = parse(query)
+        except ParseError as error:
+            if error.sql is None:  # not even tokens: the engine says what is wrong
+                return ()
+            raise
+        if len(found) > 1:
+            for statement in found:
+                if isinstance(statement, Query):
+                    self._connection.extract_statements(statement.sql)
+        return found
+
+    def _look_for_views(self, query: Any) -> None:
+        """After ATTACH: the views of that database may call functions that nobody made yet."""
+        if isinstance(query, str) and "attach" in query.lower():
+            self._scoring.register_for_views()
+
+    def _run(self, statement: Statement, parameters: Any) -> None:
+        if isinstance(statement, Query):
+            sql, parameters = self._scoring.rewritten(statement.sql, parameters)
+            self._scoring.retrying(lambda: self._engine.execute(sql, parameters))
+            return
+        answer = self._answer(statement, parameters)
+        if answer is not None:
+            self._engine.execute(*answer)
+
+    def _relation(self, statement: Statement, parameters: Any, alias: str) -> Any:
+        if isinstance(statement, Query):
+            sql, parameters = self._scoring.rewritten(statement.sql, parameters)
+            return self._scoring.retrying(lambda: self._engine.relation(sql, parameters, alias))
+        answer = self._answer(statement, parameters)
+        return None if answer is None else self._engine.relation(*answer, alias)
+
+    def _answer(self, statement: Statement, parameters: Any) -> tuple[str, Any] | None:
+        """Carry out a statement about models; the query whose result is its answer, if any."""
+        if isinstance(statement, CreateModel):
+            create_from_file(statement, self._engine, self._catalog, self._allow_pickle)
+            return None
+        if isinstance(statement, DropModel):
+            self._catalog.drop(statement.name.name, statement.name.database, statement.if_exists)
+            return None
+        if isinstance(statement, ShowModels):
+            return answers.models(self._catalog, statement.like)
+        if isinstance(statement, DescribeModel):
+            found = answers.description(self._scoring.model(str(statement.name)))
+            return answers.rows(("property", "value"), found)
+        if isinstance(statement, Explain):
+            if self._scoring.plan(statement.query, parameters) is None:
+                return statement.sql, parameters
+            rows = self._scoring.explained(statement.query, parameters, statement.analyze)
+            return answers.rows(("explain_key", "explain_value"), rows)
+        if isinstance(statement, Reserved):
+            raise NotYetError(
+                f"{statement.what} is reserved for a later version of sqlml", statement.sql, 0
+            )
+        raise AssertionError(statement)
+
+
+class _Calling:
+    """While a user's call is carried out: their frame is in sight, and errors are typed.
+
+    A class and not a generator, since contextlib's frame would stand between us and the user.
+    """
+
+    def __init__(self, engine: DuckDBEngine) -> None:
+        self._engine = engine
+        self._outermost = engine.frame is None
+
+    def __enter__(self) -> None:
+        if self._outermost:
+            self._engine.frame = user_frame()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._outermost:
+            self._engine.frame = None
+        if isinstance(error, duckdb.Error):
+            own = claim(str(error))
+            if own is not None:
+                raise own from None
+
+
+def connect(
+    database: str | os.PathLike[str] = ":memory:",
+    read_only: bool = False,
+    config: dict[str, Any] | None = None,
+    *,
+    allow_pickle: bool = False,
+) -> Session:
+    """Open a database as a Session; the arguments are those of `duckdb.connect`.
+
+    Raises:
+        duckdb.Error: as duckdb.connect raises.
+    """
+    native = duckdb.connect(os.fspath(database), read_only, config or {})
+    return Session(native, allow_pickle=allow_pickle)
+
+
+def attach(connection: duckdb.DuckDBPyConnection, *, allow_pickle: bool = False) -> Session:
+    """A Session on a connection that is open already; what it holds stays in sight.
+
+    Raises:
+        TypeError: not a DuckDB connection.
+    """
+    if not isinstance(connection, duckdb.DuckDBPyConnection):
+        raise TypeError(
+            f"attach takes a DuckDB connection, not {type(connection).__name__}; "
+            "open one with duckdb.connect(..)"
+        )
+    return Session(connection, allow_pickle=allow_pickle)

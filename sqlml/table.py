@@ -1,0 +1,215 @@
+"""`Table`: what a user hands to a Scorer (array, frame, Arrow table, mapping), column by column."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sqlml.errors import AmbiguousColumnError, InputTypeError, MissingColumnError
+from sqlml.passes.split import Layout, PackedColumn
+from sqlml.types import Array, Feature, fold
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`rows` rows; either one numeric `matrix` in the features' order, or `columns` by name."""
+
+    rows: int
+    features: tuple[Feature, ...]
+    matrix: Array | None
+    columns: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, X: Any, features: Sequence[Feature]) -> Table:
+        """Read `X`.
+
+        Raises:
+            InputTypeError: another kind of object, or an array of another width.
+            MissingColumnError: a feature that the model reads is not among the columns.
+        """
+        features = tuple(features)
+        if isinstance(X, np.ndarray):
+            return _from_array(X, features)
+        named = _named_columns(X)
+        if named is None:
+            array = np.asarray(X)
+            if array.ndim != 2:
+                raise InputTypeError(
+                    f"cannot score a {type(X).__name__}; pass a 2-d array, a pandas or polars "
+                    "frame, an Arrow table or a mapping of columns"
+                )
+            return _from_array(array, features)
+        rows, columns = named
+        exact = [name for name, _ in columns]
+        found: dict[str, Any] = {}
+        for feature in features:
+            own = [c for name, c in columns if name == feature.name]
+            if not own:
+                own = [c for name, c in columns if fold(name) == fold(feature.name)]
+            if len(own) > 1:
+                raise AmbiguousColumnError(
+                    f"{len(own)} columns are called {feature.name!r}; give each its own name"
+                )
+            if own:
+                found[feature.name] = own[0]
+            elif feature.kind != "any":
+                raise _missing(feature.name, exact)
+        return cls(rows, features, None, found)
+
+    @property
+    def layout(self) -> Layout:
+        """The layout of the packed matrix that loses nothing."""
+        if self.matrix is not None and self.matrix.dtype in (np.float32, np.float16):
+            return "f32"
+        return "f64"
+
+    def slice(self, start: int, stop: int) -> Table:
+        """Rows start..stop, without copying."""
+        if start == 0 and stop == self.rows:
+            return self
+        matrix = None if self.matrix is None else self.matrix[start:stop]
+        return Table(
+            stop - start,
+            self.features,
+            matrix,
+            {n: _rows(c, start, stop) for n, c in self.columns.items()},
+        )
+
+    def strings(self, name: str) -> Array:
+        """Column `name` as an object array (n, 1) of str and None."""
+        if self.matrix is not None:
+            raise InputTypeError(f"feature {name!r} takes strings, but the array holds numbers")
+        return _strings(self.columns[name], name).reshape(-1, 1)
+
+    def packed(
+        self, columns: Sequence[PackedColumn], codes: Mapping[str, Array], dtype: np.dtype[Any]
+    ) -> Array:
+        """The packed matrix (n, k) of `columns`: features, and what the encoders made (`codes`)."""
+        width = max(1, len(columns))
+        if self.matrix is not None and not codes:
+            order = {f.name: i for i, f in enumerate(self.features)}
+            places = [order[c.name] for c in columns]
+            if places == list(range(self.matrix.shape[1])):
+                return self.matrix.astype(dtype, copy=False)
+            if places:
+                return self.matrix[:, places].astype(dtype, copy=False)
+        out = np.zeros((self.rows, width), dtype)
+        for k, column in enumerate(columns):
+            if column.encoded:
+                out[:, k] = codes[column.name][:, 0]
+            else:
+                out[:, k] = _numbers(self.columns[column.name], column.name)
+        return out
+
+
+def _from_array(array: Array, features: tuple[Feature, ...]) -> Table:
+    if array.ndim == 1 and len(features) == 1:
+        array = array.reshape(-1, 1)
+    if array.ndim != 2 or array.shape[1] != len(features):
+        raise InputTypeError(
+            f"the array has shape {array.shape}, but the model takes {len(features)} columns: "
+            f"{', '.join(f.name for f in features[:12])}"
+        )
+    if array.dtype.kind in "biuf":
+        return Table(array.shape[0], features, array, {})
+    columns = {f.name: array[:, i] for i, f in enumerate(features)}
+    return Table(array.shape[0], features, None, columns)
+
+
+def _named_columns(X: Any) -> tuple[int, list[tuple[str, Any]]] | None:
+    """Number of rows and the columns with their names; None when `X` has no named columns."""
+    if isinstance(X, pa.RecordBatch):
+        X = pa.Table.from_batches([X])
+    if isinstance(X, pa.Table):
+        return X.num_rows, list(zip(X.column_names, X.columns, strict=True))
+    if isinstance(X, Mapping):
+        columns = [
+            (str(n), np.asarray(c) if isinstance(c, list | tuple) else c) for n, c in X.items()
+        ]
+        lengths = {len(c) for _, c in columns}
+        if len(lengths) > 1:
+            raise InputTypeError(f"the columns have different lengths: {sorted(lengths)}")
+        return (lengths.pop() if lengths else 0), columns
+    if hasattr(X, "iloc"):  # pandas, where two columns may have one name
+        return int(X.shape[0]), [(str(n), X.iloc[:, i]) for i, n in enumerate(X.columns)]
+    if hasattr(X, "columns") and hasattr(X, "__getitem__") and hasattr(X, "shape"):
+        return int(X.shape[0]), [(str(n), X[n]) for n in X.columns]
+    if hasattr(X, "__arrow_c_stream__"):
+        return _named_columns(pa.table(X))
+    return None
+
+
+def _rows(column: Any, start: int, stop: int) -> Any:
+    if isinstance(column, pa.Array | pa.ChunkedArray):
+        return column.slice(start, stop - start)
+    if hasattr(column, "iloc"):
+        return column.iloc[start:stop]
+    return column[start:stop]
+
+
+def _numbers(column: Any, name: str) -> Array:
+    """A numeric column as float64 (n,), NULL as NaN."""
+    array = column if isinstance(column, np.ndarray) else None
+    if array is None and hasattr(column, "dtype") and isinstance(column.dtype, np.dtype):
+        array = np.asarray(column)
+    if array is not None and array.dtype.kind in "biuf":
+        return array
+    arrow = _arrow(column if array is None else array, name)
+    kind = arrow.type
+    if pa.types.is_dictionary(kind):
+        raise _wrong(name, "numbers", str(kind))
+    if pa.types.is_boolean(kind):
+        arrow = arrow.cast(pa.int8())
+    elif pa.types.is_null(kind):
+        arrow = arrow.cast(pa.float64())
+    elif pa.types.is_decimal(kind):
+        # Arrow's own cast multiplies by 10**-scale and misses the nearest float by a bit; the
+        # way over text rounds once, as the engine and Python do.
+        arrow = arrow.cast(pa.string()).cast(pa.float64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise _wrong(name, "numbers", str(kind))
+    numbers: Array = arrow.to_numpy(zero_copy_only=False)
+    return numbers.astype(np.float64, copy=False)
+
+
+def _strings(column: Any, name: str) -> Array:
+    arrow = _arrow(column, name)
+    if pa.types.is_dictionary(arrow.type):
+        arrow = arrow.cast(arrow.type.value_type)
+    kind = arrow.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+        if not pa.types.is_string_view(kind):
+            raise _wrong(name, "strings", str(kind))
+    strings: Array = arrow.to_numpy(zero_copy_only=False).astype(object)
+    return strings
+
+
+def _arrow(column: Any, name: str) -> Any:
+    try:
+        if isinstance(column, pa.ChunkedArray):
+            return column.combine_chunks()
+        if isinstance(column, pa.Array):
+            return column
+        if hasattr(column, "to_arrow"):
+            return column.to_arrow()
+        made = pa.array(column, from_pandas=True)
+        return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise InputTypeError(f"column {name!r} holds values of mixed types: {error}") from None
+
+
+def _wrong(name: str, wants: str, kind: str) -> InputTypeError:
+    return InputTypeError(f"feature {name!r} takes {wants}, but the column is {kind}; cast it")
+
+
+def _missing(name: str, have: list[str]) -> MissingColumnError:
+    close = difflib.get_close_matches(name, have, 1, 0.6)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    return MissingColumnError(
+        f"the model needs column {name!r}{hint}, not among: {', '.join(have[:30])}"
+    )

@@ -1,0 +1,132 @@
+"""Types of the values that flow through a Program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+DType = Literal[
+    "bool", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "string"
+]
+DTYPES: frozenset[str] = frozenset(get_args(DType))
+FLOATS: frozenset[str] = frozenset({"float16", "float32", "float64"})
+INTEGERS: frozenset[str] = frozenset({"int8", "int16", "int32", "int64"})
+
+Array = npt.NDArray[Any]
+
+ROWS = -1
+"""The dimension that grows with the batch; it may only stand first in a shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """dtype and shape of a value; `shape[0] == ROWS` for a value with one entry per row.
+
+    >>> TensorType("float64", (ROWS, 28))
+    float64[n,28]
+    """
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def rowwise(self) -> bool:
+        """Whether the value has one entry per row of the batch."""
+        return bool(self.shape) and self.shape[0] == ROWS
+
+    @property
+    def width(self) -> int:
+        """Number of columns of an (n, k) value."""
+        return self.shape[1]
+
+    def __repr__(self) -> str:
+        dims = ",".join("n" if d == ROWS else str(d) for d in self.shape)
+        return f"{self.dtype}[{dims}]"
+
+
+def column(dtype: DType) -> TensorType:
+    """Type of one input column: (n, 1)."""
+    return TensorType(dtype, (ROWS, 1))
+
+
+def matrix(dtype: DType, width: int) -> TensorType:
+    """Type of an (n, width) value."""
+    return TensorType(dtype, (ROWS, width))
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """numpy's dtype; strings are object arrays of `str` with None for a missing value."""
+    return np.dtype(object) if dtype == "string" else np.dtype(dtype)
+
+
+def dtype_of(array: Array) -> DType:
+    """The DType of a numpy array; objects and unicode are strings.
+
+    >>> dtype_of(np.zeros(3, np.float32))
+    'float32'
+    """
+    name = array.dtype.name
+    if array.dtype.kind in "OUT":
+        return "string"
+    if name not in DTYPES:
+        raise TypeError(f"numpy dtype {name} has no counterpart in a Program")
+    return name  # type: ignore[return-value]
+
+
+def promote(*dtypes: DType) -> DType:
+    """The dtype that numpy gives an operation on these; strings mix with nothing else.
+
+    >>> promote("int64", "float32")
+    'float64'
+    """
+    if "string" in dtypes:
+        if set(dtypes) != {"string"}:
+            raise TypeError(f"no common type of strings and numbers: {', '.join(dtypes)}")
+        return "string"
+    return dtype_of(np.empty(0, np.result_type(*[np.dtype(d) for d in dtypes])))
+
+
+_ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+def fold(name: str) -> str:
+    """A column name as DuckDB compares it: without regard to case, in ASCII alone.
+
+    >>> fold("Straße Ä")
+    'straße Ä'
+    """
+    return name.translate(_ASCII_LOWER)
+
+
+Kind = Literal["number", "string", "any"]
+"""What a feature takes: numbers (booleans and decimals too), strings (enums too), or, where the
+model never looks at the column, anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """One named input of a model, in the order of its training data."""
+
+    name: str
+    kind: Kind
+
+
+LabelKind = Literal["string", "int64", "float64", "bool"]
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """The classes of a classifier, in the model's order, with the type that predict returns."""
+
+    kind: LabelKind
+    values: tuple[Any, ...]
+
+    def array(self) -> Array:
+        """The labels as a numpy array of their own dtype (objects for strings)."""
+        return np.array(self.values, dtype=object if self.kind == "string" else self.kind)
+
+    def __len__(self) -> int:
+        return len(self.values)

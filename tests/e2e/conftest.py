@@ -1,0 +1,85 @@
+"""A small database with models, shared by the tests of SQL behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
+
+import sqlml
+
+ROWS = 500
+
+
+def customers() -> pd.DataFrame:
+    """500 customers: numbers with gaps, strings with gaps, an id that no model reads."""
+    rng = np.random.default_rng(7)
+    frame = pd.DataFrame(
+        {
+            "id": np.arange(ROWS),
+            "tenure": rng.integers(0, 72, ROWS).astype(float),
+            "charges": rng.normal(60, 20, ROWS).round(2),
+            "plan": rng.choice(["basic", "pro", "max"], ROWS),
+            "region": rng.choice(["north", "south", "it's"], ROWS),
+        }
+    )
+    frame.loc[rng.random(ROWS) < 0.1, "tenure"] = np.nan
+    frame.loc[rng.random(ROWS) < 0.1, "region"] = None
+    return frame
+
+
+FEATURES = ["tenure", "charges", "plan", "region"]
+
+
+def churn_pipeline(frame: pd.DataFrame) -> object:
+    """A pipeline with imputation and one-hot encoding, fitted on customers."""
+    target = np.where(
+        (frame.tenure.fillna(30) < 25) ^ (frame.plan == "max") ^ (frame.charges > 75), "yes", "no"
+    )
+    numeric = ["tenure", "charges"]
+    text = ["plan", "region"]
+    prepare = make_column_transformer(
+        (SimpleImputer(strategy="median"), numeric),
+        (
+            make_pipeline(
+                SimpleImputer(strategy="most_frequent"), OneHotEncoder(handle_unknown="ignore")
+            ),
+            text,
+        ),
+    )
+    return make_pipeline(prepare, LogisticRegression(max_iter=500)).fit(frame[FEATURES], target)
+
+
+@pytest.fixture(scope="session")
+def frame() -> pd.DataFrame:
+    return customers()
+
+
+@pytest.fixture(scope="session")
+def churn(frame: pd.DataFrame) -> object:
+    return churn_pipeline(frame)
+
+
+@pytest.fixture(scope="session")
+def value_model(frame: pd.DataFrame) -> object:
+    """A regression on two numeric columns, charges before tenure."""
+    known = frame.dropna()
+    return LinearRegression().fit(known[["charges", "tenure"]], known.charges * 2 - known.tenure)
+
+
+@pytest.fixture
+def con(frame: pd.DataFrame, churn: object, value_model: object) -> Iterator[sqlml.Session]:
+    with sqlml.connect() as session:
+        session.register("frame", frame)
+        session.execute("CREATE TABLE customers AS SELECT * FROM frame")
+        session.unregister("frame")
+        session.create_model("churn", churn)
+        session.create_model("value", value_model)
+        yield session

@@ -1,0 +1,75 @@
+"""The command line: -c, a file, standard input, and the prompt."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.e2e.shop import COUNT, fill, yes
+
+
+def test_the_command_line(frame: pd.DataFrame, churn: Any, tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    fill(path, frame, churn)
+    script = tmp_path / "query.sql"
+    script.write_text(f"{COUNT};\nSHOW MODELS; -- end\n")
+    expected = str(yes(churn, frame))
+
+    def run(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "sqlml", *arguments], input=text, capture_output=True, text=True
+        )
+
+    assert expected in run(str(path), "-c", COUNT).stdout
+    from_file = run(str(path), "-f", str(script), "--read-only")
+    assert expected in from_file.stdout and "churn" in from_file.stdout
+    assert expected in run(str(path), text=COUNT + ";").stdout
+    wrong = run(str(path), "-c", "SELECT predict('nope', *) FROM customers")
+    assert wrong.returncode == 1 and "UnknownModelError" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+    assert run(str(tmp_path / "no" / "x.duckdb"), "-c", "SELECT 1").returncode == 1
+    assert run(str(path), "-f", str(tmp_path / "absent.sql")).returncode == 1
+    assert "usage: sqlml" in run("--help").stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_the_prompt(frame: pd.DataFrame, churn: Any, tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    fill(path, frame, churn)
+    ours, theirs = os.openpty()
+    shell = subprocess.Popen(
+        [sys.executable, "-m", "sqlml", str(path)], stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    seen = ""
+    try:
+        for line in (
+            f"{COUNT}\n;\n",
+            "SELECT predict('nope', *) FROM customers;\n",
+            "EXPLAIN SELECT predict('churn', *) FROM customers;\n",
+            "\x04",
+        ):
+            seen += until(ours, "sqlml> ")
+            os.write(ours, line.encode())
+        assert shell.wait(30) == 0
+    finally:
+        shell.kill()
+        os.close(ours)
+    assert str(yes(churn, frame)) in seen
+    assert "UnknownModelError" in seen and "Traceback" not in seen
+    assert "columns read" in seen
+
+
+def until(terminal: int, text: str) -> str:
+    """What the terminal shows up to `text`, or all that came within 30 s."""
+    seen = ""
+    while text not in seen and select.select([terminal], [], [], 30)[0]:
+        seen += os.read(terminal, 4096).decode(errors="replace")
+    return seen

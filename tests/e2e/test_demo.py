@@ -1,0 +1,130 @@
+"""The main job, on a part of the real data, and what it does when something is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+import sqlml
+from sqlml.demo import main, run
+from sqlml.demo.agreement import compare
+from sqlml.demo.queries import query
+from sqlml.errors import ConfigError, ScoringError
+
+ROWS = 6000
+MODELS = ("delay_sklearn", "delay_xgboost", "delay_lightgbm")
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The database that the demo makes of some flights, and what it prints."""
+    path = tmp_path_factory.mktemp("demo") / "flights.duckdb"
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        run(path, rows=ROWS)
+    return path, printed.getvalue().rstrip()
+
+
+def test_demo_prints_every_step(job: tuple[Path, str]) -> None:
+    _, printed = job
+    assert f"{ROWS:,} flights" in printed
+    for step in ("Load", "Fit", "Register", "Score", "Area under", "EXPLAIN", "Compare", "Rows"):
+        assert f". {step}" in printed
+    for model in MODELS:
+        assert printed.count(model) >= 4
+    assert printed.endswith("s in all.")
+
+
+def test_demo_scores_every_flight_of_the_last_three_months(job: tuple[Path, str]) -> None:
+    with duckdb.connect(str(job[0]), read_only=True) as plain:
+        flights = plain.execute("SELECT count(*) FROM flights WHERE month >= 10").fetchone()
+        counts = plain.execute(
+            "SELECT count(*), count(label_sklearn), count(score_xgboost), "
+            "count(score_lightgbm), count(late) FROM scores"
+        ).fetchone()
+    assert flights is not None and counts is not None
+    assert counts[:4] == flights * 4
+    # Flights that never arrived are scored too, and have no outcome.
+    assert 0 < counts[4] < counts[0]
+
+
+def test_labels_are_the_more_likely_class(job: tuple[Path, str]) -> None:
+    with duckdb.connect(str(job[0]), read_only=True) as plain:
+        wrong = plain.execute(
+            "SELECT count(*) FROM scores WHERE (score_sklearn > 0.5) <> (label_sklearn = 'late') "
+            "OR (score_xgboost > 0.5) <> (label_xgboost = 1) "
+            "OR (score_lightgbm > 0.5) <> (label_lightgbm = 'late')"
+        ).fetchone()
+    assert wrong == (0,)
+
+
+def test_area_under_the_curve_in_sql_is_scikit_learns(job: tuple[Path, str]) -> None:
+    with duckdb.connect(str(job[0]), read_only=True) as plain:
+        computed = {row[0]: row[3] for row in plain.execute(query("auc")).fetchall()}
+        known = plain.execute("SELECT * FROM scores WHERE late IS NOT NULL").fetchnumpy()
+    assert set(computed) == {"sklearn", "xgboost", "lightgbm"}
+    for model, area in computed.items():
+        expected = roc_auc_score(known["late"], known[f"score_{model}"])
+        assert area == pytest.approx(expected, rel=1e-12)
+        assert area > 0.8
+
+
+def test_models_stay_in_the_file_and_score_again(job: tuple[Path, str]) -> None:
+    path, _ = job
+    with sqlml.connect(str(path)) as con:
+        first = con.execute("SELECT * FROM scores ORDER BY flight_id").fetchall()
+        con.execute(query("score"))
+        assert con.execute("SELECT * FROM scores ORDER BY flight_id").fetchall() == first
+
+
+def test_demo_does_not_touch_a_database_that_exists(tmp_path: Path) -> None:
+    path = tmp_path / "mine.duckdb"
+    with duckdb.connect(str(path)) as plain:
+        plain.execute("CREATE TABLE flights AS SELECT 1 AS mine")
+    with pytest.raises(ConfigError, match="name another file"):
+        run(path)
+    with duckdb.connect(str(path)) as plain:
+        assert plain.execute("FROM flights").fetchall() == [(1,)]
+
+
+def test_too_few_rows_is_an_error_that_names_the_option() -> None:
+    with pytest.raises(ConfigError, match="--rows 1000"):
+        run(rows=10)
+
+
+def test_command_ends_with_1_and_says_what_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = tmp_path / "taken.duckdb"
+    taken.touch()
+    assert main(["--database", str(taken)]) == 1
+    assert main(["--rows", "5"]) == 1
+    assert capsys.readouterr().err.count("ConfigError: ") == 2
+
+
+def test_equal_scores_agree() -> None:
+    scores = np.array([0.0, 0.25, 1.0])
+    found = compare("m", ["a", "b", "a"], scores, np.array(["a", "b", "a"]), scores)
+    assert (found.rows, found.wrong_labels, found.largest_relative) == (3, 0, 0.0)
+    found.check()
+
+
+@pytest.mark.parametrize(
+    ("labels", "scores"),
+    [
+        (["a", "a"], [0.25, 0.5]),
+        (["a", "b"], [0.25, 0.5000011]),
+        (["a", "b"], [0.25, np.nan]),
+        ([None, "b"], [0.25, 0.5]),
+    ],
+    ids=["label", "score", "missing score", "missing label"],
+)
+def test_a_difference_fails_loudly(labels: list[str], scores: list[float]) -> None:
+    found = compare("m", labels, scores, ["a", "b"], [0.25, 0.5])
+    with pytest.raises(ScoringError, match="differ from the source"):
+        found.check()

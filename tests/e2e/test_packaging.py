@@ -1,0 +1,180 @@
+"""The sdist and the wheel hold real files under one name, and score outside the checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path, PurePosixPath
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SCORE = """
+import importlib.util
+import numpy as np, pandas as pd
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+import sqlml
+
+assert {root!r} not in sqlml.__file__, sqlml.__file__
+assert importlib.util.find_spec("udfs") is None
+assert importlib.util.find_spec("planner") is None
+rng = np.random.default_rng(0)
+frame = pd.DataFrame(rng.normal(size=(500, 3)), columns=list("abc"))
+label = np.where(frame["a"] + frame["b"] ** 2 > 1, "high", "low")
+model = make_pipeline(StandardScaler(), LogisticRegression()).fit(frame, label)
+with sqlml.connect("scores.duckdb") as con:
+    con.register("incoming", frame)
+    con.execute("CREATE TABLE points AS SELECT row_number() OVER () AS id, * FROM incoming")
+    con.create_model("level", model)
+with sqlml.connect("scores.duckdb") as con:
+    rows = con.sql(
+        "SELECT predict('level', *), predict_proba('level', *, class := 'high') "
+        "FROM points ORDER BY id"
+    ).fetchall()
+assert [r[0] for r in rows] == list(model.predict(frame))
+np.testing.assert_allclose([r[1] for r in rows], model.predict_proba(frame)[:, 0], rtol=1e-6)
+"""
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist, and the wheel built from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT],
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(archives: Path) -> Path:
+    (path,) = archives.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a new virtual environment with the wheel.
+
+    Its dependencies are found where this test runs, so that no network is needed.
+    """
+    folder = tmp_path_factory.mktemp("clean") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    python = folder / "bin" / "python"
+    options = ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", python, "install", *options, wheel],
+        check=True,
+    )
+    (site,) = (folder / "lib").glob("python3*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def outside(folder: Path, *command: str | Path) -> str:
+    """Run a command in `folder` without the checkout on its path, and return what it prints."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def source_files() -> set[str]:
+    """What the package holds once its symlinks are followed."""
+    return {
+        str(PurePosixPath(folder).relative_to(ROOT) / name)
+        for folder, _, names in os.walk(ROOT / "sqlml", followlinks=True)
+        for name in names
+        if not folder.endswith("__pycache__")
+    }
+
+
+def test_wheel_adds_one_name_to_site_packages(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {PurePosixPath(name).parts[0] for name in archive.namelist()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"sqlml"}
+
+
+def test_wheel_holds_every_file_of_the_package_and_no_symlink(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        infos = archive.infolist()
+        modes = {info.filename: info.external_attr >> 28 for info in infos}
+        inside = {name for name in modes if name.startswith("sqlml/")}
+        assert inside == source_files()
+        assert {"sqlml/udfs/__init__.py", "sqlml/planner/__init__.py"} <= inside
+        assert {"sqlml/sql/demo/score.sql", "sqlml/py.typed"} <= inside
+        assert archive.read("sqlml/udfs/__init__.py") == (ROOT / "udfs/__init__.py").read_bytes()
+    symlink = 0o12
+    assert symlink not in modes.values()
+
+
+def test_sdist_holds_real_files_only_under_one_name(archives: Path) -> None:
+    (path,) = archives.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        members = archive.getmembers()
+    assert not [m.name for m in members if m.issym() or m.islnk()]
+    names = {str(PurePosixPath(*PurePosixPath(m.name).parts[1:])) for m in members if m.isfile()}
+    assert {n for n in names if n.startswith("sqlml/")} == source_files()
+    assert {"LICENSE", "README.md", "pyproject.toml"} <= names
+    assert {PurePosixPath(n).parts[0] for n in names if "/" in n} == {"sqlml"}
+
+
+def test_installed_wheel_scores_a_table(clean: Path, tmp_path: Path) -> None:
+    outside(tmp_path, clean, "-c", SCORE.format(root=str(ROOT)))
+
+
+def test_installed_command_scores_from_the_shell(clean: Path, tmp_path: Path) -> None:
+    outside(tmp_path, clean, "-c", SCORE.format(root=str(ROOT)))
+    printed = outside(
+        tmp_path,
+        clean.with_name("sqlml"),
+        "scores.duckdb",
+        "-c",
+        "SELECT count(*) FILTER (predict('level', *) = 'high') > 0 AS some_are_high FROM points",
+    )
+    assert "some_are_high" in printed
+    assert "true" in printed
+
+
+def test_scoring_needs_no_training_library(clean: Path, tmp_path: Path) -> None:
+    outside(tmp_path, clean, "-c", SCORE.format(root=str(ROOT)))
+    outside(
+        tmp_path,
+        clean,
+        "-c",
+        "import sys, sqlml\n"
+        "con = sqlml.connect('scores.duckdb')\n"
+        "con.execute(\"CREATE TABLE s AS SELECT predict('level', *) AS p FROM points\")\n"
+        "loaded = {'sklearn', 'xgboost', 'lightgbm', 'torch'} & set(sys.modules)\n"
+        "assert not loaded, loaded",
+    )
+
+
+def test_versions_that_the_tests_pass_with_are_allowed_by_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    wanted = [Requirement(line) for group in groups for line in group]
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    for pin in pins:
+        (version,) = [s.version for s in pin.specifier]
+        for requirement in wanted:
+            if requirement.name == pin.name:
+                assert requirement.specifier.contains(version), (str(requirement), version)
+
+
+def test_training_libraries_are_no_core_dependencies() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {line.split(">")[0] for line in project["dependencies"]}
+    assert names == {"duckdb", "numba", "numpy", "pyarrow", "sqlglot"}

@@ -1,0 +1,93 @@
+"""The code blocks of README.md run, in their order, and say what is true."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import xgboost
+
+import sqlml
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def blocks(*languages: str) -> list[tuple[str, str]]:
+    return [(language, text) for language, text in BLOCKS if language in languages]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder as the current one, with the SQL files of a clone."""
+    (tmp_path / "sql").symlink_to(ROOT / "sql")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_quick_start_runs_as_it_is_written(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell = [text for _, text in blocks("sh") if text.startswith("sqlml ")]
+    python = [text for _, text in blocks("python")]
+    assert len(python) >= 5
+    assert len(shell) >= 1
+    scope: dict[str, object] = {}
+    for _, text in [b for b in blocks("python", "sh") if not b[1].startswith("pip ")]:
+        if text in shell:
+            for line in text.splitlines():
+                command = [sys.executable, "-m", *shlex.split(line)]
+                path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+                done = subprocess.run(
+                    command,
+                    env={**os.environ, "PYTHONPATH": path},
+                    capture_output=True,
+                    text=True,
+                )
+                assert done.returncode == 0, done.stderr
+                assert "north" in done.stdout
+        else:
+            exec(compile(text, "README.md", "exec"), scope)
+    printed = capsys.readouterr().out
+    assert "customers are likely to leave" in printed
+    assert "churn_model" in printed
+
+    with sqlml.connect("shop.duckdb") as con:
+        for _, text in blocks("sql"):
+            for statement in text.split(";\n"):
+                if statement.strip():
+                    assert con.execute(statement).fetchall(), statement
+
+
+def test_models_from_files_are_created_as_the_readme_says(folder: Path) -> None:
+    frame = pd.DataFrame({"tenure": [0.0, 1.0, 2.0, 3.0] * 25})
+    model = xgboost.XGBClassifier(n_estimators=3).fit(frame, frame["tenure"] > 1)
+    model.save_model("churn.json")
+    model.save_model("churn2.ubj")
+    (text,) = [text for _, text in blocks("text") if text.startswith("CREATE MODEL")]
+    with sqlml.connect(":memory:") as con:
+        for statement in text.split(";\n"):
+            if statement.strip():
+                con.execute(statement)
+        assert con.execute("SHOW MODELS").fetchall() == []
+
+
+def test_make_targets_of_the_readme_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = set(re.findall(r"^make (\w+)", README, flags=re.MULTILINE))
+    assert named == {"demo", "test", "lint", "bench"}
+    assert [t for t in named if not re.search(rf"^{t}:", makefile, flags=re.MULTILINE)] == []
+
+
+def test_links_of_the_pages_lead_somewhere() -> None:
+    for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (ROOT / target).exists(), (page, target)

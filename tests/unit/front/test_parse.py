@@ -1,0 +1,116 @@
+"""The statements of sql.md, as values."""
+
+from __future__ import annotations
+
+import pytest
+
+from sqlml.errors import ParseError
+from sqlml.front.parse import mentions_models, parse
+from sqlml.front.statements import (
+    CreateModel,
+    DescribeModel,
+    DropModel,
+    Explain,
+    ModelName,
+    Query,
+    Reserved,
+    ShowModels,
+    Statement,
+)
+
+
+def one(sql: str) -> Statement:
+    (statement,) = parse(sql)
+    return statement
+
+
+def test_create_model_with_everything() -> None:
+    made = one(
+        """CREATE OR REPLACE MODEL shop."churn model"
+           INPUT (tenure DOUBLE, "a b" DECIMAL(9, 2)) FROM 's3://b/m.json' FORMAT xgboost
+           WITH (backend = 'torch', n = -1.5, flag = true, classes = ['a', 2], device := cpu)
+           COMMENT 'it''s'"""
+    )
+    assert isinstance(made, CreateModel)
+    assert made.name == ModelName("churn model", "shop")
+    assert made.inputs == (("tenure", "DOUBLE"), ("a b", "DECIMAL(9, 2)"))
+    assert (made.source, made.format, made.comment) == ("s3://b/m.json", "XGBOOST", "it's")
+    assert dict(made.options) == {
+        "backend": "torch",
+        "n": -1.5,
+        "flag": True,
+        "classes": ("a", 2),
+        "device": "cpu",
+    }
+    assert made.or_replace and not made.if_not_exists
+
+
+def test_using_is_a_synonym_of_from() -> None:
+    made = one("create model if not exists m using 'x'")
+    assert isinstance(made, CreateModel) and made.if_not_exists and made.source == "x"
+
+
+def test_the_short_statements() -> None:
+    assert isinstance(one("DROP MODEL IF EXISTS m"), DropModel)
+    assert isinstance(one("show models"), ShowModels)
+    shown = one("SHOW MODELS LIKE 'a%'")
+    assert isinstance(shown, ShowModels) and shown.like == "a%"
+    assert isinstance(one("DESC MODEL m"), DescribeModel)
+    explained = one("EXPLAIN ANALYZE SELECT predict('m', *) FROM t")
+    assert isinstance(explained, Explain) and explained.analyze
+    assert explained.query == "SELECT predict('m', *) FROM t"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TABLE model (a INT)",
+        "CREATE OR REPLACE VIEW models AS SELECT 1",
+        "DROP TABLE model",
+        "DESCRIBE model",
+        "SELECT * FROM models",
+        "COMMENT ON TABLE model IS 'x'",
+        "ALTER TABLE model ADD COLUMN a INT",
+        "EXPLAIN (FORMAT json) SELECT 1 AS model",
+        "SHOW TABLES FROM model",
+    ],
+)
+def test_tables_called_model_are_the_engines_business(sql: str) -> None:
+    assert one(sql) == Query(sql)
+
+
+def test_training_is_reserved() -> None:
+    made = one("CREATE MODEL m OPTIONS (model_type = 'x') AS SELECT * FROM t")
+    assert isinstance(made, Reserved) and "training" in made.what
+
+
+def test_several_statements_keep_their_own_text() -> None:
+    found = parse("SELECT 1; DROP MODEL m ;SELECT predict('m', ';') FROM t;")
+    assert [type(s) for s in found] == [Query, DropModel, Query]
+    assert found[2].sql == "SELECT predict('m', ';') FROM t"
+
+
+def test_text_without_a_word_of_ours_is_not_touched() -> None:
+    sql = "SELEC nonsense ' ;"
+    assert not mentions_models(sql)
+    assert parse(sql) == (Query(sql),)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT predict('m', *)",
+        "select Predict /* c */ ('m')",
+        "select predict -- c\n('m')",
+        "select * from ML . PREDICT(MODEL m, TABLE t)",
+        "create model m from 'x'",
+        "SHOW MODELS",
+    ],
+)
+def test_text_about_models_is_noticed(sql: str) -> None:
+    assert mentions_models(sql)
+
+
+def test_an_error_shows_line_and_column() -> None:
+    with pytest.raises(ParseError, match=r"LINE 2:   FRM 'x'\n *\^ column 3"):
+        parse("CREATE MODEL m\n  FRM 'x'")

@@ -1,0 +1,88 @@
+"""What planning does to a statement's parameters."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+
+import numpy as np
+
+from sqlml.front.lexer import tokenize
+from sqlml.planner.parameters import Parameters
+
+
+def places(sql: str) -> list[int]:
+    return [i for i, t in enumerate(tokenize(sql)) if t.kind == "param"]
+
+
+def test_question_marks_count_on_their_own() -> None:
+    sql = "SELECT ?, ?"
+    first, second = places(sql)
+    given = Parameters(tokenize(sql), [1, "a"])
+    assert given.value(first) == (1,) and given.value(second) == ("a",)
+    assert given.text(first) is None and given.text(second) == "a"
+
+
+def test_a_used_up_parameter_leaves_the_list() -> None:
+    sql = "SELECT ?, ?, ?"
+    given = Parameters(tokenize(sql), ["m", 2, 3])
+    given.use_up(places(sql)[0])
+    assert given.remaining() == ((1, 2), frozenset())
+    assert given.renumbered(inside=False) == {}
+    assert list(given.renumbered(inside=True).values()) == ["$1", "$2"]
+
+
+def test_numbered_parameters_move_up() -> None:
+    sql = "SELECT $2, $1, $3, $1"
+    given = Parameters(tokenize(sql), ["a", "m", "c"])
+    given.use_up(places(sql)[0])
+    assert given.remaining() == ((0, 2), frozenset())
+    assert list(given.renumbered(inside=False).values()) == ["$1", "$2", "$1"]
+
+
+def test_a_named_parameter_stays_while_somebody_needs_it() -> None:
+    sql = "SELECT $m, $m, $x"
+    first, second, _ = places(sql)
+    given = Parameters(tokenize(sql), {"M": "churn", "x": 1})
+    given.use_up(first)
+    assert given.remaining() == (None, frozenset())
+    given.use_up(second)
+    assert given.remaining() == (None, frozenset({"m"}))
+
+
+def test_probes_get_nulls_of_the_values_types() -> None:
+    values = [
+        True,
+        1,
+        1.5,
+        "a",
+        None,
+        decimal.Decimal(1),
+        datetime.date.today(),
+        np.float32(1),
+        b"x",
+    ]
+    sql = "SELECT " + ", ".join("?" * len(values))
+    given = Parameters(tokenize(sql), values)
+    types = [
+        text.removeprefix("CAST(NULL AS ").removesuffix(")") for text in given.as_nulls().values()
+    ]
+    assert types == [
+        "BOOLEAN",
+        "BIGINT",
+        "DOUBLE",
+        "VARCHAR",
+        "NULL",
+        "DECIMAL(38, 9)",
+        "DATE",
+        "DOUBLE",
+        "BLOB",
+    ]
+    assert len(given.untyped()) == 1
+
+
+def test_absent_values_are_untyped() -> None:
+    sql = "SELECT ?, $name"
+    given = Parameters(tokenize(sql), None)
+    assert given.value(places(sql)[0]) is None
+    assert len(given.untyped()) == 2

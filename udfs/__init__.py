@@ -1,0 +1,1 @@
+"""Engines: how a compiled Program becomes a function that SQL can call."""

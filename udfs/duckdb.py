@@ -1,0 +1,275 @@
+"""DuckDB as an engine: binding, registration, execution, and all that differs by version.
+
+Facts that this module rests on, seen on 1.5.6 and 2.0.0:
+
+* A failed `execute` aborts an open transaction on 2.0, a failed `sql` (which only binds) does not.
+* A function registered inside a transaction goes with its ROLLBACK, and the connection then
+  refuses the name for ever; so functions are registered on a cursor of our own, which commits at
+  once, and only a transaction that cannot see that gets a twin under another name.
+* A function of a closed cursor may run another's code; so our cursor stays open.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import duckdb
+from duckdb.func import FunctionNullHandling, PythonUDFType
+
+from sqlml.errors import CatalogError
+from sqlml.planner.probe import Column, ProbeError
+from sqlml.udfs.arrow import BatchFunction
+from sqlml.udfs.caller import call_from
+from sqlml.udfs.engine import EngineFunction
+
+_ALIVE: dict[str, BatchFunction] = {}
+"""Strong references for the life of the process: the engine calls functions it does not keep."""
+
+_twins = itertools.count(1)
+_ATTEMPTS = 10
+
+
+class Registry:
+    """The functions registered in one database instance, shared by all its connections."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self.lock = threading.RLock()
+        self.names: set[str] = set()
+        self._cursor = connection.cursor()
+
+    def add(self, function: EngineFunction) -> None:
+        """Register once; a second database object on the same instance may have been faster."""
+        with self.lock:
+            if function.name in self.names:
+                return
+            _create(self._cursor, function.name, function)
+            self.names.add(function.name)
+
+    def close(self) -> None:
+        """Close the cursor; only when the whole database closes."""
+        self._cursor.close()
+
+
+def _create(connection: duckdb.DuckDBPyConnection, name: str, function: EngineFunction) -> None:
+    # Each name has one callable for ever: the engine's functions outlive connections.
+    call = _ALIVE.setdefault(name, function.function)
+    try:
+        connection.create_function(
+            name,
+            call,
+            [duckdb.sqltype(function.argument_type)],
+            duckdb.sqltype(function.result_type),
+            type=PythonUDFType.ARROW,
+            null_handling=FunctionNullHandling.SPECIAL,
+        )
+    except duckdb.CatalogException as error:
+        if "already exists" not in str(error):
+            raise
+
+
+class DuckDBEngine:
+    """One connection of a database.
+
+    `frame` is the user's frame while one of their calls is carried out (`caller.py`).
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, registry: Registry) -> None:
+        self.connection = connection
+        self.registry = registry
+        self.frame: FrameType | None = None
+        self._visible: set[str] = set()
+        self._twins: dict[str, str] = {}
+
+    def bind(self, query: str) -> tuple[Column, ...]:
+        """See `Engine.bind`.
+
+        Raises:
+            ProbeError: the query does not bind.
+        """
+        try:
+            relation = call_from(self.frame, partial(self.connection.sql, query))
+        except duckdb.Error as error:
+            raise ProbeError(_first_line(error)) from None
+        if relation is None:
+            raise ProbeError("not a query")
+        return tuple(
+            Column(name, str(kind))
+            for name, kind in zip(relation.columns, relation.types, strict=True)
+        )
+
+    def has_function(self, name: str) -> bool:
+        """Whether a user's own function or macro has this name."""
+        rows = self.read(
+            "SELECT 1 FROM duckdb_functions() WHERE lower(function_name) = ? LIMIT 1",
+            [name.lower()],
+        )
+        return bool(rows)
+
+    def register(self, function: EngineFunction) -> str:
+        """See `Engine.register`."""
+        self.registry.add(function)
+        if function.name in self._visible or self._sees(function.name, function):
+            self._visible.add(function.name)
+            return function.name
+        twin = self._twins.get(function.name)
+        if twin is None or not self._sees(twin, function):
+            twin = self._twins[function.name] = f"{function.name}_t{next(_twins)}"
+            _create(self.connection, twin, function)
+        return twin
+
+    def _sees(self, name: str, function: EngineFunction) -> bool:
+        try:
+            self.bind(f"SELECT {name}(NULL::{function.argument_type})")
+        except ProbeError:
+            return False
+        return True
+
+    def execute(self, sql: str, parameters: Any = None) -> Any:
+        """See `Engine.execute`."""
+        arguments = (sql,) if parameters is None else (sql, parameters)
+        return call_from(self.frame, partial(self.connection.execute, *arguments))
+
+    def relation(self, sql: str, parameters: Any = None, alias: str = "") -> Any:
+        """The lazy relation of a query; None for a statement without a result."""
+        options: dict[str, Any] = {} if parameters is None else {"params": parameters}
+        if alias:
+            options["alias"] = alias
+        return call_from(self.frame, partial(self.connection.sql, sql, **options))
+
+    def finish(self) -> None:
+        """Let go of an unfinished result, as DuckDB's own next execute() does.
+
+        2.0 streams results and refuses planning's own reads meanwhile. The result is run to its
+        end and not cancelled, since cancelling an INSERT .. RETURNING fails its transaction.
+        """
+        if hasattr(self.connection, "complete"):
+            try:
+                self.connection.complete()
+            except duckdb.Error:
+                pass  # it belongs to the statement before, whose reader has had or left it
+
+    def view_texts(self) -> list[str]:
+        """Texts of the views and macros that call functions of ours."""
+        return [
+            str(text)
+            for (text,) in self.read(
+                "SELECT sql FROM duckdb_views() WHERE NOT internal AND contains(sql, 'sqlml_') "
+                "UNION ALL SELECT macro_definition FROM duckdb_functions() "
+                "WHERE NOT internal AND contains(macro_definition, 'sqlml_')"
+            )
+        ]
+
+    def databases(self) -> list[str]:
+        """Names of the attached databases that have a model catalog."""
+        rows = self.read(
+            "SELECT database_name FROM duckdb_tables() "
+            "WHERE schema_name = 'sqlml' AND table_name = 'catalog_models'"
+        )
+        return [str(row[0]) for row in rows]
+
+    # -- what the catalog needs (catalog.Connection)
+
+    def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of a query in the user's transaction.
+
+        Raises:
+            CatalogError: a table or column of ours is missing; the transaction goes on.
+        """
+        try:
+            relation = self.connection.sql(sql, params=list(params))
+        except (duckdb.BinderException, duckdb.CatalogException) as error:
+            raise CatalogError(
+                f"the model catalog is damaged ({_first_line(error)}); DROP SCHEMA sqlml CASCADE "
+                "and create the models again"
+            ) from None
+        rows: list[tuple[Any, ...]] = relation.fetchall()
+        return rows
+
+    def write(self, sql: str, params: Sequence[Any] = ()) -> None:
+        """Run a statement in the user's transaction."""
+        self.connection.execute(sql, list(params)).fetchall()
+
+    def schema(self, database: str | None) -> str:
+        """The qualified schema of the model catalog, in the current database or another.
+
+        An attached database may itself be called sqlml, so that the bare name is ambiguous.
+        """
+        if database is None:
+            try:
+                self.connection.sql("SELECT 1 FROM sqlml.catalog_models LIMIT 0")
+            except (duckdb.BinderException, duckdb.CatalogException):
+                if self.has_database("sqlml"):
+                    ((database,),) = self.read("SELECT current_database()")
+        own = self.quote("sqlml")
+        return own if database is None else f"{self.quote(str(database))}.{own}"
+
+    def exists(self, schema: str) -> bool:
+        """Whether the schema has a model catalog."""
+        try:
+            self.connection.sql(f"SELECT 1 FROM {schema}.catalog_models LIMIT 0")
+        except duckdb.CatalogException:
+            return False
+        except duckdb.BinderException:
+            return False
+        return True
+
+    def atomic(self, work: Callable[[], None]) -> None:
+        """Run `work` in the open transaction, or in one of its own that it ends."""
+        if self.in_transaction():
+            work()
+            return
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._in_own_transaction(work)
+                return
+            except (duckdb.TransactionException, duckdb.CatalogException) as error:
+                # Two connections may make the catalog's schema at the same moment.
+                if "conflict" not in str(error) or attempt == _ATTEMPTS:
+                    raise
+                time.sleep(0.01 * attempt)
+
+    def _in_own_transaction(self, work: Callable[[], None]) -> None:
+        self.connection.execute("BEGIN TRANSACTION")
+        try:
+            work()
+        except BaseException:
+            self.connection.execute("ROLLBACK")
+            raise
+        self.connection.execute("COMMIT")
+
+    def in_transaction(self) -> bool:
+        """Whether the user has a transaction open: then two statements share its number."""
+        ask = "SELECT txid_current()"
+        return self.read(ask) == self.read(ask)
+
+    def quote(self, name: str) -> str:
+        """A name as a quoted identifier."""
+        return '"' + name.replace('"', '""') + '"'
+
+    def has_database(self, name: str) -> bool:
+        """Whether a database of this name is attached."""
+        ask = "SELECT 1 FROM duckdb_databases() WHERE lower(database_name) = ?"
+        return bool(self.read(ask, [name.lower()]))
+
+    def read_file(self, path: str) -> list[tuple[str, int]]:
+        """Names and sizes of the files that `path` means, as the engine sees them."""
+        return [
+            (str(name), int(size))
+            for name, size in self.read("SELECT filename, size FROM read_blob(?)", [path])
+        ]
+
+    def file_content(self, path: str) -> bytes:
+        """The bytes of one file, read by the engine under its own access settings."""
+        ((content,),) = self.read("SELECT content FROM read_blob(?)", [path])
+        return bytes(content)
+
+
+def _first_line(error: duckdb.Error) -> str:
+    """The engine's message without the excerpt of our probe."""
+    return str(error).split("\n\nLINE ")[0].split("\nLINE ")[0]

@@ -1,0 +1,35 @@
+"""The contract of an engine: what binds queries, runs them and takes functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlml.planner.probe import Column
+from sqlml.udfs.arrow import BatchFunction
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFunction:
+    """A function to register: its name, its batch function, and its types in the engine."""
+
+    name: str
+    function: BatchFunction
+    argument_type: str
+    result_type: str
+
+
+class Engine(Protocol):
+    """A SQL engine; it knows nothing of models."""
+
+    def bind(self, query: str) -> tuple[Column, ...]:
+        """Names and types of a query's result, without running it."""
+        ...
+
+    def register(self, function: EngineFunction) -> str:
+        """Make the function callable in the current transaction; returns the name to call."""
+        ...
+
+    def execute(self, sql: str, parameters: Any = None) -> Any:
+        """Run one statement and return the engine's own result object."""
+        ...

@@ -1,0 +1,42 @@
+"""Errors on their way out of an engine, which turns every exception into plain text.
+
+A batch function parks its own error here under a token and raises the token; the session finds
+the token in the engine's message and raises the error itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import threading
+from collections import OrderedDict
+
+_TOKEN = re.compile(r"sqlml-failure-(\d+)")
+_MOST = 1000
+
+_counter = itertools.count(1)
+_parked: OrderedDict[int, BaseException] = OrderedDict()
+_lock = threading.Lock()
+
+
+class ParkedFailure(Exception):
+    """Raised inside the engine; its text holds the token."""
+
+
+def park(error: BaseException) -> ParkedFailure:
+    """Keep `error` and return the exception to raise in its place."""
+    number = next(_counter)
+    with _lock:
+        _parked[number] = error
+        while len(_parked) > _MOST:  # a client that never asks must not make us grow
+            _parked.popitem(last=False)
+    return ParkedFailure(f"sqlml-failure-{number}: {error}")
+
+
+def claim(message: str) -> BaseException | None:
+    """The parked error whose token `message` holds; None when it holds none of ours."""
+    match = _TOKEN.search(message)
+    if match is None:
+        return None
+    with _lock:
+        return _parked.pop(int(match[1]), None)
