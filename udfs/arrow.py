@@ -64,9 +64,15 @@ class BatchFunction:
 
 
 def _plain(values: Array, kind: pa.DataType) -> pa.Array:
-    """A numpy array (n,) as an Arrow array without NULLs; pa.array() would import pandas."""
-    data = np.ascontiguousarray(values, dtype=kind.to_pandas_dtype())
-    return pa.Array.from_buffers(kind, data.size, [None, pa.py_buffer(data)])
+    """A numpy array (n,) as an Arrow array without NULLs; pa.array() would import pandas.
+
+    Arrow owns the memory. DuckDB 1.5 lets Arrow's own threads release a result, maybe when the
+    interpreter is already ending; around numpy's memory they would need the GIL and abort.
+    """
+    dtype = np.dtype(kind.to_pandas_dtype())
+    buffer = pa.allocate_buffer(values.size * dtype.itemsize)
+    np.frombuffer(buffer, dtype)[:] = values
+    return pa.Array.from_buffers(kind, values.size, [None, buffer])
 
 
 def rows_of(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array:

@@ -59,6 +59,14 @@ def function(output: str = "label") -> BatchFunction:
     return BatchFunction(compiled, "x", output, 2, "float32", False, 2)
 
 
+def test_arrow_owns_the_memory_of_a_result() -> None:
+    # The engine may release it on a thread that can never have the GIL: the process is ending.
+    packed = pa.array(np.zeros((1000, 2), "float32").tolist(), KIND)
+    before = pa.total_allocated_bytes()
+    result = function()(packed)
+    assert pa.total_allocated_bytes() - before >= result.nbytes > 16_000
+
+
 def test_several_columns_come_back_as_lists() -> None:
     made = function()(pa.array([[1, 2], [3, 4]], KIND))
     assert made.type == pa.list_(pa.float64())
