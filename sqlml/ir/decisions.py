@@ -36,7 +36,7 @@ class Decisions:
 
 
 def decisions(e: Ensemble) -> Decisions:
-    """The tests of `e`, with the same leaf for every row as `reference.exit_leaves`."""
+    """The tests of `e`, with the same leaf for every row as `operators.forests.exit_leaves`."""
     negated = e.default_left.copy()
     if e.categorical is not None:
         negated &= ~e.categorical

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sqlml.ir import ops
 from sqlml.ir.builder import Builder, Value
+from sqlml.ir.operators import elementwise as elementwise_ops
 from sqlml.ir.program import Program
 from tests.random_trees import Recipe, grow
 
@@ -171,24 +171,25 @@ def both(make: Callable[[str], Make]) -> list[Make]:
 CASES: dict[str, list[Make]] = {
     "input": [lambda b, d=d: b.input("x", d, 2) for d in (*FLOATS, "int32", "bool", "string")],
     "constant": [constant],
-    **{op: both(lambda d, op=op: elementwise(op, d, 1)) for op in ops.UNARY_FLOAT},
+    **{op: both(lambda d, op=op: elementwise(op, d, 1)) for op in elementwise_ops.UNARY_FLOAT},
     **{
-        op: [elementwise(op, d, 1) for d in (*FLOATS, "int64", "int32")] for op in ops.UNARY_NUMERIC
+        op: [elementwise(op, d, 1) for d in (*FLOATS, "int64", "int32")]
+        for op in elementwise_ops.UNARY_NUMERIC
     },
     **{
         op: [
             *(elementwise(op, d, 2) for d in (*FLOATS, "int64", "int16")),
             *(with_constant(op, d) for d in FLOATS),
         ]
-        for op in ops.ARITHMETIC
+        for op in elementwise_ops.ARITHMETIC
     },
     "div": [*both(lambda d: elementwise("div", d, 2)), *both(lambda d: with_constant("div", d))],
     **{
         op: [elementwise(op, d, 2) for d in (*FLOATS, "int64", "bool")]
         + both(lambda d, op=op: with_constant(op, d))
-        for op in ops.COMPARISON
+        for op in elementwise_ops.COMPARISON
     },
-    **{op: [elementwise(op, "bool", 2)] for op in ops.LOGICAL},
+    **{op: [elementwise(op, "bool", 2)] for op in elementwise_ops.LOGICAL},
     "shift_right": [
         lambda b: b.op("shift_right", b.input("x", "int64", 3), b.constant(np.array([0, 1, 5])))
     ],

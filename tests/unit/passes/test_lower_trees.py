@@ -8,6 +8,7 @@ import pytest
 from sqlml.errors import BackendError, ConfigError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
+from sqlml.ir.operators.forests import exit_leaves
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
@@ -82,7 +83,7 @@ def test_trees_of_all_sizes_are_added_in_their_own_order(strategy: str) -> None:
     program, x = program_of(e), rows_for(e, 300)
     want = reference.run(program, {"x": x})["score"]
     np.testing.assert_array_equal(reference.run(lower(program, strategy), {"x": x})["score"], want)
-    backwards = reference.exit_leaves(e, x)[:, ::-1]
+    backwards = exit_leaves(e, x)[:, ::-1]
     other = np.repeat(e.base[None], 300, axis=0)
     for leaves in backwards.T:
         other += e.leaf_values[leaves]

@@ -1,0 +1,118 @@
+"""From strings and numbers to the codes of known categories, and to one-hot columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from sqlml.errors import UnknownCategoryError
+from sqlml.ir.operators.elementwise import missing
+from sqlml.ir.operators.op import Function, Op, Types, array, need
+from sqlml.ir.program import Attrs
+from sqlml.types import INTEGERS, Array, TensorType, dtype_of, matrix
+
+
+def _fill_type(types: Types, attrs: Attrs) -> TensorType:
+    need(types[0].dtype == "string" and isinstance(attrs["value"], str), "fill takes strings")
+    return types[0]
+
+
+def _encode_type(types: Types, attrs: Attrs) -> TensorType:
+    categories = array(attrs, "categories")
+    need(len(types[0].shape) == 2 and types[0].width == 1, "encode takes one column")
+    need(
+        categories.ndim == 1 and dtype_of(categories) == types[0].dtype,
+        f"categories of {categories.dtype} for a column {types[0]!r}",
+    )
+    if types[0].dtype == "string":
+        need(
+            not any("\0" in str(c) for c in categories),
+            "a category holds a NUL character, which SQL cannot spell",
+        )
+    missing = attrs["missing"]
+    need(
+        isinstance(missing, int) and -1 <= missing <= categories.size,
+        "missing must be a code or -1",
+    )
+    return TensorType("int64", types[0].shape)
+
+
+def _require_known_type(types: Types, attrs: Attrs) -> TensorType:
+    need(types[0].dtype in INTEGERS, "require_known takes codes")
+    return types[0]
+
+
+def _one_hot_type(types: Types, attrs: Attrs) -> TensorType:
+    need(types[0].dtype in INTEGERS and types[0].width == 1, "one_hot takes one column of codes")
+    need(attrs["dtype"] != "string", "one_hot makes numbers")
+    need(isinstance(attrs["width"], int) and attrs["width"] >= 0, "width must be a whole number")
+    return matrix(attrs["dtype"], attrs["width"])
+
+
+def _fill(args: Sequence[Array], attrs: Attrs) -> Array:
+    (x,) = args
+    gone = missing(x)
+    if "missing" in attrs:
+        return np.where(x == attrs["missing"], attrs["value"], x)
+    return np.where(gone, np.array(attrs["value"], object), x)
+
+
+def _encode(args: Sequence[Array], attrs: Attrs) -> Array:
+    (x,) = args
+    categories: Array = attrs["categories"]
+    codes = np.full(x.shape, -1, np.int64)
+    gone = missing(x) if x.dtype.kind in "fO" else np.zeros(x.shape, bool)
+    for code, category in enumerate(categories):
+        codes[(x == category) & ~gone] = code
+    codes[gone] = attrs["missing"]
+    return codes
+
+
+def _require_known(args: Sequence[Array], attrs: Attrs) -> Array:
+    (codes,) = args
+    if (codes < 0).any():
+        raise UnknownCategoryError(
+            f"column {attrs['feature']!r} has a category (or NULL) that {attrs['step']} has never "
+            "seen; filter such rows, or fit the encoder with handle_unknown='ignore'"
+        )
+    return codes
+
+
+def _one_hot(args: Sequence[Array], attrs: Attrs) -> Array:
+    (codes,) = args
+    width: int = attrs["width"]
+    hot: Array = (codes == np.arange(width)).astype(str(attrs["dtype"]))
+    return hot
+
+
+OPERATORS: tuple[Op, ...] = (
+    Op("fill", "model", "injective", (1, 1), _fill_type, {"value": "str", "missing": "str?"}),
+    Op(
+        "encode",
+        "model",
+        "injective",
+        (1, 1),
+        _encode_type,
+        {"categories": "array", "missing": "int"},
+    ),
+    Op(
+        "require_known",
+        "model",
+        "injective",
+        (1, 1),
+        _require_known_type,
+        {"feature": "str", "step": "str"},
+    ),
+    Op("one_hot", "model", "injective", (1, 1), _one_hot_type, {"width": "int", "dtype": "str"}),
+)
+
+FUNCTIONS: Mapping[str, Function] = MappingProxyType(
+    {
+        "fill": _fill,
+        "encode": _encode,
+        "require_known": _require_known,
+        "one_hot": _one_hot,
+    }
+)

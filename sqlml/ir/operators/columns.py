@@ -1,0 +1,79 @@
+"""What estimators do to each column before they compute: checks and imputation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from sqlml.errors import MissingValueError
+from sqlml.ir.operators.op import Function, Op, Types, array, floating, need
+from sqlml.ir.program import Attrs
+from sqlml.types import Array, TensorType, dtype_of
+
+
+def _require_finite_type(types: Types, attrs: Attrs) -> TensorType:
+    floating(types[0].dtype)
+    features = attrs["features"]
+    need(
+        isinstance(features, tuple) and len(features) == types[0].width,
+        "require_finite names each column",
+    )
+    return types[0]
+
+
+def _impute_type(types: Types, attrs: Attrs) -> TensorType:
+    fill = array(attrs, "fill")
+    need(dtype_of(fill) == floating(types[0].dtype), "fill must have the dtype of the columns")
+    need(fill.shape == (types[0].width,), "one fill a column")
+    return types[0]
+
+
+def _require_finite(args: Sequence[Array], attrs: Attrs) -> Array:
+    (x,) = args
+    bad = np.isinf(x) if attrs["allow_nan"] else ~np.isfinite(x)
+    if bad.any():
+        row, col = np.argwhere(bad)[0]
+        features: tuple[str, ...] = attrs["features"]
+        what = "NULL or NaN" if np.isnan(x[row, col]) else "infinity (or a value too large)"
+        fix = (
+            "put an imputer before it, fill the column in SQL (coalesce), or filter such rows"
+            if np.isnan(x[row, col])
+            else "filter such rows or clip the column"
+        )
+        raise MissingValueError(
+            f"column {features[col]!r} has {what}, which {attrs['step']} does not take; {fix}"
+        )
+    return x
+
+
+def _impute(args: Sequence[Array], attrs: Attrs) -> Array:
+    (x,) = args
+    missing: float = attrs["missing"]
+    gone = np.isnan(x) if missing != missing else x == missing
+    return np.where(gone, attrs["fill"], x).astype(x.dtype)
+
+
+OPERATORS: tuple[Op, ...] = (
+    Op(
+        "require_finite",
+        "model",
+        "injective",
+        (1, 1),
+        _require_finite_type,
+        {"features": "tuple", "allow_nan": "bool", "step": "str"},
+    ),
+    Op(
+        "impute",
+        "model",
+        "injective",
+        (1, 1),
+        _impute_type,
+        {"fill": "array", "missing": "float"},
+    ),
+)
+
+FUNCTIONS: Mapping[str, Function] = MappingProxyType(
+    {"require_finite": _require_finite, "impute": _impute}
+)

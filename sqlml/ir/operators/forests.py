@@ -1,0 +1,117 @@
+"""Ensembles of trees, and the sum of their leaf values in the source's order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from sqlml.ir.operators.op import Function, Op, Types, array, floating, need
+from sqlml.ir.program import Attrs
+from sqlml.ir.trees import Ensemble
+from sqlml.types import Array, TensorType, dtype_of, matrix
+
+_TREES = {
+    "roots": "array",
+    "feature": "array",
+    "threshold": "array",
+    "left": "array",
+    "right": "array",
+    "default_left": "array",
+    "leaf_values": "array",
+    "target": "array",
+    "base": "array",
+    "compare": "str",
+    "categorical": "array?",
+    "set_offsets": "array?",
+    "set_words": "array?",
+}
+
+
+def _tree_ensemble_type(types: Types, attrs: Attrs) -> TensorType:
+    ensemble = Ensemble.of(attrs)
+    ensemble.check(types[0])
+    return matrix(dtype_of(ensemble.base), ensemble.base.size)
+
+
+def _accumulate_type(types: Types, attrs: Attrs) -> TensorType:
+    base, target = array(attrs, "base"), array(attrs, "target")
+    x = types[0]
+    floating(x.dtype)
+    need(x.rowwise and len(x.shape) == 3, "accumulate takes (n, trees, values)")
+    need(base.ndim == 1 and dtype_of(base) == x.dtype, "base must have the values' dtype")
+    need(target.shape == (x.shape[1],) and target.dtype == np.int32, "one target a tree")
+    need(
+        target.size == 0 or (target.min() >= 0 and target.max() + x.shape[2] <= base.size),
+        "a target reaches outside base",
+    )
+    return matrix(x.dtype, base.size)
+
+
+def exit_leaves(e: Ensemble, x: Array) -> Array:
+    """The exit leaf of each row in each tree, (n, trees)."""
+    n = x.shape[0]
+    at = np.broadcast_to(e.roots.astype(np.int64), (n, e.trees)).copy()
+    rows = np.arange(n)[:, None]
+    while (at >= 0).any():
+        node = np.maximum(at, 0)
+        value = x[rows, e.feature[node]] if e.nodes else np.zeros(at.shape, x.dtype)
+        threshold = e.threshold[node]
+        left = value < threshold if e.compare == "lt" else value <= threshold
+        if e.categorical is not None:
+            left = np.where(e.categorical[node], is_member(e, node, value), left)
+        left = np.where(np.isnan(value), e.default_left[node], left)
+        at = np.where(at < 0, at, np.where(left, e.left[node], e.right[node]))
+    return ~at
+
+
+def is_member(e: Ensemble, node: Array, value: Array) -> Array:
+    """Whether trunc(value) is a member of the categorical node's set; NaN is not."""
+    if e.set_offsets is None or e.set_words is None or not e.set_words.size:
+        return np.zeros(value.shape, bool)
+    begin, end = e.set_offsets[node], e.set_offsets[node + 1]
+    whole = np.trunc(np.where(np.isnan(value), -1, value))
+    inside = (whole >= 0) & (value >= 0) & (whole < (end - begin).astype(np.int64) * 32)
+    code = np.where(inside, whole, 0).astype(np.int64)
+    words = e.set_words[np.minimum(begin + code // 32, e.set_words.size - 1)]
+    member: Array = inside & ((words >> (code % 32).astype(np.uint32)) & 1).astype(bool)
+    return member
+
+
+def _tree_ensemble(args: Sequence[Array], attrs: Attrs) -> Array:
+    e = Ensemble.of(attrs)
+    leaves = exit_leaves(e, args[0])
+    out = np.repeat(e.base[None, :], args[0].shape[0], axis=0)
+    values = e.leaf_values.shape[1]
+    for t in range(e.trees):
+        start = int(e.target[t])
+        out[:, start : start + values] += e.leaf_values[leaves[:, t]]
+    return out
+
+
+def _accumulate(args: Sequence[Array], attrs: Attrs) -> Array:
+    (x,) = args
+    base: Array = attrs["base"]
+    target: Array = attrs["target"]
+    out = np.repeat(base[None, :], x.shape[0], axis=0)
+    for t in range(x.shape[1]):
+        out[:, target[t] : target[t] + x.shape[2]] += x[:, t]
+    return out
+
+
+OPERATORS: tuple[Op, ...] = (
+    Op("tree_ensemble", "model", "opaque", (1, 1), _tree_ensemble_type, _TREES),
+    Op(
+        "accumulate",
+        "tensor",
+        "reduction",
+        (1, 1),
+        _accumulate_type,
+        {"base": "array", "target": "array"},
+    ),
+)
+
+FUNCTIONS: Mapping[str, Function] = MappingProxyType(
+    {"tree_ensemble": _tree_ensemble, "accumulate": _accumulate}
+)
