@@ -1,7 +1,10 @@
 # demo   install sqlml with what its demo needs into .venv, and run the demo
 # test   install the rest (torch too), run all tests on DuckDB 2.0 and the SQL tests on 1.5
+# nightly  the long tests: many rows, thousands of random pipelines, fuzzing
 # lint   ruff, mypy --strict and the import layers
 # bench  time scoring beside the source libraries
+# bench-passes  time what the model passes save
+# docs   write docs/operators.md anew
 # clean  remove the virtual environments and caches
 #
 # A stamp file per step remembers that it was done with this pyproject.toml and constraints.txt.
@@ -22,7 +25,7 @@ export LD_LIBRARY_PATH := $(abspath $(VENV))/openmp$(if $(LD_LIBRARY_PATH),:$(LD
 # share two cores.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test nightly lint bench bench-passes bench-compile docs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.openmp
@@ -31,7 +34,10 @@ demo: $(VENV)/.openmp
 test: $(VENV)/.dev $(VENV15)/.duckdb
 	$(PY) -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal
 	$(VENV15)/bin/python -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal \
-		tests/contract tests/e2e --ignore tests/e2e/test_packaging.py
+		tests/unit/udfs tests/unit/planner tests/e2e --ignore tests/e2e/test_packaging.py
+
+nightly: $(VENV)/.dev
+	$(PY) -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal -m nightly
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
@@ -41,6 +47,15 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.openmp
 	$(PY) -m benchmarks.scoring
+
+bench-passes: $(VENV)/.openmp
+	$(PY) -m benchmarks.passes
+
+bench-compile: $(VENV)/.openmp
+	$(PY) -m benchmarks.compile_time
+
+docs: $(VENV)/.dev
+	$(PY) -m tests.contract.estimators.page --write
 
 clean:
 	rm -rf $(VENV) $(VENV15) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

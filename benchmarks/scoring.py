@@ -14,13 +14,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +35,11 @@ from sklearn.preprocessing import StandardScaler
 from xgboost import XGBClassifier
 
 import sqlml
+from benchmarks.machine import machine
+from benchmarks.rounds import best_times
 
 FEATURES = 28
 TRAINING_ROWS = 20_000
-PACKAGES = ("duckdb", "numpy", "numba", "pyarrow", "scikit-learn", "lightgbm", "xgboost-cpu")
 
 Matrix = npt.NDArray[np.float32]
 
@@ -113,44 +110,10 @@ def measure(name: str, rows: int, rounds: int) -> Timing:
         )
         for way in ways:
             way()  # compiles what needs compiling
-        best = [min(times) for times in zip(*(_round(ways) for _ in range(rounds)), strict=True)]
+        best = best_times(ways, rounds)
         scores = con.execute("SELECT p FROM scores").fetchnumpy()["p"]
     difference = float(np.abs(scores - model.predict_proba(x)[:, 1]).max(initial=0.0))
     return Timing(name, rows, best[0], best[1], best[2], best[3], difference)
-
-
-def _round(ways: tuple[Callable[[], Any], ...]) -> list[float]:
-    times = []
-    for way in ways:
-        start = time.perf_counter()
-        way()
-        times.append(time.perf_counter() - start)
-    return times
-
-
-def machine() -> dict[str, Any]:
-    """What the numbers depend on: processor, cores and versions."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "versions": versions,
-    }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -13,7 +13,7 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
 from sqlml.ir.rewrite import copy
 from sqlml.passes.lower import lower
-from sqlml.passes.order import only, run
+from sqlml.passes.order import TENSOR_PASSES, only, run
 from sqlml.passes.split import Layout, Split, split
 from sqlml.planner.choice import Choice
 
@@ -86,11 +86,11 @@ def _lower_and_compile(core: Program, backend: str, strategy: str, device: str) 
         raise ConfigError(f"no backend {backend!r}; there are {', '.join(BACKENDS)}")
     lowered = core
     if BACKENDS[backend].level == "tensor":
-        lowered = lower(core, strategy)
+        lowered = run(lower(core, strategy), passes=TENSOR_PASSES)
     engine = load(backend)
     reason = engine.supports(lowered)
     if reason is not None:
         raise BackendError(
-            f"backend {backend!r} cannot run this model ({reason}); use backend 'native'"
+            f"backend {backend!r} cannot run this model ({reason}); use backend 'auto'"
         )
     return engine.compile(lowered, device=device)

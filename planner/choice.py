@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlml.backends.base import BACKENDS, load
 from sqlml.errors import ConfigError
+from sqlml.ir.operators.opaque import OWNERS
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 
@@ -43,8 +44,10 @@ def choose(program: Program, options: Mapping[str, Any]) -> Choice:
         raise ConfigError(f"no device {device!r}; there are {', '.join(DEVICES)}")
     if backend == "auto":
         wants_torch = device == "cuda" or strategy in ("gemm", "tt", "ptt")
-        backend = "torch" if wants_torch else "native"
+        owner = next((OWNERS[n.op] for n in program.nodes if n.op in OWNERS), None)
+        backend = owner or ("torch" if wants_torch else "native")
         why = f"{'device' if device == 'cuda' else 'strategy'} asked for" if wants_torch else "cpu"
+        why = why if owner is None else "the one backend that runs this kind of model"
     else:
         why = "option"
     strategies = load(backend).strategies
@@ -61,9 +64,9 @@ def choose(program: Program, options: Mapping[str, Any]) -> Choice:
 
 def _auto_strategy(program: Program, strategies: tuple[str, ...]) -> str:
     """Paper 000, section 5.1: GEMM for shallow trees, PTT up to depth 10, TT beyond."""
-    if len(strategies) == 1 or "gemm" not in strategies:
+    ensembles = [Ensemble.of(n.attrs) for n in program.nodes if n.op == "tree_ensemble"]
+    sets = any(e.has_categories for e in ensembles)
+    if "gemm" not in strategies or (strategies[0] == "traverse" and not sets):
         return strategies[0]
-    depth = max(
-        (Ensemble.of(n.attrs).depth for n in program.nodes if n.op == "tree_ensemble"), default=0
-    )
+    depth = max((e.depth for e in ensembles), default=0)
     return "gemm" if depth <= 3 else "ptt" if depth <= 10 else "tt"

@@ -21,6 +21,8 @@ STRINGS = re.compile(r"(VARCHAR|ENUM\(.*\))", re.DOTALL)
 
 
 UNTYPED = ('"NULL"', "NULL", "UNKNOWN")
+NULL = re.compile(r"[(\s]*NULL[)\s]*", re.IGNORECASE)
+"""A bare NULL, whose column DuckDB 1.5 calls an INTEGER."""
 
 
 SMALL_NUMBERS = frozenset("TINYINT SMALLINT UTINYINT USMALLINT FLOAT BOOLEAN".split())
@@ -41,7 +43,7 @@ Available = dict[str, list[Bound]]
 
 def typed(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> Bound:
     """`bound` as the feature wants it: an ENUM becomes its text; a wrong type is an error."""
-    untyped = bound.type in UNTYPED
+    untyped = bound.type in UNTYPED or NULL.fullmatch(bound.sql) is not None
     if feature.kind == "string":
         if bound.type == "VARCHAR":
             return bound

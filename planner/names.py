@@ -12,11 +12,11 @@ from typing import Literal
 
 from sqlml.passes.split import Layout
 
-Output = Literal["label", "proba", "score", "transform"]
+Output = Literal["label", "proba", "score", "samples", "transform"]
 PREFIX = "sqlml_"
 HASH_DIGITS = 24
 _NAME = re.compile(
-    r"sqlml_(?P<program>[0-9a-f]{24})_(?P<output>label|proba|score|transform)"
+    r"sqlml_(?P<program>[0-9a-f]{24})_(?P<output>label|proba|score|samples|transform)"
     r"(?P<column>0|[1-9]\d{0,6})?_(?P<layout>f32|f64)_(?P<backend>[a-z]{1,20})"
     r"_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})(?:_t(?P<twin>[1-9]\d{0,9}))?"
 )

@@ -13,6 +13,9 @@ from sqlml.planner.names import FunctionSpec
 _LINE = 96
 """Width of EXPLAIN's lines."""
 
+_TIED = "\N{NO-BREAK SPACE}"
+"""Between a column and its type, so that they stay on one line."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
@@ -30,6 +33,8 @@ class PlannedCall:
     choice: Choice
     sql: str
     type: str
+    texts: tuple[str, ...] = ()
+    has_trees: bool = True
 
     def to_dict(self) -> dict[str, Any]:
         """The call as plain values, for tools."""
@@ -41,6 +46,7 @@ class PlannedCall:
             "columns_read": {name: bound.type for name, bound in self.reads},
             "columns_unread": list(self.unread),
             "encoded_in_sql": list(self.encoded),
+            "texts": list(self.texts),
             "backend": self.choice.backend,
             "strategy": self.choice.strategy,
             "device": self.choice.device,
@@ -76,6 +82,9 @@ def _block(call: PlannedCall, number: int, count: int) -> str:
     title = "SQLML" if count == 1 else f"SQLML {number}/{count}"
     reads = [f"{name} {bound.type}" for name, bound in call.reads]
     packed = {"f32": "FLOAT", "f64": "DOUBLE"}[call.spec.layout]
+    numbers = len([name for name, _ in call.reads if name not in call.texts])
+    texts = f", with the texts of {_listed(list(call.texts))}" if call.texts else ""
+    strategy = f", strategy {call.choice.strategy}" if call.has_trees else ""
     lines = [
         ("call", call.written),
         ("model", f"{call.model} (version {call.version})"),
@@ -85,8 +94,8 @@ def _block(call: PlannedCall, number: int, count: int) -> str:
         ("in SQL", _listed([f"codes of {name}" for name in call.encoded]) or "nothing"),
         (
             "in UDF",
-            f"{call.choice.backend} backend, strategy {call.choice.strategy}, device "
-            f"{call.choice.device}, packed as {packed}[{max(1, len(call.reads))}]",
+            f"{call.choice.backend} backend{strategy}, device {call.choice.device}, "
+            f"packed as {packed}[{max(1, numbers)}]{texts}",
         ),
         ("chosen by", call.choice.reason),
         ("function", call.spec.name),
@@ -100,12 +109,12 @@ def _block(call: PlannedCall, number: int, count: int) -> str:
             subsequent_indent=" " * (width + 4),
             break_long_words=False,
             break_on_hyphens=False,
-        )
+        ).replace(_TIED, " ")
         for name, text in lines
     ]
     return "\n".join([title, *body])
 
 
-def _listed(items: list[str], most: int = 60) -> str:
-    shown = ", ".join(items[:most])
+def _listed(items: list[str], most: int = 24) -> str:
+    shown = ", ".join(item.replace(" ", _TIED) for item in items[:most])
     return shown + (f", .. {len(items) - most} more" if len(items) > most else "")

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from sqlml.backends.sql import expressions, string_literal
+from sqlml.backends.sql import expressions
 from sqlml.catalog.model import Model
 from sqlml.errors import BindError, ParseError, SqlmlError, StatementError, UnknownModelError
 from sqlml.front.lexer import Token, closing, quote_name, tokenize
+from sqlml.ir.program import Program
 from sqlml.passes.split import Layout
 from sqlml.planner.binding import bind
 from sqlml.planner.blocks import Span, block_at, select_item
@@ -26,22 +27,27 @@ from sqlml.planner.names import FunctionSpec, Output
 from sqlml.planner.parameters import Parameters
 from sqlml.planner.plan import Plan, PlannedCall
 from sqlml.planner.probe import Describe
+from sqlml.planner.results import Chosen, decoded, result_type
 from sqlml.planner.scope import Scope
 from sqlml.planner.stars import is_star
 from sqlml.types import Labels
 
-OUTPUT_OF: Mapping[str, Output] = {
-    "predict": "label",
-    "predict_proba": "proba",
-    "predict_score": "score",
-    "transform": "transform",
+OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
+    "predict": ("label",),
+    "predict_proba": ("proba",),
+    "predict_score": ("score", "samples"),
+    "transform": ("transform",),
 }
+"""The outputs that a function gives: the first of them that the model has.
+
+A density (KernelDensity, GaussianMixture) has no decision function but scores of samples.
+"""
 
 _NO_OUTPUT = {
-    "predict": "it is a transformer: use transform(..)",
-    "predict_proba": "it gives no probabilities: use predict(..) or predict_score(..)",
-    "predict_score": "it has no decision function: use predict(..) or predict_proba(..)",
-    "transform": "it is a predictor: use predict(..)",
+    "predict": "it predicts nothing",
+    "predict_proba": "it gives no probabilities",
+    "predict_score": "it has no decision function and no scores of samples",
+    "transform": "it transforms nothing",
 }
 
 
@@ -78,7 +84,7 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
     )
     numbers = given.renumbered(inside)
     replaced: dict[Call, str] = {}
-    nulls: dict[Call, str] = dict.fromkeys(targets, "NULL")
+    nulls = {call: f"CAST(NULL AS {target.type})" for call, target in targets.items()}
     planned: list[PlannedCall] = []
     for call in _inner_first(tokens, targets):
         own = local_tokens(tokens, call.start, call.end)
@@ -95,7 +101,6 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
         )
         done = _plan_call(call, targets[call], scope, context)
         replaced[call] = done.sql
-        nulls[call] = f"CAST(NULL AS {done.type})"
         planned.append(done)
     names = _column_names(sql, tokens, replaced)
     rewritten = _splice(sql, tokens, replaced, numbers, Span(0, len(sql)), names)
@@ -105,11 +110,31 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a call computes: an output of a model, one class of it when `column` is given."""
+    """What a call computes: an output of a model, one class of it when `chosen` is given."""
 
     model: Model
     output: Output
-    column: int | None
+    chosen: Chosen | None
+
+    @property
+    def column(self) -> int | None:
+        """The one column of the output that is computed; None for all."""
+        return None if self.chosen is None or len(self.chosen) > 1 else self.chosen[0]
+
+    @property
+    def type(self) -> str:
+        """The SQL type of the call."""
+        return result_type(self.model.program, self.output, self.chosen)
+
+    @property
+    def text(self) -> str:
+        """The output as EXPLAIN shows it."""
+        labels, text = self.model.program.labels, str(self.output)
+        if self.chosen is not None:
+            t, k = next((t, k) for t, k in enumerate(self.chosen) if k is not None)
+            text += f", class {labels[t].values[k]!r}"
+        targets = self.model.program.targets
+        return text + (f", {targets} targets" if targets > 1 else "")
 
 
 def _inner_first(tokens: Sequence[Token], calls: Iterable[Call]) -> list[Call]:
@@ -181,14 +206,21 @@ def _target(
             sql,
             tokens[call.start].start,
         )
-    output = OUTPUT_OF[call.function]
-    if output not in model.program.outputs:
+    output = _output(call.function, model.program)
+    if output is None:
+        others = [f"{f}(..)" for f in OUTPUTS_OF if _output(f, model.program) is not None]
         raise BindError(
-            f"{call.function} does not fit model {model.name!r}: {_NO_OUTPUT[call.function]}",
+            f"{call.function} does not fit model {model.name!r}: {_NO_OUTPUT[call.function]}; "
+            f"use {' or '.join(others)}",
             sql,
             tokens[call.start].start,
         )
-    return _Target(model, output, _class_index(call, model, sql, tokens, given))
+    return _Target(model, output, _chosen_class(call, model, sql, tokens, given))
+
+
+def _output(function: str, program: Program) -> Output | None:
+    """The output of `program` that `function` gives; None where it has none of them."""
+    return next((o for o in OUTPUTS_OF[function] if o in program.outputs), None)
 
 
 def _defines_a_table(tokens: Sequence[Token], place: int) -> bool:
@@ -255,42 +287,37 @@ def _plan_call(call: Call, target: _Target, scope: Scope, context: Context) -> P
         choice.device,
     )
     packed = _packed(prepared, bounds, "FLOAT" if layout == "f32" else "DOUBLE")
-    result = _decoded(f"{spec.name}({packed})", output, column, model.program.labels, prepared)
+    texts = _texts(prepared, bounds)
+    result = decoded(f"{spec.name}({packed}{texts})", model.program, output, target.chosen)
     start, end = scope.tokens[call.start].start, scope.tokens[call.end - 1].end
     return PlannedCall(
         " ".join(scope.sql[start:end].split()),
         model.name,
         model.version,
-        output if column is None else f"{output}, class {_value(model.program.labels, column)!r}",
+        target.text,
         tuple(bounds.items()),
         tuple(f.name for f in model.features if f.name not in used),
-        tuple(
-            n
-            for n, i in prepared.program.inputs.items()
-            if prepared.program.nodes[i].type.dtype == "string"
-        ),
+        tuple(prepared.split.encoders.inputs) if prepared.split.encoders else (),
         spec,
         model.program.hash,
         choice,
         result,
-        _result_type(prepared, output, column),
+        target.type,
+        prepared.split.texts,
+        any(node.op == "tree_ensemble" for node in prepared.split.core),
     )
 
 
-def _value(labels: Labels | None, column: int) -> Any:
-    return None if labels is None else labels.values[column]
-
-
-def _class_index(
+def _chosen_class(
     call: Call, model: Model, sql: str, tokens: Sequence[Token], given: Parameters
-) -> int | None:
-    """The index of the class in `class := ..`, or None when the call names none."""
+) -> Chosen | None:
+    """The class in `class := ..` as its index in each target; None when the call names none."""
     chosen = call.class_argument
     if chosen is None:
         return None
     labels = model.program.labels
     place = tokens[chosen.start].start
-    if labels is None:
+    if not labels:
         raise BindError(f"model {model.name!r} has no classes", sql, place)
     value = given.literal(chosen.start, chosen.end)
     if value is None:
@@ -299,14 +326,28 @@ def _class_index(
             sql,
             place,
         )
-    for i, label in enumerate(labels.values):
-        same_kind = isinstance(label, str) == isinstance(value[0], str)
-        if (same_kind and label == value[0]) or str(label) == str(value[0]):
-            return i
-    known = ", ".join(repr(v) for v in labels.values[:20])
+    found = tuple(_index(known, value[0]) for known in labels)
+    if any(i is not None for i in found):
+        return found
+    all_known = dict.fromkeys(v for known in labels for v in known.values)
+    known = ", ".join(repr(v) for v in list(all_known)[:20])
     raise BindError(
         f"model {model.name!r} has no class {value[0]!r}; its classes are {known}", sql, place
     )
+
+
+def _index(labels: Labels, wanted: Any) -> int | None:
+    for i, label in enumerate(labels.values):
+        same_kind = isinstance(label, str) == isinstance(wanted, str)
+        if (same_kind and label == wanted) or str(label) == str(wanted):
+            return i
+    return None
+
+
+def _texts(prepared: Prepared, bounds: Mapping[str, Bound]) -> str:
+    """The second argument, where the model reads whole texts: their bytes as a list."""
+    texts = [f"encode({bounds[name].sql})" for name in prepared.split.texts]
+    return f", [{', '.join(texts)}]::BLOB[]" if texts else ""
 
 
 def _packed(prepared: Prepared, bounds: Mapping[str, Bound], kind: str) -> str:
@@ -320,43 +361,3 @@ def _packed(prepared: Prepared, bounds: Mapping[str, Bound], kind: str) -> str:
         parts = ["0"]
     # A cast list and not array_value(..): that takes 6 times as long (28 FLOATs, 2.0 and 1.5).
     return f"[{', '.join(f'CAST({p} AS {kind})' for p in parts)}]::{kind}[{len(parts)}]"
-
-
-def _decoded(
-    call: str, output: str, column: int | None, labels: Labels | None, prepared: Prepared
-) -> str:
-    """The function's numbers as the user's type: labels in their own, probabilities as a MAP."""
-    if output == "label" and labels is not None:
-        values = [label_literal(v, labels.kind) for v in labels.values]
-        if len(values) <= 16:
-            cases = " ".join(f"WHEN {i} THEN {v}" for i, v in enumerate(values))
-            return f"CASE {call} {cases} END"
-        return f"([{', '.join(values)}])[{call} + 1]"
-    if output == "proba" and column is None and labels is not None:
-        keys = ", ".join(label_literal(v, labels.kind) for v in labels.values)
-        return f"MAP([{keys}], {call})"
-    return call
-
-
-_LABEL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "bool": "BOOLEAN", "float64": "DOUBLE"}
-
-
-def _result_type(prepared: Prepared, output: str, column: int | None) -> str:
-    """The type of the call's result in the engine."""
-    labels = prepared.program.labels
-    if output == "label":
-        return "DOUBLE" if labels is None else _LABEL_TYPES[labels.kind]
-    if output == "proba" and column is None and labels is not None:
-        return f"MAP({_LABEL_TYPES[labels.kind]}, DOUBLE)"
-    return "DOUBLE" if prepared.program.output_type(output).width == 1 else "DOUBLE[]"
-
-
-def label_literal(value: Any, kind: str) -> str:
-    """A class label as a SQL literal of its own type."""
-    if kind == "string":
-        return string_literal(str(value))
-    if kind == "bool":
-        return "true" if value else "false"
-    if kind == "int64":
-        return f"'{int(value)}'::BIGINT"  # quoted: -2^63 has no literal of its own
-    return f"'{float(value)!r}'::DOUBLE"

@@ -34,7 +34,9 @@ def rows(columns: tuple[str, str], found: Sequence[tuple[str, str]]) -> Answer:
 def description(model: Model) -> list[tuple[str, str]]:
     """What DESCRIBE MODEL shows."""
     program = model.program
-    labels = "" if program.labels is None else ", ".join(map(str, program.labels.values))
+    classes = [", ".join(map(str, labels.values)) for labels in program.labels]
+    if len(classes) > 1:
+        classes = [f"t{t}: {values}" for t, values in enumerate(classes)]
     operators = ", ".join(dict.fromkeys(n.op for n in program.nodes if n.op != "input"))
     properties = [
         ("name", model.name),
@@ -42,7 +44,8 @@ def description(model: Model) -> list[tuple[str, str]]:
         ("source", model.source),
         ("library", model.library),
         ("outputs", ", ".join(program.outputs)),
-        ("classes", labels),
+        ("targets", str(program.targets or "")),
+        ("classes", "; ".join(classes)),
         ("operators", operators),
         ("bytes", str(program.nbytes)),
         ("hash", program.hash),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 3
 """Version of the stored Program format (`ir/store.py`) and of the catalog tables."""
 
 MAX_ARTIFACT_BYTES = 4 << 30
@@ -22,6 +22,9 @@ MAX_CONSTANT_VALUES = 1 << 28
 
 MAX_NODES = 1_000_000
 """Most operators that a stored Program may have."""
+
+MAX_TREE_DEPTH = 10_000
+"""Most tests on a path through a tree: time per row grows with it, however small the file."""
 
 
 def cache_dir() -> Path:

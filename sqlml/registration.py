@@ -13,7 +13,9 @@ from sqlml.errors import ArtifactError, ConfigError, NotYetError
 from sqlml.front.statements import CreateModel, ModelName
 from sqlml.importers.artifact import read_artifact
 from sqlml.importers.registry import import_model
+from sqlml.ir.program import Program
 from sqlml.planner.choice import choose
+from sqlml.planner.export import FORMATS, export
 from sqlml.udfs.duckdb import DuckDBEngine
 
 
@@ -109,3 +111,19 @@ def _content(engine: DuckDBEngine, path: str) -> bytes:
             f"{path!r} has {files[0][1]} bytes, over the limit of {MAX_ARTIFACT_BYTES}"
         )
     return engine.file_content(path)
+
+
+def export_to_file(program: Program, path: str, format: str | None, engine: DuckDBEngine) -> None:
+    """EXPORT MODEL: write a model to a file, under the engine's own access settings.
+
+    Args:
+        format: ONNX or SQLML; None: what the ending of the path says.
+
+    Raises:
+        ConfigError: no such format, or the ending says none.
+        BackendError: the model has no form in it.
+    """
+    ending = path.rsplit(".", 1)[-1].upper()
+    if format is None and ending not in FORMATS:
+        raise ConfigError(f"which format is {path!r}? write FORMAT ONNX or FORMAT SQLML")
+    engine.write_file(path, export(program, format or ending))

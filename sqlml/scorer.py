@@ -12,11 +12,12 @@ import numpy as np
 from sqlml.errors import ScoringError
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
-from sqlml.passes.split import PACKED
+from sqlml.passes.split import PACKED, text_input
 from sqlml.planner.build import compile_core, prepare
 from sqlml.planner.choice import choose
+from sqlml.planner.export import export
 from sqlml.table import Table
-from sqlml.types import Array, Feature
+from sqlml.types import Array, Feature, Labels
 
 BLOCK = 16_384
 """Rows that one task of a thread scores."""
@@ -29,7 +30,8 @@ class Scorer:
 
     Each method takes a numpy array (columns in training order), a pandas or polars frame, an
     Arrow table or a mapping of columns (by name, case-insensitively), and options that override
-    those of `compile`. Which methods work depends on the model, as in the source library.
+    those of `compile`. Which methods work depends on the model, as in the source library; another
+    is an AttributeError that names those that do. Errors about the rows are `ScoringError`s.
     """
 
     def __init__(
@@ -43,28 +45,35 @@ class Scorer:
         return Scorer, (self.program, self.features, self._options)
 
     @property
-    def classes_(self) -> Array:
-        """The class labels, (K,), in the model's order.
+    def classes_(self) -> Array | list[Array]:
+        """The class labels, (K,), in the model's order; of several targets a list of them.
 
         Raises:
             AttributeError: the model is no classifier.
         """
-        if self.program.labels is None:
+        if not self.program.labels:
             raise AttributeError("this model has no classes")
-        return self.program.labels.array()
+        classes = [labels.array() for labels in self.program.labels]
+        return classes[0] if len(classes) == 1 else classes
 
     def predict(self, X: Any, **options: Any) -> Array:
-        """Labels in their own dtype, or regression values as float64: (n,)."""
-        result = self._run("label", X, options)[:, 0]
-        if self.program.labels is not None:
-            if result.size and not (result.min() >= 0 and result.max() < len(self.classes_)):
-                raise ScoringError("the model made the index of a label that it does not have")
-            return self.classes_[result]
-        return result
+        """Labels in their own dtype, or regression values as float64: (n,), or (n, targets)."""
+        result = self._run("label", X, options)
+        if self.program.labels:
+            result = _decoded(result, self.program.labels)
+        return result[:, 0] if result.shape[1] == 1 else result
 
-    def predict_proba(self, X: Any, **options: Any) -> Array:
-        """Class probabilities (n, K), in the order of `classes_`."""
-        return self._run("proba", X, options)
+    def predict_proba(self, X: Any, **options: Any) -> Array | list[Array]:
+        """Class probabilities (n, K), in the order of `classes_`.
+
+        Of several targets, as the source library has it: a list with (n, K) for each target, or
+        (n, targets) with the probability of each target's second class.
+        """
+        result = self._run("proba", X, options)
+        sizes = [len(labels) for labels in self.program.labels]
+        if len(sizes) < 2 or self.program.one_probability:
+            return result
+        return np.split(result, np.cumsum(sizes)[:-1], axis=1)
 
     def decision_function(self, X: Any, **options: Any) -> Array:
         """Margins: (n,) for two classes or one score, else (n, K)."""
@@ -78,6 +87,15 @@ class Scorer:
     def transform(self, X: Any, **options: Any) -> Array:
         """The transformed columns: (n, k)."""
         return self._run("transform", X, options)
+
+    def to_onnx(self) -> bytes:
+        """The model as an ONNX file: one input (N, 1) a column, outputs by name.
+
+        Raises:
+            BackendError: an operator of the model has no form in ONNX; the message names it.
+            MissingDependencyError: onnx is not installed.
+        """
+        return export(self.program, "ONNX")
 
     def _run(self, output: str, X: Any, options: Mapping[str, Any]) -> Array:
         if output not in self.program.outputs:
@@ -99,7 +117,10 @@ class Scorer:
             if encode is not None and encoders is not None:
                 codes = encode.run({n: part.strings(n) for n in encoders.inputs})
             packed = part.packed(prepared.split.columns, codes, np.dtype(dtype))
-            return core.run({PACKED: packed}, [output])[output]
+            inputs: dict[str, Any] = {PACKED: packed}
+            for place, name in enumerate(prepared.split.texts):
+                inputs[text_input(place)] = part.texts(name)
+            return core.run(inputs, [output])[output]
 
         threads = chosen.get("threads") or os.cpu_count() or 1
         if choice.device != "cpu" or threads == 1 or table.rows <= BLOCK:
@@ -110,19 +131,47 @@ class Scorer:
         return np.concatenate(parts)
 
 
+def _decoded(indices: Array, labels: Sequence[Labels]) -> Array:
+    """(n, targets) class numbers as labels; objects where the targets' labels differ in kind."""
+    columns = []
+    for column, known in zip(indices.T, labels, strict=True):
+        if column.size and not (column.min() >= 0 and column.max() < len(known)):
+            raise ScoringError("the model made the index of a label that it does not have")
+        columns.append(known.array()[column])
+    if len({known.kind for known in labels}) > 1:
+        columns = [column.astype(object) for column in columns]
+    return np.stack(columns, axis=1)
+
+
 def compile(
     model: Any, inputs: Sequence[str] | Mapping[str, str] | None = None, **options: Any
 ) -> Scorer:
-    """Compile a fitted object to a Scorer.
+    """Compile a fitted object to a Scorer, which needs the object's library no more.
 
     Args:
-        model: any fitted object that the README lists, or a Program.
-        inputs: names of the columns, where the object was fitted without.
-        options: `backend`, `strategy`, `device` ("auto" each), `threads` (default: all cores).
+        model: a fitted estimator or pipeline of scikit-learn, a booster of XGBoost, LightGBM or
+            CatBoost, an ONNX ModelProto, a torch module or exported program, or a Program.
+            docs/operators.md lists what is covered.
+        inputs: names of the columns in training order (or name -> SQL type), where the object was
+            fitted without names; a matrix needs none.
+        options: `backend` ("auto", "native", "reference", "torch", "onnxruntime"), `strategy` for
+            trees ("auto", or what the backend has: "traverse", "gemm", "tt", "ptt"), `device`
+            ("auto", "cpu", "cuda"), `threads` (default: all cores).
 
     Raises:
-        UnsupportedModelError: an estimator or parameter that sqlml does not cover.
+        UnsupportedModelError: an estimator or parameter that sqlml does not cover, by name.
         TypeError: an unknown option.
+
+    Errors about an option's value come with the first batch, when the backend is chosen:
+    ConfigError (no such backend or strategy), BackendError (it cannot run this model) and
+    MissingDependencyError (its library is not installed).
+
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> x = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> model = LogisticRegression().fit(x, ["low", "low", "high", "high"])
+    >>> compile(model).predict(x).tolist()
+    ['low', 'low', 'high', 'high']
     """
     checked = _checked(options)
     if isinstance(model, Program):

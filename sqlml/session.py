@@ -24,6 +24,7 @@ from sqlml.front.statements import (
     DescribeModel,
     DropModel,
     Explain,
+    ExportModel,
     ModelName,
     Query,
     Reserved,
@@ -32,7 +33,7 @@ from sqlml.front.statements import (
 )
 from sqlml.ir.program import Program
 from sqlml.planner.plan import Plan
-from sqlml.registration import create_from_file, create_from_object
+from sqlml.registration import create_from_file, create_from_object, export_to_file
 from sqlml.relation import typed_errors, unwrap, wrap
 from sqlml.scoring import Scoring
 from sqlml.udfs.caller import user_frame
@@ -44,8 +45,13 @@ class Session:
     """A DuckDB connection on which models are statements and functions.
 
     Everything a DuckDBPyConnection does is delegated to it, errors included; `execute` and `sql`
-    also take the statements and functions that the README shows. Use `cursor()` for each further
-    thread.
+    also take the statements about models (CREATE, DROP, SHOW, DESCRIBE, EXPORT MODEL, EXPLAIN) and
+    the functions `predict`, `predict_proba`, `predict_score` and `transform`. Models live in the
+    schema `sqlml` of their database, in the user's transaction. Use `cursor()` for each further
+    thread. Made by `sqlml.connect` and `sqlml.attach`; it closes with `with` or `close()`.
+
+    Errors are sqlml's own (`sqlml.errors`, all `SqlmlError`s) where a model is concerned, and
+    DuckDB's elsewhere.
 
     Args:
         connection: an open DuckDB connection; the Session closes it when it is closed itself.
@@ -176,6 +182,25 @@ class Session:
             )
         return self
 
+    def export_model(
+        self, name: str, path: str | os.PathLike[str], *, format: str | None = None
+    ) -> Session:
+        """Write a model to a file, as EXPORT MODEL does.
+
+        Args:
+            name: `model` or `database.model`, also of a version: `model/2`.
+            format: "ONNX" or "SQLML"; by default what the ending of the path says.
+
+        Raises:
+            UnknownModelError, ConfigError.
+            BackendError: the model has no form in that format; the message says why.
+        """
+        with self._calling():
+            self._engine.finish()
+            program = self._scoring.model(name).program
+            export_to_file(program, os.fspath(path), format, self._engine)
+        return self
+
     # -- connection
 
     def cursor(self) -> Session:
@@ -284,6 +309,10 @@ class Session:
             return None
         if isinstance(statement, DropModel):
             self._catalog.drop(statement.name.name, statement.name.database, statement.if_exists)
+            return None
+        if isinstance(statement, ExportModel):
+            program = self._scoring.model(str(statement.name)).program
+            export_to_file(program, statement.path, statement.format, self._engine)
             return None
         if isinstance(statement, ShowModels):
             return answers.models(self._catalog, statement.like)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from sqlml.errors import AmbiguousColumnError, InputTypeError, MissingColumnError
+from sqlml.ir.texts import Texts
 from sqlml.passes.split import Layout, PackedColumn
 from sqlml.types import Array, Feature, fold
 
@@ -35,6 +36,8 @@ class Table:
         features = tuple(features)
         if isinstance(X, np.ndarray):
             return _from_array(X, features)
+        if _is_texts(X, features):
+            return cls(len(X), features, None, {features[0].name: X})
         named = _named_columns(X)
         if named is None:
             array = np.asarray(X)
@@ -85,6 +88,12 @@ class Table:
         if self.matrix is not None:
             raise InputTypeError(f"feature {name!r} takes strings, but the array holds numbers")
         return _strings(self.columns[name], name).reshape(-1, 1)
+
+    def texts(self, name: str) -> Texts:
+        """Column `name` as UTF-8, without an object per text where it is an Arrow column."""
+        if self.matrix is not None:
+            raise InputTypeError(f"feature {name!r} takes strings, but the array holds numbers")
+        return Texts.of(_text_column(self.columns[name], name))
 
     def packed(
         self, columns: Sequence[PackedColumn], codes: Mapping[str, Array], dtype: np.dtype[Any]
@@ -189,6 +198,30 @@ def _strings(column: Any, name: str) -> Array:
     return strings
 
 
+def _text_column(column: Any, name: str) -> Any:
+    """A column of strings as an Arrow array, which may be chunked."""
+    arrow = column if isinstance(column, pa.ChunkedArray) else _arrow(column, name)
+    kind = arrow.type.value_type if pa.types.is_dictionary(arrow.type) else arrow.type
+    if pa.types.is_null(kind):
+        return arrow.cast(pa.string())
+    if not any(
+        is_kind(kind)
+        for is_kind in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    ):
+        raise _wrong(name, "strings", str(kind))
+    return arrow
+
+
+def _is_texts(X: Any, features: tuple[Feature, ...]) -> bool:
+    """Whether `X` is one sequence of documents, as a vectorizer takes them."""
+    if len(features) != 1 or features[0].kind != "string":
+        return False
+    if isinstance(X, list | tuple):
+        return all(x is None or isinstance(x, str) for x in X[:1])
+    series = getattr(X, "ndim", None) == 1 or hasattr(X, "to_arrow") and not hasattr(X, "columns")
+    return isinstance(X, pa.Array | pa.ChunkedArray) or series
+
+
 def _arrow(column: Any, name: str) -> Any:
     try:
         if isinstance(column, pa.ChunkedArray):
@@ -199,6 +232,8 @@ def _arrow(column: Any, name: str) -> Any:
             return column.to_arrow()
         made = pa.array(column, from_pandas=True)
         return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+    except UnicodeEncodeError as error:
+        raise InputTypeError(f"column {name!r} holds a string that is no text: {error}") from None
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InputTypeError(f"column {name!r} holds values of mixed types: {error}") from None
 

@@ -25,12 +25,16 @@ ROWS = -1
 class TensorType:
     """dtype and shape of a value; `shape[0] == ROWS` for a value with one entry per row.
 
+    `sparse` says that the value is a `Csr`, whose rows store a few of their columns; only the
+    operators whose row in the table says so take it.
+
     >>> TensorType("float64", (ROWS, 28))
     float64[n,28]
     """
 
     dtype: DType
     shape: tuple[int, ...]
+    sparse: bool = False
 
     @property
     def rowwise(self) -> bool:
@@ -44,7 +48,7 @@ class TensorType:
 
     def __repr__(self) -> str:
         dims = ",".join("n" if d == ROWS else str(d) for d in self.shape)
-        return f"{self.dtype}[{dims}]"
+        return f"{'sparse ' if self.sparse else ''}{self.dtype}[{dims}]"
 
 
 def column(dtype: DType) -> TensorType:
@@ -52,9 +56,9 @@ def column(dtype: DType) -> TensorType:
     return TensorType(dtype, (ROWS, 1))
 
 
-def matrix(dtype: DType, width: int) -> TensorType:
+def matrix(dtype: DType, width: int, sparse: bool = False) -> TensorType:
     """Type of an (n, width) value."""
-    return TensorType(dtype, (ROWS, width))
+    return TensorType(dtype, (ROWS, width), sparse)
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
@@ -130,3 +134,14 @@ class Labels:
 
     def __len__(self) -> int:
         return len(self.values)
+
+
+def label_sets(labels: Labels | tuple[Labels, ...] | None) -> tuple[Labels, ...]:
+    """The classes of each target: none for a regressor, one for most classifiers.
+
+    >>> label_sets(None), len(label_sets(Labels("bool", (False, True))))
+    ((), 1)
+    """
+    if labels is None:
+        return ()
+    return (labels,) if isinstance(labels, Labels) else tuple(labels)

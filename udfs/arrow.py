@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute
 
 from sqlml.backends.base import Compiled
 from sqlml.errors import InputTypeError, ScoringError, SqlmlError
+from sqlml.ir.texts import Texts
+from sqlml.passes.split import text_input
 from sqlml.types import Array
 from sqlml.udfs.failures import park
 
@@ -18,7 +23,11 @@ class BatchFunction:
     """Scores a batch: fixed-size list array (rows of numbers) in, numbers out.
 
     `compiled` reads `input_name` (n, width) of `dtype` and makes `output`; one column comes back
-    as a plain array, several as lists. Any number of threads may call it at once.
+    as a plain array, several (and one, when `listed`) as lists. Any number of threads may call it
+    at once.
+
+    Several targets: `groups` are the lengths of the lists that a row's numbers are dealt into
+    (none: one list), `shifts` what is added to the class numbers of each target.
     """
 
     compiled: Compiled
@@ -28,6 +37,9 @@ class BatchFunction:
     dtype: str
     integer: bool
     columns: int
+    listed: bool = False
+    groups: tuple[int, ...] = ()
+    shifts: tuple[int, ...] = ()
 
     def __call__(self, packed: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Score one batch.
@@ -35,8 +47,14 @@ class BatchFunction:
         Raises:
             ParkedFailure: stands for the typed error that `failures.claim` gives back.
         """
+        return self.score(packed)
+
+    def score(
+        self, packed: pa.Array | pa.ChunkedArray, texts: Callable[[], Mapping[str, Any]] = dict
+    ) -> pa.Array:
+        """Score one batch with more inputs, which `texts` makes."""
         try:
-            return self._score(packed)
+            return self._score(packed, texts())
         except SqlmlError as error:
             raise park(error) from None
         except Exception as error:  # an engine shows only text; keep the cause for the caller
@@ -47,20 +65,80 @@ class BatchFunction:
             failure.__cause__ = error
             raise park(failure) from None
 
-    def _score(self, packed: pa.Array | pa.ChunkedArray) -> pa.Array:
+    def _score(self, packed: pa.Array | pa.ChunkedArray, texts: Mapping[str, Any]) -> pa.Array:
         matrix = rows_of(packed, self.width, self.dtype)
-        result = self.compiled.run({self.input_name: matrix}, [self.output])[self.output]
+        inputs = {self.input_name: matrix, **texts}
+        result = self.compiled.run(inputs, [self.output])[self.output]
         if result.shape != (matrix.shape[0], self.columns):
             raise ScoringError(
                 f"the model made {result.shape} instead of {(matrix.shape[0], self.columns)}"
             )
-        if self.integer:
-            return _plain(result[:, 0], pa.int32())
-        numbers = _plain(result.reshape(-1), pa.float64())
-        if self.columns == 1:
+        if self.shifts:
+            result = result + np.array(self.shifts)
+        numbers = _plain(result.reshape(-1), pa.int32() if self.integer else pa.float64())
+        if self.columns == 1 and not self.listed:
             return numbers
-        ends = np.arange(0, result.size + 1, self.columns)
-        return pa.ListArray.from_arrays(_plain(ends, pa.int32()), numbers)
+        if not self.groups:
+            return _lists(numbers, np.arange(0, result.size + 1, self.columns))
+        rows = result.shape[0]
+        ends = np.append(0, np.cumsum(np.tile(self.groups, rows)))
+        groups = len(self.groups)
+        return _lists(_lists(numbers, ends), np.arange(0, rows * groups + 1, groups))
+
+
+@dataclass(frozen=True, slots=True)
+class TextBatchFunction:
+    """The same with a second argument: a list of `columns` texts a row, as bytes of UTF-8.
+
+    Bytes, since an engine may hand a VARCHAR over in several layouts. An engine looks at the
+    signature, so this is a class of its own.
+    """
+
+    batch: BatchFunction
+    columns: int
+
+    def __call__(
+        self, packed: pa.Array | pa.ChunkedArray, texts: pa.Array | pa.ChunkedArray
+    ) -> pa.Array:
+        """Score one batch; see `BatchFunction`."""
+        return self.batch.score(packed, lambda: self._inputs(texts))
+
+    def _inputs(self, texts: pa.Array | pa.ChunkedArray) -> dict[str, Texts]:
+        columns = texts_of(texts, self.columns)
+        return {text_input(k): column for k, column in enumerate(columns)}
+
+
+def texts_of(lists: pa.Array | pa.ChunkedArray, columns: int) -> list[Texts]:
+    """Lists of `columns` bytes or NULLs as that many columns. No copy of one chunk.
+
+    Raises:
+        InputTypeError: another type, or a list of another length.
+    """
+    if isinstance(lists, pa.ChunkedArray):
+        lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else lists.combine_chunks()
+    kind = lists.type
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind)
+    if not listed or not _is_bytes(kind.value_type):
+        raise InputTypeError(
+            f"the texts are {kind}, but this model's function takes lists of bytes; call it "
+            "through predict(..), which packs the columns"
+        )
+    lengths = pa.compute.equal(pa.compute.list_value_length(lists), columns)
+    if lists.null_count or pa.compute.all(lengths).as_py() is False:
+        raise InputTypeError(f"each row needs a list of {columns} texts")
+    flat = Texts.of(lists.flatten())
+    return [flat[k::columns] for k in range(columns)]
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    )
+
+
+def _lists(values: pa.Array, ends: Array) -> pa.ListArray:
+    """`values` as lists that end at `ends`, the first of which is 0."""
+    return pa.ListArray.from_arrays(_plain(ends, pa.int32()), values)
 
 
 def _plain(values: Array, kind: pa.DataType) -> pa.Array:

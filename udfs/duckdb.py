@@ -24,11 +24,11 @@ from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from sqlml.errors import CatalogError
 from sqlml.planner.probe import Column, ProbeError
-from sqlml.udfs.arrow import BatchFunction
+from sqlml.udfs.arrow import BatchFunction, TextBatchFunction
 from sqlml.udfs.caller import call_from
 from sqlml.udfs.engine import EngineFunction
 
-_ALIVE: dict[str, BatchFunction] = {}
+_ALIVE: dict[str, BatchFunction | TextBatchFunction] = {}
 """Strong references for the life of the process: the engine calls functions it does not keep."""
 
 _twins = itertools.count(1)
@@ -63,7 +63,7 @@ def _create(connection: duckdb.DuckDBPyConnection, name: str, function: EngineFu
         connection.create_function(
             name,
             call,
-            [duckdb.sqltype(function.argument_type)],
+            [duckdb.sqltype(kind) for kind in function.argument_types],
             duckdb.sqltype(function.result_type),
             type=PythonUDFType.ARROW,
             null_handling=FunctionNullHandling.SPECIAL,
@@ -125,7 +125,8 @@ class DuckDBEngine:
 
     def _sees(self, name: str, function: EngineFunction) -> bool:
         try:
-            self.bind(f"SELECT {name}(NULL::{function.argument_type})")
+            nulls = ", ".join(f"NULL::{kind}" for kind in function.argument_types)
+            self.bind(f"SELECT {name}({nulls})")
         except ProbeError:
             return False
         return True
@@ -268,6 +269,11 @@ class DuckDBEngine:
         """The bytes of one file, read by the engine under its own access settings."""
         ((content,),) = self.read("SELECT content FROM read_blob(?)", [path])
         return bytes(content)
+
+    def write_file(self, path: str, content: bytes) -> None:
+        """Write one file through the engine, under its own access settings."""
+        target = "'" + path.replace("'", "''") + "'"
+        self.write(f"COPY (SELECT ?::BLOB AS content) TO {target} (FORMAT BLOB)", [content])
 
 
 def _first_line(error: duckdb.Error) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sqlml.planner.probe import Column
-from sqlml.udfs.arrow import BatchFunction
+from sqlml.udfs.arrow import BatchFunction, TextBatchFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,8 +14,8 @@ class EngineFunction:
     """A function to register: its name, its batch function, and its types in the engine."""
 
     name: str
-    function: BatchFunction
-    argument_type: str
+    function: BatchFunction | TextBatchFunction
+    argument_types: tuple[str, ...]
     result_type: str
 
 

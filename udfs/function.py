@@ -10,8 +10,9 @@ from sqlml.passes.split import PACKED
 from sqlml.planner.build import compile_core, prepare
 from sqlml.planner.choice import Choice
 from sqlml.planner.names import FunctionSpec
+from sqlml.planner.results import first_positions
 from sqlml.types import Array
-from sqlml.udfs.arrow import BatchFunction
+from sqlml.udfs.arrow import BatchFunction, TextBatchFunction
 from sqlml.udfs.engine import EngineFunction
 
 _TYPES = {"f32": ("float32", "FLOAT"), "f64": ("float64", "DOUBLE")}
@@ -44,9 +45,23 @@ def engine_function(spec: FunctionSpec, program: Program, on_use: bool = False) 
     compiled = CompiledOnUse(core, choice) if on_use else compile_core(core, choice)
     dtype, sql_type = _TYPES[spec.layout]
     made = core.output_type(spec.output)
-    integer = made.dtype == "int64"
+    labels = program.labels
+    integer = spec.output == "label" and bool(labels)
     width = core.input_type(PACKED).width
-    listed = not integer and (spec.output == "proba" and spec.column is None or made.width > 1)
-    result = "INTEGER" if integer else "DOUBLE[]" if listed else "DOUBLE"
-    batch = BatchFunction(compiled, PACKED, spec.output, width, dtype, integer, made.width)
-    return EngineFunction(spec.name, batch, f"{sql_type}[{width}]", result)
+    groups: tuple[int, ...] = ()
+    shifts: tuple[int, ...] = ()
+    if len(labels) > 1 and spec.output == "proba" and not program.one_probability:
+        groups = tuple(map(len, labels))
+    if len(labels) > 1 and integer:
+        shifts = first_positions(labels)
+    listed = spec.output == "proba" and spec.column is None or made.width > 1
+    result = ("INTEGER" if integer else "DOUBLE") + "[]" * (listed + bool(groups))
+    batch = BatchFunction(
+        compiled, PACKED, spec.output, width, dtype, integer, made.width, listed, groups, shifts
+    )
+    packed = f"{sql_type}[{width}]"
+    texts = len(prepared.split.texts)
+    if texts:
+        with_texts = TextBatchFunction(batch, texts)
+        return EngineFunction(spec.name, with_texts, (packed, "BLOB[]"), result)
+    return EngineFunction(spec.name, batch, (packed,), result)

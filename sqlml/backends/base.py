@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from sqlml.errors import ConfigError, MissingDependencyError
+from sqlml.ir.operators.opaque import OWNERS
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
 from sqlml.types import Array
@@ -71,6 +72,7 @@ BACKENDS: Mapping[str, Entry] = MappingProxyType(
         "native": Entry("sqlml.backends.native", "NativeBackend", "model"),
         "reference": Entry("sqlml.backends.reference", "ReferenceBackend", "model"),
         "torch": Entry("sqlml.backends.torch", "TorchBackend", "tensor", "torch"),
+        "onnxruntime": Entry("sqlml.backends.onnxruntime", "OnnxRuntimeBackend", "tensor", "onnx"),
     }
 )
 
@@ -98,10 +100,19 @@ def load(name: str) -> Backend:
     return backend
 
 
+def sparse(program: Program, i: int) -> bool:
+    """Whether node i reads or makes sparse rows: backends of tensors let the host do that."""
+    node = program.nodes[i]
+    return node.type.sparse or any(program.nodes[j].type.sparse for j in node.inputs)
+
+
 def unsupported(program: Program, names: frozenset[str] | set[str]) -> str | None:
     """The reason why a backend with functions for `names` cannot run `program`, or None."""
     missing = sorted({node.op for node in program.nodes} - names)
     if not missing:
         return None
     unknown = [op for op in missing if op not in OPS]
+    owners = sorted({OWNERS[op] for op in missing if op in OWNERS})
+    if owners and not unknown:
+        return f"{', '.join(missing)} runs on backend {' and '.join(map(repr, owners))} alone"
     return f"no function for operator {', '.join(unknown or missing)}"

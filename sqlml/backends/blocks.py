@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from sqlml.errors import InputTypeError
 from sqlml.ir.program import Program
+from sqlml.ir.texts import Texts
 from sqlml.types import Array, TensorType, numpy_dtype
+
+SPARSE_ROW_BYTES = 2048
+"""What a row of sparse numbers is taken to need: a text of some hundred words."""
 
 Block = Callable[[Mapping[str, Array]], dict[str, Array]]
 """Scores the rows of one block: input name -> (n,) or (n, width), output name -> (n, k)."""
@@ -35,6 +40,8 @@ def row_bytes(program: Program) -> int:
 def _entry_bytes(value: TensorType) -> int:
     if not value.rowwise:
         return 0
+    if value.sparse:
+        return SPARSE_ROW_BYTES
     return int(np.prod(value.shape[1:], dtype=np.int64)) * numpy_dtype(value.dtype).itemsize
 
 
@@ -53,11 +60,12 @@ def run_blocks(
     Raises:
         InputTypeError: an input of `needed` is absent, or they differ in their number of rows.
     """
-    arrays: dict[str, Array] = {}
+    arrays: dict[str, Any] = {}
     for name in needed:
         if name not in inputs:
             raise InputTypeError(f"the batch has no column {name!r}")
-        arrays[name] = np.asarray(inputs[name])
+        given: Any = inputs[name]
+        arrays[name] = given if isinstance(given, Texts) else np.asarray(given)
     lengths = {a.shape[0] if a.ndim else -1 for a in arrays.values()}
     if len(lengths) > 1:
         raise InputTypeError(

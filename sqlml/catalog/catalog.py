@@ -121,6 +121,7 @@ class Catalog:
                     [key, name, version, comment, now],
                 )
             labels = program.labels
+            names = [""] if len(labels) == 1 else [f"t{t}=" for t in range(len(labels))]
             self._connection.write(
                 f"INSERT INTO {schema}.catalog_versions VALUES "
                 "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -129,8 +130,9 @@ class Catalog:
                     version,
                     program.hash,
                     [{"name": f.name, "kind": f.kind} for f in features],
-                    None if labels is None else labels.kind,
-                    None if labels is None else [str(v) for v in labels.values],
+                    ", ".join(dict.fromkeys(s.kind for s in labels)) or None,
+                    [f"{n}{v}" for n, s in zip(names, labels, strict=True) for v in s.values]
+                    or None,
                     list(program.outputs),
                     program.nbytes,
                     source,

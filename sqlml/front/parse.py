@@ -17,6 +17,7 @@ from sqlml.front.statements import (
     DescribeModel,
     DropModel,
     Explain,
+    ExportModel,
     ModelName,
     OptionValue,
     Query,
@@ -39,6 +40,8 @@ _HINT = re.compile(
 FORMATS = (
     "AUTO", "XGBOOST", "LIGHTGBM", "CATBOOST", "ONNX", "SKOPS", "PICKLE", "TORCH", "SQLML",
 )  # fmt: skip
+
+EXPORT_FORMATS = ("ONNX", "SQLML")
 
 
 def mentions_models(sql: str) -> bool:
@@ -320,10 +323,19 @@ class _Parser:
         self.at += 2
         name = self.model_name()
         self.expect("TO")
-        details: dict[str, Any] = {"path": self.string("a path")}
-        if self.accept("FORMAT"):
-            details["format"] = self.identifier("a format").upper()
-        return self._reserved("EXPORT MODEL", name, details)
+        path = self.string("the path of the file to write")
+        bracket = self.symbol("(")  # as COPY .. TO .. (FORMAT x) has it
+        form: str | None = None
+        if bracket or self.peek() is not None:
+            self.expect("FORMAT")
+            form = self.identifier("a format").upper()
+            if form not in EXPORT_FORMATS:
+                self.at -= 1
+                raise self.fail(f"models are exported to {' and '.join(EXPORT_FORMATS)}")
+        if bracket:
+            self.expect_symbol(")")
+        self.end()
+        return ExportModel(self.sql, name, path, form)
 
     def verify(self) -> Statement | None:
         if not (self.word(1) == "MODEL" and self._names_follow(2)):

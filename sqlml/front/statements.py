@@ -80,6 +80,16 @@ class DescribeModel:
 
 
 @dataclass(frozen=True, slots=True)
+class ExportModel:
+    """EXPORT MODEL name TO 'path' FORMAT ONNX; `format` is None where the path's ending says it."""
+
+    sql: str
+    name: ModelName
+    path: str
+    format: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Reserved:
     """A statement that is parsed already and carried out by a later version.
 
@@ -93,4 +103,6 @@ class Reserved:
     details: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
 
-Statement = Query | Explain | CreateModel | DropModel | ShowModels | DescribeModel | Reserved
+Statement = (
+    Query | Explain | CreateModel | DropModel | ShowModels | DescribeModel | ExportModel | Reserved
+)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from sqlml.errors import ProgramError, UnsupportedModelError
 from sqlml.ir.builder import Builder, Value
-from sqlml.types import DType, Labels
+from sqlml.types import DType, Labels, label_sets
+
+Rows = Literal["dense", "wide", "sparse"]
+"""Which rows a step takes: see `Frame.matrix`."""
+
+MAX_DENSE = 4096
+"""Most columns of sparse rows that are made dense for a step that computes with all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +71,8 @@ class Frame:
 
     def take(self, indices: Sequence[int]) -> Frame:
         """The columns at `indices`, in that order."""
-        places = [
-            (b, j)
-            for b, block in enumerate(self.blocks)
-            for j in range(1 if isinstance(block, RawColumn) else block.type.width)
-        ]
+        widths = [1 if isinstance(b, RawColumn) else b.type.width for b in self.blocks]
+        first = np.cumsum([0, *widths])
         blocks: list[RawColumn | Value] = []
         run: list[int] = []
         current = -1
@@ -83,7 +86,8 @@ class Frame:
             run.clear()
 
         for i in indices:
-            b, j = places[i]
+            b = int(np.searchsorted(first, i, "right")) - 1
+            j = int(i - first[b])
             block = self.blocks[b]
             if b != current or isinstance(block, RawColumn):
                 flush()
@@ -96,14 +100,35 @@ class Frame:
         names = tuple(self.names[i] for i in indices)
         return Frame(self.builder, tuple(blocks), names, self.sparse)
 
-    def matrix(self, dtype: DType = "float64") -> Value:
+    @property
+    def stored(self) -> bool:
+        """Whether columns flow as sparse rows (`ir/csr.py`), as a vectoriser makes them."""
+        return any(isinstance(b, Value) and b.type.sparse for b in self.blocks)
+
+    def matrix(self, dtype: DType = "float64", rows: Rows = "dense") -> Value:
         """All columns as one (n, width) value of numbers.
 
+        Args:
+            rows: "dense" for a step that computes with every column; sparse rows become dense
+                ones then, if they are not too wide. "wide" is the same for trees, which look at
+                few columns and so may have many; "sparse" hands sparse rows on as they are.
+
         Raises:
-            UnsupportedModelError: a column was read as strings by an earlier step.
+            UnsupportedModelError: a column was read as strings by an earlier step, or sparse rows
+                have more than MAX_DENSE columns.
         """
         parts = [self._number(block, dtype) for block in self.blocks]
-        return parts[0] if len(parts) == 1 else self.builder.op("concat", *parts)
+        value = parts[0] if len(parts) == 1 else self.builder.op("concat", *parts)
+        if not value.type.sparse or rows == "sparse":
+            return value
+        if rows == "dense" and value.type.width > MAX_DENSE:
+            raise UnsupportedModelError(
+                f"this step computes with all {value.type.width} columns of sparse rows, and sqlml "
+                f"makes dense rows of at most {MAX_DENSE}; fit the vectorizer with fewer words "
+                f"(max_features={MAX_DENSE}, n_features=2**12), or use a linear model or trees, "
+                "which read sparse rows"
+            )
+        return self.builder.op("densify", value, fill=0.0)
 
     def numbers(self, i: int, dtype: DType = "float64") -> Value:
         """Column `i` as (n, 1) numbers."""
@@ -145,12 +170,38 @@ class Frame:
             ) from None
 
 
-@dataclass(frozen=True, slots=True)
 class Outputs:
-    """What a predictor computes: output name (`ir.spec.OUTPUTS`) -> value, and its labels."""
+    """What a predictor computes: output name (`ir.spec.OUTPUTS`) -> value, and its labels.
 
-    values: Mapping[str, Value]
-    labels: Labels | None = None
+    `label_sets` has the labels of each target, as `Program.labels`; one `Labels` or None are
+    taken for the labels of the only target.
+    """
+
+    __slots__ = ("label_sets", "values")
+
+    def __init__(
+        self, values: Mapping[str, Value], labels: Labels | tuple[Labels, ...] | None = None
+    ) -> None:
+        self.values: Mapping[str, Value] = values
+        self.label_sets: tuple[Labels, ...] = label_sets(labels)
+
+    @property
+    def labels(self) -> Labels | None:
+        """The labels of a classifier's only target; None for a regressor.
+
+        Raises:
+            UnsupportedModelError: a classifier of several targets.
+        """
+        if len(self.label_sets) > 1:
+            raise UnsupportedModelError(
+                f"a classifier of {len(self.label_sets)} targets at once stands where one target "
+                "is wanted; fit one model per target"
+            )
+        return self.label_sets[0] if self.label_sets else None
+
+
+ANY_COUNT = -1
+"""The number of columns of an object that takes any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,14 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Schema
+from sqlml.importers.catboost import table as catboost
+from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
 from sqlml.importers.lightgbm import table as lightgbm
+from sqlml.importers.onnx import table as onnx
+from sqlml.importers.onnx.whole import try_graphs
 from sqlml.importers.sklearn import table as sklearn
+from sqlml.importers.sklearn.unsupported import UNSUPPORTED
+from sqlml.importers.torch import table as torch
 from sqlml.importers.xgboost import table as xgboost
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
@@ -26,11 +31,25 @@ Composite = Callable[[Any, Frame, Recurse], Frame | Outputs]
 """The same for an object that holds others, which it hands to Recurse."""
 
 IMPORTERS: Mapping[str, Leaf] = MappingProxyType(
-    {**sklearn.IMPORTERS, **xgboost.IMPORTERS, **lightgbm.IMPORTERS}
+    {
+        **sklearn.IMPORTERS,
+        **xgboost.IMPORTERS,
+        **lightgbm.IMPORTERS,
+        **catboost.IMPORTERS,
+        **onnx.IMPORTERS,
+        **torch.IMPORTERS,
+    }
 )
 COMPOSITES: Mapping[str, Composite] = MappingProxyType({**sklearn.COMPOSITES})
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
-    {**sklearn.SCHEMAS, **xgboost.SCHEMAS, **lightgbm.SCHEMAS}
+    {
+        **sklearn.SCHEMAS,
+        **xgboost.SCHEMAS,
+        **lightgbm.SCHEMAS,
+        **catboost.SCHEMAS,
+        **onnx.SCHEMAS,
+        **torch.SCHEMAS,
+    }
 )
 """How to learn a model's columns where scikit-learn's feature_names_in_ is not there."""
 
@@ -64,16 +83,21 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     """
     if isinstance(model, Program):
         return _stored(model, inputs)
-    path = class_path(model)
+    path = _entry(model)
     if path not in IMPORTERS and path not in COMPOSITES:
         raise _unknown(model)
-    schema = SCHEMAS.get(path, sklearn_schema)(model)
+    schema = _schema(model, path)
+    if inputs is not None and path in torch.FAMILIES:
+        schema = Schema(None, ANY_COUNT)  # what its first layer says is a guess
     names = _names(schema, inputs)
     builder = Builder()
     made = _convert(model, Frame.raw(builder, names))
-    if isinstance(made, Frame):
-        made = Outputs({"transform": made.matrix()})
-    program = verify(builder.build(made.values, made.labels))
+    try:
+        if isinstance(made, Frame):
+            made = Outputs({"transform": made.matrix()})
+        program = verify(builder.build(made.values, made.label_sets))
+    except ProgramError as error:
+        raise _refused(model, error) from error
     inputs_read = {f.name: f.kind for f in program.features}
     features = tuple(Feature(n, inputs_read.get(n, "any")) for n in names)
     if isinstance(inputs, Mapping):
@@ -94,6 +118,7 @@ def _stored(program: Program, inputs: Sequence[str] | Mapping[str, str] | None) 
     if wide or other:
         what = f"input {wide[0]!r} is a matrix" if wide else f"output {other[0]!r} has no function"
         raise UnsupportedModelError(f"this Program is a part of a model: its {what}")
+    try_graphs(program)
     names = _names(Schema(tuple(program.inputs), len(program.inputs)), inputs)
     if names != tuple(program.inputs):
         raise ConfigError(
@@ -104,9 +129,48 @@ def _stored(program: Program, inputs: Sequence[str] | Mapping[str, str] | None) 
     return Imported(program, program.features, class_path(program), library_version(program), True)
 
 
+_DAMAGE = (
+    AttributeError,
+    TypeError,
+    ValueError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    RecursionError,
+    MemoryError,
+)
+"""What importers raise on an object whose attributes are absent or not what its library made."""
+
+
+def _refused(model: Any, error: ProgramError) -> UnsupportedModelError:
+    return UnsupportedModelError(f"{type(model).__name__} cannot be imported: {error}")
+
+
+def _damaged(model: Any, error: BaseException) -> UnsupportedModelError:
+    library = _entry(model).split(".")[0]
+    return UnsupportedModelError(
+        f"this {type(model).__name__} is not what its library's fit makes "
+        f"({type(error).__name__}: {error}): it is damaged, only partly fitted, or comes from "
+        f"another version of {library}; fit it again"
+    )
+
+
+def _schema(model: Any, path: str) -> Schema:
+    try:
+        return SCHEMAS.get(path, sklearn_schema)(model)
+    except _DAMAGE as error:
+        raise _damaged(model, error) from error
+
+
 def class_path(model: Any) -> str:
     """Module and name of the object's class, as `IMPORTERS` spells it."""
     return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
+def _entry(model: Any) -> str:
+    """The path under which the registry knows the object: its class, or a family's base class."""
+    bases = (f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__)
+    return next((path for path in bases if path in torch.FAMILIES), class_path(model))
 
 
 _DISTRIBUTIONS = {"sklearn": ("scikit-learn",), "xgboost": ("xgboost-cpu",)}
@@ -118,7 +182,7 @@ def library_version(model: Any) -> str:
     written_by = getattr(model, "written_by", None)
     if isinstance(written_by, str):  # a model file says itself who wrote it
         return written_by
-    package = type(model).__module__.split(".")[0]
+    package = _entry(model).split(".")[0]
     for name in (package, *_DISTRIBUTIONS.get(package, ())):
         try:
             return f"{package} {metadata.version(name)}"
@@ -145,16 +209,16 @@ def sklearn_schema(model: Any) -> Schema:
 
 
 def _convert(model: Any, frame: Frame) -> Frame | Outputs:
-    path = class_path(model)
+    path = _entry(model)
     try:
         if path in COMPOSITES:
             return COMPOSITES[path](model, frame, _convert)
         if path in IMPORTERS:
             return IMPORTERS[path](model, frame)
     except ProgramError as error:
-        raise UnsupportedModelError(
-            f"{type(model).__name__} cannot be imported: {error}"
-        ) from error
+        raise _refused(model, error) from error
+    except _DAMAGE as error:
+        raise _damaged(model, error) from error
     raise _unknown(model)
 
 
@@ -165,26 +229,34 @@ def _unknown(model: Any) -> UnsupportedModelError:
             f"{str(model)!r} is a text, not a fitted object; a model file is registered in SQL: "
             f"CREATE MODEL m FROM '{model}'"
         )
+    if path in UNSUPPORTED:
+        return UnsupportedModelError(
+            f"sqlml does not import {type(model).__name__}: {UNSUPPORTED[path]}"
+        )
     bases = [
         c.__name__
         for c in type(model).__mro__[1:]
-        if f"{c.__module__}.{c.__qualname__}" in IMPORTERS
+        if f"{c.__module__}.{c.__qualname__}" in IMPORTERS.keys() | COMPOSITES.keys()
     ]
     hint = (
         f"; it is a subclass of {bases[0]}, and a subclass may compute something else: "
         f"convert it to a plain {bases[0]}"
         if bases
-        else "; the README lists what is covered"
+        else "; docs/operators.md lists what is covered"
     )
     return UnsupportedModelError(f"sqlml does not import {path}{hint}")
 
 
 def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> tuple[str, ...]:
     given = None if inputs is None else tuple(inputs)
+    if given is None and schema.count == ANY_COUNT:
+        raise ConfigError(
+            "this model takes any columns and remembers none; say which feed it: inputs=['a', ..]"
+        )
     if given is None:
         names = schema.names or tuple(f"x{i}" for i in range(schema.count))
     else:
-        if len(given) != schema.count:
+        if schema.count not in (len(given), ANY_COUNT):
             raise ConfigError(
                 f"inputs has {len(given)} names, but the model was fitted on {schema.count} columns"
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from sqlml.errors import ProgramError
 from sqlml.ir import ops
 from sqlml.ir.program import Node, Program, freeze
-from sqlml.types import Array, DType, Labels, TensorType
+from sqlml.types import Array, DType, Labels, TensorType, label_sets
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,12 @@ class Builder:
     ['input', 'constant', 'add']
     """
 
-    def __init__(self) -> None:
-        self._nodes: list[Node] = []
-        self._inputs: dict[str, int] = {}
+    def __init__(self, start: Sequence[Node] = ()) -> None:
+        """Go on from the nodes that a Program starts with."""
+        self._nodes: list[Node] = list(start)
+        self._inputs: dict[str, int] = {
+            str(node.attrs["name"]): i for i, node in enumerate(start) if node.op == "input"
+        }
 
     def input(self, name: str, dtype: DType, width: int = 1) -> Value:
         """The input `name`, made at its first use; (n, width) of `dtype`.
@@ -68,6 +71,18 @@ class Builder:
         self._nodes.append(Node(name, tuple(v.index for v in inputs), frozen, result))
         return Value(len(self._nodes) - 1, result)
 
+    def again(self, node: Node, inputs: Sequence[Value]) -> Value:
+        """Append `node` on inputs of the very types that it had, whose rule was checked then."""
+        if node.op == "input":
+            name = str(node.attrs["name"])
+            if name in self._inputs:
+                return self.input(name, node.attrs["dtype"], node.attrs["width"])
+            self._inputs[name] = len(self._nodes)
+        reads = tuple([v.index for v in inputs])
+        same = reads == node.inputs
+        self._nodes.append(node if same else Node(node.op, reads, node.attrs, node.type))
+        return Value(len(self._nodes) - 1, node.type)
+
     def node(self, value: Value) -> Node:
         """The node that makes `value`."""
         return self._nodes[value.index]
@@ -79,7 +94,7 @@ class Builder:
     def build(
         self,
         outputs: Mapping[str, Value],
-        labels: Labels | None = None,
+        labels: Labels | tuple[Labels, ...] | None = None,
         order: tuple[str, ...] | None = None,
     ) -> Program:
         """Close the Program; nodes that no output needs are left out.
@@ -102,13 +117,14 @@ class Builder:
         for i, node in enumerate(self._nodes):
             if live[i]:
                 place[i] = len(nodes)
-                moved = tuple(place[j] for j in node.inputs)
-                nodes.append(Node(node.op, moved, node.attrs, node.type))
+                moved = tuple([place[j] for j in node.inputs])
+                same = moved == node.inputs
+                nodes.append(node if same else Node(node.op, moved, node.attrs, node.type))
         return Program(
             tuple(nodes),
             MappingProxyType(
                 {n: place[self._inputs[n]] for n in names if self._inputs[n] in place}
             ),
             MappingProxyType({n: place[v.index] for n, v in outputs.items()}),
-            labels,
+            label_sets(labels),
         )

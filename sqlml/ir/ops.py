@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -20,11 +19,23 @@ from sqlml.errors import ProgramError
 from sqlml.ir.operators import (
     categories,
     columns,
+    coupling,
+    distances,
     elementwise,
     forests,
+    hashing,
+    knn_impute,
     layout,
+    neighbours,
+    opaque,
+    order,
+    piecewise,
     products,
     reductions,
+    requirements,
+    sparse,
+    text,
+    torch_module,
 )
 from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
@@ -59,10 +70,22 @@ TABLE: tuple[Op, ...] = (
     *elementwise.OPERATORS,
     *layout.OPERATORS,
     *reductions.OPERATORS,
+    *order.OPERATORS,
     *products.OPERATORS,
+    *distances.OPERATORS,
+    *neighbours.OPERATORS,
+    *coupling.OPERATORS,
+    *requirements.OPERATORS,
     *categories.OPERATORS,
+    *hashing.OPERATORS,
     *columns.OPERATORS,
+    *piecewise.OPERATORS,
+    *knn_impute.OPERATORS,
     *forests.OPERATORS,
+    *torch_module.OPERATORS,
+    *opaque.OPERATORS,
+    *sparse.OPERATORS,
+    *text.OPERATORS,
 )
 
 OPS: Mapping[str, Op] = MappingProxyType({op.name: op for op in TABLE})
@@ -76,32 +99,49 @@ def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
     fewest, most = row.arity
     if len(types) < fewest or (most is not None and len(types) > most):
         raise ProgramError(f"{op} takes {fewest} to {most} inputs, not {len(types)}")
-    for name, kind in row.attrs.items():
-        if name not in attrs:
-            need(kind.endswith("?"), f"{op} lacks attribute {name}")
-        else:
-            need(_is_kind(attrs[name], kind.rstrip("?")), f"{op}: attribute {name} is not {kind}")
-    for name in attrs:
-        need(name in row.attrs, f"{op} has no attribute {name}")
-    for key in ("dtype", "sum_dtype"):
-        if key in row.attrs:
-            need(attrs[key] in DTYPES, f"{op}: unknown dtype {attrs[key]!r}")
+    _check_attrs(row, attrs)
+    if not row.sparse and any(t.sparse for t in types):
+        raise ProgramError(f"{op} takes no sparse rows; densify them before it")
     result = row.rule(types, attrs)
     count = math.prod(result.shape[1:] if result.rowwise else result.shape)
-    most = MAX_ROW_VALUES if result.rowwise else MAX_CONSTANT_VALUES
-    need(count <= most, f"{op} makes {count} numbers: too many")
+    stored = result.rowwise and not result.sparse
+    most = MAX_ROW_VALUES if stored else MAX_CONSTANT_VALUES
+    if count > most:
+        raise ProgramError(f"{op} makes {count} numbers: too many, the limit is {most}")
     return result
 
 
-def _is_kind(value: object, kind: str) -> bool:
-    kinds: dict[str, Any] = {
-        "str": str,
-        "int": int,
-        "float": float,
-        "bool": bool,
-        "tuple": tuple,
-        "array": np.ndarray,
+def _check_attrs(row: Op, attrs: Attrs) -> None:
+    """Raise ProgramError unless the attributes are there, of their types, and no others."""
+    found = 0
+    for name, kind in row.attrs.items():
+        if name not in attrs:
+            need(kind.endswith("?"), f"{row.name} lacks attribute {name}")
+            continue
+        found += 1
+        value = attrs[name]
+        wanted = _KINDS[kind]
+        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
+            raise ProgramError(f"{row.name}: attribute {name} is not {kind}")
+    if found != len(attrs):
+        other = next(name for name in attrs if name not in row.attrs)
+        raise ProgramError(f"{row.name} has no attribute {other}")
+    for key in ("dtype", "sum_dtype"):
+        if key in row.attrs and attrs[key] not in DTYPES:
+            raise ProgramError(f"{row.name}: unknown dtype {attrs[key]!r}")
+
+
+_KINDS: Mapping[str, type] = MappingProxyType(
+    {
+        name + optional: kind
+        for name, kind in {
+            "str": str,
+            "int": int,
+            "float": float,
+            "bool": bool,
+            "tuple": tuple,
+            "array": np.ndarray,
+        }.items()
+        for optional in ("", "?")
     }
-    if kind == "int" and isinstance(value, bool):
-        return False
-    return isinstance(value, kinds[kind])
+)

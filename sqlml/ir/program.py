@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import textwrap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.ir.text import render
 from sqlml.types import Feature, Labels, TensorType
 
 Attrs = Mapping[str, Any]
@@ -46,26 +48,36 @@ class Node:
     type: TensorType
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Program:
     """A DAG in topological order, with named inputs and outputs.
 
     `nodes[i].inputs` are indices below `i`. `inputs` and `outputs` map names to node indices;
     an input is a node of op `input`. A Program that scores a model has outputs among `label`
     (class index, or the regression value), `proba` (n, classes), `score` (decision function),
-    `samples` (score_samples) and `transform` (n, width); `labels` are the classes that a class
-    index points into, None for a regressor or a transformer.
+    `samples` (score_samples) and `transform` (n, width). `labels` has the classes of each target,
+    in which its class index points: none for a regressor or a transformer, one for most
+    classifiers. A model of T targets has a `label` of T columns. Its `proba` has the classes of
+    all targets side by side, or, where each target has two, maybe one column per target: the
+    probability of the second class (`one_probability`).
     """
 
     nodes: tuple[Node, ...]
     inputs: Mapping[str, int]
     outputs: Mapping[str, int]
-    labels: Labels | None = None
+    labels: tuple[Labels, ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Read-only mappings do not pickle; workers get the parts and freeze them again.
         nodes = tuple((n.op, n.inputs, dict(n.attrs), n.type) for n in self.nodes)
         return (_revive, (nodes, dict(self.inputs), dict(self.outputs), self.labels))
+
+    def __str__(self) -> str:
+        return render(self)
+
+    def __repr__(self) -> str:
+        reads, makes = (", ".join(names) for names in (self.inputs, self.outputs))
+        return f"<Program of {len(self.nodes)} nodes: {textwrap.shorten(reads, 72)} -> {makes}>"
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)
@@ -80,6 +92,21 @@ class Program:
     def input_type(self, name: str) -> TensorType:
         """The type of input `name`."""
         return self.nodes[self.inputs[name]].type
+
+    @property
+    def targets(self) -> int:
+        """How many values `label` has for a row; 0 for a transformer."""
+        return self.output_type("label").width if "label" in self.outputs else len(self.labels)
+
+    @property
+    def one_probability(self) -> bool:
+        """Whether `proba` has one column per target and not one per class."""
+        several = len(self.labels) > 1 and "proba" in self.outputs
+        return several and self.output_type("proba").width == len(self.labels) != self._classes
+
+    @property
+    def _classes(self) -> int:
+        return sum(map(len, self.labels))
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -101,7 +128,7 @@ class Program:
                     for item in value.ravel():
                         put(item)
                 else:
-                    digest.update(np.ascontiguousarray(value).tobytes())
+                    digest.update(np.ascontiguousarray(value).data)
             elif isinstance(value, tuple):
                 digest.update(f"tuple {len(value)};".encode())
                 for item in value:
@@ -117,7 +144,7 @@ class Program:
                 put(node.attrs[key])
         put(tuple(self.inputs.items()))
         put(tuple(self.outputs.items()))
-        put(() if self.labels is None else (self.labels.kind, *self.labels.values))
+        put(tuple((labels.kind, *labels.values) for labels in self.labels))
         return digest.hexdigest()
 
     @property
@@ -135,7 +162,7 @@ def _revive(
     nodes: tuple[tuple[str, tuple[int, ...], dict[str, Any], TensorType], ...],
     inputs: dict[str, int],
     outputs: dict[str, int],
-    labels: Labels | None,
+    labels: tuple[Labels, ...],
 ) -> Program:
     return Program(
         tuple(Node(op, reads, freeze(attrs), result) for op, reads, attrs, result in nodes),

@@ -14,14 +14,27 @@ from sqlml.errors import InputTypeError
 from sqlml.ir.operators import (
     categories,
     columns,
+    coupling,
+    distances,
     elementwise,
     forests,
+    hashing,
+    knn_impute,
     layout,
+    neighbours,
+    opaque,
+    order,
+    piecewise,
     products,
     reductions,
+    requirements,
+    sparse,
+    text,
+    torch_module,
 )
 from sqlml.ir.operators.op import Function
 from sqlml.ir.program import Node, Program
+from sqlml.ir.texts import Texts
 from sqlml.types import Array, numpy_dtype
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
@@ -30,10 +43,22 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         **elementwise.FUNCTIONS,
         **layout.FUNCTIONS,
         **reductions.FUNCTIONS,
+        **order.FUNCTIONS,
         **products.FUNCTIONS,
+        **distances.FUNCTIONS,
+        **neighbours.FUNCTIONS,
+        **coupling.FUNCTIONS,
+        **requirements.FUNCTIONS,
         **categories.FUNCTIONS,
+        **hashing.FUNCTIONS,
         **columns.FUNCTIONS,
+        **piecewise.FUNCTIONS,
+        **knn_impute.FUNCTIONS,
         **forests.FUNCTIONS,
+        **torch_module.FUNCTIONS,
+        **opaque.FUNCTIONS,
+        **sparse.FUNCTIONS,
+        **text.FUNCTIONS,
     }
 )
 
@@ -92,6 +117,8 @@ def conform(node: Node, inputs: Mapping[str, Array]) -> Array:
     name = str(node.attrs["name"])
     if name not in inputs:
         raise InputTypeError(f"the batch has no column {name!r}")
+    if isinstance(inputs[name], Texts) and node.type.dtype == "string":
+        return inputs[name]
     array = np.asarray(inputs[name])
     if array.ndim == 1:
         array = array.reshape(-1, 1)

@@ -38,12 +38,16 @@ def verify(program: Program) -> Program:
             raise ProgramError(f"output {name!r} points nowhere")
         if not program.nodes[i].type.rowwise or len(program.nodes[i].type.shape) != 2:
             raise ProgramError(f"output {name!r} is {program.nodes[i].type!r}, not (n, k)")
-    if program.labels is not None:
-        _verify_labels(program, program.labels)
+        if program.nodes[i].type.sparse:
+            raise ProgramError(f"output {name!r} is {program.nodes[i].type!r}: densify it")
+    if program.labels:
+        for labels in program.labels:
+            _verify_labels(labels)
+        _verify_classifier(program)
     return program
 
 
-def _verify_labels(program: Program, labels: Labels) -> None:
+def _verify_labels(labels: Labels) -> None:
     if not labels.values or len(set(labels.values)) != len(labels):
         raise ProgramError("a classifier needs labels, each of them once")
     for label in labels.values:
@@ -52,11 +56,18 @@ def _verify_labels(program: Program, labels: Labels) -> None:
                 label.encode()
             except UnicodeEncodeError:
                 raise ProgramError(f"the label {label!r} is no text") from None
+
+
+def _verify_classifier(program: Program) -> None:
+    targets, classes = len(program.labels), sum(map(len, program.labels))
     if "label" in program.outputs:
         kind = program.output_type("label")
-        if kind.dtype != "int64" or kind.width != 1:
-            raise ProgramError(f"output 'label' is {kind!r}, not the index of a label")
+        if kind.dtype != "int64" or kind.width != targets:
+            raise ProgramError(
+                f"output 'label' is {kind!r}, not the index of a label for {targets} targets"
+            )
     if "proba" in program.outputs:
         width = program.output_type("proba").width
-        if width != len(labels):
-            raise ProgramError(f"{width} probabilities for {len(labels)} labels")
+        one_each = targets > 1 and width == targets and all(len(s) == 2 for s in program.labels)
+        if width != classes and not one_each:
+            raise ProgramError(f"{width} probabilities for {classes} labels")

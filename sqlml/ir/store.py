@@ -5,10 +5,15 @@ Layout, little-endian::
     6 bytes   magic b"SQLML\\0"
     u16       format version
     u32       length of the header
-    header    JSON: nodes, inputs, outputs, labels, and where each array lies in the payload
+    header    JSON: nodes, inputs, outputs, the labels of each target, and of each array its dtype,
+              shape, place in the payload, the dtype it is stored in, and whether it is shuffled
+              (`ir/packing.py`). Where that is shorter: b"z", the length of the JSON as u32, and a
+              zstandard frame of it
     u64       length of the payload once decompressed
-    payload   zstandard frame: the raw bytes of all arrays behind each other
+    payload   zstandard frame: the stored bytes of all arrays behind each other
     32 bytes  sha256 of all that stands before
+
+Format 2 had neither packing nor a compressed header.
 
 Nothing is unpickled, every length is checked before memory is taken for it, and the Program is
 verified before anybody sees it, so a damaged or hostile file ends in ArtifactError.
@@ -28,6 +33,7 @@ import pyarrow as pa
 
 from sqlml.config import FORMAT_VERSION, MAX_NODES, MAX_PROGRAM_BYTES
 from sqlml.errors import ArtifactError, ProgramError
+from sqlml.ir import packing
 from sqlml.ir.program import Node, Program, freeze
 from sqlml.ir.spec import verify
 from sqlml.types import DTYPES, Labels, TensorType
@@ -35,22 +41,38 @@ from sqlml.types import DTYPES, Labels, TensorType
 MAGIC = b"SQLML\0"
 _HEAD = struct.Struct("<6sHI")
 _SIZE = struct.Struct("<Q")
+_LENGTH = struct.Struct("<I")
 _DIGEST = 32
-_MAX_RATIO = 20_000
-"""Largest believable compression ratio; beyond it a length is taken for a decompression bomb."""
+LEVEL = 3
+"""zstandard's own default level."""
+_MAX_RATIO = 33_000
+"""Largest compression ratio that zstandard has (a block of 128 KiB in 4 bytes); beyond it a length
+is taken for a decompression bomb."""
+_MAX_HEADER_RATIO = 200
+"""The same for the header, whose JSON takes many times its length once it is read."""
+_MAX_WIDENING = 8
+"""Bytes of an array for each byte that it takes in the payload: int64 of int8."""
 
 
 def dumps(program: Program) -> bytes:
     """Serialise a Program; equal Programs give equal bytes under one zstandard version."""
     payload = bytearray()
+    blobs: dict[bytes, int] = {}
 
     def pack(value: Any) -> Any:
         if isinstance(value, np.ndarray):
             if value.dtype == object:
                 return {"strings": value.tolist()}  # one axis: only categories are strings
+            if value.dtype == np.uint8:  # a foreign model, which each of its outputs reads
+                content = value.tobytes()
+                start = blobs.setdefault(content, len(payload))
+                if start == len(payload):
+                    payload.extend(content)
+                return {"array": ["uint8", list(value.shape), start, "uint8", False]}
             start = len(payload)
-            payload.extend(value.tobytes())
-            return {"array": [value.dtype.name, list(value.shape), start]}
+            stored, held, shuffled = packing.pack(value)
+            payload.extend(stored)
+            return {"array": [value.dtype.name, list(value.shape), start, held, shuffled]}
         if isinstance(value, tuple):
             return {"tuple": [pack(v) for v in value]}
         if isinstance(value, float):
@@ -62,7 +84,7 @@ def dumps(program: Program) -> bytes:
             node.op,
             list(node.inputs),
             {k: pack(v) for k, v in node.attrs.items()},
-            [node.type.dtype, list(node.type.shape)],
+            [node.type.dtype, list(node.type.shape), *["sparse"][: node.type.sparse]],
         ]
         for node in program.nodes
     ]
@@ -70,16 +92,48 @@ def dumps(program: Program) -> bytes:
         "nodes": nodes,
         "inputs": list(program.inputs.items()),
         "outputs": list(program.outputs.items()),
-        "labels": None
-        if program.labels is None
-        else [program.labels.kind, [pack(v) for v in program.labels.values]],
+        "labels": [[s.kind, [pack(v) for v in s.values]] for s in program.labels],
     }
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
-    body = pa.compress(bytes(payload), codec="zstd", asbytes=True) if payload else b""
+    text = _short(text)
+    body = _compress(payload) if payload else b""
     blob = b"".join(
         [_HEAD.pack(MAGIC, FORMAT_VERSION, len(text)), text, _SIZE.pack(len(payload)), body]
     )
     return blob + hashlib.sha256(blob).digest()
+
+
+def _compress(content: bytes | bytearray) -> bytes:
+    made: bytes = pa.Codec("zstd", LEVEL).compress(content, asbytes=True)
+    return made
+
+
+def _short(text: bytes) -> bytes:
+    """The header as it is stored."""
+    frame = _compress(text)
+    if len(frame) + 5 >= len(text) or len(text) > len(frame) * _MAX_HEADER_RATIO:
+        return text
+    return b"z" + _LENGTH.pack(len(text)) + frame
+
+
+def read_header(stored: bytes) -> Any:
+    """The JSON of a header, out of the bytes that stand for it in a file."""
+    if stored[:1] == b"z":
+        (size,) = _LENGTH.unpack_from(stored, 1)
+        frame = stored[1 + _LENGTH.size :]
+        if size > len(frame) * _MAX_HEADER_RATIO:
+            raise ArtifactError(f"the stored model claims a header of {size} bytes; too many")
+        stored = _decompress(frame, size)
+    return json.loads(stored)
+
+
+def _decompress(frame: bytes, size: int) -> bytes:
+    """Exactly `size` bytes out of a zstandard frame."""
+    with pa.CompressedInputStream(pa.BufferReader(frame), "zstd") as stream:
+        content: bytes = stream.read(size)
+        if len(content) != size or stream.read(1):
+            raise ArtifactError("the stored model has not the length it says; create it again")
+    return content
 
 
 def loads(blob: bytes) -> Program:
@@ -121,21 +175,23 @@ def _loads(blob: bytes) -> Program:
             f"the stored model has format {version}; this sqlml reads up to {FORMAT_VERSION}: "
             "upgrade sqlml"
         )
+    if version < FORMAT_VERSION:
+        raise ArtifactError(
+            f"the stored model has format {version}, which this sqlml no longer reads; create it "
+            "again"
+        )
     if hashlib.sha256(blob[:-_DIGEST]).digest() != blob[-_DIGEST:]:
         raise ArtifactError("the stored model is damaged (its checksum differs); create it again")
     start = _HEAD.size + header_size
     if start + _SIZE.size + _DIGEST > len(blob):
         raise ArtifactError("the stored model is cut off; create it again")
-    header = json.loads(blob[_HEAD.size : start])
+    header = read_header(blob[_HEAD.size : start])
     (size,) = _SIZE.unpack_from(blob, start)
     body = blob[start + _SIZE.size : -_DIGEST]
     if size > MAX_PROGRAM_BYTES or size > len(body) * _MAX_RATIO:
         raise ArtifactError(f"the stored model claims {size} bytes; that is over the limit")
-    payload = (
-        pa.decompress(body, decompressed_size=size, codec="zstd", asbytes=True) if size else b""
-    )
-    if len(payload) != size:
-        raise ArtifactError("the stored model is shorter than it says; create it again")
+    payload = memoryview(_decompress(body, size) if size else b"")
+    widened = 0
 
     def unpack(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -144,11 +200,17 @@ def _loads(blob: bytes) -> Program:
             return value
         ((kind, content),) = value.items()
         if kind == "array":
-            name, shape, offset = content
-            dtype = np.dtype(name)
-            if dtype.kind not in "biuf" or any(not isinstance(d, int) or d < 0 for d in shape):
-                raise ValueError(f"array of {name} {shape}")
-            return np.frombuffer(payload, dtype, math.prod(shape), offset).reshape(shape)
+            name, shape, offset, held, shuffled = content
+            if any(type(d) is not int or d < 0 for d in [*shape, offset]):
+                raise ValueError(f"array of {name} {shape} at {offset!r}")
+            if type(shuffled) is not bool:
+                raise ValueError(f"an array that is shuffled {shuffled!r}")
+            if shuffled or held != name:  # a copy, of which overlapping arrays could ask many
+                nonlocal widened
+                widened += math.prod(shape) * np.dtype(name).itemsize
+                if widened > len(payload) * _MAX_WIDENING:
+                    raise ValueError("arrays that lie on top of each other")
+            return packing.unpack(payload[offset:], name, tuple(shape), held, shuffled)
         if kind == "strings":
             if not all(isinstance(s, str) for s in content):
                 raise ValueError("a string array holds something else")
@@ -164,7 +226,7 @@ def _loads(blob: bytes) -> Program:
     if len(header["nodes"]) > MAX_NODES:
         raise ArtifactError(f"the stored model has more than {MAX_NODES} operators")
     nodes = []
-    for op, inputs, attrs, (dtype, shape) in header["nodes"]:
+    for op, inputs, attrs, (dtype, shape, *marks) in header["nodes"]:
         if dtype not in DTYPES or not all(type(i) is int for i in [*inputs, *shape]):
             raise ValueError(f"node {op!r} has type {dtype!r} {shape!r}")
         nodes.append(
@@ -172,19 +234,18 @@ def _loads(blob: bytes) -> Program:
                 op,
                 tuple(inputs),
                 freeze({k: unpack(v) for k, v in attrs.items()}),
-                TensorType(dtype, tuple(shape)),
+                TensorType(dtype, tuple(shape), "sparse" in marks),
             )
         )
-    labels = None
-    if header["labels"] is not None:
-        kind, values = header["labels"]
+    labels = []
+    for kind, values in header["labels"]:
         python = {"string": str, "int64": int, "float64": float, "bool": bool}[kind]
-        labels = Labels(kind, tuple(unpack(v) for v in values))
-        if not all(type(v) is python for v in labels.values):
+        labels.append(Labels(kind, tuple(unpack(v) for v in values)))
+        if not all(type(v) is python for v in labels[-1].values):
             raise ValueError("labels of mixed types")
     return Program(
         tuple(nodes),
         MappingProxyType({str(k): int(i) for k, i in header["inputs"]}),
         MappingProxyType({str(k): int(i) for k, i in header["outputs"]}),
-        labels,
+        tuple(labels),
     )

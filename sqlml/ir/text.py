@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
+
+if TYPE_CHECKING:  # a Program prints itself by `render`
+    from sqlml.ir.program import Program
+
+FEW_NODES = 6
+"""Inner nodes of an ensemble whose thresholds are written out."""
+
+FEW_SETS = 4
+"""Targets whose classes are written out."""
+
+MOST_TEXT = 80
+"""Characters of an attribute that is written out."""
 
 
 def render(program: Program) -> str:
@@ -30,24 +41,40 @@ def render(program: Program) -> str:
             args += [f"{k}={_short(v)}" for k, v in node.attrs.items() if k not in hidden]
         lines.append(" ".join([f"%{i} {node.type!r} =", node.op, *args]))
     tail = " ".join(f"{name}=%{i}" for name, i in program.outputs.items())
-    if program.labels is not None:
-        tail += f" labels={_short(program.labels.values)}"
+    if program.labels:
+        sets = [_short(labels.values) for labels in program.labels[:FEW_SETS]]
+        if len(program.labels) > FEW_SETS:
+            sets.append(f".. {len(program.labels)} targets")
+        tail += f" labels={'; '.join(sets)}"
     return "\n".join([*lines, f"return {tail}"])
 
 
 def _trees(e: Ensemble) -> str:
     kinds = " categorical" if e.has_categories else ""
+    tests = f" threshold={_short(e.threshold)}" if 0 < e.nodes <= FEW_NODES else ""
     return (
         f"trees={e.trees} nodes={e.nodes} depth={e.depth} compare={e.compare}"
-        f" values={e.leaf_values.dtype}x{e.leaf_values.shape[1]}{kinds}"
+        f" values={e.leaf_values.dtype}x{e.leaf_values.shape[1]}{kinds}{tests}"
     )
 
 
 def _short(value: Any, most: int = 6) -> str:
+    """`value` as Python writes it; arrays of many numbers as dtype and shape, long texts cut."""
     if isinstance(value, np.ndarray):
-        if value.size > most:
-            return f"{value.dtype}{list(value.shape)}"
-        return repr(value.tolist())
-    if isinstance(value, tuple) and len(value) > most:
-        return f"({', '.join(map(repr, value[:most]))}, .. {len(value)})"
+        written = repr(value.tolist()) if value.size <= most else ""
+        if written and len(written) <= MOST_TEXT:
+            return written
+        dtype = "string" if value.dtype == object else value.dtype
+        return f"{dtype}{list(value.shape)}"
+    if isinstance(value, tuple):
+        room = MOST_TEXT // most
+        items = [_cut(item, room if len(value) > 1 else MOST_TEXT) for item in value[:most]]
+        more = [f".. {len(value)}"] if len(value) > most else []
+        return f"({', '.join([*items, *more])}{',' if len(value) == 1 else ''})"
+    return _cut(value, MOST_TEXT)
+
+
+def _cut(value: Any, room: int) -> str:
+    if isinstance(value, str) and len(value) > room:
+        return f"{value[:room]!r}.."
     return repr(value)

@@ -14,14 +14,23 @@ tree by tree in the dtype of `leaf_values`: the source libraries' own order (num
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from sqlml.config import MAX_TREE_DEPTH
 from sqlml.errors import ProgramError
 from sqlml.types import FLOATS, Array, TensorType, dtype_of
+
+
+def too_deep() -> str:
+    """What is said of trees beyond the limit."""
+    return (
+        f"a tree is more than {MAX_TREE_DEPTH} tests deep, which is the limit; train it with a "
+        "smaller max_depth"
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,11 +93,14 @@ class Ensemble:
         return _owners(self.roots, self.nodes)
 
     def depths(self) -> Array:
-        """Depth of each inner node below its root, int32 (M,); a root has depth 0."""
+        """Depth of each inner node below its root, int32 (M,); a root has depth 0.
+
+        Nodes below MAX_TREE_DEPTH, which no Program has, are not looked at.
+        """
         depth = np.zeros(self.nodes, np.int32)
         level = self.roots[self.roots >= 0]
         d = 0
-        while level.size:
+        while level.size and d <= MAX_TREE_DEPTH:
             depth[level] = d
             children = np.concatenate([self.left[level], self.right[level]])
             level = children[children >= 0]
@@ -140,20 +152,15 @@ class Ensemble:
         if m:
             need(self.feature.min() >= 0 and self.feature.max() < x.width, "no such feature")
         need(not np.isnan(self.threshold).any(), "a threshold is NaN")
-        refs = np.concatenate([self.roots, self.left, self.right])
-        inner, exits = refs[refs >= 0], ~refs[refs < 0]
-        need(
-            inner.size == m and np.array_equal(np.bincount(inner, minlength=m), np.ones(m)),
-            "every inner node needs exactly one parent",
-        )
-        need(
-            exits.size == leaves
-            and np.array_equal(np.bincount(exits, minlength=leaves), np.ones(leaves)),
-            "every leaf needs exactly one parent",
-        )
+        refs = (self.roots, self.left, self.right)
+        inner = [r[r >= 0] for r in refs]
+        need(_once_each(inner, m), "every inner node needs exactly one parent")
+        exits = [~r[r < 0] for r in refs]
+        need(_once_each(exits, leaves), "every leaf needs exactly one parent")
         numbers = np.arange(m, dtype=np.int32)
         for child in (self.left, self.right):
             need(((child < 0) | (child > numbers)).all(), "a child stands before its parent")
+        need(m <= MAX_TREE_DEPTH or self.depth <= MAX_TREE_DEPTH, too_deep())
         self._check_sets(need)
 
     def _check_sets(self, need: Any) -> None:
@@ -201,6 +208,10 @@ class RawTrees:
     sets: Mapping[int, Array] | None = None
 
 
+BATCH = 1 << 13
+"""Nodes that are numbered at a time, so that this takes little memory besides its result."""
+
+
 def ensemble(raw: RawTrees, *, target: Array, base: Array, compare: str) -> Ensemble:
     """Number the nodes of `raw` as Ensemble wants them; drop what no root reaches.
 
@@ -209,77 +220,183 @@ def ensemble(raw: RawTrees, *, target: Array, base: Array, compare: str) -> Ense
     Raises:
         ProgramError: a child number is out of range, or a node has two parents (a cycle).
     """
-    n = raw.feature.size
-    roots = np.asarray(raw.roots, np.int64)
-    left, right = np.asarray(raw.left, np.int64), np.asarray(raw.right, np.int64)
-    leaf = np.asarray(raw.leaf, bool)
+    collector = Collector(base.dtype)
+    for batch in _batches(raw):
+        collector.add(batch)
+    return collector.ensemble(target=target, base=base, compare=compare)
+
+
+class Collector:
+    """Trees that become one Ensemble, added some at a time; leaf values take dtype `leaves`."""
+
+    def __init__(self, leaves: np.dtype[Any]) -> None:
+        self._leaves = leaves
+        self._parts: dict[str, list[Array]] = {}
+        self._sets: dict[int, Array] = {}
+        self._inner = 0
+        self._exits = 0
+
+    def add(self, raw: RawTrees) -> None:
+        """Add the trees of `raw` behind those that are here.
+
+        Raises:
+            ProgramError: as `ensemble` does.
+        """
+        n = raw.feature.size
+        leaf = np.asarray(raw.leaf, bool)
+        left, right = _children(raw.left, leaf, n), _children(raw.right, leaf, n)
+        roots = np.asarray(raw.roots, np.int64)
+        levels = _levels(roots, left, right, leaf)
+        # Sizes of subtrees from the bottom up, then pre-order places from the top down.
+        inner_size, leaf_size = (~leaf).astype(np.int32), leaf.astype(np.int32)
+        for level in reversed(levels):
+            parents = level[~leaf[level]]
+            for size in (inner_size, leaf_size):
+                size[parents] += size[left[parents]] + size[right[parents]]
+        inner_at, leaf_at = np.zeros(n, np.int32), np.zeros(n, np.int32)
+        inner_at[roots] = np.cumsum(inner_size[roots]) - inner_size[roots] + self._inner
+        leaf_at[roots] = np.cumsum(leaf_size[roots]) - leaf_size[roots] + self._exits
+        for level in levels:
+            parents = level[~leaf[level]]
+            lefts, rights = left[parents], right[parents]
+            inner_at[lefts] = inner_at[parents] + 1
+            inner_at[rights] = inner_at[parents] + 1 + inner_size[lefts]
+            leaf_at[lefts] = leaf_at[parents]
+            leaf_at[rights] = leaf_at[parents] + leaf_size[lefts]
+        reached = np.concatenate(levels) if levels else roots.astype(np.int32)
+        nodes, leaves = reached[~leaf[reached]], reached[leaf[reached]]
+        nodes = _ordered(nodes, inner_at[nodes] - self._inner)
+        leaves = _ordered(leaves, leaf_at[leaves] - self._exits)
+        reference = np.where(leaf, ~leaf_at, inner_at)
+        for name, part in (
+            ("roots", reference[roots]),
+            ("feature", raw.feature[nodes].astype(np.int32, copy=False)),
+            ("threshold", raw.threshold[nodes]),
+            ("left", reference[left[nodes]]),
+            ("right", reference[right[nodes]]),
+            ("default_left", raw.default_left[nodes].astype(bool, copy=False)),
+            ("leaf_values", raw.value[leaves].astype(self._leaves, copy=False)),
+        ):
+            self._parts.setdefault(name, []).append(part)
+        if raw.sets:
+            inner = np.zeros(n, bool)
+            inner[nodes] = True
+            for node, members in raw.sets.items():
+                if inner[node]:
+                    self._sets[int(inner_at[node])] = members
+        self._inner += nodes.size
+        self._exits += leaves.size
+        if max(self._inner, self._exits) > np.iinfo(np.int32).max:
+            raise ProgramError("trees: more nodes than an ensemble can have")
+
+    def ensemble(self, *, target: Array, base: Array, compare: str) -> Ensemble:
+        """The Ensemble of all trees that were added, once; its arrays cannot be written to."""
+        arrays = {}
+        for name in list(self._parts):  # array by array, so that no two of them are held twice
+            parts = self._parts.pop(name)
+            arrays[name] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if self._sets:
+            arrays |= _bitsets(self._sets, self._inner)
+        for array in arrays.values():
+            array.setflags(write=False)
+        return Ensemble(**arrays, target=np.asarray(target, np.int32), base=base, compare=compare)
+
+
+def _batches(raw: RawTrees) -> Iterator[RawTrees]:
+    """`raw` in runs of whole trees; in one where its trees do not lie behind each other."""
+    roots, n = np.asarray(raw.roots, np.int64), raw.feature.size
+    if n <= BATCH or not roots.size or roots[0] < 0 or (np.diff(roots) <= 0).any():
+        yield raw
+        return
+    cuts = np.unique(np.searchsorted(roots, np.arange(0, n, BATCH)))
+    cuts = np.append(cuts[cuts < roots.size], roots.size)
+    spans = [
+        (a, z, int(roots[a]), int(roots[z]) if z < roots.size else n)
+        for a, z in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)
+    ]
+    for _, _, begin, end in spans:
+        inner = ~np.asarray(raw.leaf[begin:end], bool)
+        for child in (raw.left[begin:end], raw.right[begin:end]):
+            if (inner & ((child < begin) | (child >= end))).any():
+                yield raw
+                return
+    keys = np.array(sorted(raw.sets or ()), np.int64)
+    for a, z, begin, end in spans:
+        own = keys[np.searchsorted(keys, begin) : np.searchsorted(keys, end)].tolist()
+        yield RawTrees(
+            roots[a:z] - begin,
+            raw.feature[begin:end],
+            raw.threshold[begin:end],
+            raw.left[begin:end] - begin,
+            raw.right[begin:end] - begin,
+            raw.leaf[begin:end],
+            raw.default_left[begin:end],
+            raw.value[begin:end],
+            {key - begin: raw.sets[key] for key in own} if raw.sets else None,
+        )
+
+
+def _children(given: Array, leaf: Array, n: int) -> Array:
+    """Child numbers as int32; -1 for leaves and for numbers that are no node's."""
+    child = np.asarray(given)
+    if child.dtype.kind not in "iu":
+        child = child.astype(np.int64)
+    return np.where(leaf | (child < 0) | (child >= n), -1, child).astype(np.int32)
+
+
+def _levels(roots: Array, left: Array, right: Array, leaf: Array) -> list[Array]:
+    """The nodes that the roots reach, int32 and level by level."""
+    n = leaf.size
     seen = np.zeros(n, bool)
     levels: list[Array] = []
     level = roots
     while level.size:
+        if len(levels) > MAX_TREE_DEPTH:
+            raise ProgramError(too_deep())
         if level.min() < 0 or level.max() >= n:
             raise ProgramError("trees: a child number is out of range")
+        level = level.astype(np.int32, copy=False)
         if seen[level].any() or np.unique(level).size != level.size:
             raise ProgramError("trees: a node has two parents, or the tree has a cycle")
         seen[level] = True
         levels.append(level)
         inner = level[~leaf[level]]
         level = np.stack([left[inner], right[inner]], axis=1).ravel()
-    # Sizes of subtrees from the bottom up, then pre-order places from the top down.
-    inner_size = np.where(leaf, 0, 1).astype(np.int64)
-    leaf_size = np.where(leaf, 1, 0).astype(np.int64)
-    for level in reversed(levels):
-        parents = level[~leaf[level]]
-        for size in (inner_size, leaf_size):
-            size[parents] += size[left[parents]] + size[right[parents]]
-    inner_at, leaf_at = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    inner_at[roots] = np.cumsum(inner_size[roots]) - inner_size[roots]
-    leaf_at[roots] = np.cumsum(leaf_size[roots]) - leaf_size[roots]
-    for level in levels:
-        parents = level[~leaf[level]]
-        lefts, rights = left[parents], right[parents]
-        inner_at[lefts] = inner_at[parents] + 1
-        inner_at[rights] = inner_at[parents] + 1 + inner_size[lefts]
-        leaf_at[lefts] = leaf_at[parents]
-        leaf_at[rights] = leaf_at[parents] + leaf_size[lefts]
-    reference = np.where(leaf, ~leaf_at, inner_at)
-    nodes = np.flatnonzero(seen & ~leaf)
-    nodes = nodes[np.argsort(inner_at[nodes], kind="stable")]
-    leaves = np.flatnonzero(seen & leaf)
-    leaves = leaves[np.argsort(leaf_at[leaves], kind="stable")]
-    sets: dict[str, Array] = {}
-    if raw.sets:
-        sets = _bitsets([raw.sets.get(int(i)) for i in nodes])
-    return Ensemble(
-        roots=reference[roots].astype(np.int32),
-        feature=raw.feature[nodes].astype(np.int32),
-        threshold=raw.threshold[nodes],
-        left=reference[left[nodes]].astype(np.int32),
-        right=reference[right[nodes]].astype(np.int32),
-        default_left=np.asarray(raw.default_left[nodes], bool),
-        leaf_values=raw.value[leaves].astype(base.dtype),
-        target=np.asarray(target, np.int32),
-        base=base,
-        compare=compare,
-        **sets,
-    )
+    return levels
 
 
-def _bitsets(members: list[Array | None]) -> dict[str, Array]:
-    categorical = np.array([m is not None for m in members], bool)
+def _ordered(items: Array, places: Array) -> Array:
+    """`items`, each at its place."""
+    ordered = np.empty_like(items)
+    ordered[places] = items
+    return ordered
+
+
+def _bitsets(sets: Mapping[int, Array], nodes: int) -> dict[str, Array]:
+    categorical = np.zeros(nodes, bool)
+    counts = np.zeros(nodes + 1, np.int32)
     words: list[Array] = []
-    offsets = np.zeros(len(members) + 1, np.int32)
-    for i, m in enumerate(members):
-        count = 0
-        if m is not None and len(m):
-            m = np.asarray(m, np.int64)
-            bits = np.zeros(int(m.max()) // 32 + 1, np.uint32)
-            np.bitwise_or.at(bits, m // 32, np.uint32(1) << (m % 32).astype(np.uint32))
+    for i in sorted(sets):
+        categorical[i] = True
+        if len(sets[i]):
+            members = np.asarray(sets[i], np.int64)
+            bits = np.zeros(int(members.max()) // 32 + 1, np.uint32)
+            np.bitwise_or.at(bits, members // 32, np.uint32(1) << (members % 32).astype(np.uint32))
             words.append(bits)
-            count = bits.size
-        offsets[i + 1] = offsets[i] + count
+            counts[i + 1] = bits.size
     joined = np.concatenate(words) if words else np.zeros(0, np.uint32)
+    offsets = np.cumsum(counts, dtype=np.int32)
     return {"categorical": categorical, "set_offsets": offsets, "set_words": joined}
+
+
+def _once_each(parts: list[Array], count: int) -> bool:
+    """Whether `parts` (numbers from 0 on) hold each number below `count` exactly once."""
+    if sum(p.size for p in parts) != count or any(p.max(initial=-1) >= count for p in parts):
+        return False
+    met = np.zeros(count, bool)
+    for part in parts:
+        met[part] = True
+    return bool(met.all())
 
 
 def _owners(roots: Array, nodes: int) -> Array:

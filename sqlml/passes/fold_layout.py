@@ -18,35 +18,58 @@ from sqlml.ir.rewrite import rewrite
 from sqlml.types import Array
 
 
-def fold_layout(program: Program) -> Program:
+def fold_layout(program: Program, keep_inputs: bool = False) -> Program:
     """Return `program` with its layout operators folded."""
-    return rewrite(program, _rule)
+    return rewrite(program, _rule, keep_inputs=keep_inputs, ops=("cast", "concat", "select"))
 
 
 def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     if node.op == "cast":
-        return _cast(b, inputs[0], str(node.attrs["dtype"]))
+        return _folded_cast(b, inputs[0], str(node.attrs["dtype"]))
     if node.op == "select":
-        return select(b, inputs[0], node.attrs["indices"])
+        return _folded_select(b, inputs[0], node.attrs["indices"])
     if node.op == "concat":
-        return _concat(b, inputs)
+        merged = _merged(b, inputs)
+        if len(merged) < len(inputs):
+            return same_rows(b, _beside(b, merged), node.type.sparse)
     return None
 
 
+def same_rows(b: Builder, value: Value, sparse: bool) -> Value:
+    """`value` with sparse rows or dense ones: fewer columns may have come from one kind alone."""
+    if value.type.sparse == sparse:
+        return value
+    return b.op("sparsify", value) if sparse else b.op("densify", value, fill=0.0)
+
+
 def _cast(b: Builder, x: Value, dtype: str) -> Value:
+    folded = _folded_cast(b, x, dtype)
+    return b.op("cast", x, dtype=dtype) if folded is None else folded
+
+
+def _folded_cast(b: Builder, x: Value, dtype: str) -> Value | None:
+    """The cast as a value that is there already, or None."""
     if x.type.dtype == dtype:
         return x
-    source = b.node(x)
-    if source.op == "cast" and x.type.dtype == "float64" and dtype == "float32":
-        inner = b.value(source.inputs[0])
-        if inner.type.dtype == "float32":
-            return inner
-    return b.op("cast", x, dtype=dtype)
+    if x.type.dtype == "float64" and dtype == "float32":
+        source = b.node(x)
+        if source.op == "cast":
+            inner = b.value(source.inputs[0])
+            if inner.type.dtype == "float32":
+                return inner
+    return None
 
 
 def select(b: Builder, x: Value, indices: Array) -> Value:
     """Columns `indices` of `x`, looking through selects and concats."""
-    if np.array_equal(indices, np.arange(x.type.width)):
+    folded = _folded_select(b, x, indices)
+    return b.op("select", x, indices=indices) if folded is None else folded
+
+
+def _folded_select(b: Builder, x: Value, indices: Array) -> Value | None:
+    """The select made of what lies below `x`, or None where nothing is to fold."""
+    width = x.type.width
+    if indices.size == width and np.array_equal(indices, np.arange(width)):
         return x
     source = b.node(x)
     if source.op == "select":
@@ -62,35 +85,49 @@ def select(b: Builder, x: Value, indices: Array) -> Value:
             part = parts[owner[run[0]]]
             piece = select(b, part, run - first[owner[run[0]]])
             chosen.append(_cast(b, piece, x.type.dtype))
-        return _concat(b, chosen)
-    return b.op("select", x, indices=indices)
+        return same_rows(b, _beside(b, _merged(b, chosen)), x.type.sparse)
+    return None
 
 
-def _concat(b: Builder, parts: Sequence[Value]) -> Value:
+def _beside(b: Builder, parts: Sequence[Value]) -> Value:
+    return parts[0] if len(parts) == 1 else b.op("concat", *parts)
+
+
+def _merged(b: Builder, parts: Sequence[Value]) -> list[Value]:
+    """`parts` with each run of neighbours made one that select from (or cast) the same value."""
     parts = [p for p in parts if p.type.width] or list(parts[:1])
-    merged: list[Value] = []
+    runs: list[tuple[tuple[object, ...], list[Value]]] = []
     for part in parts:
-        joined = _join(b, merged[-1], part) if merged else None
-        if joined is None:
-            merged.append(part)
+        source = _source(b, part)
+        if runs and runs[-1][0] == source:
+            runs[-1][1].append(part)
         else:
-            merged[-1] = joined
-    return merged[0] if len(merged) == 1 else b.op("concat", *merged)
+            runs.append((source, [part]))
+    return [_joined(b, run) for _, run in runs]
 
 
-def _join(b: Builder, left: Value, right: Value) -> Value | None:
-    """One value for two neighbours that select from (or cast) the same value, else None."""
-    first, second = b.node(left), b.node(right)
-    if first.op == second.op == "cast" and left.type.dtype == right.type.dtype:
-        inner = _join(b, b.value(first.inputs[0]), b.value(second.inputs[0]))
-        return None if inner is None else _cast(b, inner, left.type.dtype)
-    if left.type.dtype != right.type.dtype:
-        return None
-    a = _selection(b, left)
-    c = _selection(b, right)
-    if a[0].index != c[0].index:
-        return None
-    return select(b, a[0], np.concatenate([a[1], c[1]]))
+def _source(b: Builder, x: Value) -> tuple[object, ...]:
+    """What `x` selects from, and the casts above it: equal for values that become one."""
+    casts: list[object] = []
+    node = b.node(x)
+    while node.op == "cast":
+        casts.append(node.type.dtype)
+        x = b.value(node.inputs[0])
+        node = b.node(x)
+    below = node.inputs[0] if node.op == "select" else x.index
+    return (below, *casts)
+
+
+def _joined(b: Builder, run: Sequence[Value]) -> Value:
+    """One value for neighbours of one source."""
+    if len(run) == 1:
+        return run[0]
+    node = b.node(run[0])
+    if node.op == "cast":
+        inner = _joined(b, [b.value(b.node(v).inputs[0]) for v in run])
+        return _cast(b, inner, run[0].type.dtype)
+    sources = [_selection(b, v) for v in run]
+    return select(b, sources[0][0], np.concatenate([indices for _, indices in sources]))
 
 
 def _selection(b: Builder, x: Value) -> tuple[Value, Array]:

@@ -23,7 +23,18 @@ from sqlml.types import Array
 
 def inject_selection(program: Program) -> Program:
     """Return `program` with a select before each operator that ignores some columns."""
-    return rewrite(program, _rule)
+    return rewrite(program, _rule, ops=("tree_ensemble", "linear"))
+
+
+def _reaches_words(b: Builder, x: Value) -> bool:
+    """Whether a select in front of a linear model pays: one that stays above sparse rows costs as
+    much as what it saves, since a row's product reads few weights anyway."""
+    if not x.type.sparse:
+        return True
+    node = b.node(x)
+    if node.op in ("concat", "scale_stored", "map_stored", "require_finite_stored", "cast"):
+        return any(_reaches_words(b, b.value(i)) for i in node.inputs)
+    return node.op == "count_tokens"
 
 
 def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
@@ -38,7 +49,7 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     if node.op == "linear":
         weights: Array = node.attrs["weights"]
         used = np.flatnonzero(weights.any(axis=1)).astype(np.int64)
-        if used.size == inputs[0].type.width:
+        if used.size == inputs[0].type.width or not _reaches_words(b, inputs[0]):
             return None
         x = b.op("select", inputs[0], indices=used)
         return b.op("linear", x, **{**node.attrs, "weights": weights[used]})

@@ -24,6 +24,8 @@ def lower(program: Program, strategy: str) -> Program:
         ConfigError: no such strategy.
         BackendError: the strategy does not suit a tree of the program; the message says why.
     """
+    if strategy == "traverse":  # the backend has a kernel for trees as they are
+        return lower_model_ops(program)
     if strategy not in STRATEGIES:
-        raise ConfigError(f"no strategy {strategy!r}; there are {', '.join(STRATEGIES)}")
+        raise ConfigError(f"no strategy {strategy!r}; there are traverse, {', '.join(STRATEGIES)}")
     return lower_model_ops(STRATEGIES[strategy](program))

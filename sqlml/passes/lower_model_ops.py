@@ -14,6 +14,7 @@ import numpy as np
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Attrs, Node, Program
 from sqlml.ir.rewrite import rewrite
+from sqlml.passes.lower_linear_leaves import linear_leaves
 from sqlml.types import FLOATS, Array, numpy_dtype
 
 MAX_CATEGORIES = 256
@@ -26,6 +27,8 @@ def lower_model_ops(program: Program) -> Program:
     """Lower linear, one_hot, impute and encode; trees have strategies of their own."""
 
     def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+        if node.op == "linear_leaves":
+            return linear_leaves(builder, inputs[0], inputs[1], node.attrs)
         lower = LOWERINGS.get(node.op)
         return None if lower is None else lower(builder, inputs[0], node.attrs)
 
@@ -33,6 +36,8 @@ def lower_model_ops(program: Program) -> Program:
 
 
 def _linear(b: Builder, x: Value, attrs: Attrs) -> Value | None:
+    if x.type.sparse:
+        return None  # a kernel of the host runs it
     weights, bias = _array(attrs, "weights"), _array(attrs, "bias")
     return b.op("add", b.op("matmul", x, b.constant(weights)), b.constant(bias))
 

@@ -2,41 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from sqlml.errors import ConfigError
 from sqlml.ir.program import Program
 from sqlml.ir.rewrite import rewrite
 from sqlml.ir.spec import verify
+from sqlml.passes.compare_margins import compare_margins
+from sqlml.passes.fold_constants import fold_constants
+from sqlml.passes.fold_into_trees import fold_into_trees
 from sqlml.passes.fold_layout import fold_layout
+from sqlml.passes.fold_monotone import fold_monotone
+from sqlml.passes.fold_scaling import fold_scaling
 from sqlml.passes.inject_selection import inject_selection
+from sqlml.passes.merge_linears import merge_linears
+from sqlml.passes.narrow_dtypes import narrow_dtypes
 from sqlml.passes.push_selection import push_selection
+from sqlml.passes.share_work import share_work
+from sqlml.passes.sink_checks import sink_checks
+from sqlml.passes.sparse_weights import sparse_weights
 
 Pass = Callable[[Program], Program]
 
-MODEL_PASSES: tuple[Pass, ...] = (inject_selection, push_selection, fold_layout)
+MODEL_PASSES: tuple[Pass, ...] = (
+    fold_constants,
+    fold_monotone,
+    compare_margins,
+    inject_selection,
+    push_selection,
+    sink_checks,
+    fold_scaling,
+    fold_into_trees,
+    share_work,
+    merge_linears,
+    fold_layout,
+)
 """Applied to a model once its outputs are chosen, before it is split between SQL and kernels."""
+
+TENSOR_PASSES: tuple[Pass, ...] = (sparse_weights, narrow_dtypes)
+"""Applied to what is lowered for a backend of tensors."""
 
 
 def run(
-    program: Program, upto: str | None = None, passes: tuple[Pass, ...] = MODEL_PASSES
+    program: Program,
+    upto: str | None = None,
+    passes: tuple[Pass, ...] = MODEL_PASSES,
+    without: Collection[str] = (),
 ) -> Program:
-    """Apply `passes` in order, each result verified; stop after the one named `upto`.
+    """Apply `passes` in order and verify what they made; stop after the one named `upto`.
+
+    Args:
+        without: names of passes to leave out, e.g. fold_scaling, which alone rounds otherwise.
 
     Raises:
-        ConfigError: no pass is called `upto`.
+        ConfigError: no pass is called `upto`, or a name in `without`.
         ProgramError: a pass made an illegal Program (a bug in that pass).
     """
     names = [p.__name__ for p in passes]
-    if upto is not None and upto not in names:
-        raise ConfigError(f"no pass {upto!r}; there are {', '.join(names)}")
+    for name in (*([] if upto is None else [upto]), *without):
+        if name not in names:
+            raise ConfigError(f"no pass {name!r}; there are {', '.join(names)}")
+    made = program
     for apply in passes:
-        program = verify(apply(program))
+        if apply.__name__ not in without:
+            made = apply(made)
         if apply.__name__ == upto:
             break
-    return program
+    return made if made is program else verify(made)
 
 
 def only(program: Program, outputs: Sequence[str]) -> Program:
     """`program` with these outputs alone, and what they need."""
-    return rewrite(program, lambda b, node, inputs: None, outputs)
+    return rewrite(program, lambda b, node, inputs: None, outputs, ops=())

@@ -12,16 +12,19 @@ from types import MappingProxyType
 import numpy as np
 
 from sqlml.ir.builder import Builder, Value
+from sqlml.ir.operators import elementwise
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
+from sqlml.ir.texts import choose
+from sqlml.passes.fold_layout import same_rows
 from sqlml.passes.fold_layout import select as fold_select
 from sqlml.types import Array
 
 
 def push_selection(program: Program) -> Program:
     """Return `program` with its selects as near to the inputs as they go."""
-    return rewrite(program, _rule)
+    return rewrite(program, _rule, ops=("select",))
 
 
 def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
@@ -34,8 +37,10 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
 def _push(b: Builder, x: Value, indices: Array) -> Value:
     if np.array_equal(indices, np.arange(x.type.width)):
         return x
+    if not indices.size:
+        return _nothing(b, x)
     node = b.node(x)
-    if node.op == "concat" and indices.size:
+    if node.op == "concat":
         parts = [b.value(i) for i in node.inputs]
         owner = np.repeat(np.arange(len(parts)), [p.type.width for p in parts])
         first = np.cumsum([0, *[p.type.width for p in parts]])
@@ -46,20 +51,32 @@ def _push(b: Builder, x: Value, indices: Array) -> Value:
             p if p.type.dtype == x.type.dtype else b.op("cast", p, dtype=x.type.dtype)
             for p in pieces
         ]
-        return pieces[0] if len(pieces) == 1 else b.op("concat", *pieces)
+        joined = pieces[0] if len(pieces) == 1 else b.op("concat", *pieces)
+        return same_rows(b, joined, x.type.sparse)
     rule = _RULES.get(node.op)
-    if rule is not None and indices.size:
+    if rule is not None:
         return rule(b, node, indices)
-    if OPS[node.op].group == "injective" and node.op in _ELEMENTWISE and indices.size:
+    if OPS[node.op].group == "injective" and node.op in _ELEMENTWISE:
         moved = [_push_operand(b, b.value(i), x, indices) for i in node.inputs]
         if all(m is not None for m in moved):
             return b.op(node.op, *[m for m in moved if m is not None], **node.attrs)
     return fold_select(b, x, indices)
 
 
-_ELEMENTWISE = frozenset(
+def _nothing(b: Builder, x: Value) -> Value:
+    """No column of `x`: what still counts the rows is one input, and nothing in between."""
+    dtype, sparse, node = x.type.dtype, x.type.sparse, b.node(x)
+    while node.inputs and (below := b.value(node.inputs[0])).type.rowwise:
+        if below.type.dtype == "string" or len(below.type.shape) != 2:
+            break
+        x, node = below, b.node(below)
+    none = same_rows(b, fold_select(b, x, np.empty(0, np.int64)), sparse)
+    return none if none.type.dtype == dtype else b.op("cast", none, dtype=dtype)
+
+
+_ELEMENTWISE = frozenset(elementwise.UNARY_FLOAT) | frozenset(
     "add sub mul div maximum minimum lt le gt ge eq ne and or not isnan where cast neg abs sign "
-    "square exp log log1p expm1 sqrt sigmoid tanh trunc".split()
+    "square pow mod".split()
 )
 
 
@@ -85,11 +102,101 @@ def _impute(b: Builder, node: Node, indices: Array) -> Value:
 def _require_finite(b: Builder, node: Node, indices: Array) -> Value:
     x = _push(b, b.value(node.inputs[0]), indices)
     features: tuple[str, ...] = node.attrs["features"]
-    return b.op(
-        "require_finite", x, **{**node.attrs, "features": tuple(features[i] for i in indices)}
+    chosen = {"features": tuple(features[i] for i in indices)}
+    bounds = {key: node.attrs[key][indices] for key in ("low", "high") if key in node.attrs}
+    return b.op("require_finite", x, **{**node.attrs, **chosen, **bounds})
+
+
+def _one_hot(b: Builder, node: Node, indices: Array) -> Value:
+    """Drop vocabulary (1-to-m): a category whose column nobody reads is as good as unknown.
+
+    Only right above its `encode`, whose codes a check has not looked at and which `missing` may
+    not name, and where each column is chosen once.
+    """
+    codes = b.value(node.inputs[0])
+    source = b.node(codes)
+    known = source.attrs["categories"] if source.op == "encode" else np.empty(0)
+    once = np.unique(indices).size == indices.size
+    distinct = known.size == node.attrs["width"] and len(set(known.tolist())) == known.size
+    if source.op != "encode" or not once or not distinct:
+        return fold_select(b, b.op("one_hot", codes, **node.attrs), indices)
+    missing = np.flatnonzero(indices == source.attrs["missing"])
+    fewer = b.op(
+        "encode",
+        b.value(source.inputs[0]),
+        categories=known[indices],
+        missing=int(missing[0]) if missing.size else -1,
     )
+    return b.op("one_hot", fewer, width=indices.size, dtype=node.attrs["dtype"])
+
+
+def _stored(b: Builder, node: Node, indices: Array) -> Value:
+    """Operators over sparse rows that do the same to every column."""
+    return b.op(node.op, _push(b, b.value(node.inputs[0]), indices), **node.attrs)
+
+
+def _scale_stored(b: Builder, node: Node, indices: Array) -> Value:
+    factors: Array = node.attrs["factors"]
+    chosen = factors[indices] if factors.shape == (node.type.width,) else factors
+    return b.op("scale_stored", _push(b, b.value(node.inputs[0]), indices), factors=chosen)
+
+
+def _count_tokens(b: Builder, node: Node, indices: Array) -> Value:
+    """Drop vocabulary (1-to-m): a word whose column nobody reads is not looked for."""
+    x = b.value(node.inputs[0])
+    if np.unique(indices).size != indices.size:  # a word has one column only
+        return fold_select(b, b.op("count_tokens", x, **node.attrs), indices)
+    words, ends = choose(node.attrs["words"], node.attrs["ends"], indices)
+    return b.op("count_tokens", x, **{**node.attrs, "words": words, "ends": ends})
+
+
+def _linear(b: Builder, node: Node, indices: Array) -> Value:
+    """Outputs of a linear model: only the weights of those that are read."""
+    weights, bias = node.attrs["weights"][:, indices], node.attrs["bias"][indices]
+    return b.op("linear", b.value(node.inputs[0]), weights=weights, bias=bias)
+
+
+def _select(b: Builder, node: Node, indices: Array) -> Value:
+    inner: Array = node.attrs["indices"]
+    return _push(b, b.value(node.inputs[0]), inner[indices])
+
+
+def _pieces(b: Builder, node: Node, indices: Array) -> Value:
+    """search_sorted and interpolate: the points of the chosen columns."""
+    x = _push(b, b.value(node.inputs[0]), indices)
+    offsets: Array = node.attrs["offsets"]
+    parts = [np.arange(offsets[i], offsets[i + 1]) for i in indices]
+    chosen = np.concatenate(parts)
+    narrowed = {k: node.attrs[k][chosen] for k in ("edges", "points", "values") if k in node.attrs}
+    cuts = np.cumsum([0, *map(len, parts)]).astype(np.int64)
+    return b.op(node.op, x, **{**node.attrs, **narrowed, "offsets": cuts})
+
+
+def _bspline(b: Builder, node: Node, indices: Array) -> Value:
+    """1-to-m: the columns that any chosen function belongs to, then a select of the functions."""
+    knots: Array = node.attrs["knots"]
+    each = node.type.width // len(knots)
+    used, owner = np.unique(indices // each, return_inverse=True)
+    x = _push(b, b.value(node.inputs[0]), used)
+    made = b.op("bspline", x, knots=knots[used], degree=node.attrs["degree"])
+    return fold_select(b, made, owner.astype(np.int64) * each + indices % each)
 
 
 _RULES: Mapping[str, Callable[[Builder, Node, Array], Value]] = MappingProxyType(
-    {"impute": _impute, "require_finite": _require_finite}
+    {
+        "bspline": _bspline,
+        "count_tokens": _count_tokens,
+        "densify": _stored,
+        "map_stored": _stored,
+        "require_finite_stored": _stored,
+        "scale_stored": _scale_stored,
+        "sparsify": _stored,
+        "impute": _impute,
+        "interpolate": _pieces,
+        "linear": _linear,
+        "one_hot": _one_hot,
+        "require_finite": _require_finite,
+        "search_sorted": _pieces,
+        "select": _select,
+    }
 )

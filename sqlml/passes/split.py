@@ -1,7 +1,8 @@
 """Split a Program where strings become numbers: the first part runs as SQL, the rest as kernels.
 
-Only numbers cross into the kernels, packed as one (n, k) matrix: that is the fastest way through
-an Arrow UDF, and strings in UDFs gave wrong results in DuckDB up to 1.5 (duckdb#20606). Exact.
+Numbers cross into the kernels packed as one (n, k) matrix: that is the fastest way through an
+Arrow UDF. Categories become codes on the way; texts that are cut into tokens cross as they are,
+beside the matrix. Exact.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from sqlml.ir.builder import Builder, Value
+from sqlml.ir.operators.text import TEXT
 from sqlml.ir.program import Program
 from sqlml.ir.rewrite import copy
 from sqlml.ir.spec import verify
@@ -40,14 +42,21 @@ class PackedColumn:
 class Split:
     """A Program in two parts.
 
-    `columns` are the columns of the packed matrix in order. `encoders` (None when the model reads
-    no strings) turns string inputs into codes; `core` reads the matrix as input `PACKED`,
-    (n, max(1, k)).
+    `columns` are the columns of the packed matrix in order. `encoders` (None when the model needs
+    no codes) turns string inputs into codes; `core` reads the matrix as input `PACKED`,
+    (n, max(1, k)), and the texts that no look-up replaces, inputs `texts` of the whole Program, as
+    inputs `text_input(0)`, `text_input(1)` ..
     """
 
     columns: tuple[PackedColumn, ...]
     encoders: Program | None
     core: Program
+    texts: tuple[str, ...] = ()
+
+
+def text_input(place: int) -> str:
+    """Name of the core's input for the column of `Split.texts` at `place`."""
+    return f"text{place}"
 
 
 def split(program: Program, layout: Layout = "f64") -> Split:
@@ -61,11 +70,23 @@ def split(program: Program, layout: Layout = "f64") -> Split:
     for i, node in enumerate(nodes):
         touches = [nodes[j].type.dtype == "string" for j in node.inputs]
         textual[i] = node.type.dtype == "string" or any(touches)
+    whole = _read_whole(program)
+    texts = tuple(name for name, i in program.inputs.items() if i in whole)
     boundary = _boundary(program, textual)
     columns = [PackedColumn(name) for name, i in program.inputs.items() if not textual[i]]
     columns += [PackedColumn(_code(i), True) for i in boundary]
     encoders = _encoders(program, textual, boundary) if boundary else None
-    return Split(tuple(columns), encoders, _core(program, textual, columns, layout))
+    core = _core(program, textual, whole, columns, texts, layout)
+    return Split(tuple(columns), encoders, core, texts)
+
+
+def _read_whole(program: Program) -> frozenset[int]:
+    """Operators of `TEXT`, and all below them: what needs the texts themselves."""
+    whole: set[int] = set()
+    for i in range(len(program.nodes) - 1, -1, -1):
+        if program.nodes[i].op in TEXT or i in whole:
+            whole |= {i, *program.nodes[i].inputs}
+    return frozenset(whole)
 
 
 def _code(node: int) -> str:
@@ -78,20 +99,25 @@ def _boundary(program: Program, textual: Sequence[bool]) -> list[int]:
     readers = [
         j for i, node in enumerate(program.nodes) if not textual[i] for j in node.inputs
     ] + list(program.outputs.values())
-    return sorted({j for j in readers if textual[j]})
+    return sorted({j for j in readers if textual[j] and program.nodes[j].op not in TEXT})
 
 
 def _encoders(program: Program, textual: Sequence[bool], boundary: Sequence[int]) -> Program:
     b = Builder()
     values: dict[int, Value] = {}
     for i, node in enumerate(program.nodes):
-        if textual[i] or node.op == "constant":
+        if (textual[i] and node.op not in TEXT) or node.op == "constant":
             values[i] = copy(b, node, [values[j] for j in node.inputs])
     return verify(b.build({_code(i): values[i] for i in boundary}))
 
 
 def _core(
-    program: Program, textual: Sequence[bool], columns: Sequence[PackedColumn], layout: Layout
+    program: Program,
+    textual: Sequence[bool],
+    whole: frozenset[int],
+    columns: Sequence[PackedColumn],
+    texts: Sequence[str],
+    layout: Layout,
 ) -> Program:
     b = Builder()
     packed = b.input(PACKED, _DTYPE[layout], max(1, len(columns)))
@@ -103,15 +129,21 @@ def _core(
         return picked if picked.type.dtype == dtype else b.op("cast", picked, dtype=dtype)
 
     for i, node in enumerate(program.nodes):
-        if textual[i]:
+        if i in whole and node.op == "input":
+            values[i] = b.input(text_input(texts.index(str(node.attrs["name"]))), "string")
+        elif i in whole:
+            values[i] = b.again(node, [values[j] for j in node.inputs])
+        elif textual[i]:
             code = PackedColumn(_code(i), True)
             if code in place:
                 values[i] = read(code, node.type.dtype)
         elif node.op == "input":
             values[i] = read(PackedColumn(str(node.attrs["name"])), node.type.dtype)
         else:
-            values[i] = copy(b, node, [values[j] for j in node.inputs])
+            values[i] = b.again(node, [values[j] for j in node.inputs])
     built = b.build(
-        {name: values[i] for name, i in program.outputs.items()}, program.labels, (PACKED,)
+        {name: values[i] for name, i in program.outputs.items()},
+        program.labels,
+        (PACKED, *map(text_input, range(len(texts)))),
     )
-    return verify(fold_layout(built))
+    return verify(fold_layout(built, keep_inputs=True))

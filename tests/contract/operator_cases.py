@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 
 import numpy as np
 
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators import elementwise as elementwise_ops
+from sqlml.ir.operators.hashing import city_hash32
 from sqlml.ir.program import Program
+from sqlml.ir.texts import pack
+from tests.contract import distance_cases
 from tests.random_trees import Recipe, grow
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, np.nan, np.inf, -np.inf, 1e-45, 3e38, -88.8, 104.0]
@@ -145,6 +149,10 @@ def words(*categories: str) -> np.ndarray:
     return made
 
 
+def hashes(*categories: str) -> np.ndarray:
+    return np.array([city_hash32(c) for c in categories], np.int64)
+
+
 def known(b: Builder) -> Value:
     codes = b.op("abs", b.input("k", "int64", 2))
     return b.op("require_known", codes, feature="k", step="OrdinalEncoder")
@@ -159,13 +167,138 @@ def finite(dtype: str) -> Make:
     return make
 
 
+def inside(dtype: str) -> Make:
+    def make(b: Builder) -> Value:
+        x = b.op("trunc", b.op("sigmoid", b.input("x", dtype, 2)))
+        bounds = {"low": np.array([0, -1], dtype), "high": np.array([1, 1], dtype)}
+        names = {"features": ("a", "b"), "step": "Ridge"}
+        return b.op("require_finite", x, allow_nan=True, **names, **bounds)
+
+    return make
+
+
+def points(dtype: str, name: str, counts: list[int]) -> dict[str, object]:
+    """Break points for columns, some of them twice and one infinite."""
+    rng = np.random.default_rng(4)
+    columns = [np.sort(rng.choice([-2.5, 0.0, 1.0, 2.5, 7.0], count)) for count in counts]
+    columns[-1][-1] = np.inf if name == "edges" else 9
+    offsets = np.cumsum([0, *counts]).astype(np.int64)
+    return {name: np.concatenate(columns).astype(dtype), "offsets": offsets}
+
+
+VALUES = np.linspace(-3, 5, 12)
+KNOTS = np.sort(np.random.default_rng(6).normal(size=(2, 14)).round(1), axis=1)
+DONORS = np.where(
+    np.random.default_rng(8).random((9, 3)) < 0.3,
+    np.nan,
+    np.random.default_rng(9).integers(-3, 3, (9, 3)),
+)
+
+
+def linear_leaves(counts: list[int], trees: int, outputs: int, dtype: str) -> Make:
+    """Leaves with `counts` terms each; numbers of leaves reach beyond both ends."""
+    rng = np.random.default_rng(1)
+    total = sum(counts)
+    attrs = {
+        "value": np.linspace(-9, 9, len(counts)).astype(dtype),
+        "const": np.linspace(2, 1, len(counts)).astype(dtype),
+        "begin": np.cumsum([0, *counts]).astype(np.int32),
+        "feature": rng.integers(0, 4, total).astype(np.int32),
+        "weights": rng.normal(size=total).astype(dtype),
+        "base": np.linspace(-1, 1, outputs).astype(dtype),
+        "target": (np.arange(trees) % outputs).astype(np.int32),
+    }
+
+    def make(b: Builder) -> Value:
+        return b.op("linear_leaves", b.input("k", "int64", trees), moderate(b, dtype), **attrs)
+
+    return make
+
+
 def trees(**recipe: object) -> Make:
     e = grow(Recipe(seed=3, **recipe))  # type: ignore[arg-type]
     return on(e.threshold.dtype.name, 5, "tree_ensemble", **e.attrs())
 
 
+def onnx_graph(b: Builder) -> Value:
+    """Erf, which the IR does not have."""
+    from onnx import TensorProto, helper
+
+    node = helper.make_node("Erf", ["x"], ["y"])
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 3]) for n in "xy"]
+    graph = helper.make_graph([node], "erf", ends[:1], ends[1:])
+    opset = [helper.make_opsetid("", 21)]
+    model = helper.make_model(graph, opset_imports=opset, ir_version=10).SerializeToString()
+    attrs = {"model": np.frombuffer(model, np.uint8), "inputs": ("x",), "output": "y"}
+    return b.op("onnx_graph", b.input("x", "float32", 3), **attrs, dtype="float32", width=3)
+
+
+def torch_module(b: Builder) -> Value:
+    """The largest two columns, which the IR's operators do not say."""
+    import torch
+
+    class Largest(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.topk(2, 1).values
+
+    rows = ({0: torch.export.Dim("rows", min=1)},)
+    program = torch.export.export(Largest(), (torch.zeros(3, 4),), dynamic_shapes=rows)
+    archive = io.BytesIO()
+    torch.export.save(program, archive)
+    attrs = {"archive": np.frombuffer(archive.getvalue(), np.uint8), "dtype": "float32"}
+    return b.op("torch_module", b.input("x", "float32", 4), **attrs, width=2)
+
+
 def both(make: Callable[[str], Make]) -> list[Make]:
     return [make(dtype) for dtype in FLOATS]
+
+
+def tokens(b: Builder, op: str = "count_tokens", **changes: object) -> Value:
+    """Counts of the words of a column without NULLs."""
+    texts = b.op("fill", b.input("t", "string"), value="zz b ß \x00a a_1")
+    attrs: dict[str, object] = {
+        "analyzer": "char",
+        "lowercase": True,
+        "accents": "",
+        "pattern": "",
+        "stop_words": words(),
+        "min_n": 1,
+        "max_n": 2,
+        "dtype": "float64",
+        "features": ("t",),
+        "step": "CountVectorizer",
+    }
+    if op == "count_tokens":
+        data, ends = pack(["a", "zz", "b ", "ß", "\udc80", "z", "zz b", "b"])
+        attrs |= {"words": data, "ends": ends}
+    return b.op(op, texts, **(attrs | changes))
+
+
+def sparse(op: str = "", dtype: str = "float64", /, **attrs: object) -> Make:
+    """An operator of the counts' sparse rows, made dense at the end."""
+
+    def make(b: Builder) -> Value:
+        x = tokens(b, dtype=dtype)
+        return dense(b, b.op(op, x, **attrs) if op else x)
+
+    return make
+
+
+def dense(b: Builder, x: Value) -> Value:
+    return b.op("densify", x, fill=0.0) if x.type.sparse else x
+
+
+def counted(op: str, **changes: object) -> Make:
+    return lambda b: dense(b, tokens(b, op, **changes))
+
+
+def beside(b: Builder) -> Value:
+    """Sparse rows beside dense ones, some of them zero, and others."""
+    numbers = b.op("trunc", b.input("x", "float64", 3))
+    return dense(b, b.op("concat", tokens(b), numbers, tokens(b, dtype="float32")))
+
+
+WORD = {"analyzer": "word", "pattern": r"(?u)\b\w\w+\b"}
 
 
 CASES: dict[str, list[Make]] = {
@@ -202,6 +335,7 @@ CASES: dict[str, list[Make]] = {
         *(on("bool", 3, "cast", dtype=d) for d in ("float32", "int64", "int8")),
         *(on("int64", 3, "cast", dtype=d) for d in ("float32", "int32", "bool")),
         on("float32", 3, "cast", dtype="float64"),
+        sparse("cast", dtype="float32"),
     ],
     "concat": [
         concat("float32"),
@@ -209,6 +343,7 @@ CASES: dict[str, list[Make]] = {
         concat("int64", "float32"),
         concat("bool", "float32", "int8"),
         concat("string", "string"),
+        beside,
     ],
     "select": [
         on("float64", 4, "select", indices=np.array([2, 0, 0])),
@@ -216,6 +351,9 @@ CASES: dict[str, list[Make]] = {
         on("float64", 4, "select", indices=np.array([1, 2])),
         on("int64", 4, "select", indices=np.zeros(0, np.int64)),
         on("string", 2, "select", indices=np.array([1])),
+        sparse("select", indices=np.array([4, 0, 1])),
+        sparse("select", indices=np.array([1, 0, 1, 1])),
+        sparse("select", indices=np.zeros(0, np.int64)),
     ],
     "reshape": [cube("float64", "neg"), cube("int64", "neg")],
     "take": [
@@ -240,6 +378,11 @@ CASES: dict[str, list[Make]] = {
         on(d, k, "softmax", sum_dtype=s)
         for d, s in (("float32", "float64"), ("float64", "float64"), ("float32", "float32"))
         for k in (0, 1, 4)
+    ],
+    "weighted_median": [
+        on(d, len(w), "weighted_median", weights=np.array(w))
+        for d in FLOATS
+        for w in ([1.0], [2.0, 1, 1, 0.5], [0.25] * 4, [0.0, 0, 0])
     ],
     "accumulate": [
         accumulate("float32", [0] * 40, 1, 1),
@@ -266,8 +409,11 @@ CASES: dict[str, list[Make]] = {
         on("int64", 1, "encode", categories=np.array([3, -1, 0]), missing=-1),
         on("bool", 1, "encode", categories=np.array([True, False]), missing=-1),
     ],
+    "encode_hashed": [
+        on("string", 1, "encode_hashed", hashes=hashes("a", "ß", "zz"), missing=m) for m in (-1, 3)
+    ],
     "require_known": [known],
-    "require_finite": both(finite),
+    "require_finite": both(finite) + both(inside),
     "one_hot": [
         *(on("int64", 1, "one_hot", width=w, dtype=d) for w in (0, 1, 3) for d in FLOATS),
         on("int32", 1, "one_hot", width=4, dtype="bool"),
@@ -278,7 +424,76 @@ CASES: dict[str, list[Make]] = {
         for d in FLOATS
         for m in (float("nan"), 1.0, 2.5)
     ],
-    "linear": both(linear),
+    "linear": [
+        *both(linear),
+        sparse("linear", weights=np.linspace(-1, 1, 16).reshape(8, 2), bias=np.array([0.5, -3])),
+        sparse(
+            "linear", "float32", weights=np.ones((8, 1), np.float32), bias=np.ones(1, np.float32)
+        ),
+    ],
+    **distance_cases.CASES,
+    **{
+        op: [
+            *both(lambda d, op=op: elementwise(op, d, 2)),
+            *both(lambda d, op=op: with_constant(op, d)),
+        ]
+        for op in ("pow", "mod")
+    },
+    "search_sorted": [
+        on(d, 3, "search_sorted", **points(d, "edges", [2, 0, 5]), side=side)
+        for d in FLOATS
+        for side in ("left", "right")
+    ],
+    "interpolate": [
+        on("float64", 3, "interpolate", **points("float64", "points", [4, 1, 7]), values=VALUES)
+    ],
+    "bspline": [
+        on("float64", 2, "bspline", knots=KNOTS[:, : 2 * degree + 4], degree=degree)
+        for degree in (0, 1, 3, 4)
+    ],
+    "knn_impute": [
+        on("float64", 3, "knn_impute", rows=DONORS, neighbours=k, weights=weights, order=order)
+        for k in (1, 3, 99)
+        for weights, order in (("uniform", "F"), ("distance", "C"))
+    ],
+    "onnx_graph": [onnx_graph],
+    "torch_module": [torch_module],
+    "linear_leaves": [
+        linear_leaves([1, 0, 3, 2], 5, 2, "float64"),
+        linear_leaves([2, 4], 3, 1, "float32"),
+        linear_leaves([0, 0], 2, 1, "float64"),
+        linear_leaves([1], 0, 3, "float64"),
+    ],
+    "count_tokens": [
+        counted("count_tokens"),
+        counted("count_tokens", **WORD, dtype="float32", lowercase=False),
+        counted("count_tokens", analyzer="word", pattern=r"[a-z]", stop_words=words("b", "q")),
+        counted("count_tokens", analyzer="word", pattern=r"\w+", stop_words=words("zz"), max_n=3),
+        counted("count_tokens", analyzer="char_wb", accents="unicode", max_n=5),
+        counted("count_tokens", analyzer="whole", accents="ascii"),
+    ],
+    "hash_tokens": [
+        counted("hash_tokens", width=5, alternate_sign=True),
+        counted("hash_tokens", **WORD, width=1000, alternate_sign=False),
+        counted("hash_tokens", analyzer="word", pattern="[a-z]", width=3, alternate_sign=True),
+    ],
+    "scale_stored": [
+        sparse("scale_stored", d, factors=np.linspace(-1, 2, 8).astype(f))
+        for d in FLOATS
+        for f in FLOATS
+    ]
+    + [sparse("scale_stored", factors=np.array([0.3]))],
+    "map_stored": [
+        sparse("map_stored", d, function=f)
+        for d in FLOATS
+        for f in ("one", "sublinear", "positive")
+    ],
+    "normalise_stored": [
+        sparse("normalise_stored", d, norm=n) for d in FLOATS for n in ("l1", "l2")
+    ],
+    "require_finite_stored": [sparse("require_finite_stored", feature="t", step="Ridge")],
+    "densify": [sparse(), sparse("", "float32")],
+    "sparsify": both(lambda d: lambda b: dense(b, b.op("sparsify", b.input("x", d, 3)))),
     "tree_ensemble": [
         trees(),
         trees(trees=1, depth=0),
@@ -289,7 +504,8 @@ CASES: dict[str, list[Make]] = {
 
 ROUNDS = {
     *("exp", "log", "log1p", "expm1", "sqrt", "sigmoid", "tanh", "softmax"),
-    *("sum", "matmul", "linear"),
+    *("sum", "matmul", "linear", "pairwise", "pow", "interpolate", "bspline"),
+    *(set(elementwise_ops.UNARY_FLOAT) - set(elementwise_ops.ROUNDING)),
 }
 """Operators whose last digits depend on a library's series or order of summation (torch's float32
 sqrt too: MKL's is off by one in the last place)."""

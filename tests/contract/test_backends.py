@@ -14,10 +14,14 @@ from sqlml.backends import base
 from sqlml.errors import BackendError, InputTypeError, MissingValueError, UnknownCategoryError
 from sqlml.ir import ops, reference
 from sqlml.ir.builder import Builder
+from sqlml.ir.operators.opaque import OWNERS
 from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
+from sqlml.ir.trees import Ensemble
 from sqlml.passes.lower import STRATEGIES, lower
 from sqlml.passes.lower_model_ops import lower_model_ops
+from sqlml.passes.order import TENSOR_PASSES
+from sqlml.passes.order import run as run_passes
 from tests.contract.operator_cases import CASES, FLOATS, ROUNDS, batch, words
 from tests.random_trees import Recipe, grow, program_of, rows_for
 
@@ -41,9 +45,16 @@ def runs(program: Program, op: str) -> list[tuple[str, Program]]:
     """(backend, what to compile on it) for each backend that the operator concerns."""
     native = [("native", program), ("reference", program)]
     if op == "tree_ensemble":
-        return native + [("torch", lower(program, s)) for s in STRATEGIES]
+        tensors = [(b, lower(program, s)) for b in ("torch", "onnxruntime") for s in STRATEGIES]
+        whole = [] if Ensemble.of(program.nodes[-1].attrs).has_categories else [program]
+        return [*native, *tensors, *(("onnxruntime", p) for p in whole)]
+    if op in OWNERS:
+        return [("reference", program), (OWNERS[op], program)]
     lowered = verify(lower_model_ops(program))
-    return [*native, ("native", lowered), ("reference", lowered), ("torch", lowered)]
+    passed = run_passes(lowered, passes=TENSOR_PASSES)
+    forms = [lowered] if passed is lowered else [lowered, passed]
+    backends = ("native", "reference", "torch", "onnxruntime")
+    return [*native, *((b, form) for b in backends for form in forms)]
 
 
 @pytest.mark.parametrize("op", [op.name for op in ops.TABLE])
@@ -72,10 +83,12 @@ def test_torch_runs_every_operator_that_needs_no_lowering() -> None:
         b = Builder()
         program = b.build({"transform": makes[0](b)})
         reason = torch.supports(program)
-        if op in ("tree_ensemble", "linear", "one_hot", "impute"):
+        if op in ("tree_ensemble", "linear_leaves", "linear", "one_hot", "impute"):
             assert reason is not None and op in reason
             with pytest.raises(BackendError, match="lowered"):
                 torch.compile(program)
+        elif OWNERS.get(op, "torch") != "torch":
+            assert reason is not None and repr(OWNERS[op]) in reason
         else:
             assert reason is None
 
@@ -105,7 +118,13 @@ def test_trees_are_bit_for_bit_those_of_the_reference(recipe: Recipe, rows: int)
     for strategy in STRATEGIES:
         lowered = verify(lower(program, strategy))
         np.testing.assert_array_equal(reference.run(lowered, {"x": x})["score"], want)
-        got = base.load("torch").compile(lowered).run({"x": x})["score"]
+        passed = run_passes(lowered, passes=TENSOR_PASSES)
+        for backend in ("torch", "onnxruntime"):
+            got = base.load(backend).compile(passed).run({"x": x})["score"]
+            assert got.dtype == want.dtype
+            np.testing.assert_array_equal(got, want)
+    if not e.has_categories:
+        got = base.load("onnxruntime").compile(program).run({"x": x})["score"]
         assert got.dtype == want.dtype
         np.testing.assert_array_equal(got, want)
 
@@ -185,7 +204,8 @@ def test_four_threads_at_once(strategy: str) -> None:
     assert not wrong
 
 
-CHECKING = ("reference", "native", "torch")
+TENSOR = ("torch", "onnxruntime")
+CHECKING = ("reference", "native", "torch", "onnxruntime")
 
 
 @pytest.mark.parametrize("backend", CHECKING)
@@ -254,7 +274,7 @@ def test_read_only_strided_reversed_and_unaligned_input(backend: str) -> None:
     filled = b.op("impute", b.input("x", "float64", 3), fill=np.zeros(3), missing=-1.0)
     x = b.op("select", filled, indices=np.array([2, 1]))
     program = b.build({"transform": b.op("neg", x)})
-    model = base.load(backend).compile(lower_model_ops(program) if backend == "torch" else program)
+    model = base.load(backend).compile(lower_model_ops(program) if backend in TENSOR else program)
     wide = np.arange(60.0).reshape(10, 6)
     unaligned = np.zeros(241, np.uint8)[1:].view(np.float64).reshape(10, 3)
     unaligned[:] = wide[:, :3]

@@ -207,7 +207,6 @@ def test_a_malformed_statement_shows_its_place(
         "ALTER MODEL churn RESET OPTIONS (device)",
         "ALTER MODEL churn RENAME TO other",
         "COMMENT ON MODEL churn IS 'text'",
-        "EXPORT MODEL churn TO 'x' FORMAT ONNX",
         "VERIFY MODEL churn USING (SELECT * FROM customers) AGAINST 'x'",
         "SHOW VERSIONS IN MODEL churn",
         "SHOW CREATE MODEL churn",

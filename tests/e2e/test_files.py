@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +26,7 @@ from sqlml.importers.registry import import_model
 from sqlml.ir import store
 from sqlml.ir.builder import Builder
 from sqlml.types import Array
+from tests.e2e import child
 
 FEATURES = ["a", "b", "c"]
 QUERY = "SELECT predict_score('m', *) AS s FROM t ORDER BY id"
@@ -353,10 +352,7 @@ print(json.dumps(out))
 def test_files_score_without_their_libraries(files: dict[str, File], x: pd.DataFrame) -> None:
     rows = [[i, *(None if np.isnan(v) else v for v in r)] for i, r in enumerate(x.to_numpy())]
     folder = files["model.json"].path.parent
-    done = subprocess.run(
-        [sys.executable, "-c", _WITHOUT, str(folder)],
-        input=json.dumps(rows), capture_output=True, text=True,
-    )  # fmt: skip
+    done = child.run(_WITHOUT, folder, str(folder), text=json.dumps(rows))
     assert done.returncode == 0, done.stderr
     for name, answer in json.loads(done.stdout).items():
         assert [label for label, _ in answer] == files[name].label.tolist()
@@ -366,11 +362,11 @@ def test_files_score_without_their_libraries(files: dict[str, File], x: pd.DataF
             np.testing.assert_array_equal(score, files[name].score)
 
 
-def test_a_pickle_says_which_library_is_missing(files: dict[str, File]) -> None:
+def test_a_pickle_says_which_library_is_missing(files: dict[str, File], tmp_path: Path) -> None:
     code = _WITHOUT.split("folder, rows")[0] + (
         f"sqlml.connect().execute(\"CREATE MODEL m FROM '{files['model.pkl'].path}' "
         'OPTIONS (allow_pickle = true)")'
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = child.run(code, tmp_path)
     assert "MissingDependencyError" in done.stderr.splitlines()[-1]
     assert "sklearn" in done.stderr.splitlines()[-1]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import types
 import weakref
 from collections.abc import Iterator
@@ -26,6 +24,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import sqlml
 from sqlml import errors
+from tests.e2e import child
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +56,7 @@ def test_a_view_made_inside_a_transaction_outlives_the_process(tree: Any, tmp_pa
         assert con.execute("FROM v").fetchall() == [(6.0, 5.0)]
         con.execute("COMMIT")
     code = f"import sqlml; print(sqlml.connect({str(path)!r}).execute('FROM v').fetchall())"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    out = child.run(code, tmp_path)
     assert out.stdout.strip() == "[(6.0, 5.0)]"
 
 
@@ -198,7 +197,7 @@ def test_views_of_an_attached_database(tree: Any, tmp_path: Path) -> None:
         "con.execute('BEGIN; CREATE TABLE keep AS SELECT 1 AS a')\n"
         "print(con.execute('FROM s.v').fetchall(), con.execute('FROM keep').fetchall())"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    out = child.run(code, tmp_path)
     assert out.stdout.strip() == "[(40.0,)] [(1,)]"
 
 

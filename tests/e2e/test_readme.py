@@ -79,6 +79,18 @@ def test_models_from_files_are_created_as_the_readme_says(folder: Path) -> None:
         assert con.execute("SHOW MODELS").fetchall() == []
 
 
+def test_counts_are_those_of_the_generated_page() -> None:
+    page = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
+    for title, form in (
+        (r"## scikit-learn [\d.]+: (\d+) of (\d+) estimators", "{} of {} estimators"),
+        (r"## ONNX: (\d+) operators", "| ONNX | {} operators"),
+        (r"## torch: (\d+) operators", "exported programs of {} operators"),
+    ):
+        (counts,) = re.findall(title, page)
+        counts = (counts,) if isinstance(counts, str) else counts
+        assert form.format(*counts) in README
+
+
 def test_make_targets_of_the_readme_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     named = set(re.findall(r"^make (\w+)", README, flags=re.MULTILINE))
@@ -87,7 +99,8 @@ def test_make_targets_of_the_readme_exist() -> None:
 
 
 def test_links_of_the_pages_lead_somewhere() -> None:
-    for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
-        text = (ROOT / page).read_text(encoding="utf-8")
+    pages = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/operators.md")
+    for page in (ROOT / name for name in pages):
+        text = page.read_text(encoding="utf-8")
         for target in re.findall(r"\]\(([^)#:]+)\)", text):
-            assert (ROOT / target).exists(), (page, target)
+            assert (page.parent / target).exists(), (page, target)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ import sqlml
 from sqlml import errors
 from sqlml.scorer import BLOCK
 from sqlml.types import Array
+from tests.e2e import child
 from tests.e2e.conftest import FEATURES, ROWS
 
 CLOSE: dict[str, Any] = {"rtol": 1e-11, "atol": 1e-14}
@@ -50,13 +49,6 @@ def boosted(matrix: Array) -> Any:
 def forest(matrix: Array) -> Any:
     y = np.where(np.nan_to_num(matrix)[:, :2].sum(axis=1) > 0, "up", "down")
     return RandomForestClassifier(6, max_depth=5, random_state=0).fit(matrix, y)
-
-
-def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """`code` in a process of its own, in `folder`, with this one's search path."""
-    path = [p for p in sys.path if p]
-    code = f"import sys; sys.path[:0] = {path!r}\n{code}"
-    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
 
 
 # -- matrices
@@ -248,7 +240,7 @@ def test_a_strategy_without_torch_names_what_to_install(boosted: Any, tmp_path: 
         "with open('scorer', 'rb') as f: scorer = pickle.load(f)\n"
         "scorer.predict([[0.0] * 4], strategy='tt')\n"
     )
-    last = run(code, tmp_path).stderr.splitlines()[-1]
+    last = child.run(code, tmp_path).stderr.splitlines()[-1]
     assert "MissingDependencyError" in last
     assert "pip install 'sqlml[torch]'" in last
 
@@ -279,7 +271,7 @@ def test_a_pickled_scorer_needs_no_library(forest: Any, matrix: Array, tmp_path:
         "np.save('p.npy', scorer.predict_proba(np.load('x.npy')))\n"
         "print(*{'sklearn', 'xgboost', 'torch'} & set(sys.modules))\n"
     )
-    done = run(code, tmp_path)
+    done = child.run(code, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == []
     np.testing.assert_array_equal(np.load(tmp_path / "p.npy"), forest.predict_proba(matrix))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +16,7 @@ import pytest
 
 import sqlml
 from sqlml import errors
+from tests.e2e import child
 from tests.e2e.shop import COUNT, FEATURES, fill, yes
 
 
@@ -33,9 +32,19 @@ def test_models_and_views_survive_in_a_new_process(
         f"print(con.execute({COUNT!r}).fetchall()[0][0])\n"
         "print('sklearn' in sys.modules, 'torch' in sys.modules, 'pickle' in sys.modules and 0)\n"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    out = child.run(code, tmp_path)
     expected = yes(churn, frame)
+    assert out.returncode == 0, out.stderr
     assert out.stdout.split() == [str(expected), str(expected), "False", "False", "0"]
+
+
+def test_a_script_and_the_command_line_print_no_progress_bar(tmp_path: Path) -> None:
+    ask = "SELECT current_setting('enable_progress_bar')"
+    out = child.run(f"import sqlml; print(sqlml.connect().execute({ask!r}).fetchall())", tmp_path)
+    assert (out.stdout.strip(), out.stderr) == ("[(False,)]", "")
+    command = f"import sys; from sqlml.cli import main; sys.exit(main(['-c', {ask!r}]))"
+    out = child.run(command, tmp_path)
+    assert "false" in out.stdout, out.stderr
 
 
 def test_the_view_works_inside_a_transaction_of_a_new_session(
@@ -58,7 +67,7 @@ def test_a_view_over_a_dropped_model_says_so(
     with sqlml.connect(path) as con:
         con.execute("DROP MODEL churn")
     code = f"import sqlml; sqlml.connect({str(path)!r}).execute('FROM risky')"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    out = child.run(code, tmp_path)
     assert "UnknownModelError" in out.stderr and "make the view again" in out.stderr
 
 

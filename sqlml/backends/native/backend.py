@@ -10,14 +10,25 @@ import numpy as np
 from sqlml.backends.base import unsupported
 from sqlml.backends.blocks import row_bytes, run_blocks
 from sqlml.backends.native.kernels import KERNELS, Bound
+from sqlml.backends.native.reuse import in_place
 from sqlml.backends.schedule import Schedule, Step, schedule
 from sqlml.errors import BackendError
 from sqlml.ir import reference
+from sqlml.ir.operators.opaque import OWNERS
 from sqlml.ir.program import Program
+from sqlml.ir.texts import Texts
 from sqlml.types import Array
 
-BLOCK_BYTES = 16 << 20
-"""Memory that the intermediate values of one block may take."""
+BLOCK_BYTES = 4 << 20
+"""Memory that the intermediate values of one block may take.
+
+They stay in the processor's cache from one operator to the next, which is what fusing chains of
+injective operators is for (paper 002, section 4.2): against blocks of 16 MB, 20 kinds of models
+ran 0.97 to 1.6 times as fast, 1.13 in the mean. Fusing on top of it gained 0.95 to 1.1.
+"""
+
+FEWEST_ROWS, FEWEST_BYTES = 16, 16 << 20
+"""Blocks of wide rows have so many of them, if these do not take more memory than that."""
 
 MOST_ROWS = 1 << 15
 
@@ -27,13 +38,16 @@ class NativeCompiled:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._rows = int(np.clip(BLOCK_BYTES // row_bytes(program), 1, MOST_ROWS))
+        size = row_bytes(program)
+        fewest = min(FEWEST_ROWS, FEWEST_BYTES // size)
+        self._rows = int(np.clip(BLOCK_BYTES // size, max(1, fewest), MOST_ROWS))
         self._constants: dict[int, Array] = {}
         steps: dict[int, Step] = {}
+        over = in_place(program)
         for i, node in enumerate(program.nodes):
             if node.op == "input":
                 continue
-            bound = _bind(program, i)
+            bound = Bound(node.inputs, over[i]) if i in over else bind(program, i)
             if node.type.rowwise:
                 steps[i] = Step(i, bound.inputs, bound.function)
             else:
@@ -65,7 +79,8 @@ class NativeCompiled:
         values = dict(self._constants)
         for i in plan.inputs.values():
             array = reference.conform(self.program.nodes[i], arrays)
-            values[i] = array if array.flags.aligned else array.copy()
+            texts = isinstance(array, Texts)
+            values[i] = array if texts or array.flags.aligned else array.copy()
         with np.errstate(all="ignore"):
             plan.run(values)
         return {name: values[self.program.outputs[name]] for name in outputs}
@@ -74,7 +89,8 @@ class NativeCompiled:
         return (NativeCompiled, (self.program,))
 
 
-def _bind(program: Program, i: int) -> Bound:
+def bind(program: Program, i: int) -> Bound:
+    """Node i made ready to run on arrays of the host."""
     node = program.nodes[i]
     make = KERNELS.get(node.op)
     bound = None if make is None else make(program, i)
@@ -92,7 +108,7 @@ class NativeBackend:
 
     def supports(self, program: Program) -> str | None:
         """See `Backend.supports`."""
-        return unsupported(program, set(reference.FUNCTIONS) | {"input"})
+        return unsupported(program, (set(reference.FUNCTIONS) | {"input"}) - set(OWNERS))
 
     def compile(self, program: Program, *, device: str = "cpu") -> NativeCompiled:
         """See `Backend.compile`."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit import reads, specialise, writes
+from sqlml.backends.native.jit import FLAG, reads, specialise, writes
 from sqlml.types import Array
 
 Kernel = Callable[[Array], Array]
@@ -111,5 +111,25 @@ def _has_infinity(x: Any) -> bool:
         for c in range(x.shape[1]):
             value = x[r, c]
             if value == np.inf or value == -np.inf:
+                return True
+    return False
+
+
+def range_checker(low: Array, high: Array, allow_nan: bool) -> Callable[[Array], bool]:
+    """x (n, k) -> whether an entry lies outside low (k,) .. high (k,), is infinite or a bad NaN."""
+    dtype = low.dtype
+    kernel = specialise(
+        _is_outside, (reads(dtype, 2), reads(dtype, 1, "C"), reads(dtype, 1, "C"), FLAG)
+    )
+    largest = np.finfo(dtype).max
+    lowest, highest = np.maximum(low, -largest), np.minimum(high, largest)
+    return lambda x: bool(kernel(x, lowest, highest, allow_nan))
+
+
+def _is_outside(x: Any, low: Any, high: Any, allow_nan: Any) -> bool:
+    for r in range(x.shape[0]):
+        for c in range(x.shape[1]):
+            value = x[r, c]
+            if not (low[c] <= value <= high[c]) and not (allow_nan and value != value):
                 return True
     return False

@@ -19,6 +19,9 @@ import numpy.typing as npt
 Signature = tuple[Any, ...]
 """Types of numba, one for each argument."""
 
+FLAG: Any = numba.types.boolean
+"""numba's type of a bool argument."""
+
 _COMPILED: dict[tuple[Callable[..., Any], Signature], Callable[..., Any]] = {}
 _LOCK = threading.Lock()
 

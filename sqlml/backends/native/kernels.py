@@ -9,10 +9,14 @@ from types import MappingProxyType
 import numpy as np
 
 from sqlml.backends.encoding import encoder
-from sqlml.backends.native.columns import argmax, checker, imputer, one_hot
+from sqlml.backends.native.columns import argmax, checker, imputer, one_hot, range_checker
+from sqlml.backends.native.distances import nearest, pairwise
 from sqlml.backends.native.forest import forest
 from sqlml.backends.native.linear import linear
+from sqlml.backends.native.sparse import normaliser, sparse_linear
+from sqlml.backends.native.tokens import counter
 from sqlml.ir import reference
+from sqlml.ir.csr import Selector
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array, numpy_dtype
@@ -75,6 +79,9 @@ def _tree_ensemble(program: Program, i: int) -> Bound | None:
 
 def _select(program: Program, i: int) -> Bound | None:
     indices: Array = program.nodes[i].attrs["indices"]
+    if program.nodes[i].type.sparse:
+        below = program.nodes[program.nodes[i].inputs[0]].type
+        return Bound(program.nodes[i].inputs, Selector(below.width, indices))
     start = int(indices[0]) if indices.size else 0
     if not np.array_equal(indices, np.arange(start, start + indices.size)):
         return None
@@ -121,7 +128,14 @@ def _require_finite(program: Program, i: int) -> Bound | None:
     if node.type.dtype not in KERNEL_FLOATS:
         return None
     attrs = node.attrs
-    fails = checker(numpy_dtype(node.type.dtype), bool(attrs["allow_nan"]))
+    dtype = numpy_dtype(node.type.dtype)
+    if "low" in attrs or "high" in attrs:
+        width = node.type.width
+        low = attrs.get("low", np.full(width, -np.inf, dtype))
+        high = attrs.get("high", np.full(width, np.inf, dtype))
+        fails = range_checker(low, high, bool(attrs["allow_nan"]))
+    else:
+        fails = checker(dtype, bool(attrs["allow_nan"]))
     explain = reference.FUNCTIONS["require_finite"]
     return Bound(node.inputs, lambda x: explain([x], attrs) if fails(x) else x)
 
@@ -130,7 +144,29 @@ def _linear(program: Program, i: int) -> Bound | None:
     node = program.nodes[i]
     if node.type.dtype not in KERNEL_FLOATS:
         return None
-    return Bound(node.inputs, linear(node.attrs["weights"], node.attrs["bias"]))
+    make = sparse_linear if program.nodes[node.inputs[0]].type.sparse else linear
+    return Bound(node.inputs, make(node.attrs["weights"], node.attrs["bias"]))
+
+
+def _count_tokens(program: Program, i: int) -> Bound | None:
+    node = program.nodes[i]
+    return Bound(node.inputs, counter(node.attrs, hashed=node.op == "hash_tokens"))
+
+
+def _normalise_stored(program: Program, i: int) -> Bound | None:
+    node = program.nodes[i]
+    return Bound(node.inputs, normaliser(node.attrs["norm"], numpy_dtype(node.type.dtype)))
+
+
+def _pairwise(program: Program, i: int) -> Bound | None:
+    node = program.nodes[i]
+    kernel = pairwise(node.attrs) if node.type.dtype in KERNEL_FLOATS else None
+    return None if kernel is None else Bound(node.inputs, kernel)
+
+
+def _nearest(program: Program, i: int) -> Bound | None:
+    kernel = nearest(program.nodes[i].attrs)
+    return None if kernel is None else Bound(program.nodes[i].inputs, kernel)
 
 
 KERNELS: Mapping[str, Bind] = MappingProxyType(
@@ -143,6 +179,11 @@ KERNELS: Mapping[str, Bind] = MappingProxyType(
         "impute": _impute,
         "argmax": _argmax,
         "require_finite": _require_finite,
+        "count_tokens": _count_tokens,
+        "hash_tokens": _count_tokens,
+        "normalise_stored": _normalise_stored,
         "linear": _linear,
+        "pairwise": _pairwise,
+        "nearest": _nearest,
     }
 )

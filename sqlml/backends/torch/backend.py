@@ -9,21 +9,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sqlml.backends.base import unsupported
+from sqlml.backends.base import sparse, unsupported
 from sqlml.backends.blocks import row_bytes, run_blocks
 from sqlml.backends.encoding import encoder
+from sqlml.backends.native.backend import bind
 from sqlml.backends.schedule import Schedule, Step, schedule
 from sqlml.backends.torch.devices import device_of
 from sqlml.backends.torch.functions import FUNCTIONS
 from sqlml.errors import BackendError
 from sqlml.ir import reference
-from sqlml.ir.program import Node, Program
+from sqlml.ir.program import Program
 from sqlml.types import Array
 
-HOST = frozenset({"fill", "encode"})
+HOST = frozenset({"fill", "encode", "encode_hashed"})
 """Operators that run in numpy wherever the tensors are; so do all that touch strings."""
 
-BLOCK_BYTES: Mapping[str, int] = {"cpu": 32 << 20, "cuda": 1 << 30}
+BLOCK_BYTES: Mapping[str, int] = {"cpu": 8 << 20, "cuda": 1 << 30}
 """Memory that the intermediate values of one block may take, by kind of device."""
 
 FEWEST_ROWS, MOST_ROWS = 16, 1 << 20
@@ -44,7 +45,7 @@ class TorchCompiled:
             for i, node in enumerate(program.nodes):
                 if node.op == "input":
                     continue
-                function = self._bind(program, node)
+                function = self._bind(program, i)
                 if node.type.rowwise:
                     self._steps[i] = Step(i, node.inputs, function)
                 else:
@@ -80,7 +81,13 @@ class TorchCompiled:
             plan.run(values)
             return {name: _to_host(values[self.program.outputs[name]]) for name in outputs}
 
-    def _bind(self, program: Program, node: Node) -> Callable[..., Any]:
+    def _bind(self, program: Program, i: int) -> Callable[..., Any]:
+        node = program.nodes[i]
+        if sparse(program, i):
+            run = bind(program, i).function
+            if node.type.sparse:
+                return lambda *args: run(*[_to_host(a) for a in args])
+            return lambda *args: self._put(run(*[_to_host(a) for a in args]))
         strings = "string" in (node.type.dtype, *(program.nodes[j].type.dtype for j in node.inputs))
         if not strings and node.op not in HOST:
             return FUNCTIONS[node.op](node, self._put)
@@ -116,7 +123,9 @@ class TorchBackend:
 
     def supports(self, program: Program) -> str | None:
         """See `Backend.supports`."""
-        return unsupported(program, set(FUNCTIONS) | HOST | {"input"})
+        host = {n.op for i, n in enumerate(program.nodes) if sparse(program, i)}
+        known = set(FUNCTIONS) | HOST | (host & set(reference.FUNCTIONS)) | {"input"}
+        return unsupported(program, known)
 
     def compile(self, program: Program, *, device: str = "cpu") -> TorchCompiled:
         """See `Backend.compile`."""

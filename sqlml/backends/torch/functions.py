@@ -14,7 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sqlml.backends.torch import distances, mathematics, piecewise
 from sqlml.ir import reference
+from sqlml.ir.operators.torch_module import runner
 from sqlml.ir.program import Node
 from sqlml.types import Array
 
@@ -88,9 +90,9 @@ def _reshape(node: Node, put: Put) -> Function:
 
 
 def _take(table: Tensor, index: Tensor) -> Tensor:
-    if table.dim() == 1:
-        return torch.take(table, index.to(torch.int64))
-    flat = torch.index_select(table, 0, index.reshape(-1).to(torch.int64))
+    # index_select reads int32 too, and is twice as fast as torch.take.
+    wide = index if index.dtype == torch.int32 else index.to(torch.int64)
+    flat = torch.index_select(table, 0, wide.reshape(-1))
     return flat.reshape(*index.shape, *table.shape[1:])
 
 
@@ -121,6 +123,18 @@ def _softmax(node: Node, put: Put) -> Function:
         return e / torch.sum(e, dim=1, keepdim=True, dtype=dtype).to(x.dtype)
 
     return softmax
+
+
+def _weighted_median(node: Node, put: Put) -> Function:
+    weights = put(_array(node, "weights"))
+
+    def weighted_median(x: Tensor) -> Tensor:
+        ordered, order = torch.sort(x, dim=1, stable=True)
+        reached = torch.cumsum(weights[order], dim=1)
+        enough = (reached >= 0.5 * reached[:, -1:]).to(torch.int8)
+        return torch.gather(ordered, 1, torch.argmax(enough, dim=1, keepdim=True))
+
+    return weighted_median
 
 
 def _accumulate(node: Node, put: Put) -> Function:
@@ -161,13 +175,26 @@ def _checked(node: Node, bad: Callable[[Tensor], Tensor]) -> Function:
 
 
 def _require_finite(node: Node, put: Put) -> Function:
-    if node.attrs["allow_nan"]:
-        return _checked(node, torch.isinf)
-    return _checked(node, lambda x: ~torch.isfinite(x))
+    finite = torch.isinf if node.attrs["allow_nan"] else lambda x: ~torch.isfinite(x)
+    low, high = (put(node.attrs[k]) if k in node.attrs else None for k in ("low", "high"))
+
+    def bad(x: Tensor) -> Tensor:
+        found = finite(x)
+        if low is not None:
+            found = found | (x < low)
+        return found if high is None else found | (x > high)
+
+    return _checked(node, bad)
 
 
 def _require_known(node: Node, put: Put) -> Function:
     return _checked(node, lambda x: x < 0)
+
+
+def _torch_module(node: Node, put: Put) -> Function:
+    device = put(np.zeros(1)).device
+    run: Function = runner(_array(node, "archive").tobytes(), node.attrs, device)
+    return run
 
 
 FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
@@ -181,6 +208,9 @@ FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
         "sigmoid": _plain(_sigmoid),
         "tanh": _plain(torch.tanh),
         "trunc": _plain(torch.trunc),
+        **mathematics.FUNCTIONS,
+        **piecewise.FUNCTIONS,
+        **distances.FUNCTIONS,
         "neg": _plain(torch.neg),
         "abs": _plain(torch.abs),
         "sign": _plain(_sign),
@@ -215,10 +245,12 @@ FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
         "min": _reduction(torch.amin),
         "argmax": _reduction(torch.argmax),
         "softmax": _softmax,
+        "weighted_median": _weighted_median,
         "accumulate": _accumulate,
         "matmul": _plain(torch.matmul),
         "batch_matmul": _plain(_batch_matmul),
         "require_finite": _require_finite,
         "require_known": _require_known,
+        "torch_module": _torch_module,
     }
 )

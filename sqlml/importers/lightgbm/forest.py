@@ -16,7 +16,7 @@ is moved to its edge, which gives the same branches without touching the rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,6 +35,8 @@ PLAIN, ZERO_MISSING, TRUNCATED = 0, 1, 2
 @dataclass(frozen=True, slots=True, eq=False)
 class Forest:
     """An Ensemble over `columns`: pairs of a feature and PLAIN, ZERO_MISSING or TRUNCATED.
+
+    Where leaves have linear models its outputs are the numbers of each tree's exit leaf.
 
     The columns are sorted by treatment, so that each treatment is one run.
     """
@@ -58,21 +60,27 @@ def forest_of(nodes: Nodes, features: int, outputs: int, encoded: frozenset[int]
     threshold[(threshold >= -ZERO) & (threshold < 0)] = np.nextafter(-ZERO, -1)
     threshold[(threshold >= 0) & (threshold < ZERO)] = ZERO
     default_left = np.where(missing == 0, threshold >= 0, default_left) & ~categorical
-    treatment = np.where(categorical, TRUNCATED, np.where(missing == 1, ZERO_MISSING, PLAIN))
+    treatment = np.zeros(nodes.feature.size, np.int8)  # PLAIN
+    treatment[missing == 1] = ZERO_MISSING
+    treatment[categorical] = TRUNCATED
     treatment[np.isin(nodes.feature, list(encoded)) & categorical] = PLAIN
-    keys = treatment * features + nodes.feature
-    used = np.unique(keys)
-    if not (used >= features).any():
+    if not treatment.any():
         columns = [(f, PLAIN) for f in range(features)]
         place = nodes.feature
     else:
+        keys = treatment.astype(np.int64) * features + nodes.feature
+        used = np.unique(keys)
         columns = [(int(k % features), int(k // features)) for k in used]
-        place = np.searchsorted(used, keys)
+        place = np.searchsorted(used, keys).astype(np.int32)
+    trees = np.arange(nodes.leaves.size)
+    if nodes.linear is not None:
+        nodes = replace(nodes, value=np.arange(nodes.value.size, dtype=np.float64))
+        outputs = trees.size
     raw = _raw(nodes, place, threshold, default_left)
     try:
         made = ensemble(
             raw,
-            target=np.arange(nodes.leaves.size) % outputs,
+            target=trees % outputs,
             base=np.zeros(outputs, np.float64),
             compare="le",
         )
@@ -86,7 +94,11 @@ def _raw(nodes: Nodes, feature: Array, threshold: Array, default_left: Array) ->
     leaves, inner = nodes.leaves, nodes.leaves - 1
     starts = np.cumsum(inner + leaves) - (inner + leaves)
     total = int((inner + leaves).sum())
-    first_inner, first_leaf = np.repeat(starts, inner), np.repeat(starts + inner, leaves)
+    if total > np.iinfo(np.int32).max:
+        raise ArtifactError("the LightGBM model has more nodes than sqlml can number")
+    narrow = starts.astype(np.int32)
+    first_inner = np.repeat(narrow, inner)
+    first_leaf = np.repeat(narrow + inner.astype(np.int32), leaves)
     # Where each inner node and each leaf of the file stands among all nodes.
     inner_at = first_inner + _counting(inner)
     leaf_at = first_leaf + _counting(leaves)
@@ -97,8 +109,8 @@ def _raw(nodes: Nodes, feature: Array, threshold: Array, default_left: Array) ->
         return out
 
     def absolute(child: Array) -> Array:
-        place = np.where(child >= 0, child, np.repeat(inner, inner) + ~child)
-        numbers: Array = first_inner + place
+        leaf = np.repeat(inner.astype(np.int32), inner) + ~child
+        numbers: Array = first_inner + np.where(child >= 0, child, leaf)
         return numbers
 
     leaf = np.zeros(total, bool)
@@ -107,10 +119,10 @@ def _raw(nodes: Nodes, feature: Array, threshold: Array, default_left: Array) ->
     value[leaf_at, 0] = nodes.value
     return RawTrees(
         roots=starts,
-        feature=spread(feature, "int64"),
+        feature=spread(feature, "int32"),
         threshold=spread(threshold, "float64"),
-        left=spread(absolute(nodes.left), "int64"),
-        right=spread(absolute(nodes.right), "int64"),
+        left=spread(absolute(nodes.left), "int32"),
+        right=spread(absolute(nodes.right), "int32"),
         leaf=leaf,
         default_left=spread(default_left, "bool"),
         value=value,
@@ -119,6 +131,6 @@ def _raw(nodes: Nodes, feature: Array, threshold: Array, default_left: Array) ->
 
 
 def _counting(sizes: Array) -> Array:
-    """0 .. size-1 for each size, behind each other."""
-    first: Array = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.arange(int(sizes.sum())) - first
+    """0 .. size-1 for each size, behind each other, int32."""
+    first: Array = np.repeat((np.cumsum(sizes) - sizes).astype(np.int32), sizes)
+    return np.arange(int(sizes.sum()), dtype=np.int32) - first

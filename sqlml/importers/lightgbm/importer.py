@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ from sqlml.importers.categories import category_array, category_codes
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
 from sqlml.importers.lightgbm.forest import PLAIN, TRUNCATED, ZERO, ZERO_MISSING, forest_of
 from sqlml.importers.lightgbm.objective import HALF, Objective
-from sqlml.importers.lightgbm.text import LightGBMModel, read_text
+from sqlml.importers.lightgbm.text import LightGBMModel, LinearLeaves, read_lines
 from sqlml.ir.builder import Value
 from sqlml.types import Array, Labels
 
@@ -74,7 +76,12 @@ def _text(model: Any) -> LightGBMModel:
         raise UnsupportedModelError(
             "pred_early_stop stops at a tree that depends on the row; set it to False"
         )
-    return read_text(booster.model_to_string())
+    # model_to_string would hold the whole text three times; a file is read tree by tree.
+    with tempfile.TemporaryDirectory(prefix="sqlml") as folder:
+        path = Path(folder, "model.txt")
+        booster.save_model(str(path))
+        with path.open(encoding="utf-8", newline="\n") as lines:
+            return read_lines(lines)
 
 
 def _made_up(names: tuple[str, ...]) -> bool:
@@ -82,11 +89,7 @@ def _made_up(names: tuple[str, ...]) -> bool:
 
 
 def _regression(model: LightGBMModel, objective: Objective, frame: Frame, score: Value) -> Outputs:
-    if model.outputs > 1:
-        raise UnsupportedModelError(
-            f"LightGBM objective {objective.name!r} with {model.outputs} outputs is not covered; "
-            "train a model per output"
-        )
+    """(n, K) values; K is above 1 for an objective of one's own with several outputs."""
     label = objective.predict(frame.builder, _averaged(model, frame, score))
     return Outputs({"label": label, "score": score})
 
@@ -148,7 +151,41 @@ def _score(model: LightGBMModel, frame: Frame) -> Value:
             x = b.op("trunc", x)
         parts.append(x)
     x = parts[0] if len(parts) == 1 else b.op("concat", *parts)
-    return b.op("tree_ensemble", x, **forest.ensemble.attrs())
+    score = b.op("tree_ensemble", x, **forest.ensemble.attrs())
+    if model.nodes.linear is None:
+        return score
+    return _linear_leaves(model, model.nodes.linear, frame, categories, score)
+
+
+def _linear_leaves(
+    model: LightGBMModel,
+    linear: LinearLeaves,
+    frame: Frame,
+    categories: dict[int, Array],
+    leaves: Value,
+) -> Value:
+    """linear_tree=True: what the models of the exit leaves say, added up tree by tree.
+
+    They too read |x| <= ZERO as 0 (include/LightGBM/tree.h, Tree::Predict).
+    """
+    b = frame.builder
+    used = np.unique(linear.feature)
+    x = _columns(frame, used.tolist() or [0], categories)
+    zero = b.constant(np.zeros(1))
+    tiny = b.op("le", b.op("abs", x), b.constant(np.array([ZERO])))
+    trees = np.arange(model.nodes.leaves.size)
+    return b.op(
+        "linear_leaves",
+        b.op("cast", leaves, dtype="int64"),
+        b.op("where", tiny, zero, x),
+        value=model.nodes.value,
+        const=linear.const,
+        begin=linear.begin.astype(np.int32),
+        feature=np.searchsorted(used, linear.feature).astype(np.int32),
+        weights=linear.weights,
+        base=np.zeros(model.outputs),
+        target=(trees % model.outputs).astype(np.int32),
+    )
 
 
 def _columns(frame: Frame, chosen: list[int], categories: dict[int, Array]) -> Value:

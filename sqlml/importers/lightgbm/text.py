@@ -8,14 +8,14 @@ leaf ~c when negative.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from sqlml.errors import ArtifactError, UnsupportedModelError
+from sqlml.errors import ArtifactError
 from sqlml.types import Array
 
 MAX_FEATURES = 1_000_000
@@ -23,13 +23,27 @@ MAX_CLASSES = 100_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class LinearLeaves:
+    """What linear_tree=True keeps of each of the L leaves of all trees.
+
+    A leaf says const + the sum of its terms, weight times feature. const float64 (L,); begin
+    int64 (L+1,): where the terms of each leaf begin in feature int64 and weights float64.
+    """
+
+    const: Array
+    begin: Array
+    feature: Array
+    weights: Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
     """The trees behind each other.
 
-    leaves int64 (T,): leaves per tree. Inner nodes: feature int64, threshold float64, decision
-    int64 (bit 0 categorical, bit 1 NaN goes left, bits 2-3 missing type), left and right int64,
+    leaves int64 (T,): leaves per tree. Inner nodes: feature int32, threshold float64, decision
+    int32 (bit 0 categorical, bit 1 NaN goes left, bits 2-3 missing type), left and right int32,
     numbered within their tree. value float64: leaves. `sets` maps an inner node's place to the
-    categories that go left.
+    categories that go left. `linear` is None where no leaf has a model of its own.
     """
 
     leaves: Array
@@ -40,6 +54,7 @@ class Nodes:
     right: Array
     value: Array
     sets: Mapping[int, Array]
+    linear: LinearLeaves | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,16 +78,37 @@ class LightGBMModel:
     categories: tuple[tuple[Any, ...], ...]
 
 
+_INTEGERS = ("left_child", "right_child", "split_feature", "decision_type")
+_FLOATS = ("threshold", "leaf_value")
+_TEXTS = (
+    "Tree",
+    "num_leaves",
+    "is_linear",
+    "cat_boundaries",
+    "cat_threshold",
+    "leaf_const",
+    "num_features",
+    "leaf_features",
+    "leaf_coeff",
+)
+"""What is read of a tree; the rest of it are statistics of training."""
+_END = "end of trees"
+
+
 def read_text(content: str) -> LightGBMModel:
-    """Parse a model's text.
+    """Parse a model's text; see `read_lines`."""
+    return read_lines(_lines(content))
+
+
+def read_lines(lines: Iterable[str]) -> LightGBMModel:
+    """Parse the lines of a model's text, of which one tree at a time is held.
 
     Raises:
         ArtifactError: damaged, cut off, or not a model of LightGBM.
-        UnsupportedModelError: linear trees.
     """
     try:
-        return _read(content)
-    except (ArtifactError, UnsupportedModelError):
+        return _read(line.rstrip("\r\n") for line in lines)
+    except ArtifactError:
         raise
     except (
         KeyError,
@@ -89,16 +125,32 @@ def read_text(content: str) -> LightGBMModel:
         ) from None
 
 
-def _read(content: str) -> LightGBMModel:
-    lines = [line.rstrip("\r") for line in content.split("\n")]
-    if lines[0] != "tree":
+def _lines(content: str) -> Iterator[str]:
+    start = 0
+    while (end := content.find("\n", start)) >= 0:
+        yield content[start:end]
+        start = end + 1
+    yield content[start:]
+
+
+def _read(lines: Iterator[str]) -> LightGBMModel:
+    if next(lines, "") != "tree":
         raise ArtifactError("this is not a LightGBM model: its first line is not 'tree'")
-    if "end of trees" not in lines:
-        raise ArtifactError("the LightGBM model is cut off: it has no 'end of trees'")
-    end = lines.index("end of trees")
-    starts = [i for i, line in enumerate(lines[:end]) if line.startswith("Tree=")]
-    header = _pairs(lines[1 : starts[0] if starts else end])
-    trees = [_pairs(lines[a:z]) for a, z in zip(starts, [*starts[1:], end], strict=True)]
+    header: dict[str, str] = {}
+    trees: list[dict[str, Any]] = []
+    current = header
+    for line in chain(lines, [None]):
+        if line is None:
+            raise ArtifactError(f"the LightGBM model is cut off: it has no {_END!r}")
+        if line == _END or line.startswith("Tree="):
+            if current is not header:
+                trees.append(_tree(current, lines))
+            if line == _END:
+                break
+            current = {}
+        key, _, value = line.partition("=")
+        if key and (current is header or key in _INTEGERS or key in _FLOATS or key in _TEXTS):
+            current[key] = value
     features = _bounded(header["max_feature_idx"], MAX_FEATURES - 1, "features") + 1
     outputs = _bounded(header["num_tree_per_iteration"], MAX_CLASSES, "trees per iteration")
     if "tree_sizes" in header and len(header["tree_sizes"].split()) != len(trees):
@@ -111,7 +163,7 @@ def _read(content: str) -> LightGBMModel:
     infos = tuple(header["feature_infos"].split(" "))
     if len(names) != features or len(infos) != features:
         raise ArtifactError(f"the LightGBM model does not name its {features} features")
-    rest = lines[end + 1 :]
+    rest = list(lines)
     return LightGBMModel(
         written_by=f"lightgbm (format {header.get('version', 'unknown')})",
         objective=tuple(header.get("objective", "").split()),
@@ -126,14 +178,22 @@ def _read(content: str) -> LightGBMModel:
     )
 
 
-def _pairs(lines: Sequence[str]) -> dict[str, str]:
-    """key=value lines; a line without "=" is a flag."""
-    pairs: dict[str, str] = {}
-    for line in lines:
-        key, _, value = line.partition("=")
-        if key:
-            pairs[key] = value
-    return pairs
+def _tree(pairs: Mapping[str, str], rest: Iterator[str]) -> dict[str, Any]:
+    """A tree's lines with its numbers as arrays; `rest` are the lines behind it."""
+    try:
+        return {
+            **pairs,
+            **{key: _integers(pairs[key]) for key in _INTEGERS if key in pairs},
+            **{key: np.array(pairs[key].split(), np.float64) for key in _FLOATS if key in pairs},
+        }
+    except (ValueError, OverflowError):
+        if _END not in rest:
+            raise ArtifactError(f"the LightGBM model is cut off: it has no {_END!r}") from None
+        raise
+
+
+def _integers(text: str) -> Array:
+    return np.array(list(map(int, text.split())), np.int32)
 
 
 def _bounded(text: str, most: int, what: str) -> int:
@@ -143,37 +203,35 @@ def _bounded(text: str, most: int, what: str) -> int:
     return number
 
 
-def _nodes(trees: Sequence[Mapping[str, str]], features: int) -> Nodes:
-    if any(int(tree.get("is_linear", "0")) for tree in trees):
-        raise UnsupportedModelError(
-            "LightGBM trees with linear leaves are not covered; train with linear_tree=False"
-        )
+def _nodes(trees: Sequence[dict[str, Any]], features: int) -> Nodes:
     leaves = np.array([int(tree["num_leaves"]) for tree in trees], np.int64)
     if (leaves < 1).any():
         raise ArtifactError("a tree of the LightGBM model has no leaves")
     counts = leaves.tolist()
 
-    def joined(name: str, convert: type[int] | type[float], leaf: bool = False) -> Array:
-        parts = []
+    linear = _linear(trees, counts, features)
+
+    def joined(name: str, leaf: bool = False) -> Array:
+        parts = [np.zeros(0, np.float64 if name in _FLOATS else np.int32)]
         for tree, n in zip(trees, counts, strict=True):
             wanted = n if leaf else n - 1
             # A tree of one leaf has no entries for inner nodes, or empty ones.
-            part = tree[name].split() if wanted else []
+            part = tree.pop(name) if wanted else parts[0]
             if len(part) != wanted:
                 raise ArtifactError(f"a tree has {len(part)} entries of {name}, not {wanted}")
             parts.append(part)
-        flat = map(convert, chain.from_iterable(parts))
-        return np.array(list(flat), np.int64 if convert is int else np.float64)
+        return np.concatenate(parts)
 
-    left, right = joined("left_child", int), joined("right_child", int)
-    size = np.repeat(leaves, leaves - 1)
+    left, right = joined("left_child"), joined("right_child")
+    size = np.repeat(leaves.astype(np.int32), leaves - 1)
     for child in (left, right):
         if ((child >= size - 1) | (~child >= size)).any():
             raise ArtifactError("a child number of the LightGBM model is out of range")
-    feature = joined("split_feature", int)
+    del size
+    feature = joined("split_feature")
     if feature.size and (feature.min() < 0 or feature.max() >= features):
         raise ArtifactError(f"a tree of the LightGBM model reads beyond its {features} features")
-    threshold, decision = joined("threshold", float), joined("decision_type", int)
+    threshold, decision = joined("threshold"), joined("decision_type")
     if np.isnan(threshold).any():
         raise ArtifactError("a threshold of the LightGBM model is NaN")
     return Nodes(
@@ -183,13 +241,50 @@ def _nodes(trees: Sequence[Mapping[str, str]], features: int) -> Nodes:
         decision=decision,
         left=left,
         right=right,
-        value=joined("leaf_value", float, leaf=True),
+        value=joined("leaf_value", leaf=True),
         sets=_sets(trees, leaves, threshold, decision),
+        linear=linear,
+    )
+
+
+def _linear(
+    trees: Sequence[Mapping[str, Any]], counts: Sequence[int], features: int
+) -> LinearLeaves | None:
+    """The models in the leaves; those of a plain tree are its constants."""
+    if not any(int(tree.get("is_linear", "0")) for tree in trees):
+        return None
+    const: list[float] = []
+    terms, feature, weights = [], [], []
+    for tree, leaves in zip(trees, counts, strict=True):
+        plain = not int(tree.get("is_linear", "0"))
+        own = (
+            tree["leaf_value"].tolist() if plain else [float(v) for v in tree["leaf_const"].split()]
+        )
+        sizes = [0] * leaves if plain else [int(v) for v in tree["num_features"].split()]
+        if len(own) != leaves or len(sizes) != leaves or min(sizes) < 0:
+            raise ArtifactError("the linear models in the leaves do not fit the tree")
+        read = [] if plain else [int(v) for v in tree["leaf_features"].split()]
+        factors = [] if plain else [float(v) for v in tree["leaf_coeff"].split()]
+        if not len(read) == len(factors) == sum(sizes):
+            raise ArtifactError("a linear model in a leaf has more or fewer terms than it says")
+        if read and not 0 <= min(read) <= max(read) < features:
+            raise ArtifactError(
+                f"a leaf of the LightGBM model reads beyond its {features} features"
+            )
+        const += own
+        terms += sizes
+        feature += read
+        weights += factors
+    return LinearLeaves(
+        np.array(const, np.float64),
+        np.cumsum([0, *terms]),
+        np.array(feature, np.int64),
+        np.array(weights, np.float64),
     )
 
 
 def _sets(
-    trees: Sequence[Mapping[str, str]], leaves: Array, threshold: Array, decision: Array
+    trees: Sequence[Mapping[str, Any]], leaves: Array, threshold: Array, decision: Array
 ) -> dict[int, Array]:
     """Inner node -> categories that go left; the threshold is the number of the node's bit set."""
     sets: dict[int, Array] = {}

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from sqlml.importers.frame import Frame
+from sqlml.importers.frame import Frame, RawColumn, Rows
 from sqlml.ir.builder import Value
 from sqlml.types import DType
 
 
-def numbers(frame: Frame, step: str, *, allow_nan: bool = False, dtype: DType = "float64") -> Value:
+def numbers(
+    frame: Frame,
+    step: str,
+    *,
+    allow_nan: bool = False,
+    dtype: DType = "float64",
+    rows: Rows = "dense",
+) -> Value:
     """The frame as (n, width) numbers that are finite, as sklearn's `check_array` wants them.
 
     The check looks at the values in `dtype`, so that what overflows float32 is refused too.
@@ -15,8 +22,39 @@ def numbers(frame: Frame, step: str, *, allow_nan: bool = False, dtype: DType = 
     Args:
         step: the estimator's name, for the error at scoring.
         allow_nan: whether NaN passes (`ensure_all_finite="allow-nan"`).
+        rows: the rows that the estimator takes, as for `Frame.matrix`.
     """
+    if frame.stored:
+        return _checked_blocks(frame, step, allow_nan, dtype).matrix(dtype, rows)
     value = frame.matrix(dtype)
     return frame.builder.op(
         "require_finite", value, features=frame.names, allow_nan=allow_nan, step=step
     )
+
+
+def _checked_blocks(frame: Frame, step: str, allow_nan: bool, dtype: DType) -> Frame:
+    """The frame with each block checked by itself: of sparse rows, what they store."""
+    builder = frame.builder
+    blocks: list[Value] = []
+    start = 0
+    for block in frame.blocks:
+        width = 1 if isinstance(block, RawColumn) else block.type.width
+        names = frame.names[start : start + width]
+        value = Frame(builder, (block,), names).matrix(dtype, "sparse")
+        if not value.type.sparse:
+            value = builder.op(
+                "require_finite", value, features=names, allow_nan=allow_nan, step=step
+            )
+        elif not allow_nan:
+            feature = names[0] if names else ""
+            value = builder.op("require_finite_stored", value, feature=feature, step=step)
+        blocks.append(value)
+        start += width
+    return Frame(builder, tuple(blocks), frame.names, frame.sparse)
+
+
+def stored_dtype(frame: Frame) -> DType:
+    """float32 where all columns are float32 already, so that scikit-learn computes in it."""
+    kinds = {b.type.dtype for b in frame.blocks if isinstance(b, Value)}
+    whole = len(frame.blocks) == sum(isinstance(b, Value) for b in frame.blocks)
+    return "float32" if whole and frame.stored and kinds == {"float32"} else "float64"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,18 @@ def argmax_label(builder: Builder, scores: Value) -> Value:
     return builder.op("argmax", scores, axis=1)
 
 
+def argmax_labels(builder: Builder, scores: Value, sizes: Sequence[int]) -> Value:
+    """(n, sum of sizes) of several targets side by side -> (n, targets) class numbers."""
+    if len(sizes) == 1:
+        return argmax_label(builder, scores)
+    ends = np.cumsum(sizes)
+    columns = [
+        builder.op("select", scores, indices=np.arange(end - size, end))
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+    return builder.op("concat", *[argmax_label(builder, column) for column in columns])
+
+
 def with_complement(builder: Builder, positive: Value) -> Value:
     """(n, 1) probabilities p of the second class -> (n, 2) of 1 - p and p."""
     negative = builder.op("sub", builder.constant(np.ones(1)), positive)
@@ -41,6 +54,12 @@ def normalised(builder: Builder, proba: Value) -> Value:
     return builder.op("div", proba, total)
 
 
+def class_lists(model: Any) -> list[list[Any]]:
+    """The `classes_` of a classifier for each of its targets."""
+    classes = model.classes_
+    return [list(known) for known in classes] if isinstance(classes, list) else [list(classes)]
+
+
 def class_list(model: Any) -> list[Any]:
     """The `classes_` of a classifier with one target.
 
@@ -50,7 +69,7 @@ def class_list(model: Any) -> list[Any]:
     classes = model.classes_
     if isinstance(classes, list) or np.ndim(classes) != 1:
         raise UnsupportedModelError(
-            f"{type(model).__name__} predicts several targets at once, which a SQL function "
-            "cannot return yet; fit one model per target"
+            f"{type(model).__name__} predicts several targets at once, where one is wanted; fit "
+            "one model per target"
         )
     return list(classes)

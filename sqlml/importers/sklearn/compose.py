@@ -5,16 +5,30 @@ A message about a part names the step that it stands in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import ProgramError, UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema
-from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.dict_vectorizer import dict_schema
 from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.text import any_texts, one_text
+from sqlml.ir.builder import Builder
+
+OWN_COLUMNS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
+    {
+        "sklearn.feature_extraction._dict_vectorizer.DictVectorizer": dict_schema,
+        "sklearn.feature_extraction._hash.FeatureHasher": any_texts,
+        "sklearn.feature_extraction.text.CountVectorizer": one_text,
+        "sklearn.feature_extraction.text.HashingVectorizer": one_text,
+        "sklearn.feature_extraction.text.TfidfVectorizer": one_text,
+    }
+)
+"""Transformers that do not read a matrix, and how to learn the columns of their table."""
 
 Recurse = Callable[[Any, Frame], Frame | Outputs]
 
@@ -23,16 +37,25 @@ def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
     """The steps one after the other; None and "passthrough" are skipped."""
     check(model, "steps")
     made: Frame | Outputs = frame
+    maker: Any = None
     for name, step in model.steps:
         if _passes(step):
             continue
-        if isinstance(made, Outputs):
+        before = _transformed(frame.builder, maker, made)
+        if before is None:
             raise UnsupportedModelError(
                 f"step {name!r} stands behind a step that predicts; put the predictor last"
             )
-        before, made = made, _step(name, step, made, recurse)
-        if before.sparse and isinstance(made, Frame) and not hasattr(step, "sparse_output_"):
+        made, maker = _step(name, step, before, recurse), step
+        if before.sparse and isinstance(made, Frame) and _hands_on_sparse(step):
             made = replace(made, sparse=True)  # scalers and imputers hand on what they get
+    if isinstance(made, Outputs) and _passes(model.steps[-1][1]):
+        last = _transformed(frame.builder, maker, made)  # the last step hides the predictor
+        if last is None:
+            raise UnsupportedModelError(
+                "the last step passes on what a predictor gives; take that step away"
+            )
+        return last
     return made
 
 
@@ -41,15 +64,28 @@ def column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
     check(model, "transformers_", "_transformer_to_input_indices", "sparse_output_")
     weights = model.transformer_weights or {}
     parts: list[Frame] = []
-    for name, transformer, _ in model.transformers_:
+    for name, transformer, chosen in model.transformers_:
         indices = [int(i) for i in model._transformer_to_input_indices[name]]
         if not indices or _drops(transformer):
             continue
+        _check_texts(name, transformer, chosen)
         columns = frame.take(indices)
         part = columns if _passes(transformer) else _frame(name, transformer, columns, recurse)
         parts.append(_weighted(part, weights.get(name)))
     made = _side_by_side(model, frame, parts)
     return replace(made, sparse=bool(model.sparse_output_))
+
+
+def _check_texts(name: str, transformer: Any, chosen: Any) -> None:
+    """A vectorizer that was given a list of columns has counted the columns' names."""
+    first = transformer.steps[0][1] if getattr(transformer, "steps", None) else transformer
+    own = OWN_COLUMNS.get(f"{type(first).__module__}.{type(first).__qualname__}")
+    if own is one_text and not isinstance(chosen, str | int | np.integer):
+        raise UnsupportedModelError(
+            f"step {name!r}: {type(first).__name__} was fitted on the list of columns {chosen!r}, "
+            "of which it reads the names, not the texts; give it one column as a string, as in "
+            "('t', vectorizer, 'text')"
+        )
 
 
 def feature_union(model: Any, frame: Frame, recurse: Recurse) -> Frame:
@@ -64,24 +100,6 @@ def feature_union(model: Any, frame: Frame, recurse: Recurse) -> Frame:
         parts.append(_weighted(part, weights.get(name)))
     made = _side_by_side(model, frame, parts)
     return replace(made, sparse=any(part.sparse for part in parts))
-
-
-def function_transformer(model: Any, frame: Frame) -> Frame:
-    """The identity, when func is None.
-
-    Raises:
-        UnsupportedModelError: any function, since its Python code cannot run inside SQL.
-    """
-    check(model)
-    if model.func is not None:
-        name = getattr(model.func, "__name__", repr(model.func))
-        raise UnsupportedModelError(
-            f"FunctionTransformer calls the Python function {name}, which cannot run inside SQL; "
-            "compute that column in the query, or use a scikit-learn transformer for it"
-        )
-    if not model.validate:
-        return frame
-    return Frame.of(frame.builder, numbers(frame, "FunctionTransformer"), frame.names)
 
 
 def best_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
@@ -113,6 +131,9 @@ def composite_schema(model: Any) -> Schema:
 
 
 def _remembered(model: Any) -> Schema | None:
+    own = OWN_COLUMNS.get(f"{type(model).__module__}.{type(model).__qualname__}")
+    if own is not None:
+        return own(model)
     names = getattr(model, "feature_names_in_", None)
     if names is not None:
         return Schema(tuple(str(n) for n in names), len(names))
@@ -122,6 +143,9 @@ def _remembered(model: Any) -> Schema | None:
     parts = [part for _, part in getattr(model, "steps", [])]
     parts += [part for _, part in getattr(model, "transformer_list", [])]
     parts += [getattr(model, "best_estimator_", None)]
+    members = getattr(model, "estimators_", None)  # whole pipelines, where they read texts
+    parts += members if isinstance(members, list) else []
+    parts += [member.estimator for member in getattr(model, "calibrated_classifiers_", [])]
     for part in parts:
         if not (_passes(part) or _drops(part)):
             return _remembered(part)
@@ -143,12 +167,40 @@ def _step(name: str, step: Any, frame: Frame, recurse: Recurse) -> Frame | Outpu
 
 
 def _frame(name: str, step: Any, frame: Frame, recurse: Recurse) -> Frame:
-    made = _step(name, step, frame, recurse)
-    if isinstance(made, Outputs):
+    made = _transformed(frame.builder, step, _step(name, step, frame, recurse))
+    if made is None:
         raise UnsupportedModelError(
             f"step {name!r}: {type(step).__name__} predicts where a transformer is wanted"
         )
     return made
+
+
+def _transformed(builder: Builder, step: Any, made: Frame | Outputs) -> Frame | None:
+    """What a step hands to the next one: of a predictor that transforms too, its transform."""
+    if isinstance(made, Frame):
+        return made
+    value = made.values.get("transform")
+    if value is None:
+        return None
+    name = type(step).__name__.lower()
+    return Frame.of(builder, value, [f"{name}{i}" for i in range(value.type.width)])
+
+
+_DENSE = (
+    "sklearn.cluster.",
+    "sklearn.cross_decomposition.",
+    "sklearn.decomposition.",
+    "sklearn.discriminant_analysis",
+)
+"""Modules whose transformers make a dense matrix of a sparse one too."""
+
+
+def _hands_on_sparse(step: Any) -> bool:
+    if hasattr(step, "sparse_output_") or type(step).__module__.startswith(_DENSE):
+        return False
+    if type(step).__module__ == "sklearn.random_projection":
+        return hasattr(step.components_, "toarray") and not step.dense_output
+    return True
 
 
 def _passes(step: Any) -> bool:
@@ -162,8 +214,12 @@ def _drops(step: Any) -> bool:
 def _weighted(frame: Frame, weight: float | None) -> Frame:
     if weight is None:
         return frame
-    factor = frame.builder.constant(np.full(1, float(weight)))
-    value = frame.builder.op("mul", frame.matrix(), factor)
+    value = frame.matrix(rows="sparse")
+    if value.type.sparse:
+        value = frame.builder.op("scale_stored", value, factors=np.full(1, float(weight)))
+    else:
+        factor = frame.builder.constant(np.full(1, float(weight)))
+        value = frame.builder.op("mul", value, factor)
     return replace(Frame.of(frame.builder, value, frame.names), sparse=frame.sparse)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, RawColumn, labels_of
-from sqlml.importers.sklearn.classify import class_list
+from sqlml.importers.sklearn.classify import class_lists
 from sqlml.importers.sklearn.fitted import check, check_single_output
 from sqlml.ir.builder import Value
 from sqlml.types import Array
@@ -20,37 +20,42 @@ def dummy_classifier(model: Any, frame: Frame) -> Outputs:
     Raises:
         UnsupportedModelError: a strategy that draws at random.
     """
-    proba = class_probabilities(model)
-    classes = class_list(model)
-    if model.strategy == "constant":
-        label = int(np.flatnonzero(np.asarray(classes) == np.ravel(model.constant)[0])[0])
-    elif model.strategy == "uniform":
+    check(model, "class_prior_", "classes_", "n_outputs_")
+    if model.strategy == "uniform":
         raise _random(model)
-    else:
-        label = int(np.argmax(model.class_prior_))
+    lists = class_lists(model)
+    probas = [_probabilities(model, t, np.asarray(known)) for t, known in enumerate(lists)]
+    # The label is the likeliest class; of strategy "constant" too, whose class is certain.
+    numbers = [int(np.argmax(proba)) for proba in probas]
     return Outputs(
         {
-            "label": _each_row(frame, np.array([label], np.int64)),
-            "proba": _each_row(frame, proba),
+            "label": each_row(frame, np.array(numbers, np.int64)),
+            "proba": each_row(frame, np.concatenate(probas)),
         },
-        labels_of(classes),
+        tuple(labels_of(known) for known in lists),
     )
 
 
 def dummy_regressor(model: Any, frame: Frame) -> Outputs:
-    """`constant_` for every row."""
-    return Outputs({"label": _each_row(frame, regression_constant(model))})
+    """`constant_` for every row, (n, targets)."""
+    check(model, "constant_", "n_outputs_")
+    return Outputs({"label": each_row(frame, np.ravel(np.asarray(model.constant_, np.float64)))})
 
 
 def class_probabilities(model: Any) -> Array:
-    """The (K,) probabilities that a DummyClassifier gives every row.
+    """The (K,) probabilities that a DummyClassifier of one target gives every row.
 
     Raises:
         UnsupportedModelError: not fitted, several targets, or drawn at random.
     """
     check(model, "class_prior_", "classes_", "n_outputs_")
     check_single_output(model, int(model.n_outputs_))
-    prior = np.asarray(model.class_prior_, np.float64)
+    return _probabilities(model, 0, np.asarray(model.classes_))
+
+
+def _probabilities(model: Any, target: int, classes: Array) -> Array:
+    one = int(model.n_outputs_) == 1
+    prior = np.asarray(model.class_prior_ if one else model.class_prior_[target], np.float64)
     if model.strategy == "prior":
         return prior
     if model.strategy == "uniform":
@@ -60,13 +65,13 @@ def class_probabilities(model: Any) -> Array:
         certain: Array = np.eye(prior.size)[int(prior.argmax())]
         return certain
     if model.strategy == "constant":
-        chosen = np.asarray(model.classes_) == np.ravel(model.constant)[0]
+        chosen = classes == np.ravel(model.constant)[target]
         return np.asarray(chosen, np.float64)
     raise _random(model)
 
 
 def regression_constant(model: Any) -> Array:
-    """The (1,) prediction of a DummyRegressor."""
+    """The (1,) prediction of a DummyRegressor of one target."""
     check(model, "constant_", "n_outputs_")
     check_single_output(model, int(model.n_outputs_))
     return np.ravel(np.asarray(model.constant_, np.float64))
@@ -79,7 +84,7 @@ def _random(model: Any) -> UnsupportedModelError:
     )
 
 
-def _each_row(frame: Frame, values: Array) -> Value:
+def each_row(frame: Frame, values: Array) -> Value:
     """`values` (k,) as (n, k); the first column read only tells how many rows there are."""
     made = next((b for b in frame.blocks if not isinstance(b, RawColumn)), None)
     rows = frame.numbers(0) if made is None else made

@@ -43,6 +43,6 @@ def check_single_output(model: Any, outputs: int) -> None:
     """
     if outputs != 1:
         raise UnsupportedModelError(
-            f"{type(model).__name__} predicts {outputs} targets at once, which a SQL function "
-            "cannot return yet; fit one model per target"
+            f"{type(model).__name__} predicts {outputs} targets at once, where one is wanted; fit "
+            "one model per target"
         )

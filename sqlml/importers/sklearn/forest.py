@@ -1,7 +1,8 @@
 """Single trees and forests: DecisionTree, ExtraTree, RandomForest and ExtraTrees, C and R.
 
 A forest adds its trees' float64 values in order and divides by their number
-(`sklearn/ensemble/_forest.py`); ties go to the first class.
+(`sklearn/ensemble/_forest.py`); ties go to the first class. Trees of several targets have the
+values of all of them in each leaf.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.classify import argmax_label, class_list
-from sqlml.importers.sklearn.fitted import check, check_single_output
+from sqlml.importers.sklearn.classify import argmax_labels, class_lists
+from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.tree_arrays import raw_trees
 from sqlml.ir.builder import Value
 from sqlml.ir.trees import ensemble
@@ -30,7 +31,7 @@ def tree_classifier(model: Any, frame: Frame) -> Outputs:
 def tree_regressor(model: Any, frame: Frame) -> Outputs:
     """Value of the exit leaf."""
     check(model, "tree_")
-    return Outputs({"label": _sum(model, frame, [model])})
+    return Outputs({"label": _sum(model, frame, [model], [1] * int(model.n_outputs_))})
 
 
 def forest_classifier(model: Any, frame: Frame) -> Outputs:
@@ -42,23 +43,24 @@ def forest_classifier(model: Any, frame: Frame) -> Outputs:
 def forest_regressor(model: Any, frame: Frame) -> Outputs:
     """Mean of the trees' values."""
     check(model, "estimators_")
-    return Outputs({"label": _sum(model, frame, model.estimators_)})
+    return Outputs({"label": _sum(model, frame, model.estimators_, [1] * int(model.n_outputs_))})
 
 
 def _classified(model: Any, frame: Frame, trees: Sequence[Any]) -> Outputs:
-    classes = class_list(model)
-    proba = _sum(model, frame, trees)
-    label = argmax_label(frame.builder, proba)
-    return Outputs({"label": label, "proba": proba}, labels_of(classes))
+    classes = class_lists(model)
+    sizes = [len(known) for known in classes]
+    proba = _sum(model, frame, trees, sizes)
+    label = argmax_labels(frame.builder, proba, sizes)
+    labels = tuple(labels_of(known) for known in classes)
+    return Outputs({"label": label, "proba": proba}, labels)
 
 
-def _sum(model: Any, frame: Frame, trees: Sequence[Any]) -> Value:
-    """(n, classes or 1) float64: the trees' values added up and divided by their number."""
-    check_single_output(model, int(model.n_outputs_))
+def _sum(model: Any, frame: Frame, trees: Sequence[Any], sizes: Sequence[int]) -> Value:
+    """(n, sum of sizes) float64: the trees' values added up and divided by their number."""
     builder = frame.builder
     allow_nan = takes_nan(trees[0]) and not frame.sparse  # BaseDecisionTree takes it dense only
-    x = numbers(frame, type(model).__name__, allow_nan=allow_nan, dtype="float32")
-    raw = raw_trees([tree.tree_ for tree in trees])
+    x = numbers(frame, type(model).__name__, allow_nan=allow_nan, dtype="float32", rows="wide")
+    raw = raw_trees([tree.tree_ for tree in trees], sizes)
     made = ensemble(
         raw,
         target=np.zeros(len(trees), np.int32),

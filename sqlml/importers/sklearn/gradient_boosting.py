@@ -71,22 +71,25 @@ def gradient_boosting_regressor(model: Any, frame: Frame, recurse: Recurse) -> O
 def _raw_predict(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -> Value:
     stages, width = model.estimators_.shape
     builder = frame.builder
-    x = numbers(frame, type(model).__name__, dtype="float32")
+    x = numbers(frame, type(model).__name__, dtype="float32", rows="wide")
     start = _constant_start(model, width, classifier)
     raw = raw_trees([tree.tree_ for tree in model.estimators_.ravel()])
     raw = replace(raw, value=float(model.learning_rate) * raw.value)
-    made = ensemble(
-        raw,
-        target=np.tile(np.arange(width, dtype=np.int32), stages),
-        base=np.zeros(width) if start is None else start,
-        compare="le",
-    )
-    score = builder.op("tree_ensemble", x, **made.attrs())
     if start is not None:
-        return score
+        target = np.tile(np.arange(width, dtype=np.int32), stages)
+        made = ensemble(raw, target=target, base=start, compare="le")
+        return builder.op("tree_ensemble", x, **made.attrs())
     # The init model sees the float32 matrix, and without names.
     seen = Frame.of(builder, builder.op("cast", x, dtype="float64"), frame.names)
-    return builder.op("add", _model_start(model, seen, recurse, classifier), score)
+    first = _model_start(model, seen, recurse, classifier)
+    # Each tree's value for itself, so that all are added to the start one by one: classes that
+    # tie but for rounding stay in the source's order.
+    trees = np.arange(stages * width, dtype=np.int32)
+    made = ensemble(raw, target=trees, base=np.zeros(trees.size), compare="le")
+    values = builder.op("tree_ensemble", x, **made.attrs())
+    weights = np.tile(np.eye(width), (stages + 1, 1))
+    terms = builder.op("concat", first, values)
+    return builder.op("linear", terms, weights=weights, bias=np.zeros(width))
 
 
 def _constant_start(model: Any, width: int, classifier: bool) -> Array | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
-from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.checked import numbers, stored_dtype
 from sqlml.importers.sklearn.classify import (
     argmax_label,
     binary_label,
@@ -16,12 +16,13 @@ from sqlml.importers.sklearn.classify import (
     normalised,
     with_complement,
 )
-from sqlml.importers.sklearn.fitted import check, check_single_output
+from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Builder, Value
+from sqlml.types import Labels
 
 
 def linear_regressor(model: Any, frame: Frame) -> Outputs:
-    """x @ coef_ + intercept_ (LinearRegression, Ridge, Lasso, ElasticNet, SGD, LinearSVR ...)."""
+    """x @ coef_ + intercept_, (n, targets): LinearRegression, Ridge, Lasso, SGD, LinearSVR ..."""
     check(model, "coef_", "intercept_")
     return Outputs({"label": _scores(model, frame)})
 
@@ -66,6 +67,18 @@ def logistic_regression(model: Any, frame: Frame) -> Outputs:
     return Outputs({**made.values, "proba": proba}, made.labels)
 
 
+def sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
+    """Label -1 (outlier) or 1 from x @ coef_ - offset_ >= 0; `samples` has the offset back."""
+    check(model, "coef_", "offset_")
+    builder = frame.builder
+    offset = builder.constant(np.ravel(np.asarray(model.offset_, np.float64)))
+    product = _linear(model, frame, np.reshape(model.coef_, (-1, 1)).astype(float), np.zeros(1))
+    score = builder.op("sub", product, offset)
+    samples = builder.op("add", score, offset)
+    label = binary_label(builder, score, tie="ge")
+    return Outputs({"label": label, "score": score, "samples": samples}, Labels("int64", (-1, 1)))
+
+
 def sgd_classifier(model: Any, frame: Frame) -> Outputs:
     """Probabilities for log_loss and modified_huber, label and score alone for other losses."""
     check(model, "coef_", "intercept_", "classes_")
@@ -93,11 +106,9 @@ def _half_clipped(builder: Builder, score: Value) -> Value:
 
 
 def _classified(model: Any, frame: Frame) -> Outputs:
-    if getattr(getattr(model, "_label_binarizer", None), "y_type_", "").startswith("multilabel"):
-        raise UnsupportedModelError(
-            f"{type(model).__name__} predicts several labels at once, which a SQL function cannot "
-            "return yet; fit one model per label"
-        )
+    binarizer = getattr(model, "_label_binarizer", None)
+    if getattr(binarizer, "y_type_", "").startswith("multilabel"):
+        return _multilabel(model, frame)
     classes = class_list(model)
     if len(classes) < 2:
         raise UnsupportedModelError(
@@ -112,9 +123,15 @@ def _classified(model: Any, frame: Frame) -> Outputs:
     return Outputs({"label": label, "score": score}, labels_of(classes))
 
 
+def _multilabel(model: Any, frame: Frame) -> Outputs:
+    """RidgeClassifier fitted on an indicator matrix: whether each score is above 0."""
+    score = _scores(model, frame)
+    label = binary_label(frame.builder, score)
+    return Outputs({"label": label, "score": score}, (Labels("int64", (0, 1)),) * score.type.width)
+
+
 def _scores(model: Any, frame: Frame) -> Value:
     weights, bias = _weights(model)
-    check_single_output(model, weights.shape[1])
     return _linear(model, frame, weights, bias)
 
 
@@ -125,5 +142,16 @@ def _weights(model: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 
 def _linear(model: Any, frame: Frame, weights: Any, bias: Any) -> Value:
-    x = numbers(frame, type(model).__name__)
-    return frame.builder.op("linear", x, weights=weights, bias=bias)
+    single = np.asarray(model.coef_).dtype == np.float32 and stored_dtype(frame) == "float32"
+    x = numbers(
+        frame, type(model).__name__, dtype="float32" if single else "float64", rows="sparse"
+    )
+    if not single:
+        return frame.builder.op("linear", x, weights=weights, bias=bias)
+    # Sparse rows of float32 are summed in float32, as scipy does; the intercept is added in its
+    # own dtype.
+    wide = np.asarray(model.intercept_).dtype != np.float32
+    narrow = (np.zeros_like(bias) if wide else bias).astype(np.float32)
+    score = frame.builder.op("linear", x, weights=weights.astype(np.float32), bias=narrow)
+    score = frame.builder.op("cast", score, dtype="float64")
+    return frame.builder.op("add", score, frame.builder.constant(bias)) if wide else score

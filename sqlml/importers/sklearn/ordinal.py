@@ -22,12 +22,27 @@ def ordinal_encoder(model: Any, frame: Frame) -> Frame:
     """
     check(model, "categories_")
     dtype = np.dtype(model.dtype)
-    if dtype.kind not in "if" or dtype.itemsize < 4:
+    if not _holds(dtype, model):
         raise UnsupportedModelError(
-            f"OrdinalEncoder(dtype={dtype.name}) may wrap its codes around; use float64"
+            f"OrdinalEncoder(dtype={dtype.name}) wraps or rounds its codes; use float64"
         )
     parts = [_one_column(model, frame, i) for i in range(frame.width)]
     return Frame.hstack(frame.builder, parts)
+
+
+def _holds(dtype: np.dtype[Any], model: Any) -> bool:
+    """Whether `dtype` has every number that the encoder may write."""
+    if dtype.kind not in "iuf":
+        return False
+    written = [float(max(map(len, model.categories_), default=0))]
+    if model.handle_unknown == "use_encoded_value":
+        written.append(float(model.unknown_value))
+    written.append(float(getattr(model, "encoded_missing_value", np.nan)))
+    numbers = np.array([n for n in written if n == n])
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return bool(((numbers >= info.min) & (numbers <= info.max)).all())
+    return bool((numbers.astype(dtype) == numbers).all() and numbers[0] <= 2 / np.finfo(dtype).eps)
 
 
 def _one_column(model: Any, frame: Frame, i: int) -> Frame:

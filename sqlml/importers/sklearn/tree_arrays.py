@@ -14,12 +14,13 @@ NO_CHILD = -1
 """sklearn/tree/_tree.pxd: TREE_LEAF."""
 
 
-def raw_trees(trees: Sequence[Any]) -> RawTrees:
+def raw_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawTrees:
     """All nodes of `trees` (sklearn.tree._tree.Tree) behind each other.
 
     `value` is (nodes, classes or 1) float64: class fractions of a classifier, means of a
-    regressor. A row is compared as float32 with a float64 threshold there, so thresholds become
-    the largest float32 that is not above them.
+    regressor. With `sizes`, the classes of each target (1 for a regressor's), it has those of all
+    targets side by side. A row is compared as float32 with a float64 threshold there, so
+    thresholds become the largest float32 that is not above them.
     """
     counts = np.array([t.node_count for t in trees], np.int64)
     first = np.cumsum(counts) - counts
@@ -35,8 +36,16 @@ def raw_trees(trees: Sequence[Any]) -> RawTrees:
         right=np.where(leaf, 0, right + shift),
         leaf=leaf,
         default_left=np.concatenate([t.missing_go_to_left for t in trees]).astype(bool),
-        value=np.concatenate([t.value[:, 0, :] for t in trees]),
+        value=np.concatenate([_values(t, sizes) for t in trees]),
     )
+
+
+def _values(tree: Any, sizes: Sequence[int] | None) -> Array:
+    """(nodes, values); targets with fewer classes than the others have zeros at the end there."""
+    value: Array = tree.value
+    if sizes is None:
+        return value[:, 0, :]
+    return np.concatenate([value[:, t, :size] for t, size in enumerate(sizes)], axis=1)
 
 
 def float32_floor(thresholds: Array) -> Array:

@@ -27,15 +27,17 @@ MAX_OUTPUTS = 100_000
 class XGBoostModel:
     """What predictions of an XGBoost model depend on.
 
-    base_score float32 (K,) in the space of predictions; `categories` has one array per feature
-    (objects or float64) or None where the feature is a number; `weights` of gblinear are float32
-    (features + 1, K), the biases last. Exactly one of `forest` and `weights` is there. `estimated`
-    says that training was to estimate base_score, `rounds` how many rounds there were.
+    The K outputs are classes, or `targets`. base_score float32 (K,) in the space of predictions;
+    `categories` has one array per feature (objects or float64) or None where the feature is a
+    number; `weights` of gblinear are float32 (features + 1, K), the biases last. Exactly one of
+    `forest` and `weights` is there. `estimated` says that training was to estimate base_score,
+    `rounds` how many rounds there were.
     """
 
     written_by: str
     objective: str
     features: int
+    targets: int
     names: tuple[str, ...] | None
     categories: tuple[Array | None, ...]
     base_score: Array
@@ -74,14 +76,22 @@ def read_document(document: Any) -> XGBoostModel:
 
     Raises:
         ArtifactError: damaged, or not a model of XGBoost.
-        UnsupportedModelError: several targets, or a booster that we do not know.
+        UnsupportedModelError: a booster that we do not know.
     """
     try:
         with np.errstate(all="ignore"):  # numbers beyond float32 are infinite in XGBoost too
             return _read(document)
     except (ArtifactError, UnsupportedModelError):
         raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise ArtifactError(
             f"the XGBoost model is damaged ({type(error).__name__}: {error}); save it again with "
             "save_model"
@@ -96,12 +106,12 @@ def _read(document: Any) -> XGBoostModel:
     features = _bounded(params["num_feature"], MAX_FEATURES, "features")
     classes = _bounded(params.get("num_class", 0), MAX_OUTPUTS, "classes")
     targets = _bounded(params.get("num_target", 1), MAX_OUTPUTS, "targets")
-    if targets > 1:
+    if classes > 1 and targets > 1:
         raise UnsupportedModelError(
-            f"this XGBoost model predicts {targets} targets at once, and a SQL function returns "
-            "one: train a model per target"
+            f"this XGBoost model has {classes} classes for each of {targets} targets, which is not "
+            "covered: train a model per target"
         )
-    outputs = max(classes, 1)
+    outputs = max(classes, targets, 1)
     names = _names(learner.get("feature_names"), features)
     booster = learner["gradient_booster"]
     kind = booster["name"]
@@ -125,6 +135,7 @@ def _read(document: Any) -> XGBoostModel:
         written_by=f"xgboost {'.'.join(str(int(v)) for v in version)}".strip(),
         objective=str(learner["objective"]["name"]),
         features=features,
+        targets=max(targets, 1),
         names=names,
         categories=categories,
         base_score=_base_score(params["base_score"], outputs),
@@ -164,8 +175,8 @@ def _base_score(text: Any, outputs: int) -> Array:
         base = np.repeat(base, outputs)
     if base.size != outputs:
         raise UnsupportedModelError(
-            f"this XGBoost model has {base.size} base scores for {outputs} outputs, as models of "
-            "several targets or quantiles have: train a model per target"
+            f"this XGBoost model has {base.size} base scores for {outputs} outputs: save it again "
+            "with save_model"
         )
     return base
 

@@ -12,8 +12,24 @@ from sqlml.errors import ArtifactError, ProgramError
 from sqlml.ir.trees import Ensemble, RawTrees, ensemble
 from sqlml.types import Array, matrix
 
+MAX_NODES = 1 << 30
+"""Most nodes that all trees may have together, so that their numbers are int32."""
+
 MAX_CATEGORY = 1 << 24
 """Codes are float32; XGBoost takes none from here on (common/categorical.h)."""
+
+_NUMBERS = {
+    "left_children": "int32",
+    "right_children": "int32",
+    "split_indices": "int32",
+    "split_type": "bool",
+    "default_left": "bool",
+    "split_conditions": "float32",
+}
+"""What is read of each node, and in which dtype."""
+
+_STATISTICS = ("loss_changes", "parents", "sum_hessian")
+"""What no prediction reads."""
 
 MAX_SET_WORDS = 1 << 26
 """Most words that the bit sets of all categorical nodes may have together."""
@@ -53,7 +69,8 @@ class Forest:
         if self.drop is not None:
             sizes = np.diff(np.append(raw.roots, raw.feature.size))
             if inplace:
-                offset = np.repeat(base[self.group], sizes)[:, None]
+                several = value.shape[1] > 1
+                offset = base[None, :] if several else np.repeat(base[self.group], sizes)[:, None]
                 value = (value + offset) - offset
             value = value * np.repeat(self.drop, sizes)[:, None]
         raw = replace(raw, roots=raw.roots[:trees], value=value)
@@ -63,6 +80,47 @@ class Forest:
         except ProgramError as error:
             raise ArtifactError(f"the XGBoost model is damaged: {error}") from None
         return made
+
+
+def compact(entry: dict[str, Any]) -> dict[str, Any]:
+    """Take an object of a JSON document as it is parsed: of a tree, arrays in place of lists.
+
+    So a document never stands in memory as Python numbers. A list that makes no array stays, for
+    `read_forest` to refuse.
+    """
+    if "left_children" not in entry:
+        return entry
+    unread = set(_STATISTICS)
+    about, categorical = entry.get("tree_param"), entry.get("categories_nodes")
+    width = about.get("size_leaf_vector", "1") if isinstance(about, dict) else None
+    if isinstance(width, str) and width in ("0", "1"):
+        unread |= {"tree_param", "base_weights", "leaf_weights"}  # leaves of one value, as usual
+    elif "leaf_weights" in entry:
+        unread.add("base_weights")
+    if isinstance(categorical, list | np.ndarray) and not len(categorical):
+        unread |= {name for name in entry if name.startswith("categories")}
+    for name in unread & entry.keys():
+        del entry[name]
+    numbers = {**_NUMBERS, "base_weights": "float32", "leaf_weights": "float32"}
+    with np.errstate(all="ignore"):
+        for name in numbers.keys() & entry.keys():
+            try:
+                entry[name] = _numbers(entry[name], numbers[name])
+            except (ArtifactError, TypeError, ValueError, OverflowError):
+                continue
+    return entry
+
+
+def _numbers(given: Any, dtype: str) -> Array:
+    """A list or array of a document as an array of `dtype`, which must hold what it says."""
+    if dtype != "int32":
+        return np.asarray(given, dtype)
+    array = np.asarray(given) if isinstance(given, np.ndarray) else np.asarray(given, np.int64)
+    if array.dtype.kind not in "biu":
+        raise ArtifactError("a node number of the XGBoost model is no whole number")
+    if array.size and not -(1 << 31) <= array.min() <= array.max() < 1 << 31:
+        raise ArtifactError("a node number of the XGBoost model is out of range")
+    return array.astype(np.int32, copy=False)
 
 
 def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int) -> Forest:
@@ -78,22 +136,27 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
     if (sizes == 0).any():
         raise ArtifactError("a tree of the XGBoost model has no nodes")
     starts = np.cumsum(sizes) - sizes
-    own = np.repeat(starts, sizes)
+    if sizes.sum() > MAX_NODES:
+        raise ArtifactError(f"the XGBoost model has more than {MAX_NODES} nodes")
 
-    def joined(name: str, dtype: str) -> Array:
-        parts = [np.asarray(t[name], dtype) for t in trees]
-        if any(p.shape != (n,) for p, n in zip(parts, sizes.tolist(), strict=True)):
-            raise ArtifactError(f"{name} of a tree of the XGBoost model has another length")
-        return np.concatenate(parts) if parts else np.zeros(0, dtype)
+    def joined(name: str) -> Array:
+        made = np.empty(int(sizes.sum()), _NUMBERS[name])
+        for tree, start, size in zip(trees, starts.tolist(), sizes.tolist(), strict=True):
+            part = _numbers(tree[name], _NUMBERS[name])
+            if part.shape != (size,):
+                raise ArtifactError(f"{name} of a tree of the XGBoost model has another length")
+            made[start : start + size] = part
+        return made
 
-    left, right = joined("left_children", "int64"), joined("right_children", "int64")
-    threshold = joined("split_conditions", "float32")
-    default_left = joined("default_left", "bool")
+    left, right = joined("left_children"), joined("right_children")
+    threshold = joined("split_conditions")
+    default_left = joined("default_left")
     leaf = left == -1
-    size = np.repeat(sizes, sizes)
-    for child in (left[~leaf], right[~leaf]):
-        if ((child < 0) | (child >= size[~leaf])).any():
+    size = np.repeat(sizes.astype(np.int32), sizes)
+    for child in (left, right):
+        if (~leaf & ((child < 0) | (child >= size))).any():
             raise ArtifactError("a child number of the XGBoost model is out of range")
+    del size
     width, value = _leaf_values(trees, sizes, leaf, right, threshold)
     if width not in (1, outputs):
         raise ArtifactError(f"leaves of the XGBoost model have {width} values, not {outputs}")
@@ -108,20 +171,26 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
     swapped = np.zeros(left.size, bool)
     swapped[np.fromiter(sets, np.int64, len(sets))] = True
     swapped &= ~leaf
-    if (joined("split_type", "int64").astype(bool) & ~leaf & ~swapped).any():
+    if (joined("split_type") & ~leaf & ~swapped).any():
         raise ArtifactError("a categorical node of the XGBoost model has no set")
+    if swapped.any():
+        left[swapped], right[swapped] = right[swapped], left[swapped]
+    own = np.repeat(starts.astype(np.int32), sizes)
+    left += own
+    right += own
+    del own
     nodes = RawTrees(
         roots=starts,
-        feature=joined("split_indices", "int64"),
+        feature=joined("split_indices"),
         threshold=np.where(swapped | leaf, np.float32(0), threshold),
-        left=np.where(swapped, right, left) + own,
-        right=np.where(swapped, left, right) + own,
+        left=left,
+        right=right,
         leaf=leaf,
         default_left=default_left ^ swapped,
         value=value,
         sets=sets or None,
     )
-    if (nodes.feature[~leaf] < 0).any() or (nodes.feature[~leaf] >= features).any():
+    if (~leaf & ((nodes.feature < 0) | (nodes.feature >= features))).any():
         raise ArtifactError(f"a tree of the XGBoost model reads beyond its {features} features")
     return Forest(nodes, group, _indptr(model, count, outputs, width), weights, features)
 

@@ -17,6 +17,7 @@ from sqlml.importers.categories import category_codes
 from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.importers.xgboost import ubjson
 from sqlml.importers.xgboost.document import XGBoostModel, read_document
+from sqlml.importers.xgboost.forest import compact
 from sqlml.importers.xgboost.objective import (
     Objective,
     above_half,
@@ -43,12 +44,13 @@ def file_schema(model: XGBoostModel) -> Schema:
 
 
 def import_classifier(model: Any, frame: Frame) -> Outputs:
-    """XGBClassifier and XGBRFClassifier: labels 0 .. k-1, as `classes_` has them."""
+    """XGBClassifier and XGBRFClassifier: labels 0 .. k-1, as `classes_` has them; several labels
+    a row when it was fitted on an indicator matrix."""
     return _classifier(_document(model), frame, float(model.missing))
 
 
 def import_regressor(model: Any, frame: Frame) -> Outputs:
-    """XGBRegressor, XGBRFRegressor and XGBRanker."""
+    """XGBRegressor (of several targets or quantiles too), XGBRFRegressor and XGBRanker."""
     return _regressor(_document(model), frame, float(model.missing))
 
 
@@ -76,7 +78,7 @@ def _booster(model: Any) -> Any:
 
 
 def _document(model: Any) -> XGBoostModel:
-    return read_document(ubjson.loads(bytes(_booster(model).save_raw("ubj"))))
+    return read_document(ubjson.loads(_booster(model).save_raw("ubj"), compact))
 
 
 def _classifier(model: XGBoostModel, frame: Frame, missing: float) -> Outputs:
@@ -87,7 +89,7 @@ def _classifier(model: XGBoostModel, frame: Frame, missing: float) -> Outputs:
 
 def _regressor(model: XGBoostModel, frame: Frame, missing: float) -> Outputs:
     row = objective(model.objective)
-    if model.outputs > 1:
+    if model.outputs > model.targets and model.objective != "multi:softprob":
         raise UnsupportedModelError(
             f"a regressor with objective {model.objective!r} and {model.outputs} outputs is not "
             "covered; use a classifier, or a model per output"
@@ -101,7 +103,7 @@ def _raw(model: XGBoostModel, frame: Frame) -> Outputs:
     margin = _margin(model, row, frame, math.nan, estimator=False)
     if row.task != "regression":
         return _classes(model, row, frame, margin)
-    if model.outputs > 1:
+    if model.outputs > model.targets:
         raise UnsupportedModelError(
             f"objective {model.objective!r} with {model.outputs} outputs is not covered; train a "
             "model per output"
@@ -112,6 +114,11 @@ def _raw(model: XGBoostModel, frame: Frame) -> Outputs:
 def _classes(model: XGBoostModel, row: Objective, frame: Frame, margin: Value) -> Outputs:
     b = frame.builder
     prediction = predict(b, row, margin)
+    if model.targets > 1:
+        # An indicator matrix: for each label the probability that it is there.
+        label = above_half(b, row, margin, prediction)
+        labels = (Labels("int64", (0, 1)),) * model.targets
+        return Outputs({"label": label, "proba": prediction, "score": margin}, labels)
     if model.outputs > 1:
         # argmax of what predict compares: the margins in softmax, the probabilities in softprob,
         # where two margins may round to one probability and the first class wins.
@@ -163,9 +170,13 @@ def _columns(model: XGBoostModel, frame: Frame, missing: float, finite: bool) ->
     b = frame.builder
     if frame.sparse:
         # What a sparse matrix does not store is missing, and it stores no zero.
-        wide = frame.matrix("float64")
-        zero = b.op("eq", wide, b.constant(np.zeros(1)))
-        wide = b.op("where", zero, b.constant(np.array([np.nan])), wide)
+        if frame.stored:
+            stored = frame.matrix("float64", "sparse")
+            wide = b.op("densify", stored, fill=float("nan"))
+        else:
+            wide = frame.matrix("float64")
+            zero = b.op("eq", wide, b.constant(np.zeros(1)))
+            wide = b.op("where", zero, b.constant(np.array([np.nan])), wide)
         frame = Frame.of(b, wide, frame.names)
     parts: list[Value] = []
     run: list[int] = []

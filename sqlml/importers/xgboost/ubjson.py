@@ -7,7 +7,7 @@ left before memory is taken for it. Format: https://ubjson.org, draft 12.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from sqlml.errors import ArtifactError
 from sqlml.types import Array
 
 MAX_DEPTH = 64
+
+Hook = Callable[[dict[str, Any]], Any]
 
 _SCALARS = {
     b"i": struct.Struct(">b"),
@@ -39,8 +41,10 @@ _ARRAYS: Mapping[bytes, np.dtype[Any]] = {
 _LITERALS = {b"Z": None, b"T": True, b"F": False}
 
 
-def loads(content: bytes) -> Any:
+def loads(content: bytes | bytearray, hook: Hook | None = None) -> Any:
     """The value in `content`; typed arrays become numpy arrays of the machine's byte order.
+
+    Each object goes through `hook` as soon as it is read, so that what it leaves out is not held.
 
     >>> loads(b"{U" + b"\\x01" + b"a" + b"[$U#U\\x02" + b"\\x05\\x06" + b"}")
     {'a': array([5, 6], dtype=uint8)}
@@ -48,7 +52,7 @@ def loads(content: bytes) -> Any:
     Raises:
         ArtifactError: `content` is cut off, too deeply nested or no UBJSON.
     """
-    reader = _Reader(content)
+    reader = _Reader(content, hook)
     value = reader.value(reader.take(1), 0)
     if reader.at != len(content):
         raise reader.error("bytes after its end")
@@ -58,8 +62,9 @@ def loads(content: bytes) -> Any:
 class _Reader:
     """A place in the content; every method reads on from there."""
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes | bytearray, hook: Hook | None) -> None:
         self.content = content
+        self.hook = hook
         self.at = 0
 
     def error(self, what: str) -> ArtifactError:
@@ -69,12 +74,12 @@ class _Reader:
         end = self.at + size
         if size < 0 or end > len(self.content):
             raise self.error(f"{size} bytes wanted, {len(self.content) - self.at} are left")
-        chunk = self.content[self.at : end]
+        chunk = bytes(self.content[self.at : end])
         self.at = end
         return chunk
 
     def peek(self) -> bytes:
-        return self.content[self.at : self.at + 1]
+        return bytes(self.content[self.at : self.at + 1])
 
     def length(self) -> int:
         marker = self.take(1)
@@ -110,7 +115,8 @@ class _Reader:
         if marker == b"[":
             return self.array(depth)
         if marker == b"{":
-            return self.object(depth)
+            items = self.object(depth)
+            return items if self.hook is None else self.hook(items)
         raise self.error(f"unknown marker {marker!r}")
 
     def array(self, depth: int) -> list[Any] | Array:

@@ -20,6 +20,14 @@ def _require_finite_type(types: Types, attrs: Attrs) -> TensorType:
         isinstance(features, tuple) and len(features) == types[0].width,
         "require_finite names each column",
     )
+    for bound in ("low", "high"):
+        if bound in attrs:
+            value = array(attrs, bound)
+            need(
+                dtype_of(value) == types[0].dtype and value.shape == (types[0].width,),
+                f"{bound} must have a number of the columns' dtype for each",
+            )
+            need(not np.isnan(value).any(), f"{bound} must not be NaN")
     return types[0]
 
 
@@ -33,6 +41,10 @@ def _impute_type(types: Types, attrs: Attrs) -> TensorType:
 def _require_finite(args: Sequence[Array], attrs: Attrs) -> Array:
     (x,) = args
     bad = np.isinf(x) if attrs["allow_nan"] else ~np.isfinite(x)
+    if "low" in attrs:
+        bad |= x < attrs["low"]
+    if "high" in attrs:
+        bad |= x > attrs["high"]
     if bad.any():
         row, col = np.argwhere(bad)[0]
         features: tuple[str, ...] = attrs["features"]
@@ -62,7 +74,13 @@ OPERATORS: tuple[Op, ...] = (
         "injective",
         (1, 1),
         _require_finite_type,
-        {"features": "tuple", "allow_nan": "bool", "step": "str"},
+        {
+            "features": "tuple",
+            "allow_nan": "bool",
+            "step": "str",
+            "low": "array?",
+            "high": "array?",
+        },
     ),
     Op(
         "impute",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from sqlml.ir.operators.normal import ndtr, ndtri
 from sqlml.ir.operators.op import (
     Function,
     Op,
@@ -21,12 +23,18 @@ from sqlml.ir.operators.op import (
 from sqlml.ir.program import Attrs
 from sqlml.types import FLOATS, INTEGERS, Array, TensorType
 
-UNARY_FLOAT = ("exp", "log", "log1p", "expm1", "sqrt", "sigmoid", "tanh", "trunc")
+ROUNDING = ("trunc", "floor", "ceil", "rint")
+UNARY_FLOAT = (
+    *("exp", "log", "log1p", "expm1", "sqrt", "sigmoid", "tanh", *ROUNDING),
+    *("exp2", "log2", "log10", "cbrt", "sin", "cos", "tan", "arcsin", "arccos", "arctan"),
+    *("sinh", "cosh", "arcsinh", "arccosh", "arctanh", "ndtr", "ndtri"),
+)
 UNARY_NUMERIC = ("neg", "abs", "sign", "square")
 ARITHMETIC = ("add", "sub", "mul", "maximum", "minimum")
 COMPARISON = ("lt", "le", "gt", "ge", "eq", "ne")
 LOGICAL = ("and", "or")
 BITWISE = ("shift_right", "bit_and")
+DIVISION = ("div", "pow", "mod")
 
 
 def _arithmetic_type(types: Types, attrs: Attrs) -> TensorType:
@@ -75,12 +83,24 @@ def _where_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _cast_type(types: Types, attrs: Attrs) -> TensorType:
     need("string" not in (types[0].dtype, attrs["dtype"]), "strings are not cast")
-    return TensorType(attrs["dtype"], types[0].shape)
+    need(not types[0].sparse or attrs["dtype"] in FLOATS, "sparse rows are cast to floats alone")
+    return TensorType(attrs["dtype"], types[0].shape, types[0].sparse)
 
 
 def exp(x: Array) -> Array:
     """float32 by way of float64: rounded once, as libm's expf is and numpy's own is not."""
     return np.exp(x.astype(np.float64)).astype(x.dtype) if x.dtype == np.float32 else np.exp(x)
+
+
+def _wide(function: Callable[..., Any]) -> Function:
+    """A function of floats that is computed in float64 and rounded once."""
+
+    def compute(args: Sequence[Array], attrs: Attrs) -> Array:
+        dtype = args[0].dtype
+        made: Array = function(*[x.astype(np.float64, copy=False) for x in args])
+        return made.astype(dtype, copy=False)
+
+    return compute
 
 
 def _sigmoid(args: Sequence[Array], attrs: Attrs) -> Array:
@@ -113,14 +133,14 @@ OPERATORS: tuple[Op, ...] = (
     *(Op(n, "both", "injective", (1, 1), _float_unary_type) for n in UNARY_FLOAT),
     *(Op(n, "both", "injective", (1, 1), _numeric_unary_type) for n in UNARY_NUMERIC),
     *(Op(n, "both", "injective", (2, 2), _arithmetic_type) for n in ARITHMETIC),
-    Op("div", "both", "injective", (2, 2), _division_type),
+    *(Op(n, "both", "injective", (2, 2), _division_type) for n in DIVISION),
     *(Op(n, "both", "injective", (2, 2), _comparison_type) for n in COMPARISON),
     *(Op(n, "both", "injective", (2, 2), _logical_type) for n in LOGICAL),
     *(Op(n, "both", "injective", (2, 2), _bitwise_type) for n in BITWISE),
     Op("not", "both", "injective", (1, 1), _logical_type),
     Op("isnan", "both", "injective", (1, 1), _isnan_type),
     Op("where", "both", "injective", (3, 3), _where_type),
-    Op("cast", "both", "injective", (1, 1), _cast_type, {"dtype": "str"}),
+    Op("cast", "both", "injective", (1, 1), _cast_type, {"dtype": "str"}, sparse=True),
 )
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
@@ -133,6 +153,26 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "sigmoid": _sigmoid,
         "tanh": function_of(np.tanh),
         "trunc": function_of(np.trunc),
+        "floor": function_of(np.floor),
+        "ceil": function_of(np.ceil),
+        "rint": function_of(np.rint),
+        "exp2": _wide(np.exp2),
+        "log2": _wide(np.log2),
+        "log10": _wide(np.log10),
+        "cbrt": _wide(np.cbrt),
+        "sin": _wide(np.sin),
+        "cos": _wide(np.cos),
+        "tan": _wide(np.tan),
+        "arcsin": _wide(np.arcsin),
+        "arccos": _wide(np.arccos),
+        "arctan": _wide(np.arctan),
+        "sinh": _wide(np.sinh),
+        "cosh": _wide(np.cosh),
+        "arcsinh": _wide(np.arcsinh),
+        "arccosh": _wide(np.arccosh),
+        "arctanh": _wide(np.arctanh),
+        "ndtr": function_of(ndtr),
+        "ndtri": function_of(ndtri),
         "neg": function_of(np.negative),
         "abs": function_of(np.abs),
         "sign": function_of(np.sign),
@@ -141,6 +181,8 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "sub": function_of(np.subtract),
         "mul": function_of(np.multiply),
         "div": function_of(np.divide),
+        "pow": _wide(np.power),
+        "mod": function_of(np.mod),  # the sign of the divisor, as in Python
         "maximum": function_of(np.maximum),
         "minimum": function_of(np.minimum),
         "lt": function_of(np.less),

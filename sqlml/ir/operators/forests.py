@@ -49,6 +49,39 @@ def _accumulate_type(types: Types, attrs: Attrs) -> TensorType:
     return matrix(x.dtype, base.size)
 
 
+def _linear_leaves_type(types: Types, attrs: Attrs) -> TensorType:
+    leaves, x = types
+    dtype = floating(x.dtype)
+    need(leaves.dtype == "int64" and leaves.rowwise, "linear_leaves takes numbers of leaves")
+    need(len(leaves.shape) == 2 and len(x.shape) == 2 and x.rowwise, "linear_leaves takes (n, k)")
+    value, const, begin = (array(attrs, name) for name in ("value", "const", "begin"))
+    feature, weights = array(attrs, "feature"), array(attrs, "weights")
+    base, target = array(attrs, "base"), array(attrs, "target")
+    floats = (value, const, weights, base)
+    need(all(a.ndim == 1 and dtype_of(a) == dtype for a in floats), f"arrays must be {dtype}")
+    need(value.size > 0 and const.size == value.size, "one value and one constant a leaf")
+    need(
+        begin.dtype == np.int32 and begin.shape == (value.size + 1,) and feature.ndim == 1,
+        "begin must be int32, one more than there are leaves",
+    )
+    need(
+        bool(begin[0] == 0 and begin[-1] == feature.size and (np.diff(begin) >= 0).all())
+        and weights.size == feature.size,
+        "begin does not fit the weights",
+    )
+    need(
+        feature.dtype == np.int32
+        and (feature.size == 0 or (feature.min() >= 0 and feature.max() < x.width)),
+        f"a feature reaches outside {x!r}",
+    )
+    need(target.shape == (leaves.width,) and target.dtype == np.int32, "one target a tree")
+    need(
+        target.size == 0 or (target.min() >= 0 and target.max() < base.size),
+        "a target reaches outside base",
+    )
+    return matrix(dtype, base.size)
+
+
 def exit_leaves(e: Ensemble, x: Array) -> Array:
     """The exit leaf of each row in each tree, (n, trees)."""
     n = x.shape[0]
@@ -100,8 +133,35 @@ def _accumulate(args: Sequence[Array], attrs: Attrs) -> Array:
     return out
 
 
+def _linear_leaves(args: Sequence[Array], attrs: Attrs) -> Array:
+    """Leaf l says `const[l] + weights[k] * x[feature[k]] + ..` for k from begin[l] to begin[l+1],
+    and `value[l]` where one of these features is NaN; tree t adds that to output target[t].
+
+    A number that is no leaf's counts as the nearest that is.
+    """
+    leaves, x = args
+    value, begin = attrs["value"], attrs["begin"]
+    leaf = np.clip(leaves, 0, value.size - 1)
+    counts = np.diff(begin)[leaf]
+    out: Array = attrs["const"][leaf]
+    gone = np.zeros(leaf.shape, bool)
+    for k in range(int(counts.max(initial=0))):
+        more = k < counts
+        place = np.where(more, begin[leaf] + k, 0)
+        term = np.take_along_axis(x, attrs["feature"][place].astype(np.int64), axis=1)
+        gone |= more & np.isnan(term)
+        out = np.where(more, out + attrs["weights"][place] * term, out)
+    out = np.where(gone, value[leaf], out)
+    return _accumulate([out[:, :, None]], attrs)
+
+
+_LINEAR_LEAVES = dict.fromkeys(
+    ("value", "const", "begin", "feature", "weights", "base", "target"), "array"
+)
+
 OPERATORS: tuple[Op, ...] = (
     Op("tree_ensemble", "model", "opaque", (1, 1), _tree_ensemble_type, _TREES),
+    Op("linear_leaves", "model", "opaque", (2, 2), _linear_leaves_type, _LINEAR_LEAVES),
     Op(
         "accumulate",
         "tensor",
@@ -113,5 +173,9 @@ OPERATORS: tuple[Op, ...] = (
 )
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {"tree_ensemble": _tree_ensemble, "accumulate": _accumulate}
+    {
+        "tree_ensemble": _tree_ensemble,
+        "linear_leaves": _linear_leaves,
+        "accumulate": _accumulate,
+    }
 )

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from sqlml.errors import ProgramError
+from sqlml.ir import csr
+from sqlml.ir.csr import Csr
 from sqlml.ir.operators.op import Function, Op, Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.types import INTEGERS, ROWS, Array, TensorType, matrix, promote
@@ -14,18 +18,19 @@ from sqlml.types import INTEGERS, ROWS, Array, TensorType, matrix, promote
 
 def _concat_type(types: Types, attrs: Attrs) -> TensorType:
     need(all(t.rowwise and len(t.shape) == 2 for t in types), "concat takes (n, k) values")
-    return matrix(promote(*[t.dtype for t in types]), sum(t.width for t in types))
+    sparse = any(t.sparse for t in types)
+    dtype = promote(*[t.dtype for t in types])
+    need(not sparse or dtype != "string", "sparse rows hold numbers")
+    return matrix(dtype, sum(t.width for t in types), sparse)
 
 
 def _select_type(types: Types, attrs: Attrs) -> TensorType:
     indices = array(attrs, "indices")
     need(types[0].rowwise and len(types[0].shape) == 2, "select takes an (n, k) value")
     need(indices.ndim == 1 and indices.dtype == np.int64, "indices must be int64, one axis")
-    need(
-        indices.size == 0 or (indices.min() >= 0 and indices.max() < types[0].width),
-        f"select reaches outside {types[0]!r}",
-    )
-    return matrix(types[0].dtype, indices.size)
+    if indices.size and (indices.min() < 0 or indices.max() >= types[0].width):
+        raise ProgramError(f"select reaches outside {types[0]!r}")
+    return matrix(types[0].dtype, indices.size, types[0].sparse)
 
 
 def _reshape_type(types: Types, attrs: Attrs) -> TensorType:
@@ -59,16 +64,40 @@ def _gather_type(types: Types, attrs: Attrs) -> TensorType:
     return TensorType(x.dtype, index.shape)
 
 
+def _concat(args: Sequence[Array], attrs: Attrs) -> Any:
+    if any(isinstance(x, Csr) for x in args):
+        return csr.concat(args)
+    return np.concatenate(args, axis=1)
+
+
+def _select(args: Sequence[Any], attrs: Attrs) -> Any:
+    (x,) = args
+    if isinstance(x, Csr):
+        return csr.Selector(x.width, attrs["indices"])(x)
+    return x[:, attrs["indices"]]
+
+
 def _take(args: Sequence[Array], attrs: Attrs) -> Array:
     table, index = args
-    if index.size and (index.min() < 0 or index.max() >= table.shape[0]):
-        raise IndexError("take reaches outside its table")
+    _check_reach("take", index, table.shape[0])
     return table[index]
 
 
+def _gather(args: Sequence[Array], attrs: Attrs) -> Array:
+    x, index = args
+    _check_reach("gather", index, x.shape[1])
+    return np.take_along_axis(x, index.astype(np.int64), 1)
+
+
+def _check_reach(op: str, index: Array, length: int) -> None:
+    """No rule can see this: the places are made of the rows."""
+    if index.size and (index.min() < 0 or index.max() >= length):
+        raise ProgramError(f"{op} reaches outside its table of {length}; create the model again")
+
+
 OPERATORS: tuple[Op, ...] = (
-    Op("concat", "both", "injective", (1, None), _concat_type),
-    Op("select", "both", "injective", (1, 1), _select_type, {"indices": "array"}),
+    Op("concat", "both", "injective", (1, None), _concat_type, sparse=True),
+    Op("select", "both", "injective", (1, 1), _select_type, {"indices": "array"}, sparse=True),
     Op("reshape", "tensor", "injective", (1, 1), _reshape_type, {"shape": "tuple"}),
     Op("take", "tensor", "injective", (2, 2), _take_type),
     Op("gather", "tensor", "injective", (2, 2), _gather_type),
@@ -76,10 +105,10 @@ OPERATORS: tuple[Op, ...] = (
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
-        "concat": lambda args, attrs: np.concatenate(args, axis=1),
-        "select": lambda args, attrs: args[0][:, attrs["indices"]],
+        "concat": _concat,
+        "select": _select,
         "reshape": lambda args, attrs: args[0].reshape(args[0].shape[0], *attrs["shape"]),
         "take": _take,
-        "gather": lambda args, attrs: np.take_along_axis(args[0], args[1].astype(np.int64), 1),
+        "gather": _gather,
     }
 )

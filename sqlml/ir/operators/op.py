@@ -24,7 +24,8 @@ class Op:
     """One row of the table.
 
     `attrs` names each attribute and its Python type; a type ending in `?` may be left out.
-    `arity` is (fewest, most) inputs, most None for any number.
+    `arity` is (fewest, most) inputs, most None for any number. `sparse` operators take values
+    of sparse rows (`ir/csr.py`) as well as dense ones.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Op:
     arity: tuple[int, int | None]
     rule: Rule
     attrs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    sparse: bool = False
 
 
 Function = Callable[[Sequence[Array], Attrs], Array]

@@ -7,6 +7,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from sqlml.ir import csr
+from sqlml.ir.csr import Csr
 from sqlml.ir.operators.op import (
     Function,
     Op,
@@ -56,6 +58,8 @@ def _linear_type(types: Types, attrs: Attrs) -> TensorType:
 def _linear(args: Sequence[Array], attrs: Attrs) -> Array:
     """Summed column by column, so that a row scores the same in every batch (BLAS does not)."""
     (x,) = args
+    if isinstance(x, Csr):
+        return csr.linear(x, attrs["weights"], attrs["bias"])
     scores: Array = np.zeros((x.shape[0], attrs["weights"].shape[1]), x.dtype)
     for column, weights in zip(x.T, attrs["weights"], strict=True):
         scores += column[:, None] * weights
@@ -66,7 +70,15 @@ def _linear(args: Sequence[Array], attrs: Attrs) -> Array:
 OPERATORS: tuple[Op, ...] = (
     Op("matmul", "tensor", "complex", (2, 2), _matmul_type),
     Op("batch_matmul", "tensor", "complex", (2, 2), _batch_matmul_type),
-    Op("linear", "model", "complex", (1, 1), _linear_type, {"weights": "array", "bias": "array"}),
+    Op(
+        "linear",
+        "model",
+        "complex",
+        (1, 1),
+        _linear_type,
+        {"weights": "array", "bias": "array"},
+        sparse=True,
+    ),
 )
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(

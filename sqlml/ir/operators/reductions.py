@@ -13,8 +13,6 @@ from sqlml.ir.operators.op import Function, Op, Types, floating, need, numeric
 from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType
 
-REDUCTION = ("sum", "max", "min")
-
 
 def _reduce_type(types: Types, attrs: Attrs) -> TensorType:
     axis = attrs["axis"]
@@ -24,8 +22,14 @@ def _reduce_type(types: Types, attrs: Attrs) -> TensorType:
     return TensorType(types[0].dtype, shape)
 
 
+def _extreme_type(types: Types, attrs: Attrs) -> TensorType:
+    result = _reduce_type(types, attrs)
+    need(types[0].shape[attrs["axis"]] > 0, f"{types[0]!r} has no value to choose")
+    return result
+
+
 def _argmax_type(types: Types, attrs: Attrs) -> TensorType:
-    return TensorType("int64", _reduce_type(types, attrs).shape)
+    return TensorType("int64", _extreme_type(types, attrs).shape)
 
 
 def _softmax_type(types: Types, attrs: Attrs) -> TensorType:
@@ -50,7 +54,9 @@ def _reduction(function: Callable[..., Any]) -> Function:
 
 
 OPERATORS: tuple[Op, ...] = (
-    *(Op(n, "both", "reduction", (1, 1), _reduce_type, {"axis": "int"}) for n in REDUCTION),
+    Op("sum", "both", "reduction", (1, 1), _reduce_type, {"axis": "int"}),
+    Op("max", "both", "reduction", (1, 1), _extreme_type, {"axis": "int"}),
+    Op("min", "both", "reduction", (1, 1), _extreme_type, {"axis": "int"}),
     Op("argmax", "both", "reduction", (1, 1), _argmax_type, {"axis": "int"}),
     Op("softmax", "both", "reduction", (1, 1), _softmax_type, {"sum_dtype": "str"}),
 )

@@ -99,8 +99,8 @@ def test_file_of_a_booster_scores_as_the_booster(x: Any, y: Any, suffix: str) ->
     np.testing.assert_array_equal(
         got["score"].ravel(), booster.predict(xgb.DMatrix(x), output_margin=True)
     )
-    assert imported.program.labels is not None
-    assert imported.program.labels.values == (0, 1)
+    (labels,) = imported.program.labels
+    assert labels.values == (0, 1)
 
 
 def test_file_of_an_early_stopped_estimator_keeps_its_best_iteration(x: Any, y: Any) -> None:
@@ -188,7 +188,7 @@ def test_files_are_read_where_neither_library_is_installed(x: Any, y: Any, tmp_p
         "for path in sys.argv[1:]:\n"
         "    content = pathlib.Path(path).read_bytes()\n"
         "    made = read_artifact(content, format='AUTO', path=path, allow_pickle=False)\n"
-        "    print(len(import_model(made).program.labels))\n"
+        "    print(len(import_model(made).program.labels[0]))\n"
     )
     files = [str(tmp_path / "a.json"), str(tmp_path / "b.txt")]
     done = subprocess.run(
@@ -242,12 +242,6 @@ def test_no_format_runs_the_code_of_a_pickle(tmp_path: Path, format: str) -> Non
     with pytest.raises(ModelError):
         read(gzip.compress(content), format)
     assert not (tmp_path / "harm").exists()
-
-
-@pytest.mark.parametrize("format", ["catboost", "ONNX", "Skops", "TORCH"])
-def test_formats_of_later_versions_are_refused_by_name(format: str) -> None:
-    with pytest.raises(UnsupportedModelError, match=rf"{format.upper()} is not read yet"):
-        read(b"anything", format)
 
 
 def test_unknown_format_names_those_there_are() -> None:

@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sqlml.errors import UnsupportedModelError
+import sqlml
+from sqlml.errors import ArtifactError, UnsupportedModelError
+from sqlml.importers.artifact import read_artifact
 from sqlml.importers.lightgbm.forest import ZERO
 from sqlml.importers.lightgbm.text import read_text
 from sqlml.importers.registry import import_model
@@ -76,13 +78,14 @@ def assert_same(model: Any, x: Any, extra: bool = True) -> None:
     raw = model.predict(rows, raw_score=True)
     np.testing.assert_array_equal(got["score"], np.reshape(raw, (len(rows), -1)))
     predicted = model.predict(rows)
-    if program.labels is None:
-        np.testing.assert_allclose(got["label"].ravel(), predicted, rtol=1e-12)
+    if not program.labels:
+        label = got["label"].reshape(predicted.shape)
+        np.testing.assert_allclose(label, predicted, rtol=1e-12)
     elif isinstance(model, lgb.Booster):
         ours = got["proba"] if predicted.ndim == 2 else got["proba"][:, 1]
         np.testing.assert_allclose(ours, predicted, rtol=1e-12)
     else:
-        np.testing.assert_array_equal(program.labels.array()[got["label"].ravel()], predicted)
+        np.testing.assert_array_equal(program.labels[0].array()[got["label"].ravel()], predicted)
         np.testing.assert_allclose(got["proba"], model.predict_proba(rows), rtol=1e-12)
 
 
@@ -153,8 +156,7 @@ def test_labels_are_those_of_training(x: Any, y: Any, kind: Any) -> None:
     labels = oracles.classes(kind, np.minimum(y, 1) if kind == "bool" else y)
     model = lgb.LGBMClassifier(**SMALL).fit(x, labels)
     program = import_model(model).program
-    assert program.labels is not None
-    assert program.labels.kind == kind
+    assert [labels.kind for labels in program.labels] == [kind]
     assert_same(model, x)
 
 
@@ -162,8 +164,7 @@ def test_classifier_of_one_class_always_predicts_it(x: Any) -> None:
     model = lgb.LGBMClassifier(**SMALL).fit(x, np.full(ROWS, "only"))
     program = import_model(model).program
     got = reference.run(program, oracles.batch(program, x))
-    assert program.labels is not None
-    assert set(program.labels.array()[got["label"].ravel()]) == set(model.predict(x)) == {"only"}
+    assert set(program.labels[0].array()[got["label"].ravel()]) == set(model.predict(x)) == {"only"}
 
 
 def test_booster_in_training_stops_at_its_best_iteration(x: Any, y: Any) -> None:
@@ -285,10 +286,69 @@ def test_unfitted_estimator_is_refused() -> None:
         import_model(lgb.LGBMClassifier())
 
 
-def test_linear_leaves_are_refused_with_the_reason(x: Any, y: Any) -> None:
-    model = lgb.LGBMRegressor(**SMALL, linear_tree=True).fit(np.nan_to_num(x), y)
-    with pytest.raises(UnsupportedModelError, match="linear_tree=False"):
-        import_model(model)
+def test_an_objective_of_ones_own_with_several_outputs(x: Any, y: Any) -> None:
+    def squares(raw: Any, data: Any) -> Any:
+        raw = raw.reshape(ROWS, 2, order="F") if raw.ndim == 1 else raw
+        label = data.get_label()
+        return raw - np.stack([label, -2 * label], axis=1), np.ones_like(raw)
+
+    params = {"objective": squares, "num_class": 2, "num_leaves": 6, "verbose": -1}
+    booster = lgb.train(params, lgb.Dataset(x, y.astype(float)), 4)
+    assert_same(booster, x)
+    assert import_model(booster).program.targets == 2
+
+
+LINEAR: dict[str, dict[str, Any]] = {
+    "gbdt": {},
+    "dart": {"boosting_type": "dart", "drop_rate": 0.5},
+    "rf": {"boosting_type": "rf", "bagging_freq": 1, "bagging_fraction": 0.6},
+    "strong": {"linear_lambda": 5.0, "learning_rate": 0.5},
+    "stumps of one leaf": {"min_child_samples": 10_000},
+    "one round": {"n_estimators": 1},
+    "not from the average": {"boost_from_average": False},
+}
+
+
+@pytest.mark.parametrize("params", LINEAR.values(), ids=LINEAR)
+def test_linear_leaves_equal_lightgbm(x: Any, y: Any, params: dict[str, Any]) -> None:
+    """A row with NaN in a feature of its leaf's model gets the leaf's plain value."""
+    params = {**SMALL, "linear_tree": True, **params}
+    target = y + np.nan_to_num(x[:, 0]) * np.abs(np.nan_to_num(x[:, 1]))
+    assert_same(lgb.LGBMRegressor(**params).fit(x, target), x)
+    assert_same(lgb.LGBMClassifier(**params).fit(x, y > 0), x)
+    assert_same(lgb.LGBMClassifier(**params).fit(x, y), x)
+    plain = np.nan_to_num(x)
+    model = lgb.LGBMRegressor(**params).fit(plain, target, categorical_feature=[3])
+    assert_same(model, plain)
+
+
+def test_linear_leaves_from_a_file_and_on_every_backend(x: Any, y: Any) -> None:
+    model = lgb.LGBMRegressor(**SMALL, linear_tree=True).fit(x, y + np.nan_to_num(x[:, 0]))
+    content = model.booster_.model_to_string().encode()
+    read = read_artifact(content, format="AUTO", path="model.txt", allow_pickle=False)
+    imported = import_model(read)
+    for backend in ("reference", "native", "torch"):
+        scorer = sqlml.compile(imported.program, backend=backend)
+        np.testing.assert_array_equal(scorer.predict(x), model.predict(x))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("num_features=", "num_features=9 ", "do not fit"),
+        ("leaf_coeff=0", "leaf_coeff=0 0", "more or fewer terms"),
+        ("leaf_const=", "leaf_const=1 ", "do not fit"),
+        ("leaf_features=", "leaf_features=z ", "damaged"),
+    ],
+)
+def test_damaged_linear_leaves_are_refused(
+    x: Any, y: Any, old: str, new: str, message: str
+) -> None:
+    model = lgb.LGBMRegressor(**SMALL, linear_tree=True).fit(x, y)
+    text = model.booster_.model_to_string()
+    assert text.count(old) > 1
+    with pytest.raises(ArtifactError, match=message):
+        read_text(text.replace(old, new))
 
 
 def test_prediction_that_stops_early_is_refused_by_its_parameter(x: Any, y: Any) -> None:

@@ -140,12 +140,20 @@ def test_booleans_with_null_in_an_object_column_are_numbers(encoder: Any) -> Non
     assert imported.program.features[0].kind == "number"
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
+@pytest.mark.parametrize(
+    "dtype", [np.float64, np.float32, np.float16, np.int64, np.int8, np.uint8], ids=str
+)
 def test_ordinal_dtypes(dtype: Any) -> None:
     frame = table()[["city", "visits"]].dropna()
     assert_same(OrdinalEncoder(dtype=dtype).fit(frame), frame, exact=True)
-    with pytest.raises(UnsupportedModelError, match="float64"):
-        import_model(OrdinalEncoder(dtype=np.int8).fit(frame))
+
+
+def test_ordinal_dtypes_that_cannot_hold_the_codes_are_refused() -> None:
+    frame = pd.DataFrame({"a": np.arange(200)})
+    unknown = OrdinalEncoder(dtype=np.uint8, handle_unknown="use_encoded_value", unknown_value=-1)
+    for encoder in (OrdinalEncoder(dtype=np.int8), OrdinalEncoder(dtype=bool), unknown):
+        with pytest.raises(UnsupportedModelError, match="float64"):
+            import_model(encoder.fit(frame))
 
 
 def test_zero_rows_and_one_row() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from sqlml.errors import MissingValueError, UnknownCategoryError, UnsupportedModelError
+from sqlml.importers.artifact import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from tests import oracles
@@ -54,6 +56,10 @@ def margins(model: Any, rows: Any) -> Any:
     return model.predict(data, output_margin=True).reshape(len(rows), -1)
 
 
+def read(path: Path) -> Any:
+    return read_artifact(path.read_bytes(), format="AUTO", path=path.name, allow_pickle=False)
+
+
 def assert_close(ours: Any, theirs: Any) -> None:
     """Within 1e-6 of the float32 that XGBoost returns; 1 - p has only the digits that p has."""
     if ours.ndim == 2 and ours.shape[1] == 2:
@@ -78,8 +84,8 @@ def assert_same(model: Any, x: Any) -> None:
     np.testing.assert_array_equal(got["score"], margins(model, rows))
     predicted = model.predict(xgb.DMatrix(rows) if isinstance(model, xgb.Booster) else rows)
     labels = imported.program.labels
-    if labels is None:
-        assert_close(got["label"].ravel(), predicted)
+    if not labels:
+        assert_close(got["label"].reshape(predicted.shape), predicted)
     elif isinstance(model, xgb.Booster):
         multi = predicted.ndim == 2
         assert_close(got["proba"] if multi else got["proba"][:, 1], predicted)
@@ -87,7 +93,8 @@ def assert_same(model: Any, x: Any) -> None:
             got["label"].ravel(), predicted.argmax(1) if multi else predicted > 0.5
         )
     else:
-        np.testing.assert_array_equal(labels.array()[got["label"].ravel()], predicted)
+        decoded = labels[0].array()[got["label"]].reshape(predicted.shape)
+        np.testing.assert_array_equal(decoded, predicted)
         assert_close(got["proba"], model.predict_proba(rows))
 
 
@@ -353,17 +360,80 @@ def test_unfitted_estimator_is_refused() -> None:
         import_model(xgb.XGBClassifier())
 
 
-def test_several_targets_are_refused_with_the_reason(x: Any, y: Any) -> None:
-    model = xgb.XGBRegressor(n_estimators=2).fit(x, np.stack([y, y], axis=1))
-    with pytest.raises(UnsupportedModelError, match="2 targets"):
-        import_model(model)
+SEVERAL: dict[str, dict[str, Any]] = {
+    "a tree per target": {},
+    "vector leaves": {"multi_strategy": "multi_output_tree"},
+    "forest of vector leaves": {"multi_strategy": "multi_output_tree", "num_parallel_tree": 3},
+    "dart": {"booster": "dart", "rate_drop": 0.4},
+    "gblinear": {"booster": "gblinear"},
+    "base_score": {"base_score": 0.2},
+    "no rounds": {"n_estimators": 0},
+}
 
 
-def test_several_quantiles_are_refused_with_the_reason(x: Any, y: Any) -> None:
+@pytest.mark.parametrize("objective", ["reg:squarederror", "reg:absoluteerror", "reg:logistic"])
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_regressor_of_several_targets(x: Any, y: Any, objective: str, kind: str) -> None:
+    targets = np.stack([y, 1 - y, y * 0.5], axis=1).clip(0, 1)
+    params = {"n_estimators": 5, "max_depth": 3, "n_jobs": 1, **SEVERAL[kind]}
+    model = xgb.XGBRegressor(objective=objective, **params).fit(x, targets)
+    assert_same(model, x)
+    assert_same(model.get_booster(), x)
+    program = import_model(model).program
+    assert (program.labels, program.output_type("label").width) == ((), 3)
+
+
+@pytest.mark.parametrize("kind", ["a tree per target", "vector leaves"])
+def test_several_quantiles_are_several_targets(x: Any, y: Any, kind: str) -> None:
     model = xgb.XGBRegressor(
-        objective="reg:quantileerror", quantile_alpha=[0.1, 0.9], n_estimators=2
-    )
-    with pytest.raises(UnsupportedModelError):
+        objective="reg:quantileerror", quantile_alpha=[0.1, 0.5, 0.9], n_estimators=4,
+        **SEVERAL[kind],
+    )  # fmt: skip
+    assert_same(model.fit(x, y + np.nan_to_num(x[:, 0])), x)
+    assert import_model(model).program.targets == 3
+
+
+@pytest.mark.parametrize("targets", [2, 3])
+@pytest.mark.parametrize("kind", [k for k in SEVERAL if k != "gblinear"])
+def test_classifier_of_several_labels(x: Any, y: Any, kind: str, targets: int) -> None:
+    flags = np.stack([y > 0, np.nan_to_num(x[:, 0]) > 0, y > 1], axis=1)[:, :targets].astype(int)
+    params = {"n_estimators": 5, "max_depth": 3, "n_jobs": 1, **SEVERAL[kind]}
+    model = xgb.XGBClassifier(**params).fit(x, flags)
+    assert_same(model, x)
+    program = import_model(model).program
+    assert [labels.values for labels in program.labels] == [(0, 1)] * targets
+    assert program.one_probability
+    booster = model.get_booster()
+    got = reference.run(import_model(booster).program, oracles.batch(program, x))
+    assert_close(got["proba"], booster.predict(xgb.DMatrix(x)))
+
+
+@pytest.mark.parametrize("suffix", ["json", "ubj"])
+@pytest.mark.parametrize("kind", ["a tree per target", "vector leaves"])
+def test_several_targets_from_a_file(
+    x: Any, y: Any, tmp_path: Path, kind: str, suffix: str
+) -> None:
+    path = tmp_path / f"model.{suffix}"
+    params = {"n_estimators": 3, **SEVERAL[kind]}
+    flags = np.stack([y > 0, y > 1], axis=1).astype(int)
+    for model in (
+        xgb.XGBRegressor(**params).fit(x, flags * 1.5),
+        xgb.XGBClassifier(**params).fit(x, flags),
+    ):
+        model.save_model(path)
+        program = import_model(read(path)).program
+        got = reference.run(program, oracles.batch(program, x))
+        assert_close(got["label"], model.predict(x))
+        np.testing.assert_array_equal(got["score"], margins(model, x))
+        if program.labels:
+            assert_close(got["proba"], model.predict_proba(x))
+
+
+def test_a_regressor_of_classes_predicts_their_probabilities(x: Any, y: Any) -> None:
+    model = xgb.XGBRegressor(objective="multi:softprob", num_class=3, n_estimators=2)
+    assert_same(model.fit(x, y), x)
+    model = xgb.XGBRegressor(objective="multi:softmax", num_class=3, n_estimators=2)
+    with pytest.raises(UnsupportedModelError, match="use a classifier"):
         import_model(model.fit(x, y))
 
 

@@ -8,10 +8,12 @@ import struct
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from sqlml.config import FORMAT_VERSION
 from sqlml.errors import ArtifactError, ProgramError
-from sqlml.ir import reference, store
+from sqlml.ir import packing, reference, store
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
@@ -49,7 +51,12 @@ def program() -> Program:
 def resealed(header: Any, size: int, body: bytes) -> bytes:
     """A file with this header and a right checksum, as an attacker would write it."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    blob = struct.pack("<6sHI", store.MAGIC, 1, len(text)) + text + struct.pack("<Q", size) + body
+    blob = (
+        struct.pack("<6sHI", store.MAGIC, FORMAT_VERSION, len(text))
+        + text
+        + struct.pack("<Q", size)
+        + body
+    )
     return blob + hashlib.sha256(blob).digest()
 
 
@@ -57,7 +64,7 @@ def parts(blob: bytes) -> tuple[Any, int, bytes]:
     """Header, payload size and compressed payload of a stored Program."""
     _, _, length = struct.unpack_from("<6sHI", blob)
     (size,) = struct.unpack_from("<Q", blob, 12 + length)
-    return json.loads(blob[12 : 12 + length]), size, blob[20 + length : -32]
+    return store.read_header(blob[12 : 12 + length]), size, blob[20 + length : -32]
 
 
 def test_a_round_trip_keeps_meaning_and_hash() -> None:
@@ -103,7 +110,7 @@ def test_a_later_format_asks_for_an_upgrade() -> None:
 
 def test_a_claimed_size_is_not_believed() -> None:
     header, _, body = parts(store.dumps(program()))
-    for size in (1 << 62, 1 << 40, len(body) * 20_000 + 1):
+    for size in (1 << 62, 1 << 40, len(body) * 33_000 + 1):
         with pytest.raises(ArtifactError, match="claims"):
             store.loads(resealed(header, size, body))
 
@@ -113,7 +120,8 @@ def test_crafted_headers_give_artifact_errors() -> None:
     header, size, body = parts(store.dumps(program()))
     rng = np.random.default_rng(0)
     junk: list[Any] = [None, -1, 0, 2**70, "x", [], {}, [[]], {"array": ["O", [1], 0]}, 1.5, True]
-    junk += [{"array": ["float64", [-1], 0]}, {"array": ["float64", [1 << 40], 0]}, {"float": "x"}]
+    junk += [{"array": ["float64", shape, 0, "float64", False]} for shape in ([-1], [1 << 40])]
+    junk += [{"array": ["int64", [1], 0, "int8", True]}, {"float": "x"}, "float32", "int8"]
     survived = 0
     for _ in range(1500):
         copy = json.loads(json.dumps(header))
@@ -173,8 +181,210 @@ def test_labels_that_fit_no_classifier_are_refused(labels: Labels, output: str) 
         verify(b.build({"label": x}, labels))
 
 
+def several(labels: tuple[Labels, ...], label: int, proba: int) -> Program:
+    """A classifier with `label` class numbers and `proba` probabilities a row."""
+    b = Builder()
+    x = b.input("x", "float64")
+    outputs = {
+        "label": b.op("select", b.op("cast", x, dtype="int64"), indices=np.zeros(label, np.int64)),
+        "proba": b.op("select", x, indices=np.zeros(proba, np.int64)),
+    }
+    return b.build(outputs, labels)
+
+
+YES_NO, THREE = Labels("string", ("no", "yes")), Labels("int64", (-1, 0, 2**53 + 1))
+
+
+def test_labels_of_several_targets_survive_and_count_in_the_hash() -> None:
+    programs = [
+        several((YES_NO, THREE), 2, 5),
+        several((YES_NO, YES_NO), 2, 4),
+        several((YES_NO, YES_NO), 2, 2),
+        several((YES_NO,), 1, 2),
+    ]
+    for program in programs:
+        after = store.loads(store.dumps(verify(program)))
+        assert (after.hash, after.labels) == (program.hash, program.labels)
+        assert after.targets == len(program.labels)
+    assert len({p.hash for p in programs}) == 4
+    assert [p.one_probability for p in programs] == [False, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("labels", "label", "proba"),
+    [
+        ((YES_NO, THREE), 1, 5),
+        ((YES_NO, THREE), 3, 5),
+        ((YES_NO, THREE), 2, 2),  # one probability each needs two classes each
+        ((YES_NO, YES_NO), 2, 3),
+        ((YES_NO,), 1, 1),
+        ((YES_NO, Labels("int64", ())), 2, 2),
+        ((YES_NO, Labels("int64", (1, 1))), 2, 4),
+    ],
+)
+def test_labels_that_do_not_fit_the_targets_are_refused(
+    labels: tuple[Labels, ...], label: int, proba: int
+) -> None:
+    program = several(labels, label, proba)
+    with pytest.raises(ProgramError, match=r"labels|label"):
+        verify(program)
+    with pytest.raises(ArtifactError):
+        store.loads(store.dumps(program))
+
+
+def test_an_earlier_format_asks_for_a_new_model() -> None:
+    blob = bytearray(store.dumps(program()))
+    blob[6] = 1
+    with pytest.raises(ArtifactError, match="format 1, which this sqlml no longer reads"):
+        store.loads(bytes(blob))
+
+
 def test_a_broken_frame_under_a_right_checksum() -> None:
     header, size, body = parts(store.dumps(program()))
     for broken in (b"", b"x" * len(body), body[:-3], body[:10] + b"\xff" * 20 + body[30:]):
         with pytest.raises(ArtifactError):
             store.loads(resealed(header, size, broken))
+
+
+ODD_ARRAYS = {
+    "random": np.random.default_rng(0).normal(size=(50, 7)),
+    "float32": np.random.default_rng(0).normal(size=300).astype(np.float32),
+    "exact in float32": np.random.default_rng(0).normal(size=300).astype(np.float32).astype(float),
+    "not quite": np.append(np.ones(99), 1 + 2.0**-52),
+    "beyond float32": np.append(np.ones(99), 1e300),
+    "subnormal": np.append(np.ones(99), 5e-324),
+    "zeros of both signs": np.array([0.0, -0.0] * 40),
+    "infinities and NaN": np.array([np.inf, -np.inf, np.nan] * 30),
+    "another NaN": np.append(np.ones(64), np.array([0x7FF0000000000001], np.uint64).view(float)),
+    "half": np.arange(100, dtype=np.float16),
+    "bool": np.arange(100) % 3 == 0,
+    "int8": np.arange(-50, 50).astype(np.int8),
+    "int8 as int64": np.arange(-128, 128),
+    "int16 as int64": np.arange(-129, 128),
+    "int32 as int64": np.arange(0, 2**31, 2**20),
+    "int64": np.array([-(2**63), 2**63 - 1]),
+    "a rising int32": np.arange(100_000, dtype=np.int32),
+    "empty": np.zeros((0, 3)),
+    "scalar": np.array(2.5),
+}
+
+
+@pytest.mark.parametrize("name", ODD_ARRAYS)
+def test_arrays_come_back_bit_for_bit(name: str) -> None:
+    array = ODD_ARRAYS[name]
+    stored, held, shuffled = packing.pack(array)
+    back = packing.unpack(
+        memoryview(stored + b"next"), array.dtype.name, array.shape, held, shuffled
+    )
+    assert (back.dtype, back.shape) == (array.dtype, array.shape)
+    assert back.tobytes() == array.tobytes()
+    assert not back.flags.writeable
+    assert len(stored) <= array.nbytes
+
+
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [
+        ("random", "float64"),
+        ("exact in float32", "float32"),
+        ("not quite", "float64"),
+        ("beyond float32", "float64"),
+        ("subnormal", "float64"),
+        ("zeros of both signs", "float32"),
+        ("another NaN", "float64"),
+        ("int8 as int64", "int8"),
+        ("int16 as int64", "int16"),
+        ("int32 as int64", "int32"),
+        ("int64", "int64"),
+    ],
+)
+def test_numbers_are_stored_in_the_narrowest_dtype_that_says_the_same(name: str, held: str) -> None:
+    assert packing.pack(ODD_ARRAYS[name])[1] == held
+
+
+def test_shuffling_is_chosen_where_it_pays() -> None:
+    assert packing.pack(ODD_ARRAYS["a rising int32"])[2]
+    assert not packing.pack(np.random.default_rng(0).integers(0, 2**62, 1000))[2]
+    weights = np.random.default_rng(0).normal(size=(1000, 20))
+    b = Builder()
+    x = b.input("x", "float64", 20)
+    linear = b.op("linear", x, weights=weights.T, bias=np.zeros(1000))
+    assert len(store.dumps(b.build({"score": linear}))) < 0.95 * weights.nbytes
+
+
+def constant_program(array: Any) -> Program:
+    """A Program whose only array is `array`, (16, k)."""
+    b = Builder()
+    x = b.input("x", "float64", 16)
+    return b.build({"label": b.op("matmul", x, b.constant(array))})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {0: "complex128"},
+        {0: "object"},
+        {0: "nonsense"},
+        {3: "float64"},
+        {3: "int8"},
+        {3: "object"},
+        {3: None},
+        {4: 1},
+        {4: None},
+        {1: [16, 1 << 60]},
+        {1: [16, 101]},
+        {1: [-16, -100]},
+        {1: [16, 100.0]},
+        {1: [True, 1600]},
+        {2: -1},
+        {2: 1 << 70},
+        {2: "0"},
+        {2: 8},
+    ],
+    ids=str,
+)
+def test_an_array_of_a_hostile_file_stays_inside_the_payload(change: dict[int, Any]) -> None:
+    array = np.random.default_rng(0).normal(size=(16, 100)).astype(np.float32).astype(np.float64)
+    header, size, body = parts(store.dumps(constant_program(array)))
+    (entry,) = (n[2]["value"]["array"] for n in header["nodes"] if "value" in n[2])
+    assert entry[0] == "float64" and entry[3] == "float32"
+    for place, value in change.items():
+        entry[place] = value
+    with pytest.raises(ArtifactError):
+        store.loads(resealed(header, size, body))
+
+
+def test_widened_arrays_cannot_share_their_bytes_without_end() -> None:
+    array = np.random.default_rng(0).integers(0, 9, (16, 100)).astype(np.float64)
+    header, size, body = parts(store.dumps(constant_program(array)))
+    (node,) = (n for n in header["nodes"] if "value" in n[2])
+    header["nodes"] += [node] * 50
+    with pytest.raises(ArtifactError, match="on top of each other"):
+        store.loads(resealed(header, size, body))
+
+
+def test_a_compressed_header_is_checked_before_it_is_read() -> None:
+    blob = store.dumps(several((YES_NO,) * 40, 40, 80))
+    header, size, body = parts(blob)
+    assert blob[12:13] == b"z"
+    assert store.loads(resealed(header, size, body)).hash == store.loads(blob).hash
+    text = json.dumps(header).encode()
+    frame = pa.compress(text, codec="zstd", asbytes=True)
+    for claimed in (0, len(text) - 1, len(text) + 1, 2**32 - 1):
+        with pytest.raises(ArtifactError):
+            store.loads(resealed(b"z" + struct.pack("<I", claimed) + frame, size, body))
+    for broken in (b"z", b"z\0\0", b"z" + struct.pack("<I", len(text)) + frame[:-4]):
+        with pytest.raises(ArtifactError):
+            store.loads(resealed(broken, size, body))
+
+
+def test_a_payload_of_another_length_is_noticed() -> None:
+    header, size, body = parts(store.dumps(program()))
+    for claimed in (size - 1, size + 1, size + 1000):
+        with pytest.raises(ArtifactError):
+            store.loads(resealed(header, claimed, body))
+
+
+def test_zeros_are_not_taken_for_a_bomb() -> None:
+    before = constant_program(np.zeros((16, 1_000_000)))
+    assert store.loads(store.dumps(before)).hash == before.hash

@@ -183,5 +183,5 @@ def test_a_model_that_reads_no_column(strategy: str) -> None:
 def test_an_unknown_strategy_is_a_config_error() -> None:
     b = Builder()
     program = b.build({"score": b.input("x", "float64")})
-    with pytest.raises(ConfigError, match="there are gemm, tt, ptt"):
+    with pytest.raises(ConfigError, match="there are traverse, gemm, tt, ptt"):
         lower(program, "leaf_cursor")

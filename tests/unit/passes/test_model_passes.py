@@ -73,11 +73,10 @@ def test_a_pass_can_be_the_last_one() -> None:
     assert list(run(program).inputs) == ["a", "c"]
     with pytest.raises(ConfigError, match="push_selection"):
         run(program, upto="nope")
-    assert [p.__name__ for p in MODEL_PASSES] == [
-        "inject_selection",
-        "push_selection",
-        "fold_layout",
-    ]
+    assert "sub" in [n.op for n in run(program, without=["fold_scaling"])]
+    assert "sub" not in [n.op for n in run(program)]
+    with pytest.raises(ConfigError, match="nope"):
+        run(program, without=["nope"])
 
 
 def test_strings_stay_before_the_cut_and_numbers_behind_it() -> None:

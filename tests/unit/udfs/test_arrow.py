@@ -96,3 +96,27 @@ def test_a_bug_in_a_backend_becomes_a_scoring_error_with_its_cause() -> None:
         broken(pa.array([[1, 2]], KIND))
     error = claim(str(caught.value))
     assert isinstance(error, ScoringError) and isinstance(error.__cause__, ZeroDivisionError)
+
+
+def several(groups: tuple[int, ...], shifts: tuple[int, ...], width: int) -> BatchFunction:
+    b = Builder()
+    x = b.input("x", "float32", 2)
+    kind = "int64" if shifts else "float64"
+    made = b.op("select", b.op("cast", x, dtype=kind), indices=np.arange(width) % 2)
+    compiled = ReferenceBackend().compile(b.build({"proba": made}))
+    return BatchFunction(
+        compiled, "x", "proba", 2, "float32", bool(shifts), width, True, groups, shifts
+    )
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_several_targets_come_as_lists(rows: int) -> None:
+    packed = pa.array([[1, 2], [3, 4], [5, 6]], KIND).slice(0, rows)
+    lists = several((1, 2), (), 3)(packed)
+    assert lists.type == pa.list_(pa.list_(pa.float64()))
+    assert lists.to_pylist() == [[[r[0]], [r[1], r[0]]] for r in packed.to_pylist()]
+    numbers = several((), (1, 10), 2)(packed)
+    assert numbers.type == pa.list_(pa.int32())
+    assert numbers.to_pylist() == [[r[0] + 1, r[1] + 10] for r in packed.to_pylist()]
+    single = several((), (), 1)(packed)
+    assert single.to_pylist() == [[r[0]] for r in packed.to_pylist()]

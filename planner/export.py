@@ -1,0 +1,38 @@
+"""`export`: a model as the bytes of a file, in sqlml's own format or as ONNX."""
+
+from __future__ import annotations
+
+from sqlml.backends.base import load
+from sqlml.errors import BackendError, ConfigError
+from sqlml.ir import store
+from sqlml.ir.program import Program
+from sqlml.ir.trees import Ensemble
+from sqlml.passes.lower import lower
+from sqlml.passes.lower_model_ops import lower_model_ops
+
+FORMATS = ("ONNX", "SQLML")
+
+
+def export(program: Program, format: str) -> bytes:
+    """The bytes of a model file.
+
+    Raises:
+        ConfigError: no such format.
+        BackendError: the model has no form in it; the message says why.
+        MissingDependencyError: the package that writes it is not installed.
+    """
+    wanted = format.upper()
+    if wanted not in FORMATS:
+        raise ConfigError(f"no format {format!r} to export to; there are {', '.join(FORMATS)}")
+    if wanted == "SQLML":
+        return store.dumps(program)
+    load("onnxruntime")  # or it says what is not installed
+    from sqlml.backends.onnxruntime import export_onnx
+
+    sets = any(
+        Ensemble.of(n.attrs).has_categories for n in program.nodes if n.op == "tree_ensemble"
+    )
+    try:
+        return export_onnx(lower(program, "tt") if sets else lower_model_ops(program))
+    except RecursionError:
+        raise BackendError("the steps of this model are nested too deeply for ONNX") from None

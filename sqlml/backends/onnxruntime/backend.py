@@ -1,0 +1,200 @@
+"""`OnnxRuntimeBackend`: run a lowered Program as ONNX graphs, with numpy steps between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.base import sparse, unsupported
+from sqlml.backends.blocks import row_bytes, run_blocks
+from sqlml.backends.encoding import encoder
+from sqlml.backends.native.backend import bind
+from sqlml.backends.onnxruntime.functions import FUNCTIONS
+from sqlml.backends.onnxruntime.graph import Graph
+from sqlml.backends.onnxruntime.sessions import open_session, providers
+from sqlml.backends.onnxruntime.stages import Stage, stages
+from sqlml.errors import BackendError
+from sqlml.ir import reference
+from sqlml.ir.operators.opaque import OWNERS, conform_rows
+from sqlml.ir.program import Program
+from sqlml.ir.trees import Ensemble
+from sqlml.types import Array, numpy_dtype
+
+BLOCK_BYTES: Mapping[str, int] = {"cpu": 8 << 20, "cuda": 1 << 30}
+"""Memory that the intermediate values of one block may take, by kind of device."""
+
+FEWEST_ROWS, MOST_ROWS = 16, 1 << 20
+
+Values = dict[int, Array]
+Run = Callable[[Values], None]
+"""Carries out a stage: reads values by node and adds those that it gives."""
+
+
+class OnnxRuntimeCompiled:
+    """A Program that onnxruntime runs. Thread-safe; it pickles as its Program and device."""
+
+    def __init__(self, program: Program, device: str) -> None:
+        self.program = program
+        self.device = device
+        providers(device)
+        limit = BLOCK_BYTES["cuda" if device.startswith("cuda") else "cpu"]
+        self._rows = int(np.clip(limit // row_bytes(program), FEWEST_ROWS, MOST_ROWS))
+        self._plans: dict[tuple[str, ...], tuple[Run, ...]] = {}
+        self._plan(tuple(program.outputs))
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
+    ) -> dict[str, Array]:
+        """See `Compiled.run`."""
+        names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
+        plan = self._plan(names)
+        needed = {n: self.program.inputs[n] for n in _inputs(self.program, names)}
+
+        def block(arrays: Mapping[str, Array]) -> dict[str, Array]:
+            if any(a.ndim and not a.shape[0] for a in arrays.values()):
+                return self._nothing(needed, arrays, names)
+            values = {i: reference.conform(self.program.nodes[i], arrays) for i in needed.values()}
+            with np.errstate(all="ignore"):
+                for stage in plan:
+                    stage(values)
+            return {name: values[self.program.outputs[name]] for name in names}
+
+        return run_blocks(self.program, inputs, needed, names, self._rows, block)
+
+    def _nothing(
+        self, needed: Mapping[str, int], arrays: Mapping[str, Array], names: Sequence[str]
+    ) -> dict[str, Array]:
+        """The outputs of no rows: some of onnxruntime's kernels divide by the number of rows."""
+        for i in needed.values():
+            reference.conform(self.program.nodes[i], arrays)
+        types = {name: self.program.output_type(name) for name in names}
+        return {n: np.empty((0, t.width), numpy_dtype(t.dtype)) for n, t in types.items()}
+
+    def _plan(self, names: tuple[str, ...]) -> tuple[Run, ...]:
+        plan = self._plans.get(names)
+        if plan is None:  # two threads may both make it; either result serves
+            cut = stages(self.program, names, lambda i: _on_host(self.program, i))
+            plan = tuple(self._run_of(stage) for stage in cut)
+            self._plans[names] = plan
+        return plan
+
+    def _run_of(self, stage: Stage) -> Run:
+        if stage.host:
+            return _host_stage(self.program, stage, self.device)
+        return _graph_stage(self.program, stage, self.device)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (OnnxRuntimeCompiled, (self.program, self.device))
+
+
+def _inputs(program: Program, outputs: Sequence[str]) -> list[str]:
+    live = {program.outputs[name] for name in outputs}
+    for i in range(len(program.nodes) - 1, -1, -1):
+        if i in live:
+            live.update(program.nodes[i].inputs)
+    return [name for name, i in program.inputs.items() if i in live]
+
+
+def _on_host(program: Program, i: int) -> bool:
+    node = program.nodes[i]
+    types = [node.type, *(program.nodes[j].type for j in node.inputs)]
+    return node.op not in FUNCTIONS or any(t.sparse or t.dtype == "string" for t in types)
+
+
+def _graph_stage(program: Program, stage: Stage, device: str) -> Run:
+    g, names = Graph(), {i: f"n{i}" for i in (*stage.reads, *stage.gives)}
+    values = {i: names[i] for i in stage.reads}
+    for i in stage.nodes:
+        node = program.nodes[i]
+        for j in node.inputs:
+            if program.nodes[j].op == "constant" and j not in values:
+                values[j] = g.constant(program.nodes[j].attrs["value"])
+        types = [program.nodes[j].type for j in node.inputs]
+        values[i] = FUNCTIONS[node.op](g, node, [values[j] for j in node.inputs], types)
+    for i in stage.gives:
+        g.rename(values[i], names[i])
+    reads = {names[i]: program.nodes[i].type for i in stage.reads}
+    gives = {names[i]: program.nodes[i].type for i in stage.gives}
+    session = open_session(g.model(reads, gives), device)
+
+    def run(values: Values) -> None:
+        feed = {names[i]: np.require(values[i], requirements=("C", "A")) for i in stage.reads}
+        try:
+            made = session.run(list(gives), feed)
+        except Exception as error:  # its exceptions have no common base but Exception
+            raise BackendError(f"onnxruntime could not run the graph: {error}") from None
+        values.update(zip(stage.gives, made, strict=True))
+
+    return run
+
+
+def _host_stage(program: Program, stage: Stage, device: str) -> Run:
+    steps = [(i, program.nodes[i].inputs, _host_function(program, i, device)) for i in stage.nodes]
+    constants = {
+        j: program.nodes[j].attrs["value"]
+        for _, reads, _ in steps
+        for j in reads
+        if program.nodes[j].op == "constant"
+    }
+
+    def run(values: Values) -> None:
+        for i, reads, function in steps:
+            values[i] = function([constants[j] if j in constants else values[j] for j in reads])
+
+    return run
+
+
+def _host_function(program: Program, i: int, device: str) -> Callable[[Sequence[Array]], Array]:
+    node = program.nodes[i]
+    if sparse(program, i):
+        run = bind(program, i).function
+        return lambda args: run(*args)
+    if node.op == "encode":
+        encode = encoder(node.attrs["categories"], node.attrs["missing"])
+        return lambda args: encode(args[0])
+    if node.op == "onnx_graph":
+        return _whole_graph(node.attrs, device)
+    function, attrs = reference.FUNCTIONS[node.op], node.attrs
+    return lambda args: function(args, attrs)
+
+
+def _whole_graph(attrs: Mapping[str, Any], device: str) -> Callable[[Sequence[Array]], Array]:
+    """A graph of another maker, which is fed and read by its own names."""
+    session = open_session(attrs["model"].tobytes(), device)
+
+    def run(args: Sequence[Array]) -> Array:
+        feed = {
+            name: np.require(a, requirements=("C", "A"))
+            for name, a in zip(attrs["inputs"], args, strict=True)
+        }
+        try:
+            (made,) = session.run([attrs["output"]], feed)
+        except Exception as error:
+            raise BackendError(f"onnxruntime could not run the graph: {error}") from None
+        return conform_rows(made, args[0].shape[0], attrs)
+
+    return run
+
+
+class OnnxRuntimeBackend:
+    """Runs tensor operators as ONNX graphs; trees as TreeEnsemble or by the papers' strategies."""
+
+    name = "onnxruntime"
+    strategies: tuple[str, ...] = ("traverse", "gemm", "tt", "ptt")
+
+    def supports(self, program: Program) -> str | None:
+        """See `Backend.supports`."""
+        others = {op for op, owner in OWNERS.items() if owner != self.name}
+        for node in program.nodes:
+            if node.op == "tree_ensemble" and Ensemble.of(node.attrs).has_categories:
+                return "trees that test for categories need strategy gemm, tt or ptt"
+        return unsupported(program, (set(reference.FUNCTIONS) | {"input"}) - others)
+
+    def compile(self, program: Program, *, device: str = "cpu") -> OnnxRuntimeCompiled:
+        """See `Backend.compile`."""
+        reason = self.supports(program)
+        if reason is not None:
+            raise BackendError(f"the onnxruntime backend cannot run this model: {reason}")
+        return OnnxRuntimeCompiled(program, device)

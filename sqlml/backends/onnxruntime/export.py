@@ -1,0 +1,199 @@
+"""`export_onnx`: a Program as one ONNX file that any runtime of ONNX runs.
+
+Inputs are the model's columns by name, each (N, 1): float64, or strings. Outputs are the model's
+own: label (N,) decoded (strings, integers or, of a regressor, float64), probabilities (N, K),
+score and transform. What a model refuses (NULL, infinity, unknown categories) the graph refuses
+too: it looks the check's result up in a table of one entry, so a bad row is an index outside it,
+and the name of that node says what was wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from sqlml.backends.onnxruntime.functions import FUNCTIONS
+from sqlml.backends.onnxruntime.graph import Graph
+from sqlml.errors import BackendError
+from sqlml.ir.ops import OPS
+from sqlml.ir.program import Node, Program
+from sqlml.types import FLOATS, ROWS, DType, Labels, TensorType
+
+NAMES: Mapping[str, str] = MappingProxyType(
+    {"label": "label", "proba": "probabilities", "score": "scores", "samples": "samples"}
+)
+"""Names of the graph's outputs; others keep their own."""
+
+_RESERVED = re.compile(r"_[vc]\d+")
+"""Names that `Graph` gives its own values."""
+
+_STRINGS = frozenset({"input", "select", "concat", "encode", "fill", "isnan", "constant"})
+"""Operators that may touch strings."""
+
+Emit = Callable[[Graph, Node, Sequence[str], Sequence[TensorType]], str]
+
+
+def export_onnx(program: Program) -> bytes:
+    """The whole of a (lowered) Program as a serialised ModelProto.
+
+    Raises:
+        BackendError: it has an operator that ONNX has no form for; the message names it.
+    """
+    g = Graph()
+    values: dict[int, str] = {}
+    inputs: dict[str, TensorType] = {}
+    live = _live(program)
+    taken = {NAMES.get(name, name) for name in program.outputs}
+    for i, node in enumerate(program.nodes):
+        types = [program.nodes[j].type for j in node.inputs]
+        if node.op == "input":
+            name = str(node.attrs["name"])
+            if name in taken or _RESERVED.fullmatch(name):
+                raise BackendError(f"a column called {name!r} cannot be exported; rename it")
+            values[i], inputs[name] = name, node.type
+            continue
+        if i not in live:
+            continue
+        args = [values[j] for j in node.inputs]
+        values[i] = _emit(program, node)(g, node, args, types)
+    outputs: dict[str, TensorType] = {}
+    for name, i in program.outputs.items():
+        public, kind = NAMES.get(name, name), program.nodes[i].type
+        if name == "label":
+            value, kind = _label(g, values[i], kind, program.labels)
+            g.rename(value, public)
+        else:
+            g.rename(values[i], public)
+        outputs[public] = kind
+    return g.model(inputs, outputs, "exported by sqlml")
+
+
+def _live(program: Program) -> set[int]:
+    live = set(program.outputs.values())
+    for i in range(len(program.nodes) - 1, -1, -1):
+        if i in live:
+            live.update(program.nodes[i].inputs)
+    return live
+
+
+def _emit(program: Program, node: Node) -> Emit:
+    strings = "string" in (node.type.dtype, *(program.nodes[j].type.dtype for j in node.inputs))
+    own = _OWN.get(node.op)
+    if own is not None:
+        return own
+    sparse = any(t.sparse for t in (node.type, *(program.nodes[j].type for j in node.inputs)))
+    if node.op not in FUNCTIONS or sparse or (strings and node.op not in _STRINGS):
+        of = " of strings" if strings else ""
+        known = "an unknown operator" if node.op not in OPS else f"operator {node.op}{of}"
+        raise BackendError(
+            f"this model cannot be written as ONNX: {known} has no form there; "
+            "export it with FORMAT SQLML"
+        )
+    if strings and node.op == "isnan":
+        return _never
+    return FUNCTIONS[node.op]
+
+
+def _never(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
+    """No string is missing: ONNX has no NULL."""
+    return g.add("Not", g.add("Equal", args[0], args[0]))
+
+
+def _fill(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
+    if "missing" not in node.attrs:
+        return args[0]
+    texts = [np.array([node.attrs[k]], object) for k in ("missing", "value")]
+    missing, value = (g.constant(t) for t in texts)
+    return g.add("Where", g.add("Equal", args[0], missing), value, args[0])
+
+
+def _encode(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
+    """Of equal categories the last one counts. Numbers are lowered but for long lists."""
+    categories, dtype = node.attrs["categories"], types[0].dtype
+    if dtype == "string":
+        codes = {str(c): k for k, c in enumerate(categories)}
+        return g.add(
+            "LabelEncoder",
+            args[0],
+            domain="ai.onnx.ml",
+            keys_strings=[*codes, *([] if codes else [""])],
+            values_int64s=[*codes.values(), *([] if codes else [-1])],
+            default_int64=-1,
+        )
+    known = np.flatnonzero(categories == categories)[::-1]
+    keys, first = np.unique(categories[known], return_index=True)
+    minus = g.scalar(-1, "int64")
+    if not keys.size:
+        result = g.add("Mul", g.cast(g.add("Equal", args[0], args[0]), "int64"), g.ints(0))
+        result = g.add("Add", result, minus)
+    else:
+        # the distance to each category is 0 at one place at most; ArgMax finds it
+        same = g.add("Equal", args[0], g.constant(keys))
+        place = g.add("ArgMax", g.cast(same, "int32"), axis=1, keepdims=1)
+        code = g.add("Gather", g.constant(known[first].astype(np.int64)), place)
+        any_ = g.add("ReduceMax", g.cast(same, "int32"), g.ints(1), keepdims=1)
+        result = g.add("Where", g.cast(any_, "bool"), code, minus)
+    if dtype in FLOATS:
+        missing = g.scalar(node.attrs["missing"], "int64")
+        result = g.add("Where", g.add("IsNaN", args[0]), missing, result)
+    return result
+
+
+def _require_finite(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
+    (x,), dtype = args, types[0].dtype
+    bad = g.add("Equal", g.add("Abs", x), g.scalar(np.inf, dtype))
+    what = "infinity"
+    if not node.attrs["allow_nan"]:
+        bad = g.add("Or", bad, g.add("IsNaN", x))
+        what = "NULL, NaN or infinity"
+    for bound, op in (("low", "Less"), ("high", "Greater")):
+        if bound in node.attrs:
+            bad = g.add("Or", bad, g.add(op, x, g.constant(node.attrs[bound])))
+            what = "such a value"
+    name = f"{node.attrs['step']} does not take {what} in {', '.join(node.attrs['features'])}"
+    return g.add("Add", x, _refusing(g, bad, name, dtype))
+
+
+def _require_known(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
+    x, dtype = args[0], types[0].dtype
+    bad = g.add("Less", x, g.scalar(0, dtype))
+    name = f"{node.attrs['step']} has never seen a category of {node.attrs['feature']}"
+    return g.add("Add", x, _refusing(g, bad, name, dtype))
+
+
+def _refusing(g: Graph, bad: str, name: str, dtype: DType) -> str:
+    """Zeros that change nothing (-0.0), where no entry of `bad` is set; else the runtime stops."""
+    zero = g.constant(np.array([-0.0 if dtype in FLOATS else 0]).astype(dtype))
+    return g.add("Gather", zero, g.cast(bad, "int64"), name=name[:200])
+
+
+def _label(
+    g: Graph, value: str, kind: TensorType, label_sets: Sequence[Labels]
+) -> tuple[str, TensorType]:
+    """(N, 1) class numbers as labels (N,); several columns stay columns."""
+    if len(label_sets) > 1:
+        raise BackendError(
+            "this model cannot be written as ONNX: it has several targets; export it with "
+            "FORMAT SQLML"
+        )
+    if kind.width == 1:
+        value = g.add("Reshape", value, g.ints(-1))
+        kind = TensorType(kind.dtype, (ROWS,))
+    if not label_sets:
+        return value, kind
+    table = label_sets[0].array()
+    dtype: DType = "string" if table.dtype == object else label_sets[0].kind
+    return g.add("Gather", g.constant(table), value), TensorType(dtype, kind.shape)
+
+
+_OWN: Mapping[str, Emit] = MappingProxyType(
+    {
+        "fill": _fill,
+        "encode": _encode,
+        "require_finite": _require_finite,
+        "require_known": _require_known,
+    }
+)

@@ -1,0 +1,313 @@
+"""The tensor operators as ONNX nodes: operator -> small function, with the reference's results.
+
+Where onnxruntime's kernels disagree with numpy (NaN in maxima over columns and in argmax, the
+accuracy of log1p, arithmetic shifts) or are missing (most of int16 and bool), the function spells
+the operator with others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from sqlml.backends.onnxruntime.graph import Graph
+from sqlml.backends.onnxruntime.trees import accumulate, tree_ensemble
+from sqlml.ir.program import Node
+from sqlml.types import FLOATS, Array, DType, TensorType
+
+Args = Sequence[str]
+Types = Sequence[TensorType]
+Emit = Callable[[Graph, Node, Args, Types], str]
+"""Append a node's ONNX form to the graph: its inputs as values, and their types -> its value."""
+
+NARROW = frozenset({"bool", "int8", "int16"})
+"""Types that onnxruntime's kernels mostly lack; int32 holds them all."""
+
+
+def _plain(op: str) -> Emit:
+    return lambda g, node, args, types: g.add(op, *args)
+
+
+def _widened(op: str) -> Emit:
+    """An operator of numbers that is computed in int32 where the kernel is missing."""
+
+    def emit(g: Graph, node: Node, args: Args, types: Types) -> str:
+        if types[0].dtype not in NARROW:
+            return g.add(op, *args)
+        result = g.add(op, *[g.cast(a, "int32") for a in args])
+        return g.cast(result, node.type.dtype)
+
+    return emit
+
+
+def _comparison(op: str) -> Emit:
+    """The result is bool whatever the operands are."""
+
+    def emit(g: Graph, node: Node, args: Args, types: Types) -> str:
+        if types[0].dtype in NARROW:
+            args = [g.cast(a, "int32") for a in args]
+        return g.add(op, *args)
+
+    return emit
+
+
+def _not_equal(g: Graph, node: Node, args: Args, types: Types) -> str:
+    return g.add("Not", _comparison("Equal")(g, node, args, types))
+
+
+def _exp(g: Graph, x: str, dtype: DType) -> str:
+    """float32 by way of float64, as the reference."""
+    return g.cast(g.add("Exp", g.cast(x, "float64")), dtype) if dtype == "float32" else (
+        g.add("Exp", x)
+    )  # fmt: skip
+
+
+def _exponential(g: Graph, node: Node, args: Args, types: Types) -> str:
+    return _exp(g, args[0], node.type.dtype)
+
+
+def _log1p(g: Graph, node: Node, args: Args, types: Types) -> str:
+    """log(u) * (x / (u - 1)) with u = 1 + x: HP-15C's formula, good to the last digits."""
+    (x,), one = args, g.scalar(1, node.type.dtype)
+    u = g.add("Add", x, one)
+    exact = g.add("Mul", g.add("Log", u), g.add("Div", x, g.add("Sub", u, one)))
+    small = g.add("Equal", u, one)
+    infinite = g.add("Equal", x, g.scalar(np.inf, node.type.dtype))
+    return g.add("Where", g.add("Or", small, infinite), x, exact)
+
+
+def _expm1(g: Graph, node: Node, args: Args, types: Types) -> str:
+    """u - 1 with u = exp(x) far from 0; near it, (u - 1) * x / log(u)."""
+    (x,), dtype = args, node.type.dtype
+    one = g.scalar(1, dtype)
+    u = _exp(g, x, dtype)
+    difference = g.add("Sub", u, one)
+    near = g.add("Div", g.add("Mul", difference, x), g.add("Log", u))
+    small = g.add("Equal", u, one)
+    far = g.add("Greater", g.add("Abs", x), one)
+    return g.add("Where", small, x, g.add("Where", far, difference, near))
+
+
+def _sigmoid(g: Graph, node: Node, args: Args, types: Types) -> str:
+    (x,), dtype = args, node.type.dtype
+    one = g.scalar(1, dtype)
+    if dtype == "float32":  # XGBoost's own formula
+        limited = g.add("Min", g.add("Neg", x), g.scalar(88.7, dtype))
+        limited = g.add("Where", g.add("IsNaN", x), x, limited)
+        total = g.add("Add", _exp(g, limited, dtype), one)
+        return g.add("Div", one, g.add("Add", total, g.scalar(1e-16, dtype)))
+    small = _exp(g, g.add("Neg", g.add("Abs", x)), dtype)
+    total = g.add("Add", one, small)
+    positive = g.add("GreaterOrEqual", x, g.scalar(0, dtype))
+    return g.add("Where", positive, g.add("Div", one, total), g.add("Div", small, total))
+
+
+def _trunc(g: Graph, node: Node, args: Args, types: Types) -> str:
+    (x,) = args
+    negative = g.add("Less", x, g.scalar(0, node.type.dtype))
+    return g.add("Where", negative, g.add("Ceil", x), g.add("Floor", x))
+
+
+def _sign(g: Graph, node: Node, args: Args, types: Types) -> str:
+    (x,) = args
+    signs = g.add("Sign", x)
+    return g.add("Where", g.add("IsNaN", x), x, signs) if node.type.dtype in FLOATS else signs
+
+
+def _square(g: Graph, node: Node, args: Args, types: Types) -> str:
+    return _widened("Mul")(g, node, [args[0], args[0]], [types[0], types[0]])
+
+
+def _shift_right(g: Graph, node: Node, args: Args, types: Types) -> str:
+    """Arithmetic: ONNX shifts unsigned numbers alone, and divides towards 0."""
+    x, by = (g.cast(a, "int64") for a in args)
+    minus_one, zero = g.scalar(-1, "int64"), g.scalar(0, "int64")
+    powers = g.constant(np.int64(1) << np.arange(63, dtype=np.int64))
+    power = g.add("Gather", powers, g.add("Min", by, g.scalar(62, "int64")))
+    negative = g.add("Less", x, zero)
+    inverted = g.add("Sub", minus_one, x)
+    shifted = g.add("Div", g.add("Where", negative, inverted, x), power)
+    shifted = g.add("Where", g.add("Equal", by, g.scalar(63, "int64")), zero, shifted)
+    result = g.add("Where", negative, g.add("Sub", minus_one, shifted), shifted)
+    return g.cast(result, node.type.dtype)
+
+
+def _where(g: Graph, node: Node, args: Args, types: Types) -> str:
+    condition, *sides = args
+    if node.type.dtype not in NARROW:
+        return g.add("Where", condition, *sides)
+    chosen = g.add("Where", condition, *[g.cast(s, "int32") for s in sides])
+    return g.cast(chosen, node.type.dtype)
+
+
+def _constant(g: Graph, node: Node, args: Args, types: Types) -> str:
+    return g.constant(_array(node, "value"))
+
+
+def _cast(g: Graph, node: Node, args: Args, types: Types) -> str:
+    return g.cast(args[0], node.type.dtype)
+
+
+def _concat(g: Graph, node: Node, args: Args, types: Types) -> str:
+    dtype = node.type.dtype
+    parts = [a if t.dtype == dtype else g.cast(a, dtype) for a, t in zip(args, types, strict=True)]
+    return parts[0] if len(parts) == 1 else g.add("Concat", *parts, axis=1)
+
+
+def _select(g: Graph, node: Node, args: Args, types: Types) -> str:
+    indices = _array(node, "indices")
+    if indices.size == types[0].width and np.array_equal(indices, np.arange(indices.size)):
+        return args[0]
+    return g.add("Gather", args[0], g.constant(indices), axis=1)
+
+
+def _reshape(g: Graph, node: Node, args: Args, types: Types) -> str:
+    shape: tuple[int, ...] = node.attrs["shape"]
+    if 0 in shape:  # -1 would be ambiguous
+        rows = g.add("Shape", args[0], start=0, end=1)
+        return g.add("Reshape", args[0], g.add("Concat", rows, g.ints(*shape), axis=0), allowzero=1)
+    return g.add("Reshape", args[0], g.ints(-1, *shape))
+
+
+def _index(g: Graph, x: str, dtype: DType) -> str:
+    return x if dtype in ("int32", "int64") else g.cast(x, "int64")
+
+
+def _take(g: Graph, node: Node, args: Args, types: Types) -> str:
+    return g.add("Gather", args[0], _index(g, args[1], types[1].dtype), axis=0)
+
+
+def _gather(g: Graph, node: Node, args: Args, types: Types) -> str:
+    return g.add("GatherElements", args[0], _index(g, args[1], types[1].dtype), axis=1)
+
+
+def _any_nan(g: Graph, x: str, axis: int) -> tuple[str, str]:
+    """Where x is NaN, as float32 0 or 1; and whether it is anywhere along the axis."""
+    marks = g.cast(g.add("IsNaN", x), "float32")
+    most = g.add("ReduceMax", marks, g.ints(axis), keepdims=1)
+    return marks, g.add("Greater", most, g.scalar(0, "float32"))
+
+
+def _extreme(op: str) -> Emit:
+    def emit(g: Graph, node: Node, args: Args, types: Types) -> str:
+        axis: int = node.attrs["axis"]
+        (x,), dtype = args, node.type.dtype
+        if dtype == "int16":
+            x = g.cast(x, "int32")
+        result = g.add(op, x, g.ints(axis), keepdims=1)
+        if dtype in FLOATS:  # the kernel passes over NaN
+            result = g.add("Where", _any_nan(g, x, axis)[1], g.scalar(np.nan, dtype), result)
+        return g.cast(result, dtype) if dtype == "int16" else result
+
+    return emit
+
+
+def _sum(g: Graph, node: Node, args: Args, types: Types) -> str:
+    axes, dtype = g.ints(node.attrs["axis"]), node.type.dtype
+    if dtype not in NARROW:
+        return g.add("ReduceSum", args[0], axes, keepdims=1)
+    return g.cast(g.add("ReduceSum", g.cast(args[0], "int32"), axes, keepdims=1), dtype)
+
+
+def _argmax(g: Graph, node: Node, args: Args, types: Types) -> str:
+    axis: int = node.attrs["axis"]
+    (x,), dtype = args, types[0].dtype
+    if dtype in FLOATS:  # NaN counts as the largest, and the first one wins
+        marks, some = _any_nan(g, x, axis)
+        x = g.add("Where", some, marks if dtype == "float32" else g.cast(marks, dtype), x)
+    elif dtype == "int16":
+        x = g.cast(x, "int32")
+    return g.add("ArgMax", x, axis=axis, keepdims=1)
+
+
+def _softmax(g: Graph, node: Node, args: Args, types: Types) -> str:
+    (x,), dtype = args, node.type.dtype
+    wide: DType = node.attrs["sum_dtype"]
+    if not node.type.width:
+        return x
+    most = g.add("ReduceMax", x, g.ints(1), keepdims=1)  # a NaN in x stays one in x - most
+    nan = g.add("Where", _any_nan(g, x, 1)[1], g.scalar(np.nan, dtype), most)
+    e = _exp(g, g.add("Sub", x, nan), dtype)
+    total = g.add("ReduceSum", g.cast(e, wide), g.ints(1), keepdims=1)
+    return g.add("Div", e, g.cast(total, dtype))
+
+
+def _matmul(g: Graph, node: Node, args: Args, types: Types) -> str:
+    return _widened("MatMul")(g, node, args, types)
+
+
+def _batch_matmul(g: Graph, node: Node, args: Args, types: Types) -> str:
+    trees_first = g.add("Transpose", args[0], perm=[1, 0, 2])
+    product = _widened("MatMul")(g, node, [trees_first, args[1]], types)
+    return g.add("Transpose", product, perm=[1, 0, 2])
+
+
+def _array(node: Node, name: str) -> Array:
+    value: Array = node.attrs[name]
+    return value
+
+
+def _same(g: Graph, node: Node, args: Args, types: Types) -> str:
+    return args[0]
+
+
+FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
+    {
+        "constant": _constant,
+        "exp": _exponential,
+        "log": _plain("Log"),
+        "log1p": _log1p,
+        "expm1": _expm1,
+        "sqrt": _plain("Sqrt"),
+        "sigmoid": _sigmoid,
+        "tanh": _plain("Tanh"),
+        "trunc": _trunc,
+        "floor": _plain("Floor"),
+        "ceil": _plain("Ceil"),
+        "rint": _plain("Round"),
+        "sin": _plain("Sin"),
+        "cos": _plain("Cos"),
+        "pow": _plain("Pow"),
+        "neg": _plain("Neg"),
+        "abs": _plain("Abs"),
+        "sign": _sign,
+        "square": _square,
+        "add": _widened("Add"),
+        "sub": _widened("Sub"),
+        "mul": _widened("Mul"),
+        "div": _plain("Div"),
+        "maximum": _widened("Max"),
+        "minimum": _widened("Min"),
+        "lt": _comparison("Less"),
+        "le": _comparison("LessOrEqual"),
+        "gt": _comparison("Greater"),
+        "ge": _comparison("GreaterOrEqual"),
+        "eq": _comparison("Equal"),
+        "ne": _not_equal,
+        "and": _plain("And"),
+        "or": _plain("Or"),
+        "not": _plain("Not"),
+        "shift_right": _shift_right,
+        "bit_and": _plain("BitwiseAnd"),
+        "isnan": _plain("IsNaN"),
+        "where": _where,
+        "cast": _cast,
+        "concat": _concat,
+        "select": _select,
+        "reshape": _reshape,
+        "take": _take,
+        "gather": _gather,
+        "sum": _sum,
+        "max": _extreme("ReduceMax"),
+        "min": _extreme("ReduceMin"),
+        "argmax": _argmax,
+        "softmax": _softmax,
+        "accumulate": accumulate,
+        "matmul": _matmul,
+        "batch_matmul": _batch_matmul,
+        "tree_ensemble": tree_ensemble,
+    }
+)
+"""Operators that an ONNX graph can hold, when no strings are about."""

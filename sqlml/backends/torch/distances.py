@@ -1,0 +1,62 @@
+"""Distances and rules for rows in torch.
+
+The searches with rules for ties, and the coupling, run in numpy wherever the tensors are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sqlml.ir.operators import coupling, neighbours, requirements
+from sqlml.ir.operators.distances import distances
+from sqlml.ir.operators.op import Function as Reference
+from sqlml.ir.program import Node
+
+Function = Callable[..., Tensor]
+Bind = Callable[[Node, Any], Function]
+
+
+def _pairwise(node: Node, put: Any) -> Function:
+    attrs = node.attrs
+    points = put(attrs["points"])
+    weights = put(attrs["weights"]) if "weights" in attrs else None
+    metric, p = attrs["metric"], attrs.get("p", 0.0)
+
+    def pairwise(x: Tensor) -> Tensor:
+        made: Tensor = distances(torch, x, points, metric, p, weights)
+        return made.to(x.dtype)
+
+    return pairwise
+
+
+def _require(node: Node, put: Any) -> Function:
+    explain, attrs = requirements.FUNCTIONS["require"], node.attrs
+
+    def require(x: Tensor, fine: Tensor) -> Tensor:
+        if not bool(fine.all()):
+            explain([x.cpu().numpy(), fine.cpu().numpy()], attrs)  # it raises, and says why
+        return x
+
+    return require
+
+
+def _on_host(function: Reference) -> Bind:
+    def bind(node: Node, put: Any) -> Function:
+        return lambda x: put(function([x.cpu().numpy()], node.attrs))
+
+    return bind
+
+
+FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
+    {
+        "pairwise": _pairwise,
+        "nearest": _on_host(neighbours.FUNCTIONS["nearest"]),
+        "couple": _on_host(coupling.FUNCTIONS["couple"]),
+        "require": _require,
+    }
+)

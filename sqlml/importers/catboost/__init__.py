@@ -1,0 +1,1 @@
+"""CatBoost: estimators and JSON files. catboost itself is not imported."""

@@ -1,0 +1,167 @@
+"""`CatBoostModel`: CatBoost's JSON document, checked and in arrays.
+
+CatBoost.save_model(.., format="json") writes it. Source: CatBoost
+catboost/libs/model/model_export/json_model_helpers.cpp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ArtifactError, ProgramError, UnsupportedModelError
+from sqlml.importers.catboost.forest import Columns, read_forest
+from sqlml.ir.trees import Ensemble
+from sqlml.types import Array
+
+MAX_FEATURES = 1_000_000
+MAX_OUTPUTS = 100_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CatBoostModel:
+    """What predictions of a CatBoost model depend on.
+
+    `trees` start from zeros: raw values are `scale * sum + bias`, bias float64 (K,). `loss` is the
+    loss function's name without its parameters. `categorical` has, for each categorical column
+    that a split tests, the values tested: texts where the file names them all, else their
+    32-bit hashes as int64. `classes` are the names of the classes (None for a model that has
+    none), and output k means class `class_of[k]`. `threshold` is the probability above which a
+    row is of the second class of two.
+    """
+
+    written_by: str
+    loss: str
+    features: int
+    names: tuple[str, ...] | None
+    trees: Ensemble
+    scale: float
+    bias: Array
+    categorical: Mapping[int, tuple[str, ...] | Array]
+    classes: tuple[Any, ...] | None
+    class_of: tuple[int, ...]
+    threshold: float | None
+
+    @property
+    def outputs(self) -> int:
+        """Number K of raw values per row."""
+        return int(self.bias.size)
+
+
+def read_document(document: Any) -> CatBoostModel:
+    """Check a parsed JSON document.
+
+    Raises:
+        ArtifactError: damaged, or not a model of CatBoost.
+        UnsupportedModelError: it needs statistics of categories, or texts, or embeddings.
+    """
+    try:
+        with np.errstate(all="ignore"):  # a border beyond float32 is infinite in CatBoost too
+            return _read(document)
+    except (ArtifactError, UnsupportedModelError):
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
+        raise ArtifactError(
+            f"the CatBoost model is damaged ({type(error).__name__}: {error}); save it again with "
+            "save_model(.., format='json')"
+        ) from None
+
+
+def _read(document: Any) -> CatBoostModel:
+    if not isinstance(document, Mapping) or not {"oblivious_trees", "trees"} & set(document):
+        raise ArtifactError("this is not a CatBoost model: it has no trees")
+    info = document["features_info"]
+    for kind in ("text", "embedding"):
+        if info.get(f"{kind}_features"):
+            raise UnsupportedModelError(f"CatBoost's {kind} features are not covered")
+    columns = Columns.read(info, MAX_FEATURES)
+    try:
+        trees, outputs = read_forest(document, columns)
+    except ProgramError as error:
+        raise ArtifactError(f"the CatBoost model is damaged: {error}") from None
+    scale, bias = _scale_and_bias(document.get("scale_and_bias"), outputs)
+    if bias.size > MAX_OUTPUTS:
+        raise ArtifactError(f"the CatBoost model claims {bias.size} outputs")
+    about = document.get("model_info") or {}
+    classes, class_of = _classes(about.get("class_params"), bias.size)
+    loss = about.get("params", {}).get("loss_function", {}).get("type", "")
+    if not isinstance(loss, str):
+        raise ArtifactError("the CatBoost model's loss function has no name")
+    return CatBoostModel(
+        written_by=_version(about.get("catboost_version_info")),
+        loss=loss,
+        features=columns.count,
+        names=columns.names,
+        trees=trees,
+        scale=scale,
+        bias=bias,
+        categorical=columns.tested_values(info.get("cat_features_hash")),
+        classes=classes,
+        class_of=class_of,
+        threshold=_threshold(about.get("binclass_probability_threshold")),
+    )
+
+
+def _scale_and_bias(given: Any, outputs: int | None) -> tuple[float, Array]:
+    scale, biases = (1.0, []) if given is None else given
+    bias = np.array(biases if isinstance(biases, list) else [biases], np.float64)
+    if bias.ndim != 1:
+        raise ValueError("scale_and_bias")
+    wanted = bias.size if outputs is None else outputs
+    if not bias.size or (bias.size == 1 and bias[0] == 0):
+        bias = np.zeros(wanted)
+    if bias.size != wanted or not bias.size:
+        raise ArtifactError(f"{bias.size} biases for {wanted} outputs")
+    scale = float(scale)
+    if not (math.isfinite(scale) and np.isfinite(bias).all()):
+        raise ArtifactError("scale or bias of the CatBoost model is not finite")
+    return scale, bias
+
+
+def _classes(given: Any, outputs: int) -> tuple[tuple[Any, ...] | None, tuple[int, ...]]:
+    """Names of the classes in the order of the model, and the class of each output."""
+    if not given:
+        return None, ()
+    names: Sequence[Any] = given.get("class_names") or list(range(max(2, outputs)))
+    kind = given.get("class_label_type", "String")
+    convert = {"Integer": int, "Float": float, "String": str, "Boolean": bool}.get(kind)
+    if convert is None:
+        raise ArtifactError(f"the CatBoost model has labels of an unknown type {kind!r}")
+    allowed = (int, float) if convert is float else convert
+    if not all(isinstance(n, allowed) and (convert is bool) == (type(n) is bool) for n in names):
+        raise ArtifactError(f"the class names of the CatBoost model are not of type {kind}")
+    classes = tuple(convert(n) for n in names)
+    numbers = given.get("class_to_label") or list(range(len(classes)))
+    # In newer files the number of a class among its names; floats in older ones.
+    class_of = tuple(int(n) for n in numbers)
+    if outputs > 1 and (
+        len(class_of) != outputs
+        or len(set(class_of)) != outputs
+        or not all(0 <= n < len(classes) for n in class_of)
+    ):
+        class_of = tuple(range(outputs))
+    if len(set(classes)) != len(classes) or len(classes) < outputs:
+        raise ArtifactError(f"{len(classes)} class names of the CatBoost model do not fit it")
+    return classes, class_of
+
+
+def _threshold(given: Any) -> float | None:
+    if given is None:
+        return None
+    value = float(given)
+    if not 0 < value < 1:
+        raise ArtifactError(f"the probability threshold {value} of the CatBoost model is no share")
+    return value
+
+
+def _version(given: Any) -> str:
+    """ "catboost 1.2.10" out of the note that CatBoost leaves about its build."""
+    for line in str(given or "").splitlines():
+        before, found, tag = line.partition("tags/v")
+        if found and before.strip() == "Branch:":
+            return f"catboost {tag.strip()}"
+    return "catboost"

@@ -1,0 +1,309 @@
+"""CatBoost's trees, symmetric or not, as the RawTrees of an Ensemble.
+
+A float split is true for `x > border` in float32, a one-hot split where the hash of a category
+equals the split's value. The IR asks `x <= border`, so "false" is left there; of a category it
+asks whether its code is in a set, so "true" is left.
+
+NaN counts as -inf (nan_value_treatment AsFalse) or +inf (AsTrue) in a column that had NaN in
+training; in others every comparison with it is false (catboost/libs/model/cpu/quantization.h).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ArtifactError, UnsupportedModelError
+from sqlml.ir.trees import BATCH, Collector, Ensemble, RawTrees
+from sqlml.types import Array
+
+MAX_DEPTH = 30
+_HASH = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """One test: of column `feature` against `border`, or (`code` not None) for a category."""
+
+    feature: int
+    border: np.float32
+    nan_is_true: bool
+    code: int | None
+
+
+class Columns:
+    """The model's columns: number among the floats or the categories -> place in the table."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.names: tuple[str, ...] | None = None
+        self.floats: dict[int, tuple[int, bool]] = {}
+        self.categories: dict[int, int] = {}
+        self._codes: dict[int, dict[int, int]] = {}
+        self._texts: dict[int, dict[int, str]] = {}
+
+    @classmethod
+    def read(cls, info: Mapping[str, Any], most: int) -> Columns:
+        """The columns of "features_info", at most `most`."""
+        self = cls()
+        names: dict[int, str] = {}
+        for feature in info.get("float_features") or []:
+            treatment = feature["nan_value_treatment"]
+            if treatment not in ("AsIs", "AsFalse", "AsTrue"):
+                raise ArtifactError(f"nan_value_treatment {treatment!r} of a CatBoost column")
+            true = treatment == "AsTrue" and feature["has_nans"] is True
+            self.floats[_count(feature["feature_index"])] = self._place(feature, names), true
+        for feature in info.get("categorical_features") or []:
+            number = _count(feature["feature_index"])
+            self.categories[number] = place = self._place(feature, names)
+            texts, values = feature.get("string_values") or [], feature.get("values") or []
+            if len(texts) == len(values):
+                self._texts[place] = dict(zip(map(_hash, values), map(str, texts), strict=True))
+        self.count = 1 + max(names, default=-1)
+        if self.count > most or len(names) != len(self.floats) + len(self.categories):
+            raise ArtifactError("the columns of the CatBoost model are not numbered one by one")
+        if any(names.values()):
+            self.names = tuple(names.get(i) or str(i) for i in range(self.count))
+        return self
+
+    def _place(self, feature: Mapping[str, Any], names: dict[int, str]) -> int:
+        place = _count(feature["flat_feature_index"])
+        name = feature.get("feature_id") or feature.get("feature_name") or ""
+        if place in names or not isinstance(name, str):
+            raise ArtifactError(f"column {place} of the CatBoost model is there twice or misnamed")
+        names[place] = name
+        return place
+
+    def split(self, given: Mapping[str, Any]) -> Split:
+        """A split of the document."""
+        kind = given.get("split_type")
+        if kind == "FloatFeature":
+            feature, true = self.floats[_count(given["float_feature_index"])]
+            border = np.float32(given["border"])
+            if np.isnan(border):
+                raise ArtifactError("a border of the CatBoost model is NaN")
+            return Split(feature, border, true, None)
+        if kind == "OneHotFeature":
+            feature = self.categories[_count(given["cat_feature_index"])]
+            codes = self._codes.setdefault(feature, {})
+            code = codes.setdefault(_hash(given["value"]), len(codes))
+            return Split(feature, np.float32(0), False, code)
+        if kind == "OnlineCtr":
+            raise UnsupportedModelError(
+                "this CatBoost model computes target statistics of categories (CTR), which are "
+                "not covered; train it with one_hot_max_size above the number of categories, or "
+                "encode the categories before it"
+            )
+        raise UnsupportedModelError(f"CatBoost splits of type {kind!r} are not covered")
+
+    def tested_values(self, known: Any) -> dict[int, tuple[str, ...] | Array]:
+        """Categorical column -> the values that splits test, in the order of their codes.
+
+        `known` is the document's list of hashes and their texts, or None.
+        """
+        shared = {_hash(entry["hash"]): str(entry["value"]) for entry in known or []}
+        found: dict[int, tuple[str, ...] | Array] = {}
+        for place, codes in self._codes.items():
+            texts = {**shared, **self._texts.get(place, {})}
+            if all(h in texts for h in codes):
+                found[place] = tuple(texts[h] for h in codes)
+            else:
+                found[place] = np.array(list(codes), np.int64)
+        return found
+
+
+class _Nodes:
+    """Nodes of some trees, which go on to `collector` before they are many."""
+
+    def __init__(self) -> None:
+        self.collector = Collector(np.dtype(np.float64))
+        self.trees = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self.roots: list[int] = []
+        self.parts: dict[str, list[Array]] = {}
+        self.sets: dict[int, Array] = {}
+        self.size = 0
+
+    def append(self, sets: Mapping[int, int], **arrays: Array) -> None:
+        """A tree whose first node is its root, with child numbers of its own; `sets` maps a
+        node to the code that goes left."""
+        self.trees += 1
+        self.roots.append(self.size)
+        for name, array in arrays.items():
+            shift = self.size if name in ("left", "right") else 0
+            self.parts.setdefault(name, []).append(array + shift if shift else array)
+        for node, code in sets.items():
+            self.sets[self.size + node] = np.array([code], np.int64)
+        self.size += arrays["feature"].size
+        if self.size >= BATCH:
+            self._flush()
+
+    def _flush(self) -> None:
+        joined = {name: np.concatenate(parts) for name, parts in self.parts.items()}
+        roots, sets = np.array(self.roots, np.int64), self.sets or None
+        self._clear()
+        self.collector.add(RawTrees(roots, **joined, sets=sets))
+
+    def ensemble(self, outputs: int) -> Ensemble:
+        """All trees, from zeros."""
+        if self.size:
+            self._flush()
+        if not self.trees:
+            empty, none = np.zeros(0, np.int32), np.zeros(0, bool)
+            nothing = np.zeros((0, outputs))
+            self.collector.add(
+                RawTrees(empty, empty, np.zeros(0, np.float32), empty, empty, none, none, nothing)
+            )
+        target = np.zeros(self.trees, np.int32)
+        return self.collector.ensemble(target=target, base=np.zeros(outputs), compare="le")
+
+
+def compact(entry: dict[str, Any]) -> dict[str, Any]:
+    """Take an object of a JSON document as it is parsed: a tree's leaf values as an array.
+
+    So they never stand in memory as Python numbers all at once. Values that make no array stay,
+    for `read_forest` to refuse.
+    """
+    entry.pop("leaf_weights", None)
+    values = entry.get("leaf_values")
+    if isinstance(values, list):
+        try:
+            entry["leaf_values"] = _floats(values)
+        except (ArtifactError, TypeError, ValueError, OverflowError):
+            pass
+    return entry
+
+
+def read_forest(document: Mapping[str, Any], columns: Columns) -> tuple[Ensemble, int | None]:
+    """The trees from zeros, and how many values a leaf has; None when there is no tree.
+
+    Raises:
+        ArtifactError: the trees do not fit together.
+        UnsupportedModelError: a split that we do not know.
+    """
+    nodes = _Nodes()
+    outputs: int | None = None
+    symmetric = "oblivious_trees" in document
+    for tree in document["oblivious_trees" if symmetric else "trees"] or []:
+        width = _symmetric(tree, columns, nodes) if symmetric else _any(tree, columns, nodes)
+        if outputs not in (None, width):
+            raise ArtifactError("the trees of the CatBoost model have leaves of different widths")
+        outputs = width
+    return nodes.ensemble(outputs or 1), outputs
+
+
+def _symmetric(tree: Mapping[str, Any], columns: Columns, nodes: _Nodes) -> int:
+    """A tree with one split a level; bit d of a leaf's number is the outcome of split d."""
+    splits = [columns.split(s) for s in tree["splits"] or []]
+    depth = len(splits)
+    values = _floats(tree["leaf_values"])
+    leaves = 1 << min(depth, MAX_DEPTH)
+    if depth > MAX_DEPTH or not values.size or values.size % leaves:
+        raise ArtifactError(f"{values.size} leaf values of a CatBoost tree with {depth} splits")
+    inner = leaves - 1
+    total = inner + leaves
+    # As a heap: the last split is the root's, so that leaves come in the order of their numbers.
+    levels = [splits[depth - 1 - level] for level in range(depth)]
+    repeats = [1 << level for level in range(depth)]
+    feature, border = np.zeros(total, np.int32), np.zeros(total, np.float32)
+    falls_left, false_is_left = np.zeros(total, bool), np.ones(total, bool)
+    sets: dict[int, int] = {}
+    for split, repeat in zip(levels, repeats, strict=True):
+        at = slice(repeat - 1, 2 * repeat - 1)
+        feature[at], border[at] = split.feature, split.border
+        falls_left[at] = not split.nan_is_true
+        if split.code is not None:
+            false_is_left[at] = falls_left[at] = False
+            sets.update(dict.fromkeys(range(repeat - 1, 2 * repeat - 1), split.code))
+    heap = np.arange(total, dtype=np.int32)
+    false, true = 2 * heap + 1, 2 * heap + 2
+    value = np.zeros((total, values.size // leaves))
+    value[inner:] = values.reshape(leaves, -1)
+    nodes.append(
+        sets,
+        feature=feature,
+        threshold=border,
+        left=np.where(false_is_left, false, true),
+        right=np.where(false_is_left, true, false),
+        leaf=heap >= inner,
+        default_left=falls_left,
+        value=value,
+    )
+    return value.shape[1]
+
+
+def _any(tree: Mapping[str, Any], columns: Columns, nodes: _Nodes) -> int:
+    """A tree of nested nodes: {"split", "left", "right"} or {"value"}; left is false."""
+    splits: list[Split | None] = []
+    left: list[int] = []
+    right: list[int] = []
+    values: list[Array | None] = []
+    sets: dict[int, int] = {}
+    waiting: list[tuple[Any, list[int] | None, int]] = [(tree, None, 0)]
+    while waiting:
+        node, children, parent = waiting.pop()
+        number = len(splits)
+        if children is not None:
+            children[parent] = number
+        left.append(0)
+        right.append(0)
+        if "value" in node:
+            value = node["value"]
+            splits.append(None)
+            values.append(_floats(value if isinstance(value, list) else [value]))
+            continue
+        split = columns.split(node["split"])
+        splits.append(split)
+        values.append(None)
+        false, true = left, right
+        if split.code is not None:
+            sets[number] = split.code
+            false, true = right, left
+        waiting.append((node["left"], false, number))
+        waiting.append((node["right"], true, number))
+    widths = {v.size for v in values if v is not None}
+    width = widths.pop()
+    if widths or not width:
+        raise ArtifactError("the leaves of a CatBoost tree differ in width")
+    value = np.zeros((len(splits), width))
+    for row, leaf_value in zip(value, values, strict=True):
+        if leaf_value is not None:
+            row[:] = leaf_value
+    nodes.append(
+        sets,
+        feature=np.array([0 if s is None else s.feature for s in splits], np.int32),
+        threshold=np.array([0 if s is None else s.border for s in splits], np.float32),
+        left=np.array(left, np.int32),
+        right=np.array(right, np.int32),
+        leaf=np.array([s is None for s in splits], bool),
+        default_left=np.array(
+            [s is not None and s.code is None and not s.nan_is_true for s in splits], bool
+        ),
+        value=value,
+    )
+    return width
+
+
+def _floats(given: Sequence[Any]) -> Array:
+    values = np.array(given)
+    if values.ndim != 1 or values.dtype.kind not in "iuf":
+        raise ArtifactError("the leaf values of a CatBoost tree are no numbers")
+    return values.astype(np.float64)
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ArtifactError(f"a number of the CatBoost model is {value!r}")
+    return value
+
+
+def _hash(value: Any) -> int:
+    """A 32-bit hash, which the document writes with and without sign."""
+    if type(value) is not int or not -(1 << 31) <= value <= _HASH:
+        raise ArtifactError(f"a hash of the CatBoost model is {value!r}")
+    return value & _HASH

@@ -1,0 +1,1 @@
+"""Importer of ONNX models: files and `onnx.ModelProto` objects."""

@@ -1,0 +1,129 @@
+"""Linear models and scalers of ai.onnx.ml, which compute in float32."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sqlml.errors import ArtifactError
+from sqlml.importers.onnx.items import Call, Choice, Item, Rows
+from sqlml.importers.onnx.labels import class_values
+from sqlml.importers.onnx.scores import argmax, post_transform, transformed
+from sqlml.ir.builder import Value
+from sqlml.types import Array
+
+
+def table(call: Call, i: int = 0) -> Value:
+    """Input `i` as float32 (n, k)."""
+    x = call.rows(i)
+    if len(x.inner) != 1:
+        raise call.unknown("its input is no table")
+    return call.cast(x.value, "float32")
+
+
+def _coefficients(call: Call, width: int, rows: int) -> tuple[Array, Array]:
+    weights = call.vector("coefficients")
+    if not width or not rows or weights.size != width * rows:
+        raise ArtifactError(
+            f"operator {call.node.op} has {weights.size} coefficients for {rows} x {width}"
+        )
+    bias = call.vector("intercepts")
+    if bias.size not in (0, rows):
+        raise ArtifactError(f"operator {call.node.op} has {bias.size} intercepts for {rows}")
+    return weights.reshape(rows, width).T, bias if bias.size else np.zeros(rows, np.float32)
+
+
+def linear_regressor(call: Call) -> Item:
+    """x @ coefficients + intercepts."""
+    x = table(call)
+    targets = call.integer("targets", 1)
+    weights, bias = _coefficients(call, x.type.width, targets)
+    score = call.op("linear", x, weights=weights, bias=bias)
+    name = post_transform(call)
+    if targets == 1 and name not in ("NONE", "LOGISTIC", "PROBIT"):
+        raise call.unknown(f"post_transform {name} of a single target")
+    return Rows(transformed(call, score, name), (targets,))
+
+
+def linear_classifier(call: Call) -> tuple[Item, ...]:
+    """Labels (n,) and scores (n, classes)."""
+    x = table(call)
+    values = class_values(call, "classlabels_ints", "classlabels_strings")
+    classes = call.vector("coefficients").size // max(1, x.type.width)
+    if classes != values.size or classes < 2:
+        raise call.unknown(f"{classes} scores for {values.size} classes")
+    weights, bias = _coefficients(call, x.type.width, classes)
+    scores = call.op("linear", x, weights=weights, bias=bias)
+    label = Choice(argmax(call, scores), values, ())
+    return label, Rows(transformed(call, scores, post_transform(call)), (classes,))
+
+
+def scaler(call: Call) -> Item:
+    """(x - offset) * scale."""
+    x = table(call)
+    for name, op in (("offset", "sub"), ("scale", "mul")):
+        values = call.vector(name)
+        if values.size not in (1, x.type.width):
+            raise ArtifactError(f"Scaler has {values.size} numbers for {x.type.width} columns")
+        x = call.op(op, x, call.builder.constant(values))
+    return Rows(x, (x.type.width,))
+
+
+def imputer(call: Call) -> Item:
+    """NaN, or one number, replaced column by column."""
+    x = call.rows(0)
+    if len(x.inner) != 1:
+        raise call.unknown("its input is no table")
+    if x.dtype == "int64":
+        fill = call.vector("imputed_value_int64s", "int64")
+        gone = call.scalar(call.integer("replaced_value_int64", 0), "int64")
+    else:
+        x = Rows(table(call), x.inner)
+        fill = call.vector("imputed_value_floats")
+        gone = call.scalar(call.number("replaced_value_float", 0.0), "float32")
+    if fill.size not in (1, x.inner[0]):
+        raise ArtifactError(f"Imputer has {fill.size} numbers for {x.inner[0]} columns")
+    lost = call.attr("replaced_value_float")
+    if x.dtype == "float32" and isinstance(lost, float) and lost != lost:
+        hit = call.op("isnan", x.value)
+    else:
+        hit = call.op("eq", x.value, gone)
+    return Rows(call.op("where", hit, call.builder.constant(fill), x.value), x.inner)
+
+
+def normalizer(call: Call) -> Item:
+    """Rows divided by their largest entry, their sum of sizes or their length."""
+    x = table(call)
+    norm, zero = call.text("norm", "MAX"), call.scalar(0, "float32")
+    if norm == "MAX":
+        most = call.op("max", x, axis=1)
+        some = call.op("ne", most, zero)
+        return Rows(call.op("where", some, call.op("div", x, most), x), (x.type.width,))
+    if norm == "L1":
+        total = call.op("sum", call.op("abs", x), axis=1)
+        some = call.op("ne", total, zero)
+        return Rows(call.op("where", some, call.op("div", x, total), x), (x.type.width,))
+    if norm != "L2":
+        raise ArtifactError(f"Normalizer: unknown norm {norm!r}")
+    squares = call.op("square", x)
+    total = call.op("sum", squares, axis=1)
+    some = call.op("ne", total, zero)
+    length = call.op("sqrt", call.op("div", squares, total))
+    signed = call.op("where", call.op("lt", x, zero), call.op("neg", length), length)
+    return Rows(call.op("where", some, signed, x), (x.type.width,))
+
+
+def binarizer(call: Call) -> Item:
+    """1 where x is above the threshold, else 0."""
+    x = call.rows(0)
+    limit = call.scalar(call.number("threshold", 0.0), x.dtype)
+    return Rows(call.cast(call.op("gt", x.value, limit), x.dtype), x.inner)
+
+
+def feature_vectorizer(call: Call) -> Item:
+    """The inputs side by side, as float32."""
+    parts = [table(call, i) for i in range(len(call.inputs))]
+    widths = call.vector("inputdimensions", "int64")
+    if widths.tolist() != [p.type.width for p in parts]:
+        raise call.unknown("its inputs are cut or filled up")
+    value = parts[0] if len(parts) == 1 else call.op("concat", *parts)
+    return Rows(value, (value.type.width,))

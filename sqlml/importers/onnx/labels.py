@@ -1,0 +1,171 @@
+"""Labels and categories of ai.onnx.ml: class lists, LabelEncoder, OneHotEncoder, CategoryMapper."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sqlml.errors import ArtifactError
+from sqlml.importers.onnx.items import Call, Choice, Const, Item, Rows, Texts
+from sqlml.ir.builder import Value
+from sqlml.types import FLOATS, Array
+
+
+def strings(values: list[str]) -> Array:
+    made = np.empty(len(values), object)
+    made[:] = values
+    return made
+
+
+def class_values(call: Call, integers: str, texts: str) -> Array:
+    """The class labels of a classifier: int64 or strings, each once."""
+    found = call.texts(texts)
+    values = strings(found) if found else call.vector(integers, "int64")
+    if len(set(values.tolist())) != values.size or not values.size:
+        raise ArtifactError(f"operator {call.node.op}: its class labels are not distinct")
+    return values
+
+
+def _attribute(call: Call, prefix: str) -> Array | None:
+    """keys_* or values_* of a LabelEncoder."""
+    for suffix, dtype in (("int64s", "int64"), ("floats", "float32")):
+        if call.attr(f"{prefix}_{suffix}") is not None:
+            return call.vector(f"{prefix}_{suffix}", dtype)
+    if call.attr(f"{prefix}_strings") is not None:
+        return strings(call.texts(f"{prefix}_strings"))
+    tensor = call.attr(f"{prefix}_tensor")
+    return None if tensor is None else np.asarray(tensor).ravel()
+
+
+def _default(call: Call, values: Array) -> Array:
+    tensor = call.attr("default_tensor")
+    if tensor is not None:
+        return np.asarray(tensor).ravel()[:1].astype(values.dtype)
+    if values.dtype == object:
+        return strings([call.text("default_string", "_Unused")])
+    if values.dtype.kind == "f":
+        return np.array([call.number("default_float", -0.0)], values.dtype)
+    return np.array([call.integer("default_int64", -1)], values.dtype)
+
+
+def label_encoder(call: Call) -> Item:
+    """Each value looked up among the keys; what is not there gets the default."""
+    classes = call.attr("classes_strings")
+    if classes is not None:
+        return _first_version(call, strings(call.texts("classes_strings")))
+    keys, values = _attribute(call, "keys"), _attribute(call, "values")
+    if keys is None or values is None or keys.size != values.size:
+        raise ArtifactError("LabelEncoder: its keys and values do not fit")
+    return _mapped(call, keys, np.concatenate([values, _default(call, values)]))
+
+
+def category_mapper(call: Call) -> Item:
+    """Strings to whole numbers or back."""
+    numbers, texts = call.vector("cats_int64s", "int64"), strings(call.texts("cats_strings"))
+    if numbers.size != texts.size:
+        raise ArtifactError("CategoryMapper: its categories do not fit")
+    return _either_way(call, numbers, texts)
+
+
+def _first_version(call: Call, texts: Array) -> Item:
+    return _either_way(call, np.arange(texts.size), texts)
+
+
+def _either_way(call: Call, numbers: Array, texts: Array) -> Item:
+    item = call.item(0)
+    reads_texts = isinstance(item, Texts) or (
+        isinstance(item, Choice) and item.values.dtype == object
+    )
+    if reads_texts:
+        default = np.array([call.integer("default_int64", -1)], np.int64)
+        return _mapped(call, texts, np.concatenate([numbers, default]))
+    fallback = strings([call.text("default_string", "_Unused")])
+    return _mapped(call, numbers, np.concatenate([texts, fallback]))
+
+
+def _mapped(call: Call, keys: Array, values: Array) -> Item:
+    """`values` has one entry more than `keys`, for what is none of them."""
+    item = call.item(0)
+    lookup: dict[object, int] = {}
+    nan = keys.size
+    for i, key in enumerate(keys.tolist()):
+        if key != key:
+            nan = i if nan == keys.size else nan
+        else:
+            lookup.setdefault(key, i)
+    if isinstance(item, Choice):
+        places = [lookup.get(v, keys.size) for v in item.values.tolist()]
+        return Choice(item.index, values[places], item.inner)
+    first = np.array(list(lookup.values()), np.int64)
+    known = keys[first] if first.size else keys[:0]
+    # The index that encode gives, one of `first`; what is unknown comes last.
+    table = np.concatenate([first, [nan, keys.size]])
+    codes = [_index(call, column, known, first.size) for column in _columns(call, item, keys)]
+    inner = item.inner if isinstance(item, Rows | Texts) else ()
+    if len(codes) == 1:
+        return Choice(codes[0], values[table], inner)
+    if values.dtype == object:
+        raise call.unknown("it makes several columns of strings")
+    taken = [call.op("take", call.builder.constant(values[table]), c) for c in codes]
+    return Rows(call.op("concat", *taken), inner)
+
+
+def _columns(call: Call, item: Item, keys: Array) -> list[Value]:
+    if isinstance(item, Texts):
+        if keys.dtype != object:
+            raise call.unknown("it looks strings up among numbers")
+        return list(item.columns)
+    if isinstance(item, Const) or keys.dtype == object:
+        raise call.unknown("it looks numbers up among strings, or a constant")
+    x = call.rows(0)
+    dtype = keys.dtype.name
+    value = call.cast(x.value, dtype)  # type: ignore[arg-type]
+    width = math.prod(x.inner)
+    if width == 1:
+        return [value]
+    return [call.op("select", value, indices=np.array([i], np.int64)) for i in range(width)]
+
+
+def _index(call: Call, x: Value, known: Array, count: int) -> Value:
+    """(n, 1): the place among `known`; `count` for NaN, `count + 1` for anything else."""
+    missing = call.builder.constant(np.array([count], np.int64))
+    if not known.size:
+        if x.type.dtype not in FLOATS:
+            raise call.unknown("it has no keys")
+        gone = call.op("isnan", x)
+        return call.op("where", gone, missing, call.scalar(count + 1, "int64"))
+    codes = call.op("encode", x, categories=known, missing=-1)
+    if x.type.dtype in FLOATS:
+        codes = call.op("where", call.op("isnan", x), missing, codes)
+    unknown = call.op("lt", codes, call.scalar(0, "int64"))
+    return call.op("where", unknown, call.scalar(count + 1, "int64"), codes)
+
+
+def one_hot_encoder(call: Call) -> Item:
+    """(n, c) -> (n, c, categories); a category that is not listed gives zeros, or is refused."""
+    item = call.item(0)
+    texts = call.texts("cats_strings")
+    keys = strings(texts) if texts else call.vector("cats_int64s", "int64")
+    if not keys.size or len(set(keys.tolist())) != keys.size:
+        raise ArtifactError("OneHotEncoder: its categories are not distinct")
+    if isinstance(item, Texts):
+        columns, inner = list(item.columns), item.inner
+        if keys.dtype != object:
+            raise call.unknown("it looks strings up among numbers")
+    else:
+        x = call.rows(0)
+        if keys.dtype == object:
+            raise call.unknown("it looks numbers up among strings")
+        value, inner = call.cast(x.value, "int64"), x.inner
+        width = math.prod(inner)
+        columns = [call.op("select", value, indices=np.array([i], np.int64)) for i in range(width)]
+    parts = []
+    for i, column in enumerate(columns):
+        codes = call.op("encode", column, categories=keys, missing=-1)
+        if not call.integer("zeros", 1):
+            name = call.names[i] if len(columns) == len(call.names) else f"column {i}"
+            codes = call.op("require_known", codes, feature=name, step="OneHotEncoder")
+        parts.append(call.op("one_hot", codes, width=int(keys.size), dtype="float32"))
+    joined = parts[0] if len(parts) == 1 else call.op("concat", *parts)
+    return Rows(joined, (*inner, int(keys.size)))

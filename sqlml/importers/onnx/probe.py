@@ -1,0 +1,117 @@
+"""Try an ONNX model in a process of its own: what its outputs are, and whether rows stay apart.
+
+onnxruntime is native code, and a hostile graph may crash it, hang it or fill the memory; here that
+ends a child process. Run as a script, this file reads a request and a model from standard input
+and writes an answer; it needs numpy and onnxruntime alone.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+SECONDS = 120
+BYTES = 8 << 30
+"""Time and address space that a model may take for a handful of rows."""
+
+ROWS = 5
+
+
+def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs: list[str]) -> Any:
+    """Run `model` on a few rows.
+
+    Args:
+        inputs: name -> (numpy dtype, shape behind the rows).
+
+    Returns:
+        {"outputs": {name: [dtype, width]}} or {"error": why it cannot be used}.
+    """
+    request = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", __file__],
+            input=len(request).to_bytes(8, "little") + request + model,
+            capture_output=True,
+            timeout=SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"it takes more than {SECONDS} seconds for {ROWS} rows"}
+    except OSError as error:
+        return {"error": f"no process could be started to try it ({error})"}
+    try:
+        return json.loads(done.stdout.splitlines()[-1])
+    except (ValueError, IndexError):
+        return {"error": f"onnxruntime ends with status {done.returncode} on it"}
+
+
+def _limit() -> None:
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
+    except (ImportError, ValueError, OSError):
+        pass  # no such limits on this system; the time limit remains
+
+
+def _answer(request: Any, model: bytes) -> dict[str, Any]:
+    import numpy as np
+
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:
+        return {"missing": True}
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    names = request["outputs"]
+    errors = []
+    for scale in (1.0, 0.0):  # a graph may look values up in a table, where random ones are lost
+        rng = np.random.default_rng(0)
+        feed = {
+            name: (rng.normal(0, 2, (ROWS, *shape)) * scale).astype(dtype)
+            for name, (dtype, shape) in request["inputs"].items()
+        }
+        try:
+            whole = session.run(names, feed)
+            break
+        except Exception as error:
+            errors.append(str(error))
+    else:
+        return {"error": errors[0]}
+    found = {}
+    for name, made in zip(names, whole, strict=True):
+        if not isinstance(made, np.ndarray) or made.shape[:1] != (ROWS,):
+            return {"error": f"output {name!r} does not have one entry a row"}
+        found[name] = [made.dtype.name, int(made.size // ROWS)]
+    for i in range(ROWS):
+        alone = session.run(names, {n: x[i : i + 1] for n, x in feed.items()})
+        for name, part, made in zip(names, alone, whole, strict=True):
+            there, here = made[i : i + 1], np.asarray(part)
+            same = here.shape == there.shape and (
+                np.allclose(here, there, rtol=1e-3, atol=1e-4, equal_nan=True)
+                if there.dtype.kind == "f"
+                else np.array_equal(here, there)
+            )
+            if not same:
+                return {"error": f"output {name!r} of a row depends on the other rows"}
+    return {"outputs": found}
+
+
+def main() -> None:
+    """The child process."""
+    content = sys.stdin.buffer.read()
+    size = int.from_bytes(content[:8], "little")
+    _limit()
+    try:
+        answer = _answer(json.loads(content[8 : 8 + size]), content[8 + size :])
+    except Exception as error:
+        answer = {"error": str(error)}
+    print()
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

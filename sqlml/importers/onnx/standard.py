@@ -1,0 +1,424 @@
+"""Operators of domain ai.onnx that compute: elementwise, reductions, products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+import numpy as np
+
+from sqlml.importers.onnx.items import Call, Const, Item, Rows, aligned, picked
+from sqlml.importers.onnx.model import DTYPES
+from sqlml.importers.onnx.scores import argmax
+from sqlml.ir.builder import Value
+from sqlml.types import FLOATS, INTEGERS, Array
+
+Function = Callable[[Call], Item]
+
+MAX_FACTORS = 64
+"""Longest ReduceProd that is written out."""
+
+
+def _unary(op: str) -> Function:
+    def convert(call: Call) -> Item:
+        x = call.rows(0)
+        return Rows(call.op(op, x.value), x.inner)
+
+    return convert
+
+
+def _float_unary(op: str) -> Function:
+    def convert(call: Call) -> Item:
+        x = _floats(call, 0)
+        return Rows(call.op(op, x.value), x.inner)
+
+    return convert
+
+
+def _floats(call: Call, i: int) -> Rows:
+    x = call.rows(i)
+    if x.dtype not in FLOATS:
+        raise call.unknown(f"it computes with {x.dtype}")
+    return x
+
+
+def _binary(op: str) -> Function:
+    """Also Sum, Max and Min, which take any number of operands."""
+
+    def convert(call: Call) -> Item:
+        items = [x for x in call.inputs if x is not None]
+        values, inner = aligned(call, items)
+        result = values[0]
+        for other in values[1:]:
+            result = call.op(op, result, other)
+        return Rows(result, inner)
+
+    return convert
+
+
+def _mean(call: Call) -> Item:
+    total = _binary("add")(call)
+    assert isinstance(total, Rows)
+    count = call.scalar(len(call.inputs), total.dtype)
+    return Rows(call.op("div", total.value, count), total.inner)
+
+
+def _div(call: Call) -> Item:
+    values, inner = aligned(call, [call.item(0), call.item(1)])
+    if values[0].type.dtype not in FLOATS:
+        raise call.unknown("it divides whole numbers")
+    return Rows(call.op("div", *values), inner)
+
+
+def _compare(op: str) -> Function:
+    def convert(call: Call) -> Item:
+        values, inner = aligned(call, [call.item(0), call.item(1)])
+        return Rows(call.op(op, *values), inner)
+
+    return convert
+
+
+def _xor(call: Call) -> Item:
+    values, inner = aligned(call, [call.item(0), call.item(1)])
+    return Rows(call.op("ne", *values), inner)
+
+
+def _where(call: Call) -> Item:
+    values, inner = aligned(call, [call.item(0), call.item(1), call.item(2)])
+    return Rows(call.op("where", *values), inner)
+
+
+def _pow(call: Call) -> Item:
+    x, exponent = _floats(call, 0), call.item(1)
+    if isinstance(exponent, Const) and exponent.value.dtype.kind in "iuf":
+        if exponent.value.size == 1 and exponent.value.item() == 2:
+            return Rows(call.op("square", x.value), x.inner)
+        exponent = Const(exponent.value.astype(x.dtype))
+    values, inner = aligned(call, [x, exponent])
+    return Rows(call.op("pow", *values), inner)
+
+
+def _reciprocal(call: Call) -> Item:
+    x = _floats(call, 0)
+    return Rows(call.op("div", call.scalar(1, x.dtype), x.value), x.inner)
+
+
+def _relu(call: Call) -> Item:
+    x = call.rows(0)
+    return Rows(call.op("maximum", x.value, call.scalar(0, x.dtype)), x.inner)
+
+
+def _leaky_relu(call: Call) -> Item:
+    x = _floats(call, 0)
+    slope = call.scalar(call.number("alpha", 0.01), x.dtype)
+    negative = call.op("lt", x.value, call.scalar(0, x.dtype))
+    return Rows(call.op("where", negative, call.op("mul", x.value, slope), x.value), x.inner)
+
+
+def _elu(call: Call) -> Item:
+    x = _floats(call, 0)
+    slope, zero = call.scalar(call.number("alpha", 1.0), x.dtype), call.scalar(0, x.dtype)
+    below = call.op("mul", slope, call.op("expm1", x.value))
+    return Rows(call.op("where", call.op("lt", x.value, zero), below, x.value), x.inner)
+
+
+def _softplus(call: Call) -> Item:
+    x = _floats(call, 0)
+    tail = call.op("log1p", call.op("exp", call.op("neg", call.op("abs", x.value))))
+    return Rows(call.op("add", call.op("maximum", x.value, call.scalar(0, x.dtype)), tail), x.inner)
+
+
+def _clip(call: Call) -> Item:
+    x = call.rows(0)
+    value = x.value
+    if call.opset < 11:
+        bounds = [("maximum", call.attr("min")), ("minimum", call.attr("max"))]
+    else:
+        given = [call.optional(i) is not None for i in (1, 2)]
+        bounds = [
+            ("maximum", call.const(1) if given[0] else None),
+            ("minimum", call.const(2) if given[1] else None),
+        ]
+    for op, bound in bounds:
+        if bound is not None:
+            array = np.asarray(bound)
+            if array.size != 1 or array.dtype.kind not in "iuf":
+                raise call.unknown("a bound is no number")
+            value = call.op(op, value, call.scalar(array.item(), x.dtype))
+    return Rows(value, x.inner)
+
+
+def _cast(call: Call) -> Item:
+    wanted = DTYPES.get(call.integer("to", 0))
+    item = call.item(0)
+    if wanted is None:
+        raise call.unknown("it makes a type that we do not compute with")
+    if isinstance(item, Const):
+        if wanted == "string" or item.value.dtype == object:
+            raise call.unknown("it converts strings")
+        return Const(item.value.astype(wanted))
+    x = call.rows(0)
+    if wanted == "string":
+        raise call.unknown("it makes strings of numbers")
+    return Rows(call.cast(x.value, wanted), x.inner)
+
+
+def _softmax(call: Call) -> Item:
+    x = _floats(call, 0)
+    axis = call.integer("axis", -1 if call.opset >= 13 else 1)
+    if len(x.inner) != 1 or axis not in (1, -1):
+        raise call.unknown("its axis is not the columns")
+    return Rows(call.op("softmax", x.value, sum_dtype=x.dtype), x.inner)
+
+
+# -- reductions
+
+
+def _axes(call: Call, x: Rows) -> list[int]:
+    """The axes of a reduction as axes of `inner`."""
+    given = call.attr("axes")
+    if given is None and call.optional(1) is not None:
+        given = call.ints(1)
+    rank = len(x.inner) + 1
+    if given is None or len(given) == 0:
+        if call.integer("noop_with_empty_axes", 0):
+            return []
+        raise call.unknown("it reduces over the rows")
+    axes = sorted({int(a) + rank if a < 0 else int(a) for a in given})
+    if not all(0 <= a < rank for a in axes):
+        raise call.unknown("it reduces over an axis that is not there")
+    if axes[0] == 0:
+        raise call.unknown("it reduces over the rows")
+    return [a - 1 for a in axes]
+
+
+def _lined(call: Call, x: Rows, axes: list[int]) -> tuple[Value, tuple[int, ...]]:
+    """x with the reduced axes last, as (n, rest, reduced) or (n, reduced); and the rest."""
+    rest = [a for a in range(len(x.inner)) if a not in axes]
+    inner = tuple(x.inner[a] for a in rest)
+    reduced = math.prod(x.inner[a] for a in axes)
+    grid = np.arange(math.prod(x.inner)).reshape(x.inner).transpose([*rest, *axes])
+    made = picked(call, x, grid.ravel(), grid.shape)
+    assert isinstance(made, Rows)
+    if math.prod(inner) == 1:
+        return made.value, inner
+    return call.op("reshape", made.value, shape=(math.prod(inner), reduced)), inner
+
+
+def _reduce(make: Callable[[Call, Value, int], Value]) -> Function:
+    def convert(call: Call) -> Item:
+        x = call.rows(0)
+        axes = _axes(call, x)
+        if not axes:
+            return x
+        lined, inner = _lined(call, x, axes)
+        if not lined.type.shape[-1]:
+            raise call.unknown("it reduces nothing")
+        result = make(call, lined, len(lined.type.shape) - 1)
+        if len(lined.type.shape) == 3:
+            result = call.op("reshape", result, shape=(math.prod(inner),))
+        if call.integer("keepdims", 1):
+            inner = tuple(1 if a in axes else d for a, d in enumerate(x.inner))
+        return Rows(result, inner)
+
+    return convert
+
+
+def _plain(op: str) -> Callable[[Call, Value, int], Value]:
+    return lambda call, x, axis: call.op(op, x, axis=axis)
+
+
+def _mean_of(call: Call, x: Value, axis: int) -> Value:
+    if x.type.dtype not in FLOATS:
+        raise call.unknown("it averages whole numbers")
+    count = call.scalar(x.type.shape[axis], x.type.dtype)
+    return call.op("div", call.op("sum", x, axis=axis), count)
+
+
+def _sum_of_squares(call: Call, x: Value, axis: int) -> Value:
+    return call.op("sum", call.op("square", x), axis=axis)
+
+
+def _l1(call: Call, x: Value, axis: int) -> Value:
+    return call.op("sum", call.op("abs", x), axis=axis)
+
+
+def _l2(call: Call, x: Value, axis: int) -> Value:
+    return call.op("sqrt", _sum_of_squares(call, x, axis))
+
+
+def _log_sum(call: Call, x: Value, axis: int) -> Value:
+    return call.op("log", call.op("sum", x, axis=axis))
+
+
+def _log_sum_exp(call: Call, x: Value, axis: int) -> Value:
+    most = call.op("max", x, axis=axis)
+    # an infinite maximum would make NaN of inf - inf
+    shift = call.op(
+        "where",
+        call.op("lt", call.op("abs", most), call.scalar(np.inf, x.type.dtype)),
+        most,
+        call.scalar(0, x.type.dtype),
+    )
+    total = call.op("sum", call.op("exp", call.op("sub", x, shift)), axis=axis)
+    return call.op("add", call.op("log", total), shift)
+
+
+def _product_of(call: Call, x: Value, axis: int) -> Value:
+    if axis != 1 or x.type.width > MAX_FACTORS:
+        raise call.unknown("its product is too long")
+    result = call.op("select", x, indices=np.zeros(1, np.int64))
+    for i in range(1, x.type.width):
+        result = call.op("mul", result, call.op("select", x, indices=np.array([i], np.int64)))
+    return result
+
+
+def _arg(sign: int) -> Function:
+    """ArgMax and ArgMin."""
+
+    def convert(call: Call) -> Item:
+        x = call.rows(0)
+        axis = call.integer("axis", 0)
+        axis = axis + len(x.inner) + 1 if axis < 0 else axis
+        if not 0 < axis <= len(x.inner) or call.integer("select_last_index", 0):
+            raise call.unknown("it looks along the rows, or for the last of equal numbers")
+        lined, inner = _lined(call, x, [axis - 1])
+        if not lined.type.shape[-1]:
+            raise call.unknown("it looks among nothing")
+        if sign < 0:
+            lined = call.op("neg", lined)
+        if x.dtype not in FLOATS and x.dtype not in INTEGERS:
+            raise call.unknown(f"it looks among {x.dtype}")
+        result = argmax(call, lined, axis=len(lined.type.shape) - 1)
+        if len(lined.type.shape) == 3:
+            result = call.op("reshape", result, shape=(math.prod(inner),))
+        if call.integer("keepdims", 1):
+            inner = tuple(1 if a == axis - 1 else d for a, d in enumerate(x.inner))
+        return Rows(result, inner)
+
+    return convert
+
+
+# -- products
+
+
+def _weights(call: Call, x: Rows, weights: Array, bias: Array) -> Item:
+    if x.dtype not in ("float32", "float64") or weights.dtype.name != x.dtype:
+        raise call.unknown(f"it multiplies {x.dtype} and {weights.dtype}")
+    if len(x.inner) != 1 or weights.ndim != 2:
+        raise call.unknown("it multiplies more than rows and one matrix")
+    value = call.op("linear", x.value, weights=weights, bias=bias.astype(weights.dtype))
+    return Rows(value, (weights.shape[1],))
+
+
+def _matmul(call: Call) -> Item:
+    weights = call.const(1)
+    vector = weights.ndim == 1
+    matrix = weights.reshape(-1, 1) if vector else weights
+    made = _weights(call, call.rows(0), matrix, np.zeros(matrix.shape[-1:]))
+    assert isinstance(made, Rows)
+    return Rows(made.value, ()) if vector else made
+
+
+def _gemm(call: Call) -> Item:
+    x, weights = call.rows(0), call.const(1)
+    if call.integer("transA", 0):
+        raise call.unknown("it transposes the rows")
+    if weights.ndim != 2:
+        raise call.unknown("its weights are no matrix")
+    if call.integer("transB", 0):
+        weights = weights.T
+    weights = weights * weights.dtype.type(call.number("alpha", 1.0))
+    bias = np.zeros(weights.shape[1], weights.dtype)
+    addend = call.optional(2)
+    if addend is None:
+        return _weights(call, x, weights, bias)
+    if not isinstance(addend, Const):
+        product = _weights(call, x, weights, bias)
+        values, inner = aligned(replace(call, inputs=(product, addend)), [product, addend])
+        if call.number("beta", 1.0) != 1:
+            raise call.unknown("what it adds is scaled")
+        return Rows(call.op("add", *values), inner)
+    scaled = addend.value * weights.dtype.type(call.number("beta", 1.0))
+    if scaled.ndim > 2 or (scaled.ndim == 2 and scaled.shape[0] != 1):
+        raise call.unknown("what it adds has rows of its own")
+    return _weights(call, x, weights, np.broadcast_to(scaled.ravel(), bias.shape))
+
+
+def _batch_normalization(call: Call) -> Item:
+    x = _floats(call, 0)
+    if len(x.inner) != 1 or call.integer("training_mode", 0):
+        raise call.unknown("it normalises more than columns")
+    scale, bias, mean, variance = (call.const(i).astype(x.dtype) for i in range(1, 5))
+    epsilon = np.asarray(call.number("epsilon", 1e-5), x.dtype)
+    factor = scale / np.sqrt(variance + epsilon)
+    constants = [call.builder.constant(np.ravel(v)) for v in (mean, factor, bias)]
+    value = call.op("mul", call.op("sub", x.value, constants[0]), constants[1])
+    return Rows(call.op("add", value, constants[2]), x.inner)
+
+
+FUNCTIONS: Mapping[str, Function] = MappingProxyType(
+    {
+        "Identity": lambda call: call.item(0),
+        "Dropout": lambda call: call.item(0),
+        "Abs": _unary("abs"),
+        "Neg": _unary("neg"),
+        "Sign": _unary("sign"),
+        "Not": _unary("not"),
+        "Exp": _float_unary("exp"),
+        "Log": _float_unary("log"),
+        "Sqrt": _float_unary("sqrt"),
+        "Tanh": _float_unary("tanh"),
+        "Sigmoid": _float_unary("sigmoid"),
+        "Floor": _float_unary("floor"),
+        "Ceil": _float_unary("ceil"),
+        "Round": _float_unary("rint"),
+        "Sin": _float_unary("sin"),
+        "Cos": _float_unary("cos"),
+        "IsNaN": _float_unary("isnan"),
+        "Reciprocal": _reciprocal,
+        "Relu": _relu,
+        "LeakyRelu": _leaky_relu,
+        "Elu": _elu,
+        "Softplus": _softplus,
+        "Softmax": _softmax,
+        "Clip": _clip,
+        "Cast": _cast,
+        "Add": _binary("add"),
+        "Sub": _binary("sub"),
+        "Mul": _binary("mul"),
+        "Div": _div,
+        "Pow": _pow,
+        "Sum": _binary("add"),
+        "Max": _binary("maximum"),
+        "Min": _binary("minimum"),
+        "Mean": _mean,
+        "And": _binary("and"),
+        "Or": _binary("or"),
+        "Xor": _xor,
+        "Less": _compare("lt"),
+        "LessOrEqual": _compare("le"),
+        "Greater": _compare("gt"),
+        "GreaterOrEqual": _compare("ge"),
+        "Equal": _compare("eq"),
+        "Where": _where,
+        "ReduceSum": _reduce(_plain("sum")),
+        "ReduceMax": _reduce(_plain("max")),
+        "ReduceMin": _reduce(_plain("min")),
+        "ReduceMean": _reduce(_mean_of),
+        "ReduceSumSquare": _reduce(_sum_of_squares),
+        "ReduceL1": _reduce(_l1),
+        "ReduceL2": _reduce(_l2),
+        "ReduceLogSum": _reduce(_log_sum),
+        "ReduceLogSumExp": _reduce(_log_sum_exp),
+        "ReduceProd": _reduce(_product_of),
+        "ArgMax": _arg(1),
+        "ArgMin": _arg(-1),
+        "MatMul": _matmul,
+        "Gemm": _gemm,
+        "BatchNormalization": _batch_normalization,
+    }
+)
+"""Operators that make numbers from numbers."""

@@ -1,0 +1,273 @@
+"""TreeEnsembleClassifier, TreeEnsembleRegressor and TreeEnsemble of ai.onnx.ml, with
+onnxruntime's semantics (core/providers/cpu/ml/tree_ensemble_aggregator.h).
+
+Leaves are added tree by tree from 0 and base_values last. NaN fails every test but `!=`, unless
+missing_value_tracks_true sends it to the true branch.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from sqlml.errors import ArtifactError, ProgramError
+from sqlml.importers.onnx.items import Call, Choice, Item, Rows
+from sqlml.importers.onnx.labels import class_values
+from sqlml.importers.onnx.scores import argmax, post_transform, transformed, two_columns
+from sqlml.importers.onnx.tree_nodes import (
+    EQ,
+    GT,
+    GTE,
+    LEAF,
+    LT,
+    MEMBER,
+    NEQ,
+    Leaves,
+    Nodes,
+    classic_leaves,
+    classic_nodes,
+    modern_nodes,
+)
+from sqlml.ir.builder import Value
+from sqlml.ir.trees import RawTrees, ensemble
+from sqlml.types import Array
+
+MAX_CATEGORY = 1 << 16
+"""Largest category that a BRANCH_EQ node may test for."""
+
+
+def _summed(call: Call, x: Value, nodes: Nodes, leaves: Leaves, outputs: int) -> Value:
+    """The sum of the leaves' weights, (n, outputs); tree by tree when each has its own output."""
+    x, raw_nodes, compare, left, right, default_left, sets = _tests(call, x, nodes)
+    leaf = nodes.mode == LEAF
+    if leaves.column.size and (leaves.column.min() < 0 or leaves.column.max() >= outputs):
+        raise ArtifactError(f"operator {call.node.op}: a leaf adds to an output that is not there")
+    if not leaf[leaves.node].all():
+        raise call.unknown("an inner node has a weight")
+    trees = nodes.roots.size
+    lowest = np.full(trees, outputs, np.int64)
+    highest = np.full(trees, -1, np.int64)
+    owner = nodes.tree[leaves.node]
+    np.minimum.at(lowest, owner, leaves.column)
+    np.maximum.at(highest, owner, leaves.column)
+    lowest = np.where(highest < 0, 0, lowest)
+    single = bool((highest <= lowest).all())
+    width = 1 if single else outputs
+    target = lowest if single else np.zeros(trees, np.int64)
+    if nodes.mode.size * width > 1 << 28:
+        raise ArtifactError(f"operator {call.node.op}: its leaves are too large")
+    value = np.zeros((nodes.mode.size, width), leaves.weight.dtype)
+    np.add.at(value, (leaves.node, leaves.column - target[owner]), leaves.weight)
+    raw = RawTrees(
+        roots=nodes.roots,
+        feature=nodes.feature,
+        threshold=raw_nodes,
+        left=left,
+        right=right,
+        leaf=leaf,
+        default_left=default_left,
+        value=value,
+        sets=sets or None,
+    )
+    try:
+        trees_of = ensemble(
+            raw, target=target, base=np.zeros(outputs, leaves.weight.dtype), compare=compare
+        )
+        return call.op("tree_ensemble", x, **trees_of.attrs())
+    except ProgramError as error:
+        raise ArtifactError(f"operator {call.node.op}: {error}") from None
+
+
+def _tests(
+    call: Call, x: Value, nodes: Nodes
+) -> tuple[Value, Array, str, Array, Array, Array, dict[int, Array]]:
+    """The nodes' tests as an Ensemble writes them: input, thresholds, comparison, children."""
+    mode, split = nodes.mode, nodes.split
+    inner = mode != LEAF
+    if inner.any() and (
+        nodes.feature[inner].min() < 0 or nodes.feature[inner].max() >= x.type.width
+    ):
+        raise ArtifactError(f"operator {call.node.op} tests a feature that is not there")
+    if np.isnan(split[inner]).any():
+        raise call.unknown("a threshold is NaN")
+    turned = np.isin(mode, (GTE, GT, NEQ))  # x >= t where not x < t: the branches change places
+    below = np.isin(mode, (LT, GTE))
+    reached = _reached(nodes)
+    exact = np.isin(mode, (EQ, NEQ, MEMBER)) & reached
+    ordered = inner & ~exact & reached
+    compare = "lt" if bool(below[ordered].all()) and ordered.any() else "le"
+    if compare == "le" and below.any():
+        if np.isneginf(split[below & inner]).any():
+            raise call.unknown("a threshold is minus infinity")
+        split = np.where(below, np.nextafter(split, split.dtype.type(-np.inf)), split)
+    left = np.where(turned, nodes.false, nodes.true)
+    right = np.where(turned, nodes.true, nodes.false)
+    default_left = np.where(turned, ~nodes.tracks_true, nodes.tracks_true)
+    # `!=` holds for NaN, whatever missing_value_tracks_true says.
+    default_left = np.where(mode == NEQ, False, default_left)
+    sets: dict[int, Array] = {}
+    if exact.any():
+        x, sets = _exact_columns(call, x, nodes, exact)
+        split = np.where(exact, 0, split).astype(split.dtype)
+    return x, split, compare, left, right, default_left & inner, sets
+
+
+def _reached(nodes: Nodes) -> Array:
+    """Nodes that have a parent, or are roots."""
+    reached = np.zeros(nodes.mode.size, bool)
+    reached[nodes.roots] = True
+    for children in (nodes.true, nodes.false):
+        reached[children[children >= 0]] = True
+    return reached
+
+
+def _exact_columns(
+    call: Call, x: Value, nodes: Nodes, exact: Array
+) -> tuple[Value, dict[int, Array]]:
+    """Input and sets for tests of equality with whole numbers: other numbers become -1."""
+    used = np.unique(nodes.feature[exact])
+    ordered = (nodes.mode != LEAF) & ~exact & _reached(nodes)
+    if np.isin(used, nodes.feature[ordered]).any():
+        raise call.unknown("a feature is tested both for order and for equality")
+    sets: dict[int, Array] = {}
+    for i in np.flatnonzero(exact):
+        members = nodes.sets.get(int(i), nodes.split[i : i + 1])
+        whole = members[members == np.trunc(members)]
+        if whole.size != members.size or (members < 0).any() or (members > MAX_CATEGORY).any():
+            raise call.unknown("a node tests for equality with no small whole number")
+        sets[int(i)] = whole.astype(np.int64)
+    dtype = x.type.dtype
+    whole_x = call.op("or", call.op("eq", x, call.op("trunc", x)), call.op("isnan", x))
+    kept = call.op("where", whole_x, x, call.scalar(-1, dtype))
+    mask = np.isin(np.arange(x.type.width), used)
+    return call.op("where", call.builder.constant(mask), kept, x), sets
+
+
+def _input(call: Call) -> Value:
+    x = call.rows(0)
+    if len(x.inner) != 1:
+        raise call.unknown("its input is no table")
+    return x.value if x.dtype == "float64" else call.cast(x.value, "float32")
+
+
+def _weighted(call: Call, x: Value, how: str, outputs: int, nodes: Nodes, leaves: Leaves) -> Value:
+    """Sum, average, minimum or maximum (`how`) over the trees, before base_values."""
+    if how in ("SUM", "AVERAGE"):
+        total = _summed(call, x, nodes, leaves, outputs)
+        if how == "SUM":
+            return total
+        return call.op("div", total, call.scalar(nodes.roots.size, total.type.dtype))
+    if how not in ("MIN", "MAX"):
+        raise ArtifactError(f"operator {call.node.op}: unknown aggregate_function {how!r}")
+    if outputs != 1:
+        raise call.unknown(f"{how} over trees with several outputs")
+    covered = np.zeros(nodes.mode.size, bool)
+    covered[leaves.node] = True
+    if not covered[nodes.mode == LEAF].all():
+        raise call.unknown(f"{how} over trees with leaves without a weight")
+    own = Leaves(leaves.node, nodes.tree[leaves.node], leaves.weight)
+    return call.op(how.lower(), _summed(call, x, nodes, own, nodes.roots.size), axis=1)
+
+
+def _based(call: Call, total: Value, base: Array) -> Value:
+    if not base.size:
+        return total
+    if base.size != total.type.width:
+        raise call.unknown(f"{base.size} base_values for {total.type.width} outputs")
+    return call.op("add", total, call.builder.constant(base.astype(total.type.dtype)))
+
+
+def _base(call: Call) -> Array:
+    wide = call.attr("base_values_as_tensor")
+    return call.vector("base_values") if wide is None else np.asarray(wide).ravel()
+
+
+def regressor(call: Call) -> Item:
+    """TreeEnsembleRegressor: float32 (n, n_targets)."""
+    x = _input(call)
+    outputs = call.integer("n_targets", 1)
+    if not 0 < outputs <= 1 << 16:
+        raise ArtifactError(f"operator {call.node.op} has {outputs} targets")
+    nodes, place = classic_nodes(call, x.type.dtype)
+    leaves = classic_leaves(call, place, "target", x.type.dtype)
+    how = call.text("aggregate_function", "SUM")
+    total = _weighted(call, x, how, outputs, nodes, leaves)
+    total = _based(call, total, _base(call))
+    name = post_transform(call)
+    if outputs == 1:  # onnxruntime knows no other transform of a single target
+        result = transformed(call, total, name) if name == "PROBIT" else total
+    else:
+        result = transformed(call, total, name)
+    return Rows(call.cast(result, "float32"), (outputs,))
+
+
+def classifier(call: Call) -> tuple[Item, ...]:
+    """TreeEnsembleClassifier: labels (n,) and scores (n, classes)."""
+    x = _input(call)
+    values = class_values(call, "classlabels_int64s", "classlabels_strings")
+    nodes, place = classic_nodes(call, x.type.dtype)
+    leaves = classic_leaves(call, place, "class", x.type.dtype)
+    base, name = _base(call), post_transform(call)
+    used = np.unique(leaves.column)
+    if len(values) < 2 or not used.size:
+        raise call.unknown("it has fewer than two classes")
+    if len(values) == 2:
+        if used.size == 1 and used[0] in (0, 1):
+            return _binary(call, x, nodes, leaves, base, name, values)
+        raise call.unknown("two classes with weights of their own")
+    if base.size not in (0, len(values)):
+        raise call.unknown(f"{base.size} base_values for {len(values)} classes")
+    if not base.size and not _covered(nodes, leaves, len(values)):
+        raise call.unknown("some leaves have no weight for a class")
+    scores = _based(call, _summed(call, x, nodes, leaves, len(values)), base)
+    label = Choice(argmax(call, scores), values, ())
+    return label, Rows(call.cast(transformed(call, scores, name), "float32"), (len(values),))
+
+
+def _covered(nodes: Nodes, leaves: Leaves, classes: int) -> bool:
+    """Whether every row gets a weight for every class: onnxruntime treats others in its own way."""
+    given = np.zeros((nodes.mode.size, classes), bool)
+    given[leaves.node, leaves.column] = True
+    of_leaves = np.flatnonzero(nodes.mode == LEAF)
+    always = np.ones((nodes.roots.size, classes), bool)
+    np.logical_and.at(always, nodes.tree[of_leaves], given[of_leaves])
+    return bool(always.any(axis=0).all())
+
+
+def _binary(
+    call: Call, x: Value, nodes: Nodes, leaves: Leaves, base: Array, name: str, values: Array
+) -> tuple[Item, ...]:
+    """Two classes and one score, which stands for the second class."""
+    if base.size > 1 or (base.size and leaves.column[0] == 1):
+        raise call.unknown("two classes with base_values of their own")
+    if not _covered(nodes, Leaves(leaves.node, leaves.column * 0, leaves.weight), 1):
+        raise call.unknown("some leaves have no weight")
+    positive = bool((leaves.weight >= 0).all())
+    single = Leaves(leaves.node, leaves.column * 0, leaves.weight)
+    score = _based(call, _summed(call, x, nodes, single, 1), base)
+    if leaves.column[0] == 1:
+        raise call.unknown("two classes, of which the second alone has weights")
+    limit = call.scalar(0.5 if positive else 0, score.type.dtype)
+    label = Choice(call.cast(call.op("gt", score, limit), "int64"), values, ())
+    both = two_columns(call, score, name, mixed=not positive)
+    return label, Rows(call.cast(both, "float32"), (2,))
+
+
+def ensemble_v5(call: Call) -> Item:
+    """TreeEnsemble of opset 5: (n, n_targets) in the dtype of the input."""
+    x = call.rows(0)
+    if len(x.inner) != 1 or x.dtype not in ("float32", "float64"):
+        raise call.unknown("its input is no table of float32 or float64")
+    dtype = x.dtype
+    outputs = call.integer("n_targets", 1)
+    how = ("AVERAGE", "SUM", "MIN", "MAX")
+    number = call.integer("aggregate_function", 1)
+    name = call.integer("post_transform", 0)
+    names = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+    if not (0 <= number < 4 and 0 <= name < 5 and 0 < outputs <= 1 << 16):
+        raise ArtifactError("TreeEnsemble: an attribute has an unknown value")
+    nodes, leaves = modern_nodes(call, dtype)
+    total = _weighted(call, x.value, how[number], outputs, nodes, leaves)
+    chosen = names[name]
+    if outputs > 1 or chosen == "PROBIT":
+        total = transformed(call, total, chosen)
+    return Rows(total, (outputs,))

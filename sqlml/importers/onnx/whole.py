@@ -1,0 +1,261 @@
+"""`whole_graph`: an ONNX model with operators that the IR lacks, kept as it is for onnxruntime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
+from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.onnx.labels import strings
+from sqlml.importers.onnx.model import GraphNode, OnnxModel, library
+from sqlml.importers.onnx.ports import numbers, width
+from sqlml.importers.onnx.probe import probe
+from sqlml.ir.builder import Builder, Value
+from sqlml.ir.program import Program
+from sqlml.types import DTYPES, Array
+
+_PASSES = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Flatten"})
+"""Operators behind which labels are still the same labels."""
+
+LABEL = "sqlml_label"
+"""Name of the output that we add: the labels (n,), numbered where they are strings."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """What is read from the graph: names of the label's and the scores' values, if any."""
+
+    label: str | None
+    classes: Array | None
+    scores: str | None
+    is_score: bool
+
+
+def whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
+    """The outputs of a Program whose one operator is the model.
+
+    Args:
+        reason: why it is not imported operator by operator, for messages.
+
+    Raises:
+        UnsupportedModelError: it reads strings, mixes rows, or onnxruntime refuses it.
+        MissingDependencyError: onnxruntime is not installed.
+    """
+    texts = [p.name for p in model.inputs if p.dtype == "string"]
+    if texts:
+        raise UnsupportedModelError(
+            f"the ONNX model can only run as a whole ({reason}), and then it cannot read strings "
+            f"such as {texts[0]!r}; encode them in SQL, or export a model without that operator"
+        )
+    ends = _ends(model)
+    content = _with_ends(model, ends)
+    wanted = [n for n in (LABEL if ends.label else None, ends.scores) if n is not None]
+    inners = {p.name: tuple(d for d in (p.shape or ())[1:] if d is not None) for p in model.inputs}
+    given = {p.name: (str(p.dtype), inners[p.name]) for p in model.inputs}
+    found = probe(content, given, wanted)
+    if "missing" in found:
+        raise MissingDependencyError(
+            f"the ONNX model needs onnxruntime ({reason}), which is not installed: "
+            "pip install 'sqlml[onnx]'"
+        )
+    if "error" in found:
+        raise UnsupportedModelError(
+            f"the ONNX model can only run as a whole ({reason}), and onnxruntime cannot do that: "
+            f"{found['error']}"
+        )
+    kinds = {name: (str(d), int(w)) for name, (d, w) in found["outputs"].items()}
+    if any(d not in DTYPES for d, _ in kinds.values()):
+        raise UnsupportedModelError(f"the ONNX model makes {kinds}, which are no numbers")
+    read = _reader(model, frame, content, inners)
+    return _outputs(frame.builder, ends, wanted, {n: read(n, *kinds[n]) for n in wanted})
+
+
+def try_graphs(program: Program) -> None:
+    """Try the ONNX graphs of a Program that came as a file, as those of an ONNX file are tried.
+
+    Raises:
+        UnsupportedModelError: one crashes onnxruntime, mixes rows, fills the memory, or makes
+            something else than the Program says.
+    """
+    for node in program.nodes:
+        if node.op != "onnx_graph":
+            continue
+        attrs = node.attrs
+        types = [program.nodes[j].type for j in node.inputs]
+        given = {
+            name: (str(t.dtype), t.shape[1:])
+            for name, t in zip(attrs["inputs"], types, strict=True)
+        }
+        found = probe(attrs["model"].tobytes(), given, [attrs["output"]])
+        made = found.get("outputs", {}).get(attrs["output"])
+        if "missing" not in found and made != [attrs["dtype"], attrs["width"]]:
+            reason = found.get("error", f"it makes {made}, not what is written beside it")
+            raise UnsupportedModelError(
+                f"onnxruntime cannot run the ONNX graph of this stored model: {reason}; create it "
+                "again from the ONNX file"
+            )
+
+
+def _reader(model: OnnxModel, frame: Frame, content: bytes, inners: dict[str, Any]) -> Any:
+    b = frame.builder
+    operands: list[Value] = []
+    start = 0
+    for port in model.inputs:
+        count = width(port)
+        value = numbers(frame.take(range(start, start + count)), port)
+        start += count
+        if inners[port.name] != (count,):
+            value = b.op("reshape", value, shape=inners[port.name])
+        operands.append(value)
+    attrs = {
+        "model": np.frombuffer(content, np.uint8),
+        "inputs": tuple(p.name for p in model.inputs),
+    }
+
+    def read(output: str, dtype: str, columns: int) -> Value:
+        return b.op("onnx_graph", *operands, **attrs, output=output, dtype=dtype, width=columns)
+
+    return read
+
+
+def _outputs(b: Builder, ends: _Ends, wanted: list[str], values: dict[str, Value]) -> Outputs:
+    made: dict[str, Value] = {}
+    scores = None if ends.scores is None else _cast(b, values[ends.scores], "float64")
+    if ends.label is None:
+        assert scores is not None
+        return Outputs({"label" if scores.type.width == 1 else "transform": scores})
+    label = values[wanted[0]]
+    if label.type.width != 1:
+        raise UnsupportedModelError("the ONNX model makes several labels a row")
+    if ends.classes is None:
+        made["label"] = _cast(b, label, "float64")
+        if scores is not None:
+            made["score"] = scores
+        return Outputs(made)
+    if ends.classes.dtype != object:
+        known = ends.classes.astype(np.int64)
+        label = b.op("encode", _cast(b, label, "int64"), categories=known, missing=-1)
+    made["label"] = _cast(b, label, "int64")
+    labels = labels_of(ends.classes.tolist())
+    if scores is not None:
+        proba = scores.type.width == len(labels.values) and not ends.is_score
+        made["proba" if proba else "score"] = scores
+    return Outputs(made, labels)
+
+
+def _cast(b: Builder, value: Value, dtype: Any) -> Value:
+    return value if value.type.dtype == dtype else b.op("cast", value, dtype=dtype)
+
+
+def _is_text(ends: _Ends) -> bool:
+    return ends.classes is not None and ends.classes.dtype == object
+
+
+def _ends(model: OnnxModel) -> _Ends:
+    """Which outputs are labels and which scores."""
+    makers = {name: node for node in model.nodes for name in node.outputs}
+    label, scores, classes, named = None, None, None, ""
+    for port in model.outputs:
+        maker = makers.get(port.name)
+        if maker is not None and maker.op == "ZipMap":
+            scores, named = maker.inputs[0], port.name
+            classes = _class_list(maker) if classes is None else classes
+        elif port.dtype in ("int64", "int32", "string") and label is None:
+            label = port.name
+        elif port.dtype in ("float32", "float64", "float16") and scores is None:
+            scores, named = port.name, port.name
+    if label is not None and classes is None:
+        classes = _classes(model, makers, label)
+    texts = any(p.name == label and p.dtype == "string" for p in model.outputs)
+    if label is None and scores is None:
+        raise UnsupportedModelError("the ONNX model has no output of numbers or labels")
+    if texts and (classes is None or classes.dtype != object):
+        raise UnsupportedModelError("the ONNX model makes strings, and does not list them")
+    if classes is not None and classes.dtype == object and not texts:
+        classes = None
+    return _Ends(label, classes, scores, named.lower().startswith("score"))
+
+
+def _class_list(node: GraphNode) -> Array | None:
+    for name in ("classlabels_strings", "classlabels_int64s", "classlabels_ints"):
+        value = node.attrs.get(name)
+        if isinstance(value, list) and value:
+            return strings(value)
+        if isinstance(value, np.ndarray) and value.size:
+            return value
+    return None
+
+
+def _classes(model: OnnxModel, makers: dict[str, GraphNode], name: str) -> Array | None:
+    """The list that labels are chosen from, where the graph shows it."""
+    for _ in range(100):
+        node = makers.get(name)
+        if node is None:
+            return None
+        if node.op in _PASSES and node.inputs:
+            name = node.inputs[0]
+            continue
+        if node.op in ("ArrayFeatureExtractor", "Gather") and node.inputs[0] in model.constants:
+            return model.constants[node.inputs[0]].ravel()
+        return _class_list(node)
+    return None
+
+
+def _with_ends(model: OnnxModel, ends: _Ends) -> bytes:
+    """The model with plain tensors as outputs: ZipMap left out, strings numbered."""
+    onnx = library()
+    proto = onnx.ModelProto.FromString(model.content)
+    graph = proto.graph
+    known = {o.name: o for o in graph.output}
+    zipped = [n for n in graph.node if n.op_type == "ZipMap"]
+    for node in zipped:
+        graph.node.remove(node)
+    del graph.output[:]
+    if ends.label is not None:
+        flat = LABEL if not _is_text(ends) else f"{LABEL}_text"
+        # some graphs make labels as one row (1, n)
+        graph.initializer.append(
+            onnx.numpy_helper.from_array(np.array([-1], np.int64), f"{LABEL}_shape")
+        )
+        _append(onnx, graph, "Reshape", [ends.label, f"{LABEL}_shape"], flat)
+        if _is_text(ends):
+            assert ends.classes is not None
+            _append(
+                onnx,
+                graph,
+                "LabelEncoder",
+                [flat],
+                LABEL,
+                domain="ai.onnx.ml",
+                keys_strings=list(ends.classes),
+                values_int64s=list(range(ends.classes.size)),
+                default_int64=-1,
+            )
+            _need_ml(onnx, proto)
+        graph.output.append(onnx.helper.make_empty_tensor_value_info(LABEL))
+    if ends.scores is not None:
+        graph.output.append(
+            known.get(ends.scores) or onnx.helper.make_empty_tensor_value_info(ends.scores)
+        )
+    del proto.metadata_props[:]
+    try:
+        content: bytes = proto.SerializeToString(deterministic=True)
+    except ValueError as error:
+        raise ArtifactError(f"the ONNX model is too large ({error})") from None
+    return content
+
+
+def _append(onnx: Any, graph: Any, op: str, inputs: list[str], output: str, **attrs: Any) -> None:
+    graph.node.append(onnx.helper.make_node(op, inputs, [output], **attrs))
+
+
+def _need_ml(onnx: Any, proto: Any) -> None:
+    """LabelEncoder with keys and values came with version 2 of the domain."""
+    for opset in proto.opset_import:
+        if opset.domain == "ai.onnx.ml":
+            opset.version = max(int(opset.version), 2)
+            return
+    proto.opset_import.append(onnx.helper.make_opsetid("ai.onnx.ml", 2))

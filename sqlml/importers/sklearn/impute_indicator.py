@@ -1,0 +1,78 @@
+"""MissingIndicator: 0/1 columns that say where a value is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame, RawColumn
+from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.fitted import check
+from sqlml.ir.builder import Value
+
+
+def missing_indicator(model: Any, frame: Frame) -> Frame:
+    """One column of 0 and 1 per feature of `features_`.
+
+    With features="missing-only" and error_on_new a value that is missing in any other column
+    raises. A column that no earlier step made strings of is taken for numbers, unless
+    missing_values is a string.
+
+    Raises:
+        UnsupportedModelError: not fitted, or nothing was missing in training.
+    """
+    check(model, "features_")
+    b = frame.builder
+    marked = [int(i) for i in model.features_]
+    if not marked:
+        raise UnsupportedModelError(
+            "MissingIndicator makes no column at all, since nothing was missing in training; "
+            "leave the step out, or set features='all'"
+        )
+    parts = [_is_missing(model, frame, i) for i in marked]
+    if model.features == "missing-only" and model.error_on_new:
+        others = [i for i in range(frame.width) if i not in marked]
+        parts[0] = _after_checks(model, frame, others, parts[0])
+    values = tuple(b.op("cast", part, dtype="float64") for part in parts)
+    names = tuple(f"missingindicator_{frame.names[i]}" for i in marked)
+    return Frame(b, values, names, model.sparse is True)
+
+
+def means_null(value: Any) -> bool:
+    """Whether a `missing_values` is NaN, None or pandas' NA rather than a value."""
+    return value is None or value != value or type(value).__name__ == "NAType"
+
+
+def _is_missing(model: Any, frame: Frame, i: int) -> Value:
+    b, missing = frame.builder, model.missing_values
+    if _is_string(model, frame, i):
+        x = frame.strings(i)
+        if means_null(missing):
+            return b.op("isnan", x)
+        sought = np.empty(1, object)
+        sought[0] = str(missing)
+        code = b.op("encode", x, categories=sought, missing=-1)
+        return b.op("ge", code, b.constant(np.zeros(1, np.int64)))
+    x = numbers(frame.take([i]), "MissingIndicator", allow_nan=means_null(missing))
+    if means_null(missing):
+        return b.op("isnan", x)
+    return b.op("eq", x, b.constant(np.full(1, float(missing))))
+
+
+def _is_string(model: Any, frame: Frame, i: int) -> bool:
+    (block,) = frame.take([i]).blocks
+    if isinstance(block, RawColumn):
+        return isinstance(model.missing_values, str) or model.missing_values is None
+    return block.type.dtype == "string"
+
+
+def _after_checks(model: Any, frame: Frame, others: list[int], first: Value) -> Value:
+    """`first`, once nothing is missing in the columns `others`."""
+    b = frame.builder
+    for i in others:
+        gone = b.op("neg", b.op("cast", _is_missing(model, frame, i), dtype="int64"))
+        none = b.op("require_known", gone, feature=frame.names[i], step="MissingIndicator")
+        first = b.op("or", first, b.op("cast", none, dtype="bool"))
+    return first

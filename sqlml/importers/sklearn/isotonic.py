@@ -1,0 +1,107 @@
+"""IsotonicRegression: a monotone line through points (`sklearn/isotonic.py`).
+
+scikit-learn interpolates with scipy's interp1d, which is `np.interp` for float64 points and a
+formula of its own, in float32, for float32 points.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame, Outputs, Schema
+from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.fitted import check
+from sqlml.ir.builder import Builder, Value
+from sqlml.types import Array, dtype_of
+
+
+def isotonic_regression(model: Any, frame: Frame) -> Outputs:
+    """Predict and transform, of one column."""
+    check(model, "X_thresholds_", "y_thresholds_", "X_min_", "X_max_")
+    dtype = dtype_of(np.asarray(model.X_thresholds_))
+    value = numbers(frame, "IsotonicRegression", dtype=dtype)
+    made = interpolated(frame.builder, value, model, frame.names)
+    return Outputs({"label": made, "transform": made})
+
+
+def isotonic_schema(model: Any) -> Schema:
+    """One column without a name: scikit-learn keeps none.
+
+    Raises:
+        UnsupportedModelError: not fitted.
+    """
+    if not hasattr(model, "X_thresholds_"):
+        raise UnsupportedModelError("IsotonicRegression is not fitted; call its fit() first")
+    return Schema(None, 1)
+
+
+def interpolated(
+    builder: Builder, value: Value, model: Any, names: tuple[str, ...] = ("x",)
+) -> Value:
+    """`model.predict` of an (n, 1) value that is finite: (n, 1) float64.
+
+    Beyond the points: their ends ("clip"), NaN ("nan") or an error ("raise"); a single point is
+    constant whatever out_of_bounds says.
+    """
+    points, values = np.asarray(model.X_thresholds_), np.asarray(model.y_thresholds_)
+    if points.dtype not in (np.float32, np.float64) or points.shape != values.shape:
+        raise UnsupportedModelError("IsotonicRegression has points of no known kind; fit it again")
+    if value.type.dtype != dtype_of(points):
+        value = builder.op("cast", value, dtype=dtype_of(points))
+    if model.out_of_bounds == "clip":
+        for op, end in (("maximum", model.X_min_), ("minimum", model.X_max_)):
+            value = builder.op(op, value, builder.constant(np.full(1, end, points.dtype)))
+    elif model.out_of_bounds == "raise" and points.size > 1:
+        value = builder.op(
+            "require_finite",
+            value,
+            features=names,
+            allow_nan=False,
+            step="IsotonicRegression(out_of_bounds='raise')",
+            low=points[:1],
+            high=points[-1:],
+        )
+    if points.dtype == np.float64 or points.size == 1:
+        made = _interpolate(builder, value, points, values)
+    else:
+        made = _interpolate_float32(builder, value, points, values)
+    if model.out_of_bounds == "nan" and points.size > 1:
+        low, high = builder.constant(points[:1]), builder.constant(points[-1:])
+        outside = builder.op("or", builder.op("lt", value, low), builder.op("gt", value, high))
+        made = builder.op("where", outside, builder.constant(np.full(1, np.nan)), made)
+    return made
+
+
+def _interpolate(builder: Builder, value: Value, points: Array, values: Array) -> Value:
+    if value.type.dtype != "float64":
+        value = builder.op("cast", value, dtype="float64")
+    return builder.op(
+        "interpolate",
+        value,
+        points=points.astype(np.float64),
+        values=values.astype(np.float64),
+        offsets=np.array([0, points.size], np.int64),
+    )
+
+
+def _interpolate_float32(builder: Builder, value: Value, points: Array, values: Array) -> Value:
+    """slope * (x - x0) + y0 on the piece that x lies in, as `interp1d._call_linear` does it."""
+    found = builder.op(
+        "search_sorted",
+        value,
+        edges=points,
+        offsets=np.array([0, points.size], np.int64),
+        side="left",
+    )
+    first, last = (builder.constant(np.full(1, i, np.int64)) for i in (1, points.size - 1))
+    right = builder.op("minimum", builder.op("maximum", found, first), last)
+    left = builder.op("sub", right, first)
+    x, y = builder.constant(points), builder.constant(values.astype(np.float32))
+    x0, x1 = builder.op("take", x, left), builder.op("take", x, right)
+    y0, y1 = builder.op("take", y, left), builder.op("take", y, right)
+    slope = builder.op("div", builder.op("sub", y1, y0), builder.op("sub", x1, x0))
+    made = builder.op("add", builder.op("mul", slope, builder.op("sub", value, x0)), y0)
+    return builder.op("cast", made, dtype="float64")

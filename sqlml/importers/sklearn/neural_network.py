@@ -1,0 +1,98 @@
+"""MLPClassifier, MLPRegressor and BernoulliRBM: layers of products and activations.
+
+`sklearn/neural_network/_multilayer_perceptron.py`, `_rbm.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.classify import argmax_label, class_list, with_complement
+from sqlml.importers.sklearn.fitted import check
+from sqlml.ir.builder import Builder, Value
+from sqlml.types import Labels
+
+ACTIVATIONS: Mapping[str, Callable[[Builder, Value], Value]] = MappingProxyType(
+    {
+        "identity": lambda b, x: x,
+        "exp": lambda b, x: b.op("exp", x),
+        "logistic": lambda b, x: b.op("sigmoid", x),
+        "relu": lambda b, x: b.op("maximum", x, b.constant(np.zeros(1))),
+        "softmax": lambda b, x: b.op("softmax", x, sum_dtype="float64"),
+        "tanh": lambda b, x: b.op("tanh", x),
+    }
+)
+
+
+def mlp_classifier(model: Any, frame: Frame) -> Outputs:
+    """One output above 0.5 for two classes, the largest of the outputs for more.
+
+    Fitted on an indicator matrix, it says for each label whether its output is above 0.5.
+    """
+    check(model, "coefs_", "intercepts_", "out_activation_", "classes_", "_label_binarizer")
+    builder = frame.builder
+    if model._label_binarizer.y_type_.startswith("multilabel"):
+        out = _forward(model, frame)
+        label = _above_half(builder, out)
+        return Outputs({"label": label, "proba": out}, (Labels("int64", (0, 1)),) * out.type.width)
+    classes = class_list(model)
+    if len(classes) < 2:
+        raise UnsupportedModelError(
+            "MLPClassifier was fitted on a single class; fit it on two or more"
+        )
+    out = _forward(model, frame)
+    if out.type.width > 1:
+        return Outputs({"label": argmax_label(builder, out), "proba": out}, labels_of(classes))
+    label = _above_half(builder, out)
+    return Outputs({"label": label, "proba": with_complement(builder, out)}, labels_of(classes))
+
+
+def mlp_regressor(model: Any, frame: Frame) -> Outputs:
+    """(n, targets): what the last layer says."""
+    check(model, "coefs_", "intercepts_", "out_activation_")
+    return Outputs({"label": _forward(model, frame)})
+
+
+def bernoulli_rbm(model: Any, frame: Frame) -> Frame:
+    """(n, n_components): the probability that each hidden unit is on."""
+    check(model, "components_", "intercept_hidden_")
+    weights = np.asarray(model.components_, np.float64).T
+    bias = np.asarray(model.intercept_hidden_, np.float64)
+    x = numbers(frame, "BernoulliRBM")
+    hidden = frame.builder.op("linear", x, weights=weights, bias=bias)
+    return Frame.of(frame.builder, frame.builder.op("sigmoid", hidden))
+
+
+def _above_half(builder: Builder, value: Value) -> Value:
+    above = builder.op("gt", value, builder.constant(np.full(1, 0.5)))
+    return builder.op("cast", above, dtype="int64")
+
+
+def _forward(model: Any, frame: Frame) -> Value:
+    builder = frame.builder
+    value = numbers(frame, type(model).__name__)
+    last = len(model.coefs_) - 1
+    for i, (weights, bias) in enumerate(zip(model.coefs_, model.intercepts_, strict=True)):
+        value = builder.op(
+            "linear",
+            value,
+            weights=np.asarray(weights, np.float64),
+            bias=np.asarray(bias, np.float64),
+        )
+        value = _activated(builder, value, model.out_activation_ if i == last else model.activation)
+    return value
+
+
+def _activated(builder: Builder, value: Value, name: str) -> Value:
+    if name not in ACTIVATIONS:
+        raise UnsupportedModelError(
+            f"activation {name!r} is not known to sqlml; use {', '.join(sorted(ACTIVATIONS))}"
+        )
+    return ACTIVATIONS[name](builder, value)

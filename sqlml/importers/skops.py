@@ -1,0 +1,129 @@
+"""`read_skops`: the object in a file that skops.io.dump wrote, without running code of the file.
+
+A skops file is a zip archive of arrays and a JSON tree of types and attributes. skops makes an
+object of it only when every type in it is trusted: scikit-learn's estimators, numpy and plain
+containers are by default. `HARMLESS` adds types that skops leaves to its caller: parts of
+estimators, some of which make scikit-learn's predict read beyond its arrays when they are forged,
+and functions that an estimator was fitted with. sqlml never predicts with them and calls none of
+them: it copies their arrays and checks every number in them.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+import zipfile
+from typing import Any
+
+from sqlml.config import MAX_ARTIFACT_BYTES
+from sqlml.errors import ArtifactError, MissingDependencyError, UntrustedArtifactError
+
+HARMLESS = frozenset(
+    (
+        "sklearn.tree._tree.Tree",
+        "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+        "sklearn.neighbors._ball_tree.BallTree",
+        "sklearn.neighbors._kd_tree.KDTree",
+        "sklearn.metrics._dist_metrics.ChebyshevDistance64",
+        "sklearn.metrics._dist_metrics.EuclideanDistance64",
+        "sklearn.metrics._dist_metrics.ManhattanDistance64",
+        "sklearn.metrics._dist_metrics.MinkowskiDistance64",
+        # parts of estimators, in Python: attributes and no more
+        "numpy.dtype",
+        "scipy.interpolate._bsplines.BSpline",
+        "sklearn.calibration._CalibratedClassifier",
+        "sklearn.calibration._SigmoidCalibration",
+        "sklearn.cluster._bisect_k_means._BisectingTree",
+        "sklearn.gaussian_process._gpc._BinaryGaussianProcessClassifierLaplace",
+        "sklearn.gaussian_process.kernels.CompoundKernel",
+        "sklearn.gaussian_process.kernels.ConstantKernel",
+        "sklearn.gaussian_process.kernels.DotProduct",
+        "sklearn.gaussian_process.kernels.ExpSineSquared",
+        "sklearn.gaussian_process.kernels.Exponentiation",
+        "sklearn.gaussian_process.kernels.Matern",
+        "sklearn.gaussian_process.kernels.Product",
+        "sklearn.gaussian_process.kernels.RBF",
+        "sklearn.gaussian_process.kernels.RationalQuadratic",
+        "sklearn.gaussian_process.kernels.Sum",
+        "sklearn.gaussian_process.kernels.WhiteKernel",
+        "sklearn.impute._iterative.IterativeImputer",
+        "sklearn.impute._iterative._ImputerTriplet",
+        "sklearn.metrics._scorer._PassthroughScorer",
+        "sklearn.model_selection._split.KFold",
+        "sklearn.model_selection._split.StratifiedKFold",
+        "sklearn.multiclass._ConstantPredictor",
+        "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+        "sklearn.neural_network._stochastic_optimizers.SGDOptimizer",
+        "sklearn.utils._bunch.Bunch",
+        # functions that estimators were fitted with
+        "numpy.max",
+        "numpy.mean",
+        "numpy.min",
+        "numpy.sum",
+        "scipy._lib.array_api_compat.numpy._aliases.asarray",
+        "sklearn.cluster._kmeans._kmeans_single_elkan",
+        "sklearn.cluster._kmeans._kmeans_single_lloyd",
+        "sklearn.feature_selection._univariate_selection.chi2",
+        "sklearn.feature_selection._univariate_selection.f_classif",
+        "sklearn.feature_selection._univariate_selection.f_regression",
+        "sklearn.feature_selection._univariate_selection.r_regression",
+    )
+)
+
+FREE_BYTES = 64 << 20
+MAX_RATIO = 200
+"""What the entries of an archive may unpack to: so much, and so many times the archive."""
+
+
+def read_skops(content: bytes) -> Any:
+    """The object in a skops file.
+
+    Raises:
+        UntrustedArtifactError: it holds types that are not trusted; the message names them.
+        ArtifactError: damaged, hostile, too large, or of another format.
+        MissingDependencyError: skops is not installed.
+    """
+    check_archive(content)
+    try:
+        from skops.io import get_untrusted_types, loads
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"a skops file needs {error.name or 'skops'}, which is not installed: "
+            "pip install 'sqlml[skops]'"
+        ) from None
+    try:
+        asked = frozenset(get_untrusted_types(data=content))
+        unknown = sorted(asked - HARMLESS)
+        if unknown:
+            raise UntrustedArtifactError(
+                f"the skops file holds types that are not trusted: {', '.join(unknown)}; save "
+                "such a part in its library's own format, or load the file yourself with "
+                "skops.io.load(file, trusted=[..]) and give sqlml the object"
+            )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other versions: importers check what they read
+            return loads(content, trusted=sorted(asked))
+    except UntrustedArtifactError:
+        raise
+    except Exception as error:  # a damaged tree of attributes may raise anything
+        raise ArtifactError(
+            f"the skops file cannot be read ({type(error).__name__}: {error}); it is damaged, or "
+            "was written by another version of skops"
+        ) from error
+
+
+def check_archive(content: bytes) -> zipfile.ZipFile:
+    """The zip archive in `content`, once its size when unpacked is known to be bearable.
+
+    Raises:
+        ArtifactError: no archive, cut off, or a decompression bomb.
+    """
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(content))
+        sizes = [entry.file_size for entry in archive.infolist()]
+    except Exception as error:  # zipfile raises half a dozen kinds on hostile archives
+        raise ArtifactError(f"this is no zip archive, or it is damaged ({error})") from None
+    # zipfile reads no more of an entry than the size that is written there.
+    if sum(sizes) > min(MAX_ARTIFACT_BYTES, FREE_BYTES + MAX_RATIO * len(content)):
+        raise ArtifactError(f"the archive claims to unpack to {sum(sizes)} bytes: over the limit")
+    return archive

@@ -1,0 +1,31 @@
+"""The arguments of an aten operator, by name: what a rule reads them with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from sqlml.importers.torch.tensors import Maker, Rows, Uncovered
+from sqlml.types import Array
+
+Arguments = Mapping[str, Any]
+Rule = Callable[[Maker, Arguments], Any]
+"""Arguments by name -> the result, or a tuple of results; None where nothing reads it."""
+
+
+def rows(a: Arguments, name: str) -> Rows:
+    """A tensor with rows."""
+    x = a[name]
+    if not isinstance(x, Rows):
+        raise Uncovered("an operator over constants alone")
+    return x
+
+
+def constant(a: Arguments, name: str) -> Array | None:
+    """A tensor without rows, or None."""
+    x = a.get(name)
+    if isinstance(x, Rows):
+        raise Uncovered(f"argument {name} that depends on the rows")
+    return None if x is None else np.asarray(x)

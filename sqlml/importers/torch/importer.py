@@ -1,0 +1,173 @@
+"""Importers of torch.nn.Module, torch.export.ExportedProgram and .pt2 files.
+
+A module is a regressor: what it returns for a row, (n,) or (n, k), is the row's `label`, one
+number or k of them. A softmax or sigmoid at its end is its own business. It takes one matrix
+(n, columns), or several tensors that take the columns in their order; columns are cast to the
+dtype that it reads. A module is imported as `eval()` would run it.
+
+Its graph becomes operators of the IR where they say all of it, and then runs on every backend.
+float64 modules agree with torch within 1e-12, float32 modules within float32's own rounding
+(about 1e-6 of the largest number in a sum). Else the module stays whole as `torch_module`, which
+the torch backend runs.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
+from sqlml.importers.torch.graph import convert, inputs
+from sqlml.importers.torch.tensors import Uncovered, kind_of
+from sqlml.ir.builder import Value
+from sqlml.ir.exported import Exported, read_exported
+from sqlml.ir.operators.torch_module import runner
+
+WIDTHS = {
+    "torch.nn.modules.linear.Linear": "in_features",
+    "torch.nn.modules.batchnorm.BatchNorm1d": "num_features",
+}
+"""Layers that say how many columns a module takes, where one of them is its first."""
+
+
+def module_schema(model: Any) -> Schema:
+    """Columns of a module: what its first layer takes, or as many as the user names."""
+    for layer in model.modules():
+        if next(iter(layer.children()), None) is None and any(True for _ in layer.parameters()):
+            path = f"{type(layer).__module__}.{type(layer).__qualname__}"
+            width = getattr(layer, WIDTHS[path], None) if path in WIDTHS else None
+            return Schema(None, int(width) if width else ANY_COUNT)
+    return Schema(None, ANY_COUNT)
+
+
+def program_schema(model: Any) -> Schema:
+    """Columns of an exported program."""
+    return file_schema(_archive(model))
+
+
+def file_schema(model: Exported) -> Schema:
+    """Columns of a .pt2 file."""
+    return Schema(None, model.features)
+
+
+def import_module(model: Any, frame: Frame) -> Outputs:
+    """torch.nn.Module: exported for as many columns as there are, then as an exported program.
+
+    Raises:
+        UnsupportedModelError: torch.export cannot trace it; the message says why.
+    """
+    import torch
+
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UnsupportedModelError(
+            "a TorchScript module cannot be exported; give sqlml the nn.Module that it was made of"
+        )
+    numbers = [t for t in (*model.parameters(), *model.buffers()) if t.is_floating_point()]
+    dtype = numbers[0].dtype if numbers else torch.float32
+    if dtype not in (torch.float32, torch.float64):
+        raise UnsupportedModelError(f"a module of {dtype} is not covered; convert it with .float()")
+    try:
+        still = copy.deepcopy(model).eval().cpu()
+        example = torch.zeros(3, frame.width, dtype=dtype)
+        rows = torch.export.Dim("rows", min=1)
+        signature = ({0: rows},)
+        exported = torch.export.export(still, (example,), dynamic_shapes=signature, strict=False)
+    except Exception as error:  # tracing runs the module's own code
+        raise UnsupportedModelError(
+            f"torch.export cannot trace this {type(model).__name__} for {frame.width} columns "
+            f"({type(error).__name__}: {str(error).strip().splitlines()[0]}); it must take one "
+            "matrix (rows, columns). Name its columns with inputs=, or export it yourself with "
+            "torch.export.export and give sqlml the exported program"
+        ) from error
+    return import_program(exported, frame)
+
+
+def import_program(model: Any, frame: Frame) -> Outputs:
+    """torch.export.ExportedProgram."""
+    try:
+        return _label(frame, _converted(_archive(model), frame))
+    except Uncovered:
+        # torch's own decompositions leave fewer kinds of operators.
+        return import_file(_archive(model.run_decompositions()), frame)
+
+
+def import_file(model: Exported, frame: Frame) -> Outputs:
+    """A .pt2 file."""
+    try:
+        return _label(frame, _converted(model, frame))
+    except Uncovered:
+        return _label(frame, _opaque(model, frame))
+
+
+def _archive(model: Any) -> Exported:
+    import torch
+
+    content = io.BytesIO()
+    try:
+        torch.export.save(model, content)
+    except Exception as error:  # whatever its serializer does not know
+        raise UnsupportedModelError(
+            f"torch.export cannot save this program: {type(error).__name__}: {error}"
+        ) from error
+    return read_exported(content.getvalue())
+
+
+def _converted(model: Exported, frame: Frame) -> Value:
+    _check_width(model, frame)
+    return convert(model, frame)
+
+
+def _check_width(model: Exported, frame: Frame) -> None:
+    if frame.width != model.features:
+        raise UnsupportedModelError(
+            f"the torch module reads {model.features} columns, but gets {frame.width}"
+        )
+
+
+def _label(frame: Frame, value: Value) -> Outputs:
+    if kind_of(value.type.dtype) < 2:
+        value = frame.builder.op("cast", value, dtype="float64")
+    return Outputs({"label": value})
+
+
+def _opaque(model: Exported, frame: Frame) -> Value:
+    """The whole module as one operator, once it is seen to score each row by itself.
+
+    Raises:
+        UnsupportedModelError: its rows depend on each other, or it calls what sqlml does not run.
+    """
+    _check_width(model, frame)
+    if not model.width:
+        raise UnsupportedModelError("the torch module makes no number of a row")
+    dtype = {"bool": "bool", "float64": "float64"}.get(model.dtype)
+    dtype = dtype or ("float32" if model.dtype.startswith("float") else "int64")
+    attrs = {"dtype": dtype, "width": model.width}
+    _check_rows(model, attrs)
+    values = [value for _, value in inputs(model, frame)]
+    archive = np.frombuffer(model.content, np.uint8)
+    return frame.builder.op("torch_module", *values, archive=archive, **attrs)
+
+
+def _check_rows(model: Exported, attrs: dict[str, Any]) -> None:
+    run = runner(model.content, attrs)
+    import torch
+
+    rng = np.random.default_rng(0)
+    batch = []
+    for tensor in model.inputs:
+        numbers = rng.integers(0, 2, (5, tensor.width)) + rng.random((5, tensor.width))
+        batch.append(torch.from_numpy(numbers).to(getattr(torch, tensor.dtype)))
+    with torch.inference_mode():
+        together = run(*batch).numpy().astype(np.float64)
+        alone = [run(*[t[i : i + 1] for t in batch]).numpy() for i in range(5)]
+    apart = np.concatenate(alone).astype(np.float64)
+    close = np.isclose(together, apart, rtol=1e-3, atol=1e-4, equal_nan=True)
+    if not close.all():
+        raise UnsupportedModelError(
+            "the torch module makes other numbers of a row when other rows stand beside it, and "
+            "SQL scores rows in batches of any size; take out what mixes rows, or what is random"
+        )

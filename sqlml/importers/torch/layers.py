@@ -1,0 +1,167 @@
+"""Layers of aten: products with weights, normalisation, softmax, embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import cast
+
+import numpy as np
+
+from sqlml.importers.torch.arguments import Arguments, Rule, constant, rows
+from sqlml.importers.torch.tensors import (
+    Maker,
+    Rows,
+    Uncovered,
+    column_axis,
+)
+from sqlml.types import Array
+
+_UNKNOWN = {"feature": "index", "step": "the module's embedding"}
+
+
+def _softmax_input(m: Maker, a: Arguments) -> Rows:
+    x = cast(Rows, m.floating(rows(a, "self")))
+    if column_axis(a["dim"], x) != 1 or x.rank != 2:
+        raise Uncovered("a softmax over more than one column axis")
+    if a.get("dtype") is not None:
+        raise Uncovered("a softmax that changes the dtype")
+    return x
+
+
+def _softmax(m: Maker, a: Arguments) -> Rows:
+    x = _softmax_input(m, a)
+    return Rows(m.b.op("softmax", x.value, sum_dtype=x.dtype))
+
+
+def _log_softmax(m: Maker, a: Arguments) -> Rows:
+    x = _softmax_input(m, a)
+    centred = m.elementwise("sub", x, m.reduce("max", x, 1))
+    total = m.reduce("sum", m.unary("exp", centred), 1)
+    return m.elementwise("sub", centred, m.unary("log", total))
+
+
+def _product(m: Maker, x: Rows, weights: Array, bias: Array | None) -> Rows:
+    """x (n, k) @ weights (k, w) + bias."""
+    if x.flat or x.rank != 2 or weights.ndim != 2 or weights.dtype.name != x.dtype:
+        raise Uncovered("a product of other shapes than (rows, columns)")
+    width = weights.shape[1]
+    if bias is None:
+        bias = np.zeros(width, weights.dtype)
+    if bias.size not in (1, width) or bias.dtype != weights.dtype:
+        raise Uncovered("a bias that is not one number a column")
+    bias = np.broadcast_to(bias.ravel(), (width,))
+    made = m.b.op("linear", x.value, weights=np.ascontiguousarray(weights), bias=bias.copy())
+    return Rows(made)
+
+
+def _linear(m: Maker, a: Arguments) -> Rows:
+    weights = cast(Array, constant(a, "weight"))
+    if weights.ndim != 2:
+        raise Uncovered("a linear layer whose weights are no matrix")
+    return _product(m, rows(a, "input"), weights.T, constant(a, "bias"))
+
+
+def _matmul(first: str, second: str) -> Rule:
+    def rule(m: Maker, a: Arguments) -> Rows:
+        weights = cast(Array, constant(a, second))
+        if weights.ndim == 1:
+            made = _product(m, rows(a, first), weights[:, None], None)
+            return Rows(made.value, flat=True)
+        return _product(m, rows(a, first), weights, None)
+
+    return rule
+
+
+def _addmm(m: Maker, a: Arguments) -> Rows:
+    if a.get("beta", 1) != 1 or a.get("alpha", 1) != 1:
+        raise Uncovered("addmm with factors")
+    bias = constant(a, "self")
+    return _product(m, rows(a, "mat1"), cast(Array, constant(a, "mat2")), bias)
+
+
+def _batch_norm(m: Maker, a: Arguments) -> Rows:
+    x = rows(a, "input")
+    mean, variance = constant(a, "running_mean"), constant(a, "running_var")
+    if a.get("training") or mean is None or variance is None or x.rank != 2:
+        raise Uncovered("batch normalisation by the batch itself; call eval() before exporting")
+    # As torch does on the CPU: one factor and one summand a column, in float64 here.
+    weight, bias = constant(a, "weight"), constant(a, "bias")
+    factor = 1 / np.sqrt(variance.astype(np.float64) + a["eps"])
+    factor = factor if weight is None else factor * weight
+    summand = -mean * factor if bias is None else bias - mean * factor
+    dtype = x.dtype
+    scaled = m.elementwise("mul", x, factor.astype(dtype))
+    return m.elementwise("add", scaled, summand.astype(dtype))
+
+
+def _batch_norm_only(m: Maker, a: Arguments) -> tuple[Rows, None, None]:
+    return _batch_norm(m, {**a, "training": False}), None, None
+
+
+def _layer_norm(m: Maker, a: Arguments) -> Rows:
+    x = rows(a, "input")
+    shape = a["normalized_shape"]
+    if x.rank != 2 or len(shape) != 1:
+        raise Uncovered("layer normalisation over more than the columns")
+    wide = m.cast(x, "float64")
+    width = float(shape[0])
+    mean = m.elementwise("div", m.reduce("sum", wide, 1), width)
+    centred = m.elementwise("sub", wide, mean)
+    square = m.reduce("sum", m.elementwise("mul", centred, centred), 1)
+    spread = m.elementwise("add", m.elementwise("div", square, width), a.get("eps", 1e-5))
+    made = m.elementwise("div", centred, m.unary("sqrt", spread))
+    for op, name in (("mul", "weight"), ("add", "bias")):
+        array = constant(a, name)
+        if array is not None:
+            made = m.elementwise(op, made, array.astype(np.float64))
+    return m.cast(made, x.dtype)
+
+
+def _native_layer_norm(m: Maker, a: Arguments) -> tuple[Rows, None, None]:
+    return _layer_norm(m, a), None, None
+
+
+def _dropout(m: Maker, a: Arguments) -> Rows:
+    if a["train"]:
+        raise Uncovered("dropout that is switched on; call eval() before exporting")
+    return rows(a, "input")
+
+
+def _embedding(m: Maker, a: Arguments) -> Rows:
+    table, x = cast(Array, constant(a, "weight")), rows(a, "indices")
+    if table.ndim != 2 or not table.shape[0] or x.rank > 2:
+        raise Uncovered("an embedding of tensors with several axes")
+    codes = m.b.op("require_known", _inside(m, x, table.shape[0]).value, **_UNKNOWN)
+    taken = m.b.op("take", m.b.constant(table), codes)  # (n, k, width)
+    made = Rows(taken)
+    return m.reshape(made, taken.type.shape[2:]) if x.flat else made
+
+
+def _inside(m: Maker, x: Rows, size: int) -> Rows:
+    """Indices, or -1 where torch says that they are out of range."""
+    below = m.elementwise("lt", x, size)
+    return m.where(below, x, -1)
+
+
+LAYERS: Mapping[str, Rule] = MappingProxyType(
+    {
+        "aten.softmax.int": _softmax,
+        "aten._softmax.default": _softmax,
+        "aten.log_softmax.int": _log_softmax,
+        "aten._log_softmax.default": _log_softmax,
+        "aten.linear.default": _linear,
+        "aten.addmm.default": _addmm,
+        "aten.mm.default": _matmul("self", "mat2"),
+        "aten.matmul.default": _matmul("self", "other"),
+        "aten.mv.default": _matmul("self", "vec"),
+        "aten.batch_norm.default": _batch_norm,
+        "aten._native_batch_norm_legit_no_training.default": _batch_norm_only,
+        "aten.layer_norm.default": _layer_norm,
+        "aten.native_layer_norm.default": _native_layer_norm,
+        "aten.dropout.default": _dropout,
+        "aten.alpha_dropout.default": _dropout,
+        "aten.feature_dropout.default": _dropout,
+        "aten.embedding.default": _embedding,
+    }
+)

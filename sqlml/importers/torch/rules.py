@@ -1,0 +1,218 @@
+"""The aten operators that the IR's own operators say: name -> how to make them.
+
+Numbers are those of eager torch up to the rounding of its dtype: torch sums products in blocks,
+and its float32 functions are approximations of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import cast
+
+import numpy as np
+
+from sqlml.importers.torch.activations import ACTIVATIONS
+from sqlml.importers.torch.arguments import Arguments, Rule, rows
+from sqlml.importers.torch.layers import LAYERS
+from sqlml.importers.torch.layout import LAYOUT
+from sqlml.importers.torch.tensors import (
+    Maker,
+    Operand,
+    Rows,
+    Uncovered,
+    column_axis,
+    kind_of,
+    promoted,
+)
+
+
+def _unary(op: str) -> Rule:
+    return lambda m, a: m.unary(op, rows(a, "self"))
+
+
+def _numeric(op: str) -> Rule:
+    return lambda m, a: Rows(m.b.op(op, rows(a, "self").value), rows(a, "self").flat)
+
+
+def _binary(op: str) -> Rule:
+    def rule(m: Maker, a: Arguments) -> Rows:
+        other: Operand = a["other"]
+        if a.get("alpha", 1) != 1:
+            other = m.elementwise("mul", cast(Rows, other), a["alpha"])
+        return m.elementwise(op, a["self"], other)
+
+    return rule
+
+
+def _compare(op: str) -> Rule:
+    return lambda m, a: m.elementwise(op, a["self"], a["other"])
+
+
+def _logical(op: str) -> Rule:
+    def rule(m: Maker, a: Arguments) -> Rows:
+        return m.elementwise(op, _truth(m, a["self"]), _truth(m, a["other"]))
+
+    return rule
+
+
+def _bitwise(op: str) -> Rule:
+    def rule(m: Maker, a: Arguments) -> Rows:
+        if not all(isinstance(x, Rows) and x.dtype == "bool" for x in (a["self"], a["other"])):
+            raise Uncovered("a bitwise operator over numbers")
+        return m.elementwise(op, a["self"], a["other"])
+
+    return rule
+
+
+def _truth(m: Maker, x: Operand) -> Operand:
+    if isinstance(x, Rows) and x.dtype != "bool":
+        return m.elementwise("ne", x, 0)
+    return np.asarray(x).astype(bool) if not isinstance(x, Rows) else x
+
+
+def _divide(m: Maker, a: Arguments) -> Rows:
+    if a.get("rounding_mode") is not None:
+        raise Uncovered("a division that rounds")
+    first, second = a["self"], a["other"]
+    dtype = promoted([first, second])
+    return m.elementwise("div", first, second, dtype=dtype if kind_of(dtype) == 2 else "float32")
+
+
+def _reverse_subtract(m: Maker, a: Arguments) -> Rows:
+    turned = {"self": a["other"], "other": a["self"], "alpha": a.get("alpha", 1)}
+    return cast(Rows, _binary("sub")(m, turned))
+
+
+def _power(m: Maker, a: Arguments) -> Rows:
+    x, exponent = rows(a, "self"), a["exponent"]
+    if exponent == 2:
+        return m.elementwise("mul", x, x)
+    if exponent == 3:
+        return m.elementwise("mul", m.elementwise("mul", x, x), x)
+    if exponent == 0.5:
+        return m.unary("sqrt", x)
+    if exponent == -1:
+        return _reciprocal(m, a)
+    raise Uncovered(f"power {exponent!r}")
+
+
+def _reciprocal(m: Maker, a: Arguments) -> Rows:
+    return m.elementwise("div", 1.0, m.floating(rows(a, "self")))
+
+
+def _rsqrt(m: Maker, a: Arguments) -> Rows:
+    return m.elementwise("div", 1.0, m.unary("sqrt", rows(a, "self")))
+
+
+def _reduced(op: str, mean: bool = False) -> Rule:
+    def rule(m: Maker, a: Arguments) -> Rows:
+        x = rows(a, "self")
+        dims = a.get("dim")
+        if dims is None or a.get("dtype") is not None:
+            raise Uncovered("a reduction of the whole batch")
+        dims = dims if isinstance(dims, list) else [dims]
+        if len(dims) != 1 or x.flat:
+            raise Uncovered("a reduction over several axes")
+        axis = column_axis(dims[0], x)
+        if mean:
+            x = cast(Rows, m.floating(x))
+        elif op == "sum" and kind_of(x.dtype) < 2:
+            x = m.cast(x, "int64")
+        if x.dtype == "bool":
+            raise Uncovered("a reduction of booleans")
+        made = m.reduce(op, x, axis)
+        if mean:
+            made = m.elementwise("div", made, float(x.shape[axis]))
+        if a.get("keepdim"):
+            return made
+        return m.reshape(made, tuple(d for i, d in enumerate(x.shape) if i not in (0, axis)))
+
+    return rule
+
+
+def _where(m: Maker, a: Arguments) -> Rows:
+    condition = rows(a, "condition")
+    if condition.dtype != "bool":
+        raise Uncovered("a condition that is not bool")
+    return m.where(condition, a["self"], a["other"])
+
+
+def _isnan(m: Maker, a: Arguments) -> Rows:
+    x = cast(Rows, m.floating(rows(a, "self")))
+    return Rows(m.b.op("isnan", x.value), x.flat)
+
+
+def _sign(m: Maker, a: Arguments) -> Rows:
+    x = rows(a, "self")
+    if x.dtype == "bool":
+        raise Uncovered("the sign of booleans")
+    # 0 for NaN, as torch has it
+    above, below = m.elementwise("gt", x, 0), m.elementwise("lt", x, 0)
+    return m.elementwise("sub", m.cast(above, x.dtype), m.cast(below, x.dtype))
+
+
+def _not(m: Maker, a: Arguments) -> Rows:
+    x = cast(Rows, _truth(m, rows(a, "self")))
+    return Rows(m.b.op("not", x.value), x.flat)
+
+
+_FLOAT = (
+    "exp log log1p expm1 sqrt sigmoid tanh exp2 log2 log10 sin cos tan sinh cosh trunc floor ceil"
+).split()
+_EITHER = {"add": "add", "sub": "sub", "mul": "mul"}
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        **{f"aten.{name}.default": _unary(name) for name in _FLOAT},
+        "aten.asin.default": _unary("arcsin"),
+        "aten.acos.default": _unary("arccos"),
+        "aten.atan.default": _unary("arctan"),
+        **{f"aten.{name}.default": _numeric(name) for name in ("neg", "abs")},
+        **{
+            f"aten.{t}.{kind}": _binary(o)
+            for t, o in _EITHER.items()
+            for kind in ("Tensor", "Scalar")
+        },
+        **{
+            f"aten.{name}.{kind}": _compare(name)
+            for name in _COMPARISONS
+            for kind in ("Tensor", "Scalar")
+        },
+        **{
+            f"aten.{name}.{kind}": _divide
+            for name in ("div", "true_divide")
+            for kind in ("Tensor", "Scalar")
+        },
+        "aten.rsub.Scalar": _reverse_subtract,
+        "aten.rsub.Tensor": _reverse_subtract,
+        "aten.maximum.default": _binary("maximum"),
+        "aten.minimum.default": _binary("minimum"),
+        "aten.logical_and.default": _logical("and"),
+        "aten.logical_or.default": _logical("or"),
+        "aten.bitwise_and.Tensor": _bitwise("and"),
+        "aten.bitwise_or.Tensor": _bitwise("or"),
+        "aten.__and__.Tensor": _bitwise("and"),
+        "aten.__or__.Tensor": _bitwise("or"),
+        "aten.logical_not.default": _not,
+        "aten.isnan.default": _isnan,
+        "aten.sign.default": _sign,
+        "aten.square.default": lambda m, a: m.elementwise("mul", rows(a, "self"), rows(a, "self")),
+        "aten.pow.Tensor_Scalar": _power,
+        "aten.reciprocal.default": _reciprocal,
+        "aten.rsqrt.default": _rsqrt,
+        "aten.sum.dim_IntList": _reduced("sum"),
+        "aten.mean.dim": _reduced("sum", mean=True),
+        "aten.amax.default": _reduced("max"),
+        "aten.amin.default": _reduced("min"),
+        "aten.argmax.default": _reduced("argmax"),
+        "aten.where.self": _where,
+        "aten.where.ScalarOther": _where,
+        "aten.where.ScalarSelf": _where,
+        "aten.where.Scalar": _where,
+        **ACTIVATIONS,
+        **LAYERS,
+        **LAYOUT,
+    }
+)

@@ -1,0 +1,148 @@
+"""`pairwise`: each row against constant points, as a distance or a product, (n, k) -> (n, m).
+
+The sums run over the columns one by one, on differences, so nothing cancels and no (n, m, k) value
+is ever made. Distances are *reduced* ones, as trees of neighbours compare them: the square of the
+euclidean, the p-th power of Minkowski's. `nearest` (neighbours.py) selects among them.
+
+==============  ==================================================================
+dot             sum x*y
+sqeuclidean     sum (x-y)^2, each term times its weight if there are weights
+manhattan       sum |x-y|
+chebyshev       max |x-y|
+minkowski       sum |x-y|^p, each term times its weight if there are weights
+hamming         share of the columns where x and y differ
+canberra        sum |x-y| / (|x|+|y|), terms of two zeros left out
+braycurtis      sum |x-y| / sum (|x|+|y|), 0 where both are zero
+cosine          1 - x*y of rows and points brought to length 1, cut to [0, 2]
+chi2            sum (x-y)^2 / (x+y), terms with x+y = 0 left out
+==============  ==================================================================
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.ir.operators.op import Function, Op, Types, array, floating, need
+from sqlml.ir.program import Attrs
+from sqlml.types import Array, TensorType, dtype_of, matrix
+
+METRICS = frozenset(
+    "dot sqeuclidean manhattan chebyshev minkowski hamming canberra braycurtis cosine chi2".split()
+)
+WEIGHTED = frozenset({"sqeuclidean", "minkowski"})
+"""Metrics whose terms may have weights."""
+
+METRIC_ATTRS = {"points": "array", "metric": "str", "p": "float?", "weights": "array?"}
+
+
+def check_metric(types: Types, attrs: Attrs) -> int:
+    """The number of points; ProgramError when the attributes do not describe a distance."""
+    x, points, metric = types[0], array(attrs, "points"), attrs["metric"]
+    floating(x.dtype)
+    need(x.rowwise and len(x.shape) == 2 and x.width > 0, "distances are of (n, k > 0) values")
+    need(
+        dtype_of(points) == x.dtype and points.ndim == 2 and points.shape[1] == x.width,
+        f"points {points.dtype}{points.shape} for {x!r}",
+    )
+    need(metric in METRICS, f"unknown metric {metric!r}")
+    need(("p" in attrs) == (metric == "minkowski"), "minkowski, and no other metric, has a p")
+    if "p" in attrs:
+        need(math.isfinite(attrs["p"]) and attrs["p"] > 0, "p must be positive and finite")
+    if "weights" in attrs:
+        weights = array(attrs, "weights")
+        need(metric in WEIGHTED, f"{metric} has no weights")
+        need(
+            dtype_of(weights) == x.dtype and weights.shape == (x.width,),
+            "one weight of the columns' dtype a column",
+        )
+    return int(points.shape[0])
+
+
+def distances(xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any) -> Any:
+    """What `pairwise` computes, on arrays of `xp`: numpy, or a library with its functions.
+
+    Args:
+        x: (n, k).
+        points: (m, k).
+        p: the power of minkowski, ignored by the others.
+        weights: (k,) or None.
+    """
+    if metric == "cosine":
+        similar = distances(xp, _unit(xp, x), _unit(xp, points), "dot", p, None)
+        return xp.clip(1.0 - similar, 0.0, 2.0)
+    total: Any = None
+    whole: Any = None
+    width = points.shape[1]
+    for j in range(width):
+        a, b = x[:, j : j + 1], points[:, j]
+        if metric == "dot":
+            term = a * b
+        elif metric == "hamming":
+            term = xp.where(a != b, xp.ones_like(a), 0.0)
+        elif metric == "chi2":
+            size = a + b
+            term = (a - b) * (a - b) / xp.where(size == 0, 1.0, size)
+            term = xp.where(size == 0, 0.0, term)
+        else:
+            term = a - b
+            term = term * term if metric == "sqeuclidean" else xp.abs(term)
+            if metric == "minkowski":
+                term = term**p
+            elif metric == "canberra":
+                size = xp.abs(a) + xp.abs(b)
+                term = xp.where(size > 0, term / xp.where(size > 0, size, 1.0), 0.0)
+            elif metric == "braycurtis":
+                size = xp.abs(a) + xp.abs(b)
+                whole = size if whole is None else whole + size
+        if weights is not None:
+            term = term * weights[j]
+        if total is None:
+            total = term
+        elif metric == "chebyshev":
+            total = xp.maximum(total, term)
+        else:
+            total = total + term
+    if metric == "hamming":
+        return total / width
+    if metric == "braycurtis":
+        return xp.where(whole > 0, total / xp.where(whole > 0, whole, 1.0), 0.0)
+    return total
+
+
+def _unit(xp: Any, x: Any) -> Any:
+    """Rows brought to length 1; rows of zeros stay."""
+    squares = x[:, :1] * x[:, :1]
+    for j in range(1, x.shape[1]):
+        squares = squares + x[:, j : j + 1] * x[:, j : j + 1]
+    length = xp.sqrt(squares)
+    return x / xp.where(length == 0, 1.0, length)
+
+
+def reduced(x: Array, attrs: Attrs) -> Array:
+    """(n, m) reduced distances of rows `x` under the metric that `attrs` describe."""
+    found = distances(
+        np, x, attrs["points"], attrs["metric"], attrs.get("p", 0.0), attrs.get("weights")
+    )
+    made: Array = found.astype(x.dtype, copy=False)
+    return made
+
+
+def _pairwise_type(types: Types, attrs: Attrs) -> TensorType:
+    return matrix(types[0].dtype, check_metric(types, attrs))
+
+
+def _pairwise(args: Sequence[Array], attrs: Attrs) -> Array:
+    (x,) = args
+    return reduced(x, attrs)
+
+
+OPERATORS: tuple[Op, ...] = (
+    Op("pairwise", "both", "complex", (1, 1), _pairwise_type, METRIC_ATTRS),
+)
+
+FUNCTIONS: Mapping[str, Function] = MappingProxyType({"pairwise": _pairwise})

@@ -1,0 +1,99 @@
+"""Whole models of other runtimes as one operator: kept as they are, run by their own library.
+
+`onnx_graph` is an ONNX model whose operators the importer does not know. Its bytes stay as they
+are; the onnxruntime backend runs them, and so does the reference where onnxruntime is installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import BackendError, MissingDependencyError, ScoringError
+from sqlml.ir.operators.op import Function, Op, Types, array, need
+from sqlml.ir.program import Attrs
+from sqlml.types import Array, TensorType, matrix
+
+OWNERS: Mapping[str, str] = MappingProxyType({"onnx_graph": "onnxruntime", "torch_module": "torch"})
+"""Operator -> the one backend that runs it."""
+
+MAX_BYTES = 1 << 31
+"""Largest ONNX model: protobuf's own limit."""
+
+
+def _onnx_graph_type(types: Types, attrs: Attrs) -> TensorType:
+    model, names = array(attrs, "model"), attrs["inputs"]
+    need(model.ndim == 1 and model.dtype == np.uint8, "the ONNX model must be bytes")
+    need(0 < model.size < MAX_BYTES, "the ONNX model is empty or too large")
+    need(
+        len(names) == len(types) and all(isinstance(n, str) and n for n in names),
+        "onnx_graph names each of its inputs",
+    )
+    need(len(set(names)) == len(names), "onnx_graph reads an input twice")
+    need(bool(attrs["output"]), "onnx_graph names its output")
+    need(all(t.rowwise and t.dtype != "string" for t in types), "onnx_graph reads rows of numbers")
+    need(attrs["dtype"] != "string", "onnx_graph makes numbers")
+    need(attrs["width"] >= 0, "width must be a whole number")
+    return matrix(attrs["dtype"], attrs["width"])
+
+
+@lru_cache(maxsize=8)
+def _session(model: bytes) -> Any:
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:
+        raise MissingDependencyError(
+            "an ONNX graph needs onnxruntime, which is not installed: pip install 'sqlml[onnx]'"
+        ) from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    try:
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions have no common base but Exception
+        raise BackendError(f"onnxruntime refuses the graph: {error}") from None
+
+
+def conform_rows(result: Any, rows: int, attrs: Attrs) -> Array:
+    """What a graph gave, as (rows, width) of the promised dtype.
+
+    Raises:
+        ScoringError: it gave something else than it promised.
+    """
+    made = np.asarray(result)
+    width: int = attrs["width"]
+    if made.size != rows * width or made.shape[:1] != (rows,):
+        raise ScoringError(
+            f"the ONNX graph made {made.shape} for {rows} rows, not ({rows}, {width})"
+        )
+    return made.reshape(rows, width).astype(str(attrs["dtype"]), copy=False)
+
+
+def _onnx_graph(args: Sequence[Array], attrs: Attrs) -> Array:
+    if not args[0].shape[0]:  # kernels may divide by the number of rows
+        return np.empty((0, attrs["width"]), str(attrs["dtype"]))
+    session = _session(attrs["model"].tobytes())
+    feed = {name: np.ascontiguousarray(a) for name, a in zip(attrs["inputs"], args, strict=True)}
+    try:
+        made = session.run([attrs["output"]], feed)[0]
+    except Exception as error:
+        raise ScoringError(f"the ONNX graph cannot score these rows: {error}") from None
+    return conform_rows(made, args[0].shape[0], attrs)
+
+
+OPERATORS: tuple[Op, ...] = (
+    Op(
+        "onnx_graph",
+        "both",
+        "opaque",
+        (1, None),
+        _onnx_graph_type,
+        {"model": "array", "inputs": "tuple", "output": "str", "dtype": "str", "width": "int"},
+    ),
+)
+
+FUNCTIONS: Mapping[str, Function] = MappingProxyType({"onnx_graph": _onnx_graph})

@@ -1,0 +1,147 @@
+"""`Texts`: a column of texts as UTF-8 bytes, the way Arrow has them, and lists of words packed so.
+
+A Python string may hold a lone surrogate, which is no UTF-8; it is kept as three bytes (Python's
+"surrogatepass"), so nothing that Python can hold is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from sqlml.types import Array
+
+CODEC = "surrogatepass"
+
+
+class Texts:
+    """n texts: the i-th is `data[start[i]:stop[i]]` as UTF-8, or missing where `missing[i]`.
+
+    data: uint8; start, stop: int64 (n,); missing: bool (n,).
+    """
+
+    __slots__ = ("data", "missing", "start", "stop")
+
+    def __init__(self, data: Array, start: Array, stop: Array, missing: Array) -> None:
+        self.data = data
+        self.start = start
+        self.stop = stop
+        self.missing = missing
+
+    @classmethod
+    def of(cls, values: Any) -> Texts:
+        """From Texts, an Arrow array, or a numpy array of str; all else in one is missing."""
+        if isinstance(values, Texts):
+            return values
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            return cls._of_arrow(values)
+        flat = np.asarray(values, object).ravel()
+        encoded = [v.encode("utf-8", CODEC) if isinstance(v, str) else None for v in flat]
+        size = np.array([0 if e is None else len(e) for e in encoded], np.int64)
+        stop = np.cumsum(size)
+        data = np.frombuffer(b"".join(e for e in encoded if e), np.uint8)
+        missing = np.array([e is None for e in encoded], bool)
+        return cls(data, stop - size, stop, missing)
+
+    @classmethod
+    def _of_arrow(cls, values: Any) -> Texts:
+        if values.type not in _PLAIN:
+            text = pa.types.is_string_view(values.type) or pa.types.is_dictionary(values.type)
+            values = values.cast(pa.large_string() if text else pa.large_binary())
+        if isinstance(values, pa.ChunkedArray):
+            if values.num_chunks == 1:
+                values = values.chunk(0)
+            else:
+                wide = values.cast(pa.large_binary())
+                values = pa.concat_arrays(wide.chunks) if wide.num_chunks else wide.combine_chunks()
+        _, offsets, data = values.buffers()
+        count = len(values)
+        if not count or offsets is None:
+            return cls.of(np.empty(0, object))
+        width = np.int64 if values.type in _PLAIN[2:] else np.int32
+        first = values.offset * np.dtype(width).itemsize
+        edges = np.frombuffer(offsets, width, count + 1, first).astype(np.int64)
+        missing = (
+            values.is_null().to_numpy(zero_copy_only=False)
+            if values.null_count
+            else np.zeros(count, bool)
+        )
+        size = 0 if data is None else data.size
+        content = np.frombuffer(data, np.uint8) if size else np.zeros(0, np.uint8)
+        return cls(content, edges[:-1], edges[1:], missing)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, 1): a column."""
+        return (self.start.size, 1)
+
+    @property
+    def ndim(self) -> int:
+        """2: a column is a matrix."""
+        return 2
+
+    def __len__(self) -> int:
+        return self.start.size
+
+    def __getitem__(self, rows: slice) -> Texts:
+        return Texts(self.data, self.start[rows], self.stop[rows], self.missing[rows])
+
+    def text(self, i: int) -> str:
+        """The i-th text, which must not be missing."""
+        return self.data[self.start[i] : self.stop[i]].tobytes().decode("utf-8", CODEC)
+
+    def objects(self) -> Array:
+        """(n, 1) str objects, None for a missing one."""
+        made: Array = np.empty((len(self), 1), object)
+        for i in range(len(self)):
+            made[i, 0] = None if self.missing[i] else self.text(i)
+        return made
+
+
+_PLAIN = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+
+
+def pack(words: Iterable[str]) -> tuple[Array, Array]:
+    """Words as one uint8 array of UTF-8, and where each ends: int64 (words,)."""
+    encoded = [w.encode("utf-8", CODEC) for w in words]
+    data = np.frombuffer(b"".join(encoded), np.uint8)
+    return data, np.cumsum([len(e) for e in encoded], dtype=np.int64)
+
+
+def unpack(data: Array, ends: Array) -> list[str]:
+    """The words that `pack` packed."""
+    content = data.tobytes()
+    starts = [0, *ends.tolist()]
+    return [content[a:b].decode("utf-8", CODEC) for a, b in zip(starts, starts[1:], strict=False)]
+
+
+def choose(data: Array, ends: Array, indices: Array) -> tuple[Array, Array]:
+    """Some of the packed words, in the order of `indices`."""
+    starts = np.concatenate([[0], ends[:-1]]).astype(np.int64) if ends.size else ends
+    size = (ends - starts)[indices]
+    stop = np.cumsum(size)
+    place = np.arange(int(stop[-1]) if stop.size else 0) + np.repeat(
+        starts[indices] - (stop - size), size
+    )
+    return data[place], stop
+
+
+def well_formed(data: Array, ends: Array) -> bool:
+    """Whether `unpack` can read them: ordered ends, and each word UTF-8."""
+    if data.dtype != np.uint8 or data.ndim != 1 or ends.dtype != np.int64 or ends.ndim != 1:
+        return False
+    if not ends.size:
+        return data.size == 0
+    if ends[0] < 0 or (np.diff(ends) < 0).any() or ends[-1] != data.size:
+        return False
+    inner = ends[ends < data.size]
+    if ((data[inner] & 0xC0) == 0x80).any() or (data.size and (data[0] & 0xC0) == 0x80):
+        return False  # a word starts in the middle of a character
+    try:
+        data.tobytes().decode("utf-8", CODEC)
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,154 @@
+"""Literal arguments become part of the model: partial evaluation. Exact in labels and margins.
+
+`predict('m', *, plan := 'pro')` asks the same of every row, so its trees keep only the branches
+that plan = 'pro' can reach; selection injection then drops the columns that no test is left for.
+Columns are followed through every operator that works column by column. A linear model takes the
+known columns into its bias where no class label depends on it, since that adds in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from sqlml.errors import ConfigError
+from sqlml.ir import reference
+from sqlml.ir.builder import Builder, Value
+from sqlml.ir.operators.forests import is_member
+from sqlml.ir.ops import OPS
+from sqlml.ir.program import Node, Program
+from sqlml.ir.rewrite import rewrite
+from sqlml.ir.trees import Ensemble, RawTrees, ensemble
+from sqlml.types import Array, numpy_dtype
+
+_CHECKS = ("require_finite", "require_known")
+
+
+def fold_arguments(program: Program, arguments: Mapping[str, float | str | None]) -> Program:
+    """`program` for rows whose inputs in `arguments` have these values (None is NULL).
+
+    An input stays an input where something still reads it; it must then be given that value.
+
+    Raises:
+        ConfigError: no such input.
+    """
+    unknown = sorted(set(arguments) - set(program.inputs))
+    if unknown:
+        raise ConfigError(f"the model has no input {unknown[0]!r}")
+    if any(node.type.sparse for node in program.nodes):
+        return program  # one row of sparse rows has no array of values to follow
+    known = _known(program, arguments)
+    values = _values(program, arguments)
+    place = {id(node): i for i, node in enumerate(program.nodes)}
+
+    def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+        if node.op not in ("tree_ensemble", "linear"):
+            return None
+        below = program.nodes[place[id(node)]].inputs[0]
+        columns, row = known[below], values[below][0]
+        if not columns.any():
+            return None
+        if node.op == "tree_ensemble":
+            pruned = prune(Ensemble.of(node.attrs), columns, row)
+            return b.op("tree_ensemble", inputs[0], **pruned.attrs())
+        if program.labels and "label" in program.outputs:
+            return None
+        weights: Array = node.attrs["weights"]
+        bias = node.attrs["bias"] + (row[columns, None] * weights[columns]).sum(axis=0)
+        rest = np.flatnonzero(~columns)
+        x = b.op("select", inputs[0], indices=rest)
+        return b.op("linear", x, weights=weights[rest], bias=bias)
+
+    return rewrite(program, rule)
+
+
+def _values(program: Program, arguments: Mapping[str, float | str | None]) -> list[Array]:
+    """The value of every node for one row; right in the columns that are known."""
+    values: list[Array] = []
+    with np.errstate(all="ignore"):
+        for node in program.nodes:
+            if node.op == "input":
+                strings = node.type.dtype == "string"
+                value = arguments.get(str(node.attrs["name"]))
+                if value is None and not strings:
+                    value = float("nan") if node.type.dtype.startswith("float") else 0
+                dtype = numpy_dtype(node.type.dtype)
+                values.append(np.array([[value] * node.type.width], dtype))
+            elif node.op in _CHECKS:
+                values.append(values[node.inputs[0]])
+            else:
+                function = reference.FUNCTIONS[node.op]
+                values.append(function([values[j] for j in node.inputs], node.attrs))
+    return values
+
+
+def _known(program: Program, arguments: Mapping[str, float | str | None]) -> list[Array]:
+    """For every node: which of its columns the arguments decide, bool (width,)."""
+    known: list[Array] = []
+    for node in program.nodes:
+        width = node.type.width if len(node.type.shape) == 2 else 1
+        below = [known[j] for j in node.inputs]
+        if node.op == "input":
+            known.append(np.full(width, node.attrs["name"] in arguments))
+        elif node.op == "constant":
+            known.append(np.full(width, True))
+        elif node.op == "concat":
+            known.append(np.concatenate(below))
+        elif node.op == "select":
+            known.append(below[0][node.attrs["indices"]])
+        elif OPS[node.op].group == "injective" and len(node.type.shape) == 2:
+            every = [k if k.size == width else np.full(width, k.all()) for k in below]
+            known.append(np.logical_and.reduce(every))
+        else:
+            known.append(np.full(width, all(k.all() for k in below)))
+    return known
+
+
+def prune(e: Ensemble, columns: Array, row: Array) -> Ensemble:
+    """`e` for rows in which the features `columns` (bool, per feature) have the values `row`."""
+    decided = np.flatnonzero(columns[e.feature]) if e.nodes else np.zeros(0, np.int64)
+    value = row[e.feature[decided]].astype(e.threshold.dtype)
+    left = value < e.threshold[decided] if e.compare == "lt" else value <= e.threshold[decided]
+    if e.categorical is not None:
+        left = np.where(e.categorical[decided], is_member(e, decided, value), left)
+    left = np.where(np.isnan(value), e.default_left[decided], left)
+    chosen = np.where(left, e.left[decided], e.right[decided])
+    # A child has a higher number than its parent, so from the last node up all below is settled.
+    settled = np.arange(e.nodes)
+    for node, child in zip(decided[::-1].tolist(), chosen[::-1].tolist(), strict=True):
+        settled[node] = child if child < 0 else settled[child]
+
+    def follow(reference_: Array) -> Array:
+        """Numbers for RawTrees, where leaf k of L has number M + k."""
+        through = np.where(reference_ >= 0, settled[np.maximum(reference_, 0)], reference_)
+        return np.where(through >= 0, through, e.nodes + ~through)
+
+    if not decided.size:
+        return e
+    leaves = e.leaf_values.shape[0]
+    blank = np.zeros(leaves, np.int64)
+    raw = RawTrees(
+        roots=follow(e.roots),
+        feature=np.concatenate([e.feature, blank]),
+        threshold=np.concatenate([e.threshold, blank.astype(e.threshold.dtype)]),
+        left=np.concatenate([follow(e.left), blank]),
+        right=np.concatenate([follow(e.right), blank]),
+        leaf=np.concatenate([np.zeros(e.nodes, bool), np.ones(leaves, bool)]),
+        default_left=np.concatenate([e.default_left, blank.astype(bool)]),
+        value=np.concatenate([np.zeros((e.nodes, e.leaf_values.shape[1])), e.leaf_values]),
+        sets=_members(e),
+    )
+    return ensemble(raw, target=e.target, base=e.base, compare=e.compare)
+
+
+def _members(e: Ensemble) -> dict[int, Array] | None:
+    """The members of each categorical node's set."""
+    if e.categorical is None or e.set_offsets is None or e.set_words is None:
+        return None
+    sets: dict[int, Array] = {}
+    for node in np.flatnonzero(e.categorical).tolist():
+        words = e.set_words[e.set_offsets[node] : e.set_offsets[node + 1]]
+        bits = np.unpackbits(words.view(np.uint8), bitorder="little")
+        sets[node] = np.flatnonzero(bits)
+    return sets

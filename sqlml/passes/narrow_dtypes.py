@@ -1,0 +1,132 @@
+"""Indices and counts computed in int32 where they were int64 or float32. Exact.
+
+Paper 003, section 4.3.1, orders the types float32 > int32/float16 > int16 > int8 > bool and takes
+the lowest that holds every possible value (`ranges`). Lossless is one condition; the other is
+that it pays, and on CPUs that left one step of the ladder (torch 2.13, onnxruntime 1.31, one
+thread, best of 7; times of float32 or int64 = 1, lower is better):
+
+* traversal (TT, 8 levels, 100 trees): int64 indices 1, int32 indices 0.52; tables of features in
+  int32 or int8, which `gather` needs in int64 again, 0.7;
+* path counts (GEMM, 7 to 100 inner nodes): product of int8 1.5 to 2.7, of int16 1.9 to 2.0, of
+  int32 1.3 to 4.2. The exit leaf's number (where and maximum) alone: int32 0.6 to 1.7, int16
+  0.6 to 2.9; all of GEMM with it in int32 0.7 to 1.0, since the cast to int64 goes;
+* one-hot columns: no difference between int64, int32, int16 and int8 codes;
+* onnxruntime's MatMulInteger (int8): 3.6 at 7 inner nodes, 0.8 at 31, 0.3 at 100, where GEMM is
+  no strategy to choose; int32 2.8 to 7.5.
+
+Whole forests of 100 trees became 1.02 to 1.3 (torch) and 1.04 to 1.4 (onnxruntime) times as fast.
+So products stay in float32, where at most 2^24 inner nodes are counted exactly, and a region of
+index arithmetic becomes int32 if nothing at its border has to be cast back: its values end as
+indices of `take`, or in a cast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from sqlml.ir.builder import Builder, Value
+from sqlml.ir.program import Node, Program
+from sqlml.ir.rewrite import copy, rewrite
+from sqlml.passes.ranges import ranges
+
+NARROW = "int32"
+MOVES = frozenset({"constant", "where", "max", "min", "select", "concat", "reshape"})
+"""Operators that only choose among numbers; of float32 no others are narrowed (-0.0 is no int)."""
+INDEX = MOVES | {"cast", "take", "add", "sub", "mul", "maximum", "minimum"}
+"""Operators of index arithmetic; a `gather` wants its index in int64."""
+
+
+def narrow_dtypes(program: Program) -> Program:
+    """Return `program` with its index arithmetic in int32."""
+    chosen = _regions(program)
+    if not any(program.nodes[i].inputs for i in chosen):
+        return program
+    narrow: dict[int, Value] = {}  # by number of the node in `program`
+    number = -1
+
+    def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+        nonlocal number
+        number += 1
+        accepts = number in chosen or _accepts(program, number)
+        given = [
+            narrow[j] if accepts and j in narrow and not _condition(node, place) else v
+            for place, (j, v) in enumerate(zip(node.inputs, inputs, strict=True))
+        ]
+        if number not in chosen:
+            if node.op == "take" and node.inputs[0] in narrow:
+                given[0] = inputs[0]  # its numbers are asked for as they were
+            return copy(b, node, given) if given != list(inputs) else None
+        if node.op == "constant":
+            narrow[number] = b.constant(node.attrs["value"].astype(NARROW))
+            return None  # others may read it as it was
+        if node.op == "cast":
+            x = given[0]
+            narrow[number] = x if x.type.dtype == NARROW else b.op("cast", x, dtype=NARROW)
+        else:
+            narrow[number] = copy(b, node, given)
+        return narrow[number]
+
+    return rewrite(program, rule, keep_inputs=True)
+
+
+def _regions(program: Program) -> set[int]:
+    """The nodes that become int32."""
+    limit = np.iinfo(NARROW)
+    chosen = {
+        i
+        for i, (node, r) in enumerate(zip(program.nodes, ranges(program), strict=True))
+        if r is not None
+        and limit.min <= r[0]
+        and r[1] <= limit.max
+        and node.op in {"int64": INDEX, "float32": MOVES}.get(node.type.dtype, frozenset())
+    } - set(program.outputs.values())
+    readers: dict[int, list[int]] = {}
+    for i, node in enumerate(program.nodes):
+        for j in node.inputs:
+            readers.setdefault(j, []).append(i)
+    doubtful = set(chosen)
+    while doubtful:
+        i = doubtful.pop()
+        if i not in chosen or _stays(program, i, chosen, readers.get(i, [])):
+            continue
+        chosen.discard(i)
+        doubtful |= chosen & {*program.nodes[i].inputs, *readers.get(i, [])}
+    return chosen
+
+
+def _stays(program: Program, i: int, chosen: set[int], readers: Sequence[int]) -> bool:
+    node = program.nodes[i]
+    if node.op == "constant":
+        return True  # readers that are not chosen read the constant as it was
+    for place, j in enumerate(node.inputs):
+        free = node.op == "cast" or _condition(node, place) or (node.op == "take" and place == 1)
+        if not free and j not in chosen:
+            return False
+    for r in readers:
+        reader = program.nodes[r]
+        if reader.op == "take" and reader.inputs[0] != i:
+            continue
+        if reader.op == "cast" and (r in chosen or _to_integer(program, r)):
+            continue
+        if r not in chosen:
+            return False
+    return True
+
+
+def _condition(node: Node, place: int) -> bool:
+    return node.op == "where" and place == 0
+
+
+def _accepts(program: Program, i: int) -> bool:
+    """Whether node i, itself not narrowed, takes numbers in int32 for those that it read."""
+    return program.nodes[i].op == "take" or _to_integer(program, i)
+
+
+def _to_integer(program: Program, i: int) -> bool:
+    """A cast of whole numbers: of int64 to anything, of float32 to int64 (which has no -0.0)."""
+    node = program.nodes[i]
+    if node.op != "cast":
+        return False
+    return "int64" in (node.type.dtype, program.nodes[node.inputs[0]].type.dtype)

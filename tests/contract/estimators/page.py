@@ -1,0 +1,158 @@
+"""docs/operators.md: what of scikit-learn is covered, and on which backends, from the cases.
+
+python -m tests.contract.estimators.page --write
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import sklearn
+from sklearn.experimental import (  # noqa: F401  # their import is their use
+    enable_halving_search_cv,
+    enable_iterative_imputer,
+)
+from sklearn.utils import all_estimators
+
+from sqlml.backends import base
+from sqlml.errors import BackendError
+from sqlml.importers.artifact import READERS
+from sqlml.importers.catboost import table as catboost
+from sqlml.importers.catboost.loss import LOSSES as catboost_losses
+from sqlml.importers.lightgbm import table as lightgbm
+from sqlml.importers.lightgbm.objective import OBJECTIVES as lightgbm_objectives
+from sqlml.importers.onnx.walk import FUNCTIONS as onnx_operators
+from sqlml.importers.registry import class_path
+from sqlml.importers.sklearn.table import COMPOSITES, IMPORTERS
+from sqlml.importers.sklearn.unsupported import UNSUPPORTED
+from sqlml.importers.torch.rules import RULES as torch_operators
+from sqlml.importers.xgboost import table as xgboost
+from sqlml.importers.xgboost.objective import OBJECTIVES as xgboost_objectives
+from sqlml.ir.program import Program
+from sqlml.passes.lower import lower
+from tests.contract.estimators.case import Case
+from tests.contract.estimators.fitted import Fitted
+from tests.contract.estimators.table import ALL
+
+PAGE = Path(__file__).parents[3] / "docs" / "operators.md"
+
+INTRODUCTION = """# What sqlml imports
+
+Made by `make docs` from the tables of classes, operators and objectives that the importers read,
+and from the cases of the contract suite (`tests/contract/estimators`), each of which is compared
+with its library on every backend named here.
+
+The native and reference backends run every operator. A tensor backend is named where it runs the
+model: checks, strings and sparse rows on the host, the rest as tensors. Outputs are `label`
+(`predict` in SQL), `proba` (`predict_proba`), `score` (`predict_score`), `samples`
+(`predict_score` of a model without `score`) and `transform`.
+"""
+
+
+def classes_in(model: Any) -> Iterator[str]:
+    """The class of an unfitted estimator, and those of the estimators in its parameters."""
+    yield class_path(model)
+    for value in model.get_params(deep=True).values() if hasattr(model, "get_params") else ():
+        if hasattr(value, "fit"):
+            yield class_path(value)
+
+
+def tensor_backends(program: Program) -> list[str]:
+    """The tensor backends that run `program`, each with the strategies that do."""
+    found = []
+    has_trees = any(node.op == "tree_ensemble" for node in program)
+    for name, entry in base.BACKENDS.items():
+        if entry.level == "tensor":
+            backend = base.load(name)
+            strategies = [s for s in backend.strategies if _runs(backend, program, s)]
+            if strategies:
+                found.append(f"{name} ({', '.join(strategies)})" if has_trees else name)
+    return found
+
+
+def _runs(backend: base.Backend, program: Program, strategy: str) -> bool:
+    try:
+        return backend.supports(lower(program, strategy)) is None
+    except BackendError:
+        return False
+
+
+def render() -> str:
+    """The whole page."""
+    paths = sorted(
+        {f"{c.__module__}.{c.__qualname__}": n for n, c in all_estimators()}.items(),
+        key=lambda pair: pair[1],
+    )
+    covered = [(p, n) for p, n in paths if p in IMPORTERS or p in COMPOSITES]
+    refused = [(p, n) for p, n in paths if p in UNSUPPORTED]
+    examples = _examples()
+    lines = [
+        INTRODUCTION,
+        f"## scikit-learn {sklearn.__version__}: {len(covered)} of {len(paths)} estimators\n",
+        "| Estimator | Outputs | Tensor backends |",
+        "|---|---|---|",
+    ]
+    for path, name in covered:
+        if path not in examples:  # fitted on mappings and not on a table
+            lines.append(f"| {name} | transform | |")
+            continue
+        program = Fitted.of(examples[path]).imported.program
+        tensors = "; ".join(tensor_backends(program)) or "none"
+        lines.append(f"| {name} | {', '.join(program.outputs)} | {tensors} |")
+    lines += [
+        f"\n## Not imported: {len(refused)}\n",
+        "| Estimator | Reason |",
+        "|---|---|",
+        *(f"| {name} | {UNSUPPORTED[path]} |" for path, name in refused),
+        *_other_libraries(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _other_libraries() -> Iterator[str]:
+    """Boosters with their objectives, the operators of ONNX and torch, and the files."""
+    for title, classes, objectives, notes in (
+        ("XGBoost", xgboost.IMPORTERS, xgboost_objectives, "boosters gbtree, dart and gblinear"),
+        ("LightGBM", lightgbm.IMPORTERS, lightgbm_objectives, "linear trees too"),
+        ("CatBoost", catboost.IMPORTERS, catboost_losses, "numbers and one-hot categories"),
+    ):
+        names = [path.rsplit(".", 1)[1] for path in classes if not path.startswith("sqlml.")]
+        yield f"\n## {title}\n"
+        yield f"Classes: {_listed(names)}; {notes}.\n"
+        yield f"Objectives: {_listed(objectives)}."
+    yield f"\n## ONNX: {len(onnx_operators)} operators\n"
+    yield f"{_listed(onnx_operators)}.\n"
+    yield "A file with any other operator runs whole in onnxruntime, if that has it."
+    operators = sorted({name.split(".")[1] for name in torch_operators})
+    yield f"\n## torch: {len(operators)} operators of exported programs\n"
+    yield f"{_listed(operators)}.\n"
+    yield "A module with any other operator runs whole in torch."
+    yield "\n## Files\n"
+    yield f"`FORMAT` {_listed(sorted(READERS))}; `FORMAT AUTO`, the default, looks at the content."
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _examples() -> Mapping[str, Case]:
+    """For each class a case: of the class itself where there is one, else with it inside."""
+    own: dict[str, Case] = {}
+    inside: dict[str, Case] = {}
+    for case in ALL:
+        first, *others = classes_in(case.make())
+        own.setdefault(first, case)
+        for path in others:
+            inside.setdefault(path, case)
+    return {**inside, **own}
+
+
+if __name__ == "__main__":
+    if "--write" in sys.argv:
+        PAGE.parent.mkdir(exist_ok=True)
+        PAGE.write_text(render())
+    else:
+        print(render())

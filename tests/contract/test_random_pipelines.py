@@ -1,0 +1,130 @@
+"""Random pipelines against scikit-learn: the whole way from a frame to scores, passes included."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from sklearn.pipeline import Pipeline
+
+import sqlml
+from sqlml.errors import ScoringError, UnsupportedModelError
+from sqlml.ir import reference
+from sqlml.types import Array
+from tests.contract.random_pipelines import Recipe, build, recipes, table, target
+from tests.oracles import batch
+
+usual = settings(
+    max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
+many = settings(usual, max_examples=2000, derandomize=False)
+REFUSED = ("leaves its splines no room",)
+METHODS = ("predict", "predict_proba", "decision_function")
+
+
+@usual
+@given(recipes())
+def test_pipelines_score_as_scikit_learn_does(recipe: Recipe) -> None:
+    check(recipe)
+
+
+@pytest.mark.nightly
+@many
+@given(recipes())
+def test_many_pipelines_score_as_scikit_learn_does(recipe: Recipe) -> None:
+    check(recipe)
+
+
+def check(recipe: Recipe) -> None:
+    model = fitted(recipe)
+    try:
+        scorer = sqlml.compile(model)
+    except UnsupportedModelError as error:
+        assert any(reason in str(error) for reason in REFUSED)
+        assume(False)
+    seen = table(recipe, 40, 1, unseen=False)
+    compare(model, scorer, seen, seen)
+    strange = table(recipe, 12, 2, unseen=recipe.strings is not None)
+    for i in range(len(strange)):  # row by row, since one row that is refused stops a batch
+        compare(model, scorer, strange.iloc[i : i + 1], seen)
+
+
+def fitted(recipe: Recipe) -> Pipeline:
+    """The pipeline, fitted; a recipe that scikit-learn itself cannot fit is thrown away."""
+    frame = table(recipe, 60, 0, unseen=False)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            return build(recipe).fit(frame, target(recipe, frame))
+        except (ValueError, np.linalg.LinAlgError):
+            assume(False)
+            raise
+
+
+def compare(model: Pipeline, scorer: sqlml.Scorer, rows: pd.DataFrame, good: pd.DataFrame) -> None:
+    """Assert that both answer alike, or that both refuse.
+
+    A check goes with a column that the model ignores; so where the source refuses, it is asked
+    again with a value of `good` in the columns that the Program does not read.
+    """
+    undecided = np.zeros(len(rows), bool)
+    for method in reversed(METHODS):
+        if not hasattr(model, method):
+            continue
+        theirs = asked(model, method, rows)
+        if theirs is None:
+            ignored = [c for c in rows.columns if c not in scorer.program.inputs]
+            mended = rows.copy()
+            for column in ignored:
+                value = good[column].dropna().iloc[0]
+                mended[column] = pd.Series([value] * len(rows), rows.index, rows[column].dtype)
+            theirs = asked(model, method, mended)
+        if theirs is None:
+            # The passes may drop a check too; the Program has it.
+            with pytest.raises(ScoringError):
+                reference.run(scorer.program, batch(scorer.program, rows))
+            continue
+        ours = getattr(scorer, method)(rows)
+        assert ours.shape == theirs.shape
+        try:
+            agree(ours, theirs, undecided)
+        except AssertionError:
+            # Brute-force neighbours: scikit-learn rounds distances otherwise for one row than for
+            # several, and so breaks ties otherwise. Ours are those of a batch.
+            many = asked(model, method, pd.concat([rows, good]))
+            if many is None or np.array_equal(many[: len(rows)], theirs):
+                raise
+            agree(ours, many[: len(rows)], undecided)
+        if theirs.dtype.kind == "f":
+            undecided |= _undecided(theirs)
+
+
+def agree(ours: Array, theirs: Array, undecided: Array) -> None:
+    """Assert that numbers are equal within the contract, and labels where they are decided."""
+    if theirs.dtype.kind == "f":
+        size = np.abs(theirs[np.isfinite(theirs)]).max(initial=1)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9 * size)
+    else:
+        differ = (ours != theirs) & ~undecided
+        assert not differ.any(), f"{ours[differ][:3]} for {theirs[differ][:3]}"
+
+
+def asked(model: Pipeline, method: str, rows: pd.DataFrame) -> Array | None:
+    """The source's answer; None where it refuses."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            return np.asarray(getattr(model, method)(rows))
+        except ValueError:
+            return None
+
+
+def _undecided(scores: Array) -> Array:
+    """Rows whose two best classes the source itself tells apart by rounding alone, 1e-12."""
+    if scores.ndim == 1:
+        return np.asarray(np.abs(scores) < 1e-12)
+    best = np.sort(scores, axis=1)[:, -2:]
+    return np.asarray(best[:, 1] - best[:, 0] < 1e-12)

@@ -1,0 +1,201 @@
+"""EXPORT MODEL: what is written, where it may be written, and that it is the same model again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import onnxruntime
+import pandas as pd
+import pytest
+from skl2onnx import to_onnx
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.svm import SVC
+
+import sqlml
+from sqlml import errors
+
+RNG = np.random.default_rng(0)
+FRAME = pd.DataFrame(
+    {
+        "age": RNG.integers(18, 90, 300).astype(float),
+        "income": RNG.lognormal(3, 1, 300),
+        "plan": RNG.choice(["basic", "pro"], 300),
+    }
+)
+CHURN = np.where((FRAME.age > 50) ^ (FRAME.plan == "pro"), "yes", "no")
+NUMBERS = ["age", "income"]
+
+
+def pipeline(last: Any, encoder: Any) -> Any:
+    numeric = make_pipeline(SimpleImputer(), StandardScaler())
+    return make_pipeline(make_column_transformer((numeric, NUMBERS), (encoder, ["plan"])), last)
+
+
+@pytest.fixture(scope="module")
+def churn() -> Any:
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    return pipeline(LogisticRegression(), encoder).fit(FRAME, CHURN)
+
+
+@pytest.fixture
+def con(churn: Any) -> Any:
+    with sqlml.connect() as session:
+        session.create_model("churn", churn)
+        session.register("t", FRAME)
+        yield session
+
+
+def scored(path: Path | bytes, frame: pd.DataFrame = FRAME) -> dict[str, np.ndarray]:
+    """What onnxruntime makes of an exported file."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    content = path if isinstance(path, bytes) else path.read_bytes()
+    session = onnxruntime.InferenceSession(content, options)
+    feed = {
+        i.name: frame[[i.name]].to_numpy(object if "string" in i.type else np.float64)
+        for i in session.get_inputs()
+    }
+    names = [o.name for o in session.get_outputs()]
+    return dict(zip(names, session.run(names, feed), strict=True))
+
+
+@pytest.mark.parametrize("form", ["FORMAT ONNX", "(FORMAT onnx)", ""])
+def test_onnx_has_a_column_an_input_and_the_labels_themselves(
+    con: Any, churn: Any, tmp_path: Path, form: str
+) -> None:
+    path = tmp_path / "it's.onnx"
+    con.execute(f"EXPORT MODEL churn TO '{str(path).replace(chr(39), chr(39) * 2)}' {form}")
+    made = scored(path)
+    assert list(made["label"]) == list(churn.predict(FRAME))
+    assert made["label"].shape == (300,)
+    np.testing.assert_allclose(made["probabilities"], churn.predict_proba(FRAME), rtol=1e-12)
+    np.testing.assert_allclose(made["scores"][:, 0], churn.decision_function(FRAME), rtol=1e-12)
+
+
+def test_both_formats_come_back_as_the_same_model(con: Any, churn: Any, tmp_path: Path) -> None:
+    for form in ("onnx", "sqlml"):
+        path = tmp_path / f"m.{form}"
+        assert con.export_model("churn", path) is con
+        con.execute(f"CREATE MODEL back_{form} FROM '{path}'")
+        rows = con.execute(
+            f"SELECT predict('back_{form}', *), predict('churn', *), "
+            f"predict_proba('back_{form}', *, class := 'yes') FROM t"
+        ).fetchall()
+        assert [r[0] for r in rows] == [r[1] for r in rows] == list(churn.predict(FRAME))
+        proba = churn.predict_proba(FRAME)[:, 1]
+        np.testing.assert_allclose([r[2] for r in rows], proba, rtol=1e-12)
+
+
+def test_a_scorer_exports_too_and_trees_keep_their_bits() -> None:
+    y = FRAME.income.to_numpy()
+    model = HistGradientBoostingRegressor(max_iter=20).fit(FRAME[NUMBERS], y)
+    holes = FRAME.mask(RNG.random(FRAME.shape) < 0.2)
+    holes["plan"] = FRAME.plan
+    made = scored(sqlml.compile(model).to_onnx(), holes)
+    np.testing.assert_array_equal(made["label"], model.predict(holes[NUMBERS]))
+    booster = pipeline(GradientBoostingClassifier(n_estimators=9), OrdinalEncoder())
+    booster.fit(FRAME, CHURN)
+    made = scored(sqlml.compile(booster).to_onnx())
+    np.testing.assert_array_equal(made["scores"][:, 0], booster.decision_function(FRAME))
+    assert list(made["label"]) == list(booster.predict(FRAME))
+
+
+def test_trees_with_categories_are_lowered() -> None:
+    table = FRAME.assign(plan=(FRAME.plan == "pro").astype(float))
+    model = HistGradientBoostingRegressor(max_iter=5, categorical_features=[2], min_samples_leaf=5)
+    model.fit(table, table.age * (1 + table.plan))
+    made = scored(sqlml.compile(model).to_onnx(), table)
+    np.testing.assert_array_equal(made["label"], model.predict(table))
+
+
+def test_the_graph_refuses_what_the_model_refuses(con: Any, churn: Any, tmp_path: Path) -> None:
+    con.export_model("churn", tmp_path / "m.onnx")
+    bad = FRAME.copy()
+    bad.loc[3, "age"] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        churn.predict(bad)
+    with pytest.raises(Exception, match="SimpleImputer does not take infinity in age"):
+        scored(tmp_path / "m.onnx", bad)
+    con.execute(f"CREATE MODEL back FROM '{tmp_path / 'm.onnx'}'")
+    con.register("bad", bad)
+    with pytest.raises(errors.UnknownCategoryError, match="SimpleImputer does not take infinity"):
+        con.execute("SELECT predict('back', *) FROM bad").fetchall()
+    strict = pipeline(LogisticRegression(), OrdinalEncoder()).fit(FRAME, CHURN)
+    with pytest.raises(Exception, match="OrdinalEncoder has never seen a category of plan"):
+        scored(sqlml.compile(strict).to_onnx(), FRAME.assign(plan="other"))
+
+
+def test_the_engines_own_access_rules_hold(con: Any, tmp_path: Path) -> None:
+    con.execute("SET enable_external_access = false")
+    with pytest.raises(duckdb.PermissionException):
+        con.execute(f"EXPORT MODEL churn TO '{tmp_path / 'm.onnx'}'")
+    assert not list(tmp_path.iterdir())
+
+
+def test_export_sees_the_transaction(con: Any, tmp_path: Path) -> None:
+    con.execute("BEGIN")
+    con.execute("DROP MODEL churn")
+    with pytest.raises(errors.UnknownModelError):
+        con.execute(f"EXPORT MODEL churn TO '{tmp_path / 'm.onnx'}'")
+    con.execute("ROLLBACK")
+    con.execute(f"EXPORT MODEL churn TO '{tmp_path / 'm.onnx'}'")
+
+
+def test_what_is_wrong_is_said(con: Any, tmp_path: Path) -> None:
+    with pytest.raises(errors.ParseError, match="exported to ONNX and SQLML"):
+        con.execute("EXPORT MODEL churn TO 'm.bin' FORMAT PICKLE")
+    with pytest.raises(errors.ParseError, match="path of the file"):
+        con.execute("EXPORT MODEL churn TO m")
+    with pytest.raises(errors.ConfigError, match="which format is 'm.bin'"):
+        con.execute("EXPORT MODEL churn TO 'm.bin'")
+    with pytest.raises(errors.ConfigError, match="there are ONNX, SQLML"):
+        con.export_model("churn", "m.bin", format="pmml")
+    with pytest.raises(errors.UnknownModelError):
+        con.execute("EXPORT MODEL nobody TO 'm.onnx'")
+
+
+def test_an_onnx_file_that_runs_whole_scores_in_sql(con: Any, tmp_path: Path) -> None:
+    x = FRAME[NUMBERS].to_numpy(np.float32)
+    model = SVC(probability=True).fit(x, CHURN)
+    content = to_onnx(model, x[:1]).SerializeToString()
+    (tmp_path / "svc.onnx").write_bytes(content)
+    con.execute(
+        f"CREATE MODEL svc INPUT (age DOUBLE, income DOUBLE) FROM '{tmp_path / 'svc.onnx'}'"
+    )
+    session = onnxruntime.InferenceSession(content)
+    label, maps = session.run(None, {"X": x})
+    got = con.execute("SELECT predict('svc', *), predict_proba('svc', *) FROM t").fetchall()
+    assert [r[0] for r in got] == list(label)
+    want = [[m["no"], m["yes"]] for m in maps]
+    np.testing.assert_allclose([[r[1]["no"], r[1]["yes"]] for r in got], want, rtol=1e-6)
+    assert "onnxruntime backend" in con.explain("SELECT predict('svc', *) FROM t")
+    with pytest.raises(errors.BackendError, match="onnx_graph has no form there"):
+        con.export_model("svc", tmp_path / "again.onnx")
+    con.export_model("svc", tmp_path / "again.sqlml")
+    con.execute(f"CREATE MODEL again FROM '{tmp_path / 'again.sqlml'}'")
+    again = con.execute("SELECT predict('again', *) FROM t").fetchall()
+    assert [r[0] for r in again] == list(label)
+
+
+def test_a_model_that_onnx_cannot_hold_says_so(con: Any, tmp_path: Path) -> None:
+    clash = LogisticRegression().fit(FRAME[["age"]].rename(columns={"age": "label"}), CHURN)
+    with pytest.raises(errors.BackendError, match="column called 'label' cannot be exported"):
+        sqlml.compile(clash).to_onnx()
+    sparse = pipeline(LogisticRegression(), OneHotEncoder()).fit(FRAME, CHURN)
+    made = scored(sqlml.compile(sparse).to_onnx())
+    assert list(made["label"]) == list(sparse.predict(FRAME))
+
+
+@pytest.mark.parametrize("strategy", ["auto", "traverse", "gemm", "tt", "ptt"])
+def test_any_model_runs_on_the_onnxruntime_backend(churn: Any, strategy: str) -> None:
+    scorer = sqlml.compile(churn, backend="onnxruntime", strategy=strategy)
+    assert list(scorer.predict(FRAME)) == list(churn.predict(FRAME))
+    np.testing.assert_allclose(scorer.predict_proba(FRAME), churn.predict_proba(FRAME), rtol=1e-12)

@@ -1,0 +1,103 @@
+"""The onnxruntime backend: stages, devices, and what the contract tests do not show."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from sqlml.backends import base
+from sqlml.backends.onnxruntime.stages import stages
+from sqlml.errors import BackendError, MissingValueError
+from sqlml.ir import reference
+from sqlml.ir.builder import Builder
+from sqlml.passes.lower import lower
+from sqlml.planner.choice import choose
+from tests.contract.operator_cases import onnx_graph
+from tests.random_trees import Recipe, grow, program_of, rows_for
+
+
+def test_a_check_parts_the_program_into_graph_host_graph() -> None:
+    b = Builder()
+    x = b.op("neg", b.input("x", "float64", 2))
+    x = b.op("require_finite", x, features=("a", "b"), allow_nan=False, step="Ridge")
+    program = b.build({"score": b.op("exp", b.op("neg", x))})
+    hosts = [program.nodes[i].op == "require_finite" for i in range(len(program))]
+    found = stages(program, ["score"], lambda i: hosts[i])
+    assert [s.host for s in found] == [False, True, False]
+    assert [len(s.nodes) for s in found] == [1, 1, 2]
+    model = base.load("onnxruntime").compile(program)
+    x = np.array([[1.0, 2.0], [-3.0, 0.0]])
+    np.testing.assert_allclose(model.run({"x": x})["score"], np.exp(x))
+    with pytest.raises(MissingValueError, match="'b' has NULL"):
+        model.run({"x": np.array([[0.0, np.nan]])})
+
+
+def test_trees_with_categories_need_a_lowering() -> None:
+    program = program_of(grow(Recipe(seed=1, sets=True)))
+    backend = base.load("onnxruntime")
+    assert "strategy gemm, tt or ptt" in str(backend.supports(program))
+    assert choose(program, {"backend": "onnxruntime"}).strategy in ("gemm", "tt", "ptt")
+    assert choose(program_of(grow(Recipe(seed=1))), {"backend": "onnxruntime"}).strategy == (
+        "traverse"
+    )
+    assert backend.supports(lower(program, "tt")) is None
+
+
+def test_a_whole_graph_is_chosen_for_onnxruntime_alone() -> None:
+    b = Builder()
+    program = b.build({"transform": onnx_graph(b)})
+    chosen = choose(program, {})
+    assert chosen.backend == "onnxruntime" and "one backend" in chosen.reason
+    for other in ("native", "torch"):
+        assert "runs on backend 'onnxruntime' alone" in str(base.load(other).supports(program))
+    model = base.load("onnxruntime").compile(program)
+    x = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
+    want = reference.run(program, {"x": x})["transform"]
+    np.testing.assert_array_equal(model.run({"x": x})["transform"], want)
+    assert model.run({"x": x[:0]})["transform"].shape == (0, 3)
+
+
+def test_a_pickled_model_and_four_threads_score_the_same() -> None:
+    program = program_of(grow(Recipe(seed=4, trees=20)))
+    model = base.load("onnxruntime").compile(program)
+    again = pickle.loads(pickle.dumps(model))
+    assert again.program.hash == program.hash
+    x = rows_for(grow(Recipe(seed=4, trees=20)), 300)
+    want = reference.run(program, {"x": x})["score"]
+    wrong: list[object] = []
+
+    def score() -> None:
+        for _ in range(10):
+            if not np.array_equal(again.run({"x": x})["score"], want):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=score) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_devices() -> None:
+    b = Builder()
+    program = b.build({"score": b.op("neg", b.input("x", "float64"))})
+    backend = base.load("onnxruntime")
+    assert backend.compile(program, device="auto").run({"x": np.ones(2)})["score"].sum() == -2
+    with pytest.raises(BackendError, match="no device 'tpu'"):
+        backend.compile(program, device="tpu")
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        with pytest.raises(BackendError, match="built for the CPU alone"):
+            backend.compile(program, device="cuda")
+
+
+def test_an_index_outside_its_table_is_an_error() -> None:
+    b = Builder()
+    taken = b.op("take", b.constant(np.arange(3.0)), b.input("i", "int64"))
+    model = base.load("onnxruntime").compile(b.build({"score": taken}))
+    with pytest.raises(BackendError, match="could not run"):
+        model.run({"i": np.array([5])})
