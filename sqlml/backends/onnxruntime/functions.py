@@ -98,10 +98,7 @@ def _sigmoid(g: Graph, node: Node, args: Args, types: Types) -> str:
         limited = g.add("Where", g.add("IsNaN", x), x, limited)
         total = g.add("Add", _exp(g, limited, dtype), one)
         return g.add("Div", one, g.add("Add", total, g.scalar(1e-16, dtype)))
-    small = _exp(g, g.add("Neg", g.add("Abs", x)), dtype)
-    total = g.add("Add", one, small)
-    positive = g.add("GreaterOrEqual", x, g.scalar(0, dtype))
-    return g.add("Where", positive, g.add("Div", one, total), g.add("Div", small, total))
+    return g.add("Div", one, g.add("Add", one, _exp(g, g.add("Neg", x), dtype)))
 
 
 def _trunc(g: Graph, node: Node, args: Args, types: Types) -> str:

@@ -52,8 +52,7 @@ def _array(node: Node, name: str) -> Array:
 def _sigmoid(x: Tensor) -> Tensor:
     if x.dtype == torch.float32:  # XGBoost's own formula; clamp keeps NaN
         return 1 / (torch.exp(torch.clamp(-x, max=88.7)) + 1 + 1e-16)
-    small = torch.exp(-torch.abs(x))
-    return torch.where(x >= 0, 1 / (1 + small), small / (1 + small))
+    return 1 / (1 + torch.exp(-x))
 
 
 def _sign(x: Tensor) -> Tensor:

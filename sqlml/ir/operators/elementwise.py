@@ -104,12 +104,17 @@ def _wide(function: Callable[..., Any]) -> Function:
 
 
 def _sigmoid(args: Sequence[Array], attrs: Attrs) -> Array:
+    """1 / (1 + exp(-x)), as scipy's expit and the boosters have it: exactly 0 once exp overflows.
+
+    scikit-learn answers uniform probabilities where all one-vs-rest sigmoids are 0.
+    """
     (x,) = args
     if x.dtype == np.float32:  # XGBoost's own formula (common/math.h), NaN kept
         limited = np.where(np.isnan(x), x, np.minimum(-x, np.float32(88.7)))
         return np.float32(1) / (exp(limited) + np.float32(1) + np.float32(1e-16))
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + small), small / (1 + small)).astype(x.dtype)
+    one = x.dtype.type(1)
+    shares: Array = one / (one + np.exp(-x))
+    return shares
 
 
 def missing(x: Array) -> Array:

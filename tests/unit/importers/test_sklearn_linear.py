@@ -133,6 +133,16 @@ def test_probabilities_that_are_all_zero_become_uniform() -> None:
     assert_same(model, x)
 
 
+def test_a_sigmoid_underflows_where_the_source_does() -> None:
+    """Below -709.78 exp overflows: scikit-learn's sigmoid is 0 there, and not a subnormal."""
+    x = numbers()
+    model = SGDClassifier(loss="log_loss", random_state=0).fit(x, x[:, 0].round() % 3)
+    model.coef_ = np.zeros((3, 4))
+    for edge in (-708.0, -709.78, -709.79, -712.0, -745.0, -746.0):
+        model.intercept_ = np.array([edge, -1000.0, -1000.0])
+        assert_same(model, x)
+
+
 def test_largest_floats_overflow_alike() -> None:
     x = numbers()
     model = LinearRegression().fit(x, x.sum(axis=1))
