@@ -1,6 +1,6 @@
 """`make bench-compile`: from a fitted object to a kernel, how long and how large.
 
-Paper 000, table 10, has the same for Hummingbird: 0.6 to 26 s for 500 trees of depth 8. Here, for
+Hummingbird's paper, table 10, has 0.6 to 26 s for its own way with 500 trees of depth 8. Here, for
 500 trees of depth 8 of each library and for models at the limits (10,000 trees, 2,000 features,
 1,000 classes, depth 60): seconds of import, passes and compilation; bytes of the stored model
 beside the source's own file; and copies: the largest memory that import and passes take at once

@@ -1,6 +1,6 @@
 """`make bench-passes`: what feature selection, pushed down and injected, saves.
 
-The two experiments of paper 000, section 6.2.2 (figures 9 and 10), on a table like Nomao's: 119
+The two experiments of Hummingbird's section 6.2.2 (figures 9 and 10), on a table like Nomao's: 119
 columns, 89 of numbers with gaps and 30 of categories. A pipeline imputes, scales and one-hot
 encodes them and fits a logistic regression
 

@@ -15,6 +15,7 @@ from sqlml.errors import (
 from sqlml.front.lexer import Token, quote_name
 from sqlml.planner.calls import Argument, Call
 from sqlml.planner.column_types import Available, Bound, bracket, typed
+from sqlml.planner.nested_columns import as_json
 from sqlml.planner.probe import Column
 from sqlml.planner.scope import Scope
 from sqlml.planner.stars import AMBIGUOUS, is_star, star_columns
@@ -23,9 +24,16 @@ from sqlml.types import Feature, fold
 
 
 def bind(
-    call: Call, features: Sequence[Feature], used: frozenset[str], model: str, scope: Scope
+    call: Call,
+    features: Sequence[Feature],
+    used: frozenset[str],
+    model: str,
+    scope: Scope,
+    library: str = "",
 ) -> dict[str, Bound]:
     """Map each feature in `used` to what feeds it.
+
+    `model` and `library` (which it was fitted with) are for messages.
 
     Raises:
         MissingColumnError, AmbiguousColumnError, ArityError, ColumnOrderError, ColumnTypeError,
@@ -55,10 +63,18 @@ def bind(
         available = _named_columns(call, named, stars, scope)
     else:
         structs = struct_columns(plain, scope)
-        if structs is None:
+        if structs is None or _is_map(structs, features):
             return _by_position(call, plain, features, used, model, scope)
         available = structs
-    return _by_name(call, available, features, used, model, scope)
+    return _by_name(call, available, features, used, model, scope, library)
+
+
+def _is_map(structs: Available, features: Sequence[Feature]) -> bool:
+    """Whether the one struct is itself what a model of one map reads, and not a row with a map."""
+    if len(features) != 1 or features[0].kind != "map":
+        return False
+    fields = structs.get(fold(features[0].name), [])
+    return all(as_json(b.sql, b.type, "map") is None for b in fields)
 
 
 def _named_columns(
@@ -89,11 +105,15 @@ def _by_name(
     used: frozenset[str],
     model: str,
     scope: Scope,
+    library: str,
 ) -> dict[str, Bound]:
     at = scope.tokens[call.start].start
     missing = [f.name for f in features if f.name in used and fold(f.name) not in available]
     if missing:
-        raise MissingColumnError(_missing(missing, sorted(available), model), scope.sql, at)
+        message = _missing(missing, sorted(available), model)
+        if library.startswith("lightgbm"):
+            message += _replaced(missing, features, available)
+        raise MissingColumnError(message, scope.sql, at)
     bound: dict[str, Bound] = {}
     for feature in features:
         if feature.name not in used:
@@ -133,6 +153,21 @@ def _missing(missing: list[str], have: list[str], model: str) -> str:
         f"{model} needs {'columns' if len(missing) > 1 else 'column'} {', '.join(parts)}{more}, "
         f"not among: {shown or 'no columns at all'}; add {'them' if len(missing) > 1 else 'it'} to "
         f"the query or write {quote_name(missing[0])} := <expression>"
+    )
+
+
+def _replaced(missing: Sequence[str], features: Sequence[Feature], available: Available) -> str:
+    """What to do where LightGBM has a _ in a name for each blank of the table's column."""
+    tables = {name.replace(" ", "_"): name for name in available}
+    found = {name: tables[fold(name)] for name in missing if fold(name) in tables}
+    if not found:
+        return ""
+    inputs = [found.get(f.name, f.name) for f in features]
+    shown = ", ".join(map(repr, inputs[:20])) + (", .." if len(inputs) > 20 else "")
+    return (
+        ". LightGBM replaces blanks in the names of columns by _; name the columns as they are in "
+        f"the table when you register the model: create_model(.., inputs=[{shown}]), or INPUT (..) "
+        "in CREATE MODEL"
     )
 
 

@@ -8,21 +8,16 @@ from dataclasses import dataclass
 
 from sqlml.errors import ColumnTypeError
 from sqlml.front.lexer import quote_name
+from sqlml.planner.nested_columns import WANTS, as_json, fix_of
 from sqlml.planner.scope import Scope
-from sqlml.types import Feature
+from sqlml.planner.type_names import NUMBERS, STRINGS, UNTYPED, element
+from sqlml.types import NESTED, Feature
 
-NUMBERS = re.compile(
-    r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BIGNUM|VARINT|FLOAT|DOUBLE|BOOLEAN"
-    r"|DECIMAL\(\d+, ?\d+\)"
-)
-
-
-STRINGS = re.compile(r"(VARCHAR|ENUM\(.*\))", re.DOTALL)
-
-
-UNTYPED = ('"NULL"', "NULL", "UNKNOWN")
 NULL = re.compile(r"[(\s]*NULL[)\s]*", re.IGNORECASE)
 """A bare NULL, whose column DuckDB 1.5 calls an INTEGER."""
+
+EMPTY = re.compile(r"[(\s]*(\[(\s|,|NULL)*\]|MAP\s*\{\s*\})[)\s]*", re.IGNORECASE)
+"""A list or map of nothing, or of bare NULLs, which DuckDB 1.5 calls an INTEGER[]."""
 
 
 SMALL_NUMBERS = frozenset("TINYINT SMALLINT UTINYINT USMALLINT FLOAT BOOLEAN".split())
@@ -42,9 +37,20 @@ Available = dict[str, list[Bound]]
 
 
 def typed(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> Bound:
-    """`bound` as the feature wants it: an ENUM becomes its text; a wrong type is an error."""
+    """`bound` as the feature wants it: an ENUM becomes its text, a list or map its JSON.
+
+    Raises:
+        ColumnTypeError: the type does not feed the feature; the message says what would.
+    """
     untyped = bound.type in UNTYPED or NULL.fullmatch(bound.sql) is not None
-    if feature.kind == "string":
+    if feature.kind in NESTED:
+        untyped = untyped or EMPTY.fullmatch(bound.sql) is not None
+        sql = as_json(bound.sql, UNTYPED[0] if untyped else bound.type, feature.kind)
+        if sql is not None:
+            return Bound(sql, bound.type)
+        fix = fix_of(bound.sql, bound.type, feature.kind)
+        wants = WANTS[feature.kind]
+    elif feature.kind == "string":
         if bound.type == "VARCHAR":
             return bound
         if untyped or STRINGS.fullmatch(bound.type):
@@ -56,19 +62,28 @@ def typed(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> 
             return Bound(bound.sql, "DOUBLE")
         if NUMBERS.fullmatch(bound.type):
             return bound
-        fix = (
-            f"date_part('epoch', {bound.sql})"
-            if bound.type.startswith(("DATE", "TIME"))
-            else f"CAST({bound.sql} AS DOUBLE)"
-        )
+        fix = _number(bound)
         wants = "numbers"
+    advice = "cast it"
+    if feature.kind == "number" and element(bound.type) is not None:
+        advice = "give it one number of each list"
     raise ColumnTypeError(
         f"feature {feature.name!r} of {model} takes {wants}, but {bound.sql} is {bound.type}; "
-        f"cast it, for instance {quote_name(feature.name)} := {fix}, if that is what the model "
+        f"{advice}, for instance {quote_name(feature.name)} := {fix}, if that is what the model "
         "was trained on",
         scope.sql,
         at,
     )
+
+
+def _number(bound: Bound) -> str:
+    """An expression that makes a number of one of another type."""
+    inner = element(bound.type)
+    if inner is not None:
+        return f"{bound.sql}[1] (an element) or list_sum({bound.sql})"
+    if bound.type.startswith(("DATE", "TIME")):
+        return f"date_part('epoch', {bound.sql})"
+    return f"CAST({bound.sql} AS DOUBLE)"
 
 
 def bracket(sql: str) -> str:
@@ -78,4 +93,5 @@ def bracket(sql: str) -> str:
 
 def layout_is_exact(bounds: Mapping[str, Bound]) -> bool:
     """Whether all numbers are exact in float32, so that the packed matrix may be FLOAT."""
-    return all(b.type in SMALL_NUMBERS for b in bounds.values() if not STRINGS.fullmatch(b.type))
+    numbers = [b.type for b in bounds.values() if NUMBERS.fullmatch(b.type)]
+    return all(kind in SMALL_NUMBERS for kind in numbers)

@@ -270,7 +270,7 @@ def _plan_call(call: Call, target: _Target, scope: Scope, context: Context) -> P
     except SqlmlError as error:
         raise type(error)(f"model {model.name!r}: {error}") from None
     used = frozenset(prepared.program.inputs)
-    bounds = bind(call, model.features, used, f"model {model.name!r}", scope)
+    bounds = bind(call, model.features, used, f"model {model.name!r}", scope, model.library)
     codes_fit = all(
         n.attrs["categories"].size < 1 << 24 for n in prepared.program.nodes if n.op == "encode"
     )
@@ -337,11 +337,28 @@ def _chosen_class(
 
 
 def _index(labels: Labels, wanted: Any) -> int | None:
-    for i, label in enumerate(labels.values):
-        same_kind = isinstance(label, str) == isinstance(wanted, str)
-        if (same_kind and label == wanted) or str(label) == str(wanted):
-            return i
+    """The place of the label that `wanted` is, or else that it spells ('1' is 1, 'true' True)."""
+    for same in (_is_equal, lambda a, b: str(a) == str(b), _is_spelled):
+        for i, label in enumerate(labels.values):
+            if same(label, wanted):
+                return i
     return None
+
+
+def _is_equal(label: Any, wanted: Any) -> bool:
+    return isinstance(label, str) == isinstance(wanted, str) and bool(label == wanted)
+
+
+def _is_spelled(label: Any, wanted: Any) -> bool:
+    """As SQL writes the two: a boolean in any case, a whole number with or without a fraction."""
+    if isinstance(label, bool) or isinstance(wanted, bool):
+        return str(label).casefold() == str(wanted).casefold()
+    return _digits(label) == _digits(wanted)
+
+
+def _digits(value: Any) -> str:
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value)
 
 
 def _texts(prepared: Prepared, bounds: Mapping[str, Bound]) -> str:

@@ -8,8 +8,8 @@ from sqlml.errors import BindError
 from sqlml.front.lexer import closing, quote_string, split_commas
 from sqlml.planner.calls import Argument
 from sqlml.planner.column_types import Available, Bound, bracket
-from sqlml.planner.probe import Column
 from sqlml.planner.scope import Scope
+from sqlml.planner.type_names import struct_fields
 from sqlml.types import fold
 
 
@@ -58,38 +58,3 @@ def _struct_literal(argument: Argument, scope: Scope) -> Available | None:
         sql = scope.span(begin, end)
         available.setdefault(fold(name), []).append(Bound(bracket(sql), column.type))
     return available
-
-
-def struct_fields(kind: str) -> tuple[Column, ...] | None:
-    """The fields of a type `STRUCT(a INTEGER, "b c" VARCHAR)`; None for another type.
-
-    >>> struct_fields('STRUCT(a INTEGER, b DECIMAL(9,2))')
-    (Column(name='a', type='INTEGER'), Column(name='b', type='DECIMAL(9,2)'))
-    """
-    if not kind.startswith("STRUCT(") or not kind.endswith(")"):
-        return None
-    body = kind[len("STRUCT(") : -1]
-    fields, depth, begin, quoted = [], 0, 0, ""
-    for i, c in enumerate(body + ","):
-        if quoted:
-            quoted = "" if c == quoted else quoted
-        elif c in "\"'":
-            quoted = c
-        elif c in "([":
-            depth += 1
-        elif c in ")]":
-            depth -= 1
-        elif c == "," and depth == 0:
-            fields.append(body[begin:i].strip())
-            begin = i + 1
-    columns = []
-    for field in fields:
-        if field.startswith('"'):
-            end = 1
-            while field[end] != '"' or field[end : end + 2] == '""':
-                end += 2 if field[end : end + 2] == '""' else 1
-            name, rest = field[1:end].replace('""', '"'), field[end + 1 :]
-        else:
-            name, _, rest = field.partition(" ")
-        columns.append(Column(name, rest.strip()))
-    return tuple(columns)

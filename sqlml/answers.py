@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.model import Model
+from sqlml.ir.operators.items import unpack_items
+from sqlml.ir.program import Program
+from sqlml.types import Feature, Kind
 
 Answer = tuple[str, list[str] | None]
 
@@ -54,8 +58,29 @@ def description(model: Model) -> list[tuple[str, str]]:
         ("created_at", str(model.created_at)),
     ]
     return properties + [
-        (f"input {n}", f"{f.name} {_SQL_KIND[f.kind]}") for n, f in enumerate(model.features, 1)
+        (f"input {n}", f"{f.name} {_sql_type(program, f)}") for n, f in enumerate(model.features, 1)
     ]
 
 
-_SQL_KIND = {"number": "DOUBLE", "string": "VARCHAR", "any": "(not used)"}
+def _sql_type(program: Program, feature: Feature) -> str:
+    """A type of column that feeds the feature; for a list that of the items that it looks for."""
+    for node in program.nodes:
+        if node.op == "has_items" and node.attrs["feature"] == feature.name:
+            items = unpack_items(node.attrs["words"], node.attrs["ends"])
+            if all(isinstance(item, int) for item in items):
+                return "BIGINT[]"
+            if all(isinstance(item, int | float) for item in items):
+                return "DOUBLE[]"
+    return _SQL_KIND[feature.kind]
+
+
+_SQL_KIND: Mapping[Kind, str] = MappingProxyType(
+    {
+        "number": "DOUBLE",
+        "string": "VARCHAR",
+        "list": "VARCHAR[]",
+        "map": "MAP(VARCHAR, DOUBLE)",
+        "pairs": "STRUCT(name VARCHAR, value DOUBLE)[]",
+        "any": "(not used)",
+    }
+)

@@ -39,34 +39,41 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0, 1 after an error, 2 for usage,
-    130 after an interruption."""
+    """Run the command line; returns the exit status: 0, 1 after an error, 2 for usage or a file
+    of SQL that cannot be read, 130 after an interruption."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["demo"]:
         from sqlml.demo import main as demo  # needs the demo extra, which others lack
 
         return demo(given[1:])
     options = parser().parse_args(given)
+    sql = options.command
+    if options.file is not None:
+        sql = _read(options.file)
+        if sql is None:
+            return 2
     try:
         session = connect(options.database, options.read_only, allow_pickle=options.allow_pickle)
     except duckdb.Error as error:
         return _failed(error)
     with session:
-        if options.command is not None:
-            return _run(session, options.command)
-        if options.file is not None:
-            return _run_file(session, options.file)
+        if sql is not None:
+            return _run(session, sql)
         if not sys.stdin.isatty():
             return _run(session, sys.stdin.read())
         return _prompt(session)
 
 
-def _run_file(session: Session, path: str) -> int:
+def _read(path: str) -> str | None:
+    """The text of a file; None, once the reason is printed, when it cannot be read."""
     try:
-        sql = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        return _failed(error)
-    return _run(session, sql)
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except UnicodeDecodeError as error:
+        reason = f"it is not UTF-8 ({error})"
+    print(f"sqlml: cannot read {path}: {reason}", file=sys.stderr)
+    return None
 
 
 def _run(session: Session, sql: str) -> int:

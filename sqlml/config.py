@@ -1,9 +1,6 @@
-"""Limits and defaults that several layers share."""
+"""Limits that several layers share, and the version of what is stored."""
 
 from __future__ import annotations
-
-import os
-from pathlib import Path
 
 FORMAT_VERSION = 3
 """Version of the stored Program format (`ir/store.py`) and of the catalog tables."""
@@ -25,15 +22,3 @@ MAX_NODES = 1_000_000
 
 MAX_TREE_DEPTH = 10_000
 """Most tests on a path through a tree: time per row grows with it, however small the file."""
-
-
-def cache_dir() -> Path:
-    """Folder for what is worth keeping between processes (compiled kernels, calibration).
-
-    `SQLML_CACHE_DIR`, or `sqlml` below the user's own cache folder.
-    """
-    own = os.environ.get("SQLML_CACHE_DIR")
-    if own:
-        return Path(own)
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "sqlml"

@@ -141,7 +141,15 @@ class MissingValueError(ScoringError):
 
 
 class UnknownCategoryError(ScoringError):
-    """A category that the model has never seen, where the model is told to raise."""
+    """A category that the model has never seen, where the model is told to raise.
+
+    `feature` is the column and `step` what refuses the category, where they are known.
+    """
+
+    def __init__(self, message: str, feature: str | None = None, step: str | None = None) -> None:
+        self.feature = feature
+        self.step = step
+        super().__init__(message)
 
 
 def _excerpt(sql: str, offset: int) -> str:

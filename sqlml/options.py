@@ -12,7 +12,7 @@ STORED = ("backend", "strategy", "device")
 AT_CREATION = ("allow_pickle", "sha256")
 """Options that matter while the artifact is read."""
 RESERVED = ("batch_size", "on_missing_column", "on_null", "positive_class")
-"""Options of sql.md that a later version carries out."""
+"""Options that a later version carries out."""
 
 
 def stored(options: Mapping[str, Any]) -> dict[str, Any]:

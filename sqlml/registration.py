@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -103,14 +104,27 @@ def create_from_object(
 def _content(engine: DuckDBEngine, path: str) -> bytes:
     """The bytes of the one file that `path` means to the engine."""
     files = engine.read_file(path)
+    if not files:
+        raise ArtifactError(_absent(path))
     if len(files) != 1:
-        what = "no file" if not files else f"{len(files)} files"
-        raise ArtifactError(f"{path!r} means {what}; name exactly one model file")
+        raise ArtifactError(f"{path!r} means {len(files)} files; name exactly one model file")
     if files[0][1] > MAX_ARTIFACT_BYTES:
         raise ArtifactError(
             f"{path!r} has {files[0][1]} bytes, over the limit of {MAX_ARTIFACT_BYTES}"
         )
     return engine.file_content(path)
+
+
+def _absent(path: str) -> str:
+    """Why the engine, which may look at the file system, found nothing there."""
+    if "://" in path:
+        return f"there is no file {path!r}"
+    place = os.path.abspath(os.path.expanduser(path))
+    if os.path.isdir(place):
+        return f"{path!r} is a directory ({place}); name the model file in it"
+    if any(c in path for c in "*?["):
+        return f"no file matches {path!r} (looked for {place})"
+    return f"no such file: {path!r}; looked for {place}, from the current directory of this process"
 
 
 def export_to_file(program: Program, path: str, format: str | None, engine: DuckDBEngine) -> None:

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import duckdb
 
+from sqlml.planner.misspelt import hint
 from sqlml.udfs.caller import Wrapper
 from sqlml.udfs.failures import claim
 
 
+def hinted(
+    error: duckdb.Error, sql: Any, is_function: Callable[[str], bool]
+) -> duckdb.Error | None:
+    """The engine's own error with a word about the call that was meant for us; None without one."""
+    found = hint(sql, str(error), is_function) if isinstance(sql, str) else None
+    return None if found is None else type(error)(f"{error}\n\nsqlml: {found}")
+
+
 @contextmanager
-def typed_errors() -> Iterator[None]:
-    """Raise the error that a batch function parked instead of the engine's text about it."""
+def typed_errors(
+    texts: Sequence[str] = (), is_function: Callable[[str], bool] = lambda name: False
+) -> Iterator[None]:
+    """Raise the error that a batch function parked instead of the engine's text about it.
+
+    `texts` are pieces of SQL that the engine is given.
+    """
     try:
         yield
     except duckdb.Error as error:
         own = claim(str(error))
+        if own is None:
+            found = (hinted(error, text, is_function) for text in texts)
+            own = next((e for e in found if e is not None), None)
         if own is None:
             raise
         raise own from None
@@ -69,7 +86,8 @@ class Relation(Wrapper):
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
-        with typed_errors():
+        texts = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
+        with typed_errors(texts):
             return wrap(method(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()}))
 
     return call

@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.errors import ScoringError
+from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
 from sqlml.passes.split import PACKED, text_input
 from sqlml.planner.build import compile_core, prepare
 from sqlml.planner.choice import choose
 from sqlml.planner.export import export
+from sqlml.planner.unknown import named
 from sqlml.table import Table
 from sqlml.types import Array, Feature, Labels
 
@@ -29,9 +30,10 @@ class Scorer:
     """A compiled model. Thread-safe and picklable.
 
     Each method takes a numpy array (columns in training order), a pandas or polars frame, an
-    Arrow table or a mapping of columns (by name, case-insensitively), and options that override
-    those of `compile`. Which methods work depends on the model, as in the source library; another
-    is an AttributeError that names those that do. Errors about the rows are `ScoringError`s.
+    Arrow table, a relation of DuckDB or a mapping of columns (by name, case-insensitively), one
+    column alone where the model has one, and options that override those of `compile`. Which
+    methods work depends on the model, as in the source library; another is an AttributeError that
+    names those that do. Errors about the rows are `ScoringError`s.
     """
 
     def __init__(
@@ -120,7 +122,10 @@ class Scorer:
             inputs: dict[str, Any] = {PACKED: packed}
             for place, name in enumerate(prepared.split.texts):
                 inputs[text_input(place)] = part.texts(name)
-            return core.run(inputs, [output])[output]
+            try:
+                return core.run(inputs, [output])[output]
+            except UnknownCategoryError as error:
+                raise named(error, prepared.split.core, inputs, part.value) from None
 
         threads = chosen.get("threads") or os.cpu_count() or 1
         if choice.device != "cpu" or threads == 1 or table.rows <= BLOCK:
@@ -160,11 +165,10 @@ def compile(
 
     Raises:
         UnsupportedModelError: an estimator or parameter that sqlml does not cover, by name.
-        TypeError: an unknown option.
+        ConfigError: no such option, backend, strategy or device; or `inputs` does not fit.
+        MissingDependencyError: the backend's library is not installed.
 
-    Errors about an option's value come with the first batch, when the backend is chosen:
-    ConfigError (no such backend or strategy), BackendError (it cannot run this model) and
-    MissingDependencyError (its library is not installed).
+    That a backend cannot run this model is a BackendError with the first batch.
 
     >>> import numpy as np
     >>> from sklearn.linear_model import LogisticRegression
@@ -175,16 +179,20 @@ def compile(
     """
     checked = _checked(options)
     if isinstance(model, Program):
-        return Scorer(model, model.features, checked)
-    imported = import_model(model, inputs)
-    return Scorer(imported.program, imported.features, checked)
+        program, features = model, model.features
+    else:
+        imported = import_model(model, inputs)
+        program, features = imported.program, imported.features
+    if checked:
+        choose(program, checked)  # the names of the options, before a batch needs them
+    return Scorer(program, features, checked)
 
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
     for name in options:
         if name not in _OPTIONS:
-            raise TypeError(f"unknown option {name!r}; there are {', '.join(_OPTIONS)}")
+            raise ConfigError(f"unknown option {name!r}; there are {', '.join(_OPTIONS)}")
     threads = options.get("threads")
     if threads is not None and (type(threads) is not int or threads < 1):
-        raise TypeError(f"threads must be a whole number above 0, not {threads!r}")
+        raise ConfigError(f"threads must be a whole number above 0, not {threads!r}")
     return dict(options)

@@ -9,7 +9,7 @@ import duckdb
 
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.model import Model, parse_reference
-from sqlml.errors import SqlmlError
+from sqlml.errors import SqlmlError, UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.planner.names import FunctionSpec, parse_name
 from sqlml.planner.plan import Plan
@@ -57,13 +57,21 @@ class Scoring:
         return self._engine.register(engine_function(spec, program, on_use))
 
     def _find_program(self, digest: str) -> Program:
-        databases: list[str | None] = [None, *self._engine.databases()]
-        for database in databases[:-1]:
+        """The Program, out of the first database that has it whole.
+
+        Raises:
+            UnknownModelError: none has it.
+            ArtifactError: those that have it are damaged.
+        """
+        failure: SqlmlError | None = None
+        for database in (None, *self._engine.databases()):
             try:
                 return self._catalog.program(digest, database)
-            except SqlmlError:
-                continue
-        return self._catalog.program(digest, databases[-1])
+            except SqlmlError as error:
+                if failure is None or isinstance(failure, UnknownModelError):
+                    failure = error
+        assert failure is not None  # there was one database at least
+        raise failure
 
     def retrying(self, work: Callable[[], T]) -> T:
         """Run `work`; when it misses a function of ours (in a view), register that and go on."""

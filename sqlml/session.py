@@ -17,7 +17,7 @@ import duckdb
 from sqlml import answers
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.model import parse_reference
-from sqlml.errors import CatalogError, NotYetError, ParseError
+from sqlml.errors import ConfigError, NotYetError, ParseError, UnknownModelError
 from sqlml.front.parse import mentions_models, parse
 from sqlml.front.statements import (
     CreateModel,
@@ -34,7 +34,7 @@ from sqlml.front.statements import (
 from sqlml.ir.program import Program
 from sqlml.planner.plan import Plan
 from sqlml.registration import create_from_file, create_from_object, export_to_file
-from sqlml.relation import typed_errors, unwrap, wrap
+from sqlml.relation import hinted, typed_errors, unwrap, wrap
 from sqlml.scoring import Scoring
 from sqlml.udfs.caller import user_frame
 from sqlml.udfs.duckdb import DuckDBEngine, Registry
@@ -80,7 +80,7 @@ class Session:
 
     def execute(self, query: Any, parameters: Any = None) -> Any:
         """Run one or more statements; fetch the last one's result from the returned Session."""
-        with self._calling():
+        with self._calling(query):
             statements = self._statements(query)
             if not statements:
                 made = self._scoring.retrying(lambda: self._engine.execute(query, parameters))
@@ -95,7 +95,7 @@ class Session:
 
     def executemany(self, query: Any, parameters: Any = None) -> Session:
         """Run a statement once for each set of parameters."""
-        with self._calling():
+        with self._calling(query):
             statements = self._statements(query)
             if not statements:
                 self._scoring.retrying(lambda: self._connection.executemany(query, parameters))
@@ -110,7 +110,7 @@ class Session:
         Where models are called, it is a `Relation` around DuckDB's own, whose results raise
         sqlml's typed errors.
         """
-        with self._calling():
+        with self._calling(query):
             statements = self._statements(query)
             if not statements:
                 native = self._scoring.retrying(lambda: self._engine.relation(query, params, alias))
@@ -129,7 +129,7 @@ class Session:
         Raises:
             ParseError: several statements, or one that is no query.
         """
-        with self._calling():
+        with self._calling(query):
             statements = self._statements(query) or (Query(query),)
             if len(statements) != 1 or not isinstance(statements[0], Query | Explain):
                 raise ParseError("explain takes one query; CREATE MODEL and the like have no plan")
@@ -165,9 +165,20 @@ class Session:
         Raises:
             UnsupportedModelError, ModelExistsError, ConfigError.
         """
-        reference = parse_reference(name)
-        if reference.version is not None or reference.alias is not None:
-            raise CatalogError(f"{name!r} is no name for a model: it has / or @ in it")
+        if not isinstance(name, str):
+            raise ConfigError(
+                f"the name comes first, as a text, and not a {type(name).__name__}: "
+                "create_model('churn', model)"
+            )
+        try:
+            reference = parse_reference(name)
+        except UnknownModelError:
+            reference = None
+        if reference is None or reference.version is not None or reference.alias is not None:
+            raise ConfigError(
+                f"{name!r} is no name for a model: write 'model' or 'database.model', where "
+                "neither is empty or has . @ or / in it"
+            )
         with self._calling():
             self._engine.finish()
             create_from_object(
@@ -236,7 +247,7 @@ class Session:
         with typed_errors():
             for method in ("to_arrow_table", "fetch_arrow_table"):
                 if hasattr(self._connection, method):
-                    return getattr(self._connection, method)()
+                    return getattr(self._connection, method)(rows_per_batch)
         raise AttributeError("arrow")
 
     def __getattr__(self, name: str) -> Any:
@@ -249,7 +260,8 @@ class Session:
         def call(*args: Any, **kwargs: Any) -> Any:
             plain = [unwrap(a) for a in args]
             named = {k: unwrap(v) for k, v in kwargs.items()}
-            with typed_errors():
+            texts = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
+            with typed_errors(texts, self._engine.knows_function):
                 result = self._scoring.retrying(lambda: method(*plain, **named))
             return self if result is self._connection else result
 
@@ -257,8 +269,8 @@ class Session:
 
     # -- the stages
 
-    def _calling(self) -> _Calling:
-        return _Calling(self._engine)
+    def _calling(self, query: Any = None) -> _Calling:
+        return _Calling(self._engine, query)
 
     def _statements(self, query: Any) -> tuple[Statement, ...]:
         """The statements of a text that concerns models; none when it is all the engine's.
@@ -337,8 +349,9 @@ class _Calling:
     A class and not a generator, since contextlib's frame would stand between us and the user.
     """
 
-    def __init__(self, engine: DuckDBEngine) -> None:
+    def __init__(self, engine: DuckDBEngine, query: Any = None) -> None:
         self._engine = engine
+        self._query = query
         self._outermost = engine.frame is None
 
     def __enter__(self) -> None:
@@ -349,7 +362,7 @@ class _Calling:
         if self._outermost:
             self._engine.frame = None
         if isinstance(error, duckdb.Error):
-            own = claim(str(error))
+            own = claim(str(error)) or hinted(error, self._query, self._engine.knows_function)
             if own is not None:
                 raise own from None
 

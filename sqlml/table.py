@@ -1,9 +1,9 @@
-"""`Table`: what a user hands to a Scorer (array, frame, Arrow table, mapping), column by column."""
+"""`Table`: what a user hands to a Scorer (array, frame, Arrow table, relation ..), by columns."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from sqlml.errors import AmbiguousColumnError, InputTypeError, MissingColumnError
 from sqlml.ir.texts import Texts
+from sqlml.nested import is_one_column, json_texts, rows_of
 from sqlml.passes.split import Layout, PackedColumn
-from sqlml.types import Array, Feature, fold
+from sqlml.types import NESTED, Array, Feature, fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,24 @@ class Table:
             MissingColumnError: a feature that the model reads is not among the columns.
         """
         features = tuple(features)
+        X = _result(X)
+        if len(features) == 1 and features[0].kind in NESTED and is_one_column(X):
+            rows = rows_of(X)
+            return cls(len(rows), features, None, {features[0].name: rows})
         if isinstance(X, np.ndarray):
             return _from_array(X, features)
         if _is_texts(X, features):
             return cls(len(X), features, None, {features[0].name: X})
-        named = _named_columns(X)
+        if _is_series(X):
+            if len(features) != 1:
+                raise InputTypeError(
+                    f"this {type(X).__name__} is one column, but the model takes {len(features)} "
+                    f"columns: {', '.join(f.name for f in features[:12])}; pass a frame (of one "
+                    "row: df.iloc[[0]])"
+                )
+            return cls(len(X), features, None, {features[0].name: X})
+        nested = {fold(f.name) for f in features if f.kind in NESTED}
+        named = _named_columns(X, nested)
         if named is None:
             array = np.asarray(X)
             if array.ndim != 2:
@@ -89,10 +103,26 @@ class Table:
             raise InputTypeError(f"feature {name!r} takes strings, but the array holds numbers")
         return _strings(self.columns[name], name).reshape(-1, 1)
 
-    def texts(self, name: str) -> Texts:
-        """Column `name` as UTF-8, without an object per text where it is an Arrow column."""
+    def value(self, name: str, row: int) -> tuple[Any] | None:
+        """One value, in a tuple; None where there is no such column."""
         if self.matrix is not None:
-            raise InputTypeError(f"feature {name!r} takes strings, but the array holds numbers")
+            places = [k for k, feature in enumerate(self.features) if feature.name == name]
+            return (self.matrix[row, places[0]],) if places else None
+        if name not in self.columns:
+            return None
+        return (_arrow(_rows(self.columns[name], row, row + 1), name)[0].as_py(),)
+
+    def texts(self, name: str) -> Texts:
+        """Column `name` as UTF-8, without an object per text where it is an Arrow column.
+
+        A column of lists, maps or pairs comes as texts of JSON.
+        """
+        kind = next(f.kind for f in self.features if f.name == name)
+        if self.matrix is not None:
+            wanted = kind if kind == "pairs" else f"{kind}s"
+            raise InputTypeError(f"feature {name!r} takes {wanted}, but the array holds numbers")
+        if kind in NESTED:
+            return json_texts(self.columns[name], kind, name)
         return Texts.of(_text_column(self.columns[name], name))
 
     def packed(
@@ -130,15 +160,24 @@ def _from_array(array: Array, features: tuple[Feature, ...]) -> Table:
     return Table(array.shape[0], features, None, columns)
 
 
-def _named_columns(X: Any) -> tuple[int, list[tuple[str, Any]]] | None:
-    """Number of rows and the columns with their names; None when `X` has no named columns."""
+def _named_columns(
+    X: Any, nested: Collection[str] = ()
+) -> tuple[int, list[tuple[str, Any]]] | None:
+    """Number of rows and the columns with their names; None when `X` has no named columns.
+
+    `nested` are the folded names of columns of lists, which no array holds.
+    """
     if isinstance(X, pa.RecordBatch):
         X = pa.Table.from_batches([X])
     if isinstance(X, pa.Table):
         return X.num_rows, list(zip(X.column_names, X.columns, strict=True))
     if isinstance(X, Mapping):
         columns = [
-            (str(n), np.asarray(c) if isinstance(c, list | tuple) else c) for n, c in X.items()
+            (
+                str(n),
+                np.asarray(c) if isinstance(c, list | tuple) and fold(str(n)) not in nested else c,
+            )
+            for n, c in X.items()
         ]
         lengths = {len(c) for _, c in columns}
         if len(lengths) > 1:
@@ -151,6 +190,23 @@ def _named_columns(X: Any) -> tuple[int, list[tuple[str, Any]]] | None:
     if hasattr(X, "__arrow_c_stream__"):
         return _named_columns(pa.table(X))
     return None
+
+
+def _result(X: Any) -> Any:
+    """A relation of DuckDB, or one of ours, as the table that it gives; else `X` itself."""
+    for method in ("to_arrow_table", "fetch_arrow_table"):
+        if hasattr(X, method):
+            return getattr(X, method)()
+    return X
+
+
+def _is_series(X: Any) -> bool:
+    """Whether `X` is one column of a frame or an Arrow table."""
+    if isinstance(X, pa.Array | pa.ChunkedArray):
+        return True
+    if hasattr(X, "columns") or isinstance(X, Mapping):
+        return False
+    return hasattr(X, "iloc") or hasattr(X, "to_arrow")
 
 
 def _rows(column: Any, start: int, stop: int) -> Any:

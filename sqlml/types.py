@@ -9,11 +9,30 @@ import numpy as np
 import numpy.typing as npt
 
 DType = Literal[
-    "bool", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "string"
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+    "string",
+    "list",
+    "map",
+    "pairs",
 ]
 DTYPES: frozenset[str] = frozenset(get_args(DType))
 FLOATS: frozenset[str] = frozenset({"float16", "float32", "float64"})
 INTEGERS: frozenset[str] = frozenset({"int8", "int16", "int32", "int64"})
+
+NESTED: frozenset[str] = frozenset({"list", "map", "pairs"})
+"""Columns with many values a row, each row a text of JSON: an array of scalars ("list"), an object
+of scalars ("map"), or an array of names with their scalars ("pairs"). Only operators whose row in
+the table says `nested` take them."""
+
+TEXTUAL: frozenset[str] = NESTED | {"string"}
+"""What is a text: `Texts`, or an object array of `str` with None for a missing value."""
 
 Array = npt.NDArray[Any]
 
@@ -62,8 +81,8 @@ def matrix(dtype: DType, width: int, sparse: bool = False) -> TensorType:
 
 
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
-    """numpy's dtype; strings are object arrays of `str` with None for a missing value."""
-    return np.dtype(object) if dtype == "string" else np.dtype(dtype)
+    """numpy's dtype; texts are object arrays of `str` with None for a missing value."""
+    return np.dtype(object) if dtype in TEXTUAL else np.dtype(dtype)
 
 
 def dtype_of(array: Array) -> DType:
@@ -86,10 +105,10 @@ def promote(*dtypes: DType) -> DType:
     >>> promote("int64", "float32")
     'float64'
     """
-    if "string" in dtypes:
-        if set(dtypes) != {"string"}:
-            raise TypeError(f"no common type of strings and numbers: {', '.join(dtypes)}")
+    if set(dtypes) == {"string"}:
         return "string"
+    if not TEXTUAL.isdisjoint(dtypes):
+        raise TypeError(f"no common type of {', '.join(dtypes)}")
     return dtype_of(np.empty(0, np.result_type(*[np.dtype(d) for d in dtypes])))
 
 
@@ -105,9 +124,24 @@ def fold(name: str) -> str:
     return name.translate(_ASCII_LOWER)
 
 
-Kind = Literal["number", "string", "any"]
-"""What a feature takes: numbers (booleans and decimals too), strings (enums too), or, where the
-model never looks at the column, anything."""
+Kind = Literal["number", "string", "list", "map", "pairs", "any"]
+"""What a feature takes: numbers (booleans and decimals too), strings (enums too), lists, maps or
+lists of pairs (`NESTED`), or, where the model never looks at the column, anything."""
+
+
+def feature_kind(dtype: DType) -> Kind:
+    """What an input of `dtype` takes.
+
+    >>> feature_kind("int64"), feature_kind("list")
+    ('number', 'list')
+    """
+    textual: dict[DType, Kind] = {
+        "string": "string",
+        "list": "list",
+        "map": "map",
+        "pairs": "pairs",
+    }
+    return textual.get(dtype, "number")
 
 
 @dataclass(frozen=True, slots=True)

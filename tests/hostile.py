@@ -1,4 +1,4 @@
-"""Small model files of every format, the damage that fits each, and what may come of it.
+"""The damage that fits the files of each format (`tests/small_files.py`), and what may come of it.
 
 A damaged file is refused with an SqlmlError, or it is a model like any other: legal, storable,
 and one row of it is scored or refused with an SqlmlError. `outcome` says which; whatever else
@@ -8,7 +8,6 @@ happens is a finding.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import struct
@@ -19,7 +18,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -32,12 +30,10 @@ from sqlml.importers.artifact import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.importers.xgboost import ubjson
 from sqlml.ir import ops, store
-from sqlml.ir.builder import Builder
 from sqlml.ir.program import Node, Program, freeze
 from sqlml.ir.spec import verify
-from sqlml.types import DTYPES, Array
-from tests import mutations
-from tests.contract.operator_cases import CASES
+from sqlml.types import DTYPES, NESTED, Array
+from tests import mutations, small_files
 from tests.mutations import Rng, of_archive, of_array, of_bytes, of_json, of_lines, of_message, pick
 
 SECONDS = 2.0
@@ -47,192 +43,6 @@ BYTES = 1 << 30
 """Memory that it may take."""
 
 BACKENDS = ("reference", "native")
-
-
-def rows(count: int, seed: int = 0) -> Any:
-    """Three columns of numbers and two of categories, as numbers."""
-    rng = np.random.default_rng(seed)
-    numbers = rng.normal(size=(count, 3)).astype(np.float32)
-    return np.hstack([numbers, rng.integers(0, 5, (count, 2)).astype(np.float32)])
-
-
-X = rows(120)
-TWO = (X[:, 0] * X[:, 1] > 0).astype(int)
-THREE = TWO + (X[:, 3] > 2)
-
-
-@lru_cache(maxsize=1)
-def xgboost_files() -> tuple[bytes, ...]:
-    """JSON documents: trees with categories, dart, several classes, linear, vector leaves."""
-    import pandas as pd
-    import xgboost
-
-    frame = pd.DataFrame(X[:, :3], columns=["a", "b", "c"])
-    frame["d"] = pd.Categorical(np.array(["x", "y", "z", "u", "v"])[X[:, 3].astype(int)])
-    small = {"n_estimators": 2, "max_depth": 2}
-    models = [
-        xgboost.XGBClassifier(**small, enable_categorical=True).fit(frame, TWO),
-        xgboost.XGBRegressor(**small, booster="dart", rate_drop=0.5).fit(X, X[:, 0]),
-        xgboost.XGBClassifier(**small).fit(X, THREE),
-        xgboost.XGBRegressor(booster="gblinear", n_estimators=2).fit(X, X[:, 0]),
-        xgboost.XGBRegressor(**small, multi_strategy="multi_output_tree").fit(X, X[:, :2]),
-    ]
-    return tuple(bytes(m.get_booster().save_raw("json")) for m in models)
-
-
-@lru_cache(maxsize=1)
-def ubj_files() -> tuple[bytes, ...]:
-    """The same documents as XGBoost's UBJSON."""
-    import xgboost
-
-    return tuple(
-        bytes(xgboost.Booster(model_file=bytearray(text)).save_raw("ubj"))
-        for text in xgboost_files()
-    )
-
-
-@lru_cache(maxsize=1)
-def lightgbm_files() -> tuple[bytes, ...]:
-    """Text files: categories, several classes, linear leaves."""
-    import lightgbm
-    import pandas as pd
-
-    frame = pd.DataFrame(X[:, :3], columns=["a", "b", "c"])
-    frame["d"] = pd.Categorical(np.array(["x", "y", "z", "u", "v"])[X[:, 3].astype(int)])
-    small: dict[str, Any] = {"n_estimators": 2, "num_leaves": 4, "verbose": -1}
-    small |= {"min_child_samples": 5, "min_data_per_group": 5, "cat_smooth": 1}
-    models = [
-        lightgbm.LGBMClassifier(**small).fit(frame, TWO),
-        lightgbm.LGBMClassifier(**small).fit(X, THREE),
-        lightgbm.LGBMRegressor(**small, linear_tree=True).fit(X, X[:, 0]),
-    ]
-    return tuple(m.booster_.model_to_string().encode() for m in models)
-
-
-@lru_cache(maxsize=1)
-def catboost_files() -> tuple[bytes, ...]:
-    """JSON documents: symmetric trees, categories, several classes, other trees."""
-    import tempfile
-    from pathlib import Path
-
-    import catboost
-    import pandas as pd
-
-    frame = pd.DataFrame(X[:, :3], columns=["a", "b", "c"])
-    frame["d"] = np.array(["x", "y"])[(X[:, 3] > 2).astype(int)]
-    small: dict[str, Any] = {"iterations": 2, "depth": 2, "verbose": 0, "one_hot_max_size": 5}
-    small |= {"allow_writing_files": False, "thread_count": 1}
-    models = [
-        catboost.CatBoostClassifier(**small).fit(frame, TWO, cat_features=["d"]),
-        catboost.CatBoostClassifier(**small).fit(X, THREE),
-        catboost.CatBoostRegressor(**small, grow_policy="Lossguide").fit(X, X[:, 0]),
-    ]
-    files = []
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "m.json")
-        for model in models:
-            model.save_model(str(path), format="json")
-            files.append(path.read_bytes())
-    return tuple(files)
-
-
-@lru_cache(maxsize=1)
-def onnx_files() -> tuple[bytes, ...]:
-    """Files of skl2onnx that are imported: a linear pipeline, trees, a table of categories."""
-    from skl2onnx import to_onnx
-    from sklearn.ensemble import RandomForestClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
-
-    models = [
-        make_pipeline(StandardScaler(), LogisticRegression()).fit(X, THREE),
-        RandomForestClassifier(2, max_depth=2, random_state=0).fit(X, THREE),
-        make_pipeline(OneHotEncoder(), LogisticRegression()).fit(X[:, 3:], TWO),
-    ]
-    return tuple(
-        to_onnx(m, X[:1, : m.n_features_in_]).SerializeToString(deterministic=True) for m in models
-    )
-
-
-@lru_cache(maxsize=1)
-def whole_onnx_files() -> tuple[bytes, ...]:
-    """A file of skl2onnx that runs as a whole, so a process of its own tries it first."""
-    from skl2onnx import to_onnx
-    from sklearn.svm import SVC
-
-    model = SVC().fit(X[:20], THREE[:20])
-    return (to_onnx(model, X[:1]).SerializeToString(deterministic=True),)
-
-
-@lru_cache(maxsize=1)
-def skops_files() -> tuple[bytes, ...]:
-    """Archives of skops: pipelines of what reads its attributes in a way of its own."""
-    import skops.io
-    from sklearn.compose import make_column_transformer
-    from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingRegressor
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.neighbors import KNeighborsClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import OneHotEncoder, StandardScaler
-    from sklearn.svm import SVC
-    from sklearn.tree import DecisionTreeClassifier
-
-    mixed = make_column_transformer(
-        (StandardScaler(), [0, 1, 2]), (OneHotEncoder(handle_unknown="ignore"), [3, 4])
-    )
-    models = [
-        make_pipeline(mixed, LogisticRegression()).fit(X, THREE),
-        DecisionTreeClassifier(max_depth=3).fit(X, THREE),
-        GradientBoostingClassifier(n_estimators=2, max_depth=2).fit(X, TWO),
-        HistGradientBoostingRegressor(max_iter=2, max_leaf_nodes=4).fit(X, X[:, 0]),
-        KNeighborsClassifier(3, algorithm="kd_tree").fit(X[:20], TWO[:20]),
-        SVC().fit(X[:20], TWO[:20]),
-    ]
-    return tuple(skops.io.dumps(m) for m in models)
-
-
-@lru_cache(maxsize=1)
-def torch_files() -> tuple[bytes, ...]:
-    """Archives of torch.export: one that is imported layer by layer, one that runs as a whole."""
-    import torch
-    from torch import nn
-
-    class Odd(nn.Module):
-        """An operator that the IR lacks."""
-
-        def forward(self, x: Any) -> Any:
-            return torch.cumsum(torch.sin(x), dim=1)[:, 1:]
-
-    modules = [
-        nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 2), nn.Softmax(dim=1)),
-        nn.Sequential(nn.Linear(5, 3), Odd()),
-    ]
-    files = []
-    torch.manual_seed(0)
-    for module in modules:
-        made = torch.export.export(
-            module.eval(), (torch.randn(3, 5),), dynamic_shapes=({0: torch.export.Dim("rows")},)
-        )
-        out = io.BytesIO()
-        torch.export.save(made, out)
-        files.append(out.getvalue())
-    return tuple(files)
-
-
-@lru_cache(maxsize=1)
-def program_files() -> tuple[bytes, ...]:
-    """One stored Program for each case of each operator, and two models."""
-    files = []
-    for makes in CASES.values():
-        for make in makes:
-            b = Builder()
-            value = make(b)
-            if value.type.sparse:
-                value = b.op("densify", value, fill=0.0)
-            if value.type.rowwise and len(value.type.shape) == 2:
-                files.append(store.dumps(b.build({"transform": value})))
-    return tuple(files)
 
 
 def of_ubj(content: bytes, rng: Rng) -> bytes:
@@ -330,15 +140,15 @@ Files = Callable[[], tuple[bytes, ...]]
 
 FORMATS: Mapping[str, tuple[Files, mutations.Mutation, str]] = MappingProxyType(
     {
-        "xgboost-json": (xgboost_files, of_json, "XGBOOST"),
-        "xgboost-ubj": (ubj_files, of_ubj, "XGBOOST"),
-        "lightgbm": (lightgbm_files, of_lines, "LIGHTGBM"),
-        "catboost": (catboost_files, of_json, "CATBOOST"),
-        "onnx": (onnx_files, of_onnx, "ONNX"),
-        "onnx-whole": (whole_onnx_files, of_onnx, "ONNX"),
-        "skops": (skops_files, of_archive, "SKOPS"),
-        "program": (program_files, of_program, "SQLML"),
-        "torch": (torch_files, of_archive, "TORCH"),
+        "xgboost-json": (small_files.xgboost_files, of_json, "XGBOOST"),
+        "xgboost-ubj": (small_files.ubj_files, of_ubj, "XGBOOST"),
+        "lightgbm": (small_files.lightgbm_files, of_lines, "LIGHTGBM"),
+        "catboost": (small_files.catboost_files, of_json, "CATBOOST"),
+        "onnx": (small_files.onnx_files, of_onnx, "ONNX"),
+        "onnx-whole": (small_files.whole_onnx_files, of_onnx, "ONNX"),
+        "skops": (small_files.skops_files, of_archive, "SKOPS"),
+        "program": (small_files.program_files, of_program, "SQLML"),
+        "torch": (small_files.torch_files, of_archive, "TORCH"),
     }
 )
 """Format -> its small files, the damage to do, and how artifacts name it."""
@@ -462,7 +272,10 @@ def one_row(program: Program, value: float) -> dict[str, Array]:
     made: dict[str, Array] = {}
     for name in program.inputs:
         kind = program.input_type(name)
-        if kind.dtype == "string":
+        if kind.dtype in NESTED:
+            row = {"map": '{"a": 0.5}', "pairs": '[["a", 1]]'}.get(kind.dtype, '["a"]')
+            made[name] = np.full((1, 1), row if value == 0.5 else "[[", object)
+        elif kind.dtype == "string":
             made[name] = np.full((1, kind.width), "a" if value == 0.5 else None, object)
         else:
             with np.errstate(all="ignore"):

@@ -15,7 +15,7 @@ from sqlml.importers.registry import Imported, import_model
 from sqlml.ir import reference, store
 from sqlml.types import Array
 
-KINDS = {"float32": 1, "int64": 7, "string": 8, "bool": 9, "float64": 11}
+KINDS = {"float32": 1, "int32": 6, "int64": 7, "string": 8, "bool": 9, "float64": 11}
 
 
 def graph(

@@ -21,7 +21,8 @@ import pandas as pd
 
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
-from sqlml.types import Array
+from sqlml.nested import json_texts
+from sqlml.types import NESTED, Array
 
 CITIES = ("Bern", "Oslo", "Lima", "", "Zürich", "O'Hare", "日本")
 PLANS = ("free", "basic", "pro")
@@ -44,7 +45,7 @@ def mixed_frame(rows: int, seed: int = 0, nulls: float = 0.1, strings: str = "st
 
     def text(values: Sequence[str], missing: Array) -> pd.Series[Any]:
         drawn = rng.choice(np.array(values, object), rows)
-        return pd.Series(np.where(missing, None, drawn), dtype=strings)  # type: ignore[call-overload]
+        return pd.Series(np.where(missing, None, drawn), dtype=strings)
 
     return pd.DataFrame(
         {
@@ -155,7 +156,11 @@ def batch(program: Program, data: Any, names: Sequence[str] | None = None) -> di
     out: dict[str, Array] = {}
     for feature in program.features:
         series = columns[feature.name]
-        if feature.kind == "string":
+        if feature.kind in NESTED:
+            texts = json_texts(series, feature.kind, feature.name)
+            rows = [None if gone else texts.text(i) for i, gone in enumerate(texts.missing)]
+            out[feature.name] = np.array(rows, object)
+        elif feature.kind == "string":
             array = series.astype(object).to_numpy(copy=True)
             array[pd.isna(array)] = None
             out[feature.name] = array

@@ -11,11 +11,14 @@ import pyarrow as pa
 import pyarrow.compute
 
 from sqlml.backends.base import Compiled
-from sqlml.errors import InputTypeError, ScoringError, SqlmlError
+from sqlml.errors import InputTypeError, ScoringError, SqlmlError, UnknownCategoryError
 from sqlml.ir.texts import Texts
 from sqlml.passes.split import text_input
 from sqlml.types import Array
 from sqlml.udfs.failures import park
+
+Explain = Callable[[UnknownCategoryError, Mapping[str, Any]], UnknownCategoryError]
+"""An error and the inputs of the batch that it is about -> an error that says more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,8 @@ class BatchFunction:
     at once.
 
     Several targets: `groups` are the lengths of the lists that a row's numbers are dealt into
-    (none: one list), `shifts` what is added to the class numbers of each target.
+    (none: one list), `shifts` what is added to the class numbers of each target. `explain` makes
+    the most of an error about a category.
     """
 
     compiled: Compiled
@@ -40,6 +44,7 @@ class BatchFunction:
     listed: bool = False
     groups: tuple[int, ...] = ()
     shifts: tuple[int, ...] = ()
+    explain: Explain | None = None
 
     def __call__(self, packed: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Score one batch.
@@ -68,7 +73,10 @@ class BatchFunction:
     def _score(self, packed: pa.Array | pa.ChunkedArray, texts: Mapping[str, Any]) -> pa.Array:
         matrix = rows_of(packed, self.width, self.dtype)
         inputs = {self.input_name: matrix, **texts}
-        result = self.compiled.run(inputs, [self.output])[self.output]
+        try:
+            result = self.compiled.run(inputs, [self.output])[self.output]
+        except UnknownCategoryError as error:
+            raise (error if self.explain is None else self.explain(error, inputs)) from None
         if result.shape != (matrix.shape[0], self.columns):
             raise ScoringError(
                 f"the model made {result.shape} instead of {(matrix.shape[0], self.columns)}"

@@ -111,6 +111,13 @@ class DuckDBEngine:
         )
         return bool(rows)
 
+    def knows_function(self, name: str) -> bool:
+        """The same after a statement failed, when its transaction may answer no more (2.0)."""
+        try:
+            return self.has_function(name)
+        except (duckdb.Error, CatalogError):
+            return False
+
     def register(self, function: EngineFunction) -> str:
         """See `Engine.register`."""
         self.registry.add(function)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from sqlml.errors import UnknownCategoryError
 from sqlml.ir.program import Program
 from sqlml.passes.split import PACKED
-from sqlml.planner.build import compile_core, prepare
+from sqlml.planner.build import Prepared, compile_core, prepare
 from sqlml.planner.choice import Choice
 from sqlml.planner.names import FunctionSpec
 from sqlml.planner.results import first_positions
+from sqlml.planner.unknown import named
 from sqlml.types import Array
-from sqlml.udfs.arrow import BatchFunction, TextBatchFunction
+from sqlml.udfs.arrow import BatchFunction, Explain, TextBatchFunction
 from sqlml.udfs.engine import EngineFunction
 
 _TYPES = {"f32": ("float32", "FLOAT"), "f64": ("float64", "DOUBLE")}
@@ -57,7 +60,17 @@ def engine_function(spec: FunctionSpec, program: Program, on_use: bool = False) 
     listed = spec.output == "proba" and spec.column is None or made.width > 1
     result = ("INTEGER" if integer else "DOUBLE") + "[]" * (listed + bool(groups))
     batch = BatchFunction(
-        compiled, PACKED, spec.output, width, dtype, integer, made.width, listed, groups, shifts
+        compiled,
+        PACKED,
+        spec.output,
+        width,
+        dtype,
+        integer,
+        made.width,
+        listed,
+        groups,
+        shifts,
+        _explainer(prepared),
     )
     packed = f"{sql_type}[{width}]"
     texts = len(prepared.split.texts)
@@ -65,3 +78,17 @@ def engine_function(spec: FunctionSpec, program: Program, on_use: bool = False) 
         with_texts = TextBatchFunction(batch, texts)
         return EngineFunction(spec.name, with_texts, (packed, "BLOB[]"), result)
     return EngineFunction(spec.name, batch, (packed,), result)
+
+
+def _explainer(prepared: Prepared) -> Explain:
+    """Names the value of a refused category; strings are codes by now, so a query that finds it."""
+    split = prepared.split
+    places = {c.name: k for k, c in enumerate(split.columns) if not c.encoded}
+
+    def explain(error: UnknownCategoryError, inputs: Mapping[str, Any]) -> UnknownCategoryError:
+        def read(feature: str, row: int) -> tuple[Any] | None:
+            return (inputs[PACKED][row, places[feature]],) if feature in places else None
+
+        return named(error, split.core, inputs, read, split.encoders)
+
+    return explain

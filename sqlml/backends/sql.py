@@ -84,14 +84,6 @@ def _isnan(args: Sequence[str], attrs: Attrs) -> str:
     return f"({args[0]} IS NULL)::INTEGER"
 
 
-def _encode_hashed(args: Sequence[str], attrs: Attrs) -> str:
-    raise BackendError(
-        "this CatBoost model knows the categories of a column by their hashes alone, which SQL "
-        "cannot compare; write it with save_model('model.json', format='json', pool=train_pool), "
-        "which keeps their names, and create the model from that file"
-    )
-
-
 PRINTERS: Mapping[str, Callable[[Sequence[str], Attrs], str]] = MappingProxyType(
-    {"fill": _fill, "encode": _encode, "encode_hashed": _encode_hashed, "isnan": _isnan}
+    {"fill": _fill, "encode": _encode, "isnan": _isnan}
 )

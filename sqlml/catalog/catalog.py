@@ -104,8 +104,8 @@ class Catalog:
                 return
             if count and not or_replace:
                 raise ModelExistsError(
-                    f"model {name!r} exists already; CREATE OR REPLACE MODEL adds a version to it, "
-                    "DROP MODEL removes it"
+                    f"model {name!r} exists already; CREATE OR REPLACE MODEL (in Python: "
+                    "create_model(.., or_replace=True)) adds a version to it, DROP MODEL removes it"
                 )
             version = (last or 0) + 1
             self._put_program(schema, program)

@@ -13,11 +13,10 @@ from sqlml.errors import MissingDependencyError
 LATE = "late"
 ON_TIME = "on time"
 
-NUMBERS = (
-    "sched_dep_time", "sched_arr_time", "dep_delay", "distance", "temp", "dewp", "humid",
-    "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib", "built", "engines",
-    "seats",
-)  # fmt: skip
+NUMBERS = tuple(
+    "sched_dep_time sched_arr_time dep_delay distance temp dewp humid wind_dir wind_speed "
+    "wind_gust precip pressure visib built engines seats".split()
+)
 """Numeric features; those of the weather and the aircraft have missing values."""
 
 FEW = ("carrier", "origin", "engine")

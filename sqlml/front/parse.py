@@ -1,4 +1,4 @@
-"""Parse SQL text into Statements: the grammar of sql.md by recursive descent over tokens.
+"""Parse SQL text into Statements by recursive descent over tokens.
 
 A text without a word of ours is never tokenized; see `mentions_models`.
 """
@@ -37,9 +37,7 @@ _HINT = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
-FORMATS = (
-    "AUTO", "XGBOOST", "LIGHTGBM", "CATBOOST", "ONNX", "SKOPS", "PICKLE", "TORCH", "SQLML",
-)  # fmt: skip
+FORMATS = tuple("AUTO XGBOOST LIGHTGBM CATBOOST ONNX SKOPS PICKLE TORCH SQLML".split())
 
 EXPORT_FORMATS = ("ONNX", "SQLML")
 
@@ -188,9 +186,17 @@ class _Parser:
                     raise self.fail(f"{self.word()} (..) goes before FROM")
                 raise self.fail("expected FORMAT, OPTIONS (..), COMMENT '..' or the end")
         return CreateModel(
-            self.sql, name, source, or_replace, if_not_exists, inputs, output, form, options,
-            comment,
-        )  # fmt: skip
+            self.sql,
+            name,
+            source,
+            or_replace=or_replace,
+            if_not_exists=if_not_exists,
+            inputs=inputs,
+            output=output,
+            format=form,
+            options=options,
+            comment=comment,
+        )
 
     def _names_follow(self, ahead: int) -> bool:
         token = self.peek(ahead)

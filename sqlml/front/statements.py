@@ -1,4 +1,4 @@
-"""The statements of the SQL surface (sql.md), as frozen values."""
+"""The statements of the SQL surface, as frozen values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """`read_artifact`: the bytes of a model file -> an object that the registry imports.
 
 Only formats that are data are read without being asked: XGBoost's JSON and UBJSON, CatBoost's
-JSON, LightGBM's text, and sqlml's own. A pickle runs code when it is read.
+JSON, LightGBM's text, ONNX, skops, torch.export's archives, and sqlml's own. A pickle runs code
+when it is read.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import io
 import pickle
 import re
-import zlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -60,7 +60,8 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
         allow_pickle: whether the caller trusts the file to run code.
 
     Returns:
-        XGBoostModel, CatBoostModel, LightGBMModel, a Program, or whatever a pickle holds.
+        XGBoostModel, CatBoostModel, LightGBMModel, OnnxModel, Exported, a Program, or the object
+        that a skops file or a pickle holds.
 
     Raises:
         ArtifactError: damaged, hostile, too large, or of another format.
@@ -93,7 +94,7 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
         UnsupportedModelError,
         UntrustedArtifactError,
     ) as error:
-        raise type(error)(f"{path}: {error}") from None
+        raise type(error)(f"{path}: {error}") from error
 
 
 def _detect(content: bytes, path: str) -> str:
@@ -182,7 +183,7 @@ def _pickle(content: bytes) -> Any:
         raise MissingDependencyError(
             f"the pickle needs {error.name or error}, which is not installed here{fix}"
         ) from error
-    except (MemoryError, zlib.error, Exception) as error:
+    except Exception as error:
         # Unpickling runs the classes' own code, so anything at all may be raised.
         raise ArtifactError(
             f"the pickle cannot be read ({type(error).__name__}: {error}); it is damaged, or was "

@@ -1,8 +1,8 @@
-"""`category_codes`: a column of categories as the codes that a booster was trained on."""
+"""Columns of categories as the codes that a booster was trained on, beside columns of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,30 @@ def category_array(values: Sequence[Any], column: str) -> Array:
         f"the categories of column {column!r} are neither strings nor distinct numbers, e.g. "
         f"{plain[:3]!r}; train on strings"
     )
+
+
+def coded_columns(
+    frame: Frame,
+    chosen: Iterable[int],
+    categorical: Container[int],
+    codes: Callable[[int], Value],
+    dtype: DType,
+) -> Value:
+    """The `chosen` columns side by side, (n, k) of `dtype`: `codes` of the categorical ones, and
+    the numbers of the others."""
+    parts: list[Value] = []
+    run: list[int] = []  # neighbours that are numbers
+    for i in chosen:
+        if i not in categorical:
+            run.append(i)
+            continue
+        if run:
+            parts.append(frame.take(run).matrix(dtype))
+            run = []
+        parts.append(codes(i))
+    if run or not parts:
+        parts.append(frame.take(run).matrix(dtype))
+    return parts[0] if len(parts) == 1 else frame.builder.op("concat", *parts)
 
 
 def category_codes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -150,6 +151,19 @@ class Frame:
             )
         return block
 
+    def nested(self, i: int, dtype: DType) -> Value:
+        """Column `i` as (n, 1) lists, maps or lists of pairs.
+
+        Raises:
+            UnsupportedModelError: an earlier step made something else of the column.
+        """
+        (block,) = self.take([i]).blocks
+        if isinstance(block, RawColumn):
+            return self._input(block, dtype)
+        raise UnsupportedModelError(
+            f"column {self.names[i]!r} is used as a {dtype}, but an earlier step has changed it"
+        )
+
     def _number(self, block: RawColumn | Value, dtype: DType) -> Value:
         value = self._input(block, "float64") if isinstance(block, RawColumn) else block
         if value.type.dtype == "string":
@@ -164,10 +178,18 @@ class Frame:
         try:
             return self.builder.input(column.name, dtype)
         except ProgramError:
+            uses = sorted(
+                {_USES.get(d, "numbers") for d in (self.builder.known(column.name), dtype)}
+            )
             raise UnsupportedModelError(
-                f"column {column.name!r} is used both as strings and as numbers; "
+                f"column {column.name!r} is used both as {uses[-1]} and as {uses[0]}; "
                 "give the model two columns"
             ) from None
+
+
+_USES: Mapping[DType | None, str] = MappingProxyType(
+    {"string": "strings", "list": "a list", "map": "a map", "pairs": "a list of pairs"}
+)
 
 
 class Outputs:
@@ -221,6 +243,11 @@ def labels_of(classes: Sequence[Any]) -> Labels:
     values = [c.item() if isinstance(c, np.generic) else c for c in classes]
     for python, kind in ((bool, "bool"), (int, "int64"), (float, "float64"), (str, "string")):
         if all(type(v) is python for v in values):
+            if kind == "int64" and not all(-(2**63) <= v < 2**63 for v in values):
+                raise UnsupportedModelError(
+                    f"class label {max(values, key=abs)} is beyond 64-bit integers with a sign, "
+                    "which predict returns; fit the model on labels that are smaller, or strings"
+                )
             return Labels(kind, tuple(values))  # type: ignore[arg-type]
     raise UnsupportedModelError(
         f"class labels must be strings, whole numbers, booleans or floats, not {values[:3]!r}"

@@ -151,7 +151,8 @@ def _damaged(model: Any, error: BaseException) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"this {type(model).__name__} is not what its library's fit makes "
         f"({type(error).__name__}: {error}): it is damaged, only partly fitted, or comes from "
-        f"another version of {library}; fit it again"
+        f"another version of {library}; fit it again. If {library} predicts with it as it is, the "
+        "fault is sqlml's: please report this message"
     )
 
 
@@ -224,6 +225,18 @@ def _convert(model: Any, frame: Frame) -> Frame | Outputs:
 
 def _unknown(model: Any) -> UnsupportedModelError:
     path = class_path(model)
+    if model is None:
+        return UnsupportedModelError("None is no model; pass the fitted object itself")
+    if isinstance(model, type):
+        return UnsupportedModelError(
+            f"{model.__name__} is a class, not a fitted object; make one and fit it: "
+            f"model = {model.__name__}(..)" + ("; model.fit(X, y)" if hasattr(model, "fit") else "")
+        )
+    if path in _DATA or path.startswith(("pandas.", "polars.", "pyarrow.")):
+        return UnsupportedModelError(
+            f"this {type(model).__name__} is data, not a fitted object; pass the model that was "
+            "fitted on it"
+        )
     if isinstance(model, str | PurePath):
         return UnsupportedModelError(
             f"{str(model)!r} is a text, not a fitted object; a model file is registered in SQL: "
@@ -242,14 +255,22 @@ def _unknown(model: Any) -> UnsupportedModelError:
         f"; it is a subclass of {bases[0]}, and a subclass may compute something else: "
         f"convert it to a plain {bases[0]}"
         if bases
-        else "; docs/operators.md lists what is covered"
+        else "; replace it by a step that is covered (the page docs/operators.md of sqlml's "
+        "repository lists them), do its work in the query and fit the model on the result, or "
+        "convert the model to ONNX (skl2onnx, torch.onnx), which sqlml imports too"
     )
     return UnsupportedModelError(f"sqlml does not import {path}{hint}")
 
 
+_DATA = frozenset(("numpy.ndarray", "builtins.list", "builtins.tuple"))
+"""Classes of data that somebody may hand over in place of the model, beside frames and tables."""
+
+
 def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> tuple[str, ...]:
+    if isinstance(inputs, str | bytes):
+        raise ConfigError(f"inputs is a list of names, not one text: write inputs=[{inputs!r}]")
     given = None if inputs is None else tuple(inputs)
-    if given is None and schema.count == ANY_COUNT:
+    if given is None and schema.names is None and schema.count == ANY_COUNT:
         raise ConfigError(
             "this model takes any columns and remembers none; say which feed it: inputs=['a', ..]"
         )
@@ -285,21 +306,45 @@ NUMBER_TYPES = frozenset(
 STRING_TYPES = frozenset("VARCHAR TEXT STRING CHAR ENUM".split())
 
 
+def _declared_kinds(declared: str) -> frozenset[Kind]:
+    """The kinds of features that a SQL type may feed; none for a type that feeds no feature."""
+    if declared.endswith("]"):
+        return frozenset(("list", "pairs"))
+    name = declared.split("(")[0].strip()
+    if name in NUMBER_TYPES:
+        return frozenset(("number",))
+    if name in STRING_TYPES:
+        return frozenset(("string",))
+    of: dict[str, frozenset[Kind]] = {
+        "MAP": frozenset(("map",)),
+        "STRUCT": frozenset(("map",)),
+        "JSON": frozenset(("list", "map", "pairs")),
+    }
+    return of.get(name, frozenset())
+
+
 def _check_kinds(features: tuple[Feature, ...], inputs: Mapping[str, str]) -> None:
     for feature in features:
-        declared = inputs[feature.name].upper().split("(")[0].strip()
-        kind: Kind
-        if declared in NUMBER_TYPES:
-            kind = "number"
-        elif declared in STRING_TYPES:
-            kind = "string"
-        else:
+        declared = inputs[feature.name].upper().strip()
+        kinds = _declared_kinds(declared)
+        if not kinds:
             raise ConfigError(
                 f"input {feature.name!r} has type {inputs[feature.name]!r}; features are numeric "
-                "(DOUBLE, BIGINT, BOOLEAN, DECIMAL ..) or VARCHAR"
+                "(DOUBLE, BIGINT, BOOLEAN, DECIMAL ..), VARCHAR, lists, MAP or STRUCT"
             )
-        if feature.kind not in (kind, "any"):
+        if feature.kind != "any" and feature.kind not in kinds:
             raise ConfigError(
-                f"input {feature.name!r} is declared {declared}, but the model reads it as a "
-                f"{feature.kind}"
+                f"input {feature.name!r} is declared {declared}, but the model reads it as "
+                f"{_READ.get(feature.kind, feature.kind)}"
             )
+
+
+_READ: Mapping[str, str] = MappingProxyType(
+    {
+        "number": "a number",
+        "string": "a string",
+        "list": "a list (VARCHAR[], BIGINT[] ..)",
+        "map": "a map (MAP(VARCHAR, DOUBLE), STRUCT(..))",
+        "pairs": "a list of pairs (STRUCT(name VARCHAR, value DOUBLE)[])",
+    }
+)

@@ -17,6 +17,8 @@ from typing import Any
 
 from sqlml.config import MAX_ARTIFACT_BYTES
 from sqlml.errors import ArtifactError, MissingDependencyError, UntrustedArtifactError
+from sqlml.importers import skops_trees
+from sqlml.ir.reading import STUMBLES, ZIP_STUMBLES
 
 HARMLESS = frozenset(
     (
@@ -85,7 +87,7 @@ def read_skops(content: bytes) -> Any:
     """
     check_archive(content)
     try:
-        from skops.io import get_untrusted_types, loads
+        from skops.io import get_untrusted_types
     except ImportError as error:
         raise MissingDependencyError(
             f"a skops file needs {error.name or 'skops'}, which is not installed: "
@@ -102,10 +104,10 @@ def read_skops(content: bytes) -> Any:
             )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of other versions: importers check what they read
-            return loads(content, trusted=sorted(asked))
-    except UntrustedArtifactError:
+            return skops_trees.load(content, sorted(asked))
+    except (ArtifactError, UntrustedArtifactError):
         raise
-    except Exception as error:  # a damaged tree of attributes may raise anything
+    except Exception as error:  # objects are made by their classes' code: it may raise anything
         raise ArtifactError(
             f"the skops file cannot be read ({type(error).__name__}: {error}); it is damaged, or "
             "was written by another version of skops"
@@ -121,8 +123,8 @@ def check_archive(content: bytes) -> zipfile.ZipFile:
     try:
         archive = zipfile.ZipFile(io.BytesIO(content))
         sizes = [entry.file_size for entry in archive.infolist()]
-    except Exception as error:  # zipfile raises half a dozen kinds on hostile archives
-        raise ArtifactError(f"this is no zip archive, or it is damaged ({error})") from None
+    except (*STUMBLES, *ZIP_STUMBLES) as error:
+        raise ArtifactError(f"this is no zip archive, or it is damaged ({error})") from error
     # zipfile reads no more of an entry than the size that is written there.
     if sum(sizes) > min(MAX_ARTIFACT_BYTES, FREE_BYTES + MAX_RATIO * len(content)):
         raise ArtifactError(f"the archive claims to unpack to {sum(sizes)} bytes: over the limit")

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from sqlml.errors import ProgramError
 
 KINDS = ("word", "char", "char_wb", "whole")
-"""Tokens of a pattern, characters, characters within words, or the text itself."""
+"""Tokens of a pattern, characters, characters within words, or the text itself (no n-grams)."""
 ACCENTS = ("", "ascii", "unicode")
 MAX_PATTERN = 1000
 MAX_N = 1000
@@ -57,6 +57,8 @@ class Analyzer:
             raise ProgramError(f"no analyzer {self.kind!r}, or no accents {self.accents!r}")
         if not 1 <= self.min_n <= self.max_n <= MAX_N:
             raise ProgramError(f"n-grams of {self.min_n} to {self.max_n} (from 1 to {MAX_N})")
+        if self.kind == "whole" and self.max_n > 1:
+            raise ProgramError("a whole text has no n-grams")
         if self.kind == "word":
             if len(self.pattern) > MAX_PATTERN:
                 raise ProgramError(f"a token pattern of {len(self.pattern)} characters")

@@ -56,6 +56,10 @@ class Builder:
         self._inputs[name] = value.index
         return value
 
+    def known(self, name: str) -> DType | None:
+        """The dtype of input `name`; None where nothing has made it yet."""
+        return self._nodes[self._inputs[name]].type.dtype if name in self._inputs else None
+
     def constant(self, value: Array) -> Value:
         """A constant array."""
         return self.op("constant", value=np.asarray(value))

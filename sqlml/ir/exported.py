@@ -22,6 +22,7 @@ import numpy as np
 
 from sqlml.config import MAX_ARTIFACT_BYTES, MAX_NODES
 from sqlml.errors import ArtifactError, UnsupportedModelError
+from sqlml.ir.reading import ZIP_STUMBLES, reading
 from sqlml.types import ROWS, Array
 
 SCHEMA_VERSION = 8
@@ -122,30 +123,9 @@ def read_exported(content: bytes) -> Exported:
         ArtifactError: damaged, hostile, or written by another version of torch.
         UnsupportedModelError: something else than rows of numbers in and one tensor out.
     """
-    try:
+    archive, fix = "the torch.export archive", "save it again with torch.export.save"
+    with reading(archive, fix, *ZIP_STUMBLES):
         return _Reader(content).read()
-    except (ArtifactError, UnsupportedModelError):
-        raise
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-        NotImplementedError,
-        RuntimeError,
-        OSError,
-        EOFError,
-        MemoryError,
-        zipfile.BadZipFile,
-        zipfile.LargeZipFile,
-    ) as error:
-        raise ArtifactError(
-            f"the torch.export archive is damaged ({type(error).__name__}: {error}); save it again "
-            "with torch.export.save"
-        ) from None
 
 
 class _Reader:
@@ -155,10 +135,21 @@ class _Reader:
         self.content = content
         self.zip = zipfile.ZipFile(io.BytesIO(content))
         entries = self.zip.infolist()
+        if any(e.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for e in entries):
+            raise ArtifactError("the archive is compressed in a way that torch does not use")
+        names = {e.filename.partition("/")[2]: e.filename for e in entries}
+        if any(n.startswith("code/") and n.endswith(".py") for n in names):
+            raise ArtifactError(
+                "this is TorchScript (torch.jit.save), whose code sqlml does not run; take the "
+                "module that it was made from, and write it with torch.export.save("
+                "torch.export.export(module.eval(), (rows,), "
+                "dynamic_shapes=({0: torch.export.Dim('rows')},)), file), where rows is a tensor "
+                "of two rows or more"
+            )
         # torch stores entries as they are, so they cannot be larger than the archive.
         if sum(e.file_size for e in entries) > min(len(content), MAX_ARTIFACT_BYTES):
             raise ArtifactError("the archive claims to unpack to more than it holds")
-        self.names = {e.filename.partition("/")[2]: e.filename for e in entries}
+        self.names = names
 
     def read(self) -> Exported:
         models = [n for n in self.names if n.startswith("models/") and n.endswith(".json")]
@@ -265,7 +256,7 @@ class _Reader:
 
 
 def _check_names(known: set[Any], calls: tuple[Call, ...], output: str) -> None:
-    """Every name is defined before it is read."""
+    """Every name is defined before it is read, and once."""
     if not all(isinstance(name, str) for name in known):
         raise ArtifactError("a tensor of the archive has no name")
 
@@ -278,7 +269,10 @@ def _check_names(known: set[Any], calls: tuple[Call, ...], output: str) -> None:
 
     for call in calls:
         check(list(call.arguments.values()))
-        known.update(call.results)
+        for name in call.results:
+            if name and name in known:
+                raise ArtifactError(f"the graph makes {name!r} twice")
+            known.add(name)
     check(Ref(output))
 
 

@@ -1,9 +1,9 @@
 """The operators of the IR: one row each, with arity, attributes and the rule for the result type.
 
 The families in `operators/` say what is well-formed and what is computed. Two levels share the
-table (architecture.md): *model* operators, which importers emit and the native backend runs, and
-*tensor* operators, which torch and onnxruntime run. Passes lower the first to the second. `group`
-is the fusion class of paper 002, section 4.2.
+table: *model* operators, which importers emit and the native backend runs, and *tensor* operators,
+which torch and onnxruntime run. Passes lower the first to the second. `group` is the fusion class
+of Chen's thesis, section 4.2.
 """
 
 from __future__ import annotations
@@ -16,35 +16,16 @@ import numpy as np
 
 from sqlml.config import MAX_CONSTANT_VALUES, MAX_ROW_VALUES
 from sqlml.errors import ProgramError
-from sqlml.ir.operators import (
-    categories,
-    columns,
-    coupling,
-    distances,
-    elementwise,
-    forests,
-    hashing,
-    knn_impute,
-    layout,
-    neighbours,
-    opaque,
-    order,
-    piecewise,
-    products,
-    reductions,
-    requirements,
-    sparse,
-    text,
-    torch_module,
-)
+from sqlml.ir.operators.families import FAMILIES
 from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
-from sqlml.types import DTYPES, TensorType, dtype_of, matrix
+from sqlml.types import DTYPES, NESTED, TensorType, dtype_of, matrix
 
 
 def _input_type(types: Types, attrs: Attrs) -> TensorType:
     dtype, width = attrs["dtype"], attrs["width"]
     need(isinstance(width, int) and width >= 0, "input width must be a whole number")
+    need(dtype not in NESTED or width == 1, "a column of lists or maps stands alone")
     return matrix(dtype, width)
 
 
@@ -65,28 +46,7 @@ SOURCES: tuple[Op, ...] = (
     Op("constant", "both", "source", (0, 0), _constant_type, {"value": "array"}),
 )
 
-TABLE: tuple[Op, ...] = (
-    *SOURCES,
-    *elementwise.OPERATORS,
-    *layout.OPERATORS,
-    *reductions.OPERATORS,
-    *order.OPERATORS,
-    *products.OPERATORS,
-    *distances.OPERATORS,
-    *neighbours.OPERATORS,
-    *coupling.OPERATORS,
-    *requirements.OPERATORS,
-    *categories.OPERATORS,
-    *hashing.OPERATORS,
-    *columns.OPERATORS,
-    *piecewise.OPERATORS,
-    *knn_impute.OPERATORS,
-    *forests.OPERATORS,
-    *torch_module.OPERATORS,
-    *opaque.OPERATORS,
-    *sparse.OPERATORS,
-    *text.OPERATORS,
-)
+TABLE: tuple[Op, ...] = (*SOURCES, *(op for family in FAMILIES for op in family.OPERATORS))
 
 OPS: Mapping[str, Op] = MappingProxyType({op.name: op for op in TABLE})
 
@@ -102,6 +62,8 @@ def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
     _check_attrs(row, attrs)
     if not row.sparse and any(t.sparse for t in types):
         raise ProgramError(f"{op} takes no sparse rows; densify them before it")
+    if not row.nested and any(t.dtype in NESTED for t in types):
+        raise ProgramError(f"{op} takes no lists and no maps")
     result = row.rule(types, attrs)
     count = math.prod(result.shape[1:] if result.rowwise else result.shape)
     stored = result.rowwise and not result.sparse
@@ -129,6 +91,8 @@ def _check_attrs(row: Op, attrs: Attrs) -> None:
     for key in ("dtype", "sum_dtype"):
         if key in row.attrs and attrs[key] not in DTYPES:
             raise ProgramError(f"{row.name}: unknown dtype {attrs[key]!r}")
+        if key in row.attrs and attrs[key] in NESTED and row.name != "input":
+            raise ProgramError(f"{row.name} makes no lists and no maps")
 
 
 _KINDS: Mapping[str, type] = MappingProxyType(

@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 
 from sqlml.ir.text import render
-from sqlml.types import Feature, Labels, TensorType
+from sqlml.types import Feature, Labels, TensorType, feature_kind
 
 Attrs = Mapping[str, Any]
 """An operator's attributes: str, int, float, bool, tuple or array, as its row in `ops` says."""
-
-NO_ATTRS: Attrs = MappingProxyType({})
 
 
 def freeze(attrs: Mapping[str, Any]) -> Attrs:
@@ -110,10 +108,9 @@ class Program:
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The inputs as features: name, and whether it takes numbers or strings."""
+        """The inputs as features: name, and what it takes: numbers, strings, lists .."""
         return tuple(
-            Feature(name, "string" if self.nodes[i].type.dtype == "string" else "number")
-            for name, i in self.inputs.items()
+            Feature(name, feature_kind(self.nodes[i].type.dtype)) for name, i in self.inputs.items()
         )
 
     @cached_property

@@ -11,54 +11,16 @@ from types import MappingProxyType
 import numpy as np
 
 from sqlml.errors import InputTypeError
-from sqlml.ir.operators import (
-    categories,
-    columns,
-    coupling,
-    distances,
-    elementwise,
-    forests,
-    hashing,
-    knn_impute,
-    layout,
-    neighbours,
-    opaque,
-    order,
-    piecewise,
-    products,
-    reductions,
-    requirements,
-    sparse,
-    text,
-    torch_module,
-)
+from sqlml.ir.operators.families import FAMILIES
 from sqlml.ir.operators.op import Function
 from sqlml.ir.program import Node, Program
 from sqlml.ir.texts import Texts
-from sqlml.types import Array, numpy_dtype
+from sqlml.types import TEXTUAL, Array, numpy_dtype
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
         "constant": lambda args, attrs: attrs["value"],
-        **elementwise.FUNCTIONS,
-        **layout.FUNCTIONS,
-        **reductions.FUNCTIONS,
-        **order.FUNCTIONS,
-        **products.FUNCTIONS,
-        **distances.FUNCTIONS,
-        **neighbours.FUNCTIONS,
-        **coupling.FUNCTIONS,
-        **requirements.FUNCTIONS,
-        **categories.FUNCTIONS,
-        **hashing.FUNCTIONS,
-        **columns.FUNCTIONS,
-        **piecewise.FUNCTIONS,
-        **knn_impute.FUNCTIONS,
-        **forests.FUNCTIONS,
-        **torch_module.FUNCTIONS,
-        **opaque.FUNCTIONS,
-        **sparse.FUNCTIONS,
-        **text.FUNCTIONS,
+        **{name: made for family in FAMILIES for name, made in family.FUNCTIONS.items()},
     }
 )
 
@@ -117,7 +79,7 @@ def conform(node: Node, inputs: Mapping[str, Array]) -> Array:
     name = str(node.attrs["name"])
     if name not in inputs:
         raise InputTypeError(f"the batch has no column {name!r}")
-    if isinstance(inputs[name], Texts) and node.type.dtype == "string":
+    if isinstance(inputs[name], Texts) and node.type.dtype in TEXTUAL:
         return inputs[name]
     array = np.asarray(inputs[name])
     if array.ndim == 1:
@@ -125,7 +87,7 @@ def conform(node: Node, inputs: Mapping[str, Array]) -> Array:
     if array.ndim != 2 or array.shape[1] != node.type.width:
         raise InputTypeError(f"column {name!r} has shape {array.shape}, not (n, {node.type.width})")
     dtype = numpy_dtype(node.type.dtype)
-    if node.type.dtype == "string":
+    if node.type.dtype in TEXTUAL:
         if array.dtype.kind not in "OUT":
             raise InputTypeError(f"column {name!r} is {array.dtype}, not strings; cast it")
         return array.astype(object)

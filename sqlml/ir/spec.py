@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlml.errors import ProgramError
 from sqlml.ir import ops
 from sqlml.ir.program import Program
-from sqlml.types import Labels
+from sqlml.types import NESTED, Labels
 
 OUTPUTS = ("label", "proba", "score", "samples", "transform")
 """Names that a model's outputs may have; intermediate Programs may use others."""
@@ -38,6 +38,8 @@ def verify(program: Program) -> Program:
             raise ProgramError(f"output {name!r} points nowhere")
         if not program.nodes[i].type.rowwise or len(program.nodes[i].type.shape) != 2:
             raise ProgramError(f"output {name!r} is {program.nodes[i].type!r}, not (n, k)")
+        if program.nodes[i].type.dtype in NESTED:
+            raise ProgramError(f"output {name!r} is {program.nodes[i].type!r}, not its counts")
         if program.nodes[i].type.sparse:
             raise ProgramError(f"output {name!r} is {program.nodes[i].type!r}: densify it")
     if program.labels:

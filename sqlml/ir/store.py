@@ -35,6 +35,7 @@ from sqlml.config import FORMAT_VERSION, MAX_NODES, MAX_PROGRAM_BYTES
 from sqlml.errors import ArtifactError, ProgramError
 from sqlml.ir import packing
 from sqlml.ir.program import Node, Program, freeze
+from sqlml.ir.reading import reading
 from sqlml.ir.spec import verify
 from sqlml.types import DTYPES, Labels, TensorType
 
@@ -142,28 +143,12 @@ def loads(blob: bytes) -> Program:
     Raises:
         ArtifactError: damaged, hostile, or written by a later version of sqlml.
     """
+    more = (OSError, MemoryError, struct.error, pa.ArrowException)
     try:
-        return verify(_loads(blob))
-    except ArtifactError:
-        raise
+        with reading("the stored model", "create it again", *more):
+            return verify(_loads(blob))
     except ProgramError as error:
-        raise ArtifactError(f"the stored model is not a legal program: {error}") from None
-    except (
-        ValueError,
-        KeyError,
-        IndexError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-        OSError,
-        MemoryError,
-        struct.error,
-        pa.ArrowException,
-    ) as error:
-        raise ArtifactError(
-            f"the stored model is damaged ({type(error).__name__}: {error}); create it again"
-        ) from None
+        raise ArtifactError(f"the stored model is not a legal program: {error}") from error
 
 
 def _loads(blob: bytes) -> Program:
@@ -243,6 +228,8 @@ def _loads(blob: bytes) -> Program:
         labels.append(Labels(kind, tuple(unpack(v) for v in values)))
         if not all(type(v) is python for v in labels[-1].values):
             raise ValueError("labels of mixed types")
+        if kind == "int64" and not all(-(2**63) <= v < 2**63 for v in labels[-1].values):
+            raise ValueError("a label beyond 64 bits")
     return Program(
         tuple(nodes),
         MappingProxyType({str(k): int(i) for k, i in header["inputs"]}),

@@ -93,13 +93,6 @@ class Texts:
         """The i-th text, which must not be missing."""
         return self.data[self.start[i] : self.stop[i]].tobytes().decode("utf-8", CODEC)
 
-    def objects(self) -> Array:
-        """(n, 1) str objects, None for a missing one."""
-        made: Array = np.empty((len(self), 1), object)
-        for i in range(len(self)):
-            made[i, 0] = None if self.missing[i] else self.text(i)
-        return made
-
 
 _PLAIN = (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
 

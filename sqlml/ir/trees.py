@@ -9,7 +9,7 @@ A row goes left at a numeric node when `x < threshold` (compare="lt") or `x <= t
 categorical node `trunc(x)` goes left when it is a member of the node's set; NaN goes by
 `default_left`; a negative value, or one beyond the set, is no member. The exit leaf of tree t
 adds `leaf_values[leaf]` (V values) to outputs `target[t] .. target[t]+V-1`, starting from `base`,
-tree by tree in the dtype of `leaf_values`: the source libraries' own order (numerics.md).
+tree by tree in the dtype of `leaf_values`: the source libraries' own order.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Ensemble:
         need(values > 0, "a leaf has no value")
         if trees:
             need(
-                self.target.min() >= 0 and self.target.max() + values <= self.base.size,
+                self.target.min() >= 0 and int(self.target.max()) + values <= self.base.size,
                 "a target reaches outside base",
             )
         if m:

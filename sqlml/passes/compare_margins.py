@@ -4,13 +4,13 @@ The sigmoid never decreases, so sigmoid(x) > p holds from some float on, which b
 the reference's own sigmoid; a few floats around it are tried too, and where rounding makes the
 function step back there, nothing is changed.
 
-A softmax before argmax stays, though paper 000 drops it: two margins that differ in the last bit
+A softmax before argmax stays, though Hummingbird drops it: two margins that differ in the last bit
 may have equal float32 probabilities, and then the source library takes the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -31,8 +31,6 @@ def compare_margins(program: Program) -> Program:
 
 
 def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    if node.op not in ("gt", "ge", "lt", "le"):
-        return None
     left, right = (b.node(v) for v in inputs)
     if left.op != "sigmoid" or right.op != "constant" or right.attrs["value"].size != 1:
         return None
@@ -61,10 +59,10 @@ def _sigmoid(x: Array) -> Array:
         return reference.FUNCTIONS["sigmoid"]([x], {})
 
 
-def _agrees(below: object, last: Array, following: Array) -> bool:
+def _agrees(below: Callable[[Array], Array], last: Array, following: Array) -> bool:
     down, up = last, following
     for _ in range(AROUND):
-        if not below(down)[0] or below(up)[0]:  # type: ignore[operator]
+        if not below(down)[0] or below(up)[0]:
             return False
         down, up = np.nextafter(down, -np.inf), np.nextafter(up, np.inf)
     return True

@@ -3,7 +3,7 @@
 A strategy finds the number of the leaf in which each row leaves each tree. Trees of like size
 are treated together, so that small ones are not padded to the largest, and the leaves' values are
 added in the source's order in the source's dtype, so the result is that of the reference bit for
-bit. (The papers end in a multiplication of one-hot rows by the leaves' values and a mean over the
+bit. (Hummingbird ends in a multiplication of one-hot rows by leaves' values and a mean over the
 trees; indexing gives the same values, for infinite ones and on hardware that rounds its products
 as well, and a fixed order gives the same sums.)
 """

@@ -20,7 +20,7 @@ from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
 from sqlml.ir.trees import Ensemble, RawTrees, ensemble
-from sqlml.types import Array, numpy_dtype
+from sqlml.types import TEXTUAL, Array, numpy_dtype
 
 _CHECKS = ("require_finite", "require_known")
 
@@ -69,7 +69,7 @@ def _values(program: Program, arguments: Mapping[str, float | str | None]) -> li
     with np.errstate(all="ignore"):
         for node in program.nodes:
             if node.op == "input":
-                strings = node.type.dtype == "string"
+                strings = node.type.dtype in TEXTUAL
                 value = arguments.get(str(node.attrs["name"]))
                 if value is None and not strings:
                     value = float("nan") if node.type.dtype.startswith("float") else 0

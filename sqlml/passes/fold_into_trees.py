@@ -5,7 +5,7 @@ float32) keeps each comparison monotone, in floating point too: f(x) <= t holds 
 float x and for none above it. That float is found by bisection over the ordered floats, with the
 very operations of the chain, so a row reaches the leaf that it reached before. An imputer sends
 NaN where its fill goes. Checks have been moved below by `sink_checks`.
-Paper 000, section 5.2, folds scalers into linear weights, which rounds; here nothing rounds.
+Hummingbird, section 5.2, folds scalers into linear weights, which rounds; here nothing rounds.
 """
 
 from __future__ import annotations

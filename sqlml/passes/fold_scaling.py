@@ -1,6 +1,6 @@
 """Scalers in front of a linear model become part of its weights and bias.
 
-Paper 000, section 5.2. (x - m) / s @ w + b is x @ (w / s) + (b - (m / s) @ w), which rounds
+Hummingbird, section 5.2. (x - m) / s @ w + b is x @ (w / s) + (b - (m / s) @ w), which rounds
 otherwise. So this pass keeps the numbers to about 1e-13 of the largest term, not to the bit:
 
 * it folds only where |m / s| is at most 2**10 in every column, so that nothing cancels that did

@@ -3,7 +3,7 @@
 Exact on every row that the source library scores. It raises on a NULL, infinity or unknown
 category in a column that the model then ignores; that check goes with the column.
 
-Paper 000, section 5.2 ("feature selection injection"). A tree ensemble that never tests a column,
+Hummingbird, section 5.2 ("feature selection injection"). A tree ensemble that never tests a column,
 or a linear model whose weights for it are all zero, gets a select in front; `push_selection`
 then moves it down to the inputs, so that unused columns are never read. A check for NULL or
 infinity on a column that nobody reads any more goes with it.
@@ -34,7 +34,7 @@ def _reaches_words(b: Builder, x: Value) -> bool:
     node = b.node(x)
     if node.op in ("concat", "scale_stored", "map_stored", "require_finite_stored", "cast"):
         return any(_reaches_words(b, b.value(i)) for i in node.inputs)
-    return node.op == "count_tokens"
+    return node.op in ("count_tokens", "has_items")
 
 
 def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:

@@ -1,6 +1,6 @@
 """GEMM: every node of every tree is tested for every row, and a product counts the path.
 
-Paper 000, section 4.1, algorithm 1, with its names A, B, C, D, E. A, a one-hot matrix, picks the
+Hummingbird, section 4.1, algorithm 1, with its names A, B, C, D, E. A, a one-hot matrix, picks the
 node's feature: here a select, which is the same and right for infinities. The second product
 counts, per leaf, the tests that hold among those that should minus those that should not; the
 exit leaf is the one whose count is D, the number of those that should. The counts are small whole
@@ -74,9 +74,8 @@ def _strategy(tests: NodeTests, shape: Shape) -> Find:
             wanted[tree, place] += holds
             child, above = above, shape.node_parent[above]
             on = above >= 0
-            leaves, tree, place, child, above = (
-                leaves[on], tree[on], place[on], child[on], above[on]
-            )  # fmt: skip
+            leaves, tree, place = leaves[on], tree[on], place[on]
+            child, above = child[on], above[on]
         tested = b.op("cast", tests.at(nodes.ravel()), dtype="float32")
         tested = b.op("reshape", tested, shape=(count, inner))
         counts = b.op("batch_matmul", tested, b.constant(paths))

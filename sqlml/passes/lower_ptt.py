@@ -1,6 +1,6 @@
 """Perfect tree traversal: the same as tree traversal with children that need no table.
 
-Paper 000, section 4.1, algorithm 3. A leaf above the last level stands for a perfect subtree all
+Hummingbird, section 4.1, algorithm 3. A leaf above the last level stands for a perfect subtree all
 of whose leaves are that leaf. Node i of a level has the children 2i and 2i + 1 of the next, and
 so has node i of all trees of a group behind each other.
 """

@@ -1,6 +1,6 @@
 """Tree traversal: every row goes down every tree at once, one level a step.
 
-Paper 000, section 4.1, algorithm 2. All trees share one numbering, inner nodes first and then
+Hummingbird, section 4.1, algorithm 2. All trees share one numbering, inner nodes first and then
 leaves, so nothing is padded; leaves are their own children. The first step is at the same nodes
 for every row, so it looks nothing up. Both children of a node lie in one table, N_L and N_R of the
 paper in turn: one lookup is faster than two and a choice between them.

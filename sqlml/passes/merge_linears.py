@@ -1,6 +1,6 @@
 """Linear models over the same columns become one with all their outputs. Exact.
 
-Paper 000, section 5.2, batches operators of one kind: voting, stacked and one-vs-rest linear
+Hummingbird, section 5.2, batches operators of one kind: voting, stacked and one-vs-rest linear
 models then read each row once. Each output is still summed column by column, so that it keeps its
 bits.
 """

@@ -1,6 +1,6 @@
 """Indices and counts computed in int32 where they were int64 or float32. Exact.
 
-Paper 003, section 4.3.1, orders the types float32 > int32/float16 > int16 > int8 > bool and takes
+CMLCompiler, section 4.3.1, orders the types float32 > int32/float16 > int16 > int8 > bool and takes
 the lowest that holds every possible value (`ranges`). Lossless is one condition; the other is
 that it pays, and on CPUs that left one step of the ladder (torch 2.13, onnxruntime 1.31, one
 thread, best of 7; times of float32 or int64 = 1, lower is better):

@@ -1,6 +1,6 @@
 """Feature selection pushed down towards the inputs. Exact.
 
-Paper 000, section 5.2: a select moves through operators that work column by column (casts,
+Hummingbird, section 5.2: a select moves through operators that work column by column (casts,
 imputers, scalers, one-hot vocabularies, checks) and stops at those that mix columns.
 """
 
@@ -19,7 +19,7 @@ from sqlml.ir.rewrite import rewrite
 from sqlml.ir.texts import choose
 from sqlml.passes.fold_layout import same_rows
 from sqlml.passes.fold_layout import select as fold_select
-from sqlml.types import Array
+from sqlml.types import TEXTUAL, Array
 
 
 def push_selection(program: Program) -> Program:
@@ -67,7 +67,7 @@ def _nothing(b: Builder, x: Value) -> Value:
     """No column of `x`: what still counts the rows is one input, and nothing in between."""
     dtype, sparse, node = x.type.dtype, x.type.sparse, b.node(x)
     while node.inputs and (below := b.value(node.inputs[0])).type.rowwise:
-        if below.type.dtype == "string" or len(below.type.shape) != 2:
+        if below.type.dtype in TEXTUAL or len(below.type.shape) != 2:
             break
         x, node = below, b.node(below)
     none = same_rows(b, fold_select(b, x, np.empty(0, np.int64)), sparse)
@@ -141,13 +141,13 @@ def _scale_stored(b: Builder, node: Node, indices: Array) -> Value:
     return b.op("scale_stored", _push(b, b.value(node.inputs[0]), indices), factors=chosen)
 
 
-def _count_tokens(b: Builder, node: Node, indices: Array) -> Value:
-    """Drop vocabulary (1-to-m): a word whose column nobody reads is not looked for."""
+def _vocabulary(b: Builder, node: Node, indices: Array) -> Value:
+    """Drop vocabulary (1-to-m): a word or item whose column nobody reads is not looked for."""
     x = b.value(node.inputs[0])
     if np.unique(indices).size != indices.size:  # a word has one column only
-        return fold_select(b, b.op("count_tokens", x, **node.attrs), indices)
+        return fold_select(b, b.op(node.op, x, **node.attrs), indices)
     words, ends = choose(node.attrs["words"], node.attrs["ends"], indices)
-    return b.op("count_tokens", x, **{**node.attrs, "words": words, "ends": ends})
+    return b.op(node.op, x, **{**node.attrs, "words": words, "ends": ends})
 
 
 def _linear(b: Builder, node: Node, indices: Array) -> Value:
@@ -185,7 +185,8 @@ def _bspline(b: Builder, node: Node, indices: Array) -> Value:
 _RULES: Mapping[str, Callable[[Builder, Node, Array], Value]] = MappingProxyType(
     {
         "bspline": _bspline,
-        "count_tokens": _count_tokens,
+        "count_tokens": _vocabulary,
+        "has_items": _vocabulary,
         "densify": _stored,
         "map_stored": _stored,
         "require_finite_stored": _stored,

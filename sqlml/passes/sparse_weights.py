@@ -1,6 +1,6 @@
 """Products with one-hot columns as lookups: rows of weights are taken, zeros are not multiplied.
 
-Paper 003, section 4.3.2, replaces dense operators by sparse ones on CPUs where under a share of
+CMLCompiler, section 4.3.2, replaces dense operators by sparse ones on CPUs where under a share of
 the numbers are not zero. Measured (torch 2.13, one thread, best of 7; how many times faster):
 
 * one-hot columns times weights (K, m), m = 1: K = 2 to 200 1.3 to 200; m = 5: 0.7 to 90; m = 20:

@@ -14,15 +14,19 @@ from typing import Literal
 import numpy as np
 
 from sqlml.ir.builder import Builder, Value
+from sqlml.ir.operators.hashing import HASHED
+from sqlml.ir.operators.items import ITEMS
 from sqlml.ir.operators.text import TEXT
 from sqlml.ir.program import Program
 from sqlml.ir.rewrite import copy
 from sqlml.ir.spec import verify
 from sqlml.passes.fold_layout import fold_layout
-from sqlml.types import DType
+from sqlml.types import TEXTUAL, DType
 
 Layout = Literal["f32", "f64"]
 _DTYPE: dict[str, DType] = {"f32": "float32", "f64": "float64"}
+_WHOLE = TEXT | ITEMS | HASHED
+"""Operators that read texts themselves; lists and maps are texts of JSON."""
 PACKED = "x"
 """Name of the packed input of `Split.core`."""
 
@@ -68,8 +72,8 @@ def split(program: Program, layout: Layout = "f64") -> Split:
     nodes = program.nodes
     textual = [False] * len(nodes)
     for i, node in enumerate(nodes):
-        touches = [nodes[j].type.dtype == "string" for j in node.inputs]
-        textual[i] = node.type.dtype == "string" or any(touches)
+        touches = [nodes[j].type.dtype in TEXTUAL for j in node.inputs]
+        textual[i] = node.type.dtype in TEXTUAL or any(touches)
     whole = _read_whole(program)
     texts = tuple(name for name, i in program.inputs.items() if i in whole)
     boundary = _boundary(program, textual)
@@ -81,12 +85,23 @@ def split(program: Program, layout: Layout = "f64") -> Split:
 
 
 def _read_whole(program: Program) -> frozenset[int]:
-    """Operators of `TEXT`, and all below them: what needs the texts themselves."""
+    """Operators of `_WHOLE`, and all below them: what needs the texts themselves."""
     whole: set[int] = set()
     for i in range(len(program.nodes) - 1, -1, -1):
-        if program.nodes[i].op in TEXT or i in whole:
-            whole |= {i, *program.nodes[i].inputs}
+        node = program.nodes[i]
+        if node.op == "onnx_graph" and _takes_texts(program, i):  # it may read numbers besides
+            texts = {j for j in node.inputs if program.nodes[j].type.dtype in TEXTUAL}
+            whole |= {i, *texts}
+        elif node.op in _WHOLE or i in whole:
+            whole |= {i, *node.inputs}
     return frozenset(whole)
+
+
+def _takes_texts(program: Program, i: int) -> bool:
+    """Whether node `i` reads texts themselves, and makes no codes of them."""
+    node = program.nodes[i]
+    reads = any(program.nodes[j].type.dtype in TEXTUAL for j in node.inputs)
+    return node.op in _WHOLE or (node.op == "onnx_graph" and reads)
 
 
 def _code(node: int) -> str:
@@ -99,14 +114,14 @@ def _boundary(program: Program, textual: Sequence[bool]) -> list[int]:
     readers = [
         j for i, node in enumerate(program.nodes) if not textual[i] for j in node.inputs
     ] + list(program.outputs.values())
-    return sorted({j for j in readers if textual[j] and program.nodes[j].op not in TEXT})
+    return sorted({j for j in readers if textual[j] and not _takes_texts(program, j)})
 
 
 def _encoders(program: Program, textual: Sequence[bool], boundary: Sequence[int]) -> Program:
     b = Builder()
     values: dict[int, Value] = {}
     for i, node in enumerate(program.nodes):
-        if (textual[i] and node.op not in TEXT) or node.op == "constant":
+        if (textual[i] and not _takes_texts(program, i)) or node.op == "constant":
             values[i] = copy(b, node, [values[j] for j in node.inputs])
     return verify(b.build({_code(i): values[i] for i in boundary}))
 
@@ -130,7 +145,8 @@ def _core(
 
     for i, node in enumerate(program.nodes):
         if i in whole and node.op == "input":
-            values[i] = b.input(text_input(texts.index(str(node.attrs["name"]))), "string")
+            place_of = texts.index(str(node.attrs["name"]))
+            values[i] = b.input(text_input(place_of), node.type.dtype)
         elif i in whole:
             values[i] = b.again(node, [values[j] for j in node.inputs])
         elif textual[i]:

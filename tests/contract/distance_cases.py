@@ -12,10 +12,11 @@ from sqlml.ir.operators import distances
 Make = Callable[[Builder], Value]
 
 
-def moderate(b: Builder, dtype: str, width: int) -> Value:
-    """Whole numbers between -4 and 4, many of them equal; no infinity and no NaN."""
+def moderate(b: Builder, dtype: str, width: int, gaps: bool = False) -> Value:
+    """Whole numbers between -4 and 4, many of them equal; no infinity, and NaN only in `gaps`."""
     x = b.input("x", dtype, width)
-    x = b.op("where", b.op("isnan", x), b.constant(np.zeros(1, dtype)), x)
+    if not gaps:
+        x = b.op("where", b.op("isnan", x), b.constant(np.zeros(1, dtype)), x)
     x = b.op("maximum", x, b.constant(np.full(1, -4, dtype)))
     return b.op("trunc", b.op("minimum", x, b.constant(np.full(1, 4, dtype))))
 
@@ -36,12 +37,12 @@ def pairwise(metric: str, dtype: str, **attrs: object) -> Make:
     return make
 
 
-def nearest(metric: str, k: int, ties: str = "heap", **attrs: object) -> Make:
+def nearest(metric: str, k: int, ties: str = "heap", gaps: bool = False, **attrs: object) -> Make:
     def make(b: Builder) -> Value:
         fixed = points("float64")
         return b.op(
             "nearest",
-            moderate(b, "float64", 3),
+            moderate(b, "float64", 3, gaps),
             points=fixed,
             metric=metric,
             k=k,
@@ -113,6 +114,13 @@ CASES: dict[str, list[Make]] = {
         nearest("sqeuclidean", 6, "kd_tree", **tree("kd_tree")),
         nearest("chebyshev", 6, "kd_tree", **tree("kd_tree")),
         nearest("sqeuclidean", 6, "ball_tree", **tree("ball_tree")),
+        *(nearest(m, 4, gaps=True) for m in ("sqeuclidean", "manhattan", "chebyshev")),
+        nearest("sqeuclidean", 4, expanded=True, gaps=True),
+        *(
+            nearest(m, 6, kind, gaps=True, **tree(kind))
+            for m in ("sqeuclidean", "chebyshev")
+            for kind in ("kd_tree", "ball_tree")
+        ),
     ],
     "require": [require],
     "couple": [couple(k) for k in (2, 3, 6)],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 
 import numpy as np
@@ -11,8 +10,9 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators import elementwise as elementwise_ops
 from sqlml.ir.operators.hashing import city_hash32
 from sqlml.ir.program import Program
-from sqlml.ir.texts import pack
-from tests.contract import distance_cases
+from sqlml.types import NESTED
+from tests.contract import distance_cases, item_cases, opaque_cases, text_cases
+from tests.contract.text_cases import beside, sparse, words
 from tests.random_trees import Recipe, grow
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, np.nan, np.inf, -np.inf, 1e-45, 3e38, -88.8, 104.0]
@@ -35,7 +35,9 @@ def batch(program: Program, rows: int) -> dict[str, np.ndarray]:
     for seed, (name, i) in enumerate(program.inputs.items()):
         kind = program.nodes[i].type
         shape = (rows, kind.width)
-        if kind.dtype == "string":
+        if kind.dtype in NESTED:
+            made[name] = rng.choice(np.array(item_cases.ROWS[kind.dtype], object), shape)
+        elif kind.dtype == "string":
             made[name] = rng.choice(np.array(WORDS, object), shape)
         elif kind.dtype == "bool":
             made[name] = rng.random(shape) < 0.5
@@ -143,12 +145,6 @@ def linear(dtype: str) -> Make:
     return lambda b: b.op("linear", moderate(b, dtype), **arrays)
 
 
-def words(*categories: str) -> np.ndarray:
-    made = np.empty(len(categories), object)
-    made[:] = categories
-    return made
-
-
 def hashes(*categories: str) -> np.ndarray:
     return np.array([city_hash32(c) for c in categories], np.int64)
 
@@ -216,89 +212,12 @@ def linear_leaves(counts: list[int], trees: int, outputs: int, dtype: str) -> Ma
 
 
 def trees(**recipe: object) -> Make:
-    e = grow(Recipe(seed=3, **recipe))  # type: ignore[arg-type]
+    e = grow(Recipe(seed=3, **recipe))
     return on(e.threshold.dtype.name, 5, "tree_ensemble", **e.attrs())
-
-
-def onnx_graph(b: Builder) -> Value:
-    """Erf, which the IR does not have."""
-    from onnx import TensorProto, helper
-
-    node = helper.make_node("Erf", ["x"], ["y"])
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 3]) for n in "xy"]
-    graph = helper.make_graph([node], "erf", ends[:1], ends[1:])
-    opset = [helper.make_opsetid("", 21)]
-    model = helper.make_model(graph, opset_imports=opset, ir_version=10).SerializeToString()
-    attrs = {"model": np.frombuffer(model, np.uint8), "inputs": ("x",), "output": "y"}
-    return b.op("onnx_graph", b.input("x", "float32", 3), **attrs, dtype="float32", width=3)
-
-
-def torch_module(b: Builder) -> Value:
-    """The largest two columns, which the IR's operators do not say."""
-    import torch
-
-    class Largest(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.topk(2, 1).values
-
-    rows = ({0: torch.export.Dim("rows", min=1)},)
-    program = torch.export.export(Largest(), (torch.zeros(3, 4),), dynamic_shapes=rows)
-    archive = io.BytesIO()
-    torch.export.save(program, archive)
-    attrs = {"archive": np.frombuffer(archive.getvalue(), np.uint8), "dtype": "float32"}
-    return b.op("torch_module", b.input("x", "float32", 4), **attrs, width=2)
 
 
 def both(make: Callable[[str], Make]) -> list[Make]:
     return [make(dtype) for dtype in FLOATS]
-
-
-def tokens(b: Builder, op: str = "count_tokens", **changes: object) -> Value:
-    """Counts of the words of a column without NULLs."""
-    texts = b.op("fill", b.input("t", "string"), value="zz b ß \x00a a_1")
-    attrs: dict[str, object] = {
-        "analyzer": "char",
-        "lowercase": True,
-        "accents": "",
-        "pattern": "",
-        "stop_words": words(),
-        "min_n": 1,
-        "max_n": 2,
-        "dtype": "float64",
-        "features": ("t",),
-        "step": "CountVectorizer",
-    }
-    if op == "count_tokens":
-        data, ends = pack(["a", "zz", "b ", "ß", "\udc80", "z", "zz b", "b"])
-        attrs |= {"words": data, "ends": ends}
-    return b.op(op, texts, **(attrs | changes))
-
-
-def sparse(op: str = "", dtype: str = "float64", /, **attrs: object) -> Make:
-    """An operator of the counts' sparse rows, made dense at the end."""
-
-    def make(b: Builder) -> Value:
-        x = tokens(b, dtype=dtype)
-        return dense(b, b.op(op, x, **attrs) if op else x)
-
-    return make
-
-
-def dense(b: Builder, x: Value) -> Value:
-    return b.op("densify", x, fill=0.0) if x.type.sparse else x
-
-
-def counted(op: str, **changes: object) -> Make:
-    return lambda b: dense(b, tokens(b, op, **changes))
-
-
-def beside(b: Builder) -> Value:
-    """Sparse rows beside dense ones, some of them zero, and others."""
-    numbers = b.op("trunc", b.input("x", "float64", 3))
-    return dense(b, b.op("concat", tokens(b), numbers, tokens(b, dtype="float32")))
-
-
-WORD = {"analyzer": "word", "pattern": r"(?u)\b\w\w+\b"}
 
 
 CASES: dict[str, list[Make]] = {
@@ -432,6 +351,9 @@ CASES: dict[str, list[Make]] = {
         ),
     ],
     **distance_cases.CASES,
+    **item_cases.CASES,
+    **opaque_cases.CASES,
+    **text_cases.CASES,
     **{
         op: [
             *both(lambda d, op=op: elementwise(op, d, 2)),
@@ -456,44 +378,12 @@ CASES: dict[str, list[Make]] = {
         for k in (1, 3, 99)
         for weights, order in (("uniform", "F"), ("distance", "C"))
     ],
-    "onnx_graph": [onnx_graph],
-    "torch_module": [torch_module],
     "linear_leaves": [
         linear_leaves([1, 0, 3, 2], 5, 2, "float64"),
         linear_leaves([2, 4], 3, 1, "float32"),
         linear_leaves([0, 0], 2, 1, "float64"),
         linear_leaves([1], 0, 3, "float64"),
     ],
-    "count_tokens": [
-        counted("count_tokens"),
-        counted("count_tokens", **WORD, dtype="float32", lowercase=False),
-        counted("count_tokens", analyzer="word", pattern=r"[a-z]", stop_words=words("b", "q")),
-        counted("count_tokens", analyzer="word", pattern=r"\w+", stop_words=words("zz"), max_n=3),
-        counted("count_tokens", analyzer="char_wb", accents="unicode", max_n=5),
-        counted("count_tokens", analyzer="whole", accents="ascii"),
-    ],
-    "hash_tokens": [
-        counted("hash_tokens", width=5, alternate_sign=True),
-        counted("hash_tokens", **WORD, width=1000, alternate_sign=False),
-        counted("hash_tokens", analyzer="word", pattern="[a-z]", width=3, alternate_sign=True),
-    ],
-    "scale_stored": [
-        sparse("scale_stored", d, factors=np.linspace(-1, 2, 8).astype(f))
-        for d in FLOATS
-        for f in FLOATS
-    ]
-    + [sparse("scale_stored", factors=np.array([0.3]))],
-    "map_stored": [
-        sparse("map_stored", d, function=f)
-        for d in FLOATS
-        for f in ("one", "sublinear", "positive")
-    ],
-    "normalise_stored": [
-        sparse("normalise_stored", d, norm=n) for d in FLOATS for n in ("l1", "l2")
-    ],
-    "require_finite_stored": [sparse("require_finite_stored", feature="t", step="Ridge")],
-    "densify": [sparse(), sparse("", "float32")],
-    "sparsify": both(lambda d: lambda b: dense(b, b.op("sparsify", b.input("x", d, 3)))),
     "tree_ensemble": [
         trees(),
         trees(trees=1, depth=0),

@@ -22,7 +22,8 @@ from sqlml.passes.lower import STRATEGIES, lower
 from sqlml.passes.lower_model_ops import lower_model_ops
 from sqlml.passes.order import TENSOR_PASSES
 from sqlml.passes.order import run as run_passes
-from tests.contract.operator_cases import CASES, FLOATS, ROUNDS, batch, words
+from tests.contract.operator_cases import CASES, FLOATS, ROUNDS, batch
+from tests.contract.text_cases import words
 from tests.random_trees import Recipe, grow, program_of, rows_for
 
 

@@ -1,7 +1,7 @@
 """Damaged and hostile model files of every format: one clear error each, or a model that works.
 
-Never another exception, a crash, a hang or a full memory. `tests/hostile.py` has the files and
-what may come of them, `tests/mutations.py` the damage.
+Never another exception, a crash, a hang or a full memory. `tests/small_files.py` has the files,
+`tests/mutations.py` the damage, `tests/hostile.py` what may come of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sqlml.importers.registry import import_model
 from sqlml.ir import store
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.trees import Ensemble
-from tests import hostile
+from tests import hostile, small_files
 from tests.onnx_checks import graph, node
 
 NIGHTLY = {
@@ -89,7 +89,7 @@ def refused(content: bytes, format: str, match: str = "...") -> None:
 
 def xgboost(change: Callable[[Any], Any], which: int = 2) -> bytes:
     """An XGBoost document of three classes, changed."""
-    document = json.loads(hostile.xgboost_files()[which])
+    document = json.loads(small_files.xgboost_files()[which])
     change(document["learner"])
     return json.dumps(document).encode()
 
@@ -238,7 +238,7 @@ def test_a_stored_tree_that_is_too_deep() -> None:
 
 def lightgbm(key: str, value: str, which: int = 1) -> bytes:
     """A LightGBM text with another value for the first line of `key`."""
-    lines = hostile.lightgbm_files()[which].decode().split("\n")
+    lines = small_files.lightgbm_files()[which].decode().split("\n")
     at = next(i for i, line in enumerate(lines) if line.startswith(f"{key}="))
     lines[at] = f"{key}={value}"
     return "\n".join(lines).encode()
@@ -267,7 +267,7 @@ def test_hostile_lightgbm_texts(key: str, value: str, match: str) -> None:
 
 
 def catboost(change: Callable[[Any], Any], which: int = 1) -> bytes:
-    document = json.loads(hostile.catboost_files()[which])
+    document = json.loads(small_files.catboost_files()[which])
     change(document)
     return json.dumps(document).encode()
 
@@ -325,7 +325,7 @@ def test_hostile_catboost_documents(change: Callable[[Any], Any]) -> None:
 
 
 def test_onnx_tree_nodes_in_circles_and_huge_claims() -> None:
-    content = hostile.onnx_files()[1]
+    content = small_files.onnx_files()[1]
     for name, value in {
         "nodes_truenodeids": 0,
         "nodes_falsenodeids": 10**9,

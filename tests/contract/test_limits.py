@@ -29,7 +29,7 @@ from sqlml.ir import reference, store
 from sqlml.ir.builder import Builder
 from sqlml.planner.build import compile_core, prepare
 from sqlml.planner.choice import choose
-from tests import hostile
+from tests import hostile, small_files
 from tests.contract.test_hostile_files import chained
 from tests.oracles import ensembles
 
@@ -162,7 +162,7 @@ def test_a_file_that_is_too_large_says_the_limit(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_stored_program_that_is_too_large_says_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    blob = hostile.program_files()[0]
+    blob = small_files.program_files()[0]
     monkeypatch.setattr("sqlml.ir.store.MAX_NODES", 0)
     with pytest.raises(ArtifactError, match="more than 0 operators"):
         store.loads(blob)
@@ -172,7 +172,7 @@ def test_a_stored_program_that_is_too_large_says_the_limit(monkeypatch: pytest.M
     ("key", "limit"), [("num_feature", 1_000_000), ("num_class", 100_000), ("num_target", 100_000)]
 )
 def test_a_booster_beyond_the_limits_says_which(key: str, limit: int) -> None:
-    document = json.loads(hostile.xgboost_files()[2])
+    document = json.loads(small_files.xgboost_files()[2])
     document["learner"]["learner_model_param"][key] = str(limit + 1)
     with pytest.raises(ModelError, match=f"claims {limit + 1} .*the limit is {limit}"):
         read_artifact(json.dumps(document).encode(), format="xgboost", path="m", allow_pickle=False)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
-from sklearn.feature_extraction import DictVectorizer, FeatureHasher
+from sklearn.feature_extraction import DictVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
@@ -47,7 +47,6 @@ X = np.random.default_rng(0).normal(size=(60, 3))
 SEARCHED = {"C": [0.1, 1.0]}
 ALONE: dict[str, Callable[[], Any]] = {
     "DictVectorizer": DictVectorizer,
-    "FeatureHasher": FeatureHasher,
     "FrozenEstimator": lambda: FrozenEstimator(LogisticRegression()),
     "GridSearchCV": lambda: GridSearchCV(LogisticRegression(), SEARCHED, cv=2),
     "HalvingGridSearchCV": lambda: HalvingGridSearchCV(LogisticRegression(), SEARCHED, cv=2),
@@ -122,11 +121,6 @@ def whole(request: pytest.FixtureRequest) -> Any:
     return max(found, key=lambda part: len(vars(part)))  # a fitted copy has more attributes
 
 
-def named(model: Any) -> list[str] | None:
-    """Columns for an object that takes any."""
-    return ["x", "y", "z"] if isinstance(model, FeatureHasher) else None
-
-
 @classes
 def test_an_unfitted_object_is_told_to_fit(path: str) -> None:
     if path in STATELESS:
@@ -154,7 +148,7 @@ def test_a_parameter_of_a_newer_version_is_refused_by_its_name(whole: Any) -> No
     same = {"__module__": base.__module__, "__qualname__": base.__qualname__}
     model.__class__ = type(base.__name__, (base,), {"get_params": get_params, **same})
     with quiet(), pytest.raises(UnsupportedModelError, match="'brand_new', which sqlml does not"):
-        import_model(model, named(model))
+        import_model(model)
 
 
 def test_an_object_without_one_of_its_attributes_is_refused_or_needs_it_not(whole: Any) -> None:
@@ -164,7 +158,7 @@ def test_an_object_without_one_of_its_attributes_is_refused_or_needs_it_not(whol
         delattr(model, attribute)
         with quiet():
             try:
-                imported = import_model(model, named(model))
+                imported = import_model(model)
             except UnsupportedModelError as error:
                 assert str(error)
             else:
@@ -181,7 +175,7 @@ def test_an_object_whose_arrays_are_cut_short_is_refused_or_needs_them_not(whole
             with quiet(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 try:
-                    assert import_model(model, named(model)).program.nodes
+                    assert import_model(model).program.nodes
                 except UnsupportedModelError as error:
                     assert str(error)
 
@@ -222,3 +216,12 @@ def test_a_python_function_is_refused(function: Any) -> None:
 def test_what_is_no_model_is_refused(thing: Any) -> None:
     with pytest.raises(UnsupportedModelError, match="import|fitted"):
         import_model(thing)
+
+
+def test_what_an_importer_stumbles_over_is_named_and_may_be_sqlmls_fault() -> None:
+    model = LogisticRegression().fit(X, X[:, 0] > 0)
+    model.coef_ = "a text"
+    with pytest.raises(UnsupportedModelError, match="Error.*fit it again.*report") as caught:
+        import_model(model)
+    cause = caught.value.__cause__
+    assert cause is not None and type(cause).__name__ in str(caught.value)

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from sqlml.cli import main
 from tests.e2e.shop import COUNT, fill, yes
 
 
@@ -35,8 +36,28 @@ def test_the_command_line(frame: pd.DataFrame, churn: Any, tmp_path: Path) -> No
     assert wrong.returncode == 1 and "UnknownModelError" in wrong.stderr
     assert "Traceback" not in wrong.stderr
     assert run(str(tmp_path / "no" / "x.duckdb"), "-c", "SELECT 1").returncode == 1
-    assert run(str(path), "-f", str(tmp_path / "absent.sql")).returncode == 1
+    assert run(str(path), "-f", str(tmp_path / "absent.sql")).returncode == 2
     assert "usage: sqlml" in run("--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("absent.sql", "No such file or directory"),
+        ("folder", "directory"),
+        ("latin1.sql", "it is not UTF-8"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_clear_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, says: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "latin1.sql").write_bytes(b"SELECT 'caf\xe9'")
+    assert main([str(tmp_path / "new.duckdb"), "-f", str(tmp_path / name)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1
+    assert err.startswith(f"sqlml: cannot read {tmp_path / name}: ") and says in err
+    assert not (tmp_path / "new.duckdb").exists()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")

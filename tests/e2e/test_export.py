@@ -11,6 +11,7 @@ import onnxruntime
 import pandas as pd
 import pytest
 from skl2onnx import to_onnx
+from skl2onnx.common.data_types import FloatTensorType, StringTensorType
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
@@ -94,6 +95,39 @@ def test_both_formats_come_back_as_the_same_model(con: Any, churn: Any, tmp_path
         np.testing.assert_allclose([r[2] for r in rows], proba, rtol=1e-12)
 
 
+def test_trees_over_strings_come_back_with_their_nulls(con: Any, tmp_path: Path) -> None:
+    holes = FRAME.assign(plan=FRAME.plan.astype(object).where(RNG.random(300) > 0.2, None))
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    model = pipeline(GradientBoostingClassifier(n_estimators=5), encoder).fit(holes, CHURN)
+    con.create_model("trees", model)
+    con.export_model("trees", tmp_path / "m.onnx")
+    con.execute(f"CREATE MODEL back FROM '{tmp_path / 'm.onnx'}'")
+    con.register("holes", holes)
+    rows = con.execute("SELECT predict('back', *), predict_proba('back', *) FROM holes").fetchall()
+    assert [r[0] for r in rows] == list(model.predict(holes))
+    want = model.predict_proba(holes)
+    np.testing.assert_allclose([[r[1]["no"], r[1]["yes"]] for r in rows], want, rtol=1e-13)
+    assert "onnxruntime" not in con.explain("SELECT predict('back', *) FROM holes")
+
+
+def test_a_file_of_strings_that_runs_whole_scores_in_sql(con: Any, tmp_path: Path) -> None:
+    model = make_pipeline(
+        make_column_transformer((OneHotEncoder(), ["plan"]), ("passthrough", NUMBERS)), SVC()
+    ).fit(FRAME, CHURN)
+    types = [("age", FloatTensorType([None, 1])), ("income", FloatTensorType([None, 1]))]
+    kinds = [*types, ("plan", StringTensorType([None, 1]))]
+    content = to_onnx(model, initial_types=kinds).SerializeToString()
+    (tmp_path / "svc.onnx").write_bytes(content)
+    con.execute(f"CREATE MODEL svc FROM '{tmp_path / 'svc.onnx'}'")
+    narrow = FRAME.astype({"age": np.float32, "income": np.float32})
+    feed = {n: narrow[[n]].to_numpy(object if n == "plan" else np.float32) for n in narrow}
+    label = onnxruntime.InferenceSession(content).run(None, feed)[0]
+    assert [r[0] for r in con.execute("SELECT predict('svc', *) FROM t").fetchall()] == list(label)
+    query = "SELECT predict('svc', age, income, nullif(plan, 'pro')) FROM t"
+    with pytest.raises(errors.MissingValueError, match="'plan' has NULL"):
+        con.execute(query).fetchall()
+
+
 def test_a_scorer_exports_too_and_trees_keep_their_bits() -> None:
     y = FRAME.income.to_numpy()
     model = HistGradientBoostingRegressor(max_iter=20).fit(FRAME[NUMBERS], y)
@@ -126,7 +160,7 @@ def test_the_graph_refuses_what_the_model_refuses(con: Any, churn: Any, tmp_path
         scored(tmp_path / "m.onnx", bad)
     con.execute(f"CREATE MODEL back FROM '{tmp_path / 'm.onnx'}'")
     con.register("bad", bad)
-    with pytest.raises(errors.UnknownCategoryError, match="SimpleImputer does not take infinity"):
+    with pytest.raises(errors.MissingValueError, match="'age' has infinity .* SimpleImputer"):
         con.execute("SELECT predict('back', *) FROM bad").fetchall()
     strict = pipeline(LogisticRegression(), OrdinalEncoder()).fit(FRAME, CHURN)
     with pytest.raises(Exception, match="OrdinalEncoder has never seen a category of plan"):

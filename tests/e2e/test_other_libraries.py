@@ -70,10 +70,13 @@ def test_catboost_file_with_categories(
     assert answers(db, "predict('m', *)") == model.predict(gaps).tolist()
     raw = model.predict(gaps, prediction_type="RawFormulaVal")
     np.testing.assert_array_equal(answers(db, "predict_score('m', *)"), raw)
-    # Without the pool CatBoost keeps hashes alone, which SQL cannot compare but Python can.
+    # Without the pool CatBoost keeps hashes alone, so the texts themselves reach the function.
     db.create_model("hashed", model)
-    with pytest.raises(BackendError, match="pool=train_pool"):
-        answers(db, "predict('hashed', *)")
+    assert answers(db, "predict('hashed', *)") == model.predict(gaps).tolist()
+    np.testing.assert_array_equal(answers(db, "predict_score('hashed', *)"), raw)
+    db.execute("UPDATE t SET city = 'Neuland' WHERE id % 3 = 0")
+    unseen = gaps.assign(city=gaps.city.where(gaps.index % 3 != 0, "Neuland"))
+    assert answers(db, "predict('hashed', *)") == model.predict(unseen).tolist()
     scorer = sqlml.compile(model)
     np.testing.assert_array_equal(scorer.predict(gaps), model.predict(gaps))
 

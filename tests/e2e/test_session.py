@@ -255,7 +255,7 @@ def test_attach_keeps_what_the_connection_holds(frame: pd.DataFrame, churn: Any)
     native.execute("CREATE TABLE lasting AS SELECT * FROM customers")
     assert again.execute(COUNT.replace("customers", "lasting")).fetchall() == [(yes(churn, frame),)]
     with pytest.raises(TypeError, match="DuckDB connection"):
-        sqlml.attach("shop.duckdb")  # type: ignore[arg-type]
+        sqlml.attach("shop.duckdb")
 
 
 def test_a_model_in_an_attached_database(

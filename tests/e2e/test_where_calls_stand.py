@@ -1,4 +1,4 @@
-"""A model call works wherever an expression may stand (sql.md, "Scoring")."""
+"""A model call works wherever an expression may stand."""
 
 from __future__ import annotations
 

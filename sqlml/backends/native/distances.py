@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import numba
 import numpy as np
 
 from sqlml.backends.native.jit import reads, specialise, writes
@@ -109,6 +110,21 @@ def _pairwise(x: Any, points: Any, metric: Any, out: Any) -> None:
                     out[r, m] += value * points[c, m]
 
 
+@numba.njit(nogil=True)
+def _fused(a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once: `expanded.fused` of one number."""
+    product = a * b
+    high_a, high_b = a * SPLIT, b * SPLIT
+    high_a, high_b = high_a - (high_a - a), high_b - (high_b - b)
+    low_a, low_b = a - high_a, b - high_b
+    error = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b
+    total = product + c
+    part = total - product
+    error = error + ((product - (total - part)) + (c - part))
+    made = total + error
+    return made if np.isfinite(made) else total
+
+
 def _nearest(
     x: Any,
     points: Any,
@@ -155,11 +171,11 @@ def _nearest(
                         elif metric == 1:
                             low += gap
                         else:
-                            low = max(low, gap)
+                            low = np.maximum(low, gap)
                     if kind == 2:
                         if metric == 0:
                             low = np.sqrt(low)
-                        low = max(0.0, low - bounds[child, width])
+                        low = np.maximum(0.0, low - bounds[child, width])
                         if metric == 0:
                             low = low * low
                     lows[side] = low
@@ -177,22 +193,12 @@ def _nearest(
                     elif metric == 1:
                         d += abs(gap)
                     else:
-                        d = max(d, abs(gap))
+                        d = np.maximum(d, abs(gap))
                 if expands and d <= values[r, 0] + margin[r]:
                     product = 0.0
                     for c in range(width):
-                        a, b = x[r, c], points[i, c]
-                        p = a * b
-                        ah, bh = a * SPLIT, b * SPLIT
-                        ah, bh = ah - (ah - a), bh - (bh - b)
-                        al, bl = a - ah, b - bh
-                        error = ((ah * bh - p) + ah * bl + al * bh) + al * bl
-                        total = p + product
-                        part = total - p
-                        error = error + ((p - (total - part)) + (product - part))
-                        made = total + error
-                        product = made if np.isfinite(made) else total
-                    d = max(0.0, (own[r] + -2.0 * product) + theirs[order[i]])
+                        product = _fused(x[r, c], points[i, c], product)
+                    d = np.maximum(0.0, (own[r] + -2.0 * product) + theirs[order[i]])
                 if not d < values[r, 0]:
                     continue
                 at = 0

@@ -1,6 +1,6 @@
 """`in_place`: an operator that nobody else's input depends on writes over that input.
 
-Paper 002, section 3.2: a value whose only reader makes a value of the same type gives it its
+Chen's thesis, section 3.2: a value whose only reader makes a value of the same type gives it its
 memory. A chain of such operators then works in one buffer, which stays in the cache.
 """
 

@@ -1,4 +1,8 @@
-"""The kernels of `tokens.py`: characters, tokens, n-grams, hashes and look-ups over UTF-8 bytes."""
+"""The kernels of `tokens.py`: characters, tokens, n-grams, hashes and look-ups over UTF-8 bytes.
+
+Each loop over characters reads them with the same few lines: as a function of their own, inlined
+or not, they cost a word counter half of its speed.
+"""
 
 from __future__ import annotations
 

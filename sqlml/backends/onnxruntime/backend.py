@@ -13,11 +13,11 @@ from sqlml.backends.encoding import encoder
 from sqlml.backends.native.backend import bind
 from sqlml.backends.onnxruntime.functions import FUNCTIONS
 from sqlml.backends.onnxruntime.graph import Graph
-from sqlml.backends.onnxruntime.sessions import open_session, providers
+from sqlml.backends.onnxruntime.sessions import providers, session_on
 from sqlml.backends.onnxruntime.stages import Stage, stages
 from sqlml.errors import BackendError
 from sqlml.ir import reference
-from sqlml.ir.operators.opaque import OWNERS, conform_rows
+from sqlml.ir.operators.opaque import OWNERS, conform_rows, graph_feed
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array, numpy_dtype
@@ -117,14 +117,14 @@ def _graph_stage(program: Program, stage: Stage, device: str) -> Run:
         g.rename(values[i], names[i])
     reads = {names[i]: program.nodes[i].type for i in stage.reads}
     gives = {names[i]: program.nodes[i].type for i in stage.gives}
-    session = open_session(g.model(reads, gives), device)
+    session = session_on(g.model(reads, gives), device)
 
     def run(values: Values) -> None:
         feed = {names[i]: np.require(values[i], requirements=("C", "A")) for i in stage.reads}
         try:
             made = session.run(list(gives), feed)
         except Exception as error:  # its exceptions have no common base but Exception
-            raise BackendError(f"onnxruntime could not run the graph: {error}") from None
+            raise BackendError(f"onnxruntime could not run the graph: {error}") from error
         values.update(zip(stage.gives, made, strict=True))
 
     return run
@@ -162,24 +162,21 @@ def _host_function(program: Program, i: int, device: str) -> Callable[[Sequence[
 
 def _whole_graph(attrs: Mapping[str, Any], device: str) -> Callable[[Sequence[Array]], Array]:
     """A graph of another maker, which is fed and read by its own names."""
-    session = open_session(attrs["model"].tobytes(), device)
+    session = session_on(attrs["model"].tobytes(), device)
 
     def run(args: Sequence[Array]) -> Array:
-        feed = {
-            name: np.require(a, requirements=("C", "A"))
-            for name, a in zip(attrs["inputs"], args, strict=True)
-        }
+        feed = graph_feed(args, attrs)
         try:
             (made,) = session.run([attrs["output"]], feed)
-        except Exception as error:
-            raise BackendError(f"onnxruntime could not run the graph: {error}") from None
+        except Exception as error:  # as above
+            raise BackendError(f"onnxruntime could not run the graph: {error}") from error
         return conform_rows(made, args[0].shape[0], attrs)
 
     return run
 
 
 class OnnxRuntimeBackend:
-    """Runs tensor operators as ONNX graphs; trees as TreeEnsemble or by the papers' strategies."""
+    """Runs tensor operators as ONNX graphs; trees as TreeEnsemble or as Hummingbird has them."""
 
     name = "onnxruntime"
     strategies: tuple[str, ...] = ("traverse", "gemm", "tt", "ptt")

@@ -9,18 +9,20 @@ and the name of that node says what was wrong.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from sqlml.backends.onnxruntime.functions import FUNCTIONS
-from sqlml.backends.onnxruntime.graph import Graph
+from sqlml.backends.onnxruntime.graph import CHECK, NULL, Graph
 from sqlml.errors import BackendError
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
-from sqlml.types import FLOATS, ROWS, DType, Labels, TensorType
+from sqlml.types import FLOATS, NESTED, ROWS, DType, Labels, TensorType
 
 NAMES: Mapping[str, str] = MappingProxyType(
     {"label": "label", "proba": "probabilities", "score": "scores", "samples": "samples"}
@@ -51,6 +53,11 @@ def export_onnx(program: Program) -> bytes:
         types = [program.nodes[j].type for j in node.inputs]
         if node.op == "input":
             name = str(node.attrs["name"])
+            if node.type.dtype in NESTED:
+                raise BackendError(
+                    f"this model cannot be written as ONNX: column {name!r} holds a "
+                    f"{node.type.dtype} a row, which is no tensor; export it with FORMAT SQLML"
+                )
             if name in taken or _RESERVED.fullmatch(name):
                 raise BackendError(f"a column called {name!r} cannot be exported; rename it")
             values[i], inputs[name] = name, node.type
@@ -104,7 +111,7 @@ def _never(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType
 
 def _fill(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
     if "missing" not in node.attrs:
-        return args[0]
+        return g.add("Identity", args[0], note=(NULL, str(node.attrs["value"])))
     texts = [np.array([node.attrs[k]], object) for k in ("missing", "value")]
     missing, value = (g.constant(t) for t in texts)
     return g.add("Where", g.add("Equal", args[0], missing), value, args[0])
@@ -122,6 +129,7 @@ def _encode(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorTyp
             keys_strings=[*codes, *([] if codes else [""])],
             values_int64s=[*codes.values(), *([] if codes else [-1])],
             default_int64=-1,
+            note=None if node.attrs["missing"] < 0 else (NULL, str(node.attrs["missing"])),
         )
     known = np.flatnonzero(categories == categories)[::-1]
     keys, first = np.unique(categories[known], return_index=True)
@@ -154,20 +162,23 @@ def _require_finite(g: Graph, node: Node, args: Sequence[str], types: Sequence[T
             bad = g.add("Or", bad, g.add(op, x, g.constant(node.attrs[bound])))
             what = "such a value"
     name = f"{node.attrs['step']} does not take {what} in {', '.join(node.attrs['features'])}"
-    return g.add("Add", x, _refusing(g, bad, name, dtype))
+    bounded = "low" in node.attrs or "high" in node.attrs
+    note = {k: node.attrs[k] for k in ("features", "allow_nan", "step")}
+    return g.add("Add", x, _refusing(g, bad, name, dtype, {} if bounded else note))
 
 
 def _require_known(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
     x, dtype = args[0], types[0].dtype
     bad = g.add("Less", x, g.scalar(0, dtype))
     name = f"{node.attrs['step']} has never seen a category of {node.attrs['feature']}"
-    return g.add("Add", x, _refusing(g, bad, name, dtype))
+    return g.add("Add", x, _refusing(g, bad, name, dtype, node.attrs))
 
 
-def _refusing(g: Graph, bad: str, name: str, dtype: DType) -> str:
+def _refusing(g: Graph, bad: str, name: str, dtype: DType, note: Mapping[str, Any]) -> str:
     """Zeros that change nothing (-0.0), where no entry of `bad` is set; else the runtime stops."""
     zero = g.constant(np.array([-0.0 if dtype in FLOATS else 0]).astype(dtype))
-    return g.add("Gather", zero, g.cast(bad, "int64"), name=name[:200])
+    written = (CHECK, json.dumps(dict(note))) if note else None
+    return g.add("Gather", zero, g.cast(bad, "int64"), name=name[:200], note=written)
 
 
 def _label(

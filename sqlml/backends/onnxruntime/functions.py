@@ -59,9 +59,9 @@ def _not_equal(g: Graph, node: Node, args: Args, types: Types) -> str:
 
 def _exp(g: Graph, x: str, dtype: DType) -> str:
     """float32 by way of float64, as the reference."""
-    return g.cast(g.add("Exp", g.cast(x, "float64")), dtype) if dtype == "float32" else (
-        g.add("Exp", x)
-    )  # fmt: skip
+    if dtype != "float32":
+        return g.add("Exp", x)
+    return g.cast(g.add("Exp", g.cast(x, "float64")), dtype)
 
 
 def _exponential(g: Graph, node: Node, args: Args, types: Types) -> str:

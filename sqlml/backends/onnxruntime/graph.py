@@ -18,6 +18,9 @@ OPSET = 21
 ML_OPSET = 5
 IR_VERSION = 10
 
+NULL, CHECK = "sqlml.null", "sqlml.check"
+"""Keys of a node's metadata: what the model makes of NULL, and the check that the node is of."""
+
 ELEMENT: Mapping[str, int] = MappingProxyType(
     {
         "bool": TensorProto.BOOL,
@@ -42,6 +45,7 @@ class Graph:
         self._constants: list[onnx.TensorProto] = []
         self._known: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._count = 0
+        self._names: set[str] = set()
 
     def constant(self, value: Array) -> str:
         """A constant; equal ones are stored once."""
@@ -61,12 +65,27 @@ class Graph:
         """A constant int64 vector, as ONNX wants its shapes and axes."""
         return self.constant(np.array(values, np.int64))
 
-    def add(self, op: str, *inputs: str, domain: str = "", name: str = "", **attrs: Any) -> str:
-        """Append a node of one output; its value."""
+    def add(
+        self,
+        op: str,
+        *inputs: str,
+        domain: str = "",
+        name: str = "",
+        note: tuple[str, str] | None = None,
+        **attrs: Any,
+    ) -> str:
+        """Append a node of one output; its value.
+
+        `note` is a key and text that runtimes pass over; the importer of ONNX reads it.
+        """
         result = self._fresh("v")
-        self._nodes.append(
-            helper.make_node(op, list(inputs), [result], name=name, domain=domain, **attrs)
-        )
+        if name in self._names:  # onnxruntime refuses two nodes of one name
+            name = f"{name} {result}"
+        self._names.update([name] if name else [])
+        node = helper.make_node(op, list(inputs), [result], name=name, domain=domain, **attrs)
+        if note is not None:
+            node.metadata_props.add(key=note[0], value=note[1])
+        self._nodes.append(node)
         return result
 
     def cast(self, x: str, dtype: DType) -> str:

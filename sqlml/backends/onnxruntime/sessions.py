@@ -1,4 +1,4 @@
-"""`open_session`: an ONNX model made ready by onnxruntime, on the device that the user means."""
+"""`session_on`: an ONNX model made ready by onnxruntime, on the device that the user means."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import onnxruntime
 
 from sqlml.errors import BackendError
+from sqlml.ir.operators.opaque import open_session
 
 
 def providers(device: str) -> list[Any]:
@@ -32,20 +33,14 @@ def providers(device: str) -> list[Any]:
     return [("CUDAExecutionProvider", {"device_id": int(number or 0)}), "CPUExecutionProvider"]
 
 
-def open_session(model: bytes, device: str) -> Any:
-    """An InferenceSession of one thread: the callers bring threads of their own.
+def session_on(model: bytes, device: str) -> Any:
+    """An InferenceSession of one thread on `device`.
 
     Raises:
         BackendError: onnxruntime refuses the model, or the device is not there.
     """
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4  # errors are raised; it need not print them too
     chosen = providers(device)
-    try:
-        session = onnxruntime.InferenceSession(model, options, providers=chosen)
-    except Exception as error:  # its exceptions have no common base but Exception
-        raise BackendError(f"onnxruntime refuses the graph: {error}") from None
+    session = open_session(model, chosen)
     if len(chosen) > 1 and "CUDAExecutionProvider" not in session.get_providers():
         raise BackendError(
             f"onnxruntime cannot use device {device!r}: its CUDA libraries are absent; install "

@@ -19,7 +19,7 @@ from sqlml.backends.torch.functions import FUNCTIONS
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.program import Program
-from sqlml.types import Array
+from sqlml.types import TEXTUAL, Array
 
 HOST = frozenset({"fill", "encode", "encode_hashed"})
 """Operators that run in numpy wherever the tensors are; so do all that touch strings."""
@@ -76,7 +76,7 @@ class TorchCompiled:
         for i in plan.inputs.values():
             node = self.program.nodes[i]
             array = reference.conform(node, arrays)
-            values[i] = array if node.type.dtype == "string" else self._put(array)
+            values[i] = array if node.type.dtype in TEXTUAL else self._put(array)
         with torch.inference_mode(), np.errstate(all="ignore"):
             plan.run(values)
             return {name: _to_host(values[self.program.outputs[name]]) for name in outputs}
@@ -116,7 +116,7 @@ def _to_host(value: Tensor | Array) -> Array:
 
 
 class TorchBackend:
-    """Runs tensor operators; trees by the strategies of papers 000 and 001."""
+    """Runs tensor operators; trees by the strategies of Hummingbird."""
 
     name = "torch"
     strategies: tuple[str, ...] = ("gemm", "tt", "ptt")

@@ -15,11 +15,10 @@ import numpy as np
 
 from sqlml.errors import ArtifactError, ProgramError, UnsupportedModelError
 from sqlml.importers.catboost.forest import Columns, read_forest
+from sqlml.importers.limits import MAX_FEATURES, MAX_OUTPUTS
+from sqlml.ir.reading import reading
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
-
-MAX_FEATURES = 1_000_000
-MAX_OUTPUTS = 100_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,16 +58,9 @@ def read_document(document: Any) -> CatBoostModel:
         ArtifactError: damaged, or not a model of CatBoost.
         UnsupportedModelError: it needs statistics of categories, or texts, or embeddings.
     """
-    try:
+    with reading("the CatBoost model", "save it again with save_model(.., format='json')"):
         with np.errstate(all="ignore"):  # a border beyond float32 is infinite in CatBoost too
             return _read(document)
-    except (ArtifactError, UnsupportedModelError):
-        raise
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise ArtifactError(
-            f"the CatBoost model is damaged ({type(error).__name__}: {error}); save it again with "
-            "save_model(.., format='json')"
-        ) from None
 
 
 def _read(document: Any) -> CatBoostModel:
@@ -82,7 +74,7 @@ def _read(document: Any) -> CatBoostModel:
     try:
         trees, outputs = read_forest(document, columns)
     except ProgramError as error:
-        raise ArtifactError(f"the CatBoost model is damaged: {error}") from None
+        raise ArtifactError(f"the CatBoost model is damaged: {error}") from error
     scale, bias = _scale_and_bias(document.get("scale_and_bias"), outputs)
     if bias.size > MAX_OUTPUTS:
         raise ArtifactError(f"the CatBoost model claims {bias.size} outputs")

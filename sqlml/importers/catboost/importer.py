@@ -15,6 +15,7 @@ from sqlml.errors import ArtifactError, UnsupportedModelError
 from sqlml.importers.catboost.document import CatBoostModel, read_document
 from sqlml.importers.catboost.forest import compact
 from sqlml.importers.catboost.loss import Output, loss, predict
+from sqlml.importers.categories import coded_columns
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
 from sqlml.importers.json_text import read_json
 from sqlml.ir.builder import Value
@@ -172,19 +173,11 @@ def _raw(model: CatBoostModel, frame: Frame) -> Value:
 
 def _columns(model: CatBoostModel, frame: Frame) -> Value:
     """All features as (n, F) float32; categories as the code of their value, or -1."""
-    parts: list[Value] = []
-    run: list[int] = []
-    for i in range(frame.width):
-        if i not in model.categorical:
-            run.append(i)
-            continue
-        if run:
-            parts.append(frame.take(run).matrix("float32"))
-            run = []
-        parts.append(_codes(frame, i, model.categorical[i]))
-    if run:
-        parts.append(frame.take(run).matrix("float32"))
-    return parts[0] if len(parts) == 1 else frame.builder.op("concat", *parts)
+
+    def codes(i: int) -> Value:
+        return _codes(frame, i, model.categorical[i])
+
+    return coded_columns(frame, range(frame.width), model.categorical, codes, "float32")
 
 
 def _codes(frame: Frame, i: int, values: tuple[str, ...] | Array) -> Value:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.categories import category_array, category_codes
+from sqlml.importers.categories import category_array, category_codes, coded_columns
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
 from sqlml.importers.lightgbm.forest import PLAIN, TRUNCATED, ZERO, ZERO_MISSING, forest_of
 from sqlml.importers.lightgbm.objective import HALF, Objective
@@ -189,19 +189,10 @@ def _linear_leaves(
 
 
 def _columns(frame: Frame, chosen: list[int], categories: dict[int, Array]) -> Value:
-    parts: list[Value] = []
-    run: list[int] = []
-    for i in chosen:
-        if i not in categories:
-            run.append(i)
-            continue
-        if run:
-            parts.append(frame.take(run).matrix("float64"))
-            run = []
-        parts.append(category_codes(frame, i, categories[i], "float64"))
-    if run:
-        parts.append(frame.take(run).matrix("float64"))
-    return parts[0] if len(parts) == 1 else frame.builder.op("concat", *parts)
+    def codes(i: int) -> Value:
+        return category_codes(frame, i, categories[i], "float64")
+
+    return coded_columns(frame, chosen, categories, codes, "float64")
 
 
 def _categories(model: LightGBMModel) -> dict[int, Array]:

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ArtifactError
+from sqlml.importers.limits import MAX_FEATURES, MAX_OUTPUTS, bounded
+from sqlml.ir.reading import reading
 from sqlml.types import Array
-
-MAX_FEATURES = 1_000_000
-MAX_CLASSES = 100_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,23 +105,8 @@ def read_lines(lines: Iterable[str]) -> LightGBMModel:
     Raises:
         ArtifactError: damaged, cut off, or not a model of LightGBM.
     """
-    try:
+    with reading("the LightGBM model", "save it again with save_model"):
         return _read(line.rstrip("\r\n") for line in lines)
-    except ArtifactError:
-        raise
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
-        raise ArtifactError(
-            f"the LightGBM model is damaged ({type(error).__name__}: {error}); save it again with "
-            "save_model"
-        ) from None
 
 
 def _lines(content: str) -> Iterator[str]:
@@ -151,8 +135,10 @@ def _read(lines: Iterator[str]) -> LightGBMModel:
         key, _, value = line.partition("=")
         if key and (current is header or key in _INTEGERS or key in _FLOATS or key in _TEXTS):
             current[key] = value
-    features = _bounded(header["max_feature_idx"], MAX_FEATURES - 1, "features") + 1
-    outputs = _bounded(header["num_tree_per_iteration"], MAX_CLASSES, "trees per iteration")
+    last = bounded(header["max_feature_idx"], MAX_FEATURES - 1, "LightGBM", "features")
+    features = last + 1
+    iteration = header["num_tree_per_iteration"]
+    outputs = bounded(iteration, MAX_OUTPUTS, "LightGBM", "trees per iteration")
     if "tree_sizes" in header and len(header["tree_sizes"].split()) != len(trees):
         raise ArtifactError("the LightGBM model has more or fewer trees than it says")
     if outputs < 1 or len(trees) % outputs:
@@ -194,13 +180,6 @@ def _tree(pairs: Mapping[str, str], rest: Iterator[str]) -> dict[str, Any]:
 
 def _integers(text: str) -> Array:
     return np.array(list(map(int, text.split())), np.int32)
-
-
-def _bounded(text: str, most: int, what: str) -> int:
-    number = int(text)
-    if not 0 <= number <= most:
-        raise ArtifactError(f"the LightGBM model claims {number} {what}; the limit is {most}")
-    return number
 
 
 def _nodes(trees: Sequence[dict[str, Any]], features: int) -> Nodes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,17 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import INTEGERS, Labels
 
 MAX_FEATURES = 1 << 16
+
+OWN_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "label": "label",
+        "probabilities": "proba",
+        "scores": "score",
+        "samples": "samples",
+        "transform": "transform",
+    }
+)
+"""Outputs of files that sqlml writes: name in the graph -> output of the Program."""
 
 
 def file_schema(model: OnnxModel) -> Schema:
@@ -80,10 +92,13 @@ def _inputs(model: OnnxModel, frame: Frame) -> dict[str, Item]:
 def _outputs(model: OnnxModel, known: Mapping[str, Item], b: Builder) -> Outputs:
     """Labels and probabilities of a classifier, the value of a regressor, or a transform.
 
-    Labels are whatever was chosen among constants; whole numbers beside probabilities are class
+    A file that sqlml wrote says by the names of its outputs what they are. Of other files,
+    labels are whatever was chosen among constants; whole numbers beside probabilities are class
     numbers. One number a row is a regression value, several are a transform.
     """
     items = {port.name: known[port.name] for port in model.outputs}
+    if model.written_by == "onnx (sqlml)" and OWN_NAMES.keys() >= items.keys():
+        return _own_outputs(items, b)
     scores = {
         n: x for n, x in items.items() if isinstance(x, Rows) and x.dtype in ("float32", "float64")
     }
@@ -98,11 +113,21 @@ def _outputs(model: OnnxModel, known: Mapping[str, Item], b: Builder) -> Outputs
     if len(items) == 1:
         value = _float64(b, next(iter(rows.values())).value)
         return Outputs({"label" if value.type.width == 1 else "transform": value})
-    if set(items) == {"label", "scores"} == set(rows):  # as sqlml exports a booster's regressor
-        return Outputs(
-            {"label": _float64(b, rows["label"].value), "score": _float64(b, rows["scores"].value)}
-        )
     raise UnknownOperator("the graph has several outputs, and none is a label")
+
+
+def _own_outputs(items: Mapping[str, Item], b: Builder) -> Outputs:
+    """The outputs of a file that sqlml wrote."""
+    values: dict[str, Value] = {}
+    labels: Labels | None = None
+    for name, item in items.items():
+        if isinstance(item, Choice) and name == "label":
+            values["label"], labels = _chosen(item, b)
+        elif isinstance(item, Rows):
+            values[OWN_NAMES[name]] = _float64(b, item.value)
+        else:
+            raise UnknownOperator(f"output {name!r} is no number a row")
+    return Outputs(values, labels)
 
 
 def _float64(b: Builder, value: Value) -> Value:
@@ -119,12 +144,7 @@ def _class_numbers(items: list[Item], scores: list[Rows]) -> Choice | None:
 
 def _classifier(choice: Choice, scores: Mapping[str, Rows], b: Builder) -> Outputs:
     """An output with one number a class is the probabilities, unless it is called scores."""
-    labels = labels_of(choice.values.tolist())
-    index = choice.index
-    if len(set(labels.values)) != len(labels.values):
-        index, labels = _merged(choice, b)
-    if index.type.dtype != "int64":
-        index = b.op("cast", index, dtype="int64")
+    index, labels = _chosen(choice, b)
     values = {"label": index}
     for name, item in scores.items():
         value = _float64(b, item.value)
@@ -133,6 +153,15 @@ def _classifier(choice: Choice, scores: Mapping[str, Rows], b: Builder) -> Outpu
             "proba" if one_each and not name.lower().startswith("score") else "score", value
         )
     return Outputs(values, labels)
+
+
+def _chosen(choice: Choice, b: Builder) -> tuple[Value, Labels]:
+    """Class numbers int64 (n, 1), and the labels that they stand for."""
+    labels = labels_of(choice.values.tolist())
+    index = choice.index
+    if len(set(labels.values)) != len(labels.values):
+        index, labels = _merged(choice, b)
+    return index if index.type.dtype == "int64" else b.op("cast", index, dtype="int64"), labels
 
 
 def _merged(choice: Choice, b: Builder) -> tuple[Value, Labels]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from sqlml.config import MAX_ROW_VALUES
 from sqlml.errors import ArtifactError, UnsupportedModelError
 from sqlml.importers.onnx.model import GraphNode
+from sqlml.importers.onnx.ordered_sums import ordered_sum
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import ROWS, Array, DType, dtype_of
 
@@ -38,6 +39,8 @@ class Rows:
 
     value: Value
     inner: tuple[int, ...]
+    check: Value | None = None
+    """Where these are the zeros that a check adds to numbers: the numbers after the check."""
 
     @property
     def dtype(self) -> DType:
@@ -59,6 +62,32 @@ class Choice:
     index: Value
     values: Array
     inner: tuple[int, ...]
+    taken: list[Value] = field(default_factory=list)
+    """The chosen numbers themselves, once they have been asked for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """Running sums of numbers (n, *inner) along axis `axis` of inner; the last ones are used."""
+
+    rows: Rows
+    axis: int
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        return self.rows.inner
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turned:
+    """Numbers (b, n, k): `rows` (n, b, k) with the rows and axis 1 in each other's place."""
+
+    rows: Rows
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        batch, width = self.rows.inner
+        return (batch, ROWS, width)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +97,7 @@ class Dims:
     shape: tuple[int, ...]
 
 
-Item = Const | Rows | Texts | Choice | Dims
+Item = Const | Rows | Texts | Choice | Sums | Turned | Dims
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,8 +143,10 @@ class Call:
         if isinstance(item, Choice):
             if item.values.dtype == object:
                 raise self.unknown("it computes with strings")
-            table = self.builder.constant(item.values)
-            return Rows(self.builder.op("take", table, item.index), item.inner)
+            if not item.taken:
+                table = self.builder.constant(item.values)
+                item.taken.append(self.builder.op("take", table, item.index))
+            return Rows(item.taken[0], item.inner)
         if not isinstance(item, Rows):
             raise self.unknown("it reads a constant, or strings, where we take numbers of rows")
         return item
@@ -178,7 +209,7 @@ def moved(call: Call, item: Item, change: Callable[[Array], Array]) -> Item:
     """`item` after numpy's `change` on its grid, shape (1, *inner): rows must stay rows."""
     if isinstance(item, Const):
         return Const(np.asarray(change(item.value)))
-    if isinstance(item, Dims):
+    if isinstance(item, Dims | Turned):
         raise call.unknown("it computes with the number of rows")
     width = math.prod(item.inner)
     try:
@@ -190,7 +221,9 @@ def moved(call: Call, item: Item, change: Callable[[Array], Array]) -> Item:
     return picked(call, item, grid.ravel(), grid.shape[1:])
 
 
-def picked(call: Call, item: Rows | Texts | Choice, places: Array, inner: tuple[int, ...]) -> Item:
+def picked(
+    call: Call, item: Rows | Texts | Choice | Sums, places: Array, inner: tuple[int, ...]
+) -> Item:
     """The numbers at `places` of `item`, as shape (n, *inner)."""
     if places.size > MAX_ROW_VALUES:
         raise ArtifactError(f"operator {call.node.op} makes {places.size} numbers a row")
@@ -201,10 +234,29 @@ def picked(call: Call, item: Rows | Texts | Choice, places: Array, inner: tuple[
         return Choice(item.index, item.values, inner)
     if isinstance(item, Texts):
         return Texts(tuple(item.columns[int(p)] for p in places), inner)
+    if isinstance(item, Sums):
+        return Rows(_summed(call, item, places), inner)
     if same:
         return Rows(item.value, inner)
     value = call.op("select", item.value, indices=places.astype(np.int64))
     return Rows(value, inner)
+
+
+def _summed(call: Call, item: Sums, places: Array) -> Value:
+    """The running sums at `places`, all of which have as many terms."""
+    at = list(np.unravel_index(places, item.inner))
+    ends = np.unique(at[item.axis])
+    if ends.size != 1:
+        raise call.unknown("it reads running sums of different length")
+    terms = np.arange(int(ends[0]) + 1)
+    if terms.size * places.size > MAX_ROW_VALUES:
+        raise ArtifactError(
+            f"operator {call.node.op} adds {terms.size * places.size} numbers a row"
+        )
+    at = [axis[:, None] for axis in at]
+    at[item.axis] = terms[None, :]
+    columns = np.ravel_multi_index(np.broadcast_arrays(*at), item.inner)
+    return ordered_sum(call.builder, item.rows.value, columns)
 
 
 def aligned(call: Call, items: Sequence[Item]) -> tuple[list[Value], tuple[int, ...]]:
@@ -268,4 +320,6 @@ def shape_of(item: Item) -> tuple[int, ...]:
         return item.value.shape
     if isinstance(item, Dims):
         return (len(item.shape),)
+    if isinstance(item, Turned):
+        return item.shape
     return (ROWS, *item.inner)

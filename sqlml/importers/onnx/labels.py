@@ -8,6 +8,7 @@ import numpy as np
 
 from sqlml.errors import ArtifactError
 from sqlml.importers.onnx.items import Call, Choice, Const, Item, Rows, Texts
+from sqlml.importers.onnx.model import NULL
 from sqlml.ir.builder import Value
 from sqlml.types import FLOATS, Array
 
@@ -97,11 +98,19 @@ def _mapped(call: Call, keys: Array, values: Array) -> Item:
     if isinstance(item, Choice):
         places = [lookup.get(v, keys.size) for v in item.values.tolist()]
         return Choice(item.index, values[places], item.inner)
+    null = (
+        call.node.notes.get(NULL) if isinstance(item, Texts) and values.dtype.kind == "i" else None
+    )
+    if null is not None:  # NULL takes the place that NaN has among numbers
+        values, nan = np.append(values, _code(null)), values.size
     first = np.array(list(lookup.values()), np.int64)
     known = keys[first] if first.size else keys[:0]
     # The index that encode gives, one of `first`; what is unknown comes last.
     table = np.concatenate([first, [nan, keys.size]])
-    codes = [_index(call, column, known, first.size) for column in _columns(call, item, keys)]
+    missing = -1 if null is None else first.size
+    codes = [
+        _index(call, column, known, first.size, missing) for column in _columns(call, item, keys)
+    ]
     inner = item.inner if isinstance(item, Rows | Texts) else ()
     if len(codes) == 1:
         return Choice(codes[0], values[table], inner)
@@ -127,15 +136,24 @@ def _columns(call: Call, item: Item, keys: Array) -> list[Value]:
     return [call.op("select", value, indices=np.array([i], np.int64)) for i in range(width)]
 
 
-def _index(call: Call, x: Value, known: Array, count: int) -> Value:
-    """(n, 1): the place among `known`; `count` for NaN, `count + 1` for anything else."""
+def _code(null: str) -> int:
+    if not null.isascii() or not null.isdigit() or len(null) > 9:
+        raise ArtifactError(f"{null!r} is no code of NULL")
+    return int(null)
+
+
+def _index(call: Call, x: Value, known: Array, count: int, null: int) -> Value:
+    """(n, 1): the place among `known`; `count` for NaN, `count + 1` for anything else.
+
+    `null` is -1 or `count`: what a missing text gets.
+    """
     missing = call.builder.constant(np.array([count], np.int64))
     if not known.size:
         if x.type.dtype not in FLOATS:
             raise call.unknown("it has no keys")
         gone = call.op("isnan", x)
         return call.op("where", gone, missing, call.scalar(count + 1, "int64"))
-    codes = call.op("encode", x, categories=known, missing=-1)
+    codes = call.op("encode", x, categories=known, missing=null)
     if x.type.dtype in FLOATS:
         codes = call.op("where", call.op("isnan", x), missing, codes)
     unknown = call.op("lt", codes, call.scalar(0, "int64"))

@@ -11,6 +11,7 @@ import numpy as np
 
 from sqlml.config import MAX_ROW_VALUES
 from sqlml.errors import ArtifactError
+from sqlml.importers.onnx.checks import checked
 from sqlml.importers.onnx.items import (
     Call,
     Choice,
@@ -19,11 +20,14 @@ from sqlml.importers.onnx.items import (
     Item,
     Rows,
     Texts,
+    Turned,
     moved,
     shape_of,
 )
+from sqlml.importers.onnx.ordered_sums import constant_rows
+from sqlml.importers.onnx.ranges import whole_range
 from sqlml.ir.builder import Value
-from sqlml.types import FLOATS, INTEGERS, ROWS, Array
+from sqlml.types import INTEGERS, ROWS, Array
 
 Function = Callable[[Call], Item]
 
@@ -73,8 +77,8 @@ def _reshape(call: Call) -> Item:
     else:
         wanted = call.ints(1)
     old = shape_of(item)
-    if isinstance(item, Dims):
-        raise call.unknown("it reshapes a shape")
+    if isinstance(item, Dims | Turned):
+        raise call.unknown("it reshapes a shape, or rows and columns together")
     if 0 in wanted and call.integer("allowzero", 0):
         raise call.unknown("it makes an empty shape")
     wanted = [(old[i] if i < len(old) else 0) if d == 0 else d for i, d in enumerate(wanted)]
@@ -138,6 +142,10 @@ def _transpose(call: Call) -> Item:
     if isinstance(item, Const):
         return Const(np.transpose(item.value, order or None))
     rank = len(shape_of(item))
+    if order == [1, 0, 2] and isinstance(item, Turned):
+        return item.rows
+    if order == [1, 0, 2] and rank == 3:
+        return Turned(call.rows(0))
     if not order or order[0] != 0 or sorted(order) != list(range(rank)):
         raise call.unknown("it turns rows into columns")
     return moved(call, item, lambda grid: np.transpose(grid, order))
@@ -147,8 +155,8 @@ def _gather(call: Call) -> Item:
     item, indices = call.item(0), call.item(1)
     axis = call.integer("axis", 0)
     if isinstance(item, Const) and not isinstance(indices, Const):
-        if axis not in (0, -item.value.ndim) or item.value.ndim != 1:
-            raise call.unknown("it looks up rows of a matrix")
+        if axis not in (0, -item.value.ndim):
+            raise call.unknown("it looks up columns of a matrix")
         return looked_up(call, item.value, indices)
     if isinstance(item, Dims):
         return _dims_gather(call, item)
@@ -170,26 +178,45 @@ def _dims_gather(call: Call, item: Dims) -> Item:
 
 
 def looked_up(call: Call, table: Array, indices: Item) -> Item:
-    """Entries of a constant (k,) at computed places; one a row may be a label."""
+    """Entries of a constant (k, ..) at computed places; one a row may be a label."""
+    if isinstance(indices, Choice):
+        indices = call.rows(1)
     if not isinstance(indices, Rows) or indices.dtype not in INTEGERS:
         raise call.unknown("its indices are no whole numbers of rows")
-    index = _inside(call, call.cast(indices.value, "int64"), table.size)
-    if math.prod(indices.inner) == 1:
+    check = checked(call, table, indices)
+    index = _inside(call, call.cast(indices.value, "int64"), len(table))
+    if check is not None:
+        zeros = call.op("take", call.builder.constant(table), index)
+        return Rows(zeros, indices.inner, check)
+    if table.ndim == 1 and math.prod(indices.inner) == 1:
         return Choice(index, table, indices.inner)
     if table.dtype == object:
         raise call.unknown("it looks up several strings a row")
-    return Rows(call.op("take", call.builder.constant(table), index), indices.inner)
+    entry = table.shape[1:]
+    width = math.prod(indices.inner) * math.prod(entry)
+    if not 0 < width <= MAX_ROW_VALUES:
+        raise call.unknown(f"it looks up {width} numbers a row")
+    found = call.op("take", call.builder.constant(table), index)
+    if entry:
+        found = call.op("reshape", found, shape=(width,))
+    return Rows(found, (*indices.inner, *entry))
+
+
+def _gather_elements(call: Call) -> Item:
+    x, places = call.rows(0), call.rows(1)
+    if call.integer("axis", 0) not in (1, -1) or len(x.inner) != 1 or len(places.inner) != 1:
+        raise call.unknown("it does not choose among columns")
+    if places.dtype not in INTEGERS:
+        raise ArtifactError("GatherElements: its indices are no whole numbers")
+    index = _inside(call, call.cast(places.value, "int64"), x.inner[0])
+    return Rows(call.op("gather", x.value, index), places.inner)
 
 
 def _inside(call: Call, index: Value, size: int) -> Value:
     """Places from the end counted from the start; those outside the table are refused."""
-    maker = call.builder.node(index)
-    while maker.op == "cast":
-        maker = call.builder.node(call.builder.value(maker.inputs[0]))
-    if maker.op == "argmax":
-        looked_at = call.builder.value(maker.inputs[0]).type.shape[maker.attrs["axis"]]
-        if looked_at <= size:
-            return index
+    known = whole_range(call.builder, index)
+    if known is not None and known[0].min() >= 0 and known[1].max() < size:
+        return index
     zero, length = call.scalar(0, "int64"), call.scalar(size, "int64")
     turned = call.op("add", index, length)
     index = call.op("where", call.op("lt", index, zero), turned, index)
@@ -273,12 +300,9 @@ def _as_rows(call: Call, i: int, like: Item) -> Value:
         return call.rows(i).value
     if item.value.shape[:1] != (1,) or item.value.dtype == object:
         raise call.unknown("it joins a constant that has rows of its own")
-    if not isinstance(like, Rows) or like.dtype not in FLOATS:
+    if not isinstance(like, Rows):
         raise call.unknown("it joins a constant and labels")
-    first = call.op("select", like.value, indices=np.zeros(1, np.int64))
-    nothing = call.cast(call.op("isnan", first), like.dtype)
-    nothing = call.op("mul", nothing, call.scalar(0, like.dtype))
-    return call.op("add", nothing, call.builder.constant(item.value.ravel().astype(like.dtype)))
+    return constant_rows(call.builder, like.value, item.value.ravel().astype(like.dtype))
 
 
 def _dims_concat(call: Call, items: list[Item]) -> Item:
@@ -290,6 +314,8 @@ def _dims_concat(call: Call, items: list[Item]) -> Item:
 
 def _expand(call: Call) -> Item:
     item, shape = call.item(0), call.item(1)
+    if isinstance(item, Const) and isinstance(shape, Dims):
+        return _constant_rows(call, item.value, shape)
     if isinstance(item, Const) or isinstance(shape, Dims):
         raise call.unknown("it makes rows")
     dims = call.ints(1)
@@ -298,13 +324,24 @@ def _expand(call: Call) -> Item:
     return moved(call, item, lambda grid: np.broadcast_to(grid, np.broadcast_shapes(grid.shape, tuple(dims))))  # fmt: skip  # noqa: E501
 
 
+def _constant_rows(call: Call, value: Array, shape: Dims) -> Item:
+    """The same numbers in every row: a constant of one row."""
+    count, *inner = shape.shape
+    lasting = value.reshape((1,) * (len(shape.shape) - value.ndim) + value.shape)
+    if count != ROWS or ROWS in inner or lasting.shape[:1] != (1,):
+        raise call.unknown("its shape has the rows elsewhere")
+    if math.prod(inner) > MAX_ROW_VALUES:
+        raise ArtifactError(f"Expand makes {math.prod(inner)} numbers a row")
+    return Const(np.broadcast_to(lasting, (1, *inner)))
+
+
 def split(call: Call) -> tuple[Item, ...]:
     """Split along the columns: one item an output."""
     item = call.item(0)
     rank = len(shape_of(item))
     axis = call.integer("axis", 0)
     axis = axis + rank if axis < 0 else axis
-    if isinstance(item, Const | Dims) or not 0 < axis < rank:
+    if isinstance(item, Const | Dims | Turned) or not 0 < axis < rank:
         raise call.unknown("it parts the rows")
     size = item.inner[axis - 1]
     given = [int(v) for v in call.vector("split", "int64")]
@@ -334,6 +371,7 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "Flatten": _flatten,
         "Transpose": _transpose,
         "Gather": _gather,
+        "GatherElements": _gather_elements,
         "ArrayFeatureExtractor": _array_feature_extractor,
         "Slice": _slice,
         "Concat": _concat,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -30,6 +30,9 @@ DTYPES: Mapping[int, DType] = MappingProxyType(
 )
 """ONNX's number of an element type -> ours; it has others, which we do not compute with."""
 
+NULL, CHECK = "sqlml.null", "sqlml.check"
+"""Keys of `GraphNode.notes`: what NULL becomes, and the check that the node is part of."""
+
 MAX_DEPTH = 16
 """Deepest nesting of graphs within nodes."""
 
@@ -54,6 +57,8 @@ class GraphNode:
     outputs: tuple[str, ...]
     attrs: Mapping[str, Any]
     name: str = ""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """What a file of sqlml says of the node beyond ONNX."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -237,6 +242,7 @@ def _node(node: Any) -> GraphNode:
         tuple(node.output),
         MappingProxyType(attrs),
         node.name,
+        {p.key: p.value for p in getattr(node, "metadata_props", ()) if p.key in (NULL, CHECK)},
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
 from sqlml.importers.onnx.model import Port
@@ -46,4 +48,28 @@ def numbers(part: Frame, port: Port) -> Value:
             allow_nan=False,
             step=f"the ONNX model ({port.dtype})",
         )
+        value = _whole(part, port, value)
     return value if port.dtype == "float64" else part.builder.op("cast", value, dtype=port.dtype)
+
+
+def _whole(part: Frame, port: Port, value: Value) -> Value:
+    """`value` where all of it is exact in the port's dtype; ONNX itself takes no other dtype."""
+    b = part.builder
+    least, most = (0, 1) if port.dtype == "bool" else _LIMITS[str(port.dtype)]
+    inside = b.op("minimum", value, b.constant(np.array([float(most)])))
+    exact = b.op("trunc", b.op("maximum", inside, b.constant(np.array([float(least)]))))
+    # How far the farthest column is from a number of that dtype: 0 where all of them are one.
+    off = b.op("max", b.op("abs", b.op("sub", value, exact)), axis=1)
+    return b.op(
+        "require",
+        value,
+        b.op("eq", off, b.constant(np.zeros(1))),
+        message=f"the ONNX model reads {', '.join(part.names[:12])} as {port.dtype}, and a row "
+        "has a number that is none; round it in SQL, for instance with CAST(.. AS BIGINT)",
+    )
+
+
+# The largest float64 within int64 is below its end.
+_LIMITS = {
+    d: (np.iinfo(d).min, np.iinfo(d).max if d != "int64" else 2**63 - 1024) for d in INTEGERS
+}

@@ -1,19 +1,26 @@
-"""Operators of domain ai.onnx that compute: elementwise, reductions, products."""
+"""Operators of domain ai.onnx that compute: elementwise and reductions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.importers.onnx.items import Call, Const, Item, Rows, aligned, picked
+from sqlml.importers.onnx import checks, products, texts
+from sqlml.importers.onnx.items import (
+    Call,
+    Const,
+    Item,
+    Rows,
+    aligned,
+    picked,
+)
 from sqlml.importers.onnx.model import DTYPES
 from sqlml.importers.onnx.scores import argmax
 from sqlml.ir.builder import Value
-from sqlml.types import FLOATS, INTEGERS, Array
+from sqlml.types import FLOATS, INTEGERS
 
 Function = Callable[[Call], Item]
 
@@ -58,6 +65,11 @@ def _binary(op: str) -> Function:
     return convert
 
 
+def _add(call: Call) -> Item:
+    x = checks.added(call)
+    return _binary("add")(call) if x is None else Rows(x, call.rows(0).inner)
+
+
 def _mean(call: Call) -> Item:
     total = _binary("add")(call)
     assert isinstance(total, Rows)
@@ -83,11 +95,6 @@ def _compare(op: str) -> Function:
 def _xor(call: Call) -> Item:
     values, inner = aligned(call, [call.item(0), call.item(1)])
     return Rows(call.op("ne", *values), inner)
-
-
-def _where(call: Call) -> Item:
-    values, inner = aligned(call, [call.item(0), call.item(1), call.item(2)])
-    return Rows(call.op("where", *values), inner)
 
 
 def _pow(call: Call) -> Item:
@@ -301,67 +308,9 @@ def _arg(sign: int) -> Function:
     return convert
 
 
-# -- products
-
-
-def _weights(call: Call, x: Rows, weights: Array, bias: Array) -> Item:
-    if x.dtype not in ("float32", "float64") or weights.dtype.name != x.dtype:
-        raise call.unknown(f"it multiplies {x.dtype} and {weights.dtype}")
-    if len(x.inner) != 1 or weights.ndim != 2:
-        raise call.unknown("it multiplies more than rows and one matrix")
-    value = call.op("linear", x.value, weights=weights, bias=bias.astype(weights.dtype))
-    return Rows(value, (weights.shape[1],))
-
-
-def _matmul(call: Call) -> Item:
-    weights = call.const(1)
-    vector = weights.ndim == 1
-    matrix = weights.reshape(-1, 1) if vector else weights
-    made = _weights(call, call.rows(0), matrix, np.zeros(matrix.shape[-1:]))
-    assert isinstance(made, Rows)
-    return Rows(made.value, ()) if vector else made
-
-
-def _gemm(call: Call) -> Item:
-    x, weights = call.rows(0), call.const(1)
-    if call.integer("transA", 0):
-        raise call.unknown("it transposes the rows")
-    if weights.ndim != 2:
-        raise call.unknown("its weights are no matrix")
-    if call.integer("transB", 0):
-        weights = weights.T
-    weights = weights * weights.dtype.type(call.number("alpha", 1.0))
-    bias = np.zeros(weights.shape[1], weights.dtype)
-    addend = call.optional(2)
-    if addend is None:
-        return _weights(call, x, weights, bias)
-    if not isinstance(addend, Const):
-        product = _weights(call, x, weights, bias)
-        values, inner = aligned(replace(call, inputs=(product, addend)), [product, addend])
-        if call.number("beta", 1.0) != 1:
-            raise call.unknown("what it adds is scaled")
-        return Rows(call.op("add", *values), inner)
-    scaled = addend.value * weights.dtype.type(call.number("beta", 1.0))
-    if scaled.ndim > 2 or (scaled.ndim == 2 and scaled.shape[0] != 1):
-        raise call.unknown("what it adds has rows of its own")
-    return _weights(call, x, weights, np.broadcast_to(scaled.ravel(), bias.shape))
-
-
-def _batch_normalization(call: Call) -> Item:
-    x = _floats(call, 0)
-    if len(x.inner) != 1 or call.integer("training_mode", 0):
-        raise call.unknown("it normalises more than columns")
-    scale, bias, mean, variance = (call.const(i).astype(x.dtype) for i in range(1, 5))
-    epsilon = np.asarray(call.number("epsilon", 1e-5), x.dtype)
-    factor = scale / np.sqrt(variance + epsilon)
-    constants = [call.builder.constant(np.ravel(v)) for v in (mean, factor, bias)]
-    value = call.op("mul", call.op("sub", x.value, constants[0]), constants[1])
-    return Rows(call.op("add", value, constants[2]), x.inner)
-
-
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
-        "Identity": lambda call: call.item(0),
+        "Identity": texts.identity,
         "Dropout": lambda call: call.item(0),
         "Abs": _unary("abs"),
         "Neg": _unary("neg"),
@@ -386,7 +335,7 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "Softmax": _softmax,
         "Clip": _clip,
         "Cast": _cast,
-        "Add": _binary("add"),
+        "Add": _add,
         "Sub": _binary("sub"),
         "Mul": _binary("mul"),
         "Div": _div,
@@ -402,8 +351,8 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "LessOrEqual": _compare("le"),
         "Greater": _compare("gt"),
         "GreaterOrEqual": _compare("ge"),
-        "Equal": _compare("eq"),
-        "Where": _where,
+        "Equal": texts.equal,
+        "Where": texts.where,
         "ReduceSum": _reduce(_plain("sum")),
         "ReduceMax": _reduce(_plain("max")),
         "ReduceMin": _reduce(_plain("min")),
@@ -416,9 +365,7 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "ReduceProd": _reduce(_product_of),
         "ArgMax": _arg(1),
         "ArgMin": _arg(-1),
-        "MatMul": _matmul,
-        "Gemm": _gemm,
-        "BatchNormalization": _batch_normalization,
+        **products.FUNCTIONS,
     }
 )
 """Operators that make numbers from numbers."""

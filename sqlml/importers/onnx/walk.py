@@ -15,6 +15,7 @@ from sqlml.errors import ArtifactError, ProgramError
 from sqlml.importers.onnx import estimators, labels, layout, standard, trees
 from sqlml.importers.onnx.items import Call, Const, Item, UnknownOperator
 from sqlml.importers.onnx.model import OnnxModel
+from sqlml.importers.onnx.running_sums import running_sums
 from sqlml.ir.builder import Builder
 
 Function = Callable[[Call], Item | tuple[Item, ...]]
@@ -23,6 +24,7 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
         **standard.FUNCTIONS,
         **layout.FUNCTIONS,
+        "CumSum": running_sums,
         "Split": layout.split,
         "Binarizer": estimators.binarizer,
         "CategoryMapper": labels.category_mapper,

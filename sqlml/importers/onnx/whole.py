@@ -10,7 +10,7 @@ import numpy as np
 from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.onnx.labels import strings
-from sqlml.importers.onnx.model import GraphNode, OnnxModel, library
+from sqlml.importers.onnx.model import GraphNode, OnnxModel, Port, library
 from sqlml.importers.onnx.ports import numbers, width
 from sqlml.importers.onnx.probe import probe
 from sqlml.ir.builder import Builder, Value
@@ -41,21 +41,14 @@ def whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
         reason: why it is not imported operator by operator, for messages.
 
     Raises:
-        UnsupportedModelError: it reads strings, mixes rows, or onnxruntime refuses it.
+        UnsupportedModelError: it mixes rows, or onnxruntime refuses it.
         MissingDependencyError: onnxruntime is not installed.
     """
-    texts = [p.name for p in model.inputs if p.dtype == "string"]
-    if texts:
-        raise UnsupportedModelError(
-            f"the ONNX model can only run as a whole ({reason}), and then it cannot read strings "
-            f"such as {texts[0]!r}; encode them in SQL, or export a model without that operator"
-        )
     ends = _ends(model)
     content = _with_ends(model, ends)
     wanted = [n for n in (LABEL if ends.label else None, ends.scores) if n is not None]
-    inners = {p.name: tuple(d for d in (p.shape or ())[1:] if d is not None) for p in model.inputs}
-    given = {p.name: (str(p.dtype), inners[p.name]) for p in model.inputs}
-    found = probe(content, given, wanted)
+    ports = [part for port in model.inputs for part in _parts(port)]
+    found = probe(content, {p.name: (str(p.dtype), _inner(p)) for p in ports}, wanted)
     if "missing" in found:
         raise MissingDependencyError(
             f"the ONNX model needs onnxruntime ({reason}), which is not installed: "
@@ -69,7 +62,7 @@ def whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
     kinds = {name: (str(d), int(w)) for name, (d, w) in found["outputs"].items()}
     if any(d not in DTYPES for d, _ in kinds.values()):
         raise UnsupportedModelError(f"the ONNX model makes {kinds}, which are no numbers")
-    read = _reader(model, frame, content, inners)
+    read = _reader(model, frame, content)
     return _outputs(frame.builder, ends, wanted, {n: read(n, *kinds[n]) for n in wanted})
 
 
@@ -99,21 +92,33 @@ def try_graphs(program: Program) -> None:
             )
 
 
-def _reader(model: OnnxModel, frame: Frame, content: bytes, inners: dict[str, Any]) -> Any:
+def _inner(port: Port) -> tuple[int, ...]:
+    return tuple(d for d in (port.shape or ())[1:] if d is not None)
+
+
+def _parts(port: Port) -> list[Port]:
+    """The inputs that we give instead of `port`: strings come column by column."""
+    if port.dtype != "string" or _inner(port) == (1,):
+        return [port]
+    return [Port(f"sqlml_{port.name}_{i}", "string", (None, 1)) for i in range(width(port))]
+
+
+def _reader(model: OnnxModel, frame: Frame, content: bytes) -> Any:
     b = frame.builder
     operands: list[Value] = []
+    names: list[str] = []
     start = 0
     for port in model.inputs:
         count = width(port)
-        value = numbers(frame.take(range(start, start + count)), port)
+        names += [part.name for part in _parts(port)]
+        if port.dtype == "string":
+            operands += [frame.strings(i) for i in range(start, start + count)]
+        else:
+            value = numbers(frame.take(range(start, start + count)), port)
+            inner = _inner(port)
+            operands.append(value if inner == (count,) else b.op("reshape", value, shape=inner))
         start += count
-        if inners[port.name] != (count,):
-            value = b.op("reshape", value, shape=inners[port.name])
-        operands.append(value)
-    attrs = {
-        "model": np.frombuffer(content, np.uint8),
-        "inputs": tuple(p.name for p in model.inputs),
-    }
+    attrs = {"model": np.frombuffer(content, np.uint8), "inputs": tuple(names)}
 
     def read(output: str, dtype: str, columns: int) -> Value:
         return b.op("onnx_graph", *operands, **attrs, output=output, dtype=dtype, width=columns)
@@ -205,10 +210,12 @@ def _classes(model: OnnxModel, makers: dict[str, GraphNode], name: str) -> Array
 
 
 def _with_ends(model: OnnxModel, ends: _Ends) -> bytes:
-    """The model with plain tensors as outputs: ZipMap left out, strings numbered."""
+    """The model with plain tensors as ends: ZipMap left out, strings numbered at its outputs and
+    a column each at its inputs."""
     onnx = library()
     proto = onnx.ModelProto.FromString(model.content)
     graph = proto.graph
+    _split_texts(onnx, graph, model)
     known = {o.name: o for o in graph.output}
     zipped = [n for n in graph.node if n.op_type == "ZipMap"]
     for node in zipped:
@@ -246,6 +253,30 @@ def _with_ends(model: OnnxModel, ends: _Ends) -> bytes:
     except ValueError as error:
         raise ArtifactError(f"the ONNX model is too large ({error})") from None
     return content
+
+
+def _split_texts(onnx: Any, graph: Any, model: OnnxModel) -> None:
+    """Put the columns of inputs of strings together again, as nodes before all others."""
+    made: list[Any] = []
+    helper = onnx.helper
+    for port in model.inputs:
+        parts = _parts(port)
+        if parts == [port]:
+            continue
+        place = next(i for i, info in enumerate(graph.input) if info.name == port.name)
+        del graph.input[place]
+        for part in parts:
+            graph.input.append(
+                helper.make_tensor_value_info(part.name, onnx.TensorProto.STRING, [None, 1])
+            )
+        joined, shape = f"sqlml_{port.name}", f"sqlml_{port.name}_shape"
+        made.append(helper.make_node("Concat", [p.name for p in parts], [joined], axis=1))
+        dims = np.array([-1, *_inner(port)], np.int64)
+        graph.initializer.append(onnx.numpy_helper.from_array(dims, shape))
+        made.append(helper.make_node("Reshape", [joined, shape], [port.name]))
+    rest = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*made, *rest])
 
 
 def _append(onnx: Any, graph: Any, op: str, inputs: list[str], output: str, **attrs: Any) -> None:

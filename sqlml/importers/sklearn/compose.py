@@ -16,16 +16,18 @@ from sqlml.errors import ProgramError, UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.importers.sklearn.dict_vectorizer import dict_schema
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.text import any_texts, one_text
+from sqlml.importers.sklearn.items import hashed_columns, one_list
+from sqlml.importers.sklearn.text import one_text
 from sqlml.ir.builder import Builder
 
 OWN_COLUMNS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
     {
         "sklearn.feature_extraction._dict_vectorizer.DictVectorizer": dict_schema,
-        "sklearn.feature_extraction._hash.FeatureHasher": any_texts,
+        "sklearn.feature_extraction._hash.FeatureHasher": hashed_columns,
         "sklearn.feature_extraction.text.CountVectorizer": one_text,
         "sklearn.feature_extraction.text.HashingVectorizer": one_text,
         "sklearn.feature_extraction.text.TfidfVectorizer": one_text,
+        "sklearn.preprocessing._label.MultiLabelBinarizer": one_list,
     }
 )
 """Transformers that do not read a matrix, and how to learn the columns of their table."""
@@ -68,24 +70,36 @@ def column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
         indices = [int(i) for i in model._transformer_to_input_indices[name]]
         if not indices or _drops(transformer):
             continue
-        _check_texts(name, transformer, chosen)
-        columns = frame.take(indices)
+        columns = _as_rows(name, transformer, chosen, frame.take(indices))
         part = columns if _passes(transformer) else _frame(name, transformer, columns, recurse)
         parts.append(_weighted(part, weights.get(name)))
     made = _side_by_side(model, frame, parts)
     return replace(made, sparse=bool(model.sparse_output_))
 
 
-def _check_texts(name: str, transformer: Any, chosen: Any) -> None:
-    """A vectorizer that was given a list of columns has counted the columns' names."""
+def _as_rows(name: str, transformer: Any, chosen: Any, columns: Frame) -> Frame:
+    """The chosen columns as a transformer that reads no matrix was fitted on them.
+
+    One column is the rows themselves: texts, lists, maps. A list of columns is a matrix, of which
+    FeatureHasher reads each row as strings; a vectorizer has counted the names of the columns.
+    """
     first = transformer.steps[0][1] if getattr(transformer, "steps", None) else transformer
     own = OWN_COLUMNS.get(f"{type(first).__module__}.{type(first).__qualname__}")
-    if own is one_text and not isinstance(chosen, str | int | np.integer):
+    if own is None or own is dict_schema or isinstance(chosen, str | int | np.integer):
+        return columns
+    if own is hashed_columns and first.input_type == "string":
+        strings = tuple(columns.strings(i) for i in range(columns.width))
+        return replace(columns, blocks=strings)
+    if own is one_text:
         raise UnsupportedModelError(
             f"step {name!r}: {type(first).__name__} was fitted on the list of columns {chosen!r}, "
             "of which it reads the names, not the texts; give it one column as a string, as in "
             "('t', vectorizer, 'text')"
         )
+    raise UnsupportedModelError(
+        f"step {name!r}: {type(first).__name__} was fitted on the list of columns {chosen!r}; give "
+        "it one column of lists or maps as a string, as in ('i', hasher, 'items')"
+    )
 
 
 def feature_union(model: Any, frame: Frame, recurse: Recurse) -> Frame:

@@ -26,6 +26,11 @@ OUTPUT: Mapping[str, str] = MappingProxyType(
 """Method of scikit-learn -> name of the output."""
 
 
+def drops(member: Any) -> bool:
+    """Whether "drop" stands in the place of a member."""
+    return isinstance(member, str) and member == "drop"
+
+
 def predictor(
     owner: Any, name: str, model: Any, frame: Frame, recurse: Recurse, *, several: bool = False
 ) -> Outputs:

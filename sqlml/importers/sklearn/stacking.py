@@ -13,7 +13,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.sklearn.classify import class_list
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.members import Recurse, answer, classes_of, predictor, wide
+from sqlml.importers.sklearn.members import Recurse, answer, classes_of, drops, predictor, wide
 
 
 def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -50,7 +50,7 @@ def _stacked(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
     Of two probabilities only the second is kept.
     """
     builder = frame.builder
-    names = [name for name, member in model.estimators if not _drops(member)]
+    names = [name for name, member in model.estimators if not drops(member)]
     parts: list[Frame] = []
     for name, member, method in zip(names, model.estimators_, model.stack_method_, strict=True):
         made = predictor(model, repr(name), member, frame, recurse)
@@ -61,7 +61,3 @@ def _stacked(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
     if model.passthrough:
         parts.append(Frame.of(builder, frame.matrix(rows="sparse"), frame.names))
     return Frame.hstack(builder, parts)
-
-
-def _drops(member: Any) -> bool:
-    return isinstance(member, str) and member == "drop"

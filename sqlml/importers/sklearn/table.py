@@ -31,6 +31,7 @@ from sqlml.importers.sklearn import (
     impute_knn,
     isolation_forest,
     isotonic,
+    items,
     kernel_density,
     kernel_features,
     kernel_machines,
@@ -119,7 +120,7 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
         "sklearn.feature_extraction._dict_vectorizer.DictVectorizer": (
             dict_vectorizer.dict_vectorizer
         ),
-        "sklearn.feature_extraction._hash.FeatureHasher": text.feature_hasher,
+        "sklearn.feature_extraction._hash.FeatureHasher": items.feature_hasher,
         "sklearn.feature_extraction.text.CountVectorizer": text.count_vectorizer,
         "sklearn.feature_extraction.text.HashingVectorizer": text.hashing_vectorizer,
         "sklearn.feature_extraction.text.TfidfTransformer": text.tfidf_transformer,
@@ -240,6 +241,7 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
         ),
         "sklearn.preprocessing._label.LabelBinarizer": labels.label_binarizer,
         "sklearn.preprocessing._label.LabelEncoder": labels.label_encoder,
+        "sklearn.preprocessing._label.MultiLabelBinarizer": items.multi_label_binarizer,
         "sklearn.preprocessing._polynomial.PolynomialFeatures": polynomial.polynomial_features,
         "sklearn.preprocessing._polynomial.SplineTransformer": spline.spline_transformer,
         "sklearn.preprocessing._target_encoder.TargetEncoder": target_encoder.target_encoder,

@@ -1,4 +1,4 @@
-"""Vectorizers: from texts, or rows of named values, to sparse counts and their tf-idf weights.
+"""Vectorizers: from texts to sparse counts and their tf-idf weights.
 
 The order of operations is that of `sklearn/feature_extraction/text.py`: counts, then 1 for each
 (`binary`), then log(tf) + 1, idf, and the norm of a row, all on what is stored alone.
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import ANY_COUNT, Frame, Schema
+from sqlml.importers.frame import Frame, Schema
 from sqlml.importers.sklearn.checked import numbers, stored_dtype
 from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.analyzer import MAX_N
@@ -27,14 +27,14 @@ COLUMN = "text"
 def count_vectorizer(model: Any, frame: Frame) -> Frame:
     """How often each word of the vocabulary stands in a text: (n, words) sparse."""
     check(model, *_own_vocabulary(model))
-    value = _counts(model, frame, _exact(model, np.dtype(model.dtype)))
+    value = _counts(model, frame, exact_dtype(model, np.dtype(model.dtype)))
     return _sparse(frame, value)
 
 
 def tfidf_vectorizer(model: Any, frame: Frame) -> Frame:
     """CountVectorizer and then TfidfTransformer."""
     check(model, "_tfidf", *_own_vocabulary(model))
-    value = _counts(model, frame, _exact(model, np.dtype(model.dtype)))
+    value = _counts(model, frame, exact_dtype(model, np.dtype(model.dtype)))
     return _sparse(frame, _weighted(model._tfidf, frame.builder, value, frame.names[0]))
 
 
@@ -54,7 +54,7 @@ def tfidf_transformer(model: Any, frame: Frame) -> Frame:
 def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
     """Tokens counted, with a sign, in the column that their hash says: (n, n_features) sparse."""
     check(model)
-    dtype = _exact(model, np.dtype(model.dtype))
+    dtype = exact_dtype(model, np.dtype(model.dtype))
     value = frame.builder.op(
         "hash_tokens",
         _document(model, frame),
@@ -70,40 +70,36 @@ def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
     return _sparse(frame, value)
 
 
-def feature_hasher(model: Any, frame: Frame) -> Frame:
-    """The strings of a row, hashed: input_type="string" alone.
-
-    Raises:
-        UnsupportedModelError: pairs and dicts, whose names and kinds no column list says.
-    """
-    check(model)
-    if model.input_type != "string":
-        raise UnsupportedModelError(
-            f"FeatureHasher(input_type={model.input_type!r}) hashes the names of whatever keys a "
-            "row has, which a table does not say; use input_type='string' on columns of strings, "
-            "or DictVectorizer, which remembers its keys"
-        )
-    texts = [frame.strings(i) for i in range(frame.width)]
-    value = frame.builder.op(
-        "hash_tokens",
-        *texts,
-        **_whole("FeatureHasher", frame.names),
-        dtype=_exact(model, np.dtype(model.dtype)),
-        width=int(model.n_features),
-        alternate_sign=bool(model.alternate_sign),
-    )
-    names = ("hashed",) * value.type.width
-    return replace(Frame.of(frame.builder, value, names), sparse=True)
-
-
 def one_text(model: Any) -> Schema:
     """The one column of texts that a vectorizer reads."""
     return Schema((COLUMN,), 1)
 
 
-def any_texts(model: Any) -> Schema:
-    """FeatureHasher keeps nothing of the columns that it is given."""
-    return Schema(None, ANY_COUNT)
+def whole_text(step: str, features: tuple[str, ...]) -> dict[str, Any]:
+    """The attributes of an analyzer that takes a text as it is."""
+    return {
+        "analyzer": "whole",
+        "lowercase": False,
+        "accents": "",
+        "pattern": "",
+        "stop_words": _strings([]),
+        "min_n": 1,
+        "max_n": 1,
+        "features": features,
+        "step": step,
+    }
+
+
+def exact_dtype(model: Any, dtype: np.dtype[Any]) -> DType:
+    """The dtype of the counts; whole numbers are kept in float64, which the next step makes of
+    them anyway."""
+    if dtype == np.float32:
+        return "float32"
+    if dtype == np.float64 or (dtype.kind in "iu" and dtype.itemsize >= 4):
+        return "float64"
+    raise UnsupportedModelError(
+        f"{type(model).__name__}(dtype={dtype.name}) may wrap or round its counts; use float64"
+    )
 
 
 def _sparse(frame: Frame, value: Value) -> Frame:
@@ -119,18 +115,6 @@ def _own_vocabulary(model: Any) -> tuple[str, ...]:
             "on a few texts first"
         )
     return ("vocabulary_",)
-
-
-def _exact(model: Any, dtype: np.dtype[Any]) -> DType:
-    """The dtype of the counts; whole numbers are kept in float64, which the next step makes of
-    them anyway."""
-    if dtype == np.float32:
-        return "float32"
-    if dtype == np.float64 or (dtype.kind in "iu" and dtype.itemsize >= 4):
-        return "float64"
-    raise UnsupportedModelError(
-        f"{type(model).__name__}(dtype={dtype.name}) may wrap or round its counts; use float64"
-    )
 
 
 def _counts(model: Any, frame: Frame, dtype: DType) -> Value:
@@ -209,21 +193,6 @@ def _analyzer(model: Any, frame: Frame) -> dict[str, Any]:
         "max_n": most,
         "features": frame.names[:1],
         "step": name,
-    }
-
-
-def _whole(step: str, features: tuple[str, ...]) -> dict[str, Any]:
-    """The attributes of an analyzer that takes a text as it is."""
-    return {
-        "analyzer": "whole",
-        "lowercase": False,
-        "accents": "",
-        "pattern": "",
-        "stop_words": _strings([]),
-        "min_n": 1,
-        "max_n": 1,
-        "features": features,
-        "step": step,
     }
 
 

@@ -49,10 +49,6 @@ UNSUPPORTED: Mapping[str, str] = MappingProxyType(
         "sklearn.neighbors._graph.KNeighborsTransformer": _GRAPH,
         "sklearn.neighbors._graph.RadiusNeighborsTransformer": _GRAPH,
         "sklearn.neighbors._unsupervised.NearestNeighbors": _GRAPH,
-        "sklearn.preprocessing._label.MultiLabelBinarizer": (
-            "it reads a list of labels per row, and a column of a model holds one value; unnest "
-            "the lists in SQL, or use CountVectorizer(binary=True) on a text of them"
-        ),
     }
 )
 """Class path -> why not."""

@@ -18,6 +18,7 @@ from sqlml.importers.sklearn.members import (
     Recurse,
     answer,
     classes_of,
+    drops,
     places,
     predictor,
     scaled,
@@ -75,12 +76,8 @@ def voting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def _named(model: Any) -> list[tuple[str, Any]]:
-    names = [name for name, member in model.estimators if not _drops(member)]
+    names = [name for name, member in model.estimators if not drops(member)]
     return list(zip((repr(name) for name in names), model.estimators_, strict=True))
-
-
-def _drops(member: Any) -> bool:
-    return isinstance(member, str) and member == "drop"
 
 
 def _weights(model: Any) -> list[float] | None:
@@ -94,7 +91,7 @@ def _weights(model: Any) -> list[float] | None:
     weights = [
         float(weight)
         for (_, member), weight in zip(model.estimators, model.weights, strict=True)
-        if not _drops(member)
+        if not drops(member)
     ]
     if min(weights) < 0 or sum(weights) == 0:
         raise UnsupportedModelError(

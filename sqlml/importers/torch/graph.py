@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from sqlml.errors import ProgramError
 from sqlml.importers.frame import Frame
-from sqlml.importers.torch.layout import LAYOUT
+from sqlml.importers.torch.layout import DROPOUTS, LAYOUT
 from sqlml.importers.torch.rules import RULES
 from sqlml.importers.torch.tensors import Maker, Rows, Uncovered
 from sqlml.ir.builder import Value
 from sqlml.ir.exported import Call, Exported, Input, Ref
+from sqlml.types import DType
 
 
 def convert(graph: Exported, frame: Frame) -> Value:
@@ -26,6 +27,7 @@ def convert(graph: Exported, frame: Frame) -> Value:
     for tensor, value in inputs(graph, frame):
         values[tensor.name] = Rows(value, flat=len(tensor.shape) == 1)
     uses = Counter(name for call in graph.calls for name in _reads(list(call.arguments.values())))
+    uses[graph.output] += 1
     makers = {result: call for call in graph.calls for result in call.results}
     for call in graph.calls:
         name = _functional(call, uses, makers)
@@ -54,7 +56,7 @@ def inputs(graph: Exported, frame: Frame) -> Iterator[tuple[Input, Value]]:
         columns = frame.take(range(start, start + tensor.width))
         start += tensor.width
         whole = tensor.dtype in ("int8", "int16", "int32", "int64", "bool")
-        value = columns.matrix("float64" if whole else tensor.dtype)  # type: ignore[arg-type]
+        value = columns.matrix("float64" if whole else cast(DType, tensor.dtype))
         if whole:
             value = frame.builder.op(
                 "require_finite",
@@ -70,17 +72,50 @@ def inputs(graph: Exported, frame: Frame) -> Iterator[tuple[Input, Value]]:
 def _functional(call: Call, uses: Counter[str], makers: dict[str, Call]) -> str:
     """The name of `call` without the underscore of an operator that works in place.
 
-    In place is the same where nobody else reads what is overwritten.
+    In place is the same where nobody else reads what is overwritten, by whatever name.
     """
-    package, _, rest = call.target.partition(".")
-    operator, _, overload = rest.partition(".")
-    if not operator.endswith("_") or operator.startswith("__") or call.target in RULES:
+    if not _in_place(call):
         return call.target
+    target = _first(call)
+    while target is not None and uses[target] == 1 and target in makers:
+        if makers[target].target not in LAYOUT:
+            package, operator, overload = call.target.split(".")
+            return f"{package}.{operator[:-1]}.{overload}"
+        target = _first(makers[target])
+    raise Uncovered(f"operator {call.target} on a tensor that is read elsewhere")
+
+
+def overwrites_dropout(graph: Exported) -> bool:
+    """Whether an operator in place may overwrite what a dropout shares with its input.
+
+    torch's own decomposition of a dropout that is switched off makes a copy (2.13), and so
+    changes what such a module computes.
+    """
+    owner: dict[str, str] = {}  # name -> one name for all that share memory with it
+    shared: set[str] = set()  # those with a dropout among them
+    for call in graph.calls:
+        target = _first(call)
+        if target is None or not (call.target in LAYOUT or _in_place(call)):
+            continue
+        own = owner.get(target, target)
+        if _in_place(call) and own in shared:
+            return True
+        if call.target in DROPOUTS:
+            shared.add(own)
+        owner.update(dict.fromkeys(call.results, own))
+    return False
+
+
+def _in_place(call: Call) -> bool:
+    operator = call.target.split(".")[1] if call.target.count(".") == 2 else ""
+    dunder = operator.startswith("__")
+    return operator.endswith("_") and not dunder and call.target not in RULES
+
+
+def _first(call: Call) -> str | None:
+    """The tensor that an operator reads first."""
     target = call.arguments.get(call.positional[0]) if call.positional else None
-    maker = makers.get(target.name) if isinstance(target, Ref) else None
-    if maker is None or maker.target in LAYOUT or uses[target.name] != 1:  # type: ignore[union-attr]
-        raise Uncovered(f"operator {call.target} on a tensor that is read elsewhere")
-    return f"{package}.{operator[:-1]}.{overload}"
+    return target.name if isinstance(target, Ref) else None
 
 
 def _reads(arguments: list[Any]) -> Iterator[str]:

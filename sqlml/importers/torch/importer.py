@@ -3,7 +3,7 @@
 A module is a regressor: what it returns for a row, (n,) or (n, k), is the row's `label`, one
 number or k of them. A softmax or sigmoid at its end is its own business. It takes one matrix
 (n, columns), or several tensors that take the columns in their order; columns are cast to the
-dtype that it reads. A module is imported as `eval()` would run it.
+dtype that it reads. A module that would answer otherwise in training is taken after `eval()` alone.
 
 Its graph becomes operators of the IR where they say all of it, and then runs on every backend.
 float64 modules agree with torch within 1e-12, float32 modules within float32's own rounding
@@ -21,7 +21,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
-from sqlml.importers.torch.graph import convert, inputs
+from sqlml.importers.torch.graph import convert, inputs, overwrites_dropout
 from sqlml.importers.torch.tensors import Uncovered, kind_of
 from sqlml.ir.builder import Value
 from sqlml.ir.exported import Exported, read_exported
@@ -70,6 +70,12 @@ def import_module(model: Any, frame: Frame) -> Outputs:
     dtype = numbers[0].dtype if numbers else torch.float32
     if dtype not in (torch.float32, torch.float64):
         raise UnsupportedModelError(f"a module of {dtype} is not covered; convert it with .float()")
+    restless = next((m for m in model.modules() if m.training and _differs(m)), None)
+    if restless is not None:
+        raise UnsupportedModelError(
+            f"the module is in training mode, where {type(restless).__name__} makes a row's answer "
+            "depend on chance or on the rows beside it; call its eval() first"
+        )
     try:
         still = copy.deepcopy(model).eval().cpu()
         example = torch.zeros(3, frame.width, dtype=dtype)
@@ -79,18 +85,33 @@ def import_module(model: Any, frame: Frame) -> Outputs:
     except Exception as error:  # tracing runs the module's own code
         raise UnsupportedModelError(
             f"torch.export cannot trace this {type(model).__name__} for {frame.width} columns "
-            f"({type(error).__name__}: {str(error).strip().splitlines()[0]}); it must take one "
+            f"({type(error).__name__}: {_first_line(error)}); it must take one "
             "matrix (rows, columns). Name its columns with inputs=, or export it yourself with "
             "torch.export.export and give sqlml the exported program"
         ) from error
     return import_program(exported, frame)
 
 
+def _differs(layer: Any) -> bool:
+    """Whether a layer of torch's own computes something else in training."""
+    from torch.nn import modules
+
+    if isinstance(layer, modules.batchnorm._NormBase):
+        return bool(layer.track_running_stats)
+    rates = [getattr(layer, name, 0.0) for name in ("p", "dropout")]
+    drops = any(isinstance(rate, float) and rate > 0 for rate in rates)
+    of_torch = type(layer).__module__.startswith("torch.nn.")
+    return of_torch and (drops or isinstance(layer, modules.RReLU))
+
+
 def import_program(model: Any, frame: Frame) -> Outputs:
     """torch.export.ExportedProgram."""
+    archive = _archive(model)
     try:
-        return _label(frame, _converted(_archive(model), frame))
+        return _label(frame, _converted(archive, frame))
     except Uncovered:
+        if overwrites_dropout(archive):
+            return _label(frame, _opaque(archive, frame))
         # torch's own decompositions leave fewer kinds of operators.
         return import_file(_archive(model.run_decompositions()), frame)
 
@@ -101,6 +122,15 @@ def import_file(model: Exported, frame: Frame) -> Outputs:
         return _label(frame, _converted(model, frame))
     except Uncovered:
         return _label(frame, _opaque(model, frame))
+
+
+def _first_line(error: Exception) -> str:
+    """What an exception says first; tracing appends pages to it.
+
+    >>> _first_line(ValueError("no\\nway")), _first_line(ValueError())
+    ('no', 'without a message')
+    """
+    return next(iter(str(error).strip().splitlines()), "without a message")
 
 
 def _archive(model: Any) -> Exported:

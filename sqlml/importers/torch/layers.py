@@ -15,9 +15,9 @@ from sqlml.importers.torch.tensors import (
     Uncovered,
     column_axis,
 )
+from sqlml.ir.builder import Builder, Value
+from sqlml.ir.operators.categories import EMBEDDING
 from sqlml.types import Array
-
-_UNKNOWN = {"feature": "index", "step": "the module's embedding"}
 
 
 def _softmax_input(m: Maker, a: Arguments) -> Rows:
@@ -122,20 +122,48 @@ def _native_layer_norm(m: Maker, a: Arguments) -> tuple[Rows, None, None]:
     return _layer_norm(m, a), None, None
 
 
-def _dropout(m: Maker, a: Arguments) -> Rows:
-    if a["train"]:
-        raise Uncovered("dropout that is switched on; call eval() before exporting")
-    return rows(a, "input")
-
-
 def _embedding(m: Maker, a: Arguments) -> Rows:
     table, x = cast(Array, constant(a, "weight")), rows(a, "indices")
     if table.ndim != 2 or not table.shape[0] or x.rank > 2:
         raise Uncovered("an embedding of tensors with several axes")
-    codes = m.b.op("require_known", _inside(m, x, table.shape[0]).value, **_UNKNOWN)
+    codes = _known(m, x, _inside(m, x, table.shape[0]).value, table.shape[0])
     taken = m.b.op("take", m.b.constant(table), codes)  # (n, k, width)
     made = Rows(taken)
     return m.reshape(made, taken.type.shape[2:]) if x.flat else made
+
+
+def _known(m: Maker, x: Rows, codes: Value, size: int) -> Value:
+    """`codes` of `x`, once none is -1; the error names the user's column where one makes them."""
+    step = f"{EMBEDDING} (0 to {size - 1})"
+    names = _columns(m.b, x.value)
+    if len(names) < 2:
+        feature = names[0] if names else "index"
+        return m.b.op("require_known", codes, feature=feature, step=step)
+    parts = []
+    for i, name in enumerate(names):
+        part = m.b.op("select", codes, indices=np.array([i], np.int64))
+        parts.append(m.b.op("require_known", part, feature=name, step=step))
+    return m.b.op("concat", *parts)
+
+
+def _columns(b: Builder, value: Value, most: int = 20) -> list[str]:
+    """The input column behind each column of `value`; empty where they are computed of several."""
+    node = b.node(value)
+    inputs = [b.value(i) for i in node.inputs]
+    if node.op == "input":
+        return [str(node.attrs["name"])] * value.type.width
+    if not most or node.op not in _COLUMNWISE:
+        return []
+    names = [_columns(b, v, most - 1) for v in inputs]
+    if not all(names):
+        return []
+    if node.op == "select":
+        return [names[0][i] for i in node.attrs["indices"]]
+    return [name for part in names for name in part]
+
+
+_COLUMNWISE = frozenset(("cast", "concat", "require_finite", "select", "trunc"))
+"""Operators whose columns each come of one column."""
 
 
 def _inside(m: Maker, x: Rows, size: int) -> Rows:
@@ -159,9 +187,6 @@ LAYERS: Mapping[str, Rule] = MappingProxyType(
         "aten._native_batch_norm_legit_no_training.default": _batch_norm_only,
         "aten.layer_norm.default": _layer_norm,
         "aten.native_layer_norm.default": _native_layer_norm,
-        "aten.dropout.default": _dropout,
-        "aten.alpha_dropout.default": _dropout,
-        "aten.feature_dropout.default": _dropout,
         "aten.embedding.default": _embedding,
     }
 )

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from sqlml.importers.torch.arguments import Arguments, Rule
+from sqlml.importers.torch.arguments import Arguments, Rule, rows
 from sqlml.importers.torch.tensors import Maker, Rows, Tensor, Uncovered, axis_of, column_axis
 from sqlml.ir.exported import DTypeArg
 from sqlml.types import ROWS, Array, DType
@@ -17,6 +17,13 @@ from sqlml.types import ROWS, Array, DType
 
 def _same(m: Maker, a: Arguments) -> Tensor:
     x: Tensor = a["self"]
+    return x
+
+
+def _dropout(m: Maker, a: Arguments) -> Tensor:
+    if a["train"]:
+        raise Uncovered("dropout that is switched on; call eval() before exporting")
+    x: Tensor = a["input"]
     return x
 
 
@@ -75,7 +82,7 @@ def _stack(m: Maker, a: Arguments) -> Rows:
 
 
 def _slice(m: Maker, a: Arguments) -> Rows:
-    x = _rows(a)
+    x = rows(a, "self")
     start, end, step = a.get("start") or 0, a.get("end"), a.get("step", 1)
     axis = axis_of(a.get("dim", 0), x.rank)
     if not all(v is None or type(v) is int for v in (start, end, step)) or step < 1:
@@ -95,14 +102,14 @@ def _columns(m: Maker, x: Rows, chosen: list[int], axis: int) -> Rows:
 
 
 def _select(m: Maker, a: Arguments) -> Rows:
-    x = _rows(a)
+    x = rows(a, "self")
     axis = column_axis(a["dim"], x)
     index = axis_of(a["index"], x.shape[axis])
     return m.reshape(_columns(m, x, [index], axis), ())
 
 
 def _split(m: Maker, a: Arguments) -> tuple[Rows, ...]:
-    x = _rows(a)
+    x = rows(a, "self")
     axis = column_axis(a.get("dim", 0), x)
     width = x.shape[axis]
     sizes = a.get("split_sizes", a.get("split_size"))
@@ -120,13 +127,13 @@ def _split(m: Maker, a: Arguments) -> tuple[Rows, ...]:
 
 
 def _unbind(m: Maker, a: Arguments) -> tuple[Rows, ...]:
-    x = _rows(a)
+    x = rows(a, "self")
     axis = column_axis(a.get("dim", 0), x)
     return tuple(m.reshape(_columns(m, x, [i], axis), ()) for i in range(x.shape[axis]))
 
 
 def _index_select(m: Maker, a: Arguments) -> Rows:
-    x, index = _rows(a), a["index"]
+    x, index = rows(a, "self"), a["index"]
     if isinstance(index, Rows) or np.ndim(index) != 1:
         raise Uncovered("a choice of columns that depends on the rows")
     axis = column_axis(a["dim"], x)
@@ -138,7 +145,7 @@ def _view(m: Maker, a: Arguments) -> Tensor:
     if not isinstance(a["self"], Rows) and all(type(d) is int for d in shape):
         made: Array = np.reshape(a["self"], shape)
         return made
-    x = _rows(a)
+    x = rows(a, "self")
     if not isinstance(shape, list) or not shape:
         raise Uncovered("a view of another kind")
     rest = [_fixed(d) for d in shape[1:]]
@@ -163,7 +170,7 @@ def _fixed(dim: Any) -> int:
 
 
 def _flatten(m: Maker, a: Arguments) -> Rows:
-    x = _rows(a)
+    x = rows(a, "self")
     if x.flat:
         return x
     start = column_axis(a.get("start_dim", 0), x)
@@ -173,7 +180,7 @@ def _flatten(m: Maker, a: Arguments) -> Rows:
 
 
 def _squeeze(m: Maker, a: Arguments) -> Rows:
-    x = _rows(a)
+    x = rows(a, "self")
     dims = a.get("dim")
     if dims is None:
         raise Uncovered(
@@ -186,7 +193,7 @@ def _squeeze(m: Maker, a: Arguments) -> Rows:
 
 
 def _unsqueeze(m: Maker, a: Arguments) -> Rows:
-    x = _rows(a)
+    x = rows(a, "self")
     place = axis_of(a["dim"], x.rank + 1)
     if place == 0:
         raise Uncovered("an axis before the rows")
@@ -196,20 +203,19 @@ def _unsqueeze(m: Maker, a: Arguments) -> Rows:
 
 
 def _size(m: Maker, a: Arguments) -> Any:
-    x = _rows(a)
+    x = rows(a, "self")
     size = x.shape[axis_of(a["dim"], x.rank)]
     return "rows" if size == ROWS else size
 
 
-def _rows(a: Arguments) -> Rows:
-    x = a["self"]
-    if not isinstance(x, Rows):
-        raise Uncovered("an operator over constants alone")
-    return x
-
+DROPOUTS = frozenset(
+    f"aten.{name}.default" for name in ("dropout", "alpha_dropout", "feature_dropout")
+)
+"""Where they are switched off, their result is the very tensor that they read."""
 
 LAYOUT: Mapping[str, Rule] = MappingProxyType(
     {
+        **dict.fromkeys(sorted(DROPOUTS), _dropout),
         "aten.clone.default": _same,
         "aten.contiguous.default": _same,
         "aten.alias.default": _same,
@@ -246,3 +252,4 @@ LAYOUT: Mapping[str, Rule] = MappingProxyType(
         "aten.unsqueeze.default": _unsqueeze,
     }
 )
+"""Results may share their memory with what was read, for an operator in place to overwrite."""

@@ -16,11 +16,10 @@ import numpy as np
 
 from sqlml.errors import ArtifactError, UnsupportedModelError
 from sqlml.importers.categories import category_array
+from sqlml.importers.limits import MAX_FEATURES, MAX_OUTPUTS, bounded
 from sqlml.importers.xgboost.forest import Forest, read_forest
+from sqlml.ir.reading import reading
 from sqlml.types import Array
-
-MAX_FEATURES = 1_000_000
-MAX_OUTPUTS = 100_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,24 +77,9 @@ def read_document(document: Any) -> XGBoostModel:
         ArtifactError: damaged, or not a model of XGBoost.
         UnsupportedModelError: a booster that we do not know.
     """
-    try:
+    with reading("the XGBoost model", "save it again with save_model"):
         with np.errstate(all="ignore"):  # numbers beyond float32 are infinite in XGBoost too
             return _read(document)
-    except (ArtifactError, UnsupportedModelError):
-        raise
-    except (
-        KeyError,
-        TypeError,
-        ValueError,
-        IndexError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
-        raise ArtifactError(
-            f"the XGBoost model is damaged ({type(error).__name__}: {error}); save it again with "
-            "save_model"
-        ) from None
 
 
 def _read(document: Any) -> XGBoostModel:
@@ -103,9 +87,9 @@ def _read(document: Any) -> XGBoostModel:
         raise ArtifactError("this is not an XGBoost model: it has no 'learner'")
     learner = document["learner"]
     params = learner["learner_model_param"]
-    features = _bounded(params["num_feature"], MAX_FEATURES, "features")
-    classes = _bounded(params.get("num_class", 0), MAX_OUTPUTS, "classes")
-    targets = _bounded(params.get("num_target", 1), MAX_OUTPUTS, "targets")
+    features = bounded(params["num_feature"], MAX_FEATURES, "XGBoost", "features")
+    classes = bounded(params.get("num_class", 0), MAX_OUTPUTS, "XGBoost", "classes")
+    targets = bounded(params.get("num_target", 1), MAX_OUTPUTS, "XGBoost", "targets")
     if classes > 1 and targets > 1:
         raise UnsupportedModelError(
             f"this XGBoost model has {classes} classes for each of {targets} targets, which is not "
@@ -147,13 +131,6 @@ def _read(document: Any) -> XGBoostModel:
         forest=forest,
         weights=weights,
     )
-
-
-def _bounded(text: Any, most: int, what: str) -> int:
-    number = int(text)
-    if not 0 <= number <= most:
-        raise ArtifactError(f"the XGBoost model claims {number} {what}; the limit is {most}")
-    return number
 
 
 def _names(given: Any, features: int) -> tuple[str, ...] | None:

@@ -161,7 +161,9 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
     if width not in (1, outputs):
         raise ArtifactError(f"leaves of the XGBoost model have {width} values, not {outputs}")
     group = np.asarray(model["tree_info"], np.int32)
-    if group.shape != (count,) or (count and (group.min() < 0 or group.max() + width > outputs)):
+    if group.shape != (count,) or (
+        count and (group.min() < 0 or int(group.max()) + width > outputs)
+    ):
         raise ArtifactError("tree_info of the XGBoost model does not fit its trees")
     weights = None if drop is None else np.asarray(drop, np.float32)
     if weights is not None and weights.shape != (count,):

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.categories import category_codes
+from sqlml.importers.categories import category_codes, coded_columns
 from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.importers.xgboost import ubjson
 from sqlml.importers.xgboost.document import XGBoostModel, read_document
@@ -178,19 +178,14 @@ def _columns(model: XGBoostModel, frame: Frame, missing: float, finite: bool) ->
             zero = b.op("eq", wide, b.constant(np.zeros(1)))
             wide = b.op("where", zero, b.constant(np.array([np.nan])), wide)
         frame = Frame.of(b, wide, frame.names)
-    parts: list[Value] = []
-    run: list[int] = []
-    for i, categories in enumerate(model.categories):
-        if categories is None:
-            run.append(i)
-            continue
-        if run:
-            parts.append(frame.take(run).matrix("float32"))
-            run = []
-        parts.append(category_codes(frame, i, categories, "float32", refuse="XGBoost"))
-    if run or not parts:
-        parts.append(frame.take(run).matrix("float32"))
-    x = parts[0] if len(parts) == 1 else b.op("concat", *parts)
+    known = {
+        i: categories for i, categories in enumerate(model.categories) if categories is not None
+    }
+
+    def codes(i: int) -> Value:
+        return category_codes(frame, i, known[i], "float32", refuse="XGBoost")
+
+    x = coded_columns(frame, range(model.features), known, codes, "float32")
     if not math.isnan(missing):
         gone = b.op("eq", x, b.constant(np.array([missing], np.float32)))
         x = b.op("where", gone, b.constant(np.array([np.nan], np.float32)), x)

@@ -73,11 +73,53 @@ def _encode(args: Sequence[Array], attrs: Attrs) -> Array:
 def _require_known(args: Sequence[Array], attrs: Attrs) -> Array:
     (codes,) = args
     if (codes < 0).any():
-        raise UnknownCategoryError(
-            f"column {attrs['feature']!r} has a category (or NULL) that {attrs['step']} has never "
-            "seen; filter such rows, or fit the encoder with handle_unknown='ignore'"
-        )
+        raise unknown_category(str(attrs["feature"]), str(attrs["step"]), "a category")
     return codes
+
+
+def unknown_category(feature: str, step: str, found: str, query: str = "") -> UnknownCategoryError:
+    """The error of `require_known`.
+
+    Args:
+        found: what the column has: the value, or "a category".
+        query: SQL that finds such values, where `found` does not say them.
+    """
+    if step == ONNX_GRAPH:
+        message = f"{feature!r} in the ONNX graph looks up an entry outside of its table"
+    elif step == MISSING_INDICATOR:
+        message = f"column {feature!r} has NULL, but had none when {step} was fitted"
+    elif step == LABEL_BINARIZER:  # it takes labels that it does not know
+        message = f"column {feature!r} has NULL, which {step} does not take"
+    else:
+        link = " that" if found.startswith("a category") else ", which"
+        message = f"column {feature!r} has {found}{link} {step} has never seen"
+    ways = ["filter such rows"]
+    fix = _FIXES.get(EMBEDDING if step.startswith(EMBEDDING) else step)
+    if fix is not None:
+        ways.append(fix)
+    finds = f". To find it: {query}" if query else ""
+    return UnknownCategoryError(f"{message}; {', or '.join(ways)}{finds}", feature, step)
+
+
+EMBEDDING = "the module's embedding"
+"""The step of a torch embedding begins so, and goes on with " (0 to 7)"."""
+LABEL_BINARIZER = "LabelBinarizer"
+MISSING_INDICATOR = "MissingIndicator"
+ONNX_GRAPH = "the ONNX graph"
+_FIXES: Mapping[str, str] = MappingProxyType(
+    {
+        "OneHotEncoder": "fit the encoder with handle_unknown='ignore'",
+        "OrdinalEncoder": (
+            "fit the encoder with handle_unknown='use_encoded_value', unknown_value=-1"
+        ),
+        "LabelEncoder": "fit it with all labels",
+        "CategoricalNB": "fit it with min_categories=.. above the largest code",
+        "XGBoost": "write NULL for such a value, which XGBoost takes, or train with it",
+        EMBEDDING: "give the column numbers of that range",
+        MISSING_INDICATOR: "fit it with error_on_new=False",
+    }
+)
+"""Step -> what to do other than to filter rows."""
 
 
 def _one_hot(args: Sequence[Array], attrs: Attrs) -> Array:

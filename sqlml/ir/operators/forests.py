@@ -43,7 +43,7 @@ def _accumulate_type(types: Types, attrs: Attrs) -> TensorType:
     need(base.ndim == 1 and dtype_of(base) == x.dtype, "base must have the values' dtype")
     need(target.shape == (x.shape[1],) and target.dtype == np.int32, "one target a tree")
     need(
-        target.size == 0 or (target.min() >= 0 and target.max() + x.shape[2] <= base.size),
+        target.size == 0 or (target.min() >= 0 and int(target.max()) + x.shape[2] <= base.size),
         "a target reaches outside base",
     )
     return matrix(x.dtype, base.size)

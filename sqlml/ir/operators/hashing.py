@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
-from sqlml.ir.operators.elementwise import is_missing
 from sqlml.ir.operators.op import Function, Op, Types, array, need
 from sqlml.ir.program import Attrs
+from sqlml.ir.texts import Texts
 from sqlml.types import Array, TensorType
+
+HASHED: frozenset[str] = frozenset({"encode_hashed"})
+"""Operators that hash texts, which SQL cannot do for them."""
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 _K0 = 0xC3A5C85C97CB3127
@@ -153,19 +157,21 @@ def _encode_hashed_type(types: Types, attrs: Attrs) -> TensorType:
     return TensorType("int64", types[0].shape)
 
 
-def _encode_hashed(args: Sequence[Array], attrs: Attrs) -> Array:
-    (x,) = args
+def _encode_hashed(args: Sequence[Any], attrs: Attrs) -> Array:
+    texts = Texts.of(args[0])
     code_of = {h: code for code, h in enumerate(attrs["hashes"].tolist())}
-    missing: int = attrs["missing"]
-    seen: dict[str, int] = {}
-    codes = np.empty(x.shape, np.int64)
-    for row, value in enumerate(x[:, 0]):
-        if is_missing(value):
-            codes[row, 0] = missing
+    content, missing = texts.data.tobytes(), texts.missing.tolist()
+    seen: dict[bytes, int] = {}
+    codes = np.full(texts.shape, attrs["missing"], np.int64)
+    for row, (start, stop) in enumerate(
+        zip(texts.start.tolist(), texts.stop.tolist(), strict=True)
+    ):
+        if missing[row]:
             continue
-        code = seen.get(value)
+        category = content[start:stop]
+        code = seen.get(category)
         if code is None:
-            code = seen[value] = code_of.get(city_hash32(value), -1)
+            code = seen[category] = code_of.get(city_hash64(category) & 0xFFFFFFFF, -1)
         codes[row, 0] = code
     return codes
 

@@ -68,12 +68,14 @@ def _filled(x: Array, attrs: Attrs) -> Array:
 def nan_distances(x: Array, y: Array, order: Order = "F") -> Array:
     """(n, m) distances between the rows of x and y; NaN where they share no column.
 
-    `order` is the memory layout for which numpy sums the squares: "F" in a pandas frame.
+    Rounding decides between equally near rows, so squares are summed as numpy does it for the
+    memory layout of each side: x is picked row by row, and so lies in rows ("C"); `order` is that
+    of y, "F" where it was a pandas frame.
     """
     gone_x, gone_y = np.isnan(x), np.isnan(y)
     x, y = np.where(gone_x, 0, x), np.where(gone_y, 0, y)
     squared = -2 * _product(x, y)
-    squared += _norms(x, order)[:, None]
+    squared += _norms(x, "C")[:, None]
     squared += _norms(y, order)
     np.maximum(squared, 0, out=squared)
     squared -= _product(x * x, gone_y.astype(np.float64))

@@ -25,7 +25,8 @@ class Op:
 
     `attrs` names each attribute and its Python type; a type ending in `?` may be left out.
     `arity` is (fewest, most) inputs, most None for any number. `sparse` operators take values
-    of sparse rows (`ir/csr.py`) as well as dense ones.
+    of sparse rows (`ir/csr.py`) as well as dense ones, `nested` ones columns of many values a row
+    (`types.NESTED`), which all others refuse.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Op:
     rule: Rule
     attrs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     sparse: bool = False
+    nested: bool = False
 
 
 Function = Callable[[Sequence[Array], Attrs], Array]

@@ -13,9 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.errors import BackendError, MissingDependencyError, ScoringError
+from sqlml.errors import (
+    BackendError,
+    MissingDependencyError,
+    MissingValueError,
+    ScoringError,
+)
 from sqlml.ir.operators.op import Function, Op, Types, array, need
 from sqlml.ir.program import Attrs
+from sqlml.ir.texts import Texts
 from sqlml.types import Array, TensorType, matrix
 
 OWNERS: Mapping[str, str] = MappingProxyType({"onnx_graph": "onnxruntime", "torch_module": "torch"})
@@ -35,14 +41,22 @@ def _onnx_graph_type(types: Types, attrs: Attrs) -> TensorType:
     )
     need(len(set(names)) == len(names), "onnx_graph reads an input twice")
     need(bool(attrs["output"]), "onnx_graph names its output")
-    need(all(t.rowwise and t.dtype != "string" for t in types), "onnx_graph reads rows of numbers")
+    need(
+        all(t.rowwise and (t.dtype != "string" or t.shape[1:] == (1,)) for t in types),
+        "onnx_graph reads rows of numbers, and columns of strings",
+    )
     need(attrs["dtype"] != "string", "onnx_graph makes numbers")
     need(attrs["width"] >= 0, "width must be a whole number")
     return matrix(attrs["dtype"], attrs["width"])
 
 
-@lru_cache(maxsize=8)
-def _session(model: bytes) -> Any:
+def open_session(model: bytes, providers: Sequence[Any]) -> Any:
+    """An InferenceSession of one thread: the callers bring threads of their own.
+
+    Raises:
+        BackendError: onnxruntime refuses the model.
+        MissingDependencyError: it is not installed.
+    """
     try:
         import onnxruntime
     except ModuleNotFoundError:
@@ -51,11 +65,39 @@ def _session(model: bytes) -> Any:
         ) from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
+    options.log_severity_level = 4  # errors are raised; it need not print them too
     try:
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(model, options, providers=list(providers))
     except Exception as error:  # its exceptions have no common base but Exception
-        raise BackendError(f"onnxruntime refuses the graph: {error}") from None
+        raise BackendError(f"onnxruntime refuses the graph: {error}") from error
+
+
+@lru_cache(maxsize=8)
+def _session(model: bytes) -> Any:
+    return open_session(model, ["CPUExecutionProvider"])
+
+
+def graph_feed(args: Sequence[Any], attrs: Attrs) -> dict[str, Array]:
+    """What a graph reads, by its own names: numbers as they are, columns of texts as str.
+
+    Raises:
+        MissingValueError: a text is missing, for which ONNX has no form.
+    """
+    return {name: _fed(name, x) for name, x in zip(attrs["inputs"], args, strict=True)}
+
+
+def _fed(name: str, x: Any) -> Array:
+    if not isinstance(x, Texts) and x.dtype != object:
+        return np.require(x, requirements=("C", "A"))
+    texts = Texts.of(x)
+    if texts.missing.any():
+        raise MissingValueError(
+            f"column {name!r} has NULL, which the ONNX graph does not take; fill it in SQL "
+            "(coalesce(.., '')), or filter such rows"
+        )
+    made = np.empty((len(texts), 1), object)
+    made[:, 0] = [texts.text(i) for i in range(len(texts))]
+    return made
 
 
 def conform_rows(result: Any, rows: int, attrs: Attrs) -> Array:
@@ -77,11 +119,11 @@ def _onnx_graph(args: Sequence[Array], attrs: Attrs) -> Array:
     if not args[0].shape[0]:  # kernels may divide by the number of rows
         return np.empty((0, attrs["width"]), str(attrs["dtype"]))
     session = _session(attrs["model"].tobytes())
-    feed = {name: np.ascontiguousarray(a) for name, a in zip(attrs["inputs"], args, strict=True)}
+    feed = graph_feed(args, attrs)
     try:
         made = session.run([attrs["output"]], feed)[0]
-    except Exception as error:
-        raise ScoringError(f"the ONNX graph cannot score these rows: {error}") from None
+    except Exception as error:  # as above
+        raise ScoringError(f"the ONNX graph cannot score these rows: {error}") from error
     return conform_rows(made, args[0].shape[0], attrs)
 
 

@@ -1,7 +1,7 @@
 """`Case`: one estimator with data and a target, as the contract suite fits and checks it.
 
 The families beside this file list their cases as data; `test_estimators.py` puts every case
-through the same oracles (numerics.md) on every backend.
+through the same oracles (`tests/oracles.py`) on every backend.
 """
 
 from __future__ import annotations
@@ -100,6 +100,7 @@ class Case:
             for bit on the reference and native backends.
         near: labels may differ where the source's own scores of two classes are within rounding;
             the reason.
+        column: the one column that is handed over alone, to an estimator that takes no frame.
         heavy: the source itself is too slow for 10^5 rows; it gets 10^4.
     """
 
@@ -113,4 +114,9 @@ class Case:
     torch_rtol: float = 1e-6
     bits: frozenset[str] = frozenset()
     near: str = ""
+    column: str = ""
     heavy: bool = False
+
+    def given(self, table: pd.DataFrame) -> Any:
+        """The table as the estimator takes it."""
+        return table[self.column] if self.column else table

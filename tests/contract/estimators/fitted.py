@@ -60,11 +60,11 @@ class Fitted:
         model = case.make()
         with quiet():
             if case.target is None:
-                model.fit(table)
+                model.fit(case.given(table))
             else:
                 target = case.target(table, 1)
                 if target.dtype.kind != "f":
-                    target = oracles.classes(kind or case.labels[0], target)  # type: ignore[arg-type]
+                    target = oracles.classes(kind or case.labels[0], target)
                 model.fit(table, target)
         return cls(case, model, table, import_model(model))
 
@@ -108,7 +108,7 @@ class Fitted:
         with quiet():
             for output in self.imported.program.outputs:
                 try:
-                    made = getattr(self.model, METHODS[output])(data)
+                    made = getattr(self.model, METHODS[output])(self.case.given(data))
                 except ValueError:
                     return None
                 answers[output] = flat(made, len(data))

@@ -32,6 +32,7 @@ from sqlml.importers.torch.rules import RULES as torch_operators
 from sqlml.importers.xgboost import table as xgboost
 from sqlml.importers.xgboost.objective import OBJECTIVES as xgboost_objectives
 from sqlml.ir.program import Program
+from sqlml.ir.spec import OUTPUTS
 from sqlml.passes.lower import lower
 from tests.contract.estimators.case import Case
 from tests.contract.estimators.fitted import Fitted
@@ -46,7 +47,9 @@ and from the cases of the contract suite (`tests/contract/estimators`), each of 
 with its library on every backend named here.
 
 The native and reference backends run every operator. A tensor backend is named where it runs the
-model: checks, strings and sparse rows on the host, the rest as tensors. Outputs are `label`
+model: checks, strings and sparse rows on the host, the rest as tensors. A fitted object offers
+those of the outputs that its own parameters give it: `SVC(probability=True)` has `proba`, another
+has not. Outputs are `label`
 (`predict` in SQL), `proba` (`predict_proba`), `score` (`predict_score`), `samples`
 (`predict_score` of a model without `score`) and `transform`.
 """
@@ -99,9 +102,10 @@ def render() -> str:
         if path not in examples:  # fitted on mappings and not on a table
             lines.append(f"| {name} | transform | |")
             continue
-        program = Fitted.of(examples[path]).imported.program
-        tensors = "; ".join(tensor_backends(program)) or "none"
-        lines.append(f"| {name} | {', '.join(program.outputs)} | {tensors} |")
+        programs = [Fitted.of(case).imported.program for case in examples[path]]
+        outputs = [o for o in OUTPUTS if any(o in p.outputs for p in programs)]
+        tensors = "; ".join(tensor_backends(programs[0])) or "none"
+        lines.append(f"| {name} | {', '.join(outputs)} | {tensors} |")
     lines += [
         f"\n## Not imported: {len(refused)}\n",
         "| Estimator | Reason |",
@@ -138,15 +142,15 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _examples() -> Mapping[str, Case]:
-    """For each class a case: of the class itself where there is one, else with it inside."""
-    own: dict[str, Case] = {}
-    inside: dict[str, Case] = {}
+def _examples() -> Mapping[str, list[Case]]:
+    """For each class its own cases; where it only stands inside others, one of those."""
+    own: dict[str, list[Case]] = {}
+    inside: dict[str, list[Case]] = {}
     for case in ALL:
         first, *others = classes_in(case.make())
-        own.setdefault(first, case)
+        own.setdefault(first, []).append(case)
         for path in others:
-            inside.setdefault(path, case)
+            inside.setdefault(path, [case])
     return {**inside, **own}
 
 

@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from sqlml.types import Array
-from tests.contract.estimators.case import Case
+from tests.contract.estimators.case import Case, counts
 
 WORDS = (
     "the and not good bad café CAFÉ Straße STRASSE ΟΔΟΣ Οδος ﬁne 日本 it's e-mail x A1_b ½ İzmir "
@@ -169,4 +169,14 @@ CASES: tuple[Case, ...] = (
         length,
         documents,
     ),
+    *(
+        Case(f"{name} alone", make, data=documents, column="text")
+        for name, make in (
+            ("CountVectorizer", lambda: CountVectorizer(ngram_range=(1, 2), min_df=2)),
+            ("HashingVectorizer", lambda: HashingVectorizer(n_features=64)),
+            ("TfidfVectorizer", lambda: TfidfVectorizer(sublinear_tf=True)),
+        )
+    ),
+    Case("TfidfTransformer alone", lambda: TfidfTransformer(), data=counts),
+    Case("TfidfTransformer l1", lambda: TfidfTransformer(norm="l1", use_idf=False), data=counts),
 )

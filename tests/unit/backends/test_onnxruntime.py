@@ -16,7 +16,7 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.passes.lower import lower
 from sqlml.planner.choice import choose
-from tests.contract.operator_cases import onnx_graph
+from tests.contract.opaque_cases import onnx_graph
 from tests.random_trees import Recipe, grow, program_of, rows_for
 
 

@@ -1,4 +1,4 @@
-"""The statements of sql.md, as values."""
+"""The statements of the SQL surface, as values."""
 
 from __future__ import annotations
 

@@ -120,11 +120,18 @@ def test_rows_that_depend_on_each_other_are_refused() -> None:
         load(graph([node("Transpose", "x", "y")], INPUT, {"y": "float32"}))
 
 
-def test_strings_cannot_enter_a_graph_that_runs_whole() -> None:
-    inputs = {"s": ("string", (None, 1)), **INPUT}
-    nodes = [node("Erf", "x", "e"), node("TfIdfVectorizer", "s", "y")]
-    with pytest.raises(UnsupportedModelError, match="cannot read strings such as 's'"):
-        load(graph(nodes, inputs, {"y": "float32"}))
+def test_strings_that_mix_rows_are_refused() -> None:
+    inputs = {"s": ("string", (None, 1))}
+    nodes = [
+        node("LabelEncoder", "s", "i", ml=True, keys_strings=["a", "one"], values_int64s=[1, 2]),
+        node("Cast", "i", "f", to=1),
+        node("Erf", "f", "e"),
+        node("ReduceMax", "e a", "m", keepdims=1),
+        node("Sub", "e m", "y"),
+    ]
+    content = graph(nodes, inputs, {"y": "float32"}, {"a": np.array([0])})
+    with pytest.raises(UnsupportedModelError, match="depends on the other rows"):
+        load(content)
 
 
 def test_no_onnx_at_all() -> None:

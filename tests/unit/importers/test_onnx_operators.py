@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from sqlml.errors import UnknownCategoryError
+from sqlml.errors import MissingValueError, ScoringError, UnknownCategoryError
 from sqlml.ir import reference
 from tests.onnx_checks import agree, graph, load, node
 
@@ -304,3 +304,23 @@ def test_tree_ensemble_of_opset_5(dtype: str) -> None:
         ml=5,
     )
     agree(content, {"x": rows(2).astype(dtype)})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bad"), [("int64", 3.7), ("int64", 2.0**63), ("int32", -(2.0**31) - 1), ("bool", 2.0)]
+)
+def test_numbers_that_an_integer_input_cannot_hold_are_refused_and_not_cut_off(
+    dtype: str, bad: float
+) -> None:
+    """onnxruntime takes no other dtype there, so sqlml must not round on its own."""
+    content = graph([node("Cast", "x", "y", to=1)], {"x": (dtype, (None, 2))}, {"y": "float32"})
+    whole = np.random.default_rng(0).integers(0, 2, (40, 2))
+    imported = agree(content, {"x": whole.astype(dtype)})
+    feed = {f.name: whole[:, i].astype(float) for i, f in enumerate(imported.features)}
+    second = imported.features[1].name
+    feed[second][7] = bad
+    with pytest.raises(ScoringError, match=f"{second} as {dtype}.*CAST"):
+        reference.run(imported.program, feed)
+    feed[second][7] = np.nan
+    with pytest.raises(MissingValueError):
+        reference.run(imported.program, feed)

@@ -206,7 +206,7 @@ def test_an_error_at_scoring_names_column_and_estimator() -> None:
     assert_both_raise(model, null, MissingValueError, "'age'.*LogisticRegression")
 
 
-class Doubling(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class Doubling(TransformerMixin, BaseEstimator):
     def fit(self, x: Any, y: Any = None) -> Doubling:
         self.n_features_in_ = x.shape[1]
         return self
@@ -215,7 +215,7 @@ class Doubling(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return x * 2
 
 
-class OwnScaler(StandardScaler):  # type: ignore[misc]
+class OwnScaler(StandardScaler):
     """A subclass may compute anything."""
 
 

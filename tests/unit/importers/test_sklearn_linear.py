@@ -30,7 +30,7 @@ from sklearn.linear_model import (
 )
 from sklearn.svm import LinearSVC, LinearSVR
 
-from sqlml.errors import MissingValueError
+from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from tests.oracles import classes, mixed_frame, special_rows
 from tests.sklearn_checks import assert_both_raise, assert_same, scored
@@ -108,6 +108,14 @@ def test_labels_keep_their_type(kind: Literal["string", "int64", "bool", "float6
     model = LogisticRegression().fit(x, classes(kind, (x[:, 0] > 0).astype(int)))
     imported = assert_same(model, x)
     assert [labels.kind for labels in imported.program.labels] == [kind]
+
+
+def test_labels_beyond_bigint_are_refused_at_import() -> None:
+    x = numbers()
+    codes = (x[:, 0] > 0).astype(np.uint64)
+    assert_same(LogisticRegression().fit(x, codes + np.uint64(2**63 - 2)), x)
+    with pytest.raises(UnsupportedModelError, match="9223372036854775808 is beyond 64-bit"):
+        import_model(LogisticRegression().fit(x, codes + np.uint64(2**63 - 1)))
 
 
 def test_a_score_of_zero_is_the_first_class() -> None:

@@ -154,10 +154,10 @@ def test_a_spline_of_a_constant_column_is_refused() -> None:
 def test_target_means_of_missing_unknown_and_rare_categories(strings: str) -> None:
     rng = np.random.default_rng(3)
     words = np.array(["a", "b", "c", None], object)
-    frame = pd.DataFrame({"w": pd.Series(rng.choice(words, 80), dtype=strings)})  # type: ignore[call-overload]
+    frame = pd.DataFrame({"w": pd.Series(rng.choice(words, 80), dtype=strings)})
     for target in (rng.normal(size=80), rng.integers(0, 2, 80), rng.integers(0, 3, 80)):
         model = TargetEncoder().fit(frame, target)
-        later = pd.DataFrame({"w": pd.Series(["c", "zz", None, "a"], dtype=strings)})  # type: ignore[call-overload]
+        later = pd.DataFrame({"w": pd.Series(["c", "zz", None, "a"], dtype=strings)})
         assert_same(model, later, exact=True)
     never = TargetEncoder().fit(frame.dropna(), rng.normal(size=frame.dropna().shape[0]))
     assert_same(never, later, exact=True)
@@ -221,7 +221,7 @@ class Log1p:
     """A callable that only calls itself log1p."""
 
     __name__ = "log1p"
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __call__(self, x: Any) -> Any:
         return x

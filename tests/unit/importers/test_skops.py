@@ -26,7 +26,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.tree import DecisionTreeClassifier
 from xgboost import XGBClassifier
 
-from sqlml.errors import ArtifactError, ModelError, ProgramError, UntrustedArtifactError
+from sqlml.errors import ArtifactError, ModelError, UntrustedArtifactError
 from sqlml.importers import skops as importer
 from sqlml.importers.artifact import read_artifact
 from sqlml.importers.registry import import_model
@@ -112,23 +112,62 @@ def edited(content: bytes, change: Callable[[Any], None]) -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("claimed", [10**9, 1])
-def test_a_tree_that_claims_other_nodes_than_it_has_reads_none_beyond(
-    x: Any, y: Any, claimed: int
+def _claim(node: Any, number: int) -> Any:
+    return {**node, "content": str(number), "__id__": number}
+
+
+def _more_nodes(arguments: list[Any], state: Any) -> None:
+    state["node_count"] = _claim(state["node_count"], 10**9)
+
+
+def _fewer_nodes(arguments: list[Any], state: Any) -> None:
+    state["node_count"] = _claim(state["node_count"], 1)
+
+
+def _more_targets(arguments: list[Any], state: Any) -> None:
+    arguments[2] = _claim(arguments[2], 10**6)
+
+
+def _classes_that_are_nodes(arguments: list[Any], state: Any) -> None:
+    arguments[1] = state["nodes"]
+
+
+def _one_number_for_nodes(arguments: list[Any], state: Any) -> None:
+    state["nodes"] = {**state["nodes"], "file": "number.npy", "__id__": 1}
+
+
+def _no_state(arguments: list[Any], state: Any) -> None:
+    state.clear()
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        _more_nodes,
+        _fewer_nodes,
+        _more_targets,
+        _classes_that_are_nodes,
+        _one_number_for_nodes,
+        _no_state,
+    ],
+)
+def test_a_tree_that_does_not_fit_itself_is_not_given_to_scikit_learn(
+    x: Any, y: Any, forge: Callable[[list[Any], Any], None]
 ) -> None:
-    model = DecisionTreeClassifier(max_depth=3).fit(x, y)
+    """Some of these would end the process inside scikit-learn."""
+    content = io.BytesIO(skops.io.dumps(DecisionTreeClassifier(max_depth=3).fit(x, y)))
+    number = io.BytesIO()
+    np.save(number, np.array(7))
+    with zipfile.ZipFile(content, "a") as archive:
+        archive.writestr("number.npy", number.getvalue())
 
-    def claim(schema: Any) -> None:
-        state = schema["content"]["content"]["tree_"]["content"]["content"]
-        state["node_count"] = {**state["node_count"], "content": str(claimed), "__id__": 1}
+    def change(schema: Any) -> None:
+        tree = schema["content"]["content"]["tree_"]
+        forge(tree["__reduce__"]["args"]["content"], tree["content"]["content"])
 
-    content = edited(skops.io.dumps(model), claim)
-    assert read(content).tree_.node_count == min(claimed, model.tree_.node_count)
-    if claimed > 1:
-        assert import_model(read(content)).program.hash == import_model(model).program.hash
-        return
-    with pytest.raises((ModelError, ProgramError), match="out of range"):
-        import_model(read(content))
+    assert read(edited(content.getvalue(), lambda schema: None)).tree_.node_count > 1
+    with pytest.raises(ArtifactError, match="does not fit itself"):
+        read(edited(content.getvalue(), change))
 
 
 def test_a_forged_type_is_named_and_not_called(x: Any, y: Any) -> None:

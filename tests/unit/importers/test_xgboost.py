@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,86 +15,34 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from sqlml.errors import MissingValueError, UnknownCategoryError, UnsupportedModelError
-from sqlml.importers.artifact import read_artifact
+from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from tests import oracles
-
-ROWS, WIDTH = 1200, 5
+from tests.xgboost_checks import (
+    ROWS,
+    WIDTH,
+    assert_same,
+    classes,
+    quiet,
+    rows,
+)
 
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Any:
-    """Threads of so little work would only wait for each other."""
-    with xgb.config_context(verbosity=0, nthread=1):
+    with quiet():
         yield
 
 
 @pytest.fixture(scope="module")
 def x() -> Any:
-    """float64 rows with missing values, zeros, ties and small whole numbers."""
-    rng = np.random.default_rng(3)
-    x = rng.normal(size=(ROWS, WIDTH))
-    x[:, 3] = rng.integers(0, 9, ROWS)
-    x[rng.random(x.shape) < 0.1] = np.nan
-    x[rng.random(x.shape) < 0.1] = 0.0
-    return x
+    return rows()
 
 
 @pytest.fixture(scope="module")
 def y(x: Any) -> Any:
-    """Three classes."""
-    filled = np.nan_to_num(x)
-    first = (filled[:, 0] + filled[:, 1] * filled[:, 2] > 0).astype(int)
-    return first + (filled[:, 3] > 4)
-
-
-def margins(model: Any, rows: Any) -> Any:
-    data = xgb.DMatrix(rows) if isinstance(model, xgb.Booster) else rows
-    return model.predict(data, output_margin=True).reshape(len(rows), -1)
-
-
-def read(path: Path) -> Any:
-    return read_artifact(path.read_bytes(), format="AUTO", path=path.name, allow_pickle=False)
-
-
-def assert_close(ours: Any, theirs: Any) -> None:
-    """Within 1e-6 of the float32 that XGBoost returns; 1 - p has only the digits that p has."""
-    if ours.ndim == 2 and ours.shape[1] == 2:
-        np.testing.assert_allclose(ours[:, 1], theirs[:, 1], rtol=1e-6)
-        np.testing.assert_allclose(ours[:, 0], theirs[:, 0], rtol=1e-6, atol=2.0**-22)
-    else:
-        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
-
-
-def hard_rows(program: Any, x: Any) -> Any:
-    """Thresholds, their neighbours and special values beside ordinary rows."""
-    on_edges = [oracles.threshold_rows(e, x, limit=1500) for e in oracles.ensembles(program)]
-    special = oracles.special_rows(WIDTH, infinite=False, largest=3e38)
-    return np.concatenate([x, special, *on_edges])
-
-
-def assert_same(model: Any, x: Any) -> None:
-    """Margins bit for bit, labels equal, probabilities within the contract."""
-    imported = import_model(model)
-    rows = hard_rows(imported.program, x)
-    got = reference.run(imported.program, oracles.batch(imported.program, rows))
-    np.testing.assert_array_equal(got["score"], margins(model, rows))
-    predicted = model.predict(xgb.DMatrix(rows) if isinstance(model, xgb.Booster) else rows)
-    labels = imported.program.labels
-    if not labels:
-        assert_close(got["label"].reshape(predicted.shape), predicted)
-    elif isinstance(model, xgb.Booster):
-        multi = predicted.ndim == 2
-        assert_close(got["proba"] if multi else got["proba"][:, 1], predicted)
-        np.testing.assert_array_equal(
-            got["label"].ravel(), predicted.argmax(1) if multi else predicted > 0.5
-        )
-    else:
-        decoded = labels[0].array()[got["label"]].reshape(predicted.shape)
-        np.testing.assert_array_equal(decoded, predicted)
-        assert_close(got["proba"], model.predict_proba(rows))
+    return classes(x)
 
 
 BOOSTERS = {
@@ -277,75 +224,6 @@ def test_zero_rows_and_one_row(x: Any, y: Any) -> None:
     np.testing.assert_array_equal(one["score"], model.predict(x[:1], output_margin=True))
 
 
-def frame_of_categories(rows: int) -> pd.DataFrame:
-    table = oracles.mixed_frame(rows, seed=5)
-    return pd.DataFrame(
-        {
-            "age": table["age"],
-            "city": table["city"].where(table["city"].str.isascii()).astype("category"),
-            "active": table["active"],
-            "zip": table["zip"].astype("category"),
-        }
-    )
-
-
-@pytest.mark.parametrize("onehot", [1, 100], ids=["sets", "one against the rest"])
-def test_pandas_categories_are_strings_and_numbers_in_sql(onehot: int) -> None:
-    train = frame_of_categories(800)
-    target = (train["city"].isin(["Bern", "Lima"]) * 2 + (train["zip"] == 8001) * 1).to_numpy()
-    model = xgb.XGBClassifier(n_estimators=8, enable_categorical=True, max_cat_to_onehot=onehot)
-    model.fit(train, target)
-    imported = import_model(model)
-    kinds = {f.name: f.kind for f in imported.features}
-    assert kinds == {"age": "number", "city": "string", "active": "number", "zip": "number"}
-    # The same values as categories in another order, as another query would deliver them.
-    test = frame_of_categories(400).assign(
-        city=lambda d: d["city"].cat.reorder_categories(sorted(d["city"].cat.categories)[::-1])
-    )
-    plain = test.assign(city=test["city"].astype(object), zip=test["zip"].astype(int))
-    got = reference.run(imported.program, oracles.batch(imported.program, plain))
-    np.testing.assert_array_equal(got["score"], model.predict(test, output_margin=True))
-    raw = import_model(model.get_booster()).program
-    np.testing.assert_array_equal(
-        reference.run(raw, oracles.batch(raw, plain))["score"], got["score"]
-    )
-
-
-def test_a_category_that_training_never_saw_is_refused() -> None:
-    train = frame_of_categories(300)
-    model = xgb.XGBRegressor(n_estimators=3, enable_categorical=True)
-    model.fit(train, train["zip"].cat.codes)
-    program = import_model(model).program
-    row = {"age": [1.0], "city": np.array(["Bern"], object), "active": [True], "zip": [9999]}
-    with pytest.raises(UnknownCategoryError, match="zip"):
-        reference.run(program, {k: np.asarray(v) for k, v in row.items()})
-    with pytest.raises(ValueError, match="not in the training set"):
-        model.predict(train.iloc[:1].assign(zip=pd.Categorical([9999])))
-
-
-def test_categories_outside_ascii_are_refused_since_xgboost_cuts_their_names() -> None:
-    train = pd.DataFrame({"city": pd.Categorical(["Zürich", "Bern", "Oslo", "Bern"] * 9)})
-    model = xgb.XGBRegressor(n_estimators=1, enable_categorical=True)
-    with pytest.raises(UnsupportedModelError, match="outside ASCII"):
-        import_model(model.fit(train, np.arange(36) % 4))
-
-
-def test_codes_beyond_negative_or_missing_take_the_branches_that_xgboost_gives_them() -> None:
-    rng = np.random.default_rng(2)
-    codes = rng.integers(0, 40, (900, 1)).astype(np.float32)
-    codes[:80] = np.nan
-    target = np.isin(codes[:, 0], [1, 5, 33, 39]) * 3.0 + rng.normal(size=900)
-    params = {"max_cat_to_onehot": 1, "max_depth": 5, "min_child_weight": 0}
-    train = xgb.DMatrix(codes, target, feature_types=["c"], enable_categorical=True)
-    booster = xgb.train(params, train, 6)
-    rows = np.array([[-1], [-0.5], [0], [0.9], [33], [38.7], [39], [63], [64], [1e6], [np.nan]])
-    rows = np.concatenate([rows, codes])
-    program = import_model(booster).program
-    got = reference.run(program, {"x0": rows})
-    data = xgb.DMatrix(rows, feature_types=["c"], enable_categorical=True)
-    np.testing.assert_array_equal(got["score"].ravel(), booster.predict(data, output_margin=True))
-
-
 def test_names_come_from_the_frame_and_none_from_a_matrix(x: Any, y: Any) -> None:
     columns = ["Age", "b c", "c", "d", "e"]
     named = xgb.XGBClassifier(n_estimators=2).fit(pd.DataFrame(x, columns=columns), y)
@@ -358,75 +236,6 @@ def test_names_come_from_the_frame_and_none_from_a_matrix(x: Any, y: Any) -> Non
 def test_unfitted_estimator_is_refused() -> None:
     with pytest.raises(UnsupportedModelError, match="not fitted"):
         import_model(xgb.XGBClassifier())
-
-
-SEVERAL: dict[str, dict[str, Any]] = {
-    "a tree per target": {},
-    "vector leaves": {"multi_strategy": "multi_output_tree"},
-    "forest of vector leaves": {"multi_strategy": "multi_output_tree", "num_parallel_tree": 3},
-    "dart": {"booster": "dart", "rate_drop": 0.4},
-    "gblinear": {"booster": "gblinear"},
-    "base_score": {"base_score": 0.2},
-    "no rounds": {"n_estimators": 0},
-}
-
-
-@pytest.mark.parametrize("objective", ["reg:squarederror", "reg:absoluteerror", "reg:logistic"])
-@pytest.mark.parametrize("kind", SEVERAL)
-def test_regressor_of_several_targets(x: Any, y: Any, objective: str, kind: str) -> None:
-    targets = np.stack([y, 1 - y, y * 0.5], axis=1).clip(0, 1)
-    params = {"n_estimators": 5, "max_depth": 3, "n_jobs": 1, **SEVERAL[kind]}
-    model = xgb.XGBRegressor(objective=objective, **params).fit(x, targets)
-    assert_same(model, x)
-    assert_same(model.get_booster(), x)
-    program = import_model(model).program
-    assert (program.labels, program.output_type("label").width) == ((), 3)
-
-
-@pytest.mark.parametrize("kind", ["a tree per target", "vector leaves"])
-def test_several_quantiles_are_several_targets(x: Any, y: Any, kind: str) -> None:
-    model = xgb.XGBRegressor(
-        objective="reg:quantileerror", quantile_alpha=[0.1, 0.5, 0.9], n_estimators=4,
-        **SEVERAL[kind],
-    )  # fmt: skip
-    assert_same(model.fit(x, y + np.nan_to_num(x[:, 0])), x)
-    assert import_model(model).program.targets == 3
-
-
-@pytest.mark.parametrize("targets", [2, 3])
-@pytest.mark.parametrize("kind", [k for k in SEVERAL if k != "gblinear"])
-def test_classifier_of_several_labels(x: Any, y: Any, kind: str, targets: int) -> None:
-    flags = np.stack([y > 0, np.nan_to_num(x[:, 0]) > 0, y > 1], axis=1)[:, :targets].astype(int)
-    params = {"n_estimators": 5, "max_depth": 3, "n_jobs": 1, **SEVERAL[kind]}
-    model = xgb.XGBClassifier(**params).fit(x, flags)
-    assert_same(model, x)
-    program = import_model(model).program
-    assert [labels.values for labels in program.labels] == [(0, 1)] * targets
-    assert program.one_probability
-    booster = model.get_booster()
-    got = reference.run(import_model(booster).program, oracles.batch(program, x))
-    assert_close(got["proba"], booster.predict(xgb.DMatrix(x)))
-
-
-@pytest.mark.parametrize("suffix", ["json", "ubj"])
-@pytest.mark.parametrize("kind", ["a tree per target", "vector leaves"])
-def test_several_targets_from_a_file(
-    x: Any, y: Any, tmp_path: Path, kind: str, suffix: str
-) -> None:
-    path = tmp_path / f"model.{suffix}"
-    params = {"n_estimators": 3, **SEVERAL[kind]}
-    flags = np.stack([y > 0, y > 1], axis=1).astype(int)
-    for model in (
-        xgb.XGBRegressor(**params).fit(x, flags * 1.5),
-        xgb.XGBClassifier(**params).fit(x, flags),
-    ):
-        model.save_model(path)
-        program = import_model(read(path)).program
-        got = reference.run(program, oracles.batch(program, x))
-        assert_close(got["label"], model.predict(x))
-        np.testing.assert_array_equal(got["score"], margins(model, x))
-        if program.labels:
-            assert_close(got["proba"], model.predict_proba(x))
 
 
 def test_a_regressor_of_classes_predicts_their_probabilities(x: Any, y: Any) -> None:

@@ -89,3 +89,16 @@ def test_an_ensemble_that_breaks_its_rules_is_refused(changes: dict[str, Any], s
     x = b.input("x", "float64", 2)
     with pytest.raises(ProgramError, match=says):
         b.op("tree_ensemble", x, **{**made().attrs(), **changes})
+
+
+def test_a_target_at_the_end_of_its_integers_reaches_outside() -> None:
+    """A kernel would write there, and 2^31 - 1 + 1 is negative in 32 bits."""
+    last = np.array([np.iinfo(np.int32).max, 0], np.int32)
+    b = Builder()
+    x = b.input("x", "float64", 2)
+    with pytest.raises(ProgramError, match="target reaches outside"):
+        b.op("tree_ensemble", x, **{**made().attrs(), "target": last})
+    leaves = b.op("reshape", x, shape=(2, 1))
+    assert b.op("accumulate", leaves, target=last * 0, base=np.zeros(1)).type.width == 1
+    with pytest.raises(ProgramError, match="target reaches outside"):
+        b.op("accumulate", leaves, target=last, base=np.zeros(1))

@@ -8,14 +8,14 @@ import pytest
 
 from sqlml.planner.names import FunctionSpec, parse_name
 from sqlml.planner.probe import Column
-from sqlml.planner.structs import struct_fields
+from sqlml.planner.type_names import struct_fields
 
 
 @pytest.mark.parametrize(
     ("output", "column"), [("label", None), ("proba", None), ("proba", 12), ("score", None)]
 )
 def test_a_name_is_read_back(output: str, column: int | None) -> None:
-    spec = FunctionSpec("0123456789abcdef01234567", output, column, "f32", "torch", "gemm", "cuda")  # type: ignore[arg-type]
+    spec = FunctionSpec("0123456789abcdef01234567", output, column, "f32", "torch", "gemm", "cuda")
     assert parse_name(spec.name) == spec
     twin = replace(spec, twin=7)
     message = f'Catalog Error: Scalar Function with name {twin.name} does not exist! "x"'

@@ -91,7 +91,7 @@ def test_a_bug_in_a_backend_becomes_a_scoring_error_with_its_cause() -> None:
         def run(self, inputs: object, outputs: object = None) -> dict[str, np.ndarray]:
             raise ZeroDivisionError("oops")
 
-    broken = BatchFunction(Broken(), "x", "label", 2, "float32", False, 1)  # type: ignore[arg-type]
+    broken = BatchFunction(Broken(), "x", "label", 2, "float32", False, 1)
     with pytest.raises(ParkedFailure) as caught:
         broken(pa.array([[1, 2]], KIND))
     error = claim(str(caught.value))

@@ -1,0 +1,123 @@
+"""Name the value that `require_known` refused: it sees codes alone, and they all are -1.
+
+Only after the error: the codes are computed once more, by the reference, to find the row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.sql import string_literal
+from sqlml.errors import BackendError, SqlmlError, UnknownCategoryError
+from sqlml.front.lexer import quote_name
+from sqlml.ir import reference
+from sqlml.ir.builder import Builder, Value
+from sqlml.ir.operators.categories import unknown_category
+from sqlml.ir.program import Program
+from sqlml.types import Array
+
+_LONGEST_QUERY = 2000
+_LONGEST_VALUE = 60
+"""Characters of a message."""
+
+Read = Callable[[str, int], tuple[Any] | None]
+"""Column and row -> the value there, in a tuple; None where it cannot be had."""
+
+
+def named(
+    error: UnknownCategoryError,
+    core: Program,
+    inputs: Mapping[str, Any],
+    read: Read,
+    encoders: Program | None = None,
+) -> UnknownCategoryError:
+    """`error` with the first value that is refused, or with the query that finds it.
+
+    Args:
+        core: the Program that raised it, over `inputs`.
+        encoders: what made codes of strings before, where those are no more in sight.
+    """
+    if error.feature is None or error.step is None:
+        return error
+    try:
+        row = _row(core, inputs, error.feature, error.step)
+        value = None if row is None else read(error.feature, row)
+    except SqlmlError:  # another check stands before this one, or a column holds odd values
+        return error
+    if value is not None:
+        return unknown_category(error.feature, error.step, shown(value[0]))
+    if encoders is None or error.feature not in encoders.inputs:
+        return error
+    refuses_null = _code_of_null(encoders, error.feature) < 0
+    found = "a category (or NULL)" if refuses_null else "a category"
+    query = _query(encoders, error.feature, refuses_null)
+    return unknown_category(error.feature, error.step, found, query)
+
+
+def shown(value: Any) -> str:
+    """A value as a message has it: quoted and not too long; NULL for a missing one."""
+    if value is None or value != value:
+        return "NULL"
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 4]}..{text[0]}"
+
+
+def _row(core: Program, inputs: Mapping[str, Any], feature: str, step: str) -> int | None:
+    """The first row of which a code is refused."""
+    b = Builder()
+    values: list[Value] = []
+    codes: dict[str, Value] = {}
+    for node in core.nodes:
+        before = [values[i] for i in node.inputs]
+        if node.op == "require_known" and node.attrs["feature"] == feature:
+            if node.attrs["step"] == step:
+                codes[str(len(codes))] = before[0]
+        values.append(b.again(node, before))
+    if not codes:
+        return None
+    made = reference.run(b.build(codes), inputs)
+    refused = np.concatenate([c.reshape(len(c), -1) < 0 for c in made.values()], axis=1).any(axis=1)
+    return int(refused.argmax()) if refused.any() else None
+
+
+def _codes_of(encoders: Program, feature: str) -> Program:
+    """The outputs of `encoders` that `feature` alone makes."""
+    reads: list[frozenset[str]] = []
+    for node in encoders.nodes:
+        own = {str(node.attrs["name"])} if node.op == "input" else set()
+        reads.append(frozenset(own.union(*(reads[i] for i in node.inputs))))
+    wanted = [name for name, i in encoders.outputs.items() if reads[i] == {feature}]
+    b = Builder()
+    values: list[Value] = []
+    for node in encoders.nodes:
+        values.append(b.again(node, [values[i] for i in node.inputs]))
+    return b.build({name: values[encoders.outputs[name]] for name in wanted})
+
+
+def _code_of_null(encoders: Program, feature: str) -> int:
+    """The least code that a missing value has."""
+    missing: Array = np.array([[None]], object)
+    made = reference.run(_codes_of(encoders, feature), {feature: missing})
+    return min((int(c.min()) for c in made.values()), default=0)
+
+
+def _query(encoders: Program, feature: str, refuses_null: bool) -> str:
+    """SQL that finds what the encoders of `feature` do not know; "" where that is too long."""
+    sets = [n.attrs["categories"] for n in _codes_of(encoders, feature).nodes if n.op == "encode"]
+    known = {str(c) for c in sets[0]}.intersection(*sets) if sets else set()
+    try:
+        listed = ", ".join(string_literal(c) for c in sorted(known))
+    except BackendError:
+        return ""
+    if not known or len(listed) > _LONGEST_QUERY:
+        return ""
+    column = quote_name(feature)
+    null = f" OR {column} IS NULL" if refuses_null else ""
+    return f"SELECT DISTINCT {column} FROM .. WHERE {column} NOT IN ({listed}){null}"

@@ -1,0 +1,162 @@
+"""A category that a model has never seen: the error names column and value, and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import xgboost
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import CategoricalNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import LabelEncoder, OneHotEncoder, OrdinalEncoder
+from torch import nn
+
+import sqlml
+from sqlml.errors import UnknownCategoryError
+
+TRAINING = pd.DataFrame({"city": ["paris", "rome", "o'fallon", "rome"], "size": [1.0, 2.0, 3.0, 4]})
+Y = [0, 1, 0, 1]
+
+
+def encoded(encoder: Any) -> Any:
+    return make_pipeline(encoder, LogisticRegression()).fit(TRAINING, Y)
+
+
+def message(work: Any) -> str:
+    with pytest.raises(UnknownCategoryError) as caught:
+        work()
+    assert caught.value.feature and caught.value.step
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("backend", ["native", "reference", "torch", "onnxruntime"])
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ({"city": "atlantis"}, "column 'city' has 'atlantis', which OneHotEncoder"),
+        ({"city": None}, "column 'city' has NULL, which OneHotEncoder"),
+        ({"size": 7.0}, "column 'size' has 7, which OneHotEncoder"),
+        ({"size": 2.5}, "column 'size' has 2.5, which OneHotEncoder"),
+        ({"city": "x" * 500}, f"column 'city' has '{'x' * 55}..', which OneHotEncoder"),
+    ],
+)
+def test_a_scorer_names_the_first_value(backend: str, row: dict[str, Any], named: str) -> None:
+    scorer = sqlml.compile(encoded(OneHotEncoder()), backend=backend)
+    rows = pd.concat([TRAINING] * 9000, ignore_index=True)
+    good = {"city": "rome", "size": 1.0}
+    other = {column: {"city": "utopia", "size": 99.0}[column] for column in row}
+    bad = pd.DataFrame([good, {**good, **row}, {**good, **other}])
+    for held in (bad, pd.concat([rows, bad], ignore_index=True)):
+        text = message(lambda held=held: scorer.predict(held))
+        assert text.startswith(named)
+        assert "filter such rows, or fit the encoder with handle_unknown='ignore'" in text
+
+
+def test_a_query_names_a_number_and_finds_a_string() -> None:
+    with sqlml.connect() as con:
+        con.create_model("m", encoded(OneHotEncoder()))
+        text = message(lambda: con.sql("SELECT predict('m', city := 'rome', size := 7)").fetchall())
+        assert text.startswith("column 'size' has 7, which OneHotEncoder has never seen")
+
+        con.execute(
+            "CREATE TABLE t AS FROM (VALUES ('rome', 1), ('atlantis', 1), (NULL, 2)) t(city, size)"
+        )
+        text = message(lambda: con.execute("SELECT predict('m', *) FROM t").fetchall())
+        assert text.startswith("column 'city' has a category (or NULL) that OneHotEncoder")
+        query = text.partition("To find it: ")[2]
+        found = con.execute(query.replace("FROM ..", "FROM t") + " ORDER BY 1").fetchall()
+        assert found == [("atlantis",), (None,)]
+
+
+def test_a_view_names_the_value_too(tmp_path: Any) -> None:
+    with sqlml.connect(tmp_path / "a.duckdb") as con:
+        con.create_model("m", encoded(OneHotEncoder()))
+        con.execute("CREATE TABLE t AS SELECT 'rome' AS city, 7 AS size")
+        con.execute("CREATE VIEW v AS SELECT predict('m', *) AS p FROM t")
+    with sqlml.connect(tmp_path / "a.duckdb") as con:
+        assert "'size' has 7" in message(lambda: con.execute("FROM v").fetchall())
+
+
+def test_a_long_list_of_categories_gives_no_query() -> None:
+    many = pd.DataFrame({"city": [f"city number {i}" for i in range(500)]})
+    model = make_pipeline(OneHotEncoder(), LogisticRegression(max_iter=5)).fit(many, [0, 1] * 250)
+    with sqlml.connect() as con:
+        con.create_model("m", model)
+        text = message(lambda: con.execute("SELECT predict('m', city := 'x')").fetchall())
+    assert "city number" not in text and len(text) < 200
+
+
+@pytest.mark.parametrize(
+    ("encoder", "fix"),
+    [
+        (OneHotEncoder(), "handle_unknown='ignore'"),
+        (OrdinalEncoder(), "handle_unknown='use_encoded_value', unknown_value=-1"),
+    ],
+)
+def test_the_fix_of_each_encoder_is_its_own(encoder: Any, fix: str) -> None:
+    bad = pd.DataFrame({"city": ["atlantis"], "size": [1.0]})
+    text = message(lambda: sqlml.compile(encoded(encoder)).predict(bad))
+    assert text.endswith(f"fit the encoder with {fix}")
+
+
+def test_xgboost_takes_null_and_has_no_encoder() -> None:
+    frame = TRAINING.assign(city=TRAINING.city.astype("category"))
+    model = xgboost.XGBClassifier(n_estimators=2, enable_categorical=True, min_child_weight=0)
+    model.fit(frame, Y)
+    with sqlml.connect() as con:
+        con.create_model("m", model)
+        con.execute("SELECT predict('m', city := NULL, size := 1)").fetchall()
+        call = "SELECT predict('m', city := 'atlantis', size := 1)"
+        from_sql = message(lambda: con.execute(call).fetchall())
+    scorer = sqlml.compile(model)
+    text = message(lambda: scorer.predict({"city": ["atlantis"], "size": [1.0]}))
+    assert text.startswith("column 'city' has 'atlantis', which XGBoost has never seen")
+    for each in (text, from_sql):
+        assert "handle_unknown" not in each and "(or NULL)" not in each
+        assert "write NULL for such a value" in each
+    assert "IS NULL" not in from_sql
+
+
+class Zones(nn.Module):
+    """An embedding of the first column, or of all."""
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.columns = columns
+        self.table = nn.Embedding(5, 3)
+        self.out = nn.Linear(3 * columns, 1)
+
+    def forward(self, x: Any) -> Any:
+        taken = self.table(x[:, : self.columns].long())
+        return self.out(taken.reshape(-1, 3 * self.columns))
+
+
+@pytest.mark.parametrize(("columns", "bad"), [(1, "zone"), (2, "zone"), (2, "area")])
+def test_an_embedding_names_the_users_column_and_its_range(columns: int, bad: str) -> None:
+    model = Zones(columns).eval()
+    with sqlml.connect() as con:
+        con.create_model("m", model, inputs=["zone", "area"])
+        good = con.execute("SELECT predict('m', zone := 4, area := 2)").fetchall()[0][0]
+        want = model(torch.tensor([[4.0, 2.0]])).item()
+        np.testing.assert_allclose(good, want, rtol=1e-6)
+        for value in (5, -1):
+            given = {"zone": 1, "area": 1, bad: value}
+            call = ", ".join(f"{k} := {v}" for k, v in given.items())
+            text = message(lambda call=call: con.execute(f"SELECT predict('m', {call})").fetchall())
+            assert text.startswith(
+                f"column '{bad}' has {value}, which the module's embedding (0 to 4) has never seen"
+            )
+            assert "handle_unknown" not in text and "NULL" not in text
+
+
+def test_other_steps_have_their_own_fix() -> None:
+    codes = np.array([[0, 1], [1, 0], [2, 1]])
+    text = message(lambda: sqlml.compile(CategoricalNB().fit(codes, Y[:3])).predict([[5, 1]]))
+    assert text.startswith("column 'x0' has 5, which CategoricalNB") and "min_categories" in text
+    labels = LabelEncoder().fit(["a", "b"])
+    text = message(lambda: sqlml.compile(labels).transform(np.array(["a", "z"], object)))
+    assert text.startswith("column 'x0' has 'z', which LabelEncoder") and "all labels" in text

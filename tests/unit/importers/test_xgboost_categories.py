@@ -1,0 +1,93 @@
+"""XGBoost's columns of categories: by the values of a pandas frame, and by codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost as xgb
+
+from sqlml.errors import UnknownCategoryError, UnsupportedModelError
+from sqlml.importers.registry import import_model
+from sqlml.ir import reference
+from tests import oracles
+from tests.xgboost_checks import (
+    quiet,
+)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    with quiet():
+        yield
+
+
+def frame_of_categories(rows: int) -> pd.DataFrame:
+    table = oracles.mixed_frame(rows, seed=5)
+    return pd.DataFrame(
+        {
+            "age": table["age"],
+            "city": table["city"].where(table["city"].str.isascii()).astype("category"),
+            "active": table["active"],
+            "zip": table["zip"].astype("category"),
+        }
+    )
+
+
+@pytest.mark.parametrize("onehot", [1, 100], ids=["sets", "one against the rest"])
+def test_pandas_categories_are_strings_and_numbers_in_sql(onehot: int) -> None:
+    train = frame_of_categories(800)
+    target = (train["city"].isin(["Bern", "Lima"]) * 2 + (train["zip"] == 8001) * 1).to_numpy()
+    model = xgb.XGBClassifier(n_estimators=8, enable_categorical=True, max_cat_to_onehot=onehot)
+    model.fit(train, target)
+    imported = import_model(model)
+    kinds = {f.name: f.kind for f in imported.features}
+    assert kinds == {"age": "number", "city": "string", "active": "number", "zip": "number"}
+    # The same values as categories in another order, as another query would deliver them.
+    test = frame_of_categories(400).assign(
+        city=lambda d: d["city"].cat.reorder_categories(sorted(d["city"].cat.categories)[::-1])
+    )
+    plain = test.assign(city=test["city"].astype(object), zip=test["zip"].astype(int))
+    got = reference.run(imported.program, oracles.batch(imported.program, plain))
+    np.testing.assert_array_equal(got["score"], model.predict(test, output_margin=True))
+    raw = import_model(model.get_booster()).program
+    np.testing.assert_array_equal(
+        reference.run(raw, oracles.batch(raw, plain))["score"], got["score"]
+    )
+
+
+def test_a_category_that_training_never_saw_is_refused() -> None:
+    train = frame_of_categories(300)
+    model = xgb.XGBRegressor(n_estimators=3, enable_categorical=True)
+    model.fit(train, train["zip"].cat.codes)
+    program = import_model(model).program
+    row = {"age": [1.0], "city": np.array(["Bern"], object), "active": [True], "zip": [9999]}
+    with pytest.raises(UnknownCategoryError, match="zip"):
+        reference.run(program, {k: np.asarray(v) for k, v in row.items()})
+    with pytest.raises(ValueError, match="not in the training set"):
+        model.predict(train.iloc[:1].assign(zip=pd.Categorical([9999])))
+
+
+def test_categories_outside_ascii_are_refused_since_xgboost_cuts_their_names() -> None:
+    train = pd.DataFrame({"city": pd.Categorical(["Zürich", "Bern", "Oslo", "Bern"] * 9)})
+    model = xgb.XGBRegressor(n_estimators=1, enable_categorical=True)
+    with pytest.raises(UnsupportedModelError, match="outside ASCII"):
+        import_model(model.fit(train, np.arange(36) % 4))
+
+
+def test_codes_beyond_negative_or_missing_take_the_branches_that_xgboost_gives_them() -> None:
+    rng = np.random.default_rng(2)
+    codes = rng.integers(0, 40, (900, 1)).astype(np.float32)
+    codes[:80] = np.nan
+    target = np.isin(codes[:, 0], [1, 5, 33, 39]) * 3.0 + rng.normal(size=900)
+    params = {"max_cat_to_onehot": 1, "max_depth": 5, "min_child_weight": 0}
+    train = xgb.DMatrix(codes, target, feature_types=["c"], enable_categorical=True)
+    booster = xgb.train(params, train, 6)
+    rows = np.array([[-1], [-0.5], [0], [0.9], [33], [38.7], [39], [63], [64], [1e6], [np.nan]])
+    rows = np.concatenate([rows, codes])
+    program = import_model(booster).program
+    got = reference.run(program, {"x0": rows})
+    data = xgb.DMatrix(rows, feature_types=["c"], enable_categorical=True)
+    np.testing.assert_array_equal(got["score"].ravel(), booster.predict(data, output_margin=True))
