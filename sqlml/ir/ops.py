@@ -65,7 +65,8 @@ def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
     if not row.nested and any(t.dtype in NESTED for t in types):
         raise ProgramError(f"{op} takes no lists and no maps")
     result = row.rule(types, attrs)
-    count = math.prod(result.shape[1:] if result.rowwise else result.shape)
+    # An axis of no length counts as one: numpy limits the others all the same.
+    count = math.prod(max(d, 1) for d in result.shape[1 if result.rowwise else 0 :])
     stored = result.rowwise and not result.sparse
     most = MAX_ROW_VALUES if stored else MAX_CONSTANT_VALUES
     if count > most:

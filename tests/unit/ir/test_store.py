@@ -388,3 +388,11 @@ def test_a_payload_of_another_length_is_noticed() -> None:
 def test_zeros_are_not_taken_for_a_bomb() -> None:
     before = constant_program(np.zeros((16, 1_000_000)))
     assert store.loads(store.dumps(before)).hash == before.hash
+
+
+def test_a_row_of_nothing_has_no_axis_beyond_what_numpy_counts() -> None:
+    b = Builder()
+    nothing = b.op("select", b.input("x", "float64"), indices=np.zeros(0, np.int64))
+    assert b.op("reshape", nothing, shape=(0, 7)).type.shape == (-1, 0, 7)
+    with pytest.raises(ProgramError, match="too many, the limit is"):
+        b.op("reshape", nothing, shape=(0, 2**64))
