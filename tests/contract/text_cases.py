@@ -69,6 +69,9 @@ def sparsified(dtype: str) -> Make:
     return lambda b: dense(b, b.op("sparsify", b.input("x", dtype, 3)))
 
 
+TWICE = dict(zip(("words", "ends"), pack(["z", "b", "z", "zz"]), strict=True))
+"""A vocabulary that no vectorizer has: its last "z" counts."""
+
 WORD = {"analyzer": "word", "pattern": r"(?u)\b\w\w+\b"}
 
 
@@ -80,6 +83,7 @@ CASES: dict[str, list[Make]] = {
         counted("count_tokens", analyzer="word", pattern=r"\w+", stop_words=words("zz"), max_n=3),
         counted("count_tokens", analyzer="char_wb", accents="unicode", max_n=5),
         counted("count_tokens", analyzer="whole", accents="ascii", max_n=1),
+        counted("count_tokens", **TWICE),
     ],
     "hash_tokens": [
         counted("hash_tokens", width=5, alternate_sign=True),

@@ -82,8 +82,43 @@ def _check_tree(types: Types, attrs: Attrs, points: int) -> None:
         bounds.dtype == np.float64 and bounds.shape == (nodes, width + extra),
         f"bounds {bounds.shape} for {nodes} nodes of {width} columns",
     )
+    held = array(attrs, "points")[order]
     if attrs["ties"] == "kd_tree":
         need(attrs["metric"] in _KD_POWER and "weights" not in attrs, "no metric of a kd_tree")
+        inside = _boxes_hold(bounds, leaves, held)
+    else:
+        inside = _balls_hold(bounds, leaves, held, attrs)
+    # A search leaves nodes out by their bounds, so every search finds the same only if they hold.
+    need(inside, "a node's bounds leave out some of its points")
+
+
+def _boxes_hold(bounds: Array, leaves: Array, held: Array) -> bool:
+    """Whether each last node's box has its points, and each other node's box those below it."""
+    width = held.shape[1]
+    least, most = bounds[:, :width], bounds[:, width:]
+    inner = len(leaves) // 2
+    for below in (slice(1, None, 2), slice(2, None, 2)):
+        # A box around no points may be anything.
+        some = (leaves[below, 0] < leaves[below, 1])[:, None]
+        if (some & ((least[below] < least[:inner]) | (most[below] > most[:inner]))).any():
+            return False
+    for (start, end), low, high in zip(leaves[inner:], least[inner:], most[inner:], strict=True):
+        if not ((held[start:end] >= low) & (held[start:end] <= high)).all():
+            return False
+    return True
+
+
+def _balls_hold(bounds: Array, leaves: Array, held: Array, attrs: Attrs) -> bool:
+    """Whether each node's points lie within its radius of its centre, but for rounding."""
+    width = held.shape[1]
+    for (start, end), centre, radius in zip(
+        leaves, bounds[:, :width], bounds[:, width], strict=True
+    ):
+        around = {**attrs, "points": centre[None, :]}
+        far = true_distance(reduced(held[start:end], around), attrs)
+        if not (far <= radius + 1e-9 * abs(radius)).all():
+            return False
+    return True
 
 
 _KD_POWER: Mapping[str, float] = MappingProxyType(

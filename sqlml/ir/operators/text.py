@@ -102,7 +102,7 @@ def _count_tokens(args: Sequence[Any], attrs: Attrs) -> Any:
         column = place.get(feature)
         return None if column is None else (column, 1)
 
-    return _counted(args, attrs, look_up, len(place))
+    return _counted(args, attrs, look_up, attrs["ends"].size)
 
 
 def _hash_tokens(args: Sequence[Any], attrs: Attrs) -> Any:
