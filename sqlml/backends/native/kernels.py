@@ -11,7 +11,7 @@ import numpy as np
 from sqlml.backends.encoding import encoder
 from sqlml.backends.native.columns import argmax, checker, imputer, one_hot, range_checker
 from sqlml.backends.native.distances import nearest, pairwise
-from sqlml.backends.native.forest import forest
+from sqlml.backends.native.forest import Forest
 from sqlml.backends.native.linear import linear
 from sqlml.backends.native.sparse import normaliser, sparse_linear
 from sqlml.backends.native.tokens import counter
@@ -74,7 +74,7 @@ def _tree_ensemble(program: Program, i: int) -> Bound | None:
         return None
     below = source(program, node.inputs[0], e.threshold.dtype.name)
     dtype = numpy_dtype(program.nodes[below.node].type.dtype)
-    return Bound((below.node,), forest(e, dtype, below.columns))
+    return Bound((below.node,), Forest(e, dtype, below.columns))
 
 
 def _select(program: Program, i: int) -> Bound | None:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from sqlml.backends.native import NativeBackend
-from sqlml.backends.native.forest import layout
 from sqlml.backends.native.kernels import source
+from sqlml.backends.native.traversal_forest import layout
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder

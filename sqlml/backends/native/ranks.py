@@ -1,0 +1,227 @@
+"""`Ranks`: a value's bin is the number of its column's thresholds below it.
+
+Then every node test is a comparison of a bin with the rank of a threshold, two small integers, and
+its answer is the float test's own. A booster that was trained on histograms has at most 255
+thresholds a column, so a bin is a byte.
+
+The bin is found by a look-up and a short search: a column's range is cut into equal cells, a table
+says how many thresholds lie in lower cells, and the few in the value's own cell are searched by
+halving without a branch. The cell is a rounded product, but rounding never decreases, and the cells
+of the thresholds were computed by the same product, so a threshold of a lower cell is below the
+value. Columns whose thresholds crowd together have one cell, and are searched by halving alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+
+from sqlml.types import Array
+
+MOST_CELLS = 4096
+SPARE_STEPS = 2
+"""Halving steps that a table of cells must save to be worth its look-up."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranks:
+    """How C columns become bins of dtype uint8 or uint16, in panels of `width` columns.
+
+    thresholds (T,) of the tests' dtype, column after column, each padded with infinities;
+    begin int64 (C,), where a column's thresholds begin; steps int64 (C,) of halving; low and scale
+    (C,) of the tests' dtype, top (C,) the number of the last cell; cells int32, first int64 (C,)
+    where a column's cells begin. NaN counts as the highest number in one column of the panel and
+    as the lowest in another: high and least int64 (C,) are their numbers, -1 for none; count
+    int64 (C,), the bin of the highest; shift int64 (C,), added to all bins but 0 of `least`.
+    """
+
+    dtype: np.dtype[Any]
+    width: int
+    thresholds: Array
+    begin: Array
+    steps: Array
+    low: Array
+    scale: Array
+    top: Array
+    cells: Array
+    first: Array
+    high: Array
+    least: Array
+    count: Array
+    shift: Array
+
+    def arrays(self) -> tuple[Array, ...]:
+        """The arguments of `bins`, from `thresholds` on."""
+        return (
+            self.thresholds,
+            self.begin,
+            self.steps,
+            self.low,
+            self.scale,
+            self.top,
+            self.cells,
+            self.first,
+            self.high,
+            self.least,
+            self.count,
+            self.shift,
+        )
+
+
+def ranks(
+    columns: Sequence[Array], high: Array, least: Array, shifted: Array, kind: np.dtype[Any]
+) -> Ranks | None:
+    """Tables for `columns` of sorted, distinct thresholds of dtype `kind`.
+
+    high, least, shifted: bool (C,). A column is in the panel with NaN as its highest number where
+    `high`, as its lowest where `least`; there all other bins are one higher where `shifted`, so
+    that a test can tell NaN from every number. None where a bin takes over 16 bits.
+    """
+    counts = np.array([c.size for c in columns], np.int64)
+    shift = shifted.astype(np.int64)
+    most = int((counts + shift).max(initial=0))
+    if most > np.iinfo(np.uint16).max:
+        return None
+    tables = [_grid(c) for c in columns]
+    padding = [np.full(1 << t.steps, np.inf, kind) for t in tables]
+    padded = [np.concatenate(pair) for pair in zip(columns, padding, strict=True)]
+    slot = np.cumsum(np.stack([high, least], axis=1).ravel()).reshape(-1, 2) - 1
+    return Ranks(
+        dtype=np.dtype(np.uint8 if most <= np.iinfo(np.uint8).max else np.uint16),
+        width=int(high.sum() + least.sum()),
+        thresholds=np.concatenate([*padded, np.zeros(0, kind)]),
+        begin=_begins([p.size for p in padded]),
+        steps=np.array([t.steps for t in tables], np.int64),
+        low=np.array([t.low for t in tables], kind),
+        scale=np.array([t.scale for t in tables], kind),
+        top=np.array([t.cells.size - 1 for t in tables], kind),
+        cells=np.concatenate([*(t.cells for t in tables), np.zeros(0)]).astype(np.int32),
+        first=_begins([t.cells.size for t in tables]),
+        high=np.where(high, slot[:, 0], -1),
+        least=np.where(least, slot[:, 1], -1),
+        count=counts,
+        shift=shift,
+    )
+
+
+def _begins(sizes: Sequence[int]) -> Array:
+    """Where each of some runs begins when they lie behind each other.
+
+    >>> _begins([2, 3]).tolist(), _begins([]).tolist()
+    ([0, 2], [])
+    """
+    ends = np.cumsum(np.asarray(sizes, np.int64), dtype=np.int64)
+    return ends - np.asarray(sizes, np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Grid:
+    """Equal cells over a column's thresholds: how many of them lie below each cell."""
+
+    low: Any
+    scale: Any
+    cells: Array
+    steps: int
+
+
+def _grid(thresholds: Array) -> _Grid:
+    kind = thresholds.dtype.type
+    whole = _Grid(kind(0), kind(0), np.zeros(1, np.int64), _halvings(thresholds.size))
+    finite = thresholds[np.isfinite(thresholds)]
+    if finite.size < 4:
+        return whole
+    best = whole
+    low, high = finite[0], finite[-1]
+    size = 1 << _halvings(2 * finite.size)
+    while size <= MOST_CELLS:
+        with np.errstate(all="ignore"):
+            scale = kind(size - 1) / (high - low)
+            inside = (thresholds - low) * scale
+        if not (np.isfinite(scale) and scale > 0 and not np.isnan(inside).any()):
+            return best
+        held = np.bincount(np.clip(inside, 0, size - 1).astype(np.int64), minlength=size)
+        steps = _halvings(int(held.max()))
+        if steps + SPARE_STEPS <= whole.steps and steps < best.steps:
+            best = _Grid(low, scale, np.cumsum(held) - held, steps)
+        size *= 2
+    return best
+
+
+def _halvings(count: int) -> int:
+    """Steps of halving that find a place among `count` thresholds.
+
+    >>> [_halvings(n) for n in (0, 1, 2, 3, 4, 255)]
+    [0, 1, 2, 2, 3, 8]
+    """
+    return int(count).bit_length()
+
+
+@numba.njit(nogil=True)
+def bins(
+    x: Any,
+    start: Any,
+    columns: Any,
+    thresholds: Any,
+    begin: Any,
+    steps: Any,
+    low: Any,
+    scale: Any,
+    top: Any,
+    cells: Any,
+    first: Any,
+    high: Any,
+    least: Any,
+    count: Any,
+    shift: Any,
+    value: Any,
+    place: Any,
+    panel: Any,
+) -> None:
+    """Fill `panel` (width * rows) with the bins of rows from `start` of x, column after column.
+
+    Rows beyond the end of x repeat its last. `value` (rows,) and `place` uint32 (rows,) are
+    scratch space. Unsigned numbers spare numba's test for negative indices.
+    """
+    rows = value.size
+    held = min(rows, x.shape[0] - start)
+    for c in range(columns.size):
+        j = columns[c]
+        for r in range(held):
+            value[np.uint64(r)] = x[start + r, j]
+        for r in range(held, rows):
+            value[np.uint64(r)] = value[np.uint64(held - 1)]
+        lowest, factor, last = low[c], scale[c], top[c]
+        if last > 0:
+            table = cells[first[c] :]
+            for r in range(rows):
+                cell = (value[np.uint64(r)] - lowest) * factor
+                cell = cell if cell > 0 else value.dtype.type(0)
+                cell = cell if cell < last else last
+                place[np.uint64(r)] = table[np.uint64(np.int32(cell))]
+        else:
+            for r in range(rows):
+                place[np.uint64(r)] = 0
+        own = thresholds[begin[c] :]
+        half = np.uint32(1) << np.uint32(steps[c])
+        for _ in range(steps[c]):
+            half >>= np.uint32(1)
+            for r in range(rows):
+                at = place[np.uint64(r)]
+                below = own[np.uint64(at + half - np.uint32(1))] < value[np.uint64(r)]
+                place[np.uint64(r)] = at + (half if below else np.uint32(0))
+        if high[c] >= 0:
+            gone = np.uint32(count[c])
+            part = panel[high[c] * rows :]
+            for r in range(rows):
+                v = value[np.uint64(r)]
+                part[np.uint64(r)] = place[np.uint64(r)] if v == v else gone
+        if least[c] >= 0:
+            more = np.uint32(shift[c])
+            part = panel[least[c] * rows :]
+            for r in range(rows):
+                v = value[np.uint64(r)]
+                part[np.uint64(r)] = place[np.uint64(r)] + more if v == v else np.uint32(0)

@@ -1,0 +1,162 @@
+"""The leaf-cursor kernel gives what the reference interpreter gives, bit for bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sqlml.backends.native.cursor_forest import cursor_forest
+from sqlml.backends.native.forest import FEW_ROWS, Forest
+from sqlml.backends.native.leaf_cursor import BLOCK_BYTES
+from sqlml.backends.native.ranks import bins, ranks
+from sqlml.ir import reference
+from sqlml.ir.trees import Ensemble
+from tests.random_trees import WIDTH, Recipe, grow, rows_for
+
+COMMON = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+
+
+def want(e: Ensemble, x: np.ndarray) -> np.ndarray:
+    return reference.FUNCTIONS["tree_ensemble"]([x], e.attrs())
+
+
+@COMMON
+@given(
+    seed=st.integers(0, 2**31),
+    depth=st.integers(0, 9),
+    dtype=st.sampled_from(["float32", "float64"]),
+    leaves=st.sampled_from(["float32", "float64"]),
+    compare=st.sampled_from(["lt", "le"]),
+    values=st.integers(1, 2),
+    chain=st.booleans(),
+    rows=st.sampled_from([0, 1, 63, 64, 511, 512, 513, 1200]),
+)
+def test_random_trees(
+    seed: int,
+    depth: int,
+    dtype: str,
+    leaves: str,
+    compare: str,
+    values: int,
+    chain: bool,
+    rows: int,
+) -> None:
+    e = grow(Recipe(seed, 6, depth, dtype, leaves, values, values + 1, compare, chain=chain))
+    x = rows_for(e, rows, seed)
+    kernel = cursor_forest(e, x.dtype)
+    assert kernel is not None
+    np.testing.assert_array_equal(kernel(x), want(e, x))
+
+
+def one_feature(thresholds: np.ndarray, compare: str = "le", left: bool = False) -> Ensemble:
+    """Stumps on column 0, one a threshold; each adds its number to the power of two, or 0."""
+    m = thresholds.size
+    return Ensemble(
+        roots=np.arange(m, dtype=np.int32),
+        feature=np.zeros(m, np.int32),
+        threshold=thresholds,
+        left=~(2 * np.arange(m, dtype=np.int32)),
+        right=~(2 * np.arange(m, dtype=np.int32) + 1),
+        default_left=np.full(m, left),
+        leaf_values=np.arange(2.0 * m)[:, None] ** 2,
+        target=np.zeros(m, np.int32),
+        base=np.zeros(1),
+        compare=compare,
+    )
+
+
+@pytest.mark.parametrize("count", [1, 254, 255, 256, 70_000])
+@pytest.mark.parametrize("left", [False, True])
+def test_bytes_shorts_and_too_many_thresholds(count: int, left: bool) -> None:
+    thresholds = np.sort(np.random.default_rng(count).lognormal(0, 3, count))
+    e = one_feature(thresholds, left=left)
+    kernel = cursor_forest(e, np.dtype(np.float64))
+    if count > 65_535:
+        assert kernel is None
+        return
+    assert kernel is not None
+    assert kernel.wide == (count > 255)
+    some = np.concatenate([thresholds[:40], thresholds[-40:]])
+    x = np.concatenate([some, np.nextafter(some, np.inf), np.nextafter(some, -np.inf)])
+    x = np.append(x, [np.nan, np.inf, -np.inf, 0.0, -0.0])[:, None]
+    np.testing.assert_array_equal(kernel(x), want(e, x))
+
+
+@pytest.mark.parametrize("compare", ["lt", "le"])
+@pytest.mark.parametrize("left", [False, True])
+def test_infinite_thresholds_and_a_full_byte_of_them(compare: str, left: bool) -> None:
+    """`x < -inf` never holds, and then NaN alone may go left."""
+    for extra in ([], np.arange(253.0)):
+        e = one_feature(np.array([-np.inf, np.inf, *extra]), compare, left)
+        x = np.array([np.nan, -np.inf, np.inf, 0.0, 1.5, -1e300, 252.0, 260.0])[:, None]
+        kernel = cursor_forest(e, x.dtype)
+        assert kernel is not None
+        np.testing.assert_array_equal(kernel(x), want(e, x))
+
+
+def test_trees_of_more_leaves_than_a_byte_counts() -> None:
+    e = grow(Recipe(3, 3, 15, "float32", "float64", 1, 1, "le"))
+    assert max(np.bincount(e.node_roots())) > 255
+    x = rows_for(e, 700)
+    kernel = cursor_forest(e, x.dtype)
+    assert kernel is not None
+    assert kernel.wide
+    np.testing.assert_array_equal(kernel(x), want(e, x))
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_any_layout_of_a_batch_and_any_choice_of_columns(width: int) -> None:
+    e = grow(Recipe(1, 20, 4))
+    x = rows_for(e, 1000)
+    spread = np.zeros((1000, 2 * WIDTH), np.float32)
+    spread[:, ::2] = x
+    columns = 2 * np.arange(WIDTH)
+    for given_rows in (spread, np.asfortranarray(spread), spread[::-1], spread[::width]):
+        made = Forest(e, spread.dtype, columns)(given_rows)
+        np.testing.assert_array_equal(made, want(e, given_rows[:, ::2]))
+
+
+def test_few_rows_and_many_give_the_same() -> None:
+    e = grow(Recipe(5, 30, 5, outputs=3, values=1))
+    x = rows_for(e, 4 * FEW_ROWS)
+    forest = Forest(e, x.dtype)
+    whole = forest(x)
+    for rows in (0, 1, FEW_ROWS - 1, FEW_ROWS, FEW_ROWS + 1):
+        np.testing.assert_array_equal(forest(x[:rows]), whole[:rows])
+
+
+@COMMON
+@given(
+    st.lists(st.floats(width=32, allow_nan=False), max_size=400),
+    st.sampled_from([np.float32, np.float64]),
+    st.booleans(),
+)
+def test_a_bin_counts_the_thresholds_below(
+    values: list[float], dtype: type[np.floating], shifted: bool
+) -> None:
+    thresholds = np.unique(np.array(values, dtype))
+    near = np.concatenate([np.nextafter(thresholds, dtype(s)) for s in (np.inf, -np.inf)])
+    x = np.concatenate([thresholds, near, np.array([np.inf, -np.inf, 0, np.nan], dtype)])
+    yes, no = np.ones(1, bool), np.zeros(1, bool)
+    table = ranks([thresholds], yes, yes, yes if shifted else no, np.dtype(dtype))
+    assert table is not None
+    assert table.width == 2
+    rows = BLOCK_BYTES
+    panel = np.empty(2 * rows, table.dtype)
+    below = (thresholds[None, :] < x[:, None]).sum(1)
+    for start in range(0, len(x), rows):
+        value, place = np.empty(rows, dtype), np.empty(rows, np.uint32)
+        columns = np.zeros(1, np.int64)
+        bins(x[:, None], start, columns, *table.arrays(), value, place, panel)
+        part = slice(start, min(start + rows, len(x)))
+        size = part.stop - part.start
+        high, least = panel[:size].astype(int), panel[rows : rows + size].astype(int)
+        gone = np.isnan(x[part])
+        np.testing.assert_array_equal(high, np.where(gone, thresholds.size, below[part]))
+        np.testing.assert_array_equal(least, np.where(gone, 0, below[part] + shifted))
