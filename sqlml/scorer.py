@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from sqlml.backends.base import Compiled
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
-from sqlml.passes.split import PACKED, text_input
+from sqlml.passes.split import PACKED, Layout, Split, text_input
 from sqlml.planner.build import compile_core, prepare
 from sqlml.planner.choice import choose
 from sqlml.planner.export import export
@@ -42,6 +44,7 @@ class Scorer:
         self.program = program
         self.features = tuple(features)
         self._options = dict(options)
+        self._ready: dict[tuple[Any, ...], _Ready] = {}
 
     def __reduce__(self) -> Any:
         return Scorer, (self.program, self.features, self._options)
@@ -103,37 +106,69 @@ class Scorer:
         if output not in self.program.outputs:
             have = ", ".join(self.program.outputs)
             raise AttributeError(f"this model has no output {output!r}; it has {have}")
-        chosen = _checked({**self._options, **options})
+        chosen = _checked({**self._options, **options}) if options else self._options
         table = Table.of(X, self.features)
-        layout = table.layout
-        prepared = prepare(self.program, output, None, layout)
-        choice = choose(prepared.split.core, chosen)
-        core = compile_core(prepared.split.core, choice)
-        encoders = prepared.split.encoders
-        encode = None if encoders is None else compile_core(encoders, choose(encoders, {}))
-        dtype = prepared.split.core.input_type(PACKED).dtype
-
-        def score(start: int, stop: int) -> Array:
-            part = table.slice(start, stop)
-            codes: Mapping[str, Array] = {}
-            if encode is not None and encoders is not None:
-                codes = encode.run({n: part.strings(n) for n in encoders.inputs})
-            packed = part.packed(prepared.split.columns, codes, np.dtype(dtype))
-            inputs: dict[str, Any] = {PACKED: packed}
-            for place, name in enumerate(prepared.split.texts):
-                inputs[text_input(place)] = part.texts(name)
-            try:
-                return core.run(inputs, [output])[output]
-            except UnknownCategoryError as error:
-                raise named(error, prepared.split.core, inputs, part.value) from None
-
+        ready = self._ready_for(output, table.layout, chosen)
+        if table.rows <= BLOCK or not ready.on_cpu:
+            return ready.score(table)
         threads = chosen.get("threads") or os.cpu_count() or 1
-        if choice.device != "cpu" or threads == 1 or table.rows <= BLOCK:
-            return score(0, table.rows)
+        if threads == 1:
+            return ready.score(table)
         starts = range(0, table.rows, BLOCK)
         with ThreadPoolExecutor(int(threads)) as pool:
-            parts = list(pool.map(lambda s: score(s, min(s + BLOCK, table.rows)), starts))
+            parts = list(
+                pool.map(lambda s: ready.score(table.slice(s, min(s + BLOCK, table.rows))), starts)
+            )
         return np.concatenate(parts)
+
+    def _ready_for(self, output: str, layout: Layout, options: Mapping[str, Any]) -> _Ready:
+        """Compiled once for each output, layout and choice of a backend."""
+        wanted = {k: str(v).lower() for k, v in options.items() if k != "threads"}
+        key = (output, layout, *sorted(wanted.items()))
+        ready = self._ready.get(key)
+        if ready is None:
+            ready = self._ready[key] = _ready(self.program, output, layout, options)
+        return ready
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ready:
+    """One output of a model, compiled: `encode` makes codes of strings, `core` all the rest."""
+
+    output: str
+    split: Split
+    core: Compiled
+    encode: Compiled | None
+    dtype: np.dtype[Any]
+    on_cpu: bool
+
+    def score(self, table: Table) -> Array:
+        """The output for the rows of a table, (n, k)."""
+        codes: Mapping[str, Array] = {}
+        if self.encode is not None:
+            codes = self.encode.run({n: table.strings(n) for n in self.encode.program.inputs})
+        packed = table.packed(self.split.columns, codes, self.dtype)
+        inputs: dict[str, Any] = {PACKED: packed}
+        for place, name in enumerate(self.split.texts):
+            inputs[text_input(place)] = table.texts(name)
+        try:
+            return self.core.run(inputs, (self.output,))[self.output]
+        except UnknownCategoryError as error:
+            raise named(error, self.split.core, inputs, table.value) from None
+
+
+def _ready(program: Program, output: str, layout: Layout, options: Mapping[str, Any]) -> _Ready:
+    parts = prepare(program, output, None, layout).split
+    choice = choose(parts.core, options)
+    encoders = parts.encoders
+    return _Ready(
+        output,
+        parts,
+        compile_core(parts.core, choice),
+        None if encoders is None else compile_core(encoders, choose(encoders, {})),
+        np.dtype(parts.core.input_type(PACKED).dtype),
+        choice.device == "cpu",
+    )
 
 
 def _decoded(indices: Array, labels: Sequence[Labels]) -> Array:

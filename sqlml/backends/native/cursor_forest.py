@@ -11,6 +11,7 @@ import numpy as np
 from sqlml.backends.native.jit import reads, specialise, writes
 from sqlml.backends.native.leaf_cursor import BLOCK_BYTES, score
 from sqlml.backends.native.ranks import ranks
+from sqlml.backends.native.set_bins import set_bins
 from sqlml.ir.decisions import largest_below
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
@@ -43,19 +44,23 @@ def cursor_forest(
     """Compile `e` for input of dtype `source` (float32 or float64).
 
     Column j of the ensemble's input is column `columns[j]` of what is passed (default: j). None
-    for what the kernel has no integers for: sets of categories, trees of more than 65,536 leaves,
-    columns of more than 65,535 thresholds.
+    for what the kernel has no integers for: trees of more than 65,536 leaves, columns of more than
+    65,535 thresholds, sets of more categories than `set_bins` takes.
     """
-    if e.has_categories:
+    sets = set_bins(e)
+    if sets is None:
         return None
+    numeric = sets.of_node < 0
     at_most = e.threshold if e.compare == "le" else largest_below(e.threshold)
-    used, column = np.unique(e.feature, return_inverse=True)
+    used = np.unique(e.feature[numeric])
+    column = np.searchsorted(used, e.feature)
     never = np.isnan(at_most)  # only NaN goes left there
 
     def any_of(nodes: Array) -> Array:
-        return np.bincount(column[nodes], minlength=used.size) > 0
+        return np.bincount(column[nodes & numeric], minlength=used.size) > 0
 
-    thresholds = [np.unique(at_most[(column == c) & ~never]) for c in range(used.size)]
+    own = [np.flatnonzero((column == c) & numeric) for c in range(used.size)]
+    thresholds = [np.unique(at_most[nodes][~never[nodes]]) for nodes in own]
     tables = ranks(
         thresholds,
         high=any_of(~e.default_left),
@@ -65,12 +70,12 @@ def cursor_forest(
     )
     if tables is None:
         return None
-    rank = np.zeros(e.nodes, np.int64)
-    for c in range(used.size):
-        own = column == c
-        found = np.searchsorted(thresholds[c], at_most[own], side="left") + 1
-        rank[own] = np.where(never[own], 0, found) + tables.shift[c] * e.default_left[own]
-    slot = np.where(e.default_left, tables.least[column], tables.high[column])
+    rank, slot = np.ones(e.nodes, np.int64), tables.width + sets.of_node
+    for c, nodes in enumerate(own):
+        left = e.default_left[nodes]
+        found = np.searchsorted(thresholds[c], at_most[nodes], side="left") + 1
+        rank[nodes] = np.where(never[nodes], 0, found) + tables.shift[c] * left
+        slot[nodes] = np.where(left, tables.least[c], tables.high[c])
     numbers = _numbers(e)
     most = int(np.diff(numbers.first).max(initial=0))
     if most > 1 << 16:
@@ -80,6 +85,8 @@ def cursor_forest(
     before = numbers.first[numbers.owner]
     arrays = (
         *tables.arrays(),
+        np.ascontiguousarray(sets.columns if columns is None else columns[sets.columns], np.int64),
+        *sets.arrays(),
         (slot * (BLOCK_BYTES // dtype.itemsize)).astype(np.uint32)[order],
         rank.astype(dtype)[order],
         (numbers.leftmost - before).astype(dtype)[order],

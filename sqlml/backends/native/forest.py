@@ -20,9 +20,9 @@ from sqlml.types import Array
 FEW_ROWS = BLOCK_BYTES // 8
 """Fewer rows go down by traversal: the leaf-cursor kernel works for a whole block anyway."""
 
-NODE, WIDE_NODE, STEP = 0.0075, 0.0145, 0.7
-"""Nanoseconds a row, as measured: of a node over a block of bytes or of 16-bit numbers, and of a
-step of a traversal."""
+NODE, WIDE_NODE, SET, STEP = 0.0075, 0.0145, 0.5, 0.7
+"""Nanoseconds a row, as measured: of a node over a block of bytes or of 16-bit numbers, of a set
+of categories, and of a step of a traversal."""
 
 
 class Forest:
@@ -49,13 +49,13 @@ class Forest:
     def _by_cursor(self) -> CursorForest | None:
         """None where traversal is the faster way for large batches too."""
         e = self._ensemble
-        depths = e.depths()
         steps = np.zeros(e.trees)
-        np.maximum.at(steps, e.node_roots(), depths + 1)
-        if e.nodes * NODE > steps.sum() * STEP:
+        np.maximum.at(steps, e.node_roots(), e.depths() + 1)
+        sets = 0 if e.categorical is None else int(e.categorical.sum())
+        others = steps.sum() * STEP - sets * SET
+        if e.nodes * NODE > others:
             return None
         made = cursor_forest(e, self._source, self._columns)
-        wide = made is not None and made.wide
-        if e.nodes * (WIDE_NODE if wide else NODE) > steps.sum() * STEP:
+        if made is None or (made.wide and e.nodes * WIDE_NODE > others):
             return None
         return made

@@ -23,6 +23,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from sqlml.backends.native.ranks import bins
+from sqlml.backends.native.set_bins import fill_set_bins
 
 VECTORS = 8
 """Vectors of cursors that a walk carries: half of the registers of the smaller processors."""
@@ -130,6 +131,11 @@ def score(
     least: Any,
     count: Any,
     shift: Any,
+    categorical: Any,
+    limit: Any,
+    table: Any,
+    table_begin: Any,
+    owner: Any,
     offset: Any,
     rank: Any,
     lo: Any,
@@ -143,15 +149,16 @@ def score(
 ) -> None:
     """out (n, K) = base and the exit leaves' values, tree by tree in the leaves' dtype.
 
-    x (n, k); the arrays of `Ranks`; offset, rank, lo, mid (nodes,); starts int64 (trees + 1,)
+    x (n, k); the arrays of `Ranks`; those of `SetBins`, whose bins stand behind the others;
+    offset, rank, lo, mid (nodes,); starts int64 (trees + 1,)
     into the nodes; leaves int64 (trees,), the row of `values` (leaves, V) that is leaf 0; target
     int64 (trees,).
     """
     rows = BLOCK_BYTES // rank.itemsize
     value = np.empty(rows, thresholds.dtype)
     place = np.empty(rows, np.uint32)
-    slots = max(1, (high >= 0).sum() + (least >= 0).sum())
-    panel = np.empty(slots * rows, rank.dtype)
+    slots = (high >= 0).sum() + (least >= 0).sum()
+    panel = np.empty(max(1, slots + table_begin.size) * rows, rank.dtype)
     cursor = np.empty(rows, rank.dtype)
     total = np.empty((base.size, rows), base.dtype)
     width = values.shape[1]
@@ -159,6 +166,10 @@ def score(
         bins(
             x, start, columns, thresholds, begin, steps, low, scale, top, cells, first, high,
             least, count, shift, value, place, panel,
+        )  # fmt: skip
+        fill_set_bins(
+            x, start, categorical, limit, table, table_begin, owner, value, place,
+            panel[slots * rows :],
         )  # fmt: skip
         for k in range(base.size):
             for r in range(rows):

@@ -35,6 +35,7 @@ def want(e: Ensemble, x: np.ndarray) -> np.ndarray:
     compare=st.sampled_from(["lt", "le"]),
     values=st.integers(1, 2),
     chain=st.booleans(),
+    sets=st.booleans(),
     rows=st.sampled_from([0, 1, 63, 64, 511, 512, 513, 1200]),
 )
 def test_random_trees(
@@ -45,9 +46,10 @@ def test_random_trees(
     compare: str,
     values: int,
     chain: bool,
+    sets: bool,
     rows: int,
 ) -> None:
-    e = grow(Recipe(seed, 6, depth, dtype, leaves, values, values + 1, compare, chain=chain))
+    e = grow(Recipe(seed, 6, depth, dtype, leaves, values, values + 1, compare, sets, chain))
     x = rows_for(e, rows, seed)
     kernel = cursor_forest(e, x.dtype)
     assert kernel is not None
@@ -120,6 +122,17 @@ def test_any_layout_of_a_batch_and_any_choice_of_columns(width: int) -> None:
     for given_rows in (spread, np.asfortranarray(spread), spread[::-1], spread[::width]):
         made = Forest(e, spread.dtype, columns)(given_rows)
         np.testing.assert_array_equal(made, want(e, given_rows[:, ::2]))
+
+
+@pytest.mark.parametrize("sets", [False, True])
+def test_a_wider_batch_is_rounded_to_the_tests_dtype_first(sets: bool) -> None:
+    e = grow(Recipe(4, 40, 5, "float32", sets=sets))
+    x = rows_for(e, 1000).astype(np.float64)
+    x = np.where(np.arange(1000)[:, None] % 2, x, np.nextafter(x, -np.inf))
+    with np.errstate(over="ignore"):
+        rounded = x.astype(np.float32)
+    made = Forest(e, np.dtype(np.float64))(x)
+    np.testing.assert_array_equal(made, want(e, rounded))
 
 
 def test_few_rows_and_many_give_the_same() -> None:
