@@ -10,6 +10,7 @@ import numpy as np
 
 from sqlml.backends.native.jit import reads, specialise, writes
 from sqlml.backends.native.leaf_cursor import BLOCK_BYTES, score
+from sqlml.backends.native.leaf_values import PADDING
 from sqlml.backends.native.ranks import ranks
 from sqlml.backends.native.set_bins import set_bins
 from sqlml.ir.decisions import largest_below
@@ -92,8 +93,8 @@ def cursor_forest(
         (numbers.leftmost - before).astype(dtype)[order],
         (numbers.middle - before).astype(dtype)[order],
         np.searchsorted(numbers.owner[order], np.arange(e.trees + 1)),
-        numbers.first[:-1],
-        np.ascontiguousarray(e.leaf_values[numbers.leaf]),
+        numbers.first,
+        np.ascontiguousarray(np.pad(e.leaf_values[numbers.leaf].T, ((0, 0), (0, PADDING)))),
         e.target.astype(np.int64),
     )
     read = used if columns is None else columns[used]

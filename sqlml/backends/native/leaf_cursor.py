@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from sqlml.backends.native.leaf_values import SMALL, add_leaves
+from sqlml.backends.native.processor import VECTOR_BYTES
 from sqlml.backends.native.ranks import bins
 from sqlml.backends.native.set_bins import fill_set_bins
 
@@ -29,13 +30,7 @@ VECTORS = 8
 """Vectors of cursors that a walk carries: half of the registers of the smaller processors."""
 
 
-def _vector_bytes() -> int:
-    """Width of the processor's vectors of bytes."""
-    features = llvmlite.binding.get_host_cpu_features()
-    return 64 if features.get("avx512bw") else 32 if features.get("avx2") else 16
-
-
-BLOCK_BYTES = VECTORS * _vector_bytes()
+BLOCK_BYTES = VECTORS * VECTOR_BYTES
 """Bytes of cursors in a block: as many rows with bins of one byte, half as many with two."""
 
 
@@ -57,7 +52,7 @@ def _walk(
     """
     signature = types.void(panel, offset, rank, lo, mid, types.int64, types.int64, cursor)
     bits = panel.dtype.bitwidth
-    lanes = _vector_bytes() * 8 // bits
+    lanes = VECTOR_BYTES * 8 // bits
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         number, long = ir.IntType(bits), ir.IntType(64)
@@ -151,8 +146,8 @@ def score(
 
     x (n, k); the arrays of `Ranks`; those of `SetBins`, whose bins stand behind the others;
     offset, rank, lo, mid (nodes,); starts int64 (trees + 1,)
-    into the nodes; leaves int64 (trees,), the row of `values` (leaves, V) that is leaf 0; target
-    int64 (trees,).
+    into the nodes; leaves int64 (trees + 1,) into `values` (V, leaves and PADDING); target int64
+    (trees,).
     """
     rows = BLOCK_BYTES // rank.itemsize
     value = np.empty(rows, thresholds.dtype)
@@ -161,7 +156,6 @@ def score(
     panel = np.empty(max(1, slots + table_begin.size) * rows, rank.dtype)
     cursor = np.empty(rows, rank.dtype)
     total = np.empty((base.size, rows), base.dtype)
-    width = values.shape[1]
     for start in range(0, x.shape[0], rows):
         bins(
             x, start, columns, thresholds, begin, steps, low, scale, top, cells, first, high,
@@ -176,11 +170,15 @@ def score(
                 total[k, r] = base[k]
         for t in range(starts.size - 1):
             walk(panel, offset, rank, lo, mid, starts[t], starts[t + 1], cursor)
-            row = leaves[t]
-            for v in range(width):
-                sums = total[target[t] + v]
-                for r in range(rows):
-                    sums[np.uint64(r)] += values[np.uint64(row + cursor[np.uint64(r)]), v]
+            own = leaves[t + 1] - leaves[t]
+            for v in range(values.shape[0]):
+                sums, table_of, row = total[target[t] + v], values[v], leaves[t]
+                if own <= SMALL:
+                    add_leaves(table_of, row, cursor, sums, 1)
+                elif own * sums.itemsize <= 1024:
+                    add_leaves(table_of, row, cursor, sums, 2)
+                else:
+                    add_leaves(table_of, row, cursor, sums, 0)
         held = min(rows, x.shape[0] - start)
         for k in range(base.size):
             for r in range(held):

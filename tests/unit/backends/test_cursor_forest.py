@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,6 +20,7 @@ from sqlml.ir import reference
 from sqlml.ir.trees import Ensemble
 from tests.random_trees import WIDTH, Recipe, grow, rows_for
 
+ROOT = Path(__file__).parents[3]
 COMMON = settings(
     max_examples=60,
     deadline=None,
@@ -173,3 +179,43 @@ def test_a_bin_counts_the_thresholds_below(
         gone = np.isnan(x[part])
         np.testing.assert_array_equal(high, np.where(gone, thresholds.size, below[part]))
         np.testing.assert_array_equal(least, np.where(gone, 0, below[part] + shifted))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_leaves_from_memory_and_from_registers(dtype: str) -> None:
+    """Trees of 1 to some hundred leaves: their tables have other sizes, and none reads beyond."""
+    seen = set()
+    for depth in range(14):
+        for seed in range(3):
+            e = grow(Recipe(seed, 1, depth, "float32", dtype, 2, 3, "le"))
+            seen.add(int(e.leaf_values.shape[0] > 64) + int(e.leaf_values.shape[0] > 256))
+            x = rows_for(e, 600)
+            kernel = cursor_forest(e, x.dtype)
+            assert kernel is not None
+            np.testing.assert_array_equal(kernel(x), want(e, x))
+    assert seen == {0, 1, 2}
+
+
+GENERIC = """
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from sqlml.backends.native import processor
+from sqlml.backends.native.cursor_forest import cursor_forest
+from sqlml.ir import reference
+from tests.random_trees import Recipe, grow, rows_for
+assert processor.VECTOR_BYTES == 16
+for leaves in ("float32", "float64"):
+    e = grow(Recipe(2, 9, 6, leaves=leaves, sets=True))
+    x = rows_for(e, 700)
+    want = reference.FUNCTIONS["tree_ensemble"]([x], e.attrs())
+    assert np.array_equal(cursor_forest(e, x.dtype)(x), want)
+"""
+
+
+def test_a_processor_without_wide_vectors() -> None:
+    environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    subprocess.run([sys.executable, "-c", GENERIC], check=True, env=environment, cwd=ROOT)
