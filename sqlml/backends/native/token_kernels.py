@@ -275,7 +275,8 @@ def _grow(values: Any, size: Any) -> Any:
     if values.size >= size:
         return values
     wider = np.empty(2 * size, values.dtype)
-    wider[: values.size] = values
+    for i in range(values.size):  # numba takes 1.5 s to compile the assignment of a slice
+        wider[i] = values[i]
     return wider
 
 
