@@ -11,7 +11,7 @@ import numpy as np
 
 from sqlml.errors import ProgramError, UnsupportedModelError
 from sqlml.ir.builder import Builder, Value
-from sqlml.types import DType, Labels, label_sets
+from sqlml.types import DType, LabelKind, Labels, label_sets
 
 Rows = Literal["dense", "wide", "sparse"]
 """Which rows a step takes: see `Frame.matrix`."""
@@ -234,6 +234,14 @@ class Schema:
     count: int
 
 
+_KINDS: tuple[tuple[type, LabelKind], ...] = (
+    (bool, "bool"),
+    (int, "int64"),
+    (float, "float64"),
+    (str, "string"),
+)
+
+
 def labels_of(classes: Sequence[Any]) -> Labels:
     """The Labels of a `classes_` array: strings, integers, booleans or floats.
 
@@ -241,14 +249,14 @@ def labels_of(classes: Sequence[Any]) -> Labels:
         UnsupportedModelError: labels of mixed or other types.
     """
     values = [c.item() if isinstance(c, np.generic) else c for c in classes]
-    for python, kind in ((bool, "bool"), (int, "int64"), (float, "float64"), (str, "string")):
+    for python, kind in _KINDS:
         if all(type(v) is python for v in values):
             if kind == "int64" and not all(-(2**63) <= v < 2**63 for v in values):
                 raise UnsupportedModelError(
                     f"class label {max(values, key=abs)} is beyond 64-bit integers with a sign, "
                     "which predict returns; fit the model on labels that are smaller, or strings"
                 )
-            return Labels(kind, tuple(values))  # type: ignore[arg-type]
+            return Labels(kind, tuple(values))
     raise UnsupportedModelError(
         f"class labels must be strings, whole numbers, booleans or floats, not {values[:3]!r}"
     )

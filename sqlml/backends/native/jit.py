@@ -3,24 +3,48 @@
 A kernel is compiled for arrays of any layout, once, rather than anew for each layout and each
 read-only flag that a caller happens to pass; and only for the dtypes that models have. The
 result is kept on disk between processes: beside the source, or where that is read-only in
-NUMBA_CACHE_DIR or the user's own cache folder.
+NUMBA_CACHE_DIR or the user's own cache folder. numba itself looks at the time and size of a
+kernel's file alone; machine code of an older sqlml would read arrays of another meaning, so the
+content of all kernels' files is part of its name here.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import numba
 import numpy as np
 import numpy.typing as npt
+from numba.core.caching import FunctionCache
 
 Signature = tuple[Any, ...]
 """Types of numba, one for each argument."""
 
 FLAG: Any = numba.types.boolean
 """numba's type of a bool argument."""
+
+
+@cache
+def _sources() -> str:
+    """A digest of the files of all kernels, and of the functions that they call."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+class _KernelCache(FunctionCache):
+    """numba's cache on disk, with `_sources` in the key of each entry."""
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        numbas: Any = super()
+        return (*numbas._index_key(sig, codegen), _sources())
+
 
 _COMPILED: dict[tuple[Callable[..., Any], Signature], Callable[..., Any]] = {}
 _LOCK = threading.Lock()
@@ -47,9 +71,10 @@ def specialise(function: Callable[..., Any], signature: Signature) -> Callable[.
         return found
     with _LOCK:
         if key not in _COMPILED:
-            dispatcher = numba.njit(nogil=True)(function)
+            kept: Any = _KernelCache
+            dispatcher: Any = numba.njit(nogil=True)(function)
             try:
-                dispatcher.enable_caching()
+                dispatcher._cache = kept(function)  # as enable_caching() does
             except RuntimeError:
                 pass  # no folder can be written to: compile in each process
             dispatcher.compile(signature)

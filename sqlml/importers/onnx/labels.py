@@ -10,7 +10,7 @@ from sqlml.errors import ArtifactError
 from sqlml.importers.onnx.items import Call, Choice, Const, Item, Rows, Texts
 from sqlml.importers.onnx.model import NULL
 from sqlml.ir.builder import Value
-from sqlml.types import FLOATS, Array
+from sqlml.types import FLOATS, Array, dtype_of
 
 
 def strings(values: list[str]) -> Array:
@@ -128,8 +128,7 @@ def _columns(call: Call, item: Item, keys: Array) -> list[Value]:
     if isinstance(item, Const) or keys.dtype == object:
         raise call.unknown("it looks numbers up among strings, or a constant")
     x = call.rows(0)
-    dtype = keys.dtype.name
-    value = call.cast(x.value, dtype)  # type: ignore[arg-type]
+    value = call.cast(x.value, dtype_of(keys))
     width = math.prod(x.inner)
     if width == 1:
         return [value]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -72,10 +73,9 @@ def _reshape(call: Call) -> Item:
     item = call.item(0)
     if call.opset < 5 and call.optional(1) is None:
         wanted: list[int] = [int(d) for d in call.vector("shape", "int64")]
-    elif isinstance(call.item(1), Dims):
-        wanted = list(call.item(1).shape)  # type: ignore[union-attr]
     else:
-        wanted = call.ints(1)
+        shape = call.item(1)
+        wanted = list(shape.shape) if isinstance(shape, Dims) else call.ints(1)
     old = shape_of(item)
     if isinstance(item, Dims | Turned):
         raise call.unknown("it reshapes a shape, or rows and columns together")
@@ -284,10 +284,11 @@ def _concat(call: Call) -> Item:
         grids.append(np.arange(start, start + count).reshape(1, *inner))
         start += count
     grid = np.concatenate(grids, axis)
-    if any(isinstance(x, Texts) for x in items):
-        if not all(isinstance(x, Texts) for x in items):
+    texts = [x for x in items if isinstance(x, Texts)]
+    if texts:
+        if len(texts) < len(items):
             raise call.unknown("it joins strings and numbers")
-        columns = [c for x in items for c in x.columns]  # type: ignore[union-attr]
+        columns = [c for x in texts for c in x.columns]
         return Texts(tuple(columns[p] for p in grid.ravel()), grid.shape[1:])
     values = [_as_rows(call, i, like) for i in range(len(items))]
     joined = values[0] if len(values) == 1 else call.op("concat", *values)
@@ -321,7 +322,11 @@ def _expand(call: Call) -> Item:
     dims = call.ints(1)
     if math.prod(dims) > MAX_ROW_VALUES or len(dims) != len(shape_of(item)) or dims[0] != 1:
         raise call.unknown("it makes rows")
-    return moved(call, item, lambda grid: np.broadcast_to(grid, np.broadcast_shapes(grid.shape, tuple(dims))))  # fmt: skip  # noqa: E501
+
+    def wider(grid: Array) -> Array:
+        return np.broadcast_to(grid, np.broadcast_shapes(grid.shape, tuple(dims)))
+
+    return moved(call, item, wider)
 
 
 def _constant_rows(call: Call, value: Array, shape: Dims) -> Item:
@@ -354,10 +359,8 @@ def split(call: Call) -> tuple[Item, ...]:
     if len(given) != len(call.node.outputs) or sum(given) != size or min(given) < 0:
         raise ArtifactError("Split: its parts do not fit")
     starts = np.cumsum([0, *given])
-    return tuple(
-        moved(call, item, lambda grid, s=s, n=n: np.take(grid, range(s, s + n), axis))  # type: ignore[misc]
-        for s, n in zip(starts, given, strict=False)
-    )
+    parts = [np.arange(s, s + n) for s, n in zip(starts, given, strict=False)]
+    return tuple(moved(call, item, partial(np.take, indices=part, axis=axis)) for part in parts)
 
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(

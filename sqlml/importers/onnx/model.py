@@ -101,7 +101,7 @@ def read_onnx(content: bytes) -> OnnxModel:
     try:
         proto = onnx.ModelProto.FromString(content)
     except Exception as error:  # protobuf's DecodeError is not onnx's to name
-        raise ArtifactError(f"damaged or cut off: not an ONNX model ({error})") from None
+        raise ArtifactError(f"damaged or cut off: not an ONNX model ({error})") from error
     return read_proto(proto, content)
 
 
@@ -166,8 +166,8 @@ def tensor(proto: Any) -> Array:
             raise ArtifactError(f"tensor {proto.name!r} claims a shape of {list(proto.dims)}")
     try:
         made = library().numpy_helper.to_array(proto)
-    except Exception as error:
-        raise ArtifactError(f"tensor {proto.name!r} is damaged ({error})") from None
+    except Exception as error:  # onnx raises whatever numpy and protobuf stumble over
+        raise ArtifactError(f"tensor {proto.name!r} is damaged ({error})") from error
     if made.size != count:
         raise ArtifactError(f"tensor {proto.name!r} has {made.size} numbers for {count}")
     if proto.data_type == 8:

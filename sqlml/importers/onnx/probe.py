@@ -102,7 +102,7 @@ def _answer(request: Any, model: bytes) -> dict[str, Any]:
         try:
             whole = session.run(names, feed)
             break
-        except Exception as error:
+        except Exception as error:  # onnxruntime's exceptions have no common base
             errors.append(str(error))
     else:
         return {"error": errors[0]}
@@ -132,7 +132,7 @@ def main() -> None:
     _limit()
     try:
         answer = _answer(json.loads(content[8 : 8 + size]), content[8 + size :])
-    except Exception as error:
+    except Exception as error:  # a process of its own: whatever ends it is the answer
         answer = {"error": str(error)}
     print()
     print(json.dumps(answer))

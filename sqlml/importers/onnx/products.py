@@ -24,8 +24,9 @@ def _weights(call: Call, x: Rows, weights: Array, bias: Array) -> Item:
 
 def _matmul(call: Call) -> Item:
     weights = call.const(1)
-    if isinstance(call.item(0), Turned):
-        return _batch_matmul(call, call.item(0).rows, weights)  # type: ignore[union-attr]
+    left = call.item(0)
+    if isinstance(left, Turned):
+        return _batch_matmul(call, left.rows, weights)
     vector = weights.ndim == 1
     matrix = weights.reshape(-1, 1) if vector else weights
     made = _weights(call, call.rows(0), matrix, np.zeros(matrix.shape[-1:]))

@@ -21,9 +21,10 @@ from tests.random_trees import WIDTH, Recipe, grow, program_of, rows_for
 SCORE = """
 import sys
 import numpy as np
+changed = "sqlml.backends.native.jit" in sys.modules
 from sqlml.backends import base
 from sqlml.ir.builder import Builder
-assert "numba" not in sys.modules, "numba is for the native backend alone"
+assert changed or "numba" not in sys.modules, "numba is for the native backend alone"
 b = Builder()
 x = b.op("impute", b.input("x", "float64"), fill=np.array([7.0]), missing=float("nan"))
 model = base.load("native").compile(b.build({"transform": x}))
@@ -33,10 +34,10 @@ assert not heavy, heavy
 """
 
 
-def score_elsewhere(**env: str) -> None:
+def score_elsewhere(before: str = "", **env: str) -> None:
     root = str(Path(__file__).parents[3])
     subprocess.run(
-        [sys.executable, "-c", SCORE],
+        [sys.executable, "-c", before + SCORE],
         check=True,
         env={**os.environ, "PYTHONPATH": root, **env},
         timeout=120,
@@ -46,6 +47,23 @@ def score_elsewhere(**env: str) -> None:
 def test_native_needs_no_torch_and_no_library_of_models(tmp_path: Path) -> None:
     score_elsewhere(NUMBA_CACHE_DIR=str(tmp_path))
     assert list(tmp_path.rglob("*.nbc")), "compiled kernels are kept between processes"
+
+
+CHANGED = "from sqlml.backends.native import jit\njit._sources = lambda: 'another sqlml'\n"
+
+
+def test_machine_code_of_another_sqlml_is_not_used(tmp_path: Path) -> None:
+    """numba looks at the time and size of a kernel's own file alone."""
+
+    def kept() -> int:
+        return len(list(tmp_path.rglob("*.nbc")))
+
+    score_elsewhere(NUMBA_CACHE_DIR=str(tmp_path))
+    first = kept()
+    score_elsewhere(NUMBA_CACHE_DIR=str(tmp_path))
+    assert kept() == first
+    score_elsewhere(CHANGED, NUMBA_CACHE_DIR=str(tmp_path))
+    assert kept() > first
 
 
 def test_kernels_are_compiled_where_nothing_can_be_written(tmp_path: Path) -> None:
