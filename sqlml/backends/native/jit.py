@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -22,18 +22,29 @@ import numpy as np
 import numpy.typing as npt
 from numba.core.caching import FunctionCache
 
-Signature = tuple[Any, ...]
+from sqlml.types import Array
+
+Type = Any
+"""A type of numba."""
+
+Signature = tuple[Type, ...]
 """Types of numba, one for each argument."""
 
-FLAG: Any = numba.types.boolean
+FLAG: Type = numba.types.boolean
 """numba's type of a bool argument."""
+
+COUNT: Type = numba.types.int64
+"""numba's type of an int argument."""
+
+NOTHING: Type = numba.types.none
+"""numba's type of None: code for something that is absent is not compiled."""
 
 
 @cache
 def _sources() -> str:
     """A digest of the files of all kernels, and of the functions that they call."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -60,6 +71,17 @@ def writes(dtype: npt.DTypeLike, ndim: int) -> Any:
     return numba.types.Array(numba.from_dtype(np.dtype(dtype)), ndim, "C")
 
 
+def array_types(arrays: Sequence[Array]) -> Type:
+    """numba's type of a tuple of contiguous arrays that are only read."""
+    made: Callable[..., Type] = numba.types.Tuple
+    return made([reads(a.dtype, a.ndim, "C") for a in arrays])
+
+
+def helper(function: Callable[..., Any]) -> Any:
+    """A function that kernels call, and nobody else: it becomes part of their machine code."""
+    return numba.njit(nogil=True, inline="always")(function)
+
+
 def specialise(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
     """`function` as machine code for `signature`, without the GIL; made once a process.
 
@@ -72,7 +94,7 @@ def specialise(function: Callable[..., Any], signature: Signature) -> Callable[.
     with _LOCK:
         if key not in _COMPILED:
             kept: Any = _KernelCache
-            dispatcher: Any = numba.njit(nogil=True)(function)
+            dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
             try:
                 dispatcher._cache = kept(function)  # as enable_caching() does
             except RuntimeError:

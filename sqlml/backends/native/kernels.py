@@ -11,10 +11,10 @@ import numpy as np
 from sqlml.backends.encoding import encoder
 from sqlml.backends.native.columns import argmax, checker, imputer, one_hot, range_checker
 from sqlml.backends.native.distances import nearest, pairwise
-from sqlml.backends.native.forest import Forest
 from sqlml.backends.native.linear import linear
 from sqlml.backends.native.sparse import normaliser, sparse_linear
 from sqlml.backends.native.tokens import counter
+from sqlml.backends.native.trees import Forest
 from sqlml.ir import reference
 from sqlml.ir.csr import Selector
 from sqlml.ir.program import Program

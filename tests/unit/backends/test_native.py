@@ -12,7 +12,7 @@ import pytest
 
 from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.kernels import source
-from sqlml.backends.native.traversal_forest import layout
+from sqlml.backends.native.trees.siblings import siblings
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
@@ -159,12 +159,16 @@ def test_blocks_give_the_same_rows() -> None:
 
 def test_siblings_lie_side_by_side_and_trees_behind_each_other() -> None:
     e = grow(Recipe(seed=5, trees=6, depth=6))
-    parts = layout(e, e.threshold.dtype)
-    inner = parts.inner >= 0
+    places = siblings(e.roots, np.ones(6, int), e.left, e.right)
+    inner = places.inner
     own = np.arange(inner.size)
-    assert (parts.first[~inner] == own[~inner]).all()
-    assert (parts.first[inner] > own[inner]).all()
-    children = np.sort(np.concatenate([parts.first[inner], parts.first[inner] + 1, parts.roots]))
+    assert (places.first[~inner] == own[~inner]).all()
+    assert (places.first[inner] > own[inner]).all()
+    first = places.first[inner]
+    children = np.sort(np.concatenate([first, first + 1, places.begin[:-1]]))
     np.testing.assert_array_equal(children, own)
-    assert (np.diff(parts.roots.astype(np.int64)) > 0).all()
-    assert sorted(parts.leaf[~inner].tolist()) == list(range(e.leaf_values.shape[0]))
+    np.testing.assert_array_equal(places.reference[first], e.left[places.reference[inner]])
+    np.testing.assert_array_equal(places.reference[first + 1], e.right[places.reference[inner]])
+    assert (np.diff(places.begin) > 0).all()
+    leaves = ~places.reference[~inner]
+    assert sorted(leaves.tolist()) == list(range(e.leaf_values.shape[0]))

@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 
+from sqlml.backends.native.jit import helper
 from sqlml.types import Array
 
 MOST_CELLS = 4096
@@ -55,7 +55,7 @@ class Ranks:
     shift: Array
 
     def arrays(self) -> tuple[Array, ...]:
-        """The arguments of `bins`, from `thresholds` on."""
+        """What `bins` reads, beside the columns."""
         return (
             self.thresholds,
             self.begin,
@@ -160,32 +160,16 @@ def _halvings(count: int) -> int:
     return int(count).bit_length()
 
 
-@numba.njit(nogil=True)
-def bins(
-    x: Any,
-    start: Any,
-    columns: Any,
-    thresholds: Any,
-    begin: Any,
-    steps: Any,
-    low: Any,
-    scale: Any,
-    top: Any,
-    cells: Any,
-    first: Any,
-    high: Any,
-    least: Any,
-    count: Any,
-    shift: Any,
-    value: Any,
-    place: Any,
-    panel: Any,
-) -> None:
+@helper
+def bins(x: Any, start: Any, tables: Any, value: Any, place: Any, panel: Any) -> None:
     """Fill `panel` (width * rows) with the bins of rows from `start` of x, column after column.
 
-    Rows beyond the end of x repeat its last. `value` (rows,) and `place` uint32 (rows,) are
-    scratch space. Unsigned numbers spare numba's test for negative indices.
+    tables: the columns of x, int64 (C,), and `Ranks.arrays()`. Rows beyond the end of x repeat its
+    last. `value` (rows,) and `place` uint32 (rows,) are scratch space. Unsigned numbers spare
+    numba's test for negative indices.
     """
+    columns, thresholds, begin, steps, low, scale, top, cells, first = tables[:9]
+    high, least, count, shift = tables[9:]
     rows = value.size
     held = min(rows, x.shape[0] - start)
     for c in range(columns.size):

@@ -1,10 +1,11 @@
-"""The leaf-cursor kernel gives what the reference interpreter gives, bit for bit."""
+"""Every kernel for trees gives what the reference interpreter gives, bit for bit."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +13,34 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sqlml.backends.native.cursor_forest import cursor_forest
-from sqlml.backends.native.forest import FEW_ROWS, Forest
-from sqlml.backends.native.leaf_cursor import BLOCK_BYTES
-from sqlml.backends.native.ranks import bins, ranks
+from sqlml.backends.native.trees.binned import binned
+from sqlml.backends.native.trees.cursor_forest import CursorForest, cursor_forest, oblivious
+from sqlml.backends.native.trees.descent_forest import descent_forest
+from sqlml.backends.native.trees.forest import FEW_ROWS, Forest
+from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES
+from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
+from sqlml.backends.native.trees.ranks import bins, ranks
 from sqlml.ir import reference
 from sqlml.ir.trees import Ensemble
 from tests.random_trees import WIDTH, Recipe, grow, rows_for
 
 ROOT = Path(__file__).parents[3]
+SOURCES = (("float32", "float32"), ("float32", "float64"), ("float64", "float64"))
+"""Dtypes of tests and of leaves: XGBoost, scikit-learn, LightGBM."""
+
 COMMON = settings(
     max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
+
+
+def by_cursor(e: Ensemble, dtype: np.dtype) -> CursorForest:
+    tests = binned(e)
+    assert tests is not None
+    made = cursor_forest(e, tests, dtype)
+    assert made is not None
+    return made
 
 
 def want(e: Ensemble, x: np.ndarray) -> np.ndarray:
@@ -36,30 +51,111 @@ def want(e: Ensemble, x: np.ndarray) -> np.ndarray:
 @given(
     seed=st.integers(0, 2**31),
     depth=st.integers(0, 9),
-    dtype=st.sampled_from(["float32", "float64"]),
-    leaves=st.sampled_from(["float32", "float64"]),
+    dtypes=st.sampled_from(
+        [("float32", "float32"), ("float32", "float64"), ("float64", "float64")]
+    ),
     compare=st.sampled_from(["lt", "le"]),
     values=st.integers(1, 2),
     chain=st.booleans(),
     sets=st.booleans(),
-    rows=st.sampled_from([0, 1, 63, 64, 511, 512, 513, 1200]),
+    rows=st.sampled_from([0, 1, 63, 64, 511, 512, 513, 1200, 9000]),
 )
 def test_random_trees(
     seed: int,
     depth: int,
-    dtype: str,
-    leaves: str,
+    dtypes: tuple[str, str],
     compare: str,
     values: int,
     chain: bool,
     sets: bool,
     rows: int,
 ) -> None:
-    e = grow(Recipe(seed, 6, depth, dtype, leaves, values, values + 1, compare, sets, chain))
+    e = grow(Recipe(seed, 6, depth, *dtypes, values, values + 1, compare, sets, chain))
     x = rows_for(e, rows, seed)
-    kernel = cursor_forest(e, x.dtype)
-    assert kernel is not None
-    np.testing.assert_array_equal(kernel(x), want(e, x))
+    tests = binned(e)
+    assert tests is not None
+    wanted = want(e, x)
+    np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), wanted)
+    np.testing.assert_array_equal(lockstep_forest(e, x.dtype)(x), wanted)
+    for cut in (np.zeros(e.trees, np.int64), np.arange(e.trees) % 4, np.full(e.trees, depth)):
+        kernel = descent_forest(e, tests, cut, x.dtype)
+        assert kernel is not None
+        np.testing.assert_array_equal(kernel(x), wanted)
+
+
+def levels_alike(depth: int, trees: int, seed: int) -> Ensemble:
+    """Trees that ask the same question of all nodes of a level."""
+    rng = np.random.default_rng(seed)
+    size = (1 << depth) - 1
+    feature = rng.integers(WIDTH, size=(trees, depth)).astype(np.int32)
+    threshold = rng.normal(size=(trees, depth)).astype(np.float32)
+    default = rng.random((trees, depth)) < 0.5
+    number = np.arange(trees * size).reshape(trees, size)
+    left, right = np.zeros((trees, size), np.int32), np.zeros((trees, size), np.int32)
+    level_of = np.zeros(size, int)
+
+    def place(at: int, level: int, leaf: int) -> int:
+        """Pre-order: what lies below the node, its first leaf being `leaf`; the next number."""
+        level_of[at] = level
+        half = 1 << (depth - 1 - level)
+        if half == 1:
+            left[:, at] = ~(leaf + (np.arange(trees) << depth))
+            right[:, at] = ~(leaf + 1 + (np.arange(trees) << depth))
+            return at + 1
+        left[:, at] = number[:, at + 1]
+        after = place(at + 1, level + 1, leaf)
+        right[:, at] = number[:, after]
+        return place(after, level + 1, leaf + half)
+
+    place(0, 0, 0)
+    return Ensemble(
+        roots=number[:, 0].astype(np.int32),
+        feature=feature[:, level_of].ravel(),
+        threshold=threshold[:, level_of].ravel(),
+        left=left.ravel(),
+        right=right.ravel(),
+        default_left=default[:, level_of].ravel(),
+        leaf_values=rng.normal(size=(trees << depth, 1)),
+        target=np.zeros(trees, np.int32),
+        base=np.zeros(1),
+        compare="le",
+    )
+
+
+@pytest.mark.parametrize("depth", [1, 6, 9])
+def test_trees_of_one_question_a_level(depth: int) -> None:
+    e = levels_alike(depth, 20, depth)
+    x = rows_for(e, 1500)
+    tests = binned(e)
+    assert tests is not None
+    assert oblivious(e, tests).all()
+    np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), want(e, x))
+    other = e.threshold.copy()
+    other[-1] += 1  # the last tree's last node asks something else now
+    mixed = replace(e, threshold=other)
+    tests = binned(mixed)
+    assert tests is not None
+    assert oblivious(mixed, tests).tolist() == [True] * 19 + [depth == 1]
+    np.testing.assert_array_equal(by_cursor(mixed, x.dtype)(x), want(mixed, x))
+
+
+def test_a_bare_leaf_and_no_tree_at_all() -> None:
+    for trees in (0, 3):
+        e = Ensemble(
+            roots=~np.arange(trees, dtype=np.int32),
+            feature=np.zeros(0, np.int32),
+            threshold=np.zeros(0, np.float32),
+            left=np.zeros(0, np.int32),
+            right=np.zeros(0, np.int32),
+            default_left=np.zeros(0, bool),
+            leaf_values=np.arange(float(trees))[:, None],
+            target=np.zeros(trees, np.int32),
+            base=np.array([0.5]),
+            compare="le",
+        )
+        for rows in (0, 1, 700):
+            x = np.zeros((rows, 2), np.float32)
+            np.testing.assert_array_equal(Forest(e, x.dtype)(x), want(e, x))
 
 
 def one_feature(thresholds: np.ndarray, compare: str = "le", left: bool = False) -> Ensemble:
@@ -84,11 +180,10 @@ def one_feature(thresholds: np.ndarray, compare: str = "le", left: bool = False)
 def test_bytes_shorts_and_too_many_thresholds(count: int, left: bool) -> None:
     thresholds = np.sort(np.random.default_rng(count).lognormal(0, 3, count))
     e = one_feature(thresholds, left=left)
-    kernel = cursor_forest(e, np.dtype(np.float64))
     if count > 65_535:
-        assert kernel is None
+        assert binned(e) is None
         return
-    assert kernel is not None
+    kernel = by_cursor(e, np.dtype(np.float64))
     assert kernel.wide == (count > 255)
     some = np.concatenate([thresholds[:40], thresholds[-40:]])
     x = np.concatenate([some, np.nextafter(some, np.inf), np.nextafter(some, -np.inf)])
@@ -103,8 +198,7 @@ def test_infinite_thresholds_and_a_full_byte_of_them(compare: str, left: bool) -
     for extra in ([], np.arange(253.0)):
         e = one_feature(np.array([-np.inf, np.inf, *extra]), compare, left)
         x = np.array([np.nan, -np.inf, np.inf, 0.0, 1.5, -1e300, 252.0, 260.0])[:, None]
-        kernel = cursor_forest(e, x.dtype)
-        assert kernel is not None
+        kernel = by_cursor(e, x.dtype)
         np.testing.assert_array_equal(kernel(x), want(e, x))
 
 
@@ -112,8 +206,7 @@ def test_trees_of_more_leaves_than_a_byte_counts() -> None:
     e = grow(Recipe(3, 3, 15, "float32", "float64", 1, 1, "le"))
     assert max(np.bincount(e.node_roots())) > 255
     x = rows_for(e, 700)
-    kernel = cursor_forest(e, x.dtype)
-    assert kernel is not None
+    kernel = by_cursor(e, x.dtype)
     assert kernel.wide
     np.testing.assert_array_equal(kernel(x), want(e, x))
 
@@ -171,8 +264,8 @@ def test_a_bin_counts_the_thresholds_below(
     below = (thresholds[None, :] < x[:, None]).sum(1)
     for start in range(0, len(x), rows):
         value, place = np.empty(rows, dtype), np.empty(rows, np.uint32)
-        columns = np.zeros(1, np.int64)
-        bins(x[:, None], start, columns, *table.arrays(), value, place, panel)
+        tables = (np.zeros(1, np.int64), *table.arrays())
+        bins(x[:, None], start, tables, value, place, panel)
         part = slice(start, min(start + rows, len(x)))
         size = part.stop - part.start
         high, least = panel[:size].astype(int), panel[rows : rows + size].astype(int)
@@ -190,8 +283,7 @@ def test_leaves_from_memory_and_from_registers(dtype: str) -> None:
             e = grow(Recipe(seed, 1, depth, "float32", dtype, 2, 3, "le"))
             seen.add(int(e.leaf_values.shape[0] > 64) + int(e.leaf_values.shape[0] > 256))
             x = rows_for(e, 600)
-            kernel = cursor_forest(e, x.dtype)
-            assert kernel is not None
+            kernel = by_cursor(e, x.dtype)
             np.testing.assert_array_equal(kernel(x), want(e, x))
     assert seen == {0, 1, 2}
 
@@ -204,7 +296,8 @@ from pathlib import Path
 
 import numpy as np
 from sqlml.backends.native import processor
-from sqlml.backends.native.cursor_forest import cursor_forest
+from sqlml.backends.native.trees.binned import binned
+from sqlml.backends.native.trees.cursor_forest import cursor_forest
 from sqlml.ir import reference
 from tests.random_trees import Recipe, grow, rows_for
 assert processor.VECTOR_BYTES == 16
@@ -212,7 +305,7 @@ for leaves in ("float32", "float64"):
     e = grow(Recipe(2, 9, 6, leaves=leaves, sets=True))
     x = rows_for(e, 700)
     want = reference.FUNCTIONS["tree_ensemble"]([x], e.attrs())
-    assert np.array_equal(cursor_forest(e, x.dtype)(x), want)
+    assert np.array_equal(cursor_forest(e, binned(e), x.dtype)(x), want)
 """
 
 

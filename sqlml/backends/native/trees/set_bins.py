@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 
+from sqlml.backends.native.jit import helper
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
@@ -38,7 +38,7 @@ class SetBins:
     of_node: Array
 
     def arrays(self) -> tuple[Array, ...]:
-        """The arguments of `fill_set_bins`, from `limit` on."""
+        """What `fill_set_bins` reads, beside the columns."""
         return self.limit, self.table, self.begin, self.owner
 
 
@@ -82,26 +82,18 @@ def set_bins(e: Ensemble) -> SetBins | None:
     )
 
 
-@numba.njit(nogil=True)
-def fill_set_bins(
-    x: Any,
-    start: Any,
-    columns: Any,
-    limit: Any,
-    table: Any,
-    begin: Any,
-    owner: Any,
-    value: Any,
-    place: Any,
-    panel: Any,
-) -> None:
-    """Fill `panel` (S * rows) with the bins of rows from `start` of x, set after set.
+@helper
+def fill_set_bins(x: Any, start: Any, sets: Any, value: Any, place: Any, panel: Any) -> None:
+    """Fill the end of `panel` (S * rows) with the bins of rows from `start` of x, set after set.
 
-    Rows beyond the end of x repeat its last. `value` (rows,) of the tests' dtype, to which x is
-    rounded, and `place` uint32 (rows,) are scratch space.
+    sets: the columns of x, int64 (F,), and `SetBins.arrays()`. Rows beyond the end of x repeat its
+    last. `value` (rows,) of the tests' dtype, to which x is rounded, and `place` uint32 (rows,)
+    are scratch space.
     """
+    columns, limit, table, begin, owner = sets
     rows = place.size
     last = -1
+    own_panel = panel[panel.size - begin.size * rows :]
     for s in range(begin.size):
         f = owner[s]
         if f != last:
@@ -114,6 +106,6 @@ def fill_set_bins(
                 place[np.uint64(r)] = np.uint32(v) if inside else most + (v != v)
             last = f
         own = table[begin[s] :]
-        part = panel[s * rows :]
+        part = own_panel[s * rows :]
         for r in range(rows):
             part[np.uint64(r)] = own[np.uint64(place[np.uint64(r)])]

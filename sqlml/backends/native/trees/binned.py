@@ -1,0 +1,93 @@
+"""`Binned`: the node tests of an Ensemble as comparisons of small integers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sqlml.backends.native.jit import NOTHING, Type, array_types
+from sqlml.backends.native.trees.ranks import Ranks, ranks
+from sqlml.backends.native.trees.set_bins import SetBins, set_bins
+from sqlml.ir.decisions import largest_below
+from sqlml.ir.trees import Ensemble
+from sqlml.types import Array
+
+PanelArrays = tuple[tuple[Array, ...], tuple[Array, ...] | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binned:
+    """A row goes right at node i when its bin in panel column `slot[i]` is `rank[i]` or more.
+
+    slot and rank are int64 (M,). The bins of numeric tests come from `tables` and are made of the
+    ensemble's columns `columns` int64 (C,); those of `sets` stand behind them in the panel.
+    """
+
+    tables: Ranks
+    columns: Array
+    sets: SetBins
+    slot: Array
+    rank: Array
+
+    @property
+    def width(self) -> int:
+        """Columns of a panel."""
+        return self.tables.width + self.sets.begin.size
+
+    def arrays(self, columns: Array | None) -> PanelArrays:
+        """What `bins` reads, and what `fill_set_bins` does: None where there is no set.
+
+        Column j of the ensemble's input is column `columns[j]` of the batch (default: j).
+        """
+
+        def read(own: Array) -> Array:
+            return np.ascontiguousarray(own if columns is None else columns[own], np.int64)
+
+        numbers = (read(self.columns), *self.tables.arrays())
+        if not self.sets.begin.size:
+            return numbers, None
+        return numbers, (read(self.sets.columns), *self.sets.arrays())
+
+
+def binned(e: Ensemble) -> Binned | None:
+    """The tests of `e`; None for columns of over 65,535 thresholds, and for sets too large."""
+    sets = set_bins(e)
+    if sets is None:
+        return None
+    numeric = sets.of_node < 0
+    at_most = e.threshold if e.compare == "le" else largest_below(e.threshold)
+    used = np.unique(e.feature[numeric])
+    column = np.searchsorted(used, e.feature)
+    never = np.isnan(at_most)  # only NaN goes left there
+
+    def any_of(nodes: Array) -> Array:
+        return np.bincount(column[nodes & numeric], minlength=used.size) > 0
+
+    nodes_of = np.split(
+        np.argsort(np.where(numeric, column, used.size), kind="stable"),
+        np.cumsum(np.bincount(column[numeric], minlength=used.size)),
+    )[: used.size]
+    thresholds = [np.unique(at_most[nodes][~never[nodes]]) for nodes in nodes_of]
+    tables = ranks(
+        thresholds,
+        high=any_of(~e.default_left),
+        least=any_of(e.default_left),
+        shifted=any_of(e.default_left & never),
+        kind=e.threshold.dtype,
+    )
+    if tables is None:
+        return None
+    rank, slot = np.ones(e.nodes, np.int64), tables.width + sets.of_node
+    for c, nodes in enumerate(nodes_of):
+        left = e.default_left[nodes]
+        found = np.searchsorted(thresholds[c], at_most[nodes], side="left") + 1
+        rank[nodes] = np.where(never[nodes], 0, found) + tables.shift[c] * left
+        slot[nodes] = np.where(left, tables.least[c], tables.high[c])
+    return Binned(tables, used.astype(np.int64), sets, slot, rank)
+
+
+def panel_types(arrays: PanelArrays) -> tuple[Type, Type]:
+    """numba's types of what `Binned.arrays` gives."""
+    tables, sets = arrays
+    return array_types(tables), NOTHING if sets is None else array_types(sets)

@@ -1,0 +1,115 @@
+"""`CursorForest`: an Ensemble as the arrays that the leaf-cursor kernel reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.native.jit import COUNT, array_types, reads, specialise, writes
+from sqlml.backends.native.trees.binned import Binned, panel_types
+from sqlml.backends.native.trees.exits import Exits, exits
+from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES, score
+from sqlml.backends.native.trees.leaf_values import PADDING
+from sqlml.ir.trees import Ensemble
+from sqlml.types import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CursorForest:
+    """An Ensemble compiled for input of one dtype. Thread-safe.
+
+    `wide` says that bins and cursors take two bytes.
+    """
+
+    base: Array
+    wide: bool
+    kernel: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+    def __call__(self, x: Array) -> Array:
+        """Score x (n, k) -> (n, outputs)."""
+        out = np.empty((x.shape[0], self.base.size), self.base.dtype)
+        self.kernel(x, *self.arguments, self.base, out)
+        return out
+
+
+def cursor_forest(
+    e: Ensemble, tests: Binned, source: np.dtype[Any], columns: Array | None = None
+) -> CursorForest | None:
+    """Compile `e` for input of dtype `source` (float32 or float64).
+
+    Column j of the ensemble's input is column `columns[j]` of what is passed (default: j). None
+    where a tree has more than 65,536 leaves.
+    """
+    leaves = exits(e)
+    dtype = cursor_dtype(tests, leaves)
+    if dtype is None:
+        return None
+    panel = tests.arrays(columns)
+    asked_once = oblivious(e, tests)
+    nodes = upper_nodes(tests, _first_of_levels(e, leaves, asked_once), dtype)
+    numbers = (leaves.first, e.target.astype(np.int64), asked_once)
+    values = np.pad(e.leaf_values[~leaves.exit].T, ((0, 0), (0, PADDING)))
+    arguments = (tests.width, *panel, nodes, numbers, np.ascontiguousarray(values))
+    kernel = specialise(
+        score,
+        (
+            reads(source, 2),
+            COUNT,
+            *panel_types(panel),
+            array_types(nodes),
+            array_types(numbers),
+            reads(values.dtype, 2, "C"),
+            reads(e.base.dtype, 1, "C"),
+            writes(e.base.dtype, 2),
+        ),
+    )
+    return CursorForest(e.base, dtype == np.uint16, kernel, arguments)
+
+
+def oblivious(e: Ensemble, tests: Binned) -> Array:
+    """Whether all nodes of a level ask the same and all leaves lie at one depth, bool (T,)."""
+    depths, owner = e.depths().astype(np.int64), e.node_roots()
+    depth = np.zeros(e.trees, np.int64)
+    np.maximum.at(depth, owner, depths + 1)
+    nodes = np.bincount(owner, minlength=e.trees)
+    perfect: Array = (depth < 17) & (nodes == (1 << np.minimum(depth, 17)) - 1)
+    question = tests.slot << 16 | tests.rank
+    order = np.lexsort((depths, owner))
+    other = np.diff(question[order]) != 0
+    same_level = (np.diff(depths[order]) == 0) & (np.diff(owner[order]) == 0)
+    perfect[owner[order][1:][other & same_level]] = False
+    return perfect
+
+
+def _first_of_levels(e: Ensemble, leaves: Exits, chosen: Array) -> Exits:
+    """Only the leftmost node of each level of the trees `chosen`, whose exits below left are 0."""
+    owner = e.node_roots()
+    kept = ~chosen[owner] | (leaves.lo == 0)
+    starts = np.searchsorted(owner[kept], np.arange(e.trees + 1))
+    return replace(
+        leaves, node=leaves.node[kept], starts=starts, lo=leaves.lo[kept], mid=leaves.mid[kept]
+    )
+
+
+def cursor_dtype(tests: Binned, numbered: Exits) -> np.dtype[Any] | None:
+    """The dtype of bins and cursors: uint8, uint16, or None where a tree has too many exits."""
+    most = int(np.diff(numbered.first).max(initial=0))
+    if most > 1 << 16:
+        return None
+    return np.dtype(np.uint8 if tests.tables.dtype == np.uint8 and most <= 1 << 8 else np.uint16)
+
+
+def upper_nodes(tests: Binned, numbered: Exits, dtype: np.dtype[Any]) -> tuple[Array, ...]:
+    """What `walk` reads of the nodes above the exits: offset, rank, lo, mid, starts."""
+    rows = BLOCK_BYTES // dtype.itemsize
+    return (
+        (tests.slot[numbered.node] * rows).astype(np.uint32),
+        tests.rank[numbered.node].astype(dtype),
+        numbered.lo.astype(dtype),
+        numbered.mid.astype(dtype),
+        numbered.starts,
+    )

@@ -1,0 +1,103 @@
+"""`DescentForest`: an Ensemble of deep trees as the arrays that the descent kernel reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.native.jit import COUNT, array_types, reads, specialise, writes
+from sqlml.backends.native.trees.binned import Binned, panel_types
+from sqlml.backends.native.trees.cursor_forest import cursor_dtype, upper_nodes
+from sqlml.backends.native.trees.descent import CHILD_BITS, OFFSET_SHIFT, RANK_SHIFT, score
+from sqlml.backends.native.trees.exits import Exits, exits
+from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES
+from sqlml.backends.native.trees.siblings import siblings
+from sqlml.ir.trees import Ensemble
+from sqlml.types import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DescentForest:
+    """An Ensemble compiled for input of one dtype. Thread-safe."""
+
+    base: Array
+    kernel: Callable[..., Any]
+    arguments: tuple[Any, ...]
+
+    def __call__(self, x: Array) -> Array:
+        """Score x (n, k) -> (n, outputs)."""
+        out = np.empty((x.shape[0], self.base.size), self.base.dtype)
+        self.kernel(x, *self.arguments, self.base, out)
+        return out
+
+
+def descent_forest(
+    e: Ensemble,
+    tests: Binned,
+    cut: Array,
+    source: np.dtype[Any],
+    columns: Array | None = None,
+) -> DescentForest | None:
+    """Compile `e` for input of dtype `source`, its trees cut at the depths `cut` int64 (T,).
+
+    Column j of the ensemble's input is column `columns[j]` of what is passed (default: j). None
+    where a tree or the panel is too large for a node's 64 bits.
+    """
+    numbered = exits(e, cut)
+    dtype = cursor_dtype(tests, numbered)
+    if dtype is None:
+        return None
+    rows = BLOCK_BYTES // dtype.itemsize
+    lower = _lower_nodes(e, tests, numbered, rows)
+    if lower is None:
+        return None
+    panel = tests.arrays(columns)
+    upper = upper_nodes(tests, numbered, dtype)
+    target = e.target.astype(np.int64)
+    kernel = specialise(
+        score,
+        (
+            reads(source, 2),
+            COUNT,
+            COUNT,
+            *panel_types(panel),
+            array_types(upper),
+            array_types(lower),
+            reads(np.int64, 1, "C"),
+            reads(e.leaf_values.dtype, 1, "C"),
+            reads(e.base.dtype, 1, "C"),
+            writes(e.base.dtype, 2),
+        ),
+    )
+    values = np.ascontiguousarray(e.leaf_values.ravel())
+    return DescentForest(
+        e.base, kernel, (tests.width, e.leaf_values.shape[1], *panel, upper, lower, target, values)
+    )
+
+
+def _lower_nodes(
+    e: Ensemble, tests: Binned, numbered: Exits, rows: int
+) -> tuple[Array, Array, Array] | None:
+    """nodes, leaf and begin, as the kernel reads them."""
+    places = siblings(numbered.exit, np.diff(numbered.first), e.left, e.right)
+    most = int(np.diff(places.begin).max(initial=0)) + 1
+    if most > 1 << CHILD_BITS or tests.width * rows > 1 << (64 - OFFSET_SHIFT):
+        return None
+    is_inner, node = places.inner, places.reference[places.inner]
+    # Each tree has one unused node in front, so that a leaf's child can be the place before it.
+    tree = np.repeat(np.arange(e.trees), np.diff(places.begin))
+    begin = places.begin[:-1] + np.arange(e.trees)
+    child = places.first - places.begin[tree] + is_inner
+    offset, rank = np.zeros(tree.size, np.uint64), np.zeros(tree.size, np.uint64)
+    offset[is_inner] = tests.slot[node] * rows
+    rank[is_inner] = tests.rank[node]
+    nodes, leaf = (np.zeros(tree.size + e.trees, kind) for kind in (np.uint64, np.uint32))
+    at = np.arange(tree.size) + tree + 1
+    nodes[at] = (
+        offset << np.uint64(OFFSET_SHIFT) | rank << np.uint64(RANK_SHIFT) | child.astype(np.uint64)
+    )
+    leaf[at] = np.where(is_inner, 0, ~places.reference)
+    return nodes, leaf, begin
