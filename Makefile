@@ -2,7 +2,8 @@
 # test   install the rest (torch too), run all tests on DuckDB 2.0 and the SQL tests on 1.5
 # nightly  the long tests: many rows, thousands of random pipelines, fuzzing
 # lint   ruff, mypy --strict and the import layers
-# bench  time scoring beside the source libraries
+# bench  time scoring beside the source libraries and others, family by family (hours)
+# bench-report  draw the results of `make bench`, and write them into docs/performance.md
 # bench-passes  time what the model passes save
 # docs   write docs/operators.md anew
 # clean  remove the virtual environments and caches
@@ -25,7 +26,10 @@ export LD_LIBRARY_PATH := $(abspath $(VENV))/openmp$(if $(LD_LIBRARY_PATH),:$(LD
 # share two cores.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test nightly lint bench bench-passes bench-compile docs clean
+# The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
+FAMILIES := trees operators scaling pipelines end_to_end
+
+.PHONY: demo test nightly lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile docs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.openmp
@@ -45,8 +49,16 @@ lint: $(VENV)/.dev
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 
-bench: $(VENV)/.openmp
-	$(PY) -m benchmarks.scoring
+# One after the other, and all of them though one finds a wrong number.
+bench: $(VENV)/.bench
+	@failed=; for family in $(FAMILIES); do $(MAKE) bench-$$family || failed=1; done; test -z "$$failed"
+
+$(FAMILIES:%=bench-%): bench-%: $(VENV)/.bench
+	$(PY) -m benchmarks.$* $(OPTIONS) --write benchmarks/results/$*.json
+
+bench-report: $(VENV)/.bench
+	$(PY) -m benchmarks.plots
+	$(PY) -m benchmarks.report
 
 bench-passes: $(VENV)/.openmp
 	$(PY) -m benchmarks.passes
@@ -77,6 +89,10 @@ $(VENV)/.openmp: $(VENV)/.demo
 
 $(VENV)/.dev: $(VENV)/.openmp
 	$(PIP) --editable '.[dev,torch]'
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.openmp
+	$(PIP) --editable '.[bench]'
 	touch $@
 
 # A second environment that holds DuckDB 1.5 and finds everything else in the first.

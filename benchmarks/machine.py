@@ -8,23 +8,49 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("duckdb", "numpy", "numba", "pyarrow", "scikit-learn", "lightgbm", "xgboost-cpu")
+PACKAGES = (
+    "duckdb",
+    "numpy",
+    "numba",
+    "pyarrow",
+    "pandas",
+    "scikit-learn",
+    "lightgbm",
+    "xgboost-cpu",
+    "xgboost",
+    "catboost",
+    "onnxruntime",
+    "skl2onnx",
+    "onnxmltools",
+    "torch",
+    "hummingbird-ml",
+    "daal",
+    "scikit-learn-intelex",
+    "treelite",
+    "tl2cgen",
+    "ydf",
+)
 
 
 def machine() -> dict[str, Any]:
     """What the numbers depend on: processor, cores and versions."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        "versions": versions,
+        "versions": versions(),
     }
+
+
+def versions() -> dict[str, str]:
+    """The versions of the libraries that are installed."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def _processor() -> str:

@@ -2,17 +2,65 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+Way = Callable[[], Any]
 
-def best_times(ways: Sequence[Callable[[], Any]], rounds: int) -> list[float]:
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds of one call at best, and over how many rounds."""
+
+    seconds: float
+    rounds: int
+
+
+def best_times(ways: Sequence[Way], rounds: int) -> list[float]:
     """The shortest time in seconds of each way, over `rounds` rounds of all of them."""
     best = [float("inf")] * len(ways)
     for _ in range(rounds):
         for i, way in enumerate(ways):
-            start = time.perf_counter()
-            way()
-            best[i] = min(best[i], time.perf_counter() - start)
+            best[i] = min(best[i], seconds(way))
     return best
+
+
+def best_calls(
+    ways: Sequence[Way], rounds: int, *, least: float = 0.02, patience: float = 30.0
+) -> list[Timing]:
+    """`best_times` of calls that may be very short or very long.
+
+    A way that takes less than `least` seconds is called several times in each round, and their
+    mean counts; one that takes more than `patience` seconds is called this once and no more.
+    """
+    first = [seconds(way) for way in ways]  # compiles what needs compiling, too
+    timings = [Timing(time, 1) for time in first]
+    quick = [i for i, time in enumerate(first) if time <= patience]
+    repeats = [_repeats(ways[i], first[i], least) for i in quick]
+    turns = [partial(_repeat, ways[i], count) for i, count in zip(quick, repeats, strict=True)]
+    for i, count, best in zip(quick, repeats, best_times(turns, rounds), strict=True):
+        timings[i] = Timing(best / count, rounds)
+    return timings
+
+
+def seconds(way: Way) -> float:
+    """How long one call takes."""
+    start = time.perf_counter()
+    way()
+    return time.perf_counter() - start
+
+
+def _repeats(way: Way, first: float, least: float) -> int:
+    """How many calls fill `least` seconds; the first call may have compiled, so ask again."""
+    if first >= max(least, 1.0):
+        return 1
+    return max(1, math.ceil(least / max(seconds(way), 1e-7)))
+
+
+def _repeat(way: Way, count: int) -> None:
+    for _ in range(count):
+        way()

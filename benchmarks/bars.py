@@ -1,0 +1,159 @@
+"""The bars of the project's plan, each as a function of the results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Results = Mapping[str, Mapping[str, Any] | None]
+"""Family -> its result file, None where it was not measured."""
+Cells = Mapping[str, float]
+"""What was measured -> its ratio."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """text: what is asked. needed: the ratio. at_most: whether less is better. cells: of the
+    results of `family`, each ratio that must meet it."""
+
+    text: str
+    needed: float
+    family: str
+    cells: Callable[[Iterable[Mapping[str, Any]]], Cells]
+    at_most: bool = False
+
+    def met(self, ratio: float) -> bool:
+        """Whether one ratio meets the bar."""
+        return ratio <= self.needed if self.at_most else ratio >= self.needed
+
+
+def by_case(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """Case -> contender -> row, in the order of the file."""
+    made: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in rows:
+        made.setdefault(name_of(row["case"]), {})[row["contender"]] = row
+    return made
+
+
+def name_of(case: Mapping[str, Any]) -> str:
+    """A case in a few words."""
+    parts = [
+        str(v) for k, v in case.items() if k in ("model", "table", "operator", "dtype", "mode")
+    ]
+    return ", ".join(parts)
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """The mean of ratios."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs))
+
+
+def _trees(model: str | None, contender: str, *modes: str) -> Callable[..., Cells]:
+    def cells(rows: Iterable[Mapping[str, Any]]) -> Cells:
+        wanted = (
+            row
+            for row in rows
+            if row["contender"] == contender
+            and (model is None or row["case"]["model"] == model)
+            and row["case"]["mode"] in modes
+        )
+        return {name_of(row["case"]): row["ratio"] for row in wanted if "ratio" in row}
+
+    return cells
+
+
+def _operators(dtype: str) -> Callable[..., Cells]:
+    def cells(rows: Iterable[Mapping[str, Any]]) -> Cells:
+        made = {}
+        for name, contenders in by_case(rows).items():
+            case = next(iter(contenders.values()))["case"]
+            best = [
+                contenders[c].get("ratio") for c in ("library", "onnxruntime") if c in contenders
+            ]
+            known = [ratio for ratio in best if ratio is not None]
+            if case["mode"] == "batch" and case["dtype"] == dtype and known:
+                made[name] = min(known)
+        return made
+
+    return cells
+
+
+def _pipelines(rows: Iterable[Mapping[str, Any]]) -> Cells:
+    ratios = [row.get("ratio", 0.0) for row in rows if row["contender"] == "library"]
+    return {"share": sum(r > 1 for r in ratios) / len(ratios)} if ratios else {}
+
+
+def _sql(ratio: Callable[[Mapping[str, float]], float | None]) -> Callable[..., Cells]:
+    """Of each model, a ratio of the times by contender."""
+
+    def cells(rows: Iterable[Mapping[str, Any]]) -> Cells:
+        made = {}
+        for name, contenders in by_case(r for r in rows if "ns" in r).items():
+            value = ratio({c: row["ns"] for c, row in contenders.items()})
+            if value is not None:
+                made[name] = value
+        return made
+
+    return cells
+
+
+def _memory(rows: Iterable[Mapping[str, Any]]) -> Cells:
+    peaks = [row["peak"] for row in rows if "peak" in row]
+    return {"peak": max(peaks) / min(peaks)} if len(peaks) > 1 else {}
+
+
+MANY = ("whole table", "batch")
+
+BARS: tuple[Bar, ...] = (
+    Bar("XGBoost model, over `inplace_predict`", 8.0, "trees", _trees("xgboost", "library", *MANY)),
+    Bar("XGBoost model, over oneDAL", 3.0, "trees", _trees("xgboost", "onedal", *MANY)),
+    Bar("LightGBM model, over LightGBM", 16.0, "trees", _trees("lightgbm", "library", *MANY)),
+    Bar("LightGBM model, over oneDAL", 1.3, "trees", _trees("lightgbm", "onedal", *MANY)),
+    Bar(
+        "random forest, over scikit-learn", 8.0, "trees", _trees("random forest", "library", *MANY)
+    ),
+    Bar(
+        "forest without a limit of depth, over scikit-learn",
+        2.0,
+        "trees",
+        _trees("unlimited forest", "library", *MANY),
+    ),
+    Bar("one row of trees, over onnxruntime", 1.0, "trees", _trees(None, "onnxruntime", "one row")),
+    Bar(
+        "operators on float32, over the better of scikit-learn and onnxruntime",
+        1.0,
+        "operators",
+        _operators("float32"),
+    ),
+    Bar(
+        "operators on float64, over the better of scikit-learn and onnxruntime",
+        1.0,
+        "operators",
+        _operators("float64"),
+    ),
+    Bar("share of pipelines faster than scikit-learn", 0.95, "pipelines", _pipelines),
+    Bar(
+        "SQL end to end, of kernel and scan together",
+        1.3,
+        "end_to_end",
+        _sql(lambda ns: ns["sqlml"] / (ns["kernel"] + ns["scan"])),
+        at_most=True,
+    ),
+    Bar(
+        "SQL end to end, over the way by a frame",
+        6.0,
+        "end_to_end",
+        _sql(lambda ns: ns["frame"] / ns["sqlml"]),
+    ),
+    Bar(
+        "a linear model in SQL, of the expression written by hand",
+        1.5,
+        "end_to_end",
+        _sql(lambda ns: ns["sqlml"] / ns["expression"] if "expression" in ns else None),
+        at_most=True,
+    ),
+    Bar("peak memory of many rows, of that of few", 1.05, "end_to_end", _memory, at_most=True),
+)

@@ -1,0 +1,213 @@
+"""A query end to end: a model as a function of SQL over a table of FLOAT columns in DuckDB.
+
+`SELECT sum(predict_proba('m', *, class := 1)) FROM t`, in turns with
+
+* kernel: the same rows, a contiguous matrix, by `sqlml.compile(model).predict_proba`;
+* scan: a query that adds up every column, which is what reading them costs;
+* frame: fetch the table as a frame, score it with the source library, register the result and add
+  it up: the way without sqlml;
+* expression: for the linear model, the probability written as SQL by hand.
+
+And the most memory that a process takes to score so many rows of a table that is made while it is
+read, and a hundred times as many.
+
+    python -m benchmarks.end_to_end [--rows N] [--memory-rows N] [--model NAME]... [--write FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import sqlml
+from benchmarks.compare import Difference, canonical, compare
+from benchmarks.models import CACHE, Subject, ensemble
+from benchmarks.peers import LIBRARY, Setting
+from benchmarks.results import Row, parser, row_of, save, status, with_ratios
+from benchmarks.rounds import best_calls
+from benchmarks.tables import TABLES, table
+
+TABLE = "higgs"
+LINEAR = "logistic regression"
+MODELS = (LINEAR, "xgboost", "lightgbm", "random forest")
+QUERY = "SELECT sum(predict_proba('m', *, class := 1)) FROM t"
+
+
+def subject_of(kind: str, options: argparse.Namespace) -> Subject:
+    """A fitted model of the table's columns."""
+    if kind != LINEAR:
+        return ensemble(
+            kind,
+            TABLE,
+            trees=options.trees,
+            depth=options.depth,
+            rows=options.train,
+            seed=options.seed,
+            threads=options.threads,
+            cache=options.cache,
+        )
+    x, y = table(TABLE, options.train, options.seed)
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(x, y)
+    return Subject(model, "scikit-learn", "predict_proba", True, kind, (x, y))
+
+
+def measure(kind: str, options: argparse.Namespace) -> list[Row]:
+    """Times of one model: the query as contender "sqlml", and what it is compared with."""
+    subject = subject_of(kind, options)
+    x, _ = table(TABLE, options.rows, options.seed + 1)
+    setting = Setting(options.threads, cache=options.cache)
+    scorer = sqlml.compile(subject.model, threads=options.threads)
+    library = LIBRARY[subject.library](subject, setting)
+    names = columns(x.shape[1])
+    with sqlml.connect(":memory:") as con:
+        con.execute(f"SET threads = {options.threads}")
+        con.register("matrix", pd.DataFrame(x, columns=names))
+        con.execute("CREATE TABLE t AS FROM matrix")
+        con.unregister("matrix")
+        con.create_model("m", subject.model, inputs=names)
+
+        def by_frame() -> Any:
+            frame = con.execute("SELECT * FROM t").df()
+            p = canonical(library(frame.to_numpy()), subject.method)[:, 0]
+            con.register("scored", pd.DataFrame({"p": p}))
+            total = con.execute("SELECT sum(p) FROM scored").fetchall()
+            con.unregister("scored")
+            return total
+
+        def ask(query: str) -> Callable[[], Any]:
+            return lambda: con.execute(query).fetchall()
+
+        ways: dict[str, Callable[[], Any]] = {
+            "sqlml": ask(QUERY),
+            "kernel": lambda: scorer.predict_proba(x),
+            "scan": ask("SELECT " + ", ".join(f"sum({name})" for name in names) + " FROM t"),
+            "frame": by_frame,
+        }
+        if kind == LINEAR:
+            ways["expression"] = ask(f"SELECT sum({by_hand(subject.model, names)}) FROM t")
+        difference = _difference(con, subject, x)
+        times = best_calls(
+            list(ways.values()), options.rounds, least=options.least, patience=options.patience
+        )
+    case = {"model": kind, "rows": options.rows, "features": x.shape[1]}
+    return with_ratios(
+        [
+            row_of(
+                case,
+                name,
+                threads=options.threads,
+                ns=t.seconds / options.rows * 1e9,
+                rounds=t.rounds,
+                difference=difference if name == "sqlml" else None,
+            )
+            for name, t in zip(ways, times, strict=True)
+        ]
+    )
+
+
+def _difference(con: Any, subject: Subject, x: Any) -> Difference:
+    """What the query says of every row, beside the library."""
+    query = "SELECT predict_proba('m', *, class := 1) AS p FROM t"
+    got = canonical(con.execute(query).fetchnumpy()["p"], subject.method)
+    rows = x.astype("float64") if subject.library == "scikit-learn" else x
+    want = canonical(subject.model.predict_proba(rows), subject.method)
+    return compare(got, want, subject.method, labels=True)
+
+
+def columns(features: int) -> list[str]:
+    """Names of the table's columns."""
+    return [f"f{i}" for i in range(features)]
+
+
+def by_hand(pipeline: Any, names: list[str]) -> str:
+    """The probability of a scaled logistic regression, as one would write it in SQL."""
+    scaler, model = pipeline[0], pipeline[-1]
+    weights = model.coef_[0] / scaler.scale_
+    offset = float(model.intercept_[0] - (weights * scaler.mean_).sum())
+    terms = " + ".join(
+        f"{float(weight)!r}::DOUBLE * {name}" for weight, name in zip(weights, names, strict=True)
+    )
+    return f"1 / (1 + exp(-({offset!r}::DOUBLE + {terms})))"
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """Bytes that a process takes at most to score `rows` rows; `start` is what it had before."""
+
+    contender: str
+    case: Mapping[str, Any]
+    start: int | None = None
+    peak: int | None = None
+    exact: bool = True
+    reason: str | None = None
+
+
+def peaks(options: argparse.Namespace) -> list[Peak]:
+    """The memory of `--memory-rows` rows, and of `--memory-times` as many."""
+    subject = subject_of(options.memory_model, options)
+    names = columns(TABLES[TABLE].features)
+    made = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.duckdb")
+        with sqlml.connect(str(path)) as con:
+            con.create_model("m", subject.model, inputs=names)
+        for rows in (options.memory_rows, options.memory_rows * options.memory_times):
+            case = {"model": options.memory_model, "rows": rows, "features": len(names)}
+            command = [sys.executable, "-m", "benchmarks.end_to_end_child", str(path)]
+            command += [str(rows), str(len(names)), str(options.threads)]
+            home = Path(__file__).parent.parent
+            done = subprocess.run(command, capture_output=True, text=True, cwd=home)
+            if done.returncode:
+                why = (done.stderr.strip().splitlines() or ["it died"])[-1]
+                made.append(Peak("sqlml", case, exact=False, reason=why))
+            else:
+                said = json.loads(done.stdout)
+                made.append(Peak("sqlml", case, said["start"], said["peak"]))
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print a line for each way, and write a JSON file when asked to."""
+    made = parser("end_to_end", __doc__.partition("\n")[0])
+    made.add_argument("--rows", type=int, default=1_000_000)
+    made.add_argument("--train", type=int, default=50_000, help="rows to fit on")
+    made.add_argument("--trees", type=int, default=500)
+    made.add_argument("--depth", type=int, default=8)
+    made.add_argument("--model", action="append", choices=MODELS, help="default: all")
+    made.add_argument("--memory-rows", type=int, default=1_000_000)
+    made.add_argument("--memory-times", type=int, default=100, help="0 leaves memory out")
+    made.add_argument("--memory-model", choices=MODELS, default="xgboost")
+    made.add_argument("--cache", type=Path, default=CACHE, help="folder of fitted models")
+    options = made.parse_args(arguments)
+    kept: list[Row | Peak] = []
+    for kind in options.model or MODELS:
+        rows = measure(kind, options)
+        kept += rows
+        save("end_to_end", options, kept)
+        print(f"{kind}, {options.rows:,} rows, ns a row:")
+        print(
+            "\n".join(f"  {r.contender:<12}{r.ns:>10,.1f}{r.ratio:>8.2f}x" for r in rows),
+            flush=True,
+        )
+    for peak in peaks(options) if options.memory_times else ():
+        kept.append(peak)
+        most = peak.reason or f"{(peak.peak or 0) / 2**20:,.0f} MiB at most"
+        print(f"{peak.case['rows']:,} rows: {most}", flush=True)
+    save("end_to_end", options, kept)
+    return status(kept)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

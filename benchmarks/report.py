@@ -1,0 +1,318 @@
+"""The tables of docs/performance.md, from the result files: `make bench-report`.
+
+A table stands between `<!-- name -->` and `<!-- /name -->`; what is between them is written anew,
+everything else is kept. `TABLES` has the names.
+
+    python -m benchmarks.report
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bars import BARS, Results, by_case, geometric_mean
+from benchmarks.results import RESULTS, read
+
+PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+FAMILIES = ("trees", "operators", "scaling", "pipelines", "end_to_end")
+Rows = Sequence[Mapping[str, Any]]
+
+
+def render(page: str, results: Results) -> str:
+    """The page with every table written anew.
+
+    Raises:
+        ValueError: a marker names no table.
+    """
+
+    def block(found: re.Match[str]) -> str:
+        name = found[1]
+        if name not in TABLES:
+            raise ValueError(f"no table {name!r}; there are {', '.join(TABLES)}")
+        return f"<!-- {name} -->\n\n{TABLES[name](results)}\n\n<!-- /{name} -->"
+
+    return re.sub(r"<!-- ([\w-]+) -->.*?<!-- /\1 -->", block, page, flags=re.DOTALL)
+
+
+def load(folder: Path = RESULTS) -> Results:
+    """Every family's results."""
+    return {family: read(family, folder) for family in FAMILIES}
+
+
+def bars(results: Results) -> str:
+    """What is asked, and what was measured."""
+    lines = []
+    for bar in BARS:
+        sign = "<=" if bar.at_most else ">="
+        found = results.get(bar.family)
+        cells = bar.cells(found["rows"]) if found else {}
+        asked = f"| {bar.text} | {sign} {_ratio(bar.needed)} |"
+        if not cells:
+            lines.append(f"{asked} | | | not measured |")
+            continue
+        values = list(cells.values())
+        worst = (
+            max(cells, key=cells.__getitem__) if bar.at_most else min(cells, key=cells.__getitem__)
+        )
+        met = sum(bar.met(value) for value in values)
+        typical = geometric_mean(values) if min(values) > 0 else 0.0
+        where = f" ({worst})" if len(cells) > 1 else ""
+        lines.append(
+            f"{asked} {_ratio(typical)} | {_ratio(cells[worst])}{where} | {met} of {len(cells)} |"
+        )
+    return _table(["", "bar", "geometric mean", "worst", "met"], lines)
+
+
+def trees(mode: str) -> Callable[[Results], str]:
+    """Each model on each table, in one way to score."""
+    return lambda results: _versus(results, "trees", ("model", "table"), {"mode": mode})
+
+
+def operators(mode: str, dtype: str) -> Callable[[Results], str]:
+    """Each operator, in one way to score."""
+    where = {"mode": mode, "dtype": dtype}
+    return lambda results: _versus(results, "operators", ("operator",), where)
+
+
+def differences(results: Results) -> str:
+    """The worst that each contender says, by library of the model."""
+    found = results.get("trees")
+    if not found:
+        return _missing("trees")
+    worst: dict[tuple[str, str], list[float]] = {}
+    for row in found["rows"]:
+        if "largest" in row and not row["note"]:
+            key = (row["contender"], row["case"]["model"])
+            kept = worst.setdefault(key, [0.0, 0.0, 0.0])
+            now = [row["largest"], row["differing"], row.get("labels", 0.0)]
+            worst[key] = [max(pair) for pair in zip(kept, now, strict=True)]
+    lines = [
+        f"| {contender} | {model} | {_small(largest)} | {_share(rows)} | {_share(labels)} |"
+        for (contender, model), (largest, rows, labels) in sorted(worst.items())
+        if contender != "library"
+    ]
+    head = ["", "model", "largest difference", "rows beyond 1e-5", "other labels"]
+    return _table(head, lines)
+
+
+def preparing(results: Results) -> str:
+    """Seconds from a fitted model to the first rows, as in the paper's table 10."""
+    found = results.get("trees")
+    if not found:
+        return _missing("trees")
+    rows = [r for r in found["rows"] if r["case"]["mode"] == "whole table"]
+    names = _contenders(r for r in rows if r["contender"] != "library" and not r["note"])
+    lines = []
+    for contenders in by_case(rows).values():
+        case = next(iter(contenders.values()))["case"]
+        times = [contenders.get(name, {}).get("prepare") for name in names]
+        cells = " | ".join("-" if time is None else f"{time:.3g}" for time in times)
+        lines.append(f"| {case['model']} | {case['table']} | {cells} |")
+    return _table(["model", "table", *names], lines)
+
+
+def scaling(results: Results) -> str:
+    """The first, a middle and the last point of every axis."""
+    found = results.get("scaling")
+    if not found:
+        return _missing("scaling")
+    names = _contenders(found["rows"])
+    points: dict[tuple[str, str, int], dict[str, Mapping[str, Any]]] = {}
+    for row in found["rows"]:
+        case = row["case"]
+        points.setdefault((case["axis"], case["model"], case["at"]), {})[row["contender"]] = row
+    lines = []
+    for (axis, model, at), contenders in points.items():
+        cells = " | ".join(_cell(contenders.get(name)) for name in names)
+        lines.append(f"| {axis} | {at:,} | {model} | {cells} |")
+    pictures = "\n".join(
+        f"![{axis}](plots/scaling-{axis}.svg)" for axis in dict.fromkeys(key[0] for key in points)
+    )
+    return f"{pictures}\n\n" + _table(["axis", "", "model", *names], lines)
+
+
+def pipelines(results: Results) -> str:
+    """The distribution of speedups, and by the last step."""
+    found = results.get("pipelines")
+    if not found:
+        return _missing("pipelines")
+    speeds = {
+        row["case"]["pipeline"]: row for row in found["rows"] if row["contender"] == "library"
+    }
+    ratios = sorted(row.get("ratio", 0.0) for row in speeds.values())
+    faster = sum(ratio > 1 for ratio in ratios)
+    at = {f"{p:.0%}": ratios[min(int(p * len(ratios)), len(ratios) - 1)] for p in QUANTILES}
+    summary = (
+        f"{faster} of {len(ratios)} pipelines ({faster / len(ratios):.1%}) are faster than "
+        f"scikit-learn. Quantiles of the speedup:"
+    )
+    head = _table(list(at), ["| " + " | ".join(_ratio(v) for v in at.values()) + " |"])
+    last: dict[str, list[float]] = {}
+    for row in speeds.values():
+        last.setdefault(row["case"]["steps"].split(" > ")[-1], []).append(row.get("ratio", 0.0))
+    lines = [
+        f"| {name} | {len(v)} | {sum(x > 1 for x in v)} | {_ratio(sorted(v)[len(v) // 2])} "
+        f"| {_ratio(min(v))} |"
+        for name, v in sorted(last.items())
+    ]
+    by_last = _table(["last step", "pipelines", "faster", "median speedup", "least"], lines)
+    refused = [r for r in found["rows"] if r.get("reason")]
+    why = _notes(f"{r['case']['steps']}: {r['reason']}" for r in refused)
+    picture = "![speedups](plots/pipelines.svg)"
+    return "\n\n".join(part for part in (summary, head, picture, by_last, why) if part)
+
+
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+def end_to_end(results: Results) -> str:
+    """Nanoseconds a row of each way."""
+    found = results.get("end_to_end")
+    if not found:
+        return _missing("end_to_end")
+    timed = [row for row in found["rows"] if "ns" in row]
+    ways = _contenders(timed)
+    lines = []
+    for model, contenders in by_case(timed).items():
+        ns = {name: row["ns"] for name, row in contenders.items()}
+        cells = " | ".join(_ns(ns.get(way)) for way in ways)
+        over = ns["sqlml"] / (ns["kernel"] + ns["scan"])
+        lines.append(
+            f"| {model} | {cells} | {_ratio(over)} | {_ratio(ns['frame'] / ns['sqlml'])} |"
+        )
+    head = ["ns a row", *ways, "sqlml / (kernel + scan)", "frame / sqlml"]
+    return "![ways](plots/end_to_end.svg)\n\n" + _table(head, lines)
+
+
+def memory(results: Results) -> str:
+    """The most memory of a process."""
+    found = results.get("end_to_end")
+    if not found:
+        return _missing("end_to_end")
+    lines = [
+        f"| {r['case']['rows']:,} | {r['start'] / 2**20:,.0f} | {r['peak'] / 2**20:,.0f} |"
+        for r in found["rows"]
+        if "peak" in r
+    ]
+    return _table(["rows", "MiB after 1,000 rows", "MiB at most"], lines)
+
+
+def machines(results: Results) -> str:
+    """What each family was measured with."""
+    lines, alike = [], dict[str, list[str]]()
+    for family, found in results.items():
+        if not found:
+            lines.append(f"* {family}: not measured yet, `make bench` does")
+            continue
+        m, p = found["machine"], found["parameters"]
+        threads = f"{p['threads']} thread{'s' if p['threads'] > 1 else ''}"
+        lines.append(f"* {family}: {threads} each, best of {p['rounds']} rounds, seed {p['seed']}")
+        versions = ", ".join(f"{name} {v}" for name, v in m["versions"].items())
+        about = f"{m['processor']}, {m['cores']} cores; Python {m['python']}, {versions}"
+        alike.setdefault(about, []).append(family)
+    lines += [f"* {', '.join(families)}: {about}" for about, families in alike.items()]
+    return "\n".join(lines)
+
+
+def _versus(results: Results, family: str, keys: Sequence[str], where: Mapping[str, Any]) -> str:
+    """sqlml's time, and how many times as long each contender takes."""
+    found = results.get(family)
+    if not found:
+        return _missing(family)
+    rows = [r for r in found["rows"] if all(r["case"][k] == v for k, v in where.items())]
+    names = [name for name in _contenders(rows) if name != "sqlml"]
+    lines, notes = [], dict[str, list[str]]()
+    for contenders in by_case(rows).values():
+        case = next(iter(contenders.values()))["case"]
+        cells = " | ".join(_cell(contenders.get(name)) for name in names)
+        named = " | ".join(str(case[key]) for key in keys)
+        ours = contenders["sqlml"]
+        time = _ns(ours.get("ns")) if ours.get("exact") else f"{_ns(ours.get('ns'))} (not exact)"
+        lines.append(f"| {named} | {case['rows']:,} | {time} | {cells} |")
+        for name, row in contenders.items():
+            if row.get("reason"):
+                notes.setdefault(f"{name}: {row['reason']}", []).append(case[keys[0]])
+    if not lines:
+        return _missing(family)
+    head = [*keys, "rows", "sqlml, ns a row", *names]
+    slug = "-".join(str(v) for v in where.values()).replace(" ", "-")
+    picture = f"![{family}, {', '.join(where.values())}](plots/{family}-{slug}.svg)"
+    why = _notes(f"{why} ({', '.join(dict.fromkeys(of))})" for why, of in notes.items())
+    return "\n\n".join(part for part in (_table(head, lines), picture, why) if part)
+
+
+def _cell(row: Mapping[str, Any] | None) -> str:
+    """How many times as long as sqlml; a star where numbers are not the source library's."""
+    if row is None or "ns" not in row:
+        return "-"
+    if "ratio" not in row:
+        return f"{_ns(row['ns'])} ns"
+    if row["contender"] == "sqlml":
+        return f"{_ns(row['ns'])} ns"
+    return _ratio(row["ratio"]) + ("\\*" if row.get("differing") else "")
+
+
+def _contenders(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Those that have a number somewhere, sqlml first."""
+    names = list(dict.fromkeys(row["contender"] for row in rows if "ns" in row))
+    return sorted(names, key=lambda name: name != "sqlml")
+
+
+def _notes(reasons: Iterable[str]) -> str:
+    """Each distinct reason once."""
+    distinct = dict.fromkeys(reasons)
+    return "\n".join(f"* {reason.replace('|', '/')}" for reason in distinct)
+
+
+def _table(head: Sequence[str], lines: Iterable[str]) -> str:
+    return "\n".join([f"| {' | '.join(head)} |", "|" + "---|" * len(head), *lines])
+
+
+def _missing(family: str) -> str:
+    return f"Not measured yet: `make bench` writes `benchmarks/results/{family}.json`."
+
+
+def _ratio(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _ns(value: float | None) -> str:
+    return "-" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def _small(value: float) -> str:
+    return f"{value:.1e}" if value else "0"
+
+
+def _share(value: float) -> str:
+    return f"{value:.2%}" if value >= 0.0001 or not value else f"{value:.1e}"
+
+
+TABLES: Mapping[str, Callable[[Results], str]] = {
+    "bars": bars,
+    "machines": machines,
+    "trees-whole-table": trees("whole table"),
+    "trees-batch": trees("batch"),
+    "trees-one-row": trees("one row"),
+    "tree-differences": differences,
+    "tree-preparing": preparing,
+    "operators-batch-float32": operators("batch", "float32"),
+    "operators-batch-float64": operators("batch", "float64"),
+    "operators-one-row": operators("one row", "float32"),
+    "scaling": scaling,
+    "pipelines": pipelines,
+    "end-to-end": end_to_end,
+    "memory": memory,
+}
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(render(PAGE.read_text(), load()))
+
+
+if __name__ == "__main__":
+    main()

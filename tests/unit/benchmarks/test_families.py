@@ -1,0 +1,138 @@
+"""Every family of benchmarks runs at a tiny size, and writes what the report and plots read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import end_to_end, operators, pipelines, scaling, trees
+from benchmarks.plots import draw
+from benchmarks.report import TABLES
+
+QUICK = ["--rounds", "1", "--least", "0"]
+
+
+def run(main: Callable[[list[str]], int], folder: Path, arguments: Sequence[str]) -> Any:
+    """The result file of a family that ran with no wrong number."""
+    path = folder / "result.json"
+    assert main([*arguments, *QUICK, "--write", str(path)]) == 0
+    result = json.loads(path.read_text())
+    assert set(result) == {"family", "machine", "parameters", "rows"}
+    assert result["machine"]["versions"]["scikit-learn"]
+    assert result["parameters"]["rounds"] == 1
+    assert "write" not in result["parameters"]
+    return result
+
+
+def rendered(result: Any, folder: Path) -> str:
+    """Every table that a family fills, with its plots drawn."""
+    results = {result["family"]: result}
+    drawn = {path.name for path in draw(results, folder)}
+    text = "\n\n".join(table(results) for table in TABLES.values())
+    pictures = {line.split("plots/")[1][:-1] for line in text.splitlines() if line[:2] == "!["}
+    assert pictures
+    assert pictures <= drawn, "the report shows a picture that is not drawn"
+    return text
+
+
+@pytest.mark.parametrize("model", ["xgboost", "unlimited forest"])
+def test_trees(model: str, tmp_path: Path) -> None:
+    small = ["--rows", "60", "--train", "200", "--trees", "3", "--batch", "20", "--batches", "2"]
+    tables = ["--table", "higgs", "--table", "covtype"]
+    chosen = ["--model", model, *tables, "--threads", "2", "--cache", str(tmp_path / "cache")]
+    left_out = [f"--without={name}" for name in ("tl2cgen", "hummingbird", "sklearnex")]
+    result = run(trees.main, tmp_path, [*small, *chosen, *left_out])
+    cases = {(r["case"]["table"], r["case"]["mode"], r["case"]["rows"]) for r in result["rows"]}
+    ways = [("whole table", 60), ("batch", 20), ("one row", 1)]
+    assert cases == {(table, *way) for table in ("higgs", "covtype") for way in ways}
+    for row in result["rows"]:
+        assert ("ns" in row) != ("reason" in row)
+        assert row["threads"] == (1 if row["case"]["mode"] == "one row" else 2)
+        if row["contender"] in ("library", "sqlml"):
+            assert row["exact"]
+            assert row["largest"] <= 1e-6
+            assert row["ratio"] > 0
+        if row["contender"] == "ydf" and not find_spec("ydf"):
+            assert row["reason"] == "ydf is not installed"
+    text = rendered(result, tmp_path)
+    assert f"| {model} | higgs | 60 |" in text
+
+
+def test_a_fitted_ensemble_is_kept(tmp_path: Path) -> None:
+    arguments = ["--rows", "20", "--train", "100", "--trees", "2", "--model", "random forest"]
+    arguments += ["--table", "year", "--contender", "library", "--cache", str(tmp_path / "cache")]
+    run(trees.main, tmp_path, arguments)
+    (path,) = (tmp_path / "cache").iterdir()
+    before = path.stat().st_mtime_ns
+    run(trees.main, tmp_path, arguments)
+    assert [path] == list((tmp_path / "cache").iterdir())
+    assert path.stat().st_mtime_ns == before
+
+
+def test_operators(tmp_path: Path) -> None:
+    chosen = ["--contender", "onnxruntime", "--rows", "300", "--train", "150"]
+    result = run(operators.main, tmp_path, [*chosen, "--dtype", "float32"])
+    seen = {(r["case"]["operator"], r["case"]["mode"]) for r in result["rows"]}
+    assert len(seen) == 13 * 2
+    for row in result["rows"]:
+        assert row["contender"] in ("library", "sqlml", "onnxruntime")
+        if row["contender"] == "sqlml":
+            assert row["exact"], row
+    text = rendered(result, tmp_path)
+    assert all(text.count(f"| {name} |") == 2 for name in operators.OPERATORS)
+
+
+def test_operators_on_float64(tmp_path: Path) -> None:
+    chosen = ["--operator", "StandardScaler", "--operator", "SVC", "--contender", "library"]
+    result = run(operators.main, tmp_path, [*chosen, "--rows", "100", "--train", "60"])
+    assert {row["case"]["dtype"] for row in result["rows"]} == set(operators.DTYPES)
+    assert all(row["exact"] for row in result["rows"] if row["contender"] == "sqlml")
+    assert "operators on float64" in rendered(result, tmp_path)
+
+
+def test_scaling(tmp_path: Path) -> None:
+    small = ["--rows", "50", "--train", "100", "--base-trees", "3", "--base-depth", "3"]
+    axes = ["--batches", "1", "40", "--trees", "2", "4", "--depths", "2", "--features", "12"]
+    chosen = ["--model", "lightgbm", "--contender", "library", "--cache", str(tmp_path / "cache")]
+    result = run(scaling.main, tmp_path, [*small, *axes, *chosen])
+    points: dict[str, set[int]] = {}
+    for row in result["rows"]:
+        points.setdefault(row["case"]["axis"], set()).add(row["case"]["at"])
+    cores = result["machine"]["cores"]
+    assert points.pop("threads") == set(range(1, cores + 1))
+    assert points == {"rows": {1, 40}, "trees": {2, 4}, "depth": {2}, "features": {12}}
+    assert "| trees | 4 | lightgbm |" in rendered(result, tmp_path)
+
+
+def test_pipelines(tmp_path: Path) -> None:
+    result = run(pipelines.main, tmp_path, ["--count", "6", "--most-rows", "60", "--seed", "3"])
+    assert len(result["rows"]) == 12
+    for row in result["rows"]:
+        assert row["threads"] == 1
+        assert row["ns"] > 0
+        if row["contender"] == "sqlml":
+            assert row["exact"], row
+    assert len({row["case"]["steps"] for row in result["rows"]}) > 3
+    assert "of 6 pipelines" in rendered(result, tmp_path)
+
+
+def test_end_to_end(tmp_path: Path) -> None:
+    small = ["--rows", "200", "--train", "100", "--trees", "3", "--depth", "3"]
+    memory = ["--memory-rows", "2000", "--memory-times", "2", "--cache", str(tmp_path / "cache")]
+    chosen = ["--model", "logistic regression", "--model", "xgboost"]
+    result = run(end_to_end.main, tmp_path, [*small, *memory, *chosen])
+    timed = [(r["case"]["model"], r["contender"]) for r in result["rows"] if "ns" in r]
+    ways = ["sqlml", "kernel", "scan", "frame"]
+    linear = [("logistic regression", way) for way in [*ways, "expression"]]
+    assert timed == [*linear, *(("xgboost", way) for way in ways)]
+    peaks = [row for row in result["rows"] if "peak" in row]
+    assert [row["case"]["rows"] for row in peaks] == [2000, 4000]
+    assert all(2**24 < row["start"] <= row["peak"] for row in peaks)
+    text = rendered(result, tmp_path)
+    assert "| a linear model in SQL, of the expression written by hand | <= 1.5 |" in text
+    assert "| 4,000 |" in text
