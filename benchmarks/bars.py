@@ -86,6 +86,23 @@ def _pipelines(rows: Iterable[Mapping[str, Any]]) -> Cells:
     return {"share": sum(r > 1 for r in ratios) / len(ratios)} if ratios else {}
 
 
+def _picks(rows: Iterable[Mapping[str, Any]]) -> Cells:
+    """The share of cells whose pick took at most 1.2 times as long as the best way."""
+    good = []
+    for contenders in by_cell(rows):
+        times = {c: row["ns"] for c, row in contenders.items() if "ns" in row}
+        good.append(times["sqlml"] <= 1.2 * min(times.values()))
+    return {"share": sum(good) / len(good)} if good else {}
+
+
+def by_cell(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Mapping[str, Any]]]:
+    """The contenders of each case, whatever it is made of."""
+    made: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in rows:
+        made.setdefault(repr(row["case"]), {})[row["contender"]] = row
+    return list(made.values())
+
+
 def _sql(ratio: Callable[[Mapping[str, float]], float | None]) -> Callable[..., Cells]:
     """Of each model, a ratio of the times by contender."""
 
@@ -135,6 +152,7 @@ BARS: tuple[Bar, ...] = (
         _operators("float64"),
     ),
     Bar("share of pipelines faster than scikit-learn", 0.95, "pipelines", _pipelines),
+    Bar("share of cells whose pick is within 1.2 of the best way", 0.95, "choice", _picks),
     Bar(
         "SQL end to end, of kernel and scan together",
         1.3,

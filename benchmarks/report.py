@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bars import BARS, Results, by_case, geometric_mean
+from benchmarks.bars import BARS, Results, by_case, by_cell, geometric_mean
 from benchmarks.results import RESULTS, read
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
-FAMILIES = ("trees", "operators", "scaling", "pipelines", "end_to_end")
+FAMILIES = ("trees", "operators", "scaling", "pipelines", "end_to_end", "choice")
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -291,6 +291,24 @@ def _share(value: float) -> str:
     return f"{value:.2%}" if value >= 0.0001 or not value else f"{value:.1e}"
 
 
+def choice(results: Results) -> str:
+    """How often each way was the pick, and how often that was as good as the best."""
+    found = results.get("choice")
+    if not found:
+        return _missing("choice")
+    picked: dict[str, list[float]] = {}
+    for contenders in by_cell(found["rows"]):
+        times = {c: row["ns"] for c, row in contenders.items() if "ns" in row}
+        best = min(times, key=times.__getitem__)
+        kernel = contenders[best].get("note") or best
+        picked.setdefault(kernel, []).append(times["sqlml"] / times[best])
+    lines = [
+        f"| {name} | {len(v)} | {sum(x <= 1.2 for x in v)} | {_ratio(max(v))} |"
+        for name, v in sorted(picked.items(), key=lambda item: -len(item[1]))
+    ]
+    return _table(["the best way", "cells", "pick within 1.2 of it", "worst pick"], lines)
+
+
 TABLES: Mapping[str, Callable[[Results], str]] = {
     "bars": bars,
     "machines": machines,
@@ -306,6 +324,7 @@ TABLES: Mapping[str, Callable[[Results], str]] = {
     "pipelines": pipelines,
     "end-to-end": end_to_end,
     "memory": memory,
+    "choice": choice,
 }
 
 

@@ -93,4 +93,4 @@ def _lower_and_compile(core: Program, backend: str, strategy: str, device: str) 
         raise BackendError(
             f"backend {backend!r} cannot run this model ({reason}); use backend 'auto'"
         )
-    return engine.compile(lowered, device=device)
+    return engine.compile(lowered, device=device, strategy=strategy)

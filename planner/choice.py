@@ -1,20 +1,24 @@
-"""Choose backend, strategy and device for a Program: the user's options, else a default.
+"""Choose backend, strategy and device for a Program: what the user asks for, else the cheapest way.
 
-The cost model of kernels.md replaces `_auto_strategy`; what is decided here is written in the
-Plan together with the reason.
+What is decided is written in the Plan, with the reason and the estimates of the ways that lost.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sqlml.backends.base import BACKENDS, load
+from sqlml.backends.costs import current
 from sqlml.errors import ConfigError
 from sqlml.ir.operators.opaque import OWNERS
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
+from sqlml.passes.lower import lower
+from sqlml.passes.order import TENSOR_PASSES, run
+from sqlml.planner.cost import ROWS, Estimate, estimates, sql_estimate
 
 OPTIONS = ("backend", "strategy", "device")
 DEVICES = ("auto", "cpu", "cuda")
@@ -22,16 +26,20 @@ DEVICES = ("auto", "cpu", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How a Program is run, and why."""
+    """How a Program is run, and why; `estimates` are the ways that were weighed, the chosen first.
+
+    Empty where the user's options leave nothing to weigh.
+    """
 
     backend: str
     strategy: str
     device: str
     reason: str
+    estimates: tuple[Estimate, ...] = ()
 
 
-def choose(program: Program, options: Mapping[str, Any]) -> Choice:
-    """Resolve `backend`, `strategy` and `device` ("auto" by default) for `program`.
+def choose(program: Program, options: Mapping[str, Any], rows: int = ROWS) -> Choice:
+    """Resolve `backend`, `strategy` and `device` ("auto" by default) for `rows` rows of `program`.
 
     Raises:
         ConfigError: an unknown name, or a strategy that the backend does not have.
@@ -42,27 +50,75 @@ def choose(program: Program, options: Mapping[str, Any]) -> Choice:
     device = str(options.get("device", "auto")).lower()
     if device not in DEVICES:
         raise ConfigError(f"no device {device!r}; there are {', '.join(DEVICES)}")
-    if backend == "auto":
-        wants_torch = device == "cuda" or strategy in ("gemm", "tt", "ptt")
-        owner = next((OWNERS[n.op] for n in program.nodes if n.op in OWNERS), None)
-        backend = owner or ("torch" if wants_torch else "native")
-        why = f"{'device' if device == 'cuda' else 'strategy'} asked for" if wants_torch else "cpu"
-        why = why if owner is None else "the one backend that runs this kind of model"
-    else:
-        why = "option"
+    owner = next((OWNERS[n.op] for n in program.nodes if n.op in OWNERS), None)
+    if backend == "auto" and owner is not None:
+        why = "the one backend that runs this kind of model"
+        return Choice(owner, _strategy(program, owner, strategy), _cpu(device), why)
+    if backend == "auto" or strategy == "auto":
+        weighed = tuple(
+            e
+            for e in _weighed(program, rows)
+            if backend in ("auto", e.backend)
+            and strategy in ("auto", e.strategy)
+            and device in ("auto", e.device)
+        )
+        for best in weighed:
+            if best.backend == "native" or _runs(program, best):
+                rest = tuple(e for e in weighed if e is not best)
+                why = "the least estimated time" if rest else "the one way that fits the options"
+                return Choice(best.backend, best.strategy, best.device, why, (best, *rest))
+    if backend == "auto":  # no way fits, say for want of a GPU: the backend says so, and what to do
+        own = strategy in ("auto", *load("native").strategies)
+        backend = "native" if own and device != "cuda" else "torch"
+    why = "asked for"
+    return Choice(backend, _strategy(program, backend, strategy), _cpu(device), why)
+
+
+def leaves_open(options: Mapping[str, Any]) -> bool:
+    """Whether the user's options let a model be written as SQL."""
+    return all(str(options.get(name, "auto")).lower() == "auto" for name in OPTIONS)
+
+
+def as_sql(program: Program, udf: Choice, rows: int = ROWS) -> Choice:
+    """The choice of a SQL expression, with `udf` for rows that the expression cannot score."""
+    estimate = sql_estimate(program, current(), rows)
+    why = "a weighted sum is cheapest as an expression; rows that it cannot score go to the UDF"
+    return Choice("sql", udf.strategy, "cpu", why, (estimate, *udf.estimates))
+
+
+@lru_cache(maxsize=256)
+def _weighed(program: Program, rows: int) -> tuple[Estimate, ...]:
+    return estimates(program, current(), rows)
+
+
+@lru_cache(maxsize=128)
+def _runs(program: Program, way: Estimate) -> bool:
+    """Whether a backend that is not sqlml's own runs all operators of the Program."""
+    if way.seconds == float("inf"):
+        return False
+    lowered = program
+    if BACKENDS[way.backend].level == "tensor":
+        lowered = run(lower(program, way.strategy), passes=TENSOR_PASSES)
+    return load(way.backend).supports(lowered) is None
+
+
+def _cpu(device: str) -> str:
+    return "cpu" if device == "auto" else device
+
+
+def _strategy(program: Program, backend: str, asked: str) -> str:
     strategies = load(backend).strategies
-    if strategy == "auto":
-        strategy = _auto_strategy(program, strategies)
-        why += "; strategy by tree depth" if len(strategies) > 1 else ""
-    elif strategy not in strategies:
+    if asked == "auto":
+        return _by_depth(program, strategies)
+    if asked not in strategies:
         raise ConfigError(
-            f"backend {backend!r} has no strategy {strategy!r}; it has {', '.join(strategies)}, "
+            f"backend {backend!r} has no strategy {asked!r}; it has {', '.join(strategies)}, "
             f"and auto (backends: {', '.join(BACKENDS)})"
         )
-    return Choice(backend, strategy, "cpu" if device == "auto" else device, why)
+    return asked
 
 
-def _auto_strategy(program: Program, strategies: tuple[str, ...]) -> str:
+def _by_depth(program: Program, strategies: tuple[str, ...]) -> str:
     """Paper 000, section 5.1: GEMM for shallow trees, PTT up to depth 10, TT beyond."""
     ensembles = [Ensemble.of(n.attrs) for n in program.nodes if n.op == "tree_ensemble"]
     sets = any(e.has_categories for e in ensembles)

@@ -8,10 +8,13 @@ from typing import Any
 
 from sqlml.planner.choice import Choice
 from sqlml.planner.column_types import Bound
+from sqlml.planner.cost import ROWS
 from sqlml.planner.names import FunctionSpec
 
 _LINE = 96
 """Width of EXPLAIN's lines."""
+
+_UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 
 _TIED = "\N{NO-BREAK SPACE}"
 """Between a column and its type, so that they stay on one line."""
@@ -51,6 +54,10 @@ class PlannedCall:
             "strategy": self.choice.strategy,
             "device": self.choice.device,
             "reason": self.choice.reason,
+            "estimates": [
+                {"way": e.name, "seconds": e.seconds, "loading": e.start}
+                for e in self.choice.estimates
+            ],
             "function": self.spec.name,
             "sql": self.sql,
         }
@@ -91,13 +98,14 @@ def _block(call: PlannedCall, number: int, count: int) -> str:
         ("output", call.output),
         ("columns read", _listed(reads) or "none"),
         ("columns not read", _listed(list(call.unread)) or "none"),
-        ("in SQL", _listed([f"codes of {name}" for name in call.encoded]) or "nothing"),
+        ("in SQL", _in_sql(call)),
         (
             "in UDF",
-            f"{call.choice.backend} backend{strategy}, device {call.choice.device}, "
+            f"{call.spec.backend} backend{strategy}, device {call.spec.device}, "
             f"packed as {packed}[{max(1, numbers)}]{texts}",
         ),
         ("chosen by", call.choice.reason),
+        *_estimates(call.choice),
         ("function", call.spec.name),
     ]
     width = max(len(name) for name, _ in lines)
@@ -113,6 +121,33 @@ def _block(call: PlannedCall, number: int, count: int) -> str:
         for name, text in lines
     ]
     return "\n".join([title, *body])
+
+
+def _in_sql(call: PlannedCall) -> str:
+    if call.choice.backend == "sql":
+        return "the whole model, for rows without NULL, NaN and infinities"
+    return _listed([f"codes of {name}" for name in call.encoded]) or "nothing"
+
+
+def _estimates(choice: Choice) -> list[tuple[str, str]]:
+    """What the ways of running were estimated to take, the chosen one first."""
+    if not choice.estimates:
+        return []
+    times = [f"{e.name} {_duration(e.start + e.seconds)}" for e in choice.estimates]
+    shown = [("estimate", f"{times[0]} for {ROWS:,} rows on one thread")]
+    return shown + ([("runners-up", _listed(times[1:]))] if times[1:] else [])
+
+
+def _duration(seconds: float) -> str:
+    """
+    >>> [_duration(s) for s in (0.0000042, 0.0123, 2.5, 2100.0, float("inf"))]
+    ['4.2 us', '12 ms', '2.5 s', '2,100 s', 'out of question']
+    """
+    if seconds == float("inf"):
+        return "out of question"
+    unit, size = next(((u, s) for u, s in _UNITS if seconds >= s), _UNITS[-1])
+    count = seconds / size
+    return f"{count:,.0f} {unit}" if count >= 10 else f"{count:.1f} {unit}"
 
 
 def _listed(items: list[str], most: int = 24) -> str:

@@ -5,12 +5,14 @@ The rest of the user's text stays byte for byte as it was.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 from sqlml.backends.sql import expressions
+from sqlml.backends.sql_linear import Linear, linear_sql
 from sqlml.catalog.model import Model
 from sqlml.errors import BindError, ParseError, SqlmlError, StatementError, UnknownModelError
 from sqlml.front.lexer import Token, closing, quote_name, tokenize
@@ -20,7 +22,7 @@ from sqlml.planner.binding import bind
 from sqlml.planner.blocks import Span, block_at, select_item
 from sqlml.planner.build import Prepared, prepare
 from sqlml.planner.calls import Call, find_calls
-from sqlml.planner.choice import choose
+from sqlml.planner.choice import as_sql, choose, leaves_open
 from sqlml.planner.column_types import Bound, layout_is_exact
 from sqlml.planner.local_names import local_tokens
 from sqlml.planner.names import FunctionSpec, Output
@@ -288,7 +290,12 @@ def _plan_call(call: Call, target: _Target, scope: Scope, context: Context) -> P
     )
     packed = _packed(prepared, bounds, "FLOAT" if layout == "f32" else "DOUBLE")
     texts = _texts(prepared, bounds)
-    result = decoded(f"{spec.name}({packed}{texts})", model.program, output, target.chosen)
+    scored = f"{spec.name}({packed}{texts})"
+    written = _as_sql(prepared, bounds) if leaves_open(options) else None
+    if written is not None:
+        choice = as_sql(prepared.split.core, choice)
+        scored = f"CASE WHEN isfinite({written.sum}) THEN {written.value} ELSE {scored} END"
+    result = decoded(scored, model.program, output, target.chosen)
     start, end = scope.tokens[call.start].start, scope.tokens[call.end - 1].end
     return PlannedCall(
         " ".join(scope.sql[start:end].split()),
@@ -365,6 +372,18 @@ def _texts(prepared: Prepared, bounds: Mapping[str, Bound]) -> str:
     """The second argument, where the model reads whole texts: their bytes as a list."""
     texts = [f"encode({bounds[name].sql})" for name in prepared.split.texts]
     return f", [{', '.join(texts)}]::BLOB[]" if texts else ""
+
+
+def _as_sql(prepared: Prepared, bounds: Mapping[str, Bound]) -> Linear | None:
+    """The model as an expression, where it is a linear one of plain columns."""
+    columns = [bounds[c.name].sql for c in prepared.split.columns if not c.encoded]
+    if prepared.split.encoders is not None or not all(map(_COLUMN.fullmatch, columns)):
+        return None
+    return linear_sql(prepared.split.core, columns)
+
+
+_COLUMN = re.compile(r'(\w+|"([^"]|"")*")(\.(\w+|"([^"]|"")*"))*')
+"""What may be written several times: it is cheap, and the same each time."""
 
 
 def _packed(prepared: Prepared, bounds: Mapping[str, Bound], kind: str) -> str:

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sqlml.planner.calibrate import calibrate
     from sqlml.scorer import Scorer, compile
     from sqlml.session import Session, attach, connect
 
@@ -20,12 +21,13 @@ try:
 except PackageNotFoundError:  # run from a checkout
     __version__ = "0"
 
-__all__ = ["Scorer", "Session", "attach", "compile", "connect", "errors"]
+__all__ = ["Scorer", "Session", "attach", "calibrate", "compile", "connect", "errors"]
 
 _HOMES = {
     "Scorer": "sqlml.scorer",
     "Session": "sqlml.session",
     "attach": "sqlml.session",
+    "calibrate": "sqlml.planner.calibrate",
     "compile": "sqlml.scorer",
     "connect": "sqlml.session",
     "errors": "sqlml.errors",

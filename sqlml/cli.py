@@ -1,4 +1,4 @@
-"""The command line: `sqlml [DATABASE] [-c SQL | -f FILE]`, a prompt, and `sqlml demo`."""
+"""The command line: `sqlml [DATABASE] [-c SQL | -f FILE]`, a prompt, `demo` and `calibrate`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 import duckdb
 
 from sqlml import __version__
+from sqlml.backends.costs import SHIPPED, place
 from sqlml.errors import SqlmlError
 from sqlml.front.lexer import statements, tokenize
+from sqlml.planner.calibrate import calibrate
 from sqlml.session import Session, connect
 
 
@@ -20,7 +22,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="sqlml",
         description="Run SQL on a DuckDB database with models as statements and functions.",
-        epilog="`sqlml demo` scores the flights of 2013 in one run; see `sqlml demo --help`.",
+        epilog="`sqlml demo` scores the flights of 2013 in one run, `sqlml calibrate` measures "
+        "this machine for the choice of backends; see their --help.",
     )
     made.add_argument(
         "database", nargs="?", default=":memory:", help="a DuckDB file (default: in memory)"
@@ -46,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from sqlml.demo import main as demo  # needs the demo extra, which others lack
 
         return demo(given[1:])
+    if given[:1] == ["calibrate"]:
+        return _calibrate(given[1:])
     options = parser().parse_args(given)
     sql = options.command
     if options.file is not None:
@@ -62,6 +67,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not sys.stdin.isatty():
             return _run(session, sys.stdin.read())
         return _prompt(session)
+
+
+def _calibrate(arguments: Sequence[str]) -> int:
+    """`sqlml calibrate`: measure this machine for the choice of backends, and say what was kept."""
+    made = argparse.ArgumentParser(
+        prog="sqlml calibrate",
+        description="Measure what the installed backends cost on this machine, in nanoseconds a "
+        "step, and keep it for the choice of backend and strategy.",
+    )
+    made.parse_args(arguments)
+    try:
+        measured = calibrate()
+    except OSError as error:
+        print(f"sqlml: cannot keep the costs: {error}", file=sys.stderr)
+        return 1
+    for name, shipped in SHIPPED.items():
+        if name in measured:
+            print(f"{name:<22}{measured[name]:>12.4f}  (shipped: {shipped:g})")
+    print(f"kept in {place()}")
+    return 0
 
 
 def _read(path: str) -> str | None:

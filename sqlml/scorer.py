@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.base import Compiled
+from sqlml.backends.encoding import ArrowEncoder, arrow_encoders
+from sqlml.direct import Direct, decodes
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
@@ -20,7 +22,7 @@ from sqlml.planner.choice import choose
 from sqlml.planner.export import export
 from sqlml.planner.unknown import named
 from sqlml.table import Table
-from sqlml.types import Array, Feature, Labels
+from sqlml.types import Array, Feature
 
 BLOCK = 16_384
 """Rows that one task of a thread scores."""
@@ -45,6 +47,8 @@ class Scorer:
         self.features = tuple(features)
         self._options = dict(options)
         self._ready: dict[tuple[Any, ...], _Ready] = {}
+        self._direct: dict[tuple[str, np.dtype[Any]], Direct | None] = {}
+        self._labels = [labels.array() for labels in program.labels]
 
     def __reduce__(self) -> Any:
         return Scorer, (self.program, self.features, self._options)
@@ -63,10 +67,11 @@ class Scorer:
 
     def predict(self, X: Any, **options: Any) -> Array:
         """Labels in their own dtype, or regression values as float64: (n,), or (n, targets)."""
-        result = self._run("label", X, options)
-        if self.program.labels:
-            result = _decoded(result, self.program.labels)
-        return result[:, 0] if result.shape[1] == 1 else result
+        made = self._directly("label", X, options)
+        if made is None:
+            made = self._run("label", X, options)
+            made = _decoded(made, self._labels) if self._labels else made
+        return made[:, 0] if made.ndim == 2 and made.shape[1] == 1 else made
 
     def predict_proba(self, X: Any, **options: Any) -> Array | list[Array]:
         """Class probabilities (n, K), in the order of `classes_`.
@@ -74,24 +79,24 @@ class Scorer:
         Of several targets, as the source library has it: a list with (n, K) for each target, or
         (n, targets) with the probability of each target's second class.
         """
-        result = self._run("proba", X, options)
-        sizes = [len(labels) for labels in self.program.labels]
-        if len(sizes) < 2 or self.program.one_probability:
+        result = self._values("proba", X, options)
+        if len(self._labels) < 2 or self.program.one_probability:
             return result
+        sizes = [len(labels) for labels in self._labels]
         return np.split(result, np.cumsum(sizes)[:-1], axis=1)
 
     def decision_function(self, X: Any, **options: Any) -> Array:
         """Margins: (n,) for two classes or one score, else (n, K)."""
-        result = self._run("score", X, options)
+        result = self._values("score", X, options)
         return result[:, 0] if result.shape[1] == 1 else result
 
     def score_samples(self, X: Any, **options: Any) -> Array:
         """The density or anomaly score of each row: (n,)."""
-        return self._run("samples", X, options)[:, 0]
+        return self._values("samples", X, options)[:, 0]
 
     def transform(self, X: Any, **options: Any) -> Array:
         """The transformed columns: (n, k)."""
-        return self._run("transform", X, options)
+        return self._values("transform", X, options)
 
     def to_onnx(self) -> bytes:
         """The model as an ONNX file: one input (N, 1) a column, outputs by name.
@@ -121,6 +126,38 @@ class Scorer:
             )
         return np.concatenate(parts)
 
+    def _values(self, output: str, X: Any, options: Mapping[str, Any]) -> Array:
+        made = self._directly(output, X, options)
+        return self._run(output, X, options) if made is None else made
+
+    def _directly(self, output: str, x: Any, options: Mapping[str, Any]) -> Array | None:
+        """The output of a matrix (labels as such) without a copy of it, or None: use `_run`."""
+        if options or type(x) is not np.ndarray:
+            return None
+        try:
+            direct = self._direct[output, x.dtype]
+        except KeyError:
+            direct = self._direct[output, x.dtype] = self._direct_for(output, x.dtype)
+        if direct is None or x.ndim != 2 or x.shape[1] != direct.width or not x.flags.aligned:
+            return None
+        return direct.score(x)
+
+    def _direct_for(self, output: str, dtype: np.dtype[Any]) -> Direct | None:
+        if dtype not in (np.float32, np.float64) or output not in self.program.outputs:
+            return None
+        ready = self._ready_for(output, "f32" if dtype == np.float32 else "f64", self._options)
+        make = getattr(ready.core, "filler", None)
+        split = ready.split
+        if make is None or split.encoders is not None or split.texts or not split.columns:
+            return None
+        place = {feature.name: i for i, feature in enumerate(self.features)}
+        columns = [place[column.name] for column in split.columns]
+        filler = make(output, columns, len(self.features))
+        labels = self._labels if output == "label" else []
+        if filler is None or not decodes(filler, labels):
+            return None
+        return Direct(filler, len(self.features), self._options.get("threads"), labels)
+
     def _ready_for(self, output: str, layout: Layout, options: Mapping[str, Any]) -> _Ready:
         """Compiled once for each output, layout and choice of a backend."""
         wanted = {k: str(v).lower() for k, v in options.items() if k != "threads"}
@@ -133,20 +170,27 @@ class Scorer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ready:
-    """One output of a model, compiled: `encode` makes codes of strings, `core` all the rest."""
+    """One output of a model, compiled: `core` is all of it but the codes of strings.
+
+    These come from Arrow columns by `look_up`, or where they are more than that by `encode`.
+    """
 
     output: str
     split: Split
     core: Compiled
     encode: Compiled | None
+    look_up: Mapping[str, tuple[str, ArrowEncoder]] | None
     dtype: np.dtype[Any]
     on_cpu: bool
 
     def score(self, table: Table) -> Array:
         """The output for the rows of a table, (n, k)."""
         codes: Mapping[str, Array] = {}
-        if self.encode is not None:
-            codes = self.encode.run({n: table.strings(n) for n in self.encode.program.inputs})
+        if self.look_up is not None:
+            texts = {name: table.strings(name) for name, _ in self.look_up.values()}
+            codes = {code: encode(texts[name]) for code, (name, encode) in self.look_up.items()}
+        elif self.encode is not None:
+            codes = self.encode.run({n: table.objects(n) for n in self.encode.program.inputs})
         packed = table.packed(self.split.columns, codes, self.dtype)
         inputs: dict[str, Any] = {PACKED: packed}
         for place, name in enumerate(self.split.texts):
@@ -161,24 +205,26 @@ def _ready(program: Program, output: str, layout: Layout, options: Mapping[str, 
     parts = prepare(program, output, None, layout).split
     choice = choose(parts.core, options)
     encoders = parts.encoders
+    look_up = None if encoders is None else arrow_encoders(encoders)
     return _Ready(
         output,
         parts,
         compile_core(parts.core, choice),
-        None if encoders is None else compile_core(encoders, choose(encoders, {})),
+        None if encoders is None or look_up else compile_core(encoders, choose(encoders, {})),
+        look_up,
         np.dtype(parts.core.input_type(PACKED).dtype),
         choice.device == "cpu",
     )
 
 
-def _decoded(indices: Array, labels: Sequence[Labels]) -> Array:
+def _decoded(indices: Array, labels: Sequence[Array]) -> Array:
     """(n, targets) class numbers as labels; objects where the targets' labels differ in kind."""
     columns = []
     for column, known in zip(indices.T, labels, strict=True):
         if column.size and not (column.min() >= 0 and column.max() < len(known)):
             raise ScoringError("the model made the index of a label that it does not have")
-        columns.append(known.array()[column])
-    if len({known.kind for known in labels}) > 1:
+        columns.append(known.take(column))
+    if len({known.dtype.kind for known in labels}) > 1:
         columns = [column.astype(object) for column in columns]
     return np.stack(columns, axis=1)
 

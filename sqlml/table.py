@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from sqlml.errors import AmbiguousColumnError, InputTypeError, MissingColumnError
+from sqlml.errors import InputTypeError
+from sqlml.frame import FrameColumns, find
 from sqlml.ir.texts import Texts
 from sqlml.nested import is_one_column, json_texts, rows_of
 from sqlml.passes.split import Layout, PackedColumn
@@ -51,6 +51,9 @@ class Table:
                     "row: df.iloc[[0]])"
                 )
             return cls(len(X), features, None, {features[0].name: X})
+        if _is_pandas(X):
+            names = [str(name) for name in X.columns.tolist()]
+            return cls(int(X.shape[0]), features, None, FrameColumns(X, find(features, names)))
         nested = {fold(f.name) for f in features if f.kind in NESTED}
         named = _named_columns(X, nested)
         if named is None:
@@ -61,22 +64,9 @@ class Table:
                     "frame, an Arrow table or a mapping of columns"
                 )
             return _from_array(array, features)
-        rows, columns = named
-        exact = [name for name, _ in columns]
-        found: dict[str, Any] = {}
-        for feature in features:
-            own = [c for name, c in columns if name == feature.name]
-            if not own:
-                own = [c for name, c in columns if fold(name) == fold(feature.name)]
-            if len(own) > 1:
-                raise AmbiguousColumnError(
-                    f"{len(own)} columns are called {feature.name!r}; give each its own name"
-                )
-            if own:
-                found[feature.name] = own[0]
-            elif feature.kind != "any":
-                raise _missing(feature.name, exact)
-        return cls(rows, features, None, found)
+        rows, names, column = named
+        places = find(features, names)
+        return cls(rows, features, None, {name: column(k) for name, k in places.items()})
 
     @property
     def layout(self) -> Layout:
@@ -90,18 +80,27 @@ class Table:
         if start == 0 and stop == self.rows:
             return self
         matrix = None if self.matrix is None else self.matrix[start:stop]
-        return Table(
-            stop - start,
-            self.features,
-            matrix,
-            {n: _rows(c, start, stop) for n, c in self.columns.items()},
-        )
+        columns: Mapping[str, Any]
+        if isinstance(self.columns, FrameColumns):
+            columns = self.columns.rows(start, stop)
+        else:
+            columns = {n: _rows(c, start, stop) for n, c in self.columns.items()}
+        return Table(stop - start, self.features, matrix, columns)
 
-    def strings(self, name: str) -> Array:
-        """Column `name` as an object array (n, 1) of str and None."""
+    def strings(self, name: str) -> Any:
+        """Column `name` as an Arrow array of strings."""
         if self.matrix is not None:
             raise InputTypeError(f"feature {name!r} takes strings, but the array holds numbers")
-        return _strings(self.columns[name], name).reshape(-1, 1)
+        column = _text_column(self.columns[name], name)
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        kind = column.type
+        return column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
+
+    def objects(self, name: str) -> Array:
+        """Column `name` as an object array (n, 1) of str and None."""
+        strings: Array = self.strings(name).to_numpy(zero_copy_only=False).astype(object)
+        return strings.reshape(-1, 1)
 
     def value(self, name: str, row: int) -> tuple[Any] | None:
         """One value, in a tuple; None where there is no such column."""
@@ -137,12 +136,24 @@ class Table:
                 return self.matrix.astype(dtype, copy=False)
             if places:
                 return self.matrix[:, places].astype(dtype, copy=False)
-        out = np.zeros((self.rows, width), dtype)
-        for k, column in enumerate(columns):
-            if column.encoded:
-                out[:, k] = codes[column.name][:, 0]
+        out = (np.empty if columns else np.zeros)((self.rows, width), dtype)
+        left = list(range(len(columns)))
+        if isinstance(self.columns, FrameColumns):
+            numeric = [k for k in left if not columns[k].encoded]
+            chosen, block = self.columns.numbers([columns[k].name for k in numeric], dtype)
+            at = [numeric[k] for k in chosen]
+            if at == left:
+                return np.ascontiguousarray(block)
+            if at:
+                together = at[-1] - at[0] + 1 == len(at)
+                out[:, slice(at[0], at[-1] + 1) if together else at] = block
+                left = sorted({*left} - {*at})
+        for k in left:
+            name = columns[k].name
+            if columns[k].encoded:
+                out[:, k] = codes[name][:, 0]
             else:
-                out[:, k] = _numbers(self.columns[column.name], column.name)
+                out[:, k] = _numbers(self.columns[name], name)
         return out
 
 
@@ -162,34 +173,34 @@ def _from_array(array: Array, features: tuple[Feature, ...]) -> Table:
 
 def _named_columns(
     X: Any, nested: Collection[str] = ()
-) -> tuple[int, list[tuple[str, Any]]] | None:
-    """Number of rows and the columns with their names; None when `X` has no named columns.
+) -> tuple[int, list[str], Callable[[int], Any]] | None:
+    """Number of rows, the columns' names, and a column by its place; None when they have no names.
 
     `nested` are the folded names of columns of lists, which no array holds.
     """
-    if isinstance(X, pa.RecordBatch):
-        X = pa.Table.from_batches([X])
-    if isinstance(X, pa.Table):
-        return X.num_rows, list(zip(X.column_names, X.columns, strict=True))
+    if isinstance(X, pa.Table | pa.RecordBatch):
+        return X.num_rows, X.schema.names, X.column
     if isinstance(X, Mapping):
+        names = [str(name) for name in X]
         columns = [
-            (
-                str(n),
-                np.asarray(c) if isinstance(c, list | tuple) and fold(str(n)) not in nested else c,
-            )
-            for n, c in X.items()
+            np.asarray(c) if isinstance(c, list | tuple) and fold(name) not in nested else c
+            for name, c in zip(names, X.values(), strict=True)
         ]
-        lengths = {len(c) for _, c in columns}
+        lengths = {len(c) for c in columns}
         if len(lengths) > 1:
             raise InputTypeError(f"the columns have different lengths: {sorted(lengths)}")
-        return (lengths.pop() if lengths else 0), columns
-    if hasattr(X, "iloc"):  # pandas, where two columns may have one name
-        return int(X.shape[0]), [(str(n), X.iloc[:, i]) for i, n in enumerate(X.columns)]
+        return (lengths.pop() if lengths else 0), names, columns.__getitem__
     if hasattr(X, "columns") and hasattr(X, "__getitem__") and hasattr(X, "shape"):
-        return int(X.shape[0]), [(str(n), X[n]) for n in X.columns]
+        held = list(X.columns)
+        return int(X.shape[0]), [str(name) for name in held], lambda k: X[held[k]]
     if hasattr(X, "__arrow_c_stream__"):
         return _named_columns(pa.table(X))
     return None
+
+
+def _is_pandas(X: Any) -> bool:
+    """Whether `X` is a frame whose columns have places too: two of them may have one name."""
+    return hasattr(X, "iloc") and hasattr(X, "columns")
 
 
 def _result(X: Any) -> Any:
@@ -242,18 +253,6 @@ def _numbers(column: Any, name: str) -> Array:
     return numbers.astype(np.float64, copy=False)
 
 
-def _strings(column: Any, name: str) -> Array:
-    arrow = _arrow(column, name)
-    if pa.types.is_dictionary(arrow.type):
-        arrow = arrow.cast(arrow.type.value_type)
-    kind = arrow.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
-        if not pa.types.is_string_view(kind):
-            raise _wrong(name, "strings", str(kind))
-    strings: Array = arrow.to_numpy(zero_copy_only=False).astype(object)
-    return strings
-
-
 def _text_column(column: Any, name: str) -> Any:
     """A column of strings as an Arrow array, which may be chunked."""
     arrow = column if isinstance(column, pa.ChunkedArray) else _arrow(column, name)
@@ -284,23 +283,23 @@ def _arrow(column: Any, name: str) -> Any:
             return column.combine_chunks()
         if isinstance(column, pa.Array):
             return column
-        if hasattr(column, "to_arrow"):
-            return column.to_arrow()
-        made = pa.array(column, from_pandas=True)
+        held = getattr(column, "array", None)  # pandas' own, which hands Arrow's over as they are
+        if not hasattr(held, "__arrow_array__"):
+            if hasattr(column, "to_arrow"):
+                return column.to_arrow()
+            held = column
+        made = pa.array(held, from_pandas=True)
         return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
     except UnicodeEncodeError as error:
         raise InputTypeError(f"column {name!r} holds a string that is no text: {error}") from None
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InputTypeError(f"column {name!r} holds values of mixed types: {error}") from None
+    except pa.ArrowNotImplementedError:
+        kind = getattr(column, "dtype", type(column).__name__)
+        raise InputTypeError(
+            f"column {name!r} holds {kind}, which is no kind of number or text; cast it"
+        ) from None
 
 
 def _wrong(name: str, wants: str, kind: str) -> InputTypeError:
     return InputTypeError(f"feature {name!r} takes {wants}, but the column is {kind}; cast it")
-
-
-def _missing(name: str, have: list[str]) -> MissingColumnError:
-    close = difflib.get_close_matches(name, have, 1, 0.6)
-    hint = f" (did you mean {close[0]!r}?)" if close else ""
-    return MissingColumnError(
-        f"the model needs column {name!r}{hint}, not among: {', '.join(have[:30])}"
-    )

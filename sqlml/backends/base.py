@@ -6,7 +6,9 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from sqlml.errors import ConfigError, MissingDependencyError
 from sqlml.ir.operators.opaque import OWNERS
@@ -34,6 +36,24 @@ class Compiled(Protocol):
         ...
 
 
+class Filler(Protocol):
+    """One output of a compiled Program, written where it shall be. Thread-safe.
+
+    What a Compiled's method `filler(output, columns, width)` gives, where there is one: for rows
+    (n, width) of dtype `input` in whose `columns` the Program's only input lies. Whole numbers
+    are from 0 to less than `below`, where that is known.
+    """
+
+    input: np.dtype[Any]
+    dtype: np.dtype[Any]
+    width: int
+    below: int | None
+
+    def fill(self, x: Array, out: Array) -> int:
+        """Write (n, `width`) of `dtype` to `out`; below 0, unless a row must be refused."""
+        ...
+
+
 class Backend(Protocol):
     """Something that runs Programs. It never changes one."""
 
@@ -45,8 +65,10 @@ class Backend(Protocol):
         """None when it can run the (lowered) Program, else the reason why not."""
         ...
 
-    def compile(self, program: Program, *, device: str = "cpu") -> Compiled:
-        """Make a (lowered) Program ready to run.
+    def compile(
+        self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
+    ) -> Compiled:
+        """Make a (lowered) Program ready to run, trees that were left whole by `strategy`.
 
         Raises:
             BackendError: `supports` gives a reason, or the device is not there.

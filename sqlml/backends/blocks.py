@@ -60,6 +60,23 @@ def run_blocks(
     Raises:
         InputTypeError: an input of `needed` is absent, or they differ in their number of rows.
     """
+    arrays, rows = columns_of(inputs, needed)
+    if rows <= size:
+        return block(arrays)
+    results = results_for(program, outputs, rows)
+    for start in range(0, rows, size):
+        part = block({n: a[start : start + size] for n, a in arrays.items()})
+        for name, result in results.items():
+            result[start : start + size] = part[name]
+    return results
+
+
+def columns_of(inputs: Mapping[str, Array], needed: Iterable[str]) -> tuple[dict[str, Any], int]:
+    """The inputs called `needed` as arrays (or `Texts`), and how many rows they have.
+
+    Raises:
+        InputTypeError: one is absent, or they differ in their number of rows.
+    """
     arrays: dict[str, Any] = {}
     for name in needed:
         if name not in inputs:
@@ -72,18 +89,10 @@ def run_blocks(
             "the batch's columns differ in length: "
             + ", ".join(f"{n} has shape {a.shape}" for n, a in arrays.items())
         )
-    rows = lengths.pop() if lengths else 0
-    if rows <= size:
-        return block(arrays)
-    results = {
-        name: np.empty(
-            (rows, *program.output_type(name).shape[1:]),
-            numpy_dtype(program.output_type(name).dtype),
-        )
-        for name in outputs
-    }
-    for start in range(0, rows, size):
-        part = block({n: a[start : start + size] for n, a in arrays.items()})
-        for name, result in results.items():
-            result[start : start + size] = part[name]
-    return results
+    return arrays, lengths.pop() if lengths else 0
+
+
+def results_for(program: Program, outputs: Sequence[str], rows: int) -> dict[str, Array]:
+    """Arrays for the outputs of a batch of so many rows, not yet written."""
+    types = {name: program.output_type(name) for name in outputs}
+    return {name: np.empty((rows, *t.shape[1:]), numpy_dtype(t.dtype)) for name, t in types.items()}

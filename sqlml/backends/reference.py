@@ -35,7 +35,9 @@ class ReferenceBackend:
         """See `Backend.supports`."""
         return unsupported(program, set(reference.FUNCTIONS) | {"input"})
 
-    def compile(self, program: Program, *, device: str = "cpu") -> ReferenceCompiled:
+    def compile(
+        self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
+    ) -> ReferenceCompiled:
         """See `Backend.compile`."""
         reason = self.supports(program)
         if reason is not None:

@@ -1,6 +1,7 @@
 """Fold concat, select and cast: less copying, the same values. Exact.
 
-* select of a select, of a concat, or of all columns in order: one select, or none;
+* select of a select, of a concat, or of all columns in order: one select, or none (of a concat
+  only where no column is chosen twice: else it would become many small ones);
 * a concat whose neighbours select from one value: one select;
 * a concat of casts to one dtype: the cast of a concat;
 * a cast to the dtype that a value has, and float32 -> float64 -> float32: nothing.
@@ -75,7 +76,7 @@ def _folded_select(b: Builder, x: Value, indices: Array) -> Value | None:
     if source.op == "select":
         through: Array = source.attrs["indices"]
         return select(b, b.value(source.inputs[0]), through[indices])
-    if source.op == "concat" and indices.size:
+    if source.op == "concat" and indices.size == np.unique(indices).size > 0:
         parts = [b.value(i) for i in source.inputs]
         owner = np.repeat(np.arange(len(parts)), [p.type.width for p in parts])
         first = np.cumsum([0, *[p.type.width for p in parts]])

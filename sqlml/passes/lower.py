@@ -16,6 +16,9 @@ STRATEGIES: Mapping[str, Callable[[Program], Program]] = MappingProxyType(
     {"gemm": lower_gemm, "tt": lower_tt, "ptt": lower_ptt}
 )
 
+WHOLE = ("traverse", "fused")
+"""Strategies of backends that have a kernel for trees as they are."""
+
 
 def lower(program: Program, strategy: str) -> Program:
     """Lower all of `program` for a backend of tensors.
@@ -24,8 +27,9 @@ def lower(program: Program, strategy: str) -> Program:
         ConfigError: no such strategy.
         BackendError: the strategy does not suit a tree of the program; the message says why.
     """
-    if strategy == "traverse":  # the backend has a kernel for trees as they are
+    if strategy in WHOLE:
         return lower_model_ops(program)
     if strategy not in STRATEGIES:
-        raise ConfigError(f"no strategy {strategy!r}; there are traverse, {', '.join(STRATEGIES)}")
+        known = ", ".join(["traverse", *STRATEGIES, "fused"])
+        raise ConfigError(f"no strategy {strategy!r}; there are {known}")
     return lower_model_ops(STRATEGIES[strategy](program))

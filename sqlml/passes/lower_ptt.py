@@ -2,7 +2,8 @@
 
 Hummingbird, section 4.1, algorithm 3. A leaf above the last level stands for a perfect subtree all
 of whose leaves are that leaf. Node i of a level has the children 2i and 2i + 1 of the next, and
-so has node i of all trees of a group behind each other.
+so has node i of all trees of a group behind each other. Child 2i + 1 is where a row goes that
+passes the test, so the test itself is the step.
 """
 
 from __future__ import annotations
@@ -45,17 +46,17 @@ def _strategy(tests: NodeTests, shape: Shape) -> Find:
         for _ in range(int(shape.depth[trees].max())):
             nodes = np.where(level >= 0, level, e.nodes)
             if index is None:
-                step = b.op("cast", b.op("not", tests.at(nodes)), dtype="int64")
+                step = b.op("cast", tests.at(nodes), dtype="int64")
                 index = b.op("add", step, b.constant(2 * np.arange(trees.size, dtype=np.int64)))
             else:
                 holds = tests.look_up(tests.table(nodes), index)
-                step = b.op("cast", b.op("not", holds), dtype="int64")
+                step = b.op("cast", holds, dtype="int64")
                 index = b.op("add", b.op("mul", index, two), step)
             inner = level >= 0
             children = np.stack(
                 [
-                    np.where(inner, tests.then[nodes], level),
                     np.where(inner, tests.otherwise[nodes], level),
+                    np.where(inner, tests.then[nodes], level),
                 ],
                 axis=1,
             )

@@ -1,7 +1,8 @@
 """Feature selection pushed down towards the inputs. Exact.
 
 Hummingbird, section 5.2: a select moves through operators that work column by column (casts,
-imputers, scalers, one-hot vocabularies, checks) and stops at those that mix columns.
+imputers, scalers, one-hot vocabularies, checks) and stops at those that mix columns. Where it
+chooses a column several times, one that chooses it once moves.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ def _push(b: Builder, x: Value, indices: Array) -> Value:
         return x
     if not indices.size:
         return _nothing(b, x)
+    used, places = np.unique(indices, return_inverse=True)
+    if used.size < indices.size:
+        # A column that is chosen several times, as factors of products are, is computed once.
+        return fold_select(b, _push(b, x, used), places.astype(np.int64))
     node = b.node(x)
     if node.op == "concat":
         parts = [b.value(i) for i in node.inputs]

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from sqlml.backends import costs
 from sqlml.cli import main
 from tests.e2e.shop import COUNT, fill, yes
 
@@ -58,6 +59,24 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(
     assert out == "" and err.count("\n") == 1
     assert err.startswith(f"sqlml: cannot read {tmp_path / name}: ") and says in err
     assert not (tmp_path / "new.duckdb").exists()
+
+
+def test_calibrate_prints_what_it_measured_and_where_it_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "costs.json"
+    kept.write_text("{}")
+    monkeypatch.setenv("SQLML_COSTS", str(kept))
+    assert main(["calibrate"]) == 0
+    out = capsys.readouterr().out
+    assert "native.number" in out and "(shipped: " in out
+    assert out.endswith(f"kept in {kept}\n")
+    assert kept.read_text().startswith("{")
+    monkeypatch.setenv("SQLML_COSTS", str(kept / "below a file"))
+    costs.current.cache_clear()
+    assert main(["calibrate"]) == 1
+    assert "sqlml: cannot keep the costs" in capsys.readouterr().err
+    costs.current.cache_clear()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")

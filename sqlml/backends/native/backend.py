@@ -1,116 +1,92 @@
-"""`NativeBackend`: compile a Program to a list of steps, and run it block by block."""
+"""`NativeBackend`: Programs at model level on the CPU, in one kernel or step by step."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from sqlml.backends.base import unsupported
-from sqlml.backends.blocks import row_bytes, run_blocks
-from sqlml.backends.native.kernels import KERNELS, Bound
-from sqlml.backends.native.reuse import in_place
-from sqlml.backends.schedule import Schedule, Step, schedule
+from sqlml.backends.native.fused import Fused
+from sqlml.backends.native.step_filler import StepFiller
+from sqlml.backends.native.stepwise import Stepwise, bind
+from sqlml.backends.tree_costs import STRATEGIES
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.operators.opaque import OWNERS
 from sqlml.ir.program import Program
-from sqlml.ir.texts import Texts
-from sqlml.types import Array
+from sqlml.types import TEXTUAL, Array
 
-BLOCK_BYTES = 4 << 20
-"""Memory that the intermediate values of one block may take.
-
-They stay in the processor's cache from one operator to the next, which is what fusing chains of
-injective operators is for (Chen's thesis, section 4.2): against blocks of 16 MB, 20 kinds of models
-ran 0.97 to 1.6 times as fast, 1.13 in the mean. Fusing on top of it gained 0.95 to 1.1.
-"""
-
-FEWEST_ROWS, FEWEST_BYTES = 16, 16 << 20
-"""Blocks of wide rows have so many of them, if these do not take more memory than that."""
-
-MOST_ROWS = 1 << 15
+__all__ = ["NativeBackend", "NativeCompiled", "bind"]
 
 
 class NativeCompiled:
     """A Program that the native backend runs. Thread-safe; it pickles as its Program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, strategy: str = "traverse") -> None:
         self.program = program
-        size = row_bytes(program)
-        fewest = min(FEWEST_ROWS, FEWEST_BYTES // size)
-        self._rows = int(np.clip(BLOCK_BYTES // size, max(1, fewest), MOST_ROWS))
-        self._constants: dict[int, Array] = {}
-        steps: dict[int, Step] = {}
-        over = in_place(program)
-        for i, node in enumerate(program.nodes):
-            if node.op == "input":
-                continue
-            bound = Bound(node.inputs, over[i]) if i in over else bind(program, i)
-            if node.type.rowwise:
-                steps[i] = Step(i, bound.inputs, bound.function)
-            else:
-                with np.errstate(all="ignore"):
-                    self._constants[i] = bound.function(*[self._constants[j] for j in bound.inputs])
-        self._steps = steps
-        self._schedules = {
-            names: schedule(program, steps, names, self._constants)
-            for names in [tuple(program.outputs), *((name,) for name in program.outputs)]
-        }
+        self._strategy = strategy
+        self._fused = {name: Fused.of(program, name) for name in program.outputs}
+        self._lock = threading.Lock()
+        self._steps = None if all(self._fused.values()) else Stepwise(program, strategy)
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
         """See `Compiled.run`."""
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
-        plan = self._schedules.get(names)
-        if plan is None:
-            plan = schedule(self.program, self._steps, names, self._constants)
+        if self._steps is not None and not all(self._fused[name] for name in names):
+            return self._steps.run(inputs, names)
+        made: dict[str, Array] = {}
+        for name in names:
+            fused = self._fused[name]
+            assert fused is not None
+            x = reference.conform(fused.node, inputs)
+            x = x if x.flags.aligned else x.copy()
+            out = np.empty((x.shape[0], fused.width), fused.dtype)
+            failed = fused.fill(x, out)
+            if failed >= 0:
+                block = {fused.name: x[failed:]}
+                reference.run(self.program, block, names)  # says what is wrong with which row
+                return self._stepwise().run(inputs, names)
+            made[name] = out
+        return made
 
-        def block(arrays: Mapping[str, Array]) -> dict[str, Array]:
-            return self._run_block(arrays, plan, names)
+    def filler(self, output: str, columns: Sequence[int], width: int) -> Fused | StepFiller | None:
+        """What writes an output where it shall be, reading some of the `width` columns of rows."""
+        fused = self._fused.get(output)
+        if fused is not None:
+            return fused.reading(columns, width)
+        kinds = [self.program.nodes[i].type for i in self.program.inputs.values()]
+        if len(kinds) != 1 or kinds[0].dtype in TEXTUAL or not columns:
+            return None
+        return StepFiller(self._stepwise(), output, columns, width)
 
-        return run_blocks(self.program, inputs, plan.inputs, names, self._rows, block)
-
-    def _run_block(
-        self, arrays: Mapping[str, Array], plan: Schedule, outputs: Sequence[str]
-    ) -> dict[str, Array]:
-        values = dict(self._constants)
-        for i in plan.inputs.values():
-            array = reference.conform(self.program.nodes[i], arrays)
-            texts = isinstance(array, Texts)
-            values[i] = array if texts or array.flags.aligned else array.copy()
-        with np.errstate(all="ignore"):
-            plan.run(values)
-        return {name: values[self.program.outputs[name]] for name in outputs}
+    def _stepwise(self) -> Stepwise:
+        with self._lock:
+            if self._steps is None:
+                self._steps = Stepwise(self.program, self._strategy)
+            return self._steps
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (NativeCompiled, (self.program,))
-
-
-def bind(program: Program, i: int) -> Bound:
-    """Node i made ready to run on arrays of the host."""
-    node = program.nodes[i]
-    make = KERNELS.get(node.op)
-    bound = None if make is None else make(program, i)
-    if bound is not None:
-        return bound
-    function, attrs = reference.FUNCTIONS[node.op], node.attrs
-    return Bound(node.inputs, lambda *args: function(args, attrs))
+        return (NativeCompiled, (self.program, self._strategy))
 
 
 class NativeBackend:
     """Runs every operator of the IR: its own kernels where they pay, numpy for the rest."""
 
     name = "native"
-    strategies: tuple[str, ...] = ("traverse",)
+    strategies: tuple[str, ...] = STRATEGIES
 
     def supports(self, program: Program) -> str | None:
         """See `Backend.supports`."""
         return unsupported(program, (set(reference.FUNCTIONS) | {"input"}) - set(OWNERS))
 
-    def compile(self, program: Program, *, device: str = "cpu") -> NativeCompiled:
+    def compile(
+        self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
+    ) -> NativeCompiled:
         """See `Backend.compile`."""
         reason = self.supports(program)
         if reason is not None:
@@ -120,4 +96,4 @@ class NativeBackend:
                 f"the native backend runs on the cpu, not on {device!r}; "
                 "leave device out, or choose backend='torch'"
             )
-        return NativeCompiled(program)
+        return NativeCompiled(program, strategy)

@@ -13,9 +13,11 @@ from typing import Any
 import numba
 import numpy as np
 
+from sqlml.backends.native.expanded_search import Search, expanded_search
 from sqlml.backends.native.jit import reads, specialise, writes
+from sqlml.backends.native.wide_linear import squared_distances, wide_linear
 from sqlml.ir.operators.expanded import SPLIT, slack, squares
-from sqlml.ir.operators.neighbours import true_distance
+from sqlml.ir.operators.neighbours import select, true_distance
 from sqlml.ir.program import Attrs
 from sqlml.types import Array
 
@@ -23,6 +25,12 @@ CODES: Mapping[str, int] = MappingProxyType(
     {"sqeuclidean": 0, "manhattan": 1, "chebyshev": 2, "dot": 3}
 )
 _INTEGER = np.int64
+PARTITIONED = 1 << 16
+"""Distances that are held at one time: they stay in the processor's cache."""
+
+FEW = 64
+"""Neighbours that are sorted by insertion."""
+
 DEPTH = 128
 """Places of the stack: two nodes a level of a tree of at most 2^62 nodes."""
 
@@ -32,6 +40,10 @@ def pairwise(attrs: Attrs) -> Callable[[Array], Array] | None:
     points: Array = attrs["points"]
     if attrs["metric"] not in CODES or "weights" in attrs:
         return None
+    if attrs["metric"] == "sqeuclidean" and points.dtype == np.float64:
+        return squared_distances(points)
+    if attrs["metric"] == "dot" and points.dtype == np.float64:
+        return wide_linear(points.T, np.zeros(len(points)))  # no sum is -0, which + 0 would change
     dtype, code = points.dtype, CODES[attrs["metric"]]
     turned = np.ascontiguousarray(points.T)
     signature = (reads(dtype, 2), reads(dtype, 2, "C"), reads(_INTEGER, 0), writes(dtype, 2))
@@ -49,8 +61,68 @@ def pairwise(attrs: Attrs) -> Callable[[Array], Array] | None:
 def nearest(attrs: Attrs) -> Callable[[Array], Array] | None:
     """x (n, k) float64 -> (n, 2 * neighbours); None where numpy shall search."""
     ties, metric, k = attrs["ties"], attrs["metric"], int(attrs["k"])
-    if ties == "partition" or metric not in CODES or metric == "dot" or "weights" in attrs:
+    if metric not in CODES or metric == "dot" or "weights" in attrs:
         return None
+    if ties == "partition":
+        return _partitioned(attrs)
+    search = expanded_search(attrs["points"]) if attrs.get("expanded", False) else None
+    fill = search or _pruned_search(attrs)
+    sort = specialise(_sorted, (writes(np.float64, 2), writes(np.int64, 2)))
+
+    def find(x: Array) -> Array:
+        values = np.full((x.shape[0], k), np.inf)
+        index = np.zeros((x.shape[0], k), np.int64)
+        fill(x, values, index)
+        if k <= FEW:
+            sort(values, index)
+        else:
+            by = np.lexsort((index, values), axis=1)
+            values = np.take_along_axis(values, by, axis=1)
+            index = np.take_along_axis(index, by, axis=1)
+        found = np.empty((x.shape[0], 2 * k))
+        found[:, :k] = true_distance(values, attrs)
+        found[:, k:] = index
+        return found
+
+    return find
+
+
+def _partitioned(attrs: Attrs) -> Callable[[Array], Array] | None:
+    """A search by `numpy.argpartition`, whose choice among equal distances is its own."""
+    k = int(attrs["k"])
+    distances = pairwise(attrs)
+    if distances is None:
+        return None
+    rows = max(1, PARTITIONED // len(attrs["points"]))
+
+    def find(x: Array) -> Array:
+        found = np.empty((x.shape[0], 2 * k))
+        for start in range(0, x.shape[0], rows):
+            part = x[start : start + rows]
+            values, index = select(distances(part), part, attrs)
+            found[start : start + rows, :k] = true_distance(values, attrs)
+            found[start : start + rows, k:] = index
+        return found
+
+    return find
+
+
+def _sorted(values: Any, index: Any) -> None:
+    """Sort each row by value, equal ones by index: insertion."""
+    for r in range(values.shape[0]):
+        for i in range(1, values.shape[1]):
+            value, number, at = values[r, i], index[r, i], i
+            while at > 0:
+                above = values[r, at - 1]
+                if not (value < above or (value == above and number < index[r, at - 1])):
+                    break
+                values[r, at], index[r, at] = above, index[r, at - 1]
+                at -= 1
+            values[r, at], index[r, at] = value, number
+
+
+def _pruned_search(attrs: Attrs) -> Search:
+    ties, metric = attrs["ties"], attrs["metric"]
     points: Array = attrs["points"]
     order = np.ascontiguousarray(attrs.get("order", np.arange(len(points), dtype=np.int64)))
     leaves = np.ascontiguousarray(attrs.get("leaves", np.array([[0, len(points)]])))
@@ -75,17 +147,10 @@ def nearest(attrs: Attrs) -> Callable[[Array], Array] | None:
     )
     kernel = specialise(_nearest, signature)
 
-    def search(x: Array) -> Array:
-        values = np.full((x.shape[0], k), np.inf)
-        index = np.zeros((x.shape[0], k), np.int64)
+    def search(x: Array, values: Array, index: Array) -> None:
         own = squares(x)
         margin = slack(own, theirs, x.shape[1])
         kernel(x, held, order, leaves, bounds, numbers, own, theirs, margin, values, index)
-        by = np.lexsort((index, values), axis=1)
-        found = np.empty((x.shape[0], 2 * k))
-        found[:, :k] = true_distance(np.take_along_axis(values, by, axis=1), attrs)
-        found[:, k:] = np.take_along_axis(index, by, axis=1)
-        return found
 
     return search
 

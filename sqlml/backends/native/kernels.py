@@ -12,7 +12,10 @@ from sqlml.backends.encoding import encoder
 from sqlml.backends.native.columns import argmax, checker, imputer, one_hot, range_checker
 from sqlml.backends.native.distances import nearest, pairwise
 from sqlml.backends.native.linear import linear
+from sqlml.backends.native.piecewise import interpolator, searcher
+from sqlml.backends.native.quadratic import Quadratic, quadratic
 from sqlml.backends.native.sparse import normaliser, sparse_linear
+from sqlml.backends.native.splines import bspline
 from sqlml.backends.native.tokens import counter
 from sqlml.backends.native.trees import Forest
 from sqlml.ir import reference
@@ -67,14 +70,15 @@ def source(program: Program, i: int, dtype: str) -> Source:
     return Source(i, np.arange(node.type.width))
 
 
-def _tree_ensemble(program: Program, i: int) -> Bound | None:
+def tree_ensemble(program: Program, i: int, strategy: str = "traverse") -> Bound | None:
+    """Trees by one of the kernels; None for float16, which the reference runs."""
     node = program.nodes[i]
     e = Ensemble.of(node.attrs)
     if e.threshold.dtype.name not in KERNEL_FLOATS or e.base.dtype.name not in KERNEL_FLOATS:
         return None
     below = source(program, node.inputs[0], e.threshold.dtype.name)
     dtype = numpy_dtype(program.nodes[below.node].type.dtype)
-    return Bound((below.node,), Forest(e, dtype, below.columns))
+    return Bound((below.node,), Forest(e, dtype, below.columns, strategy))
 
 
 def _select(program: Program, i: int) -> Bound | None:
@@ -169,9 +173,34 @@ def _nearest(program: Program, i: int) -> Bound | None:
     return None if kernel is None else Bound(program.nodes[i].inputs, kernel)
 
 
+def _sum(program: Program, i: int) -> Bound | None:
+    found = Quadratic.of(program, i)
+    return None if found is None else Bound((found.node,), quadratic(found))
+
+
+def _search_sorted(program: Program, i: int) -> Bound | None:
+    node = program.nodes[i]
+    edges: Array = node.attrs["edges"]
+    if edges.dtype.name not in KERNEL_FLOATS:
+        return None
+    kernel = searcher(edges, node.attrs["offsets"], str(node.attrs["side"]))
+    return Bound(node.inputs, kernel)
+
+
+def _interpolate(program: Program, i: int) -> Bound | None:
+    attrs = program.nodes[i].attrs
+    kernel = interpolator(attrs["points"], attrs["values"], attrs["offsets"])
+    return Bound(program.nodes[i].inputs, kernel)
+
+
+def _bspline(program: Program, i: int) -> Bound | None:
+    node = program.nodes[i]
+    return Bound(node.inputs, bspline(node.attrs["knots"], node.attrs["degree"]))
+
+
 KERNELS: Mapping[str, Bind] = MappingProxyType(
     {
-        "tree_ensemble": _tree_ensemble,
+        "tree_ensemble": tree_ensemble,
         "select": _select,
         "cast": _cast,
         "encode": _encode,
@@ -185,5 +214,9 @@ KERNELS: Mapping[str, Bind] = MappingProxyType(
         "linear": _linear,
         "pairwise": _pairwise,
         "nearest": _nearest,
+        "bspline": _bspline,
+        "sum": _sum,
+        "search_sorted": _search_sorted,
+        "interpolate": _interpolate,
     }
 )

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit import reads, specialise, writes
+from sqlml.backends.native.wide_linear import FEWEST_WIDE, wide_linear
 from sqlml.types import Array
 
 LANES = 8
@@ -21,6 +22,8 @@ LANES = 8
 def linear(weights: Array, bias: Array) -> Callable[[Array], Array]:
     """x (n, k) of the weights' dtype -> x @ weights (k, m) + bias (m,), summed from column 0 on."""
     dtype = weights.dtype
+    if dtype == np.float64 and weights.shape[1] >= FEWEST_WIDE:
+        return wide_linear(weights, bias)
     function = _one_output if weights.shape[1] == 1 else _outputs
     kernel = specialise(
         function,

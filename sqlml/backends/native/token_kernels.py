@@ -15,7 +15,6 @@ import numpy as np
 CODE_POINTS = sys.maxunicode + 1
 WORD, SPACE, HARD = 1, 2, 4
 """Marks of a character; the lower case of a HARD one takes Python to find."""
-WORDS, CHARS, WITHIN, WHOLE = 0, 1, 2, 3
 
 _inner = numba.njit(nogil=True)
 _U = np.uint64
@@ -77,11 +76,15 @@ def _find(
     return -1, slot
 
 
-def build(words: Any, ends: Any, slots: Any, hashes: Any) -> None:
+def build(keys: Any, words: Any, ends: Any, slots: Any, hashes: Any) -> None:
+    """Fill the table; of equal words it finds the last. `keys` is a copy of `words`.
+
+    (So the types are those of `count`, and what it calls is compiled once for both.)
+    """
     start = np.int64(0)
     for word in range(ends.size):
-        h = _hash(words, start, ends[word])
-        _, slot = _find(words, start, ends[word], h, words, ends, slots, hashes)
+        h = _hash(keys, start, ends[word])
+        _, slot = _find(keys, start, ends[word], h, words, ends, slots, hashes)
         slots[slot] = word
         hashes[slot] = np.uint32(h)
         start = ends[word]
@@ -147,8 +150,7 @@ def scan(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any) 
     return found
 
 
-@_inner
-def _tokens(
+def cut_words(
     data: Any,
     start: Any,
     stop: Any,
@@ -156,79 +158,59 @@ def _tokens(
     least: Any,
     lower: Any,
     marks: Any,
-    stop_data: Any,
-    stop_ends: Any,
-    stop_slots: Any,
-    stop_hashes: Any,
     out: Any,
     first: Any,
     last: Any,
-) -> Any:
-    """Write the words of a text to `out`, a space apart; number of words."""
-    units, size, length, began = 0, 0, 0, 0
-    at = start
-    while at <= stop:
-        code, after = np.int64(0x20), at + 1
-        if at < stop:
-            code, after = _decode(data, at, stop)
-            if lowering:
-                code = np.int64(lower[code])
-        if marks[code] & WORD:
-            size = _encode(code, out, size)
-            length += 1
-        elif length:
-            keep = length >= least
-            if keep and stop_ends.size:
-                h = _hash(out, began, size)
-                word, _ = _find(out, began, size, h, stop_data, stop_ends, stop_slots, stop_hashes)
-                keep = word < 0
-            if keep:
-                first[units], last[units] = began, size
+    heads: Any,
+) -> None:
+    """Write the words of the texts to `out`, a space apart.
+
+    Word u is out[first[u]:last[u]]; text i has the words heads[i] up to heads[i + 1].
+    """
+    units, size = 0, 0
+    for row in range(start.size):
+        heads[row] = units
+        length, began = 0, size
+        at, end = start[row], stop[row]
+        while at <= end:
+            code, after = np.int64(0x20), at + 1
+            if at < end:
+                code, after = _decode(data, at, end)
+                if lowering:
+                    code = np.int64(lower[code])
+            if marks[code] & WORD:
+                size = _encode(code, out, size)
+                length += 1
+            elif length:
+                if length >= least:
+                    first[units], last[units] = began, size
+                    units += 1
+                    out[size] = 0x20
+                    size += 1
+                    began = size
+                size = began
+                length = 0
+            at = after
+    heads[start.size] = units
+
+
+def drop_words(
+    out: Any, first: Any, last: Any, heads: Any, words: Any, ends: Any, slots: Any, hashes: Any
+) -> None:
+    """Take the words that are in a table out of what `cut_words` wrote."""
+    units = 0
+    for row in range(heads.size - 1):
+        start, heads[row] = heads[row], units
+        for unit in range(start, heads[row + 1]):
+            a, b = first[unit], last[unit]
+            word, _ = _find(out, a, b, _hash(out, a, b), words, ends, slots, hashes)
+            if word < 0:
+                first[units], last[units] = a, b
                 units += 1
-                out[size] = 0x20
-                size += 1
-                began = size
-            size = began
-            length = 0
-        at = after
-    return units
+    heads[heads.size - 1] = units
 
 
-@_inner
-def _characters(
-    data: Any,
-    start: Any,
-    stop: Any,
-    lowering: Any,
-    lower: Any,
-    marks: Any,
-    out: Any,
-    first: Any,
-    last: Any,
-) -> Any:
-    """Write a text to `out`, spaces that follow each other as one; number of characters."""
-    units, size, spaces = 0, 0, 0
-    at = start
-    while at < stop:
-        code, at = _decode(data, at, stop)
-        if lowering:
-            code = np.int64(lower[code])
-        spaces = spaces + 1 if marks[code] & SPACE else 0
-        if spaces == 2:
-            size = first[units - 1]
-            out[size] = 0x20
-            size += 1
-            last[units - 1] = size
-        elif spaces < 2:
-            first[units] = size
-            size = _encode(code, out, size)
-            last[units] = size
-            units += 1
-    return units
-
-
-@_inner
-def _in_spaces(
+def cut_characters(
     data: Any,
     start: Any,
     stop: Any,
@@ -239,62 +221,105 @@ def _in_spaces(
     first: Any,
     last: Any,
     heads: Any,
-) -> Any:
-    """Write each word of a text between two spaces; number of words, whose first units are
-    `heads`, with one more at the end."""
-    units, size, words, inside = 0, 0, 0, False
-    at = start
-    while at <= stop:
-        code, after = np.int64(0x20), at + 1
-        if at < stop:
-            code, after = _decode(data, at, stop)
+) -> None:
+    """Write the texts to `out`, spaces that follow each other as one; the units are characters."""
+    units, size = 0, 0
+    for row in range(start.size):
+        heads[row] = units
+        spaces = 0
+        at, end = start[row], stop[row]
+        while at < end:
+            code, at = _decode(data, at, end)
             if lowering:
                 code = np.int64(lower[code])
-        space = marks[code] & SPACE
-        if not space and not inside:
-            heads[words] = units
-            words += 1
-        if (not space and not inside) or (space and inside):
-            first[units], last[units] = size, size + 1
-            out[size] = 0x20
-            size += 1
-            units += 1
-        inside = not space
-        if inside:
-            first[units] = size
-            size = _encode(code, out, size)
-            last[units] = size
-            units += 1
-        at = after
-    heads[words] = units
-    return words
+            spaces = spaces + 1 if marks[code] & SPACE else 0
+            if spaces == 2:
+                size = first[units - 1]
+                out[size] = 0x20
+                size += 1
+                last[units - 1] = size
+            elif spaces < 2:
+                first[units] = size
+                size = _encode(code, out, size)
+                last[units] = size
+                units += 1
+    heads[start.size] = units
 
 
-@_inner
-def _grow(values: Any, size: Any) -> Any:
-    if values.size >= size:
-        return values
-    wider = np.empty(2 * size, values.dtype)
-    for i in range(values.size):  # numba takes 1.5 s to compile the assignment of a slice
-        wider[i] = values[i]
-    return wider
-
-
-def count(
+def cut_within(
     data: Any,
     start: Any,
     stop: Any,
-    kind: Any,
     lowering: Any,
-    least: Any,
-    min_n: Any,
-    max_n: Any,
     lower: Any,
     marks: Any,
-    stop_data: Any,
-    stop_ends: Any,
-    stop_slots: Any,
-    stop_hashes: Any,
+    out: Any,
+    first: Any,
+    last: Any,
+    heads: Any,
+    groups: Any,
+) -> None:
+    """Write each word of the texts between two spaces; the units are characters.
+
+    Group g has the units heads[g] up to heads[g + 1], text i the groups groups[i] up to
+    groups[i + 1].
+    """
+    units, size, words = 0, 0, 0
+    for row in range(start.size):
+        groups[row] = words
+        inside = False
+        at, end = start[row], stop[row]
+        while at <= end:
+            code, after = np.int64(0x20), at + 1
+            if at < end:
+                code, after = _decode(data, at, end)
+                if lowering:
+                    code = np.int64(lower[code])
+            space = marks[code] & SPACE
+            if not space and not inside:
+                heads[words] = units
+                words += 1
+            if (not space and not inside) or (space and inside):
+                first[units], last[units] = size, size + 1
+                out[size] = 0x20
+                size += 1
+                units += 1
+            inside = not space
+            if inside:
+                first[units] = size
+                size = _encode(code, out, size)
+                last[units] = size
+                units += 1
+            at = after
+    groups[start.size] = words
+    heads[words] = units
+
+
+@_inner
+def _sort(keys: Any, size: Any) -> None:
+    """Shell's sort of keys[:size]: numba takes a second to compile the sort of an array."""
+    gap = 1
+    while gap < size:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, size):
+            key, at = keys[i], i
+            while at >= gap and keys[at - gap] > key:
+                keys[at] = keys[at - gap]
+                at -= gap
+            keys[at] = key
+        gap //= 3
+
+
+def count(
+    out: Any,
+    first: Any,
+    last: Any,
+    heads: Any,
+    groups: Any,
+    within: Any,
+    min_n: Any,
+    max_n: Any,
     words: Any,
     ends: Any,
     slots: Any,
@@ -302,65 +327,28 @@ def count(
     width: Any,
     signed: Any,
     hashed: Any,
-) -> Any:
-    """(indptr, columns, counts) of all texts, the columns of a text in order."""
-    rows = start.size
-    longest = np.int64(0)
-    for row in range(rows):
-        longest = max(longest, stop[row] - start[row])
-    # A character takes half as many bytes more in lower case at most, and a space with it.
-    out = np.empty(3 * longest + 8, np.uint8)
-    first = np.empty(2 * longest + 8, np.int64)
-    last = np.empty(2 * longest + 8, np.int64)
-    heads = np.empty(longest + 8, np.int64)
-    keys = np.empty(64, np.int64)
-    indptr = np.zeros(rows + 1, np.int64)
-    indices = np.empty(16 * rows + 64, np.int32)
-    counts = np.empty(16 * rows + 64, np.int32)
+    keys: Any,
+    indptr: Any,
+    indices: Any,
+    counts: Any,
+) -> None:
+    """Count the n-grams of the units of each text, the columns of a text in order.
+
+    `indptr` starts with 0; `keys` is room for the n-grams of one text. Groups are those of
+    `cut_within`; a word that is shorter than an n-gram counts once then, as a whole.
+    """
     stored = 0
-    for row in range(rows):
-        groups = 1
-        heads[0] = 0
-        if kind == WORDS:
-            heads[1] = _tokens(
-                data,
-                start[row],
-                stop[row],
-                lowering,
-                least,
-                lower,
-                marks,
-                stop_data,
-                stop_ends,
-                stop_slots,
-                stop_hashes,
-                out,
-                first,
-                last,
-            )
-        elif kind == CHARS:
-            heads[1] = _characters(
-                data, start[row], stop[row], lowering, lower, marks, out, first, last
-            )
-        elif kind == WITHIN:
-            groups = _in_spaces(
-                data, start[row], stop[row], lowering, lower, marks, out, first, last, heads
-            )
-        else:
-            for k in range(stop[row] - start[row]):
-                out[k] = data[start[row] + k]
-            first[0], last[0], heads[1] = 0, stop[row] - start[row], 1
+    for row in range(groups.size - 1):
         found = 0
-        for group in range(groups):
+        for group in range(groups[row], groups[row + 1]):
             units = heads[group + 1] - heads[group]
             for n in range(min_n, max_n + 1):
                 size = n
                 if n >= units:
-                    if kind == WITHIN:
-                        size = units  # a short word counts once, as a whole
+                    if within:
+                        size = units
                     elif n > units:
                         break
-                keys = _grow(keys, found + units)
                 for unit in range(heads[group], heads[group + 1] - size + 1):
                     a, b = first[unit], last[unit + size - 1]
                     h = _hash(out, a, b)
@@ -374,11 +362,9 @@ def count(
                         if word >= 0:
                             keys[found] = word * 2
                             found += 1
-                if kind == WITHIN and n >= units:
+                if within and n >= units:
                     break
-        keys[:found].sort()
-        indices = _grow(indices, stored + found)
-        counts = _grow(counts, stored + found)
+        _sort(keys, found)
         for k in range(found):
             column = keys[k] >> 1
             sign = 1 - 2 * (keys[k] & 1)
@@ -389,4 +375,3 @@ def count(
                 counts[stored] = sign
                 stored += 1
         indptr[row + 1] = stored
-    return indptr, indices[:stored].copy(), counts[:stored].copy()

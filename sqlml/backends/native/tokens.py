@@ -13,27 +13,16 @@ runs of word characters.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import numba
 import numpy as np
 
-from sqlml.backends.native.jit import reads, specialise
-from sqlml.backends.native.token_kernels import (
-    CHARS,
-    CODE_POINTS,
-    HARD,
-    SPACE,
-    WHOLE,
-    WITHIN,
-    WORD,
-    WORDS,
-    build,
-    scan,
-)
-from sqlml.backends.native.token_kernels import count as count_texts
+from sqlml.backends.native import token_kernels as kernels
+from sqlml.backends.native.jit import reads, specialise, writes
+from sqlml.backends.native.token_kernels import CODE_POINTS, HARD, SPACE, WORD
 from sqlml.ir.analyzer import RUNS, Analyzer
 from sqlml.ir.csr import Csr
 from sqlml.ir.operators.text import analyzer_of, check_texts
@@ -41,7 +30,9 @@ from sqlml.ir.program import Attrs
 from sqlml.ir.texts import Texts, pack, unpack
 from sqlml.types import Array
 
-_KINDS = {"word": WORDS, "char": CHARS, "char_wb": WITHIN, "whole": WHOLE}
+CHUNK = 1 << 16
+"""Bytes of texts that are cut and counted at a time: their tokens stay in the cache."""
+
 _EMPTY = np.zeros(0, np.uint8)
 
 Count = Callable[..., Any]
@@ -62,21 +53,16 @@ def counter(attrs: Attrs, hashed: bool) -> Count:
     table = _table(words, ends)
     by_table = analyzer.kind != "word" or analyzer.pattern in RUNS
 
+    places = (words, ends, *table, width, signed, hashed)
+
     def run(texts: Texts, how: _How) -> Csr:
-        data = np.ascontiguousarray(texts.data)
-        indptr, indices, counts = _kernel()(
-            data,
-            texts.start,
-            texts.stop,
-            *how.arguments,
-            words,
-            ends,
-            *table,
-            width,
-            signed,
-            hashed,
-        )
-        return Csr(counts.astype(dtype), indices, indptr, width)
+        parts = [_counted(part, how, places) for part in _chunks(texts)]
+        ends = np.cumsum([0, *(p[1].size for p in parts)])
+        indptr = [np.zeros(1, np.int64)]
+        indptr += [p[0][1:] + end for p, end in zip(parts, ends, strict=False)]
+        indices = np.concatenate([np.zeros(0, np.int32), *(p[1] for p in parts)])
+        counts = np.concatenate([np.zeros(0, np.int32), *(p[2] for p in parts)])
+        return Csr(counts.astype(dtype), indices, np.concatenate(indptr), width)
 
     ready = _How(analyzer, True)
     raw = _How(analyzer, False)
@@ -129,20 +115,60 @@ def _looked_up(features: list[list[str]], places: dict[str, int], dtype: np.dtyp
 
 
 class _How:
-    """The kernel's arguments that say how a text is cut."""
+    """How a text is cut: the arguments of its kernel."""
 
     def __init__(self, analyzer: Analyzer, prepared: bool) -> None:
-        stop = pack(sorted(analyzer.stop_words) if analyzer.kind == "word" else ())
-        self.arguments = (
-            _KINDS[analyzer.kind],
-            analyzer.lowercase and not prepared,
-            RUNS.get(analyzer.pattern, 1),
-            analyzer.min_n,
-            analyzer.max_n,
-            *_tables(),
-            *stop,
-            *_table(*stop),
-        )
+        self.kind = analyzer.kind
+        self.sizes = (analyzer.min_n, analyzer.max_n)
+        lowering = analyzer.lowercase and not prepared
+        self.arguments: tuple[Any, ...] = (lowering,)
+        self.stop: tuple[Array, ...] = ()
+        if self.kind == "word":
+            self.arguments = (lowering, RUNS.get(analyzer.pattern, 1), *_tables())
+            words, ends = pack(sorted(analyzer.stop_words))
+            self.stop = (words, ends, *_table(words, ends)) if ends.size else ()
+        elif self.kind != "whole":
+            self.arguments = (lowering, *_tables())
+
+
+def _chunks(texts: Texts) -> Iterator[Texts]:
+    """The texts in their order, as many at a time as have CHUNK bytes; a longer one alone."""
+    total = np.cumsum(texts.stop - texts.start)
+    first = 0
+    while first < len(texts):
+        before = int(total[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(total, before + CHUNK, side="right")))
+        yield texts[first:stop]
+        first = stop
+
+
+def _counted(texts: Texts, how: _How, places: tuple[Any, ...]) -> tuple[Array, Array, Array]:
+    """indptr, int64 (n + 1,), columns and counts, int32 (stored,), of the n-grams of texts."""
+    rows, size = len(texts), int((texts.stop - texts.start).sum())
+    groups = np.arange(rows + 1)
+    if how.kind == "whole":
+        out, first, last, heads = texts.data.copy(), texts.start.copy(), texts.stop.copy(), groups
+    else:
+        # A character takes half as many bytes more in lower case at most, and a space with it.
+        out = np.empty(3 * size + 2 * rows + 8, np.uint8)
+        first, last = np.empty((2, 2 * size + 2 * rows + 8), np.int64)
+        heads = np.empty((rows if how.kind != "char_wb" else size + rows) + 1, np.int64)
+        made: tuple[Array, ...] = (out, first, last, heads)
+        if how.kind == "char_wb":
+            made = (*made, groups)
+        data = np.ascontiguousarray(texts.data)
+        _cutter(how.kind)(data, texts.start, texts.stop, *how.arguments, *made)
+        if how.stop:
+            _dropper()(*made, *how.stop)
+    units = np.diff(heads[groups])
+    each = how.sizes[1] - how.sizes[0] + 1
+    keys = np.empty(int(units.max(initial=0)) * each, np.int64)
+    indptr = np.zeros(rows + 1, np.int64)
+    indices, counts = np.empty((2, int(units.sum()) * each), np.int32)
+    within = how.kind == "char_wb"
+    stored = (keys, indptr, indices, counts)
+    _counter()(out, first, last, heads, groups, within, *how.sizes, *places, *stored)
+    return indptr, indices[: indptr[-1]], counts[: indptr[-1]]
 
 
 @cache
@@ -168,6 +194,8 @@ def _hard(texts: Texts, analyzer: Analyzer) -> Array:
     if not (analyzer.lowercase or analyzer.accents):
         return np.zeros(len(texts), bool)
     data = np.ascontiguousarray(texts.data)
+    if data.size == 0 or data.max() < 0x80:
+        return np.zeros(len(texts), bool)  # not even the scanner has to be compiled
     look_for = (HARD if analyzer.lowercase else 0), bool(analyzer.accents)
     found: Array = _scanner()(data, texts.start, texts.stop, _tables()[1], *look_for)
     return found
@@ -206,26 +234,45 @@ def _table(words: Array, ends: Array) -> tuple[Array, Array]:
     while size < 2 * ends.size:
         size *= 2
     slots, hashes = np.full(size, -1, np.int32), np.zeros(size, np.uint32)
-    _builder()(words, ends, slots, hashes)
+    if ends.size:
+        _builder()(words.copy(), words, ends, slots, hashes)
     return slots, hashes
 
 
 _BYTES, _PLACES = reads(np.uint8, 1), reads(np.int64, 1)
-_SLOTS, _HASHES = reads(np.int32, 1, "C"), reads(np.uint32, 1, "C")
+_TABLE = (writes(np.int32, 1), writes(np.uint32, 1))
 _INT, _BOOL = numba.types.int64, numba.types.boolean
 
 
-def _kernel() -> Any:
-    lists = (_BYTES, _PLACES, _SLOTS, _HASHES)
-    how = (_INT, _BOOL, _INT, _INT, _INT, _SLOTS, reads(np.uint8, 1, "C"), *lists)
-    return specialise(count_texts, (_BYTES, _PLACES, _PLACES, *how, *lists, _INT, _BOOL, _BOOL))
+_TABLES = (reads(np.int32, 1, "C"), reads(np.uint8, 1, "C"))
+_CUT = (writes(np.uint8, 1), *(3 * (writes(np.int64, 1),)))
+_LISTS = (_BYTES, _PLACES, *_TABLE)
+
+
+def _cutter(kind: str) -> Any:
+    if kind == "word":
+        how = (_BOOL, _INT, *_TABLES)
+        return specialise(kernels.cut_words, (_BYTES, _PLACES, _PLACES, *how, *_CUT))
+    shared = (_BYTES, _PLACES, _PLACES, _BOOL, *_TABLES, *_CUT)
+    if kind == "char":
+        return specialise(kernels.cut_characters, shared)
+    return specialise(kernels.cut_within, (*shared, writes(np.int64, 1)))
+
+
+def _dropper() -> Any:
+    return specialise(kernels.drop_words, (*_CUT, *_LISTS))
+
+
+def _counter() -> Any:
+    whole, short = writes(np.int64, 1), writes(np.int32, 1)
+    how = (_BOOL, _INT, _INT, *_LISTS, _INT, _BOOL, _BOOL)
+    signature = (*_CUT, whole, *how, whole, whole, short, short)
+    return specialise(kernels.count, signature)
 
 
 def _scanner() -> Any:
-    return specialise(scan, (_BYTES, _PLACES, _PLACES, reads(np.uint8, 1, "C"), _INT, _BOOL))
+    return specialise(kernels.scan, (_BYTES, _PLACES, _PLACES, _TABLES[1], _INT, _BOOL))
 
 
 def _builder() -> Any:
-    slots = numba.types.Array(numba.types.int32, 1, "C")
-    hashes = numba.types.Array(numba.types.uint32, 1, "C")
-    return specialise(build, (_BYTES, _PLACES, slots, hashes))
+    return specialise(kernels.build, (writes(np.uint8, 1), *_LISTS))

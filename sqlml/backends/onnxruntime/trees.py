@@ -37,7 +37,12 @@ def ordered_sum(
 
     `flat` is (n, T * V), None when there are no trees; tree t has columns t*V .. and adds them to
     outputs target[t] ..
+
+    Raises:
+        BackendError: the sums are of float16.
     """
+    if base.dtype == np.float16:
+        raise BackendError("ONNX has no sum of float16 that is rounded after each term")
     outputs, width = base.size, target.size * values
     rows = g.add("Shape", rows_of, start=0, end=1)
     # Outputs with fewer terms are filled up with -0.0, which changes no sum.

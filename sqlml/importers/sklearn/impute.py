@@ -42,10 +42,11 @@ def simple_imputer(model: Any, frame: Frame) -> Frame:
                 "impute", _numbers(model, chosen), fill=fill, missing=_missing_number(model)
             )
         parts.append(Frame.of(frame.builder, value, chosen.names))
-    for i in marked:
-        value = _is_missing(model, frame.take([i]), is_string[i])
+    for run in _runs(is_string, marked):
+        value = _is_missing(model, frame.take(run), is_string[run[0]])
         value = frame.builder.op("cast", value, dtype="float64")
-        parts.append(Frame.of(frame.builder, value, (f"missingindicator_{frame.names[i]}",)))
+        names = [f"missingindicator_{frame.names[i]}" for i in run]
+        parts.append(Frame.of(frame.builder, value, names))
     if not parts:
         raise UnsupportedModelError(
             "SimpleImputer drops every column, since all were NULL in training; leave the step "
@@ -132,6 +133,7 @@ def _filled(model: Any, column: Value, fill: Any, frame: Frame) -> Value:
 
 
 def _is_missing(model: Any, column: Frame, is_string: bool) -> Value:
+    """Where one column of strings, or several ones of numbers, have no value."""
     builder = column.builder
     if is_string:
         value = column.strings(0)

@@ -31,9 +31,14 @@ def missing_indicator(model: Any, frame: Frame) -> Frame:
             "MissingIndicator makes no column at all, since nothing was missing in training; "
             "leave the step out, or set features='all'"
         )
-    parts = [_is_missing(model, frame, i) for i in marked]
+    others: list[int] = []
     if model.features == "missing-only" and model.error_on_new:
         others = [i for i in range(frame.width) if i not in marked]
+    if others or any(_is_string(model, frame, i) for i in marked):
+        parts = [_is_missing(model, frame, i) for i in marked]
+    else:
+        parts = [_are_missing(model, frame, marked)]
+    if others:
         parts[0] = _after_checks(model, frame, others, parts[0])
     values = tuple(b.op("cast", part, dtype="float64") for part in parts)
     names = tuple(f"missingindicator_{frame.names[i]}" for i in marked)
@@ -55,7 +60,13 @@ def _is_missing(model: Any, frame: Frame, i: int) -> Value:
         sought[0] = str(missing)
         code = b.op("encode", x, categories=sought, missing=-1)
         return b.op("ge", code, b.constant(np.zeros(1, np.int64)))
-    x = numbers(frame.take([i]), "MissingIndicator", allow_nan=means_null(missing))
+    return _are_missing(model, frame, [i])
+
+
+def _are_missing(model: Any, frame: Frame, columns: list[int]) -> Value:
+    """(n, columns): where these columns of numbers have no value."""
+    b, missing = frame.builder, model.missing_values
+    x = numbers(frame.take(columns), "MissingIndicator", allow_nan=means_null(missing))
     if means_null(missing):
         return b.op("isnan", x)
     return b.op("eq", x, b.constant(np.full(1, float(missing))))

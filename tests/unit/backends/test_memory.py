@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqlml.backends.blocks import row_bytes
-from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.reuse import UFUNCS, in_place
+from sqlml.backends.native.stepwise import Stepwise
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
@@ -66,8 +66,8 @@ def program_of(make: Make) -> Program:
 def peak(program: Program, monkeypatch: pytest.MonkeyPatch) -> int:
     """Bytes that scoring ROWS rows as one block takes beyond the batch itself."""
     for name in ("BLOCK_BYTES", "MOST_ROWS"):
-        monkeypatch.setattr(f"sqlml.backends.native.backend.{name}", 1 << 40)
-    model = NativeBackend().compile(program)
+        monkeypatch.setattr(f"sqlml.backends.native.stepwise.{name}", 1 << 40)
+    model = Stepwise(program)
     batch = {"x": np.random.default_rng(0).normal(size=(ROWS, WIDTH))}
     model.run(batch)
     tracemalloc.start()
@@ -127,7 +127,7 @@ def test_nothing_that_is_still_read_is_written_over(program: Program, rows: int)
     x = np.random.default_rng(rows).normal(0, 2, (rows, WIDTH))
     before = x.copy()
     x.setflags(write=False)
-    model = NativeBackend().compile(program)
+    model = Stepwise(program)
     want = reference.run(program, {"x": x})
     for outputs in (["transform", "score"], ["transform"], ["score"]):
         for name, got in model.run({"x": x}, outputs).items():

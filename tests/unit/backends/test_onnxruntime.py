@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 
 from sqlml.backends import base
+from sqlml.backends.onnxruntime import backend as onnx_backend
 from sqlml.backends.onnxruntime.stages import stages
 from sqlml.errors import BackendError, MissingValueError
 from sqlml.ir import reference
@@ -101,3 +102,71 @@ def test_an_index_outside_its_table_is_an_error() -> None:
     model = base.load("onnxruntime").compile(b.build({"score": taken}))
     with pytest.raises(BackendError, match="could not run"):
         model.run({"i": np.array([5])})
+
+
+def test_a_block_too_large_for_the_device_is_halved_until_it_fits() -> None:
+    b = Builder()
+    program = b.build({"score": b.op("neg", b.input("x", "float64"))})
+    model = base.load("onnxruntime").compile(program)
+    model._rows = 400
+    (whole,) = model._plan(("score",))
+    met: list[int] = []
+
+    def on_a_small_device(limit: int) -> None:
+        def run(values: dict[int, np.ndarray]) -> None:
+            met.append(values[0].shape[0])
+            if met[-1] > limit:
+                said = RuntimeError("Failed to allocate memory for requested buffer of size 9")
+                raise onnx_backend._failed(said, "cuda")
+            whole(values)
+
+        model._plans[("score",)] = (run,)
+
+    x = np.arange(1000.0)
+    on_a_small_device(120)
+    np.testing.assert_array_equal(model.run({"x": x})["score"][:, 0], -x)
+    assert met == [400, 200, *[100] * 10]
+    on_a_small_device(3)
+    with pytest.raises(BackendError, match="'cuda' has not memory enough.*use device='cpu'"):
+        model.run({"x": x})
+    assert met[-1] == onnx_backend.FEWEST_ROWS
+
+
+def test_a_lost_device_is_told_from_a_fault_of_the_graph() -> None:
+    lost = onnx_backend._failed(RuntimeError("CUDA failure 700: illegal memory access"), "cuda:1")
+    assert "device 'cuda:1' failed while scoring; use device='cpu'" in str(lost)
+    fault = onnx_backend._failed(RuntimeError("index 5 is out of bounds"), "cuda")
+    assert str(fault) == "onnxruntime could not run the graph: index 5 is out of bounds"
+
+
+def test_lookups_by_any_index_are_numpys() -> None:
+    rng = np.random.default_rng(0)
+    for dtype in ("bool", "int32", "int64", "float32", "float64"):
+        table = rng.integers(0, 9, 50).astype(dtype)
+        for shape in ((50,), (50, 1), (10, 5)):
+            for index in ("int8", "int32", "int64"):
+                b = Builder()
+                at = b.input("i", index, 3)
+                program = b.build({"score": b.op("take", b.constant(table.reshape(shape)), at)})
+                model = base.load("onnxruntime").compile(program)
+                i = rng.integers(0, shape[0], (7, 3)).astype(index)
+                np.testing.assert_array_equal(
+                    model.run({"i": i})["score"], reference.run(program, {"i": i})["score"]
+                )
+    for chosen in ([4, 0, 2, 2, 1, 3], [1], [], [0, 1, 2, 3, 4], [2, 3, 4]):
+        b = Builder()
+        x = b.op("select", b.input("x", "float64", 5), indices=np.array(chosen, np.int64))
+        model = base.load("onnxruntime").compile(b.build({"transform": x}))
+        rows = rng.normal(size=(6, 5))
+        np.testing.assert_array_equal(model.run({"x": rows})["transform"], rows[:, chosen])
+
+
+@pytest.mark.parametrize("strategy", ["traverse", "gemm", "tt", "ptt"])
+def test_sums_of_float16_leaves_are_rounded_after_each_tree(strategy: str) -> None:
+    """onnxruntime's CumSum would add them in float32."""
+    e = grow(Recipe(seed=6, trees=9, depth=4, values=2, outputs=4, leaves="float16"))
+    program, x = program_of(e), rows_for(e, 300)
+    model = base.load("onnxruntime").compile(lower(program, strategy))
+    want = reference.run(program, {"x": x})["score"]
+    assert want.dtype == np.float16
+    np.testing.assert_array_equal(model.run({"x": x})["score"], want)

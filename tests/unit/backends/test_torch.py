@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
-from sqlml.backends.torch import TorchBackend
+from sqlml.backends.torch import TorchBackend, failures
+from sqlml.backends.torch.halving import in_turn
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
@@ -14,7 +19,6 @@ from sqlml.passes.lower import lower
 from tests.random_trees import Recipe, grow, program_of, rows_for
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
 
 @no_gpu
@@ -36,20 +40,6 @@ def test_auto_takes_what_there_is() -> None:
     e = grow(Recipe(seed=1))
     program, x = program_of(e), rows_for(e, 50)
     model = TorchBackend().compile(lower(program, "ptt"), device="auto")
-    np.testing.assert_array_equal(
-        model.run({"x": x})["score"], reference.run(program, {"x": x})["score"]
-    )
-
-
-@gpu
-@pytest.mark.parametrize("strategy", ["gemm", "tt", "ptt"])
-@pytest.mark.parametrize("leaves", ["float32", "float64"])
-def test_trees_on_the_gpu_are_bit_for_bit_those_of_the_reference(
-    strategy: str, leaves: str
-) -> None:
-    e = grow(Recipe(seed=7, trees=50, depth=7, leaves=leaves, outputs=3, sets=True))
-    program, x = program_of(e), rows_for(e, 5000)
-    model = TorchBackend().compile(lower(program, strategy), device="cuda")
     np.testing.assert_array_equal(
         model.run({"x": x})["score"], reference.run(program, {"x": x})["score"]
     )
@@ -117,3 +107,111 @@ def test_strings_pass_through_on_the_host() -> None:
     batch = {"plan": np.array(["pro", None, "x"], object)}
     got = TorchBackend().compile(program).run(batch)["transform"]
     assert got.tolist() == [[0, 1], [1, 0], [0, 0]]
+
+
+def test_many_trees_add_in_order_whatever_they_add_to() -> None:
+    """One target, targets in turn, targets that overlap, and outputs that no tree adds to."""
+    rng = np.random.default_rng(0)
+    for outputs, values, target in (
+        (1, 1, np.zeros(40)),
+        (3, 1, np.arange(40) % 3),
+        (4, 3, rng.integers(0, 2, 40)),
+        (5, 2, np.full(40, 2)),
+        (40, 1, np.arange(40)),
+    ):
+        for dtype in ("float16", "float32", "float64"):
+            b = Builder()
+            terms = b.op("reshape", b.input("x", dtype, 40 * values), shape=(40, values))
+            base = rng.normal(size=outputs).astype(dtype)
+            total = b.op("accumulate", terms, base=base, target=target.astype(np.int32))
+            program = b.build({"score": total})
+            model = TorchBackend().compile(program)
+            for rows in (0, 1, 2, 33):
+                size = 10.0 ** rng.integers(-3, 4, (rows, 40 * values))
+                x = (rng.normal(size=size.shape) * size).astype(dtype)
+                kept = x.copy()
+                np.testing.assert_array_equal(
+                    model.run({"x": x})["score"], reference.run(program, {"x": x})["score"]
+                )
+                np.testing.assert_array_equal(x, kept)
+
+
+def test_a_batch_runs_block_after_block() -> None:
+    stored: list[tuple[int, int]] = []
+    under_way: list[int] = []
+
+    def load(begin: int, end: int) -> int:
+        under_way.append(begin)
+        assert len(under_way) <= 2, "at most the block and the one after it are loaded"
+        return begin
+
+    def start(loaded: int, begin: int, end: int) -> Callable[[], None]:
+        assert loaded == begin == under_way.pop(0)
+        return lambda: stored.append((begin, end))
+
+    in_turn(10, 4, 1, load, start, lambda: None)
+    assert stored == [(0, 4), (4, 8), (8, 10)]
+
+
+@pytest.mark.parametrize("where", ["load", "start"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
+    ],
+)
+def test_a_block_too_large_is_halved_until_it_fits(where: str, error: RuntimeError) -> None:
+    stored: list[int] = []
+    released: list[None] = []
+
+    def fails(place: str, rows: int) -> None:
+        if place == where and rows > 6:
+            raise error
+
+    def load(begin: int, end: int) -> None:
+        fails("load", end - begin)
+
+    def start(loaded: None, begin: int, end: int) -> Callable[[], None]:
+        fails("start", end - begin)
+        return lambda: stored.extend(range(begin, end))
+
+    in_turn(50, 20, 2, load, start, lambda: released.append(None))
+    assert stored == list(range(50))
+    assert len(released) == 2, "20, 10 and then 5 rows"
+
+
+def test_no_block_that_fits_is_an_error_that_names_the_fix() -> None:
+    def load(begin: int, end: int) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    def start(loaded: None, begin: int, end: int) -> Callable[[], None]:
+        raise AssertionError("nothing was loaded")
+
+    with pytest.raises(BackendError, match="not memory enough for 16 rows.*device='cpu'"):
+        in_turn(50, 20, 16, load, start, lambda: None)
+
+
+def test_a_lost_device_is_told_from_a_fault_of_the_model() -> None:
+    gone = RuntimeError("CUDA error: unspecified launch failure\nCUDA kernel errors might be late")
+    assert failures.is_lost(gone) and not failures.is_out_of_memory(gone)
+    said = str(failures.lost(gone, torch.device("cuda:1")))
+    assert "'cuda:1' failed while scoring (CUDA error: unspecified launch failure)" in said
+    assert "nothing of this batch was returned" in said and "device='cpu'" in said
+    wrapped = BackendError("the module cannot score")
+    wrapped.__cause__ = torch.OutOfMemoryError("CUDA out of memory")
+    assert failures.is_out_of_memory(wrapped)
+    fault = RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+    assert not failures.is_lost(fault) and not failures.is_out_of_memory(fault)
+    assert not failures.is_lost(ValueError("CUDA"))
+
+
+@no_gpu
+def test_without_a_driver_torch_is_not_imported_to_ask_for_a_gpu() -> None:
+    code = (
+        "import sys; from sqlml.backends.gpu import available; "
+        "assert available('cpu') and not available('cuda') and not available('cuda:1'); "
+        "assert not available('tpu'); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

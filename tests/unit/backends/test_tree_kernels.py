@@ -14,13 +14,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sqlml.backends.native.trees.binned import binned
-from sqlml.backends.native.trees.cursor_forest import CursorForest, cursor_forest, oblivious
+from sqlml.backends.native.trees.cursor_forest import CursorForest, cursor_forest
 from sqlml.backends.native.trees.descent_forest import descent_forest
-from sqlml.backends.native.trees.forest import FEW_ROWS, Forest
+from sqlml.backends.native.trees.forest import Forest
 from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES
 from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
 from sqlml.backends.native.trees.ranks import bins, ranks
+from sqlml.backends.tree_costs import STRATEGIES
+from sqlml.errors import BackendError
 from sqlml.ir import reference
+from sqlml.ir.tree_shape import oblivious
 from sqlml.ir.trees import Ensemble
 from tests.random_trees import WIDTH, Recipe, grow, rows_for
 
@@ -126,16 +129,12 @@ def levels_alike(depth: int, trees: int, seed: int) -> Ensemble:
 def test_trees_of_one_question_a_level(depth: int) -> None:
     e = levels_alike(depth, 20, depth)
     x = rows_for(e, 1500)
-    tests = binned(e)
-    assert tests is not None
-    assert oblivious(e, tests).all()
+    assert oblivious(e).all()
     np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), want(e, x))
     other = e.threshold.copy()
     other[-1] += 1  # the last tree's last node asks something else now
     mixed = replace(e, threshold=other)
-    tests = binned(mixed)
-    assert tests is not None
-    assert oblivious(mixed, tests).tolist() == [True] * 19 + [depth == 1]
+    assert oblivious(mixed).tolist() == [True] * 19 + [depth == 1]
     np.testing.assert_array_equal(by_cursor(mixed, x.dtype)(x), want(mixed, x))
 
 
@@ -236,11 +235,42 @@ def test_a_wider_batch_is_rounded_to_the_tests_dtype_first(sets: bool) -> None:
 
 def test_few_rows_and_many_give_the_same() -> None:
     e = grow(Recipe(5, 30, 5, outputs=3, values=1))
-    x = rows_for(e, 4 * FEW_ROWS)
+    x = rows_for(e, 2 * BLOCK_BYTES)
     forest = Forest(e, x.dtype)
     whole = forest(x)
-    for rows in (0, 1, FEW_ROWS - 1, FEW_ROWS, FEW_ROWS + 1):
+    for rows in (0, 1, 2, 30, BLOCK_BYTES // 2, BLOCK_BYTES - 1):
         np.testing.assert_array_equal(forest(x[:rows]), whole[:rows])
+
+
+@pytest.mark.parametrize("leaves", ["float32", "float64"])
+@pytest.mark.parametrize("values", [3, 7, 8, 17])
+def test_leaves_of_many_values(values: int, leaves: str) -> None:
+    e = grow(Recipe(values, 12, 6, "float32", leaves, values, values))
+    x = rows_for(e, 1100)
+    wanted = want(e, x)
+    for strategy in STRATEGIES:
+        np.testing.assert_array_equal(Forest(e, x.dtype, strategy=strategy)(x), wanted)
+    part = grow(Recipe(values, 12, 6, "float32", leaves, values, values + 2))  # two outputs besides
+    np.testing.assert_array_equal(Forest(part, x.dtype)(x), want(part, x))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_each_kernel_runs_all_batches_when_asked(strategy: str) -> None:
+    e = grow(Recipe(5, 30, 5, outputs=3, values=1))
+    x = rows_for(e, 700)
+    forest = Forest(e, x.dtype, strategy=strategy)
+    for rows in (0, 1, 700):
+        np.testing.assert_array_equal(forest(x[:rows]), want(e, x[:rows]))
+
+
+def test_a_kernel_that_cannot_run_the_trees_says_so() -> None:
+    thresholds = np.sort(np.random.default_rng(0).lognormal(0, 3, 70_000))
+    e = one_feature(thresholds)
+    x = np.array([[0.5], [1.5]])
+    for strategy in ("cursor", "descent"):
+        with pytest.raises(BackendError, match=f"strategy '{strategy}' cannot run these trees"):
+            Forest(e, x.dtype, strategy=strategy)(x)
+    np.testing.assert_array_equal(Forest(e, x.dtype)(np.repeat(x, 400, 0))[:1], want(e, x[:1]))
 
 
 @COMMON

@@ -91,6 +91,14 @@ def selected_late() -> Program:
     return b.build({"transform": b.op("select", x, indices=np.array([2, 0]))})
 
 
+def products_of_columns() -> Program:
+    """Each column is a factor of several products, and is scaled once all the same."""
+    b = Builder()
+    x = scaled(b, three(b))
+    factors = [b.op("select", x, indices=np.array(k)) for k in ([0, 0, 2], [0, 2, 2])]
+    return b.build({"transform": b.op("mul", *factors)})
+
+
 def selected_categories() -> Program:
     b = Builder()
     names = np.array(["basic", "free", "pro"], object)
@@ -194,7 +202,7 @@ PROGRAMS: Mapping[str, tuple[Callable[[], Program], ...]] = MappingProxyType(
         "fold_monotone": (repeats,),
         "compare_margins": (sigmoid_label,),
         "inject_selection": (ignored_column, two_stumps),
-        "push_selection": (selected_late, selected_categories),
+        "push_selection": (selected_late, products_of_columns, selected_categories),
         "sink_checks": (checked_late,),
         "fold_scaling": (scaled_linear, scaled_beside_others),
         "fold_into_trees": (scaled_tree, imputed_tree),

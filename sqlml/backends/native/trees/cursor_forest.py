@@ -12,7 +12,8 @@ from sqlml.backends.native.jit import COUNT, array_types, reads, specialise, wri
 from sqlml.backends.native.trees.binned import Binned, panel_types
 from sqlml.backends.native.trees.exits import Exits, exits
 from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES, score
-from sqlml.backends.native.trees.leaf_values import PADDING
+from sqlml.backends.native.trees.leaf_values import PADDING, TOGETHER, padded
+from sqlml.ir.tree_shape import oblivious
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
@@ -49,40 +50,31 @@ def cursor_forest(
     if dtype is None:
         return None
     panel = tests.arrays(columns)
-    asked_once = oblivious(e, tests)
+    asked_once = oblivious(e)
     nodes = upper_nodes(tests, _first_of_levels(e, leaves, asked_once), dtype)
     numbers = (leaves.first, e.target.astype(np.int64), asked_once)
-    values = np.pad(e.leaf_values[~leaves.exit].T, ((0, 0), (0, PADDING)))
-    arguments = (tests.width, *panel, nodes, numbers, np.ascontiguousarray(values))
+    together = added_together(e)
+    values = e.leaf_values[~leaves.exit]
+    if together:
+        table = np.pad(values, ((0, 0), (0, together - values.shape[1]))).ravel()
+    else:
+        table = np.pad(values.T, ((0, 0), (0, PADDING))).ravel()
+    arguments = (tests.width, together, *panel, nodes, numbers, table)
     kernel = specialise(
         score,
         (
             reads(source, 2),
             COUNT,
+            COUNT,
             *panel_types(panel),
             array_types(nodes),
             array_types(numbers),
-            reads(values.dtype, 2, "C"),
+            reads(table.dtype, 1, "C"),
             reads(e.base.dtype, 1, "C"),
             writes(e.base.dtype, 2),
         ),
     )
     return CursorForest(e.base, dtype == np.uint16, kernel, arguments)
-
-
-def oblivious(e: Ensemble, tests: Binned) -> Array:
-    """Whether all nodes of a level ask the same and all leaves lie at one depth, bool (T,)."""
-    depths, owner = e.depths().astype(np.int64), e.node_roots()
-    depth = np.zeros(e.trees, np.int64)
-    np.maximum.at(depth, owner, depths + 1)
-    nodes = np.bincount(owner, minlength=e.trees)
-    perfect: Array = (depth < 17) & (nodes == (1 << np.minimum(depth, 17)) - 1)
-    question = tests.slot << 16 | tests.rank
-    order = np.lexsort((depths, owner))
-    other = np.diff(question[order]) != 0
-    same_level = (np.diff(depths[order]) == 0) & (np.diff(owner[order]) == 0)
-    perfect[owner[order][1:][other & same_level]] = False
-    return perfect
 
 
 def _first_of_levels(e: Ensemble, leaves: Exits, chosen: Array) -> Exits:
@@ -93,6 +85,14 @@ def _first_of_levels(e: Ensemble, leaves: Exits, chosen: Array) -> Exits:
     return replace(
         leaves, node=leaves.node[kept], starts=starts, lo=leaves.lo[kept], mid=leaves.mid[kept]
     )
+
+
+def added_together(e: Ensemble) -> int:
+    """The numbers that a leaf takes where all of its values are added at once; 0: one by one."""
+    values = int(e.leaf_values.shape[1])
+    if values < TOGETHER or values != e.outputs:
+        return 0
+    return padded(values, e.leaf_values.itemsize)
 
 
 def cursor_dtype(tests: Binned, numbered: Exits) -> np.dtype[Any] | None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from sqlml.backends.native.jit import helper
 from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES, walk
+from sqlml.backends.native.trees.leaf_values import add_rows
 from sqlml.backends.native.trees.ranks import bins
 from sqlml.backends.native.trees.set_bins import fill_set_bins
 
@@ -64,6 +65,7 @@ def score(
     x: Any,
     width: Any,
     outputs: Any,
+    together: Any,
     tables: Any,
     sets: Any,
     upper: Any,
@@ -78,8 +80,8 @@ def score(
     x (n, k); tables as `bins` and sets as `fill_set_bins` reads them, for panels of `width`
     columns. upper: offset, rank, lo, mid (U,) and starts int64 (trees + 1,), as `walk` reads them.
     lower: nodes uint64, of each tree an unused one, its exits and what is below them; leaf uint32,
-    the number of a leaf, whose values are `outputs` numbers in `values`; begin int64 (trees,).
-    target int64 (trees,).
+    the number of a leaf, whose values are `outputs` numbers in `values`, or where `together` is not
+    0 so many; begin int64 (trees,). target int64 (trees,).
     """
     offset, rank, lo, mid, starts = upper
     nodes, leaf, begin = lower
@@ -90,7 +92,8 @@ def score(
     cursor = np.empty(rows, rank.dtype)
     state, row = np.empty(rows, np.uint32), np.empty(rows, np.uint32)
     arrived = np.empty(rows, np.uint32)
-    total = np.empty((PASS, base.size, rows), base.dtype)
+    totals = np.empty((PASS, max(base.size, together) * rows), base.dtype)
+    by_row, by_output = (together, 1) if together else (1, rows)
     for start in range(0, x.shape[0], PASS * rows):
         blocks = min(PASS, (x.shape[0] - start + rows - 1) // rows)
         for b in range(blocks):
@@ -99,21 +102,25 @@ def score(
                 fill_set_bins(x, start + b * rows, sets, value, place, panels[b])
             for k in range(base.size):
                 for r in range(rows):
-                    total[b, k, r] = base[k]
+                    totals[b, r * by_row + k * by_output] = base[k]
         for t in range(target.size):
             own, leaf_of = nodes[begin[t] :], leaf[begin[t] :]
             for b in range(blocks):
-                panel, sums = panels[b], total[b, target[t] :]
+                panel, total = panels[b], totals[b]
                 walk(panel, offset, rank, lo, mid, starts[t], starts[t + 1], cursor)
                 descend(panel, own, cursor, state, row, arrived)
                 for r in range(rows):
                     row[np.uint64(r)] = leaf_of[np.uint64(arrived[np.uint64(r)])]
+                if together:
+                    add_rows(values, 0, row, total, together)
+                    continue
                 for v in range(outputs):
+                    sums = total[(target[t] + v) * rows :]
                     for r in range(rows):
                         at = np.uint64(row[np.uint64(r)]) * np.uint64(outputs) + np.uint64(v)
-                        sums[np.uint64(v), np.uint64(r)] += values[at]
+                        sums[np.uint64(r)] += values[at]
         for b in range(blocks):
             first = start + b * rows
             for k in range(base.size):
                 for r in range(min(rows, x.shape[0] - first)):
-                    out[first + r, k] = total[b, k, r]
+                    out[first + r, k] = totals[b, r * by_row + k * by_output]

@@ -10,7 +10,7 @@ import numpy as np
 
 from sqlml.backends.native.jit import COUNT, array_types, reads, specialise, writes
 from sqlml.backends.native.trees.binned import Binned, panel_types
-from sqlml.backends.native.trees.cursor_forest import cursor_dtype, upper_nodes
+from sqlml.backends.native.trees.cursor_forest import added_together, cursor_dtype, upper_nodes
 from sqlml.backends.native.trees.descent import CHILD_BITS, OFFSET_SHIFT, RANK_SHIFT, score
 from sqlml.backends.native.trees.exits import Exits, exits
 from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES
@@ -63,6 +63,7 @@ def descent_forest(
             reads(source, 2),
             COUNT,
             COUNT,
+            COUNT,
             *panel_types(panel),
             array_types(upper),
             array_types(lower),
@@ -72,10 +73,11 @@ def descent_forest(
             writes(e.base.dtype, 2),
         ),
     )
-    values = np.ascontiguousarray(e.leaf_values.ravel())
-    return DescentForest(
-        e.base, kernel, (tests.width, e.leaf_values.shape[1], *panel, upper, lower, target, values)
-    )
+    together = added_together(e)
+    spare = max(0, together - e.leaf_values.shape[1])
+    values = np.pad(e.leaf_values, ((0, 0), (0, spare))).ravel()
+    sizes = (tests.width, e.leaf_values.shape[1], together)
+    return DescentForest(e.base, kernel, (*sizes, *panel, upper, lower, target, values))
 
 
 def _lower_nodes(

@@ -11,35 +11,43 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.trees.binned import Binned, binned
-from sqlml.backends.native.trees.cursor_forest import CursorForest, cursor_forest, oblivious
+from sqlml.backends.costs import current
+from sqlml.backends.native.trees.binned import binned
+from sqlml.backends.native.trees.cursor_forest import CursorForest, cursor_forest
 from sqlml.backends.native.trees.descent_forest import DescentForest, descent_forest
 from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES
 from sqlml.backends.native.trees.lockstep_forest import LockstepForest, lockstep_forest
+from sqlml.backends.tree_costs import BYTE_BINS, TreeCosts, tree_costs
+from sqlml.errors import BackendError
+from sqlml.ir.tree_shape import TreeShape, tree_shape
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
-FEW_ROWS = BLOCK_BYTES // 8
-"""Fewer rows go down in lockstep: the other kernels work for a whole block anyway."""
-
-NODE, WIDE_NODE, SET, STEP, BARE_STEP = 0.0075, 0.0145, 0.5, 1.0, 1.6
-"""Nanoseconds a row, as measured: of a node over a block of bytes or of 16-bit numbers, of a set
-of categories, of a step down with bins, and of one without."""
-
 
 class Forest:
-    """An Ensemble for input of dtype `source`; column j of it is column `columns[j]`."""
+    """An Ensemble for input of dtype `source`; column j of it is column `columns[j]`.
+
+    Raises:
+        BackendError: with the first batch, where `strategy` names a kernel that cannot run it.
+    """
 
     def __init__(
-        self, ensemble: Ensemble, source: np.dtype[Any], columns: Array | None = None
+        self,
+        ensemble: Ensemble,
+        source: np.dtype[Any],
+        columns: Array | None = None,
+        strategy: str = "traverse",
     ) -> None:
         self._ensemble = ensemble
         self._source = source
         self._columns = columns
+        self._strategy = strategy
 
     def __call__(self, x: Array) -> Array:
         """Score x (n, k) -> (n, outputs)."""
-        if x.shape[0] < FEW_ROWS:
+        if self._strategy == "lockstep" or (
+            self._strategy == "traverse" and x.shape[0] < self._few_rows
+        ):
             return self.lockstep(x)
         return self.blocks(x)
 
@@ -51,30 +59,38 @@ class Forest:
     @cached_property
     def blocks(self) -> CursorForest | DescentForest | LockstepForest:
         """For blocks of rows."""
-        e = self._ensemble
-        tests = binned(e)
-        if tests is None or tests.sets.begin.size * SET > e.depth * e.trees * BARE_STEP:
-            return self.lockstep
-        cut = _cut(e, tests)
-        made: CursorForest | DescentForest | None
-        if cut is None:
-            made = cursor_forest(e, tests, self._source, self._columns)
-        else:
-            made = descent_forest(e, tests, cut, self._source, self._columns)
+        made = self._blocks()
+        if made is None and self._strategy != "traverse":
+            raise BackendError(
+                f"strategy {self._strategy!r} cannot run these trees: they have too many leaves, "
+                "thresholds or categories; use strategy 'traverse'"
+            )
         return self.lockstep if made is None else made
 
+    @cached_property
+    def _shape(self) -> TreeShape:
+        return tree_shape(self._ensemble)
 
-def _cut(e: Ensemble, tests: Binned) -> Array | None:
-    """The depth of each tree from which a step down costs less than all nodes of a level.
+    @cached_property
+    def _costs(self) -> TreeCosts:
+        return tree_costs(self._shape, current())
 
-    None where there is no such level in any tree.
-    """
-    node = NODE if tests.tables.dtype == np.uint8 else WIDE_NODE
-    depths, owner = e.depths().astype(np.int64), e.node_roots()
-    levels = int(depths.max(initial=0)) + 1
-    if levels * e.trees > 1 << 26:
-        return np.zeros(e.trees, np.int64)
-    nodes = np.bincount(owner * levels + depths, minlength=levels * e.trees)
-    wide = nodes.reshape(e.trees, levels) * node > STEP
-    wide[oblivious(e, tests)] = False
-    return wide.argmax(1) + np.where(wide.any(1), 0, levels) if wide.any() else None
+    @cached_property
+    def _few_rows(self) -> float:
+        """From so many rows on a whole block costs no more than these rows by lockstep."""
+        costs = self._costs
+        rows = BLOCK_BYTES if self._shape.thresholds <= BYTE_BINS else BLOCK_BYTES // 2
+        return (rows * min(costs.cursor, costs.descent) + costs.batch) / max(costs.lockstep, 1e-3)
+
+    def _blocks(self) -> CursorForest | DescentForest | None:
+        costs, e = self._costs, self._ensemble
+        tests = binned(e)
+        if tests is None:
+            return None
+        if self._strategy == "traverse" and costs.lockstep < min(costs.cursor, costs.descent):
+            return None
+        if self._strategy == "cursor" or (
+            self._strategy == "traverse" and costs.cursor <= costs.descent
+        ):
+            return cursor_forest(e, tests, self._source, self._columns)
+        return descent_forest(e, tests, costs.cut, self._source, self._columns)

@@ -28,7 +28,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from sqlml.backends.native.processor import VECTOR_BYTES
-from sqlml.backends.native.trees.leaf_values import SMALL, add_leaves
+from sqlml.backends.native.trees.leaf_values import PADDING, SMALL, add_leaves, add_rows
 from sqlml.backends.native.trees.ranks import bins
 from sqlml.backends.native.trees.set_bins import fill_set_bins
 
@@ -140,6 +140,7 @@ count = _walker(_counted)
 def score(
     x: Any,
     width: Any,
+    together: Any,
     tables: Any,
     sets: Any,
     nodes: Any,
@@ -152,8 +153,9 @@ def score(
 
     x (n, k); tables as `bins` and sets as `fill_set_bins` reads them, for panels of `width`
     columns. nodes: offset, rank, lo, mid (nodes,) and starts int64 (trees + 1,) into them. leaves:
-    int64 (trees + 1,) into `values` (V, leaves and PADDING), target int64 (trees,), and bool
-    (trees,), whether a tree's questions are `count`ed.
+    int64 (trees + 1,), the first leaf of each tree, target int64 (trees,), and bool (trees,),
+    whether a tree's questions are `count`ed. values: one table of all leaves behind the other,
+    each with PADDING; or where `together` is not 0, so many numbers a leaf.
     """
     offset, rank, lo, mid, starts = nodes
     first, target, oblivious = leaves
@@ -162,29 +164,35 @@ def score(
     place = np.empty(rows, np.uint32)
     panel = np.empty(width * rows, rank.dtype)
     cursor = np.empty(rows, rank.dtype)
-    total = np.empty((base.size, rows), base.dtype)
+    total = np.empty(max(base.size, together) * rows, base.dtype)
+    table = first[-1] + PADDING
+    by_row, by_output = (together, 1) if together else (1, rows)
     for start in range(0, x.shape[0], rows):
         bins(x, start, tables, value, place, panel)
         if sets is not None:
             fill_set_bins(x, start, sets, value, place, panel)
         for k in range(base.size):
             for r in range(rows):
-                total[k, r] = base[k]
+                total[r * by_row + k * by_output] = base[k]
         for t in range(target.size):
             if oblivious[t]:
                 count(panel, offset, rank, lo, mid, starts[t], starts[t + 1], cursor)
             else:
                 walk(panel, offset, rank, lo, mid, starts[t], starts[t + 1], cursor)
+            if together:
+                add_rows(values, first[t], cursor, total, together)
+                continue
             own = first[t + 1] - first[t]
-            for v in range(values.shape[0]):
-                sums, table_of, row = total[target[t] + v], values[v], first[t]
+            for v in range(values.size // table):
+                sums = total[(target[t] + v) * rows : (target[t] + v + 1) * rows]
+                row = v * table + first[t]
                 if own <= SMALL:
-                    add_leaves(table_of, row, cursor, sums, 1)
+                    add_leaves(values, row, cursor, sums, 1)
                 elif own * sums.itemsize <= 1024:
-                    add_leaves(table_of, row, cursor, sums, 2)
+                    add_leaves(values, row, cursor, sums, 2)
                 else:
-                    add_leaves(table_of, row, cursor, sums, 0)
+                    add_leaves(values, row, cursor, sums, 0)
         held = min(rows, x.shape[0] - start)
         for k in range(base.size):
             for r in range(held):
-                out[start + r, k] = total[k, r]
+                out[start + r, k] = total[r * by_row + k * by_output]

@@ -15,6 +15,9 @@ from numba.extending import intrinsic
 
 from sqlml.backends.native.processor import has
 
+TOGETHER = 3
+"""From so many numbers on the values of a leaf are added together."""
+
 PADDING = 256
 """Entries behind a table that are read, and never chosen."""
 
@@ -108,3 +111,71 @@ def _permuted(builder: Any, registers: list[Any], chosen: Any, bits: int, lanes:
 
 
 add_leaves: Any = intrinsic(prefer_literal=True)(_add_leaves)
+
+
+def padded(values: int, itemsize: int) -> int:
+    """How many numbers a leaf of `values` numbers takes where they are added together.
+
+    >>> padded(3, 8), padded(8, 8), padded(9, 4)
+    (8, 8, 16)
+    """
+    lanes = 64 // itemsize
+    return -(-values // lanes) * lanes
+
+
+def _add_rows(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, width: Any) -> Any:
+    """sums[r * width + k] += table[(row + cursor[r]) * width + k] for all r and k < `width`.
+
+    table and sums of one float dtype, `width` as `padded` makes it; cursor (rows,) unsigned.
+    """
+    signature = types.void(table, types.int64, cursor, sums, types.int64)
+    bits = sums.dtype.bitwidth
+    lanes = 512 // bits
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        long = ir.IntType(64)
+        number = ir.FloatType() if bits == 32 else ir.DoubleType()
+        vector = ir.VectorType(number, lanes)
+        kinds = signature.args
+        arrays = [context.make_array(kinds[i])(context, builder, arguments[i]) for i in (0, 2, 3)]
+        values, cursors, totals = (a.data for a in arrays)
+        rows = builder.extract_value(arrays[1].shape, 0)
+        first, width = arguments[1], arguments[4]
+        blocks = [builder.append_basic_block(n) for n in ("row", "part", "next", "done")]
+        row_head, part_head, row_end, done = blocks
+        entry = builder.block
+        some = builder.icmp_signed(">", rows, ir.Constant(long, 0))
+        builder.cbranch(some, row_head, done)
+
+        builder.position_at_end(row_head)
+        r = builder.phi(long)
+        r.add_incoming(ir.Constant(long, 0), entry)
+        chosen = builder.zext(builder.load(builder.gep(cursors, [r])), long)
+        source = builder.gep(values, [builder.mul(builder.add(first, chosen), width)])
+        target = builder.gep(totals, [builder.mul(r, width)])
+        builder.branch(part_head)
+
+        builder.position_at_end(part_head)
+        k = builder.phi(long)
+        k.add_incoming(ir.Constant(long, 0), row_head)
+
+        def at(base: Any) -> Any:
+            return builder.bitcast(builder.gep(base, [k]), vector.as_pointer())
+
+        value, total = (builder.load(at(base), align=bits // 8) for base in (source, target))
+        builder.store(builder.fadd(total, value), at(target), align=bits // 8)
+        after = builder.add(k, ir.Constant(long, lanes))
+        k.add_incoming(after, part_head)
+        builder.cbranch(builder.icmp_signed("<", after, width), part_head, row_end)
+
+        builder.position_at_end(row_end)
+        following = builder.add(r, ir.Constant(long, 1))
+        r.add_incoming(following, row_end)
+        builder.cbranch(builder.icmp_signed("<", following, rows), row_head, done)
+        builder.position_at_end(done)
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+add_rows: Any = intrinsic(_add_rows)

@@ -1,0 +1,128 @@
+"""`Costs`: nanoseconds that a backend takes for elementary steps on one thread of a machine.
+
+The shipped numbers are of one machine; `sqlml calibrate` measures them anew and keeps them in the
+user's cache folder, or in the file that SQLML_COSTS names. SQLML_COSTS=default uses the shipped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from sqlml.errors import ConfigError
+
+Costs = Mapping[str, float]
+
+SHIPPED: Costs = MappingProxyType(
+    {
+        # A column in an expression of the engine, and packed and handed to a function.
+        "sql.number": 0.7,
+        "udf.number": 4.0,
+        # Trees, a row: a node over a block of bytes or of 16-bit numbers; a tree; a value of a leaf
+        # that lies in registers, or in memory; a column's bin; a set's; entering a descent, and a
+        # step of it; a row in a tree by lockstep, and a step of it. Far steps are those in trees of
+        # 64 MB, which no cache holds. A batch by blocks takes so much more than one by lockstep.
+        "native.node": 0.0075,
+        "native.short_node": 0.0145,
+        "native.tree": 0.05,
+        "native.cursor_leaf": 0.15,
+        "native.leaf": 0.5,
+        "native.bin": 1.5,
+        "native.set": 0.5,
+        "native.descent": 2.0,
+        "native.step": 1.0,
+        "native.far_step": 2.5,
+        "native.pair": 3.0,
+        "native.pair_step": 1.05,
+        "native.far_pair_step": 5.5,
+        "native.batch": 3_000.0,
+        # An operator's call, a number that it makes, and a multiplication with its addition.
+        "native.call": 1_000.0,
+        "native.number": 0.4,
+        "native.product": 0.03,
+        "onnxruntime.call": 8_000.0,
+        "onnxruntime.number": 0.4,
+        "onnxruntime.product": 0.03,
+        "onnxruntime.step": 10.0,
+        "torch.call": 6_000.0,
+        "torch.number": 0.4,
+        "torch.product": 0.03,
+        "torch.step": 8.0,
+        # The same on a GPU, whose transfers are a byte each way.
+        "cuda.call": 10_000.0,
+        "cuda.number": 0.004,
+        "cuda.product": 0.0002,
+        "cuda.step": 0.02,
+        "cuda.byte": 0.05,
+    }
+)
+
+
+def place() -> Path:
+    """Where measured costs are kept."""
+    named = os.environ.get("SQLML_COSTS")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "sqlml" / "costs.json"
+
+
+@cache
+def current() -> Costs:
+    """The shipped costs, with those measured on this machine in their place.
+
+    Raises:
+        ConfigError: the file that SQLML_COSTS names cannot be used.
+    """
+    named = os.environ.get("SQLML_COSTS")
+    if named == "default":
+        return SHIPPED
+    try:
+        return MappingProxyType({**SHIPPED, **parse(place().read_text())})
+    except OSError as error:
+        if named:
+            raise ConfigError(f"SQLML_COSTS: cannot read {named}: {error.strerror}") from None
+        return SHIPPED
+    except ValueError as error:
+        if named:
+            raise ConfigError(f"SQLML_COSTS: {named}: {error}") from None
+        return SHIPPED  # a damaged cache is as good as none
+
+
+def parse(text: str) -> dict[str, float]:
+    """Costs by name from JSON.
+
+    Raises:
+        ValueError: not an object of known names with positive numbers.
+
+    >>> parse('{"native.node": 0.01}')
+    {'native.node': 0.01}
+    """
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("not an object of costs by name")
+    for name, value in found.items():
+        if name not in SHIPPED:
+            raise ValueError(f"unknown cost {name!r}; there are {', '.join(SHIPPED)}")
+        if type(value) not in (int, float) or not 0 < value < 1e12:
+            raise ValueError(f"{name} must be nanoseconds above 0, not {value!r}")
+    return {name: float(value) for name, value in found.items()}
+
+
+def keep(measured: Mapping[str, float]) -> Path:
+    """Keep measured costs, and use them from now on in this process; where they are kept.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path = place()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_suffix(f".{os.getpid()}")
+    fresh.write_text(json.dumps(dict(measured), indent=2) + "\n")
+    fresh.replace(path)  # no reader ever sees half of it
+    current.cache_clear()
+    return path

@@ -1,0 +1,105 @@
+"""`Stepwise`: a Program as a list of steps, run block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from sqlml.backends.blocks import row_bytes, run_blocks
+from sqlml.backends.native.kernels import KERNELS, Bound, tree_ensemble
+from sqlml.backends.native.reuse import in_place
+from sqlml.backends.schedule import Schedule, Step, schedule
+from sqlml.ir import reference
+from sqlml.ir.program import Program
+from sqlml.ir.texts import Texts
+from sqlml.types import Array
+
+BLOCK_BYTES = 4 << 20
+"""Memory that the intermediate values of one block may take.
+
+They stay in the processor's cache from one operator to the next, which is what fusing chains of
+injective operators is for (Chen's thesis, section 4.2): against blocks of 16 MB, 20 kinds of models
+ran 0.97 to 1.6 times as fast, 1.13 in the mean. Fusing on top of it gained 0.95 to 1.1.
+"""
+
+FEWEST_ROWS, FEWEST_BYTES = 16, 16 << 20
+"""Blocks of wide rows have so many of them, if these do not take more memory than that."""
+
+MOST_ROWS = 1 << 15
+
+
+class Stepwise:
+    """A Program, each of whose operators is bound to a kernel or to numpy. Thread-safe.
+
+    `strategy` is that of its trees. `rows` are the most of a block, `constants` the values of nodes
+    that do not depend on rows.
+    """
+
+    def __init__(self, program: Program, strategy: str = "traverse") -> None:
+        self.program = program
+        size = row_bytes(program)
+        fewest = min(FEWEST_ROWS, FEWEST_BYTES // size)
+        self.rows = int(np.clip(BLOCK_BYTES // size, max(1, fewest), MOST_ROWS))
+        self.constants: dict[int, Array] = {}
+        steps: dict[int, Step] = {}
+        over = in_place(program)
+        for i, node in enumerate(program.nodes):
+            if node.op == "input":
+                continue
+            bound = Bound(node.inputs, over[i]) if i in over else bind(program, i, strategy)
+            if node.type.rowwise:
+                steps[i] = Step(i, bound.inputs, bound.function)
+            else:
+                with np.errstate(all="ignore"):
+                    self.constants[i] = bound.function(*[self.constants[j] for j in bound.inputs])
+        self._steps = steps
+        self._schedules = {
+            names: schedule(program, steps, names, self.constants)
+            for names in [tuple(program.outputs), *((name,) for name in program.outputs)]
+        }
+
+    def run(
+        self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
+    ) -> dict[str, Array]:
+        """See `Compiled.run`."""
+        names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
+        plan = self.schedule_of(names)
+
+        def block(arrays: Mapping[str, Array]) -> dict[str, Array]:
+            return self._run_block(arrays, plan, names)
+
+        return run_blocks(self.program, inputs, plan.inputs, names, self.rows, block)
+
+    def schedule_of(self, outputs: tuple[str, ...]) -> Schedule:
+        """The steps that these outputs need."""
+        plan = self._schedules.get(outputs)
+        if plan is None:
+            plan = schedule(self.program, self._steps, outputs, self.constants)
+        return plan
+
+    def _run_block(
+        self, arrays: Mapping[str, Array], plan: Schedule, outputs: Sequence[str]
+    ) -> dict[str, Array]:
+        values = dict(self.constants)
+        for i in plan.inputs.values():
+            array = reference.conform(self.program.nodes[i], arrays)
+            texts = isinstance(array, Texts)
+            values[i] = array if texts or array.flags.aligned else array.copy()
+        with np.errstate(all="ignore"):
+            plan.run(values)
+        return {name: values[self.program.outputs[name]] for name in outputs}
+
+
+def bind(program: Program, i: int, strategy: str = "traverse") -> Bound:
+    """Node i made ready to run on arrays of the host, trees by `strategy`."""
+    node = program.nodes[i]
+    make = KERNELS.get(node.op)
+    if node.op == "tree_ensemble":
+        make = partial(tree_ensemble, strategy=strategy)
+    bound = None if make is None else make(program, i)
+    if bound is not None:
+        return bound
+    function, attrs = reference.FUNCTIONS[node.op], node.attrs
+    return Bound(node.inputs, lambda *args: function(args, attrs))

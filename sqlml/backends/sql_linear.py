@@ -1,0 +1,157 @@
+"""Models of one weighted sum as SQL expressions, which no function call can beat.
+
+A number in SQL may be NULL, NaN or infinite, and what a model makes of that (an error that names
+the column, say) is not repeated in SQL: such a row makes the sum NULL, NaN or infinite too, since
+each column has its part in it, and is left to whoever runs the Program. Only impute takes missing
+values away before the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from sqlml.ir.program import Attrs, Program
+from sqlml.types import Array
+
+MOST_COLUMNS = 256
+"""The sum is written twice or three times, and each column in it."""
+
+WIDEST_BOUND = 1e290
+"""Bounds of a check as wide as this are those of overflow, which makes the sum infinite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """value: the output; sum: the weighted sum that must be finite for `value` to be right."""
+
+    value: str
+    sum: str
+
+
+def linear_sql(program: Program, columns: Sequence[str]) -> Linear | None:
+    """The one output of `program`, of one column, or None where it is another kind of model.
+
+    Args:
+        program: reads one matrix.
+        columns: for each column of it a SQL expression that is cheap to write several times.
+    """
+    if len(program.inputs) != 1 or len(program.outputs) != 1 or len(columns) > MOST_COLUMNS:
+        return None
+    sums = [i for i, node in enumerate(program.nodes) if node.op == "linear"]
+    if len(sums) != 1 or program.nodes[sums[0]].type.width != 1:
+        return None
+    (last,) = program.outputs.values()
+    if program.nodes[last].type.width != 1:
+        return None
+    made: list[list[str]] = []
+    for node in program.nodes:
+        if node.op == "input":
+            made.append([f"CAST({c} AS DOUBLE)" for c in columns])
+            continue
+        printer = PRINTERS.get(node.op)
+        if printer is None or node.type.dtype not in ("float64", "int64", "bool"):
+            return None
+        printed = printer([made[i] for i in node.inputs], node.attrs)
+        if printed is None:
+            return None
+        made.append(printed)
+    return Linear(made[last][0], made[sums[0]][0])
+
+
+Values = list[str]
+"""One expression for each column of a value."""
+
+
+def number(value: float) -> str:
+    """A float as a literal of its own value: unquoted, it would be a DECIMAL.
+
+    >>> number(0.1)
+    "'0.1'::DOUBLE"
+    """
+    return f"'{float(value)!r}'::DOUBLE"
+
+
+def _constant(args: Sequence[Values], attrs: Attrs) -> Values | None:
+    value: Array = attrs["value"]
+    return [number(v) for v in value.astype(np.float64).ravel().tolist()]
+
+
+def _select(args: Sequence[Values], attrs: Attrs) -> Values | None:
+    return [args[0][j] for j in attrs["indices"].tolist()]
+
+
+def _concat(args: Sequence[Values], attrs: Attrs) -> Values | None:
+    return [value for part in args for value in part]
+
+
+def _cast(args: Sequence[Values], attrs: Attrs) -> Values | None:
+    if attrs["dtype"] == "float64":
+        return list(args[0])
+    return [f"CAST({v} AS BIGINT)" for v in args[0]] if attrs["dtype"] == "int64" else None
+
+
+def _require_finite(args: Sequence[Values], attrs: Attrs) -> Values | None:
+    for name in ("low", "high"):
+        if name in attrs and not (np.abs(attrs[name]) >= WIDEST_BOUND).all():
+            return None
+    return list(args[0])
+
+
+def _impute(args: Sequence[Values], attrs: Attrs) -> Values | None:
+    if attrs["missing"] == attrs["missing"]:
+        return None
+    filled = zip(args[0], attrs["fill"].astype(np.float64).tolist(), strict=True)
+    return [
+        f"CASE WHEN {v} IS NULL OR isnan({v}) THEN {number(fill)} ELSE {v} END"
+        for v, fill in filled
+    ]
+
+
+def _linear(args: Sequence[Values], attrs: Attrs) -> Values | None:
+    weights = attrs["weights"].astype(np.float64)[:, 0].tolist()
+    terms = [f"{v} * {number(w)}" for v, w in zip(args[0], weights, strict=True)]
+    return [f"({' + '.join([*terms, number(float(attrs['bias'][0]))])})"]
+
+
+def _binary(symbol: str) -> Callable[[Sequence[Values], Attrs], Values | None]:
+    def printer(args: Sequence[Values], attrs: Attrs) -> Values | None:
+        a, b = args
+        width = max(len(a), len(b))
+        if min(len(a), len(b)) not in (1, width):
+            return None
+        pairs = zip(a * (width // len(a)), b * (width // len(b)), strict=True)
+        return [f"({x} {symbol} {y})" for x, y in pairs]
+
+    return printer
+
+
+def _unary(form: str) -> Callable[[Sequence[Values], Attrs], Values | None]:
+    return lambda args, attrs: [form.format(v) for v in args[0]]
+
+
+PRINTERS: Mapping[str, Callable[[Sequence[Values], Attrs], Values | None]] = MappingProxyType(
+    {
+        "constant": _constant,
+        "select": _select,
+        "concat": _concat,
+        "cast": _cast,
+        "require_finite": _require_finite,
+        "impute": _impute,
+        "linear": _linear,
+        "add": _binary("+"),
+        "sub": _binary("-"),
+        "mul": _binary("*"),
+        "div": _binary("/"),
+        "gt": _binary(">"),
+        "ge": _binary(">="),
+        "lt": _binary("<"),
+        "le": _binary("<="),
+        "neg": _unary("(-{})"),
+        "sigmoid": _unary("(1 / (1 + exp(-{})))"),
+        "exp": _unary("exp({})"),
+    }
+)

@@ -1,0 +1,161 @@
+"""The Triton kernels of strategy `fused`: rows to ranks, and ranks to sums of whole ensembles.
+
+`triton.jit` compiles their source for the GPU, or interprets it with numpy where
+TRITON_INTERPRET=1, which is how they are tested without one. `x` and thresholds are compared as
+they are (PTX without .ftz keeps denormal numbers); from there on all is whole numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+
+def _rank_columns(
+    x: tl.tensor,
+    rows: tl.tensor,
+    features: tl.tensor,
+    columns: tl.tensor,
+    feature: tl.tensor,
+    negated: tl.tensor,
+    size: tl.tensor,
+    edges: tl.tensor,
+    staged: tl.tensor,
+    MISSING: tl.constexpr,
+    SETS: tl.constexpr,
+    STEPS: tl.constexpr,
+    EACH: tl.constexpr,
+    ROWS: tl.constexpr,
+) -> None:
+    """Write EACH columns of ROWS rows of `x` (rows, features) to `staged` (blocks, columns, ROWS).
+
+    `size` is -1 for a numeric column, whose 2^STEPS - 1 edges are searched; see `Columns`.
+    """
+    block = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, ROWS)
+    row = block * ROWS + lane
+    first = tl.program_id(1) * EACH
+    for column in range(first, tl.minimum(first + EACH, columns)):
+        at = row * features + tl.load(feature + column)
+        value = tl.load(x + at, mask=row < rows, other=0).to(edges.dtype.element_ty)
+        value = tl.where(tl.load(negated + column) != 0, -value, value)
+        own = edges + column * ((1 << STEPS) - 1)
+        rank = tl.zeros([ROWS], tl.int32)
+        for step in tl.static_range(STEPS):
+            half = 1 << (STEPS - 1 - step)
+            below = tl.load(own + rank + (half - 1)) < value
+            rank = tl.where(below, rank + half, rank)
+        gone = value != value
+        rank = tl.where(gone, MISSING, rank)
+        if SETS:
+            limit = tl.load(size + column)
+            inside = (value >= 0) & (value < limit.to(value.dtype))
+            code = tl.where(inside, value, 0).to(tl.int32)
+            code = tl.where(inside, code, limit + gone.to(tl.int32))
+            rank = tl.where(limit >= 0, code, rank)
+        tl.store(staged + (block * columns + column) * ROWS + lane, rank)
+
+
+def _sum_trees(
+    staged: tl.tensor,
+    rows: tl.tensor,
+    columns: tl.tensor,
+    node: tl.tensor,
+    child: tl.tensor,
+    words: tl.tensor,
+    depth: tl.tensor,
+    first_slot: tl.tensor,
+    first_value: tl.tensor,
+    values: tl.tensor,
+    group_output: tl.tensor,
+    group_count: tl.tensor,
+    group_begin: tl.tensor,
+    terms: tl.tensor,
+    base: tl.tensor,
+    out: tl.tensor,
+    leaf_values: tl.tensor,
+    outputs: tl.tensor,
+    groups: tl.tensor,
+    PERFECT: tl.constexpr,
+    SETS: tl.constexpr,
+    PACKED: tl.constexpr,
+    WIDTH: tl.constexpr,
+    ROWS: tl.constexpr,
+) -> None:
+    """Take ROWS rows through all trees of one group of outputs; see `layout.Layout`.
+
+    The sums stay in registers, so nothing but ranks is read a row and nothing but sums is
+    written to `out` (rows, outputs). Each sum has its terms in the source's order and is rounded
+    in the leaves' dtype after each. A leaf has `leaf_values` values; PACKED says that a node has 32
+    bits, not 64; no group has more outputs than WIDTH.
+    """
+    program = tl.program_id(0)  # of other dimensions a grid has fewer
+    block = (program // groups).to(tl.int64)
+    group = program % groups
+    lane = tl.arange(0, ROWS)
+    ranks = staged + block * columns * ROWS
+    output = tl.load(group_output + group)
+    begin = tl.load(group_begin + group)
+    end = tl.load(group_begin + group + 1)
+    wide = tl.arange(0, WIDTH)
+    used = wide < tl.load(group_count + group)
+    if WIDTH == 1:
+        total = tl.zeros([ROWS], values.dtype.element_ty) + tl.load(base + output)
+    else:
+        start = tl.load(base + output + wide, mask=used, other=0)
+        total = tl.zeros([ROWS, WIDTH], values.dtype.element_ty) + start[None, :]
+    for place in range(begin, end):
+        tree = tl.load(terms + 2 * place)
+        levels = tl.load(depth + tree)
+        slot = tl.load(first_slot + tree)
+        if PERFECT:  # nodes of a tree are numbered from 1
+            at = tl.full([ROWS], 1, tl.int32)
+            slots = node + slot - 1
+        else:
+            at = tl.full([ROWS], 0, tl.int32)
+            slots = node + slot
+        for _ in range(levels):
+            packed = tl.load(slots + at)
+            if PACKED:
+                which = packed >> 16
+                test = (packed << 16) >> 16
+            else:
+                which = (packed >> 32).to(tl.int32)
+                test = packed.to(tl.int32)
+            if SETS:
+                is_set = which < 0
+                which = tl.where(is_set, ~which, which)
+            rank = tl.load(ranks + (which * ROWS + lane)).to(tl.int32)
+            holds = rank <= test
+            if SETS:
+                word = tl.load(words + test + (rank >> 5), mask=is_set, other=0)
+                holds = tl.where(is_set, ((word >> (rank & 31)) & 1) != 0, holds)
+            step = holds.to(tl.int32)
+            if PERFECT:
+                at = 2 * at + step
+            else:
+                below = tl.load(child + slot + at)
+                at = tl.where(below < 0, at, below + step)
+        if PERFECT:
+            leaf = at + (tl.load(first_value + tree) - (1 << levels))
+        else:
+            leaf = ~tl.load(child + slot + at)
+        value = values + tl.load(terms + 2 * place + 1) + leaf.to(tl.int64) * leaf_values
+        if WIDTH == 1:
+            total += tl.load(value)
+        else:
+            total += tl.load(value[:, None] + wide[None, :], mask=used[None, :], other=0)
+    row = block * ROWS + lane
+    into = out + row * outputs + output
+    if WIDTH == 1:
+        tl.store(into, total, mask=row < rows)
+    else:
+        store = (row < rows)[:, None] & used[None, :]
+        tl.store(into[:, None] + wide[None, :], total, mask=store)
+
+
+# Not compiled anew for batches of one row, or of a multiple of 16.
+rank_columns: Any = triton.jit(_rank_columns, do_not_specialize=["rows"])
+sum_trees: Any = triton.jit(_sum_trees, do_not_specialize=["rows"])

@@ -1,0 +1,105 @@
+"""What the native kernels for trees cost, and where they cut deep trees: pure functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sqlml.backends.costs import Costs
+from sqlml.ir.tree_shape import TreeShape
+from sqlml.types import Array
+
+STRATEGIES = ("traverse", "cursor", "descent", "lockstep")
+"""Of the native backend: whatever is fastest for a batch, or one kernel for all batches."""
+
+BYTE_BINS, SHORT_BINS = 255, 65_535
+"""The most thresholds of a column whose bins take one byte, and two."""
+
+BYTE_EXITS, SHORT_EXITS = 256, 65_536
+"""The most exits of a tree's upper part whose cursors take one byte, and two."""
+
+BARE_NODE_BYTES, PACKED_NODE_BYTES = 16, 8
+"""Of a node or leaf, as the lockstep and the descent kernel have them."""
+
+NEAR_BYTES, FAR_BYTES = 12 << 20, 64 << 20
+"""Trees that a processor's own caches mostly hold, and trees that lie in memory."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeCosts:
+    """Nanoseconds a row on one thread, in large batches, of an Ensemble.
+
+    Infinite where a kernel cannot run it. batch: nanoseconds that a batch by blocks of rows takes
+    besides. cut int64 (T,): the depths where the descent begins; L, the number of levels, where it
+    never does.
+    """
+
+    cursor: float
+    descent: float
+    lockstep: float
+    batch: float
+    cut: Array
+
+
+def tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
+    """Estimate the kernels for `shape` with the coefficients of a machine."""
+    trees, _ = shape.nodes.shape
+    values, places = trees * shape.values, 2 * float(shape.nodes.sum())
+    pair_step = _step(costs, "pair_step", places * BARE_NODE_BYTES)
+    lockstep = float(
+        trees * costs["native.pair"] + shape.steps.sum() * pair_step + values * costs["native.leaf"]
+    )
+    batch = costs["native.batch"]
+    if shape.thresholds > SHORT_BINS:
+        return TreeCosts(np.inf, np.inf, lockstep, batch, np.zeros(trees, np.int64))
+    step = _step(costs, "step", places * PACKED_NODE_BYTES)
+    short = _cuts(shape, costs["native.short_node"], costs["native.descent"], step, SHORT_EXITS)
+    ways = [short]
+    if shape.thresholds <= BYTE_BINS:
+        node = costs["native.node"]
+        ways.append(_cuts(shape, node, costs["native.descent"], step, BYTE_EXITS))
+    enter = trees * costs["native.tree"] + (
+        shape.columns * costs["native.bin"] + shape.sets * costs["native.set"]
+    )
+    best = min(ways, key=lambda way: way.descent)
+    return TreeCosts(
+        cursor=min(way.cursor for way in ways) + enter + values * costs["native.cursor_leaf"],
+        descent=best.descent + enter + values * costs["native.leaf"],
+        lockstep=lockstep,
+        batch=batch,
+        cut=best.cut,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cuts:
+    """Nanoseconds a row in the trees, walked to the leaves or cut where that is best."""
+
+    cursor: float
+    descent: float
+    cut: Array
+
+
+def _cuts(shape: TreeShape, node: float, enter: float, step: float, most: int) -> _Cuts:
+    """The costs where a node takes `node` and a tree may have `most` exits from its upper part."""
+    trees, levels = shape.nodes.shape
+    asked = np.where(shape.oblivious[:, None], 1, shape.nodes)
+    none = np.zeros((trees, 1))
+    # Column c: cut at depth c, the levels above it walked and the rest gone down.
+    walked = np.concatenate([none, asked.cumsum(1) * node], axis=1)
+    exits = np.concatenate([none, shape.nodes.cumsum(1)], axis=1) + 1
+    walked[exits > most] = np.inf
+    steps = shape.inside[:, ::-1].cumsum(1)[:, ::-1] * step + enter
+    steps[shape.oblivious] = np.inf  # they are never cut
+    cost = walked + np.concatenate([steps, none], axis=1)
+    cut = cost.argmin(1)
+    least = cost[np.arange(trees), cut].sum()
+    return _Cuts(float(walked[:, levels].sum()), float(least), cut)
+
+
+def _step(costs: Costs, name: str, size: float) -> float:
+    """A step down trees of `size` bytes: slower, the less of them a cache holds."""
+    near, far = costs[f"native.{name}"], costs[f"native.far_{name}"]
+    share = np.log(max(size, NEAR_BYTES) / NEAR_BYTES) / np.log(FAR_BYTES / NEAR_BYTES)
+    return float(near + (far - near) * min(share, 1.0))

@@ -1,0 +1,106 @@
+"""`TreeShape`: what the cost of scoring an Ensemble depends on, tree by tree."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sqlml.ir.trees import Ensemble
+from sqlml.types import Array
+
+MOST_LEVELS = 64
+"""Levels that are told apart; what lies deeper counts as one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeShape:
+    """Of T trees with V values a leaf.
+
+    nodes int64 (T, L): inner nodes by level, all deeper ones in the last. inside float64 (T, L):
+    of the leaves, the share that lies below a level; its sum over the levels is the mean length of
+    a path, each leaf counted once. oblivious bool (T,): all nodes of a level ask the same question.
+    columns: how many the tests read; thresholds: the most distinct ones that a column has; sets:
+    categorical nodes.
+    """
+
+    nodes: Array
+    inside: Array
+    oblivious: Array
+    values: int
+    columns: int
+    thresholds: int
+    sets: int
+
+    @property
+    def trees(self) -> int:
+        """Number of trees."""
+        return int(self.nodes.shape[0])
+
+    @property
+    def steps(self) -> Array:
+        """Mean length of a path in each tree, float64 (T,)."""
+        total: Array = self.inside.sum(1)
+        return total
+
+
+def tree_shape(e: Ensemble) -> TreeShape:
+    """The shape of `e`."""
+    depths, owner = e.depths().astype(np.int64), e.node_roots().astype(np.int64)
+    levels = min(e.depth, MOST_LEVELS)
+
+    def by_level(trees: Array, depth: Array) -> Array:
+        place = trees * levels + np.minimum(depth, levels - 1)
+        return np.bincount(place, minlength=e.trees * levels).reshape(e.trees, levels)
+
+    children = np.concatenate([e.left, e.right])
+    leaf_depth = np.concatenate([depths, depths])[children < 0]  # of the node above
+    leaf_owner = np.concatenate([owner, owner])[children < 0]
+    leaves = np.maximum(np.bincount(leaf_owner, minlength=e.trees), 1)[:, None]
+    ended = by_level(leaf_owner, leaf_depth) if levels else np.zeros((e.trees, 0), np.int64)
+    below = ended[:, ::-1].cumsum(1)[:, ::-1]
+    own = np.lexsort((e.threshold, e.feature))
+    new = np.ones(e.nodes, bool)
+    new[1:] = (np.diff(e.feature[own]) != 0) | (e.threshold[own][1:] != e.threshold[own][:-1])
+    distinct = np.bincount(e.feature[own][new], minlength=1)
+    return TreeShape(
+        nodes=by_level(owner, depths) if levels else np.zeros((e.trees, 0), np.int64),
+        inside=below / leaves,
+        oblivious=oblivious(e),
+        values=int(e.leaf_values.shape[1]),
+        columns=int((distinct > 0).sum()),
+        thresholds=int(distinct.max()),
+        sets=0 if e.categorical is None else int(e.categorical.sum()),
+    )
+
+
+def oblivious(e: Ensemble) -> Array:
+    """Whether all nodes of a level ask the same and all leaves lie at one depth, bool (T,)."""
+    depths, owner = e.depths().astype(np.int64), e.node_roots()
+    depth = np.zeros(e.trees, np.int64)
+    np.maximum.at(depth, owner, depths + 1)
+    nodes = np.bincount(owner, minlength=e.trees)
+    deepest = 16  # no library grows oblivious trees of more levels
+    perfect: Array = (depth <= deepest) & (nodes == (1 << np.minimum(depth, deepest)) - 1)
+    order = np.lexsort((depths, owner))
+
+    def differ(values: Array) -> Array:
+        changed: Array = values[order][1:] != values[order][:-1]
+        return changed
+
+    same_level = ~differ(depths) & ~differ(owner)
+    other = differ(e.feature) | differ(e.threshold) | differ(e.default_left) | differ(_sets(e))
+    perfect[owner[order][1:][other & same_level]] = False
+    return perfect
+
+
+def _sets(e: Ensemble) -> Array:
+    """A number for each node that is the same for equal sets of categories; -1 for none."""
+    numbers = np.full(e.nodes, -1, np.int64)
+    if e.categorical is None or e.set_offsets is None or e.set_words is None:
+        return numbers
+    known: dict[bytes, int] = {}
+    for i in np.flatnonzero(e.categorical).tolist():
+        words = e.set_words[e.set_offsets[i] : e.set_offsets[i + 1]].tobytes()
+        numbers[i] = known.setdefault(words, len(known))
+    return numbers

@@ -1,0 +1,191 @@
+"""The cost model: what it counts, how it ranks, and what is chosen by it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sqlml.backends import costs
+from sqlml.backends.costs import SHIPPED
+from sqlml.backends.tree_costs import tree_costs
+from sqlml.errors import ConfigError
+from sqlml.ir.builder import Builder
+from sqlml.ir.program import Program
+from sqlml.ir.tree_shape import TreeShape, tree_shape
+from sqlml.ir.trees import Ensemble
+from sqlml.planner.calibrate import calibrate, perfect_trees
+from sqlml.planner.choice import choose
+from sqlml.planner.cost import estimates
+from tests.random_trees import Recipe, grow, program_of
+
+
+def full(depth: int, trees: int, columns: int = 4, thresholds: int = 50) -> Program:
+    """Trees that are filled to `depth`, in columns of so many thresholds."""
+    e = perfect_trees(depth, trees, columns, thresholds)
+    b = Builder()
+    x = b.input("x", "float32", columns)
+    return b.build({"score": b.op("tree_ensemble", x, **e.attrs())})
+
+
+def shape_of(program: Program) -> TreeShape:
+    [node] = [n for n in program.nodes if n.op == "tree_ensemble"]
+    return tree_shape(Ensemble.of(node.attrs))
+
+
+def test_the_shape_counts_levels_paths_and_thresholds() -> None:
+    shape = shape_of(full(depth=3, trees=2, columns=3, thresholds=1))
+    assert shape.nodes.tolist() == [[1, 2, 4]] * 2
+    assert shape.inside.tolist() == [[1.0, 1.0, 1.0]] * 2
+    assert shape.steps.tolist() == [3.0, 3.0]
+    assert (shape.values, shape.thresholds, shape.sets) == (1, 1, 0)
+    chain = tree_shape(grow(Recipe(0, trees=1, depth=4, chain=True)))
+    assert chain.nodes.tolist() == [[1, 1, 1, 1]]
+    assert chain.inside.tolist() == [[1.0, 0.8, 0.6, 0.4]]  # one of five leaves ends at a level
+    deep = tree_shape(grow(Recipe(0, trees=1, depth=90, chain=True)))
+    assert deep.nodes.shape == (1, 64)
+    assert deep.nodes.sum() == 90
+    none = tree_shape(grow(Recipe(0, trees=2, depth=0)))
+    assert none.nodes.shape == (2, 0)
+    assert none.oblivious.all()
+
+
+def test_shallow_trees_are_walked_and_deep_ones_cut() -> None:
+    shallow = tree_costs(shape_of(full(4, 30)), SHIPPED)
+    assert shallow.cursor <= shallow.descent
+    assert (shallow.cut == 4).all()
+    deep = tree_costs(shape_of(full(13, 3)), SHIPPED)
+    assert deep.descent < deep.cursor
+    assert ((deep.cut > 3) & (deep.cut < 12)).all()
+    slow_steps = {**SHIPPED, "native.step": 1e6}
+    assert (tree_costs(shape_of(full(13, 3)), slow_steps).cut == 13).all()
+
+
+def test_more_thresholds_take_wider_bins_and_too_many_none() -> None:
+    bytes_, shorts = (
+        tree_costs(shape_of(full(7, 40, 1, thresholds)), SHIPPED).cursor for thresholds in (99, 999)
+    )
+    assert 1.5 < shorts / bytes_ < 2.5
+    shape = shape_of(full(3, 2))
+    too_many = type(shape)(
+        shape.nodes, shape.inside, shape.oblivious, 1, columns=1, thresholds=70_000, sets=0
+    )
+    made = tree_costs(too_many, SHIPPED)
+    assert made.cursor == made.descent == np.inf
+    assert np.isfinite(made.lockstep)
+
+
+def test_few_rows_go_by_lockstep_and_the_estimate_says_so() -> None:
+    program = full(6, 100)
+    kernels = {rows: estimates(program, SHIPPED, rows)[0].kernel for rows in (1, 100_000)}
+    assert kernels == {1: "lockstep", 100_000: "cursor"}
+    assert estimates(full(13, 3), SHIPPED, 100_000)[0].kernel == "descent"
+
+
+def test_estimates_grow_with_rows_and_trees_and_come_in_order() -> None:
+    few, many = (estimates(full(5, 50), SHIPPED, rows) for rows in (1_000, 1_000_000))
+    for e in few:
+        [same] = [m for m in many if m.name == e.name or (m.backend, e.backend) == ("native",) * 2]
+        assert same.seconds > 100 * e.seconds
+    costs_ = [e.start + e.seconds for e in many]
+    assert costs_ == sorted(costs_)
+    assert estimates(full(5, 500), SHIPPED, 1000)[0].seconds > few[0].seconds
+
+
+def test_gemm_pays_for_depth_and_ptt_is_out_of_question_for_deep_trees() -> None:
+    by_depth = {
+        depth: {
+            e.strategy: e.seconds
+            for e in estimates(full(depth, 4), SHIPPED)
+            if e.backend == "torch"
+        }
+        for depth in (2, 11)
+    }
+    if not by_depth[2]:
+        pytest.skip("torch is not installed")
+    assert by_depth[2]["gemm"] < by_depth[2]["tt"]
+    assert by_depth[11]["gemm"] > by_depth[11]["tt"]
+    assert by_depth[11]["ptt"] == np.inf
+
+
+def test_the_choice_is_the_cheapest_way_that_fits_the_options() -> None:
+    program = program_of(grow(Recipe(seed=1)))
+    auto = choose(program, {})
+    assert (auto.backend, auto.strategy, auto.device) == ("native", "traverse", "cpu")
+    assert auto.reason == "the least estimated time"
+    assert auto.estimates[0].backend == "native"
+    assert len(auto.estimates) > 1
+    assert choose(program, {"strategy": "tt"}).backend == "torch"
+    assert choose(program, {"strategy": "descent"}).backend == "native"
+    named = choose(program, {"backend": "torch"})
+    assert named.backend == "torch"
+    assert {e.backend for e in named.estimates} == {"torch"}
+    assert choose(program, {"backend": "reference"}).estimates == ()
+    with pytest.raises(ConfigError, match="no strategy 'gemm'; it has traverse, cursor, descent"):
+        choose(program, {"backend": "native", "strategy": "gemm"})
+
+
+def test_costs_are_read_from_the_file_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "here" / "costs.json"
+    monkeypatch.setenv("SQLML_COSTS", str(path))
+    costs.current.cache_clear()
+    try:
+        with pytest.raises(ConfigError, match="SQLML_COSTS: cannot read"):
+            costs.current()
+        assert costs.keep({"native.node": 0.5}) == path
+        assert json.loads(path.read_text()) == {"native.node": 0.5}
+        assert costs.current()["native.node"] == 0.5
+        assert costs.current()["native.step"] == SHIPPED["native.step"]
+        for text, why in (
+            ("[1]", "not an object"),
+            ('{"native.nod": 1}', "unknown cost 'native.nod'"),
+            ('{"native.node": -1}', "native.node must be nanoseconds above 0"),
+            ('{"native.node": true}', "native.node must be nanoseconds above 0"),
+            ("{", "Expecting"),
+        ):
+            path.write_text(text)
+            costs.current.cache_clear()
+            with pytest.raises(ConfigError, match=why):
+                costs.current()
+        monkeypatch.setenv("SQLML_COSTS", "default")
+        costs.current.cache_clear()
+        assert costs.current() is SHIPPED
+    finally:
+        costs.current.cache_clear()
+
+
+def test_a_damaged_cache_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SQLML_COSTS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "sqlml").mkdir()
+    (tmp_path / "sqlml" / "costs.json").write_text("damaged")
+    costs.current.cache_clear()
+    try:
+        assert costs.current() is SHIPPED
+    finally:
+        costs.current.cache_clear()
+
+
+def test_calibration_measures_and_keeps_every_cost_of_what_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text("{}")
+    monkeypatch.setenv("SQLML_COSTS", str(path))
+    costs.current.cache_clear()
+    try:
+        measured = calibrate()
+        assert json.loads(path.read_text()) == measured
+        assert costs.current()["native.node"] == measured.get("native.node", 0.0075)
+        assert set(measured) <= set(SHIPPED)
+        # Noise may cost a slope, never most of them.
+        own = {name for name in SHIPPED if name.startswith("native.")}
+        assert len(own & set(measured)) > len(own) / 2
+        for name, value in measured.items():
+            assert SHIPPED[name] / 50 < value < SHIPPED[name] * 50
+    finally:
+        costs.current.cache_clear()
