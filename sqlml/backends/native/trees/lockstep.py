@@ -7,7 +7,7 @@ which is what few rows want.
 
 A node is one record: threshold, `first`, its child for yes, beside which lies the one for no, and
 the column of its test, which is yes for numbers up to the threshold (`Decisions`). A leaf is its
-own child by a test that always holds, so that no step branches; every few levels the pairs that
+own child by a test that never holds, so that no step branches; every few levels the pairs that
 have arrived are left out.
 """
 
@@ -32,6 +32,8 @@ MEMBER, MISSING = 1 << 31, 1 << 30
 
 def score(
     x: Any,
+    flat: Any,
+    stride: Any,
     columns: Any,
     negated: Any,
     roots: Any,
@@ -45,26 +47,30 @@ def score(
 ) -> None:
     """out (n, K) = base and the exit leaves' values, tree by tree in the leaves' dtype.
 
-    x (n, k), read at `columns` int64, or minus that where `negated`; column 0 of a node's test is
-    the number 0, column c + 1 is that of `columns[c]`. roots uint32 (trees,) are numbers of nodes;
-    leaf uint32 (nodes,) is the row of `values` (leaves, V) of a leaf. sets is None, or the first
-    word and the number of categories of each node's set, uint32 (nodes,), and the words' bits.
+    Column c of a node's test is column `columns[c]` int64 of x (n, k), or minus that where
+    `negated`; or where `stride` is not 0, column c of `flat`, the rows in the tests' dtype, each
+    `stride` numbers long. roots uint32 (trees,) are numbers of nodes; leaf uint32 (nodes,) is the
+    row of `values` (leaves, V) of a leaf. sets is None, or the first word and the number of
+    categories of each node's set, uint32 (nodes,), and the words' bits.
     """
-    width = columns.size + 1
+    width = stride if stride else max(1, columns.size)
     rows = max(1, min(x.shape[0], PAIRS, ROW_NUMBERS // width))
     trees = max(1, PAIRS // rows)
-    held = np.empty(rows * width, nodes.threshold.dtype)
+    copied = np.empty(0 if stride else rows * width, nodes.threshold.dtype)
     pairs = rows * trees
     state, pair = np.empty(pairs, np.uint32), np.empty(pairs, np.uint32)
     row, arrived = np.empty(pairs, np.uint32), np.empty(pairs, np.uint32)
     column_bits = np.uint32(MISSING - 1)
+    one = np.uint32(1)
     for start in range(0, x.shape[0], rows):
         used = min(rows, x.shape[0] - start)
+        if stride == 0:
+            for r in range(used):
+                for c in range(columns.size):
+                    number = x[start + r, columns[c]]
+                    copied[r * width + c] = -number if negated[c] else number
+        held = flat[start * stride :] if stride else copied
         for r in range(used):
-            held[r * width] = 0
-            for c in range(columns.size):
-                number = x[start + r, columns[c]]
-                held[r * width + c + 1] = -number if negated[c] else number
             for k in range(base.size):
                 out[start + r, k] = base[k]
         for first in range(0, roots.size, trees):
@@ -80,7 +86,7 @@ def score(
                     at, which, begin = state[np.uint64(i)], pair[np.uint64(i)], row[np.uint64(i)]
                     arrived[np.uint64(which)] = at
                     state[kept], pair[kept], row[kept] = at, which, begin
-                    kept += np.uint64(nodes[np.uint64(at)].first != at)
+                    kept += np.uint64(np.uint32(nodes[np.uint64(at)].first + one) != at)
                 moving = np.int64(kept)
                 for _ in range(LEVELS):
                     for i in range(moving):
@@ -100,7 +106,7 @@ def score(
                                     yes = (word >> (code % np.uint32(32))) & np.uint32(1) != 0
                                 else:
                                     yes = v != v and node.column & np.uint32(MISSING) != 0
-                        state[np.uint64(i)] = node.first + (np.uint32(0) if yes else np.uint32(1))
+                        state[np.uint64(i)] = node.first + (np.uint32(0) if yes else one)
             at_pair = 0
             for t in range(first, last):
                 for r in range(used):

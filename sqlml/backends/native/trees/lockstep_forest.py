@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit import NOTHING, array_types, reads, specialise, writes
+from sqlml.backends.native.jit import COUNT, NOTHING, array_types, reads, specialise, writes
 from sqlml.backends.native.trees.lockstep import MEMBER, MISSING, score
 from sqlml.backends.native.trees.siblings import Siblings, siblings
 from sqlml.ir.decisions import Decisions, decisions
@@ -18,16 +18,25 @@ from sqlml.types import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LockstepForest:
-    """An Ensemble compiled for input of one dtype. Thread-safe."""
+    """An Ensemble compiled for input of one dtype. Thread-safe.
+
+    `in_place` says that the tests read the rows where they lie.
+    """
 
     base: Array
+    in_place: bool
+    empty: Array
     kernel: Callable[..., Any]
     arguments: tuple[Any, ...]
 
     def __call__(self, x: Array) -> Array:
         """Score x (n, k) -> (n, outputs)."""
         out = np.empty((x.shape[0], self.base.size), self.base.dtype)
-        self.kernel(x, *self.arguments, self.base, out)
+        if self.in_place:
+            flat = np.ascontiguousarray(x).reshape(-1)
+            self.kernel(x, flat, x.shape[1], *self.arguments, self.base, out)
+        else:
+            self.kernel(x, self.empty, 0, *self.arguments, self.base, out)
         return out
 
 
@@ -44,11 +53,14 @@ def lockstep_forest(
     one = np.ones(e.trees, np.int64)
     numbered = siblings(e.roots, one, tests.then, tests.otherwise)
     sets = _sets(e, numbered) if e.has_categories else None
+    in_place = source == e.threshold.dtype and not tests.negated.any()
+    column = read if in_place else np.arange(used.size)
+    place = np.searchsorted(used, tests.feature.astype(np.int64) * 2 + tests.negated)
     arguments = (
         read,
         used % 2 == 1,
         numbered.begin[:-1].astype(np.uint32),
-        _nodes(e, tests, used, numbered),
+        _nodes(e, tests, column[place], numbered),
         np.where(numbered.inner, 0, ~numbered.reference).astype(np.uint32),
         sets,
         e.target.astype(np.int64),
@@ -58,6 +70,8 @@ def lockstep_forest(
         score,
         (
             reads(source, 2),
+            reads(e.threshold.dtype, 1, "C"),
+            COUNT,
             *(
                 NOTHING
                 if a is None
@@ -70,20 +84,21 @@ def lockstep_forest(
             writes(e.base.dtype, 2),
         ),
     )
-    return LockstepForest(e.base, kernel, arguments)
+    return LockstepForest(e.base, in_place, np.zeros(0, e.threshold.dtype), kernel, arguments)
 
 
-def _nodes(e: Ensemble, tests: Decisions, used: Array, numbered: Siblings) -> Array:
-    """The nodes as the kernel reads them, (places,) of records."""
+def _nodes(e: Ensemble, tests: Decisions, column: Array, numbered: Siblings) -> Array:
+    """The nodes as the kernel reads them, (places,) of records; `column` int64 (M,) by node."""
     is_inner, node = numbered.inner, numbered.reference[numbered.inner]
     nodes = np.zeros(is_inner.size, _record(e.threshold.dtype))
-    nodes["first"] = numbered.first
-    nodes["threshold"] = np.inf
+    # No number is up to NaN, so a leaf goes to the place behind its first child, which is its own.
+    nodes["first"] = (numbered.first - ~is_inner).astype(np.uint32)
+    nodes["threshold"] = np.nan
     nodes["threshold"][is_inner] = tests.threshold[node]
-    column = np.searchsorted(used, tests.feature.astype(np.int64) * 2 + tests.negated)[node] + 1
     if e.categorical is not None:
-        column += np.where(e.default_left[node], MEMBER + MISSING, MEMBER) * e.categorical[node]
-    nodes["column"][is_inner] = column
+        bits = np.where(e.default_left, MEMBER + MISSING, MEMBER) * e.categorical
+        column = column + bits
+    nodes["column"][is_inner] = column[node]
     return nodes
 
 
