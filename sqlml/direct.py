@@ -14,10 +14,8 @@ from functools import lru_cache
 import numpy as np
 
 from sqlml.backends.base import Filler
+from sqlml.tasks import tasks
 from sqlml.types import Array
-
-BLOCK = 16_384
-"""Rows of one task."""
 
 
 def decodes(filler: Filler, labels: Sequence[Array]) -> bool:
@@ -32,25 +30,33 @@ class Direct:
 
     Args:
         threads: how many (default: all cores).
+        row_ns: nanoseconds that a row takes, about.
         labels: the classes of one target, where class numbers shall become labels: (n,).
     """
 
-    __slots__ = ("_dtype", "_fill", "_labels", "_results", "_threads", "width")
+    __slots__ = ("_dtype", "_fill", "_labels", "_results", "_row_ns", "_threads", "width")
 
     def __init__(
-        self, filler: Filler, width: int, threads: int | None, labels: Sequence[Array]
+        self,
+        filler: Filler,
+        width: int,
+        threads: int | None,
+        row_ns: float,
+        labels: Sequence[Array],
     ) -> None:
         self.width = width
         self._fill = filler.fill
         self._dtype = filler.dtype
         self._results = filler.width
         self._threads = threads or os.cpu_count() or 1
+        self._row_ns = row_ns
         self._labels = labels[0] if labels else None
 
     def score(self, x: Array) -> Array | None:
         """(n, k) or labels (n,); None where the model refuses a row, and shall say so."""
         rows, labels = x.shape[0], self._labels
-        if rows <= BLOCK:
+        parts = tasks(rows, self._threads, self._row_ns)
+        if len(parts) == 1:
             made = np.empty((rows, self._results), self._dtype)
             if self._fill(x, made) >= 0:
                 return None
@@ -60,8 +66,8 @@ class Direct:
         else:
             out = np.empty(rows, labels.dtype)
 
-        def part(start: int) -> int:
-            block, to = x[start : start + BLOCK], out[start : start + BLOCK]
+        def part(rows: slice) -> int:
+            block, to = x[rows], out[rows]
             if labels is None:
                 return self._fill(block, to)
             numbers = np.empty((len(block), 1), self._dtype)
@@ -70,9 +76,8 @@ class Direct:
                 labels.take(numbers[:, 0], out=to, mode="clip")
             return failed
 
-        starts = range(0, rows, BLOCK)
-        parts = map(part, starts) if self._threads == 1 else pool(self._threads).map(part, starts)
-        return out if max(parts) < 0 else None
+        run = map if self._threads == 1 else pool(self._threads).map
+        return out if max(run(part, parts)) < 0 else None
 
 
 @lru_cache(maxsize=8)

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sqlml.backends.base import Compiled
+from sqlml.backends.costs import current
 from sqlml.backends.encoding import ArrowEncoder, arrow_encoders
-from sqlml.direct import Direct, decodes
+from sqlml.direct import Direct, decodes, pool
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
 from sqlml.passes.split import PACKED, Layout, Split, text_input
 from sqlml.planner.build import compile_core, prepare
-from sqlml.planner.choice import choose
+from sqlml.planner.choice import Choice, choose
+from sqlml.planner.cost import ROWS
 from sqlml.planner.export import export
 from sqlml.planner.unknown import named
 from sqlml.table import Table
+from sqlml.tasks import tasks
 from sqlml.types import Array, Feature
 
-BLOCK = 16_384
-"""Rows that one task of a thread scores."""
+SOME_NS = 50.0
+"""What a row takes where nobody has an estimate."""
 
 _OPTIONS = ("backend", "strategy", "device", "threads")
 
@@ -114,17 +116,14 @@ class Scorer:
         chosen = _checked({**self._options, **options}) if options else self._options
         table = Table.of(X, self.features)
         ready = self._ready_for(output, table.layout, chosen)
-        if table.rows <= BLOCK or not ready.on_cpu:
+        threads = int(chosen.get("threads") or os.cpu_count() or 1)
+        parts = tasks(table.rows, threads, ready.row_ns)
+        if len(parts) == 1 or threads == 1 or not ready.on_cpu:
             return ready.score(table)
-        threads = chosen.get("threads") or os.cpu_count() or 1
-        if threads == 1:
-            return ready.score(table)
-        starts = range(0, table.rows, BLOCK)
-        with ThreadPoolExecutor(int(threads)) as pool:
-            parts = list(
-                pool.map(lambda s: ready.score(table.slice(s, min(s + BLOCK, table.rows))), starts)
-            )
-        return np.concatenate(parts)
+        run = pool(threads).map
+        return np.concatenate(
+            list(run(lambda part: ready.score(table.slice(part.start, part.stop)), parts))
+        )
 
     def _values(self, output: str, X: Any, options: Mapping[str, Any]) -> Array:
         made = self._directly(output, X, options)
@@ -156,7 +155,8 @@ class Scorer:
         labels = self._labels if output == "label" else []
         if filler is None or not decodes(filler, labels):
             return None
-        return Direct(filler, len(self.features), self._options.get("threads"), labels)
+        threads = self._options.get("threads")
+        return Direct(filler, len(self.features), threads, ready.row_ns, labels)
 
     def _ready_for(self, output: str, layout: Layout, options: Mapping[str, Any]) -> _Ready:
         """Compiled once for each output, layout and choice of a backend."""
@@ -172,7 +172,8 @@ class Scorer:
 class _Ready:
     """One output of a model, compiled: `core` is all of it but the codes of strings.
 
-    These come from Arrow columns by `look_up`, or where they are more than that by `encode`.
+    These come from Arrow columns by `look_up`, or where they are more than that by `encode`. A row
+    takes about `row_ns` nanoseconds.
     """
 
     output: str
@@ -182,6 +183,7 @@ class _Ready:
     look_up: Mapping[str, tuple[str, ArrowEncoder]] | None
     dtype: np.dtype[Any]
     on_cpu: bool
+    row_ns: float
 
     def score(self, table: Table) -> Array:
         """The output for the rows of a table, (n, k)."""
@@ -214,7 +216,16 @@ def _ready(program: Program, output: str, layout: Layout, options: Mapping[str, 
         look_up,
         np.dtype(parts.core.input_type(PACKED).dtype),
         choice.device == "cpu",
+        _row_ns(choice, len(parts.columns)),
     )
+
+
+def _row_ns(choice: Choice, columns: int) -> float:
+    """What a row is estimated to take, without what the engine would take to hand it over."""
+    if not choice.estimates:
+        return SOME_NS
+    handing = columns * current()["udf.number"]
+    return max(1.0, choice.estimates[0].seconds / ROWS * 1e9 - handing)
 
 
 def _decoded(indices: Array, labels: Sequence[Array]) -> Array:
@@ -241,8 +252,9 @@ def compile(
         inputs: names of the columns in training order (or name -> SQL type), where the object was
             fitted without names; a matrix needs none.
         options: `backend` ("auto", "native", "reference", "torch", "onnxruntime"), `strategy` for
-            trees ("auto", or what the backend has: "traverse", "gemm", "tt", "ptt"), `device`
-            ("auto", "cpu", "cuda"), `threads` (default: all cores).
+            trees ("auto", or what the backend has: "traverse", "cursor", "descent", "lockstep";
+            "gemm", "tt", "ptt", and "fused" on a GPU), `device` ("auto", "cpu", "cuda"), `threads`
+            (default: all cores).
 
     Raises:
         UnsupportedModelError: an estimator or parameter that sqlml does not cover, by name.

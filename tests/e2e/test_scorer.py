@@ -22,7 +22,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 import sqlml
 from sqlml import errors
-from sqlml.scorer import BLOCK
+from sqlml.tasks import LARGEST as BLOCK
 from sqlml.types import Array
 from tests.e2e import child
 from tests.e2e.conftest import FEATURES, ROWS
