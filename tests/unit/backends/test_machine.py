@@ -29,12 +29,12 @@ from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.fused import COPIED, Fused
 from sqlml.backends.native.machine_code import MOST_ROWS
 from sqlml.backends.native.machine_program import assemble
-from sqlml.direct import BLOCK
 from sqlml.errors import MissingValueError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.planner.build import prepare
+from sqlml.tasks import LARGEST as BLOCK
 
 WIDTH = 9
 MODELS: dict[str, tuple[Any, str]] = {
