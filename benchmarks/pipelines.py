@@ -60,7 +60,7 @@ def measure(index: int, options: argparse.Namespace) -> list[Row]:
     try:
         scorer = sqlml.compile(model, threads=threads)
         difference = apart(model, scorer, test, drawn.classifies)
-    except Exception as error:
+    except Exception as error:  # whatever sqlml raises is why it counts as not faster
         (ours,) = best_calls([partial(model.predict, test)], options.rounds, least=options.least)
         library = row_of(case, "library", threads=threads, ns=ours.seconds / rows * 1e9)
         return [library, row_of(case, "sqlml", threads=threads, reason=reason(error))]

@@ -36,6 +36,8 @@ def in_turn(
     begin = 0
     ahead: Loaded | None = None
     behind: Store | None = None
+    now: Loaded | None
+    made: Store | None
     while begin < rows:
         end = min(begin + size, rows)
         try:
@@ -50,7 +52,7 @@ def in_turn(
                 raise
             if size <= fewest:
                 raise BackendError(_too_small(fewest)) from error
-            now = ahead = made = None  # type: ignore[assignment]
+            now = ahead = made = None  # their memory is what the smaller block needs
             size = max(fewest, size // 2)
         else:
             begin = end

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sqlml.backends.native.trees.binned import binned
-from sqlml.backends.native.trees.cursor_forest import CursorForest, cursor_forest
+from sqlml.backends.native.trees.block_forest import BlockForest
+from sqlml.backends.native.trees.cursor_forest import cursor_forest
 from sqlml.backends.native.trees.descent_forest import descent_forest
 from sqlml.backends.native.trees.forest import Forest
 from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES
@@ -38,7 +39,7 @@ COMMON = settings(
 )
 
 
-def by_cursor(e: Ensemble, dtype: np.dtype) -> CursorForest:
+def by_cursor(e: Ensemble, dtype: np.dtype) -> BlockForest:
     tests = binned(e)
     assert tests is not None
     made = cursor_forest(e, tests, dtype)

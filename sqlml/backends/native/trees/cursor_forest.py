@@ -1,15 +1,15 @@
-"""`CursorForest`: an Ensemble as the arrays that the leaf-cursor kernel reads."""
+"""`cursor_forest`: an Ensemble as the arrays that the leaf-cursor kernel reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from sqlml.backends.native.jit import COUNT, array_types, reads, specialise, writes
 from sqlml.backends.native.trees.binned import Binned, panel_types
+from sqlml.backends.native.trees.block_forest import BlockForest
 from sqlml.backends.native.trees.exits import Exits, exits
 from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES, score
 from sqlml.backends.native.trees.leaf_values import PADDING, TOGETHER, padded
@@ -18,28 +18,9 @@ from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CursorForest:
-    """An Ensemble compiled for input of one dtype. Thread-safe.
-
-    `wide` says that bins and cursors take two bytes.
-    """
-
-    base: Array
-    wide: bool
-    kernel: Callable[..., Any]
-    arguments: tuple[Any, ...]
-
-    def __call__(self, x: Array) -> Array:
-        """Score x (n, k) -> (n, outputs)."""
-        out = np.empty((x.shape[0], self.base.size), self.base.dtype)
-        self.kernel(x, *self.arguments, self.base, out)
-        return out
-
-
 def cursor_forest(
     e: Ensemble, tests: Binned, source: np.dtype[Any], columns: Array | None = None
-) -> CursorForest | None:
+) -> BlockForest | None:
     """Compile `e` for input of dtype `source` (float32 or float64).
 
     Column j of the ensemble's input is column `columns[j]` of what is passed (default: j). None
@@ -74,7 +55,7 @@ def cursor_forest(
             writes(e.base.dtype, 2),
         ),
     )
-    return CursorForest(e.base, dtype == np.uint16, kernel, arguments)
+    return BlockForest(e.base, dtype == np.uint16, kernel, arguments)
 
 
 def _first_of_levels(e: Ensemble, leaves: Exits, chosen: Array) -> Exits:

@@ -1,15 +1,14 @@
-"""`DescentForest`: an Ensemble of deep trees as the arrays that the descent kernel reads."""
+"""`descent_forest`: an Ensemble of deep trees as the arrays that the descent kernel reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sqlml.backends.native.jit import COUNT, array_types, reads, specialise, writes
 from sqlml.backends.native.trees.binned import Binned, panel_types
+from sqlml.backends.native.trees.block_forest import BlockForest
 from sqlml.backends.native.trees.cursor_forest import added_together, cursor_dtype, upper_nodes
 from sqlml.backends.native.trees.descent import CHILD_BITS, OFFSET_SHIFT, RANK_SHIFT, score
 from sqlml.backends.native.trees.exits import Exits, exits
@@ -19,28 +18,13 @@ from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DescentForest:
-    """An Ensemble compiled for input of one dtype. Thread-safe."""
-
-    base: Array
-    kernel: Callable[..., Any]
-    arguments: tuple[Any, ...]
-
-    def __call__(self, x: Array) -> Array:
-        """Score x (n, k) -> (n, outputs)."""
-        out = np.empty((x.shape[0], self.base.size), self.base.dtype)
-        self.kernel(x, *self.arguments, self.base, out)
-        return out
-
-
 def descent_forest(
     e: Ensemble,
     tests: Binned,
     cut: Array,
     source: np.dtype[Any],
     columns: Array | None = None,
-) -> DescentForest | None:
+) -> BlockForest | None:
     """Compile `e` for input of dtype `source`, its trees cut at the depths `cut` int64 (T,).
 
     Column j of the ensemble's input is column `columns[j]` of what is passed (default: j). None
@@ -77,7 +61,9 @@ def descent_forest(
     spare = max(0, together - e.leaf_values.shape[1])
     values = np.pad(e.leaf_values, ((0, 0), (0, spare))).ravel()
     sizes = (tests.width, e.leaf_values.shape[1], together)
-    return DescentForest(e.base, kernel, (*sizes, *panel, upper, lower, target, values))
+    return BlockForest(
+        e.base, dtype == np.uint16, kernel, (*sizes, *panel, upper, lower, target, values)
+    )
 
 
 def _lower_nodes(

@@ -13,8 +13,9 @@ import numpy as np
 
 from sqlml.backends.costs import current
 from sqlml.backends.native.trees.binned import binned
-from sqlml.backends.native.trees.cursor_forest import CursorForest, cursor_forest
-from sqlml.backends.native.trees.descent_forest import DescentForest, descent_forest
+from sqlml.backends.native.trees.block_forest import BlockForest
+from sqlml.backends.native.trees.cursor_forest import cursor_forest
+from sqlml.backends.native.trees.descent_forest import descent_forest
 from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES
 from sqlml.backends.native.trees.lockstep_forest import LockstepForest, lockstep_forest
 from sqlml.backends.tree_costs import BYTE_BINS, TreeCosts, tree_costs
@@ -57,7 +58,7 @@ class Forest:
         return lockstep_forest(self._ensemble, self._source, self._columns)
 
     @cached_property
-    def blocks(self) -> CursorForest | DescentForest | LockstepForest:
+    def blocks(self) -> BlockForest | LockstepForest:
         """For blocks of rows."""
         made = self._blocks()
         if made is None and self._strategy != "traverse":
@@ -82,7 +83,7 @@ class Forest:
         rows = BLOCK_BYTES if self._shape.thresholds <= BYTE_BINS else BLOCK_BYTES // 2
         return (rows * min(costs.cursor, costs.descent) + costs.batch) / max(costs.lockstep, 1e-3)
 
-    def _blocks(self) -> CursorForest | DescentForest | None:
+    def _blocks(self) -> BlockForest | None:
         costs, e = self._costs, self._ensemble
         tests = binned(e)
         if tests is None:
