@@ -23,9 +23,10 @@ from sqlml.passes.lower import STRATEGIES, lower
 from sqlml.passes.lower_model_ops import lower_model_ops
 from sqlml.passes.order import TENSOR_PASSES
 from sqlml.passes.order import run as run_passes
-from tests.contract.operator_cases import CASES, FLOATS, ROUNDS, batch
+from tests.contract.operator_cases import CASES, ROUNDS, batch
 from tests.contract.text_cases import words
 from tests.random_trees import Recipe, grow, program_of, rows_for
+from tests.tree_recipes import RECIPES
 
 OWN_MATHEMATICS = frozenset({"exp", "log", "log1p", "sigmoid", "softmax", "tanh"})
 """Operators that the native backend computes otherwise than numpy (`native/vector_math.py`)."""
@@ -100,23 +101,8 @@ def test_torch_runs_every_operator_that_needs_no_lowering() -> None:
             assert reason is None
 
 
-recipes = st.builds(
-    Recipe,
-    seed=st.integers(0, 2**32 - 1),
-    trees=st.integers(0, 8),
-    depth=st.integers(0, 8),
-    dtype=st.sampled_from(FLOATS),
-    leaves=st.sampled_from(FLOATS),
-    values=st.integers(1, 3),
-    outputs=st.integers(3, 5),
-    compare=st.sampled_from(["lt", "le"]),
-    sets=st.booleans(),
-    chain=st.booleans(),
-)
-
-
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(recipe=recipes, rows=st.sampled_from([0, 1, 2, 127, 128, 129, 260]))
+@given(recipe=RECIPES, rows=st.sampled_from([0, 1, 2, 127, 128, 129, 260]))
 def test_trees_are_bit_for_bit_those_of_the_reference(recipe: Recipe, rows: int) -> None:
     e = grow(recipe)
     program, x = program_of(e), rows_for(e, rows, recipe.seed)

@@ -18,31 +18,17 @@ from sqlml.ir import reference
 from sqlml.passes.lower import lower
 from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.scorer import compile
-from tests.contract.operator_cases import FLOATS
 from tests.gpu.marks import on_gpu
 from tests.random_trees import Recipe, grow, program_of, rows_for
+from tests.tree_recipes import RECIPES
 
 pytestmark = on_gpu
 
 STRATEGIES = ("gemm", "tt", "ptt", "fused")
 
-recipes = st.builds(
-    Recipe,
-    seed=st.integers(0, 2**32 - 1),
-    trees=st.integers(0, 8),
-    depth=st.integers(0, 8),
-    dtype=st.sampled_from(FLOATS),
-    leaves=st.sampled_from(FLOATS),
-    values=st.integers(1, 3),
-    outputs=st.integers(3, 5),
-    compare=st.sampled_from(["lt", "le"]),
-    sets=st.booleans(),
-    chain=st.booleans(),
-)
-
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(recipe=recipes, rows=st.sampled_from([0, 1, 2, 127, 128, 129, 1000]))
+@given(recipe=RECIPES, rows=st.sampled_from([0, 1, 2, 127, 128, 129, 1000]))
 def test_trees_are_bit_for_bit_those_of_the_reference(recipe: Recipe, rows: int) -> None:
     e = grow(recipe)
     program, x = program_of(e), rows_for(e, rows, recipe.seed)
