@@ -11,9 +11,10 @@ from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.model import Model, parse_reference
 from sqlml.errors import SqlmlError, UnknownModelError
 from sqlml.ir.program import Program
+from sqlml.planner.cache import PlanCache
 from sqlml.planner.names import FunctionSpec, parse_name
 from sqlml.planner.plan import Plan
-from sqlml.planner.planner import Context, plan
+from sqlml.planner.planner import Context
 from sqlml.udfs.duckdb import DuckDBEngine
 from sqlml.udfs.function import engine_function
 
@@ -26,7 +27,8 @@ class Scoring:
     def __init__(self, engine: DuckDBEngine, catalog: Catalog) -> None:
         self._engine = engine
         self._catalog = catalog
-        self._context = Context(engine.bind, self.model, engine.has_function, {})
+        context = Context(engine.bind, self.model, engine.has_function, {})
+        self._plans = PlanCache(context, self._stamp)
 
     def model(self, name: str) -> Model:
         """The model that a reference such as 'churn' or 'churn/3' means."""
@@ -34,7 +36,10 @@ class Scoring:
 
     def plan(self, sql: str, parameters: Any) -> Plan | None:
         """The plan of one statement, or None when it calls no model."""
-        return plan(sql, parameters, self._context)
+        return self._plans.plan(sql, parameters)
+
+    def _stamp(self, name: str) -> object:
+        return self._catalog.stamp(parse_reference(name))
 
     def rewritten(self, sql: str, parameters: Any) -> tuple[str, Any]:
         """The statement and parameters for the engine, all functions registered."""
@@ -47,7 +52,9 @@ class Scoring:
         """The plan's SQL once all its functions are registered."""
         sql = found.sql
         for name, call in {c.spec.name: c for c in found.calls}.items():
-            registered = self._function(call.spec, call.program)
+            registered = self._engine.registered(name)
+            if registered is None:
+                registered = self._function(call.spec, call.program)
             if registered != name:
                 sql = sql.replace(f"{name}(", f"{registered}(")
         return sql
@@ -63,14 +70,17 @@ class Scoring:
             UnknownModelError: none has it.
             ArtifactError: those that have it are damaged.
         """
-        failure: SqlmlError | None = None
-        for database in (None, *self._engine.databases()):
+        failure: SqlmlError
+        try:
+            return self._catalog.program(digest)
+        except SqlmlError as error:
+            failure = error
+        for database in self._engine.databases():
             try:
                 return self._catalog.program(digest, database)
             except SqlmlError as error:
-                if failure is None or isinstance(failure, UnknownModelError):
+                if isinstance(failure, UnknownModelError):
                     failure = error
-        assert failure is not None  # there was one database at least
         raise failure
 
     def retrying(self, work: Callable[[], T]) -> T:

@@ -165,25 +165,11 @@ class Catalog:
             ArtifactError: the stored row is damaged.
         """
         schema = self._existing_schema(reference)
-        if reference.alias in ("first", "last"):
-            pick = "min" if reference.alias == "first" else "max"
-            wanted = (
-                f"v.version = (SELECT {pick}(version) FROM {schema}.catalog_versions w "
-                "WHERE w.key = m.key)"
-            )
-        elif reference.version is not None:
-            wanted = f"v.version = {reference.version:d}"
-        else:
-            wanted = "v.version = m.default_version"
-        rows = (
-            []
-            if reference.alias not in (None, "first", "last", "default")
-            else self._connection.read(
-                "SELECT m.name, v.version, v.program, v.features, v.source, v.library, v.options, "
-                f"m.comment, v.created_at FROM {schema}.catalog_models m "
-                f"JOIN {schema}.catalog_versions v ON v.key = m.key WHERE m.key = ? AND {wanted}",
-                [reference.name.lower()],
-            )
+        rows = self._rows(
+            "m.name, v.version, v.program, v.features, v.source, v.library, v.options, "
+            "m.comment, v.created_at",
+            reference,
+            schema,
         )
         if not rows:
             raise self._missing(reference, schema)
@@ -202,6 +188,37 @@ class Catalog:
             comment,
             created,
             reference.database,
+        )
+
+    def stamp(self, reference: Reference) -> tuple[Any, ...] | None:
+        """What the model behind a reference is now, in one read; None where that is not known.
+
+        Two equal stamps mean the same Program with the same options.
+        """
+        database = reference.database
+        schema = self._connection.schema(database) if database else '"sqlml"'
+        try:
+            rows = self._rows("m.name, v.version, v.program, v.options", reference, schema)
+        except CatalogError:
+            return None
+        return rows[0] if rows else None
+
+    def _rows(self, columns: str, reference: Reference, schema: str) -> list[tuple[Any, ...]]:
+        """`columns` of the model `m` and its version `v` behind a reference: one row, or none."""
+        if reference.alias not in (None, "first", "last", "default"):
+            return []
+        wanted = "m.default_version"
+        if reference.alias in ("first", "last"):
+            pick = "min" if reference.alias == "first" else "max"
+            wanted = (
+                f"(SELECT {pick}(version) FROM {schema}.catalog_versions w WHERE w.key = m.key)"
+            )
+        elif reference.version is not None:
+            wanted = f"{reference.version:d}"
+        return self._connection.read(
+            f"SELECT {columns} FROM {schema}.catalog_models m JOIN {schema}.catalog_versions v "
+            f"ON v.key = m.key WHERE m.key = ? AND v.version = {wanted}",
+            [reference.name.lower()],
         )
 
     def program(self, digest: str, database: str | None = None) -> Program:

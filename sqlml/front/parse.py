@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -52,6 +53,7 @@ def mentions_models(sql: str) -> bool:
     return any(word in lowered for word in _WORDS) and _HINT.search(sql) is not None
 
 
+@lru_cache(maxsize=256)
 def parse(sql: str) -> tuple[Statement, ...]:
     """The statements of `sql`, in order; those that do not concern models are Query.
 
