@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.base import Compiled
+from sqlml.backends.base import Compiled, filler_of
 from sqlml.backends.costs import current
 from sqlml.backends.encoding import ArrowEncoder, arrow_encoders
 from sqlml.direct import Direct, decodes, pool
@@ -145,13 +145,12 @@ class Scorer:
         if dtype not in (np.float32, np.float64) or output not in self.program.outputs:
             return None
         ready = self._ready_for(output, "f32" if dtype == np.float32 else "f64", self._options)
-        make = getattr(ready.core, "filler", None)
         split = ready.split
-        if make is None or split.encoders is not None or split.texts or not split.columns:
+        if split.encoders is not None or split.texts or not split.columns:
             return None
         place = {feature.name: i for i, feature in enumerate(self.features)}
         columns = [place[column.name] for column in split.columns]
-        filler = make(output, columns, len(self.features))
+        filler = filler_of(ready.core, output, columns, len(self.features))
         labels = self._labels if output == "label" else []
         if filler is None or not decodes(filler, labels):
             return None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from sqlml.backends.base import Compiled
+from sqlml.backends.base import Compiled, Filler, filler_of
 from sqlml.errors import InputTypeError, ScoringError, SqlmlError, UnknownCategoryError
 from sqlml.ir.texts import Texts
 from sqlml.passes.split import text_input
@@ -21,7 +22,7 @@ Explain = Callable[[UnknownCategoryError, Mapping[str, Any]], UnknownCategoryErr
 """An error and the inputs of the batch that it is about -> an error that says more."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BatchFunction:
     """Scores a batch: fixed-size list array (rows of numbers) in, numbers out.
 
@@ -72,6 +73,43 @@ class BatchFunction:
 
     def _score(self, packed: pa.Array | pa.ChunkedArray, texts: Mapping[str, Any]) -> pa.Array:
         matrix = rows_of(packed, self.width, self.dtype)
+        numbers = None if texts else self._filled(matrix)
+        if numbers is None:
+            numbers = self._computed(matrix, texts)
+        if self.columns == 1 and not self.listed:
+            return numbers
+        rows = matrix.shape[0]
+        if not self.groups:
+            return _lists(numbers, np.arange(0, rows * self.columns + 1, self.columns))
+        ends = np.append(0, np.cumsum(np.tile(self.groups, rows)))
+        groups = len(self.groups)
+        return _lists(_lists(numbers, ends), np.arange(0, rows * groups + 1, groups))
+
+    @property
+    def _kind(self) -> pa.DataType:
+        return pa.int32() if self.integer else pa.float64()
+
+    @cached_property
+    def _filler(self) -> Filler | None:
+        filler = filler_of(self.compiled, self.output, range(self.width), self.width)
+        fits = filler is not None and filler.width == self.columns and filler.input == self.dtype
+        return filler if fits else None
+
+    def _filled(self, matrix: Array) -> pa.Array | None:
+        """All numbers, row by row, written where Arrow wants them; None: by `_computed`."""
+        filler = self._filler
+        if filler is None or self.shifts or not matrix.flags.aligned:
+            return None
+        shape = matrix.shape[0], self.columns
+        if filler.dtype != np.float64 or self.integer:
+            made = np.empty(shape, filler.dtype)
+            return _plain(made.ravel(), self._kind) if filler.fill(matrix, made) < 0 else None
+        buffer = pa.allocate_buffer(shape[0] * shape[1] * 8)
+        if filler.fill(matrix, np.frombuffer(buffer, np.float64).reshape(shape)) >= 0:
+            return None
+        return pa.Array.from_buffers(self._kind, shape[0] * shape[1], [None, buffer])
+
+    def _computed(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         inputs = {self.input_name: matrix, **texts}
         try:
             result = self.compiled.run(inputs, [self.output])[self.output]
@@ -83,15 +121,7 @@ class BatchFunction:
             )
         if self.shifts:
             result = result + np.array(self.shifts)
-        numbers = _plain(result.reshape(-1), pa.int32() if self.integer else pa.float64())
-        if self.columns == 1 and not self.listed:
-            return numbers
-        if not self.groups:
-            return _lists(numbers, np.arange(0, result.size + 1, self.columns))
-        rows = result.shape[0]
-        ends = np.append(0, np.cumsum(np.tile(self.groups, rows)))
-        groups = len(self.groups)
-        return _lists(_lists(numbers, ends), np.arange(0, rows * groups + 1, groups))
+        return _plain(result.reshape(-1), self._kind)
 
 
 @dataclass(frozen=True, slots=True)

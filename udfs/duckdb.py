@@ -118,6 +118,10 @@ class DuckDBEngine:
         except (duckdb.Error, CatalogError):
             return False
 
+    def registered(self, name: str) -> str | None:
+        """The name to call a function by that was registered for good; None: register it."""
+        return name if name in self._visible else None
+
     def register(self, function: EngineFunction) -> str:
         """See `Engine.register`."""
         self.registry.add(function)

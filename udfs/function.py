@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlml.backends.base import Filler, filler_of
 from sqlml.errors import UnknownCategoryError
 from sqlml.ir.program import Program
 from sqlml.passes.split import PACKED
@@ -33,6 +34,10 @@ class CompiledOnUse:
     ) -> dict[str, Array]:
         """See `Compiled.run`."""
         return compile_core(self.program, self.choice).run(inputs, outputs)
+
+    def filler(self, output: str, columns: Sequence[int], width: int) -> Filler | None:
+        """See `Filler`."""
+        return filler_of(compile_core(self.program, self.choice), output, columns, width)
 
 
 def engine_function(spec: FunctionSpec, program: Program, on_use: bool = False) -> EngineFunction:

@@ -54,6 +54,13 @@ class Filler(Protocol):
         ...
 
 
+def filler_of(compiled: Compiled, output: str, columns: Sequence[int], width: int) -> Filler | None:
+    """What its method `filler` gives; None where it has none, or not for this output."""
+    make = getattr(compiled, "filler", None)
+    found: Filler | None = None if make is None else make(output, columns, width)
+    return found
+
+
 class Backend(Protocol):
     """Something that runs Programs. It never changes one."""
 
