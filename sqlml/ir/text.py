@@ -52,8 +52,10 @@ def render(program: Program) -> str:
 def _trees(e: Ensemble) -> str:
     kinds = " categorical" if e.has_categories else ""
     tests = f" threshold={_short(e.threshold)}" if 0 < e.nodes <= FEW_NODES else ""
+    sides = {"left" if left else "right" for left in np.unique(e.default_left)}
+    missing = f" missing={'/'.join(sorted(sides))}" if sides else ""
     return (
-        f"trees={e.trees} nodes={e.nodes} depth={e.depth} compare={e.compare}"
+        f"trees={e.trees} nodes={e.nodes} depth={e.depth} compare={e.compare}{missing}"
         f" values={e.leaf_values.dtype}x{e.leaf_values.shape[1]}{kinds}{tests}"
     )
 

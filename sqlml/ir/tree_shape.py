@@ -20,8 +20,8 @@ class TreeShape:
     nodes int64 (T, L): inner nodes by level, all deeper ones in the last. inside float64 (T, L):
     of the leaves, the share that lies below a level; its sum over the levels is the mean length of
     a path, each leaf counted once. oblivious bool (T,): all nodes of a level ask the same question.
-    columns: how many the tests read; thresholds: the most distinct ones that a column has; sets:
-    categorical nodes.
+    columns: how many the tests read; thresholds: the most distinct ones that a column has, and
+    all_thresholds those of all columns; sets: categorical nodes.
     """
 
     nodes: Array
@@ -30,6 +30,7 @@ class TreeShape:
     values: int
     columns: int
     thresholds: int
+    all_thresholds: int
     sets: int
 
     @property
@@ -70,6 +71,7 @@ def tree_shape(e: Ensemble) -> TreeShape:
         values=int(e.leaf_values.shape[1]),
         columns=int((distinct > 0).sum()),
         thresholds=int(distinct.max()),
+        all_thresholds=int(distinct.sum()),
         sets=0 if e.categorical is None else int(e.categorical.sum()),
     )
 

@@ -18,6 +18,7 @@ from sqlml.passes.inject_selection import inject_selection
 from sqlml.passes.merge_linears import merge_linears
 from sqlml.passes.narrow_dtypes import narrow_dtypes
 from sqlml.passes.push_selection import push_selection
+from sqlml.passes.settle_missing import settle_missing
 from sqlml.passes.share_work import share_work
 from sqlml.passes.sink_checks import sink_checks
 from sqlml.passes.sparse_weights import sparse_weights
@@ -33,6 +34,7 @@ MODEL_PASSES: tuple[Pass, ...] = (
     sink_checks,
     fold_scaling,
     fold_into_trees,
+    settle_missing,
     share_work,
     merge_linears,
     fold_layout,

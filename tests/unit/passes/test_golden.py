@@ -196,6 +196,12 @@ def a_is_two(program: Program) -> Program:
     return fold_arguments(program, {"a": 2.0})
 
 
+def checked_stump() -> Program:
+    b = Builder()
+    x = b.op("select", checked(b, three(b)), indices=np.array([0, 2]))
+    return b.build({"score": stump(b, b.op("cast", x, dtype="float32"), 1, 0.5)})
+
+
 PROGRAMS: Mapping[str, tuple[Callable[[], Program], ...]] = MappingProxyType(
     {
         "fold_constants": (constants,),
@@ -206,6 +212,7 @@ PROGRAMS: Mapping[str, tuple[Callable[[], Program], ...]] = MappingProxyType(
         "sink_checks": (checked_late,),
         "fold_scaling": (scaled_linear, scaled_beside_others),
         "fold_into_trees": (scaled_tree, imputed_tree),
+        "settle_missing": (checked_stump,),
         "share_work": (twice_the_same,),
         "merge_linears": (voting,),
         "fold_layout": (scattered,),

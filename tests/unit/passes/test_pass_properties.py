@@ -22,6 +22,7 @@ from sqlml.passes.fold_scaling import fold_scaling
 from sqlml.passes.inject_selection import inject_selection
 from sqlml.passes.merge_linears import merge_linears
 from sqlml.passes.order import run
+from sqlml.passes.settle_missing import settle_missing
 from sqlml.passes.share_work import share_work
 from sqlml.passes.sink_checks import sink_checks
 from sqlml.types import Array, Labels
@@ -95,7 +96,7 @@ def test_trees_behind_monotone_steps_keep_their_bits(
     x = chain(b, b.op("concat", *[b.input(n, "float64") for n in NAMES]))
     e = grow(Recipe(seed=seed, trees=3, depth=3, dtype=x.type.dtype, compare=compare))
     program = b.build({"score": b.op("tree_ensemble", x, **e.attrs())})
-    folded = verify(fold_into_trees(verify(sink_checks(program))))
+    folded = verify(settle_missing(verify(fold_into_trees(verify(sink_checks(program))))))
     thresholds = [
         neighbours(n.attrs["threshold"][np.isfinite(n.attrs["threshold"])])
         for n in (*program.nodes, *folded.nodes)
