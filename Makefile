@@ -27,7 +27,7 @@ export LD_LIBRARY_PATH := $(abspath $(VENV))/openmp$(if $(LD_LIBRARY_PATH),:$(LD
 export OMP_WAIT_POLICY ?= passive
 
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
-FAMILIES := trees operators scaling pipelines end_to_end choice
+FAMILIES := trees operators scaling pipelines end_to_end choice starting
 
 .PHONY: demo test nightly lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile docs clean
 .DELETE_ON_ERROR:

@@ -17,7 +17,7 @@ from benchmarks.bars import BARS, Results, by_case, by_cell, geometric_mean
 from benchmarks.results import RESULTS, read
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
-FAMILIES = ("trees", "operators", "scaling", "pipelines", "end_to_end", "choice")
+FAMILIES = ("trees", "operators", "scaling", "pipelines", "end_to_end", "choice", "starting")
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -209,7 +209,8 @@ def machines(results: Results) -> str:
             continue
         m, p = found["machine"], found["parameters"]
         threads = f"{p['threads']} thread{'s' if p['threads'] > 1 else ''}"
-        lines.append(f"* {family}: {threads} each, best of {p['rounds']} rounds, seed {p['seed']}")
+        rounds = f"{p.get('of', 'best')} of {p['rounds']} rounds"
+        lines.append(f"* {family}: {threads} each, {rounds}, seed {p['seed']}")
         versions = ", ".join(f"{name} {v}" for name, v in m["versions"].items())
         about = f"{m['processor']}, {m['cores']} cores; Python {m['python']}, {versions}"
         alike.setdefault(about, []).append(family)
@@ -309,6 +310,23 @@ def choice(results: Results) -> str:
     return _table(["the best way", "cells", "pick within 1.2 of it", "worst pick"], lines)
 
 
+def starting(results: Results) -> str:
+    """Seconds to the first prediction, by model and way."""
+    found = results.get("starting")
+    if not found:
+        return _missing("starting")
+    lines = []
+    for row in found["rows"]:
+        case, kernels = row["case"], row["kernels"].values()
+        slowest = f"{max(kernels):.2f}" if kernels else "-"
+        times = f"{row['open']:.3f} | {row['first']:.3f} | {row['second'] * 1000:.2f}"
+        lines.append(
+            f"| {case['model']} | {case['way']} | {case['process']} | {times} | {slowest} |"
+        )
+    head = ["model", "way", "process", "open, s", "first, s", "second, ms", "slowest kernel, s"]
+    return _table(head, lines)
+
+
 TABLES: Mapping[str, Callable[[Results], str]] = {
     "bars": bars,
     "machines": machines,
@@ -325,6 +343,7 @@ TABLES: Mapping[str, Callable[[Results], str]] = {
     "end-to-end": end_to_end,
     "memory": memory,
     "choice": choice,
+    "starting": starting,
 }
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sqlml.backends.native.jit import FLAG, reads, specialise, writes
+from sqlml.backends.native.jit import COUNT, FLAG, reads, specialise, writes
 from sqlml.ir.program import Program
 from sqlml.types import Array
 
@@ -93,7 +93,7 @@ class MapKernel:
         self._how = (found.kind, found.allow_nan)
         line = reads(np.float64, 1, "C")
         self._kernel = specialise(
-            _map, (reads(dtype, 1, "C"), line, line, _INT, FLAG, writes(np.float64, 1))
+            _map, (reads(dtype, 1, "C"), line, line, COUNT, FLAG, writes(np.float64, 1))
         )
 
     def fill(self, x: Array, out: Array) -> bool:
@@ -129,4 +129,3 @@ def _map(x: Any, a: Any, b: Any, kind: Any, allow_nan: Any, out: Any) -> Any:
 
 
 _U = np.uint64
-_INT = reads(np.int64, 1).dtype

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-import numba
 import numpy as np
 
+from sqlml.backends.native.deferred import called
 from sqlml.backends.native.expanded_search import Search, expanded_search
 from sqlml.backends.native.jit import reads, specialise, writes
 from sqlml.backends.native.wide_linear import squared_distances, wide_linear
@@ -175,7 +175,7 @@ def _pairwise(x: Any, points: Any, metric: Any, out: Any) -> None:
                     out[r, m] += value * points[c, m]
 
 
-@numba.njit(nogil=True)
+@called
 def _fused(a: Any, b: Any, c: Any) -> Any:
     """a * b + c, rounded once: `expanded.fused` of one number."""
     product = a * b

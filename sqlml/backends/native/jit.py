@@ -1,43 +1,62 @@
-"""`specialise`: numba kernels, compiled for one signature when a model first needs it.
+"""`specialise`: kernels that numba compiles for one signature when a model first needs it.
 
 A kernel is compiled for arrays of any layout, once, rather than anew for each layout and each
-read-only flag that a caller happens to pass; and only for the dtypes that models have. The
-result is kept on disk between processes: beside the source, or where that is read-only in
-NUMBA_CACHE_DIR or the user's own cache folder. numba itself looks at the time and size of a
-kernel's file alone; machine code of an older sqlml would read arrays of another meaning, so the
-content of all kernels' files is part of its name here.
+read-only flag that a caller happens to pass; and only for the dtypes that models have. Its machine
+code is kept on disk (`code_store.py`), and later processes load it without numba
+(`object_code.py`). Machine code of an older sqlml would read arrays of another meaning, so the
+content of all kernels' files is part of the name of each.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numba
-import numpy as np
-import numpy.typing as npt
-from numba.core.caching import FunctionCache
+from sqlml.backends.native import array_fields, code_store, object_code
+from sqlml.backends.native.deferred import (
+    called,
+    compilable,
+    helper,
+    intrinsic,
+    literal_intrinsic,
+    spelled_out,
+)
+from sqlml.backends.native.kinds import (
+    COUNT,
+    FLAG,
+    NOTHING,
+    Kind,
+    Signature,
+    array_types,
+    numba_type,
+    reads,
+    spelled,
+    writes,
+)
 
-from sqlml.types import Array
+__all__ = [
+    "COUNT",
+    "FLAG",
+    "NOTHING",
+    "Kind",
+    "Signature",
+    "array_types",
+    "called",
+    "helper",
+    "intrinsic",
+    "literal_intrinsic",
+    "reads",
+    "specialise",
+    "writes",
+]
 
-Type = Any
-"""A type of numba."""
-
-Signature = tuple[Type, ...]
-"""Types of numba, one for each argument."""
-
-FLAG: Type = numba.types.boolean
-"""numba's type of a bool argument."""
-
-COUNT: Type = numba.types.int64
-"""numba's type of an int argument."""
-
-NOTHING: Type = numba.types.none
-"""numba's type of None: code for something that is absent is not compiled."""
+Type = Kind
+"""The type of an argument."""
 
 
 @cache
@@ -49,43 +68,21 @@ def _sources() -> str:
     return digest.hexdigest()
 
 
-class _KernelCache(FunctionCache):
-    """numba's cache on disk, with `_sources` in the key of each entry."""
-
-    def _index_key(self, sig: Any, codegen: Any) -> Any:
-        numbas: Any = super()
-        return (*numbas._index_key(sig, codegen), _sources())
-
-
 _COMPILED: dict[tuple[Callable[..., Any], Signature], Callable[..., Any]] = {}
 _LOCK = threading.Lock()
 
-
-def reads(dtype: npt.DTypeLike, ndim: int, layout: Literal["A", "C"] = "A") -> Any:
-    """numba's type of an argument that is only read: any strides with layout "A"."""
-    return numba.types.Array(numba.from_dtype(np.dtype(dtype)), ndim, layout, readonly=True)
-
-
-def writes(dtype: npt.DTypeLike, ndim: int) -> Any:
-    """numba's type of a contiguous argument that the kernel fills."""
-    return numba.types.Array(numba.from_dtype(np.dtype(dtype)), ndim, "C")
-
-
-def array_types(arrays: Sequence[Array]) -> Type:
-    """numba's type of a tuple of contiguous arrays that are only read."""
-    made: Callable[..., Type] = numba.types.Tuple
-    return made([reads(a.dtype, a.ndim, "C") for a in arrays])
-
-
-def helper(function: Callable[..., Any]) -> Any:
-    """A function that kernels call, and nobody else: it becomes part of their machine code."""
-    return numba.njit(nogil=True, inline="always")(function)
+if hasattr(os, "register_at_fork"):  # no child shall wait for a thread that it does not have
+    os.register_at_fork(
+        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
+    )
 
 
 def specialise(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
     """`function` as machine code for `signature`, without the GIL; made once a process.
 
-    Floating-point arithmetic is as written (no fastmath): the order of sums is part of a model.
+    It takes its arguments by place, and raises TypeError where one is not of its kind. It may
+    return None, a bool or an int. Floating-point arithmetic is as written (no fastmath): the order
+    of sums is part of a model.
     """
     key = (function, signature)
     found = _COMPILED.get(key)
@@ -93,13 +90,37 @@ def specialise(function: Callable[..., Any], signature: Signature) -> Callable[.
         return found
     with _LOCK:
         if key not in _COMPILED:
-            kept: Any = _KernelCache
-            dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
-            try:
-                dispatcher._cache = kept(function)  # as enable_caching() does
-            except RuntimeError:
-                pass  # no folder can be written to: compile in each process
-            dispatcher.compile(signature)
-            dispatcher.disable_compile()
-            _COMPILED[key] = dispatcher
+            _COMPILED[key] = _made(function, signature)
         return _COMPILED[key]
+
+
+def _made(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
+    if not array_fields.known():
+        return _by_numba(function, signature)
+    name = function.__name__
+    key = (function.__module__, name, spelled_out(function), spelled(signature))
+    file = code_store.file_name(name, _sources(), "\n".join((*key, *object_code.processor())))
+    kept = code_store.read(file)
+    try:
+        if kept is not None:
+            return object_code.loaded(kept, name)
+    except object_code.NotLoadable:
+        pass  # a library of this process lacks what another one's had
+    try:
+        code = object_code.compiled(function, signature)
+        made = object_code.loaded(code, name)
+    except object_code.NotLoadable:
+        return _by_numba(function, signature)
+    code_store.write(file, code)
+    return made
+
+
+def _by_numba(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
+    """A kernel that numba calls, compiled in each process."""
+    from numba import njit
+
+    dispatcher: Any = njit(nogil=True, error_model="numpy")(compilable(function))
+    dispatcher.compile(tuple(numba_type(kind) for kind in signature))
+    dispatcher.disable_compile()
+    compiled: Callable[..., Any] = dispatcher
+    return compiled

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
+
 import llvmlite.binding
-from numba.core import config
 
 
 def has(feature: str) -> bool:
@@ -11,7 +12,7 @@ def has(feature: str) -> bool:
 
     False where NUMBA_CPU_NAME or NUMBA_CPU_FEATURES ask for another processor than this one.
     """
-    if any(getattr(config, name, None) for name in ("CPU_NAME", "CPU_FEATURES")):
+    if any(os.environ.get(f"NUMBA_{name}") for name in ("CPU_NAME", "CPU_FEATURES")):
         return False
     return bool(llvmlite.binding.get_host_cpu_features().get(feature, False))
 

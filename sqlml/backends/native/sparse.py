@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 
-from sqlml.backends.native.jit import reads, specialise, writes
+from sqlml.backends.native.jit import FLAG, reads, specialise, writes
 from sqlml.ir.csr import Csr
 from sqlml.types import Array
 
@@ -36,7 +35,7 @@ def sparse_linear(weights: Array, bias: Array) -> Callable[[Csr], Array]:
 
 def normaliser(norm: str, dtype: Any) -> Callable[[Csr], Any]:
     """What `csr.normalise` does, in one pass over the rows."""
-    kernel = specialise(_normalise, (*_rows(dtype)[::2], numba.types.boolean, writes(dtype, 1)))
+    kernel = specialise(_normalise, (*_rows(dtype)[::2], FLAG, writes(dtype, 1)))
 
     def normalise(x: Csr) -> Csr:
         out = np.empty_like(x.data)

@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from sqlml.backends.native.deferred import intrinsic, literal_intrinsic
 from sqlml.backends.native.processor import has
 from sqlml.types import Array
 
@@ -62,6 +61,8 @@ def _rounded_tile(
     a is left[row + r, c], b is right[panel, c, w]; each difference, product and sum is rounded.
     left (n, k) and right (panels, k, WIDE), contiguous float64; out (HIGH * WIDE,).
     """
+    from numba import types  # only to compile
+
     signature = types.void(left, types.int64, right, types.int64, gaps, out)
     kind = _GAPS if gaps.literal_value else _ROUNDED
 
@@ -89,6 +90,8 @@ def _distance_tile(
 
     int64: the bit r is set where one of row r is less than worst[r], which none of NaN is.
     """
+    from numba import types  # only to compile
+
     long = types.int64
     signature = long(left, long, right, long, own, lengths, worst, out)
 
@@ -131,6 +134,8 @@ def _square_tile(
     typing: Any, left: Any, row: Any, count: Any, right: Any, panel: Any, out: Any
 ) -> Any:
     """out[w] += the sum over r < count of the squares of the tile's row r, one by one."""
+    from numba import types  # only to compile
+
     long = types.int64
     signature = types.void(left, long, long, right, long, out)
 
@@ -248,6 +253,6 @@ def _spread(builder: Any, value: Any, vector: Any) -> Any:
     return builder.shuffle_vector(one, ir.Constant(vector, ir.Undefined), places)
 
 
-rounded_tile: Any = intrinsic(prefer_literal=True)(_rounded_tile)
+rounded_tile: Any = literal_intrinsic(_rounded_tile)
 distance_tile: Any = intrinsic(_distance_tile)
 square_tile: Any = intrinsic(_square_tile)

@@ -9,20 +9,20 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import numba
 import numpy as np
+
+from sqlml.backends.native.deferred import called
 
 CODE_POINTS = sys.maxunicode + 1
 WORD, SPACE, HARD = 1, 2, 4
 """Marks of a character; the lower case of a HARD one takes Python to find."""
 
-_inner = numba.njit(nogil=True)
 _U = np.uint64
 _MASK, _C1, _C2 = _U(0xFFFFFFFF), _U(0xCC9E2D51), _U(0x1B873593)
 _N, _F1, _F2 = _U(0xE6546B64), _U(0x85EBCA6B), _U(0xC2B2AE35)
 
 
-@_inner
+@called
 def _hash(data: Any, start: Any, stop: Any) -> Any:
     """MurmurHash3 of data[start:stop] (`ir/murmur.py`), as uint64 below 2**32."""
     h = _U(0)
@@ -55,7 +55,7 @@ def _hash(data: Any, start: Any, stop: Any) -> Any:
     return h ^ (h >> _U(16))
 
 
-@_inner
+@called
 def _find(
     data: Any, start: Any, stop: Any, h: Any, words: Any, ends: Any, slots: Any, hashes: Any
 ) -> Any:
@@ -90,7 +90,7 @@ def build(keys: Any, words: Any, ends: Any, slots: Any, hashes: Any) -> None:
         start = ends[word]
 
 
-@_inner
+@called
 def _decode(data: Any, at: Any, stop: Any) -> Any:
     """(code point, the byte after it); a byte that starts no character is one of its own."""
     first = np.int64(data[at])
@@ -112,7 +112,7 @@ def _decode(data: Any, at: Any, stop: Any) -> Any:
     return code, at + size
 
 
-@_inner
+@called
 def _encode(code: Any, out: Any, at: Any) -> Any:
     """Write a code point; the byte after it."""
     if code < 0x80:
@@ -134,9 +134,8 @@ def _encode(code: Any, out: Any, at: Any) -> Any:
     return at + 4
 
 
-def scan(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any) -> Any:
-    """bool (n,): texts with a character of `mark`, or with one beyond ASCII if `accents`."""
-    found = np.zeros(start.size, np.bool_)
+def scan(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any, found: Any) -> None:
+    """Mark in bool (n,) the texts with a character of `mark`, or beyond ASCII if `accents`."""
     for row in range(start.size):
         at = start[row]
         while at < stop[row]:
@@ -147,7 +146,6 @@ def scan(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any) 
             if accents or marks[code] & mark:
                 found[row] = True
                 break
-    return found
 
 
 def cut_words(
@@ -295,7 +293,7 @@ def cut_within(
     heads[words] = units
 
 
-@_inner
+@called
 def _sort(keys: Any, size: Any) -> None:
     """Shell's sort of keys[:size]: numba takes a second to compile the sort of an array."""
     gap = 1

@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
-import numba
 import numpy as np
 
 from sqlml.backends.native import token_kernels as kernels
-from sqlml.backends.native.jit import reads, specialise, writes
+from sqlml.backends.native.jit import COUNT, FLAG, reads, specialise, writes
 from sqlml.backends.native.token_kernels import CODE_POINTS, HARD, SPACE, WORD
 from sqlml.ir.analyzer import RUNS, Analyzer
 from sqlml.ir.csr import Csr
@@ -171,20 +170,29 @@ def _counted(texts: Texts, how: _How, places: tuple[Any, ...]) -> tuple[Array, A
     return indptr, indices[: indptr[-1]], counts[: indptr[-1]]
 
 
+SAME = 64
+"""Characters whose lower case is looked at together."""
+
+
 @cache
 def _tables() -> tuple[Array, Array]:
     """Lower case, int32, and marks, uint8, of each code point."""
-    everything = "".join(map(chr, range(CODE_POINTS)))
-    marks = np.zeros(CODE_POINTS, np.uint8)
-    for pattern, mark in ((r"\w", WORD), (r"\s", SPACE)):
-        marks[[m.start() for m in re.finditer(pattern, everything)]] |= mark
     lower = np.arange(CODE_POINTS, dtype=np.int32)
-    for i, c in enumerate(everything):
-        low = c.lower()
-        if len(low) != 1:
-            marks[i] |= HARD
-        elif low != c:
-            lower[i] = ord(low)
+    everything = lower.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    marks = np.zeros(CODE_POINTS, np.uint8)
+    for pattern, mark in ((r"\w+", WORD), (r"\s+", SPACE)):
+        for run in re.finditer(pattern, everything):
+            marks[run.start() : run.end()] |= mark
+    for start in range(0, CODE_POINTS, SAME):
+        part = everything[start : start + SAME]
+        if part.lower() == part:  # most characters are no letters, or have no case
+            continue
+        for i, c in enumerate(part, start):
+            low = c.lower()
+            if len(low) != 1:
+                marks[i] |= HARD
+            elif low != c:
+                lower[i] = ord(low)
     marks[0x3A3] |= HARD  # the Greek sigma: at the end of a word its lower case is another
     return lower, marks
 
@@ -197,7 +205,8 @@ def _hard(texts: Texts, analyzer: Analyzer) -> Array:
     if data.size == 0 or data.max() < 0x80:
         return np.zeros(len(texts), bool)  # not even the scanner has to be compiled
     look_for = (HARD if analyzer.lowercase else 0), bool(analyzer.accents)
-    found: Array = _scanner()(data, texts.start, texts.stop, _tables()[1], *look_for)
+    found = np.zeros(len(texts), bool)
+    _scanner()(data, texts.start, texts.stop, _tables()[1], *look_for, found)
     return found
 
 
@@ -241,9 +250,6 @@ def _table(words: Array, ends: Array) -> tuple[Array, Array]:
 
 _BYTES, _PLACES = reads(np.uint8, 1), reads(np.int64, 1)
 _TABLE = (writes(np.int32, 1), writes(np.uint32, 1))
-_INT, _BOOL = numba.types.int64, numba.types.boolean
-
-
 _TABLES = (reads(np.int32, 1, "C"), reads(np.uint8, 1, "C"))
 _CUT = (writes(np.uint8, 1), *(3 * (writes(np.int64, 1),)))
 _LISTS = (_BYTES, _PLACES, *_TABLE)
@@ -251,9 +257,9 @@ _LISTS = (_BYTES, _PLACES, *_TABLE)
 
 def _cutter(kind: str) -> Any:
     if kind == "word":
-        how = (_BOOL, _INT, *_TABLES)
+        how = (FLAG, COUNT, *_TABLES)
         return specialise(kernels.cut_words, (_BYTES, _PLACES, _PLACES, *how, *_CUT))
-    shared = (_BYTES, _PLACES, _PLACES, _BOOL, *_TABLES, *_CUT)
+    shared = (_BYTES, _PLACES, _PLACES, FLAG, *_TABLES, *_CUT)
     if kind == "char":
         return specialise(kernels.cut_characters, shared)
     return specialise(kernels.cut_within, (*shared, writes(np.int64, 1)))
@@ -265,13 +271,15 @@ def _dropper() -> Any:
 
 def _counter() -> Any:
     whole, short = writes(np.int64, 1), writes(np.int32, 1)
-    how = (_BOOL, _INT, _INT, *_LISTS, _INT, _BOOL, _BOOL)
+    how = (FLAG, COUNT, COUNT, *_LISTS, COUNT, FLAG, FLAG)
     signature = (*_CUT, whole, *how, whole, whole, short, short)
     return specialise(kernels.count, signature)
 
 
 def _scanner() -> Any:
-    return specialise(kernels.scan, (_BYTES, _PLACES, _PLACES, _TABLES[1], _INT, _BOOL))
+    return specialise(
+        kernels.scan, (_BYTES, _PLACES, _PLACES, _TABLES[1], COUNT, FLAG, writes(bool, 1))
+    )
 
 
 def _builder() -> Any:

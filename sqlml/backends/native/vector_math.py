@@ -13,10 +13,9 @@ import math
 from fractions import Fraction
 from typing import Any
 
-import numba
 import numpy as np
 
-_inner = numba.njit(nogil=True, error_model="numpy")
+from sqlml.backends.native.deferred import called
 
 _MAGIC = 6755399441055744.0
 """1.5 * 2^52: a number added to it is rounded to a whole one, which is then its last bits."""
@@ -37,7 +36,7 @@ _L1, _L2, _L3, _L4 = (
 _L5, _L6, _L7 = 0.1818357216161805012, 0.1531383769920937332, 0.1479819860511658591
 
 
-@_inner
+@called
 def exponential(x: Any) -> Any:
     """exp(x) of a float64."""
     bound = min(max(x, -746.0), 710.0) if x == x else 0.0
@@ -65,7 +64,7 @@ def exponential(x: Any) -> Any:
     return made if x == x else x
 
 
-@_inner
+@called
 def logarithm(x: Any, shift: Any) -> Any:
     """log(shift + x) of a float64, with shift 0 or 1, without losing the digits of a small x."""
     whole = shift + x

@@ -24,9 +24,8 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from sqlml.backends.native.deferred import intrinsic
 from sqlml.backends.native.processor import VECTOR_BYTES
 from sqlml.backends.native.trees.leaf_values import PADDING, SMALL, add_leaves, add_rows
 from sqlml.backends.native.trees.ranks import bins
@@ -71,6 +70,8 @@ def _walker(step: Step) -> Any:
         end: Any,
         cursor: Any,
     ) -> Any:
+        from numba import types  # only to compile
+
         signature = types.void(panel, offset, rank, lo, mid, types.int64, types.int64, cursor)
         return signature, partial(_generate, step)
 

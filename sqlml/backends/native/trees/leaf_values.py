@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from sqlml.backends.native.deferred import intrinsic, literal_intrinsic
 from sqlml.backends.native.processor import has
 
 TOGETHER = 3
@@ -35,6 +34,8 @@ def _add_leaves(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, size:
     `size` is literal: 1 where each cursor is below SMALL, 2 where below 1024 / the bytes of a
     number, else 0.
     """
+    from numba import types  # only to compile
+
     signature = types.void(table, types.int64, cursor, sums, size)
     bits = sums.dtype.bitwidth
     entries = _SIZES[bits][size.literal_value] if _PERMUTES else 0
@@ -110,7 +111,7 @@ def _permuted(builder: Any, registers: list[Any], chosen: Any, bits: int, lanes:
     return level[0]
 
 
-add_leaves: Any = intrinsic(prefer_literal=True)(_add_leaves)
+add_leaves: Any = literal_intrinsic(_add_leaves)
 
 
 def padded(values: int, itemsize: int) -> int:
@@ -128,6 +129,8 @@ def _add_rows(typing: Any, table: Any, row: Any, cursor: Any, sums: Any, width: 
 
     table and sums of one float dtype, `width` as `padded` makes it; cursor (rows,) unsigned.
     """
+    from numba import types  # only to compile
+
     signature = types.void(table, types.int64, cursor, sums, types.int64)
     bits = sums.dtype.bitwidth
     lanes = 512 // bits

@@ -1,0 +1,85 @@
+"""What kernels take: the types of their arguments, said without numba.
+
+A process that finds all its kernels on disk never imports numba.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from sqlml.types import Array
+
+Layout = Literal["A", "C"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayKind:
+    """Arrays of a dtype in native byte order: C-contiguous ones, or with layout "A" any."""
+
+    dtype: np.dtype[Any]
+    ndim: int
+    layout: Layout
+    readonly: bool
+
+
+Kind = ArrayKind | Literal["count", "flag", "nothing"] | tuple["Kind", ...]
+"""The type of an argument; a tuple of kinds is that of a tuple."""
+
+Signature = tuple[Kind, ...]
+"""Kinds, one for each argument."""
+
+FLAG: Kind = "flag"
+"""The kind of a bool argument."""
+
+COUNT: Kind = "count"
+"""The kind of an int argument, which is an int64 in the kernel."""
+
+NOTHING: Kind = "nothing"
+"""The kind of None: code for something that is absent is not compiled."""
+
+
+def reads(dtype: npt.DTypeLike, ndim: int, layout: Layout = "A") -> Kind:
+    """The kind of an array that is only read: of any strides with layout "A"."""
+    return ArrayKind(np.dtype(dtype), ndim, layout, True)
+
+
+def writes(dtype: npt.DTypeLike, ndim: int) -> Kind:
+    """The kind of a contiguous array that the kernel fills."""
+    return ArrayKind(np.dtype(dtype), ndim, "C", False)
+
+
+def array_types(arrays: Sequence[Array]) -> Kind:
+    """The kind of a tuple of contiguous arrays that are only read."""
+    return tuple(reads(a.dtype, a.ndim, "C") for a in arrays)
+
+
+def spelled(kind: Kind) -> str:
+    """The same text in each process for the same kind.
+
+    >>> spelled((COUNT, reads("f4", 2), writes([("a", "u4")], 1)))
+    "(count, A2r'<f4', C1w[('a', '<u4')])"
+    """
+    if isinstance(kind, str):
+        return kind
+    if isinstance(kind, ArrayKind):
+        layout = f"{kind.layout}{kind.ndim}{'r' if kind.readonly else 'w'}"
+        return layout + repr(np.lib.format.dtype_to_descr(kind.dtype))
+    return f"({', '.join(spelled(part) for part in kind)})"
+
+
+def numba_type(kind: Kind) -> Any:
+    """numba's own type."""
+    from numba import from_dtype, types  # only to compile
+
+    if isinstance(kind, ArrayKind):
+        dtype: Any = from_dtype(kind.dtype)
+        return types.Array(dtype, kind.ndim, kind.layout, readonly=kind.readonly)
+    if isinstance(kind, tuple):
+        made: Callable[..., Any] = types.Tuple
+        return made([numba_type(part) for part in kind])
+    return {"count": types.int64, "flag": types.boolean, "nothing": types.none}[kind]

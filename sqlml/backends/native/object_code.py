@@ -1,0 +1,170 @@
+"""A kernel's machine code as bytes, made by numba once and loaded by LLVM alone.
+
+numba's own way to load it from disk needs numba, whose import takes longer than all the rest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from sqlml.backends.native.array_fields import ENTRY
+from sqlml.backends.native.deferred import compilable
+from sqlml.backends.native.kinds import Signature, numba_type
+
+_FASTCALL = 0x80
+"""CPython's METH_FASTCALL."""
+
+_NUMBAS = ("NRT_", "numba_", "_ZN5numba")
+"""How the names of functions begin that only numba has."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectCode:
+    """Two object files, the kernel and its entry (`call_wrapper.py`), and what they call."""
+
+    kernel: bytes
+    entry: bytes
+    calls: tuple[str, ...]
+
+
+class NotLoadable(Exception):
+    """Machine code calls something that is not in this process."""
+
+
+class _Method(ctypes.Structure):
+    """CPython's PyMethodDef."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("text", ctypes.c_char_p),
+    )
+
+
+_KEPT: list[Any] = []
+"""LLVM's engines, whose memory the code lies in, and what CPython points to: never freed."""
+
+
+def processor() -> tuple[str, ...]:
+    """What machine code depends on besides its source: processor, libraries, and settings."""
+    settings = sorted(
+        f"{name}={value}"
+        for name, value in os.environ.items()
+        if name.startswith("NUMBA_") and not name.startswith("NUMBA_CACHE_")
+    )
+    return (
+        llvm.get_process_triple(),
+        llvm.get_host_cpu_name(),
+        llvm.get_host_cpu_features().flatten(),
+        version("numba"),
+        version("llvmlite"),
+        np.__version__,
+        platform.python_version(),
+        sys.implementation.cache_tag or "",
+        *settings,
+    )
+
+
+def compiled(function: Callable[..., Any], signature: Signature) -> ObjectCode:
+    """Compile a kernel. It has no fastmath: the order of sums is part of a model.
+
+    Raises:
+        NotLoadable: it needs more of numba than an entry brings with it.
+    """
+    from numba import njit
+    from numba.core.compiler_lock import global_compiler_lock
+
+    from sqlml.backends.native.call_wrapper import RUNTIME, wrapper
+
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    dispatcher: Any = njit(nogil=True, error_model="numpy", **options)(compilable(function))
+    with global_compiler_lock, _no_collection():
+        types = tuple(numba_type(kind) for kind in signature)
+        result = dispatcher._compiler.compile(types, None)
+        kernel = bytes(result.library._get_compiled_object())
+        calls = _calls(llvm.parse_assembly(result.library.get_llvm_str())) - RUNTIME
+        entry = llvm.parse_assembly(wrapper(result, signature))
+        entry.verify()
+        defined = {f.name for f in entry.functions if not f.is_declaration}
+        calls |= _calls(entry) - {result.fndesc.llvm_func_name} - defined
+        held = ObjectCode(kernel, _target().emit_object(entry), tuple(sorted(calls)))
+    foreign = [name for name in held.calls if name.startswith(_NUMBAS)]
+    if foreign:
+        raise NotLoadable(f"{function.__name__} calls {', '.join(foreign)}")
+    return held
+
+
+def loaded(code: ObjectCode, name: str) -> Callable[..., Any]:
+    """A kernel as a function of Python. It runs without the GIL.
+
+    Raises:
+        NotLoadable: what it calls is not in this process.
+    """
+    target = _target()
+    module = llvm.parse_assembly(f'target triple = "{llvm.get_process_triple()}"')
+    engine = llvm.create_mcjit_compiler(module, target)
+    for called in code.calls:  # LLVM ends the process where it misses one
+        if llvm.address_of_symbol(called) is None:  # the process is searched once it has an engine
+            raise NotLoadable(f"{name} calls {called}")
+    for part in (code.kernel, code.entry):
+        engine.add_object_file(llvm.ObjectFileRef.from_data(part))
+    engine.finalize_object()
+    address = engine.get_function_address(ENTRY)
+    method = _Method(name.encode(), address, _FASTCALL, None)
+    own = (np.ndarray, None, TypeError)
+    make = ctypes.PYFUNCTYPE(
+        ctypes.py_object, ctypes.POINTER(_Method), ctypes.py_object, ctypes.c_void_p
+    )(("PyCFunction_NewEx", ctypes.pythonapi))
+    function: Callable[..., Any] = make(ctypes.byref(method), own, None)
+    _KEPT.extend((engine, method))
+    return function
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """numba makes so many objects that looking for garbage takes a fifth of the time."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _calls(module: Any) -> set[str]:
+    declared = {f.name for f in module.functions if f.is_declaration}
+    return {name for name in declared if not name.startswith("llvm.")}
+
+
+def _target() -> Any:
+    """LLVM's machine for this processor, as numba makes it. Each engine takes one for itself."""
+    _initialise()
+    return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=2,
+        reloc="static" if platform.machine() in ("x86_64", "AMD64") else "default",
+        codemodel="jitdefault",
+        jit=True,
+    )
+
+
+@cache
+def _initialise() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()

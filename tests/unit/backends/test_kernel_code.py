@@ -1,0 +1,404 @@
+"""Kernels as machine code of their own: what they take, what they give, and their files."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sqlml.backends.native import array_fields, code_store, object_code
+from sqlml.backends.native.jit import (
+    COUNT,
+    FLAG,
+    NOTHING,
+    Signature,
+    array_types,
+    helper,
+    reads,
+    specialise,
+    writes,
+)
+from sqlml.backends.native.kinds import spelled
+from sqlml.types import Array
+
+FOREIGN = "arguments that it was not compiled for"
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+
+
+def _weigh(x: Any, weights: Any, times: Any, out: Any) -> None:
+    for r in range(x.shape[0]):
+        total = 0.0
+        for c in range(x.shape[1]):
+            total += x[r, c] * weights[c]
+        out[r] = total * times
+
+
+WEIGH = (reads("f4", 2), reads("f8", 1, "C"), COUNT, writes("f8", 1))
+
+
+def weigh(x: Array, weights: Array, times: Any = 1) -> Array:
+    out = np.full(len(x), np.nan)
+    assert specialise(_weigh, WEIGH)(x, weights, times, out) is None
+    return out
+
+
+X = np.arange(48, dtype=np.float32).reshape(6, 8)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [X, X[:, ::2], X[::-2], X.T, X[:, ::-1], X[:0], X[:, :0], np.asfortranarray(X), X[2:3]],
+    ids=["C", "columns", "rows", "turned", "backwards", "none", "narrow", "Fortran", "one"],
+)
+def test_arrays_of_any_layout_are_read_where_they_lie(x: Array) -> None:
+    weights = np.linspace(-1, 1, x.shape[1])
+    np.testing.assert_allclose(weigh(x, weights), x.astype("f8") @ weights, atol=1e-12)
+
+
+def test_arrays_of_stored_models_are_read_that_lie_at_odd_addresses() -> None:
+    odd = np.zeros(X.nbytes + 1, np.uint8)[1:].view("f4").reshape(X.shape)
+    odd[:] = X
+    assert not odd.flags.aligned
+    assert weigh(odd, np.ones(8)).tolist() == X.sum(axis=1).tolist()
+
+
+def test_subclasses_and_arrays_that_cannot_be_written_are_read(tmp_path: Path) -> None:
+    weights = np.ones(8)
+    weights.flags.writeable = False
+    held = np.memmap(tmp_path / "x", np.float32, "w+", shape=X.shape)
+    held[:] = X
+    assert weigh(held, weights, np.int64(2)).tolist() == (2 * X.sum(axis=1)).tolist()
+
+
+BAD: dict[str, tuple[Any, Any, Any]] = {
+    "dtype": (X.astype("f8"), np.ones(8), 1),
+    "swapped": (X.astype(">f4"), np.ones(8), 1),
+    "dimensions": (X[0], np.ones(8), 1),
+    "layout": (X, np.ones(16)[::2], 1),
+    "a list": (X.tolist(), np.ones(8), 1),
+    "None": (None, np.ones(8), 1),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_an_argument_of_another_kind_is_refused(name: str) -> None:
+    with pytest.raises(TypeError, match=FOREIGN):
+        specialise(_weigh, WEIGH)(*BAD[name], np.zeros(6))
+
+
+def test_a_number_that_is_none_and_an_array_that_is_read_only_are_refused() -> None:
+    kernel = specialise(_weigh, WEIGH)
+    out = np.zeros(6)
+    for times in (1.5, "1", None, 1 << 70):
+        with pytest.raises(TypeError, match=FOREIGN):
+            kernel(X, np.ones(8), times, out)
+    out.flags.writeable = False
+    for arguments in ((X, np.ones(8), 1, out), (X, np.ones(8), 1), ()):
+        with pytest.raises(TypeError, match=FOREIGN):
+            kernel(*arguments)
+
+
+def _pick(records: Any, parts: Any, absent: Any, chosen: Any, scale: Any) -> Any:
+    total = 0
+    if absent is None and chosen:
+        for i in range(records.size):
+            total += np.int64(records[i].first) * parts[0][i] + parts[1][i]
+    return total * scale[()]
+
+
+def test_records_tuples_flags_none_and_single_numbers() -> None:
+    records = np.zeros(3, [("threshold", "f8"), ("first", "u4"), ("spare", "u4")])
+    records["first"] = 7, 1, 2**32 - 1
+    parts = (np.array([1, 2, 3]), np.array([5, 5, 5], np.uint8))
+    scale = np.array(2)
+    signature: Signature = (
+        *(reads(records.dtype, 1, "C"), array_types(parts), NOTHING),
+        *(FLAG, reads("i8", 0)),
+    )
+    kernel = specialise(_pick, signature)
+    want = 2 * (7 + 2 + 3 * (2**32 - 1) + 15)
+    assert kernel(records, parts, None, np.bool_(True), scale) == want
+    assert kernel(records, parts, None, False, scale) == 0
+    for bad in (
+        (records, parts[:1], None, True, scale),
+        (records, list(parts), None, True, scale),
+        (records, parts, 0, True, scale),
+        (records["first"], parts, None, True, scale),
+    ):
+        with pytest.raises(TypeError, match=FOREIGN):
+            kernel(*bad)
+
+
+def _room(size: Any) -> Any:
+    held = np.empty(size)
+    for i in range(min(size, 8)):
+        held[i] = i
+    total = 0.0
+    for i in range(min(size, 8)):
+        total += held[i]
+    return total > 27.0
+
+
+def test_memory_of_a_kernel_is_given_back_and_its_lack_reported() -> None:
+    kernel = specialise(_room, (COUNT,))
+    status = Path("/proc/self/statm")
+    for _ in range(10):
+        kernel(1 << 21)
+    before = int(status.read_text().split()[0]) if status.exists() else 0
+    assert all(kernel(1 << 21) for _ in range(300))  # 16 MiB each
+    if before:
+        assert int(status.read_text().split()[0]) - before < 1 << 16  # pages
+    with pytest.raises(MemoryError):
+        kernel(1 << 58)
+
+
+def _spin(rounds: Any, out: Any) -> None:
+    for i in range(rounds):
+        out[i & 1023] = out[(i * 7) & 1023] * 0.5 + i
+
+
+def test_other_threads_run_meanwhile() -> None:
+    kernel = specialise(_spin, (COUNT, writes("f8", 1)))
+    done = threading.Event()
+    turns = 0
+
+    def work() -> None:
+        kernel(100_000_000, np.zeros(1024))
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not done.wait(0.001):
+        turns += 1
+    thread.join()
+    assert turns > 10
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_process_runs_and_loads_kernels() -> None:
+    weigh(X, np.ones(8))
+    work = multiprocessing.get_context("fork").Process(target=_in_child)
+    work.start()
+    work.join(60)
+    assert work.exitcode == 0
+
+
+def _in_child() -> None:
+    assert weigh(X, np.ones(8)).tolist() == X.sum(axis=1).tolist()
+    assert specialise(_room, (COUNT,))(100)
+
+
+def _sorts(x: Any, out: Any) -> None:
+    out[:] = np.linalg.solve(x, out)
+
+
+def test_a_kernel_that_needs_numba_is_run_by_numba(tmp_path: Path) -> None:
+    """Calls of LAPACK go through numba's own library."""
+    kernel = specialise(_sorts, (reads("f8", 2, "C"), writes("f8", 1)))
+    out = np.array([2.0, 8.0])
+    kernel(np.array([[2.0, 0.0], [0.0, 4.0]]), out)
+    assert out.tolist() == [1.0, 2.0]
+    assert not list(tmp_path.rglob("*.kernel"))
+
+
+def test_where_arrays_have_other_fields_numba_runs_all_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert array_fields.known()
+    monkeypatch.setattr(array_fields, "known", lambda: False)
+    signature = (*WEIGH[:3], writes("f8", 1), NOTHING)
+
+    def with_nothing(x: Any, weights: Any, times: Any, out: Any, absent: Any) -> None:
+        out[0] = x[0, 1] * weights[0] * times
+
+    out = np.zeros(1)
+    kernel = specialise(with_nothing, signature)
+    kernel(X, np.full(8, 3.0), 2, out, None)
+    assert out.tolist() == [6.0] and hasattr(kernel, "py_func")
+
+
+def kept(folder: Path) -> list[Path]:
+    return sorted(folder.rglob(f"*{code_store.SUFFIX}"))
+
+
+def anew(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
+    """As a later process sees it."""
+    from sqlml.backends.native import jit
+
+    jit._COMPILED.pop((function, signature), None)
+    return specialise(function, signature)
+
+
+def _halve(x: Any, out: Any) -> None:
+    for i in range(x.size):
+        out[i] = x[i] / 2
+
+
+HALVE = (reads("f8", 1), writes("f8", 1))
+
+
+def halved(kernel: Callable[..., Any]) -> list[float]:
+    out = np.zeros(2)
+    kernel(np.array([3.0, 5.0]), out)
+    return [float(v) for v in out]
+
+
+def damages(content: bytes) -> dict[str, bytes]:
+    middle = len(content) // 2
+    return {
+        "empty": b"",
+        "short": content[:20],
+        "truncated": content[:-1],
+        "half": content[:middle],
+        "one bit": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+        "longer": content + b"\0",
+        "another form": b"sqlml kernel 0\n" + content[15:],
+        "foreign": b"\x7fELF" * 100,
+    }
+
+
+def test_a_damaged_file_is_as_good_as_none_and_replaced(tmp_path: Path) -> None:
+    anew(_halve, HALVE)
+    (path,) = kept(tmp_path)
+    content = path.read_bytes()
+    for name, damaged in damages(content).items():
+        path.write_bytes(damaged)
+        assert code_store.read(path.name) is None, name
+    assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
+    assert code_store.read(path.name) is not None, "what was compiled again is kept"
+    path.unlink()
+    path.mkdir()  # nothing can be read from it, or put in its place
+    assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
+
+
+def test_code_that_calls_what_is_not_there_is_not_loaded(tmp_path: Path) -> None:
+    anew(_halve, HALVE)
+    (path,) = kept(tmp_path)
+    code = code_store.read(path.name)
+    assert code is not None
+    strange = object_code.ObjectCode(code.kernel, code.entry, (*code.calls, "no_such_function"))
+    with pytest.raises(object_code.NotLoadable, match="no_such_function"):
+        object_code.loaded(strange, "halve")
+    code_store.write(path.name, strange)
+    assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
+    again = code_store.read(path.name)
+    assert again is not None and again.calls == code.calls
+
+
+def test_each_kind_of_argument_processor_and_setting_has_a_file_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anew(_halve, HALVE)
+    anew(_halve, (reads("f8", 1, "C"), writes("f8", 1)))
+    assert len(kept(tmp_path)) == 2
+    anew(_halve, HALVE)
+    assert len(kept(tmp_path)) == 2
+    here = object_code.processor()
+    monkeypatch.setenv("NUMBA_OPT", "1")
+    assert object_code.processor() != here
+    monkeypatch.setattr(object_code, "processor", lambda: ("another", *here[1:]))
+    assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
+    assert len(kept(tmp_path)) == 3
+
+
+def test_kinds_are_spelled_apart() -> None:
+    kinds = [
+        *(reads("f8", 1), reads("f8", 1, "C"), writes("f8", 1), reads("f8", 2), reads("f4", 1)),
+        *(reads([("a", "f4"), ("b", "u4")], 1), reads([("b", "f4"), ("a", "u4")], 1)),
+        *(COUNT, FLAG, NOTHING, (), (COUNT,), (COUNT, FLAG), ((COUNT,), FLAG), (COUNT, (FLAG,))),
+    ]
+    assert len({spelled(kind) for kind in kinds}) == len(kinds)
+
+
+def test_where_the_first_folder_cannot_be_written_the_next_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("no folder can be made below a file")
+    monkeypatch.setattr(code_store, "folders", lambda: iter((blocker / "a", tmp_path / "b")))
+    assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
+    assert [path.parent.name for path in kept(tmp_path)] == ["b"]
+    assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
+
+
+def test_folders_are_the_named_one_or_beside_the_source_and_the_users(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert [f.name for f in code_store.folders()] == ["sqlml"]
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
+    assert list(code_store.folders()) == [
+        Path(code_store.__file__).parent / "__pycache__",
+        Path("/somewhere/sqlml"),
+    ]
+
+
+def test_files_of_older_versions_are_deleted_after_a_day(tmp_path: Path) -> None:
+    code = object_code.ObjectCode(b"kernel", b"entry", ())
+    old, new = (code_store.file_name("f", digit * 64, "") for digit in "01")
+    other = code_store.file_name("f_g", "0" * 64, "")
+    folder = tmp_path / "sqlml"
+    for name in (old, other, new):
+        code_store.write(name, code)
+    assert len(kept(tmp_path)) == 3, "another process may still use it"
+    for path in kept(tmp_path):
+        os.utime(path, (0, 0))
+    code_store.write(new, code)
+    assert {p.name for p in kept(tmp_path)} == {new, other}
+    assert code_store.read(new) == code and not list(folder.glob("*.kernel.*"))
+
+
+RACE = """
+import numpy as np
+from sqlml.backends.native.linear import linear
+score = linear(np.ones((3, 1)), np.array([0.5]))
+assert score(np.ones((20, 3))).tolist() == [[3.5]] * 20
+"""
+
+
+def test_processes_that_start_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    root = str(Path(__file__).parents[3])
+    env = {**os.environ, "PYTHONPATH": root, "NUMBA_CACHE_DIR": str(tmp_path)}
+    at_once = [subprocess.Popen([sys.executable, "-c", RACE], env=env) for _ in range(3)]
+    assert [process.wait(120) for process in at_once] == [0, 0, 0]
+    assert len(kept(tmp_path)) == 1
+    after = RACE + "import sys\nassert 'numba' not in sys.modules\n"
+    subprocess.run([sys.executable, "-c", after], env=env, check=True, timeout=120)
+
+
+FACTOR = 2.0
+
+
+@helper
+def _scaled(x: Any) -> Any:
+    return x * FACTOR
+
+
+def _scale(x: Any, out: Any) -> None:
+    for i in range(x.size):
+        out[i] = _scaled(x[i])
+
+
+def test_code_that_differs_from_its_files_has_a_file_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when they are edited while a process runs."""
+    assert halved(anew(_scale, HALVE)) == [6.0, 10.0]
+    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+    monkeypatch.setitem(globals(), "_scaled", helper(_scaled.function))
+    assert halved(anew(_scale, HALVE)) == [9.0, 15.0]
+    monkeypatch.setitem(globals(), "_scaled", helper(lambda x: x + FACTOR))
+    assert halved(anew(_scale, HALVE)) == [6.0, 8.0]
+    assert len(kept(tmp_path)) == 3
