@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from sqlml.backends.base import Filler
-from sqlml.tasks import tasks
+from sqlml.tasks import GRAIN, tasks
 from sqlml.types import Array
 
 
@@ -55,8 +55,8 @@ class Direct:
     def score(self, x: Array) -> Array | None:
         """(n, k) or labels (n,); None where the model refuses a row, and shall say so."""
         rows, labels = x.shape[0], self._labels
-        parts = tasks(rows, self._threads, self._row_ns)
-        if len(parts) == 1:
+        parts = tasks(rows, self._threads, self._row_ns) if rows > GRAIN else ()
+        if len(parts) < 2:
             made = np.empty((rows, self._results), self._dtype)
             if self._fill(x, made) >= 0:
                 return None

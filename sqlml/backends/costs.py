@@ -22,12 +22,14 @@ SHIPPED: Costs = MappingProxyType(
         # A column in an expression of the engine, and packed and handed to a function.
         "sql.number": 0.7,
         "udf.number": 4.0,
-        # Trees, a row: a node over a block of bytes or of 16-bit numbers; a tree; a value of a leaf
-        # that lies in registers, or in memory; a column's bin; a set's; entering a descent, and a
-        # step of it; a row in a tree by lockstep, and a step of it. Far steps are those in trees of
-        # 64 MB, which no cache holds. A batch by blocks takes so much more than one by lockstep.
+        # Trees, a row: a node over a block of bytes, of 16-bit numbers or of their pages; a tree; a
+        # value of a leaf that lies in registers, or in memory; a column's bin; a set's; entering a
+        # descent, and a step of it; a row in a tree by lockstep, and a step of it. Far steps are
+        # those in trees of 64 MB, which no cache holds. A batch by blocks takes so much more than
+        # one by lockstep.
         "native.node": 0.0075,
         "native.short_node": 0.0145,
+        "native.paged_node": 0.0105,
         "native.tree": 0.05,
         "native.cursor_leaf": 0.15,
         "native.leaf": 0.5,
@@ -36,8 +38,8 @@ SHIPPED: Costs = MappingProxyType(
         "native.descent": 2.0,
         "native.step": 1.0,
         "native.far_step": 2.5,
-        "native.pair": 3.0,
-        "native.pair_step": 1.05,
+        "native.pair": 2.0,
+        "native.pair_step": 0.9,
         "native.far_pair_step": 5.5,
         "native.batch": 3_000.0,
         # An operator's call, a number that it makes, and a multiplication with its addition.

@@ -16,6 +16,9 @@ STRATEGIES = ("traverse", "cursor", "descent", "lockstep")
 BYTE_BINS, SHORT_BINS = 255, 65_535
 """The most thresholds of a column whose bins take one byte, and two."""
 
+MOST_PAGES = 1500
+"""Bytes of a row's bins in pages: those of 512 rows fill a second-level cache."""
+
 BYTE_EXITS, SHORT_EXITS = 256, 65_536
 """The most exits of a tree's upper part whose cursors take one byte, and two."""
 
@@ -31,14 +34,15 @@ class TreeCosts:
     """Nanoseconds a row on one thread, in large batches, of an Ensemble.
 
     Infinite where a kernel cannot run it. batch: nanoseconds that a batch by blocks of rows takes
-    besides. cut int64 (T,): the depths where the descent begins; L, the number of levels, where it
-    never does.
+    besides. paged: the cursor kernel reads its bins in pages. cut int64 (T,): the depths where the
+    descent begins; L, the number of levels, where it never does.
     """
 
     cursor: float
     descent: float
     lockstep: float
     batch: float
+    paged: bool
     cut: Array
 
 
@@ -52,22 +56,28 @@ def tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
     )
     batch = costs["native.batch"]
     if shape.thresholds > SHORT_BINS:
-        return TreeCosts(np.inf, np.inf, lockstep, batch, np.zeros(trees, np.int64))
+        return TreeCosts(np.inf, np.inf, lockstep, batch, False, np.zeros(trees, np.int64))
     step = _step(costs, "step", places * PACKED_NODE_BYTES)
     short = _cuts(shape, costs["native.short_node"], costs["native.descent"], step, SHORT_EXITS)
     ways = [short]
     if shape.thresholds <= BYTE_BINS:
         node = costs["native.node"]
         ways.append(_cuts(shape, node, costs["native.descent"], step, BYTE_EXITS))
+    walked = min(way.cursor for way in ways)
+    paged = np.inf
+    if BYTE_BINS < shape.thresholds and shape.all_thresholds < MOST_PAGES * BYTE_BINS:
+        node = costs["native.paged_node"]
+        paged = _cuts(shape, node, costs["native.descent"], step, BYTE_EXITS).cursor
     enter = trees * costs["native.tree"] + (
         shape.columns * costs["native.bin"] + shape.sets * costs["native.set"]
     )
     best = min(ways, key=lambda way: way.descent)
     return TreeCosts(
-        cursor=min(way.cursor for way in ways) + enter + values * costs["native.cursor_leaf"],
+        cursor=min(walked, paged) + enter + values * costs["native.cursor_leaf"],
         descent=best.descent + enter + values * costs["native.leaf"],
         lockstep=lockstep,
         batch=batch,
+        paged=paged < walked,
         cut=best.cut,
     )
 

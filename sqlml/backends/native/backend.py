@@ -12,6 +12,7 @@ from sqlml.backends.base import unsupported
 from sqlml.backends.native.fused import Fused
 from sqlml.backends.native.step_filler import StepFiller
 from sqlml.backends.native.stepwise import Stepwise, bind
+from sqlml.backends.native.tree_filler import TreeFiller
 from sqlml.backends.tree_costs import STRATEGIES
 from sqlml.errors import BackendError
 from sqlml.ir import reference
@@ -54,7 +55,9 @@ class NativeCompiled:
             made[name] = out
         return made
 
-    def filler(self, output: str, columns: Sequence[int], width: int) -> Fused | StepFiller | None:
+    def filler(
+        self, output: str, columns: Sequence[int], width: int
+    ) -> Fused | TreeFiller | StepFiller | None:
         """What writes an output where it shall be, reading some of the `width` columns of rows."""
         fused = self._fused.get(output)
         if fused is not None:
@@ -62,7 +65,9 @@ class NativeCompiled:
         kinds = [self.program.nodes[i].type for i in self.program.inputs.values()]
         if len(kinds) != 1 or kinds[0].dtype in TEXTUAL or not columns:
             return None
-        return StepFiller(self._stepwise(), output, columns, width)
+        steps = self._stepwise()
+        by_trees = TreeFiller.of(steps, output, columns, width)
+        return StepFiller(steps, output, columns, width) if by_trees is None else by_trees
 
     def _stepwise(self) -> Stepwise:
         with self._lock:

@@ -44,15 +44,16 @@ class Fused:
         self.below = below
         self._single = self.input == np.float32
         self._whole = dtype == np.int64
+        self._narrow = dtype == np.float32
         self._arguments = (code.code, code.columns, code.numbers, code.shape)
         self._kernel: Callable[..., Any] = machine()
         self._map: MapKernel | RowNorms | None = None
         self._chosen: tuple[Array, Fused] | None = None
 
     @classmethod
-    def of(cls, program: Program, output: str) -> Fused | None:
-        """The output, where the machine has all operators that it needs."""
-        code = assemble(program, output)
+    def of(cls, program: Program, output: str, single: bool = False) -> Fused | None:
+        """The output, where the machine has all operators that it needs; `single`: `assemble`."""
+        code = assemble(program, output, single)
         if code is None:
             return None
         (node,) = (program.nodes[i] for i in program.inputs.values())
@@ -93,8 +94,12 @@ class Fused:
         to = out.reshape(-1)
         if self._whole:
             to = to.view(np.float64)
+        elif self._narrow:
+            to = np.empty(to.size)
         single, double = (rows, _DOUBLE) if self._single else (_SINGLE, rows)
         found: int = self._kernel(single, double, *self._arguments, to)
+        if self._narrow and found < 0:
+            out[...] = to.reshape(out.shape)
         return found
 
     def _fill_strided(self, x: Array, out: Array) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from sqlml.backends.native.machine_code import Assembler
 
 _P = (-0.964399179425052238628, -99.2877231001918586564, -1614.68768441708447952)
@@ -35,6 +37,16 @@ def sigmoid(asm: Assembler, a: int) -> int:
     """1 / (1 + exp(-a))."""
     one = asm.constant(1.0)
     return asm.emit("div", one, add(asm, one, asm.emit("exp", negative(asm, a))))
+
+
+def single_sigmoid(asm: Assembler, a: int) -> int:
+    """The same of a float32, each step rounded to one, as XGBoost has it (common/math.h)."""
+    one = asm.constant(1.0)
+    limited = minimum(asm, negative(asm, a), asm.constant(float(np.float32(88.7))))
+    made = asm.emit("single", asm.emit("exp", limited))
+    for number in (1.0, float(np.float32(1e-16))):
+        made = asm.emit("single", add(asm, made, asm.constant(number)))
+    return asm.emit("div", one, made)
 
 
 def tanh(asm: Assembler, x: int) -> int:

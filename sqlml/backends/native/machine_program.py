@@ -24,6 +24,7 @@ from sqlml.backends.native.machine_functions import (
     negation,
     negative,
     sigmoid,
+    single_sigmoid,
     smallest,
     summed,
     tanh,
@@ -38,6 +39,12 @@ EXACT = frozenset(
     {"input", "select", "concat", "reshape", "require_finite", "impute", "where", "cast"}
 )
 """Operators that round nothing, so that they may work on float32 as well."""
+
+ROUNDED = frozenset({"add", "sub", "mul", "div", "sqrt", "exp", "sigmoid", "softmax"})
+"""Operators whose float32 result is that of float64, rounded: their steps are rounded as well."""
+
+SINGLE = frozenset({*EXACT, *ROUNDED, "constant", "maximum", "minimum", "neg", "abs", "max", "min"})
+"""Operators that may make float32."""
 
 MOST_WIDTH = 2048
 
@@ -56,16 +63,20 @@ class _Unknown(Exception):
     """A node that the machine has no instructions for."""
 
 
-def assemble(program: Program, output: str) -> Code | None:
-    """The code, or None. Its input is the Program's only one, a matrix of floats."""
+def assemble(program: Program, output: str, single: bool = False) -> Code | None:
+    """The code, or None. Its input is the Program's only one, a matrix of floats.
+
+    Args:
+        single: with the operators that round to float32, and an output of that.
+    """
     last = program.outputs[output]
-    live = _live(program, last)
+    live = live_nodes(program, last)
     inputs = [i for i in live if program.nodes[i].op == "input"]
     kind = program.nodes[last].type
     if (
         len(inputs) != 1
         or len(program.inputs) != 1
-        or kind.dtype not in ("int64", "float64")
+        or kind.dtype not in ("int64", "float64", "float32")[: 3 if single else 2]
         or not kind.rowwise
     ):
         return None
@@ -74,7 +85,7 @@ def assemble(program: Program, output: str) -> Code | None:
         return None
     if len(kind.shape) != 2 or not 0 < kind.width <= MOST_WIDTH:
         return None
-    if any(not _known(program, program.nodes[i]) for i in live):
+    if any(not _known(program, program.nodes[i], SINGLE if single else EXACT) for i in live):
         return None
     asm = Assembler(below.width)
     values: dict[int, Array] = {}
@@ -87,6 +98,8 @@ def assemble(program: Program, output: str) -> Code | None:
                 args = tuple(values[j] for j in node.inputs)
                 dtypes = tuple(program.nodes[j].type.dtype for j in node.inputs)
                 values[i] = RULES[node.op](_Work(asm, node, args, dtypes))
+                if node.type.dtype == "float32" and node.op in ROUNDED:
+                    values[i] = _single(asm, values[i])
     except (TooLarge, _Unknown):
         return None
     return asm.finish(range(below.width), values[last].tolist(), kind.dtype == "int64")
@@ -104,7 +117,7 @@ def below(program: Program, i: int) -> int | None:
     return None
 
 
-def _live(program: Program, last: int) -> list[int]:
+def live_nodes(program: Program, last: int) -> list[int]:
     """The nodes that node `last` needs, in order."""
     live = {last}
     for i in range(last, -1, -1):
@@ -113,7 +126,7 @@ def _live(program: Program, last: int) -> list[int]:
     return sorted(live)
 
 
-def _known(program: Program, node: Node) -> bool:
+def _known(program: Program, node: Node, single: frozenset[str]) -> bool:
     if node.op == "input":
         return True
     if node.op not in RULES or node.type.dtype not in KINDS or node.type.sparse:
@@ -123,7 +136,7 @@ def _known(program: Program, node: Node) -> bool:
     if not node.type.rowwise or np.prod(node.type.shape[1:], dtype=np.int64) > 4 * MOST_WIDTH:
         return False
     if node.type.dtype == "float32":
-        return node.op in EXACT
+        return node.op in single
     whole = any(program.nodes[j].type.dtype == "int64" for j in node.inputs)
     return not whole or node.op in EXACT
 
@@ -153,6 +166,12 @@ def _fitted(value: Array, tail: tuple[int, ...]) -> Array:
     return np.broadcast_to(value, tail)
 
 
+def _single(asm: Assembler, value: Array) -> Array:
+    """Each register rounded to float32."""
+    rounded = [asm.emit("single", r) for r in value.ravel().tolist()]
+    return np.array(rounded, np.int64).reshape(value.shape)
+
+
 def _binary(op: str) -> Callable[[_Work], Array]:
     return lambda work: _each(work, lambda a, b: work.asm.emit(op, int(a), int(b)))
 
@@ -163,6 +182,11 @@ def _unary(function: Callable[[Assembler, int], int]) -> Callable[[_Work], Array
 
 def _pair(function: Callable[[Assembler, int, int], int]) -> Callable[[_Work], Array]:
     return lambda work: _each(work, lambda a, b: function(work.asm, int(a), int(b)))
+
+
+def _sigmoid(work: _Work) -> Array:
+    single = work.node.type.dtype == "float32"
+    return _unary(single_sigmoid if single else sigmoid)(work)
 
 
 def _where(work: _Work) -> Array:
@@ -248,12 +272,16 @@ def _softmax(work: _Work) -> Array:
     asm, (x,) = work.asm, work.args
     if work.node.attrs["sum_dtype"] != "float64":
         raise _Unknown
+    single = work.node.type.dtype == "float32"
     row = x.tolist()
     top = largest(asm, row)
-    raised = [add(asm, r, top, -1.0) for r in row]
-    raised = [asm.emit("exp", r) for r in raised]
-    total = summed(asm, raised)
-    return np.array([asm.emit("div", r, total) for r in raised], np.int64)
+    raised = np.array([add(asm, r, top, -1.0) for r in row], np.int64)
+    raised = _single(asm, raised) if single else raised
+    raised = np.array([asm.emit("exp", r) for r in raised.tolist()], np.int64)
+    raised = _single(asm, raised) if single else raised
+    total = summed(asm, raised.tolist())
+    total = asm.emit("single", total) if single else total
+    return np.array([asm.emit("div", r, total) for r in raised.tolist()], np.int64)
 
 
 def _linear(work: _Work) -> Array:
@@ -323,7 +351,7 @@ RULES: Mapping[str, Callable[[_Work], Array]] = MappingProxyType(
         "exp": _unary(lambda asm, a: asm.emit("exp", a)),
         "log": _unary(lambda asm, a: asm.emit("log", a, asm.constant(0.0))),
         "log1p": _unary(lambda asm, a: asm.emit("log", a, asm.constant(1.0))),
-        "sigmoid": _unary(sigmoid),
+        "sigmoid": _sigmoid,
         "tanh": _unary(tanh),
         "sum": _reduced(summed),
         "max": _reduced(largest),

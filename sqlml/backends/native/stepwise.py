@@ -10,6 +10,7 @@ import numpy as np
 from sqlml.backends.blocks import row_bytes, run_blocks
 from sqlml.backends.native.kernels import KERNELS, Bound, tree_ensemble
 from sqlml.backends.native.reuse import in_place
+from sqlml.backends.native.tree_tail import TreeTail
 from sqlml.backends.schedule import Schedule, Step, schedule
 from sqlml.ir import reference
 from sqlml.ir.program import Program
@@ -54,6 +55,10 @@ class Stepwise:
             else:
                 with np.errstate(all="ignore"):
                     self.constants[i] = bound.function(*[self.constants[j] for j in bound.inputs])
+        for name, i in program.outputs.items():
+            tail = TreeTail.of(program, name)
+            if tail is not None:
+                steps[i] = Step(i, (tail.trees,), tail)
         self._steps = steps
         self._schedules = {
             names: schedule(program, steps, names, self.constants)

@@ -39,8 +39,8 @@ COMMON = settings(
 )
 
 
-def by_cursor(e: Ensemble, dtype: np.dtype) -> BlockForest:
-    tests = binned(e)
+def by_cursor(e: Ensemble, dtype: np.dtype, paged: bool = False) -> BlockForest:
+    tests = binned(e, paged)
     assert tests is not None
     made = cursor_forest(e, tests, dtype)
     assert made is not None
@@ -80,11 +80,30 @@ def test_random_trees(
     assert tests is not None
     wanted = want(e, x)
     np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), wanted)
+    np.testing.assert_array_equal(by_cursor(e, x.dtype, paged=True)(x), wanted)
     np.testing.assert_array_equal(lockstep_forest(e, x.dtype)(x), wanted)
     for cut in (np.zeros(e.trees, np.int64), np.arange(e.trees) % 4, np.full(e.trees, depth)):
         kernel = descent_forest(e, tests, cut, x.dtype)
         assert kernel is not None
         np.testing.assert_array_equal(kernel(x), wanted)
+
+
+@pytest.mark.parametrize("compare", ["lt", "le"])
+@pytest.mark.parametrize("dtypes", SOURCES)
+def test_thresholds_beyond_a_byte_lie_on_several_pages(
+    compare: str, dtypes: tuple[str, str]
+) -> None:
+    e = grow(Recipe(7, 1200, 7, *dtypes, compare=compare, sets=True))
+    tests, short = binned(e, paged=True), binned(e)
+    assert tests is not None and short is not None
+    assert short.tables.dtype == np.uint16 and tests.tables.dtype == np.uint8
+    assert tests.tables.pages.min() > 1 and tests.rank.max() == 255
+    x = rows_for(e, 1500, 1)
+    x[::7, 2], x[1::7, 3] = np.nan, np.inf
+    forest = Forest(e, x.dtype)
+    assert isinstance(forest.blocks, BlockForest) and not forest.blocks.wide
+    np.testing.assert_array_equal(forest.blocks(x), want(e, x))
+    np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), want(e, x))
 
 
 def levels_alike(depth: int, trees: int, seed: int) -> Ensemble:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -63,16 +64,14 @@ def test_shallow_trees_are_walked_and_deep_ones_cut() -> None:
     assert (tree_costs(shape_of(full(13, 3)), slow_steps).cut == 13).all()
 
 
-def test_more_thresholds_take_wider_bins_and_too_many_none() -> None:
-    bytes_, shorts = (
-        tree_costs(shape_of(full(7, 40, 1, thresholds)), SHIPPED).cursor for thresholds in (99, 999)
-    )
-    assert 1.5 < shorts / bytes_ < 2.5
+def test_more_thresholds_take_pages_then_wider_bins_and_too_many_none() -> None:
+    few, many = (shape_of(full(7, 40, 1, thresholds)) for thresholds in (99, 999))
+    bytes_, pages = tree_costs(few, SHIPPED), tree_costs(many, SHIPPED)
+    shorts = tree_costs(replace(many, all_thresholds=500_000), SHIPPED)
+    assert (bytes_.paged, pages.paged, shorts.paged) == (False, True, False)
+    assert 1.2 < pages.cursor / bytes_.cursor < 1.6 < shorts.cursor / bytes_.cursor < 2.5
     shape = shape_of(full(3, 2))
-    too_many = type(shape)(
-        shape.nodes, shape.inside, shape.oblivious, 1, columns=1, thresholds=70_000, sets=0
-    )
-    made = tree_costs(too_many, SHIPPED)
+    made = tree_costs(replace(shape, thresholds=70_000, all_thresholds=70_000), SHIPPED)
     assert made.cursor == made.descent == np.inf
     assert np.isfinite(made.lockstep)
 

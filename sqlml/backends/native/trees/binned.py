@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sqlml.backends.native.jit import NOTHING, Type, array_types
-from sqlml.backends.native.trees.ranks import Ranks, ranks
+from sqlml.backends.native.trees.ranks import PAGE, Ranks, ranks
 from sqlml.backends.native.trees.set_bins import SetBins, set_bins
 from sqlml.ir.decisions import largest_below
 from sqlml.ir.trees import Ensemble
@@ -50,8 +50,11 @@ class Binned:
         return numbers, (read(self.sets.columns), *self.sets.arrays())
 
 
-def binned(e: Ensemble) -> Binned | None:
-    """The tests of `e`; None for columns of over 65,535 thresholds, and for sets too large."""
+def binned(e: Ensemble, paged: bool = False) -> Binned | None:
+    """The tests of `e`, by bytes alone if `paged`.
+
+    None for columns of over 65,535 thresholds, and for sets too large.
+    """
     sets = set_bins(e)
     if sets is None:
         return None
@@ -75,6 +78,7 @@ def binned(e: Ensemble) -> Binned | None:
         least=any_of(e.default_left),
         shifted=any_of(e.default_left & never),
         kind=e.threshold.dtype,
+        paged=paged,
     )
     if tables is None:
         return None
@@ -84,6 +88,9 @@ def binned(e: Ensemble) -> Binned | None:
         found = np.searchsorted(thresholds[c], at_most[nodes], side="left") + 1
         rank[nodes] = np.where(never[nodes], 0, found) + tables.shift[c] * left
         slot[nodes] = np.where(left, tables.least[c], tables.high[c])
+    if paged:
+        page = np.where(numeric, np.maximum(rank - 1, 0) // PAGE, 0)
+        slot, rank = slot + page, rank - PAGE * page
     return Binned(tables, used.astype(np.int64), sets, slot, rank)
 
 

@@ -39,23 +39,26 @@ class Forest:
         columns: Array | None = None,
         strategy: str = "traverse",
     ) -> None:
+        self.source = source
+        self.outputs, self.dtype = ensemble.outputs, ensemble.base.dtype
         self._ensemble = ensemble
-        self._source = source
         self._columns = columns
         self._strategy = strategy
 
     def __call__(self, x: Array) -> Array:
         """Score x (n, k) -> (n, outputs)."""
-        if self._strategy == "lockstep" or (
-            self._strategy == "traverse" and x.shape[0] < self._few_rows
-        ):
-            return self.lockstep(x)
-        return self.blocks(x)
+        return self.lockstep(x) if self.by_lockstep(x.shape[0]) else self.blocks(x)
+
+    def by_lockstep(self, rows: int) -> bool:
+        """Whether so many rows go by lockstep."""
+        if self._strategy == "traverse":
+            return rows < self._few_rows or isinstance(self.blocks, LockstepForest)
+        return self._strategy == "lockstep"
 
     @cached_property
     def lockstep(self) -> LockstepForest:
         """For few rows, and for what has no bins."""
-        return lockstep_forest(self._ensemble, self._source, self._columns)
+        return lockstep_forest(self._ensemble, self.source, self._columns)
 
     @cached_property
     def blocks(self) -> BlockForest | LockstepForest:
@@ -80,7 +83,8 @@ class Forest:
     def _few_rows(self) -> float:
         """From so many rows on a whole block costs no more than these rows by lockstep."""
         costs = self._costs
-        rows = BLOCK_BYTES if self._shape.thresholds <= BYTE_BINS else BLOCK_BYTES // 2
+        of_bytes = self._shape.thresholds <= BYTE_BINS or costs.paged
+        rows = BLOCK_BYTES if of_bytes else BLOCK_BYTES // 2
         return (rows * min(costs.cursor, costs.descent) + costs.batch) / max(costs.lockstep, 1e-3)
 
     def _blocks(self) -> BlockForest | None:
@@ -93,5 +97,6 @@ class Forest:
         if self._strategy == "cursor" or (
             self._strategy == "traverse" and costs.cursor <= costs.descent
         ):
-            return cursor_forest(e, tests, self._source, self._columns)
-        return descent_forest(e, tests, costs.cut, self._source, self._columns)
+            tests = (binned(e, paged=True) if costs.paged else None) or tests
+            return cursor_forest(e, tests, self.source, self._columns)
+        return descent_forest(e, tests, costs.cut, self.source, self._columns)

@@ -9,35 +9,37 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit import COUNT, NOTHING, array_types, reads, specialise, writes
-from sqlml.backends.native.trees.lockstep import MEMBER, MISSING, score
+from sqlml.backends.native.trees.lockstep import ANY, LEVELS, MEMBER, WINDOW, score
 from sqlml.backends.native.trees.siblings import Siblings, siblings
-from sqlml.ir.decisions import Decisions, decisions
+from sqlml.ir.decisions import largest_below
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LockstepForest:
-    """An Ensemble compiled for input of one dtype. Thread-safe.
-
-    `in_place` says that the tests read the rows where they lie.
-    """
+    """An Ensemble compiled for input of one dtype. Thread-safe."""
 
     base: Array
     in_place: bool
-    empty: Array
     kernel: Callable[..., Any]
     arguments: tuple[Any, ...]
 
     def __call__(self, x: Array) -> Array:
         """Score x (n, k) -> (n, outputs)."""
         out = np.empty((x.shape[0], self.base.size), self.base.dtype)
-        if self.in_place:
-            flat = np.ascontiguousarray(x).reshape(-1)
-            self.kernel(x, flat, x.shape[1], *self.arguments, self.base, out)
-        else:
-            self.kernel(x, self.empty, 0, *self.arguments, self.base, out)
+        self.fill(x, out, ANY)
         return out
+
+    def fill(self, x: Array, out: Array, allowed: int) -> int:
+        """Write the scores of x (n, k) to out (n, outputs).
+
+        -1, or a row from which on there is one with a number that is not `allowed`.
+        """
+        flat = x.ravel()
+        tested = flat if self.in_place else None
+        found: int = self.kernel(flat, tested, x.shape[1], allowed, *self.arguments, out)
+        return found
 
 
 def lockstep_forest(
@@ -47,30 +49,28 @@ def lockstep_forest(
 
     Column j of the ensemble's input is column `columns[j]` of what is passed (default: j).
     """
-    tests = decisions(e)
-    used = np.unique(tests.feature.astype(np.int64) * 2 + tests.negated)
-    read = np.ascontiguousarray(used // 2 if columns is None else columns[used // 2], np.int64)
-    one = np.ones(e.trees, np.int64)
-    numbered = siblings(e.roots, one, tests.then, tests.otherwise)
-    sets = _sets(e, numbered) if e.has_categories else None
-    in_place = source == e.threshold.dtype and not tests.negated.any()
-    column = read if in_place else np.arange(used.size)
-    place = np.searchsorted(used, tests.feature.astype(np.int64) * 2 + tests.negated)
+    used = np.unique(e.feature)
+    read = np.ascontiguousarray(used if columns is None else columns[used], np.int64)
+    numbered = siblings(e.roots, np.ones(e.trees, np.int64), e.left, e.right)
+    in_place = source == e.threshold.dtype
+    column = (read if in_place else np.arange(used.size))[np.searchsorted(used, e.feature)]
     arguments = (
         read,
-        used % 2 == 1,
-        numbered.begin[:-1].astype(np.uint32),
-        _nodes(e, tests, column[place], numbered),
+        *_by_depth(e, numbered),
+        _nodes(e, column, numbered),
         np.where(numbered.inner, 0, ~numbered.reference).astype(np.uint32),
-        sets,
+        _left(e, numbered),
+        _sets(e, numbered) if e.has_categories else None,
         e.target.astype(np.int64),
         np.ascontiguousarray(e.leaf_values),
+        np.ascontiguousarray(e.base),
     )
     kernel = specialise(
         score,
         (
-            reads(source, 2),
-            reads(e.threshold.dtype, 1, "C"),
+            reads(source, 1, "C"),
+            reads(source, 1, "C") if in_place else NOTHING,
+            COUNT,
             COUNT,
             *(
                 NOTHING
@@ -80,26 +80,50 @@ def lockstep_forest(
                 else reads(a.dtype, a.ndim, "C")
                 for a in arguments
             ),
-            reads(e.base.dtype, 1, "C"),
             writes(e.base.dtype, 2),
         ),
     )
-    return LockstepForest(e.base, in_place, np.zeros(0, e.threshold.dtype), kernel, arguments)
+    return LockstepForest(e.base, in_place, kernel, arguments)
 
 
-def _nodes(e: Ensemble, tests: Decisions, column: Array, numbered: Siblings) -> Array:
+def _by_depth(e: Ensemble, numbered: Siblings) -> tuple[Array, Array]:
+    """`trees` and `moving` of the kernel."""
+    depth = np.zeros(e.trees, np.int64)
+    np.maximum.at(depth, e.node_roots(), e.depths() + 1)
+    window = np.arange(e.trees) // WINDOW
+    order = np.lexsort((-depth, window))
+    place = np.empty(e.trees, np.int64)
+    place[order] = np.arange(e.trees) % WINDOW
+    moving = np.zeros((window[-1] + 1 if e.trees else 0, LEVELS + 1), np.uint32)
+    for level in range(LEVELS + 1):
+        np.add.at(moving[:, level], window[depth > level], 1)
+    trees = np.stack([numbered.begin[:-1][order], depth[order], place], axis=1)
+    return trees.astype(np.uint32), moving
+
+
+def _nodes(e: Ensemble, column: Array, numbered: Siblings) -> Array:
     """The nodes as the kernel reads them, (places,) of records; `column` int64 (M,) by node."""
     is_inner, node = numbered.inner, numbered.reference[numbered.inner]
     nodes = np.zeros(is_inner.size, _record(e.threshold.dtype))
     # No number is up to NaN, so a leaf goes to the place behind its first child, which is its own.
     nodes["first"] = (numbered.first - ~is_inner).astype(np.uint32)
     nodes["threshold"] = np.nan
-    nodes["threshold"][is_inner] = tests.threshold[node]
+    threshold = e.threshold if e.compare == "le" else largest_below(e.threshold)
     if e.categorical is not None:
-        bits = np.where(e.default_left, MEMBER + MISSING, MEMBER) * e.categorical
-        column = column + bits
+        threshold = np.where(e.categorical, np.nan, threshold)
+        column = column + np.where(e.categorical, MEMBER, 0)
+    nodes["threshold"][is_inner] = threshold[node]
     nodes["column"][is_inner] = column[node]
     return nodes
+
+
+def _left(e: Ensemble, numbered: Siblings) -> Array:
+    """Where NaN goes left, uint8 by place; empty where it never does and none is in a set."""
+    if not e.default_left.any() and not e.has_categories:
+        return np.zeros(0, np.uint8)
+    made = np.zeros(numbered.inner.size, np.uint8)
+    made[numbered.inner] = e.default_left[numbered.reference[numbered.inner]]
+    return made
 
 
 def _record(threshold: np.dtype[Any]) -> np.dtype[Any]:

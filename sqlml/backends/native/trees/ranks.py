@@ -26,6 +26,9 @@ MOST_CELLS = 4096
 SPARE_STEPS = 2
 """Halving steps that a table of cells must save to be worth its look-up."""
 
+PAGE = 255
+"""Thresholds of a page: the most that a bin of one byte can count."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ranks:
@@ -37,6 +40,10 @@ class Ranks:
     where a column's cells begin. NaN counts as the highest number in one column of the panel and
     as the lowest in another: high and least int64 (C,) are their numbers, -1 for none; count
     int64 (C,), the bin of the highest; shift int64 (C,), added to all bins but 0 of `least`.
+
+    A column whose bins do not fit into a byte may take several panel columns, its pages int64
+    (C,), the numbers of which follow each other: page p has the part of a bin between PAGE * p
+    and PAGE * (p + 1).
     """
 
     dtype: np.dtype[Any]
@@ -53,6 +60,7 @@ class Ranks:
     least: Array
     count: Array
     shift: Array
+    pages: Array
 
     def arrays(self) -> tuple[Array, ...]:
         """What `bins` reads, beside the columns."""
@@ -69,17 +77,24 @@ class Ranks:
             self.least,
             self.count,
             self.shift,
+            self.pages,
         )
 
 
 def ranks(
-    columns: Sequence[Array], high: Array, least: Array, shifted: Array, kind: np.dtype[Any]
+    columns: Sequence[Array],
+    high: Array,
+    least: Array,
+    shifted: Array,
+    kind: np.dtype[Any],
+    paged: bool = False,
 ) -> Ranks | None:
     """Tables for `columns` of sorted, distinct thresholds of dtype `kind`.
 
     high, least, shifted: bool (C,). A column is in the panel with NaN as its highest number where
     `high`, as its lowest where `least`; there all other bins are one higher where `shifted`, so
-    that a test can tell NaN from every number. None where a bin takes over 16 bits.
+    that a test can tell NaN from every number. `paged`: all bins are bytes. None where a bin takes
+    over 16 bits.
     """
     counts = np.array([c.size for c in columns], np.int64)
     shift = shifted.astype(np.int64)
@@ -89,10 +104,11 @@ def ranks(
     tables = [_grid(c) for c in columns]
     padding = [np.full(1 << t.steps, np.inf, kind) for t in tables]
     padded = [np.concatenate(pair) for pair in zip(columns, padding, strict=True)]
-    slot = np.cumsum(np.stack([high, least], axis=1).ravel()).reshape(-1, 2) - 1
+    pages = np.maximum(1, -(-(counts + shift) // PAGE)) if paged else np.ones(counts.size, np.int64)
+    slot = _begins((np.stack([high, least], axis=1) * pages[:, None]).ravel()).reshape(-1, 2)
     return Ranks(
-        dtype=np.dtype(np.uint8 if most <= np.iinfo(np.uint8).max else np.uint16),
-        width=int(high.sum() + least.sum()),
+        dtype=np.dtype(np.uint8 if paged or most <= PAGE else np.uint16),
+        width=int((pages * (high.astype(np.int64) + least)).sum()),
         thresholds=np.concatenate([*padded, np.zeros(0, kind)]),
         begin=_begins([p.size for p in padded]),
         steps=np.array([t.steps for t in tables], np.int64),
@@ -105,10 +121,11 @@ def ranks(
         least=np.where(least, slot[:, 1], -1),
         count=counts,
         shift=shift,
+        pages=pages,
     )
 
 
-def _begins(sizes: Sequence[int]) -> Array:
+def _begins(sizes: Sequence[int] | Array) -> Array:
     """Where each of some runs begins when they lie behind each other.
 
     >>> _begins([2, 3]).tolist(), _begins([]).tolist()
@@ -169,7 +186,7 @@ def bins(x: Any, start: Any, tables: Any, value: Any, place: Any, panel: Any) ->
     numba's test for negative indices.
     """
     columns, thresholds, begin, steps, low, scale, top, cells, first = tables[:9]
-    high, least, count, shift = tables[9:]
+    high, least, count, shift, pages = tables[9:]
     rows = value.size
     held = min(rows, x.shape[0] - start)
     for c in range(columns.size):
@@ -197,15 +214,21 @@ def bins(x: Any, start: Any, tables: Any, value: Any, place: Any, panel: Any) ->
                 at = place[np.uint64(r)]
                 below = own[np.uint64(at + half - np.uint32(1))] < value[np.uint64(r)]
                 place[np.uint64(r)] = at + (half if below else np.uint32(0))
-        if high[c] >= 0:
-            gone = np.uint32(count[c])
-            part = panel[high[c] * rows :]
-            for r in range(rows):
-                v = value[np.uint64(r)]
-                part[np.uint64(r)] = place[np.uint64(r)] if v == v else gone
-        if least[c] >= 0:
-            more = np.uint32(shift[c])
-            part = panel[least[c] * rows :]
-            for r in range(rows):
-                v = value[np.uint64(r)]
-                part[np.uint64(r)] = place[np.uint64(r)] + more if v == v else np.uint32(0)
+        for side in range(2):
+            first_page = least[c] if side else high[c]
+            if first_page < 0:
+                continue
+            gone = np.uint32(0) if side else np.uint32(count[c])
+            more = np.uint32(shift[c]) if side else np.uint32(0)
+            if pages[c] == 1:
+                part = panel[first_page * rows :]
+                for r in range(rows):
+                    v = value[np.uint64(r)]
+                    part[np.uint64(r)] = place[np.uint64(r)] + more if v == v else gone
+                continue
+            for p in range(pages[c]):
+                part, before = panel[(first_page + p) * rows :], np.int32(PAGE * p)
+                for r in range(rows):
+                    v = value[np.uint64(r)]
+                    held_back = np.int32(place[np.uint64(r)] + more if v == v else gone) - before
+                    part[np.uint64(r)] = min(max(held_back, np.int32(0)), np.int32(PAGE))
