@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from sqlml.backends.sql import expressions
-from sqlml.backends.sql_linear import Linear, linear_sql
+from sqlml.backends.sql import Linear, expressions, linear_sql
 from sqlml.catalog.model import Model
 from sqlml.errors import BindError, ParseError, SqlmlError, StatementError, UnknownModelError
 from sqlml.front.lexer import Token, closing, quote_name, tokenize
