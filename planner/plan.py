@@ -10,6 +10,7 @@ from sqlml.planner.choice import Choice
 from sqlml.planner.column_types import Bound
 from sqlml.planner.cost import ROWS
 from sqlml.planner.names import FunctionSpec
+from sqlml.planner.sharing import Shared
 
 _LINE = 96
 """Width of EXPLAIN's lines."""
@@ -38,6 +39,7 @@ class PlannedCall:
     type: str
     texts: tuple[str, ...] = ()
     has_trees: bool = True
+    shared: Shared | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The call as plain values, for tools."""
@@ -59,6 +61,8 @@ class PlannedCall:
                 for e in self.choice.estimates
             ],
             "function": self.spec.name,
+            "parts": [str(part) for part in self.spec.parts],
+            "remembers_rows": self.spec.again,
             "sql": self.sql,
         }
 
@@ -106,6 +110,7 @@ def _block(call: PlannedCall, number: int, count: int) -> str:
         ),
         ("chosen by", call.choice.reason),
         *_estimates(call.choice),
+        *_shared(call),
         ("function", call.spec.name),
     ]
     width = max(len(name) for name, _ in lines)
@@ -121,6 +126,17 @@ def _block(call: PlannedCall, number: int, count: int) -> str:
         for name, text in lines
     ]
     return "\n".join([title, *body])
+
+
+def _shared(call: PlannedCall) -> list[tuple[str, str]]:
+    """What the call shares with others on the same row."""
+    if call.shared is None or call.shared.calls == 1:
+        return []
+    parts = ", ".join(map(str, call.shared.parts))
+    text = f"one evaluation of {parts} for {call.shared.calls} calls"
+    if call.shared.again:
+        text += "; rows that a filter passes on are remembered, and not scored again"
+    return [("shared", text)]
 
 
 def _in_sql(call: PlannedCall) -> str:
