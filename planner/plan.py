@@ -72,7 +72,8 @@ class Plan:
     """The statement as it goes to the engine, and the calls that were planned in it.
 
     `parameters` tells which of the user's positional parameters remain, by index; None when all
-    do. `dropped_names` are named parameters that were used up as model names.
+    do. `dropped_names` are named parameters that were used up as model names, `dropped_joins` the
+    joins that nobody needs.
     """
 
     statement: str
@@ -80,13 +81,23 @@ class Plan:
     calls: tuple[PlannedCall, ...]
     parameters: tuple[int, ...] | None = None
     dropped_names: frozenset[str] = frozenset()
+    dropped_joins: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values, for tools."""
-        return {"sql": self.sql, "calls": [c.to_dict() for c in self.calls]}
+        return {
+            "sql": self.sql,
+            "calls": [c.to_dict() for c in self.calls],
+            "dropped_joins": list(self.dropped_joins),
+        }
 
     def __str__(self) -> str:
-        return "\n".join(_block(c, n, len(self.calls)) for n, c in enumerate(self.calls, 1))
+        blocks = [_block(c, n, len(self.calls)) for n, c in enumerate(self.calls, 1)]
+        joins = [
+            f"  join left out  {join}: its key is unique, and nothing reads it"
+            for join in self.dropped_joins
+        ]
+        return "\n".join([*blocks, *joins])
 
 
 def _block(call: PlannedCall, number: int, count: int) -> str:

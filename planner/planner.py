@@ -32,6 +32,7 @@ from sqlml.planner.results import Chosen, decoded, result_type
 from sqlml.planner.scope import Scope
 from sqlml.planner.sharing import Shared, shared
 from sqlml.planner.stars import is_star
+from sqlml.planner.unneeded_joins import UniqueKeys, without_unneeded
 from sqlml.types import Labels
 
 OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
@@ -60,6 +61,7 @@ class Context:
     describe: Describe
     model: Callable[[str], Model]
     is_user_function: Callable[[str], bool]
+    unique_keys: UniqueKeys
     settings: Mapping[str, Any]
 
 
@@ -107,8 +109,10 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
         planned.append(done)
     names = _column_names(sql, tokens, replaced)
     rewritten = _splice(sql, tokens, replaced, numbers, Span(0, len(sql)), names)
+    probed = _splice(sql, tokens, nulls, given.as_nulls(), Span(0, len(sql)))
+    rewritten, joins = without_unneeded(rewritten, probed, context.describe, context.unique_keys)
     rest, dropped = given.remaining()
-    return Plan(sql, rewritten, tuple(planned), rest, dropped)
+    return Plan(sql, rewritten, tuple(planned), rest, dropped, joins)
 
 
 @dataclass(frozen=True, slots=True)
