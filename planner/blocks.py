@@ -97,6 +97,20 @@ def select_item(tokens: Sequence[Token], place: int) -> tuple[int, int] | None:
     return None
 
 
+def clause_at(tokens: Sequence[Token], place: int) -> str:
+    """The keyword of the clause that token `place` stands in, of the innermost query; or "".
+
+    >>> from sqlml.front.lexer import tokenize
+    >>> tokens = tokenize("SELECT a FROM t WHERE f(b)")
+    >>> clause_at(tokens, 1), clause_at(tokens, 7)
+    ('SELECT', 'WHERE')
+    """
+    start, end = _groups(tokens, place)[-1]
+    level = top_level(tokens, start, end)
+    before = [k for k in range(len(level)) if level[k] < place and _keyword(tokens, level, k)]
+    return tokens[level[before[-1]]].upper if before else ""
+
+
 def _cuts(tokens: Sequence[Token], level: list[int], k: int) -> bool:
     """Whether level[k] is a set operator."""
     i = level[k]

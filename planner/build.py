@@ -16,6 +16,7 @@ from sqlml.passes.lower import lower
 from sqlml.passes.order import TENSOR_PASSES, only, run
 from sqlml.passes.split import Layout, Split, split
 from sqlml.planner.choice import Choice
+from sqlml.planner.names import Output, Part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +38,45 @@ def prepare(
     if output not in program.outputs or (column or 0) >= program.output_type(output).width:
         raise ConfigError(f"the model has no output {output!r}, or no column {column} of it")
     return _prepare(program, output, column, layout)
+
+
+def prepare_parts(program: Program, parts: tuple[Part, ...], layout: Layout = "f64") -> Prepared:
+    """The same for several parts of outputs, side by side in one output called `ALL`; of one part
+    that alone, under its own name.
+
+    Raises:
+        ConfigError: the Program has no such output or column.
+    """
+    if len(parts) == 1:
+        return prepare(program, parts[0].output, parts[0].column, layout)
+    for part in parts:
+        prepare(program, part.output, part.column, layout)
+    return _prepare(_side_by_side(program, parts), ALL, None, layout)
+
+
+def width_of(program: Program, part: Part) -> int:
+    """How many numbers a part has."""
+    return 1 if part.column is not None else program.output_type(part.output).width
+
+
+ALL: Output = "transform"
+"""The output of several parts: numbers side by side, as transformers make them."""
+
+
+@lru_cache(maxsize=128)
+def _side_by_side(program: Program, parts: tuple[Part, ...]) -> Program:
+    b = Builder()
+    values: list[Value] = []
+    for node in program.nodes:
+        values.append(copy(b, node, [values[i] for i in node.inputs]))
+    made = []
+    for part in parts:
+        value = values[program.outputs[part.output]]
+        if part.column is not None:
+            value = b.op("select", value, indices=np.array([part.column], np.int64))
+        kind = value.type.dtype
+        made.append(value if kind == "float64" else b.op("cast", value, dtype="float64"))
+    return b.build({ALL: b.op("concat", *made)})
 
 
 @lru_cache(maxsize=256)

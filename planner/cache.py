@@ -28,7 +28,7 @@ Stamp = Callable[[str], Any]
 """What tells one state of the model behind a reference from another; None where it cannot."""
 
 Question = tuple[str, str]
-"""What was asked ("describe", "model" or "function"), and about which text."""
+"""What was asked ("describe", "model", "function" or "keys"), and about which text."""
 
 _PLAIN = (type(None), bool, int, float, str, bytes, datetime.date, datetime.time, decimal.Decimal)
 
@@ -52,9 +52,13 @@ class _Asking:
         kind, text = question
         if kind == "model":
             return self.stamp(text)
-        asked = self.context.describe if kind == "describe" else self.context.is_user_function
+        asked: Mapping[str, Callable[[str], Any]] = {
+            "describe": self.context.describe,
+            "function": self.context.is_user_function,
+            "keys": self.context.unique_keys,
+        }
         try:
-            return asked(text)
+            return asked[kind](text)
         except ProbeError as error:
             return str(error)
 
@@ -77,6 +81,7 @@ class _Asking:
             describe=partial(noted, "describe", self.context.describe),
             model=partial(noted, "model", self.context.model),
             is_user_function=partial(noted, "function", self.context.is_user_function),
+            unique_keys=partial(noted, "keys", self.context.unique_keys),
         )
 
 

@@ -1,4 +1,4 @@
-"""`export`: a model as the bytes of a file, in sqlml's own format or as ONNX."""
+"""`export`: a model as the bytes of a file, in sqlml's own format, as ONNX or as SQL."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.passes.lower import lower
 from sqlml.passes.lower_model_ops import lower_model_ops
+from sqlml.planner.export_sql import export_sql
 
-FORMATS = ("ONNX", "SQLML")
+FORMATS = ("ONNX", "SQLML", "SQL")
 
 
-def export(program: Program, format: str) -> bytes:
-    """The bytes of a model file.
+def export(program: Program, format: str, name: str = "model") -> bytes:
+    """The bytes of a model file; in SQL the macros are called `name`.
 
     Raises:
         ConfigError: no such format.
@@ -26,6 +27,8 @@ def export(program: Program, format: str) -> bytes:
         raise ConfigError(f"no format {format!r} to export to; there are {', '.join(FORMATS)}")
     if wanted == "SQLML":
         return store.dumps(program)
+    if wanted == "SQL":
+        return export_sql(program, name).encode()
     load("onnxruntime")  # or it says what is not installed
     from sqlml.backends.onnxruntime import export_onnx
 

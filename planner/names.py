@@ -1,7 +1,7 @@
 """Names of the engine functions that score: they say all that is needed to make them again.
 
 A view stores the rewritten text, so a function must be found by its name alone in another
-process: the Program's hash, the output, the layout of the packed matrix and how it is run.
+process: the Program's hash, the outputs, the layout of the packed matrix and how it is run.
 """
 
 from __future__ import annotations
@@ -15,36 +15,54 @@ from sqlml.passes.split import Layout
 Output = Literal["label", "proba", "score", "samples", "transform"]
 PREFIX = "sqlml_"
 HASH_DIGITS = 24
+_PART = r"(label|proba|score|samples|transform)(0|[1-9]\d{0,6})?"
 _NAME = re.compile(
-    r"sqlml_(?P<program>[0-9a-f]{24})_(?P<output>label|proba|score|samples|transform)"
-    r"(?P<column>0|[1-9]\d{0,6})?_(?P<layout>f32|f64)_(?P<backend>[a-z]{1,20})"
-    r"_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})(?:_t(?P<twin>[1-9]\d{0,9}))?"
+    r"sqlml_(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
+    r"_(?P<backend>[a-z]{1,20})_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})"
+    r"(?P<again>_again)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace("PART", _PART.replace("(", "(?:"))
 )
 
 
 @dataclass(frozen=True, slots=True)
-class FunctionSpec:
-    """One engine function: which Program, which output (`column` of it, or all), run how.
+class Part:
+    """What a function computes: an output, or one `column` of it.
 
-    A `twin` is the same function under another name, for a transaction that cannot see the first.
+    >>> str(Part("proba", 1)), str(Part("label"))
+    ('proba1', 'label')
+    """
+
+    output: Output
+    column: int | None = None
+
+    def __str__(self) -> str:
+        return self.output + ("" if self.column is None else str(self.column))
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSpec:
+    """One engine function: which Program, which parts of its outputs, run how.
+
+    Several parts come side by side as a list of DOUBLE. `again` says that rows come again in
+    another clause of the query, so that the function shall remember some. A `twin` is the same
+    function under another name, for a transaction that cannot see the first.
     """
 
     program: str
-    output: Output
-    column: int | None
+    parts: tuple[Part, ...]
     layout: Layout
     backend: str
     strategy: str
     device: str
+    again: bool = False
     twin: int | None = None
 
     @property
     def name(self) -> str:
         """The function's name in the engine."""
-        column = "" if self.column is None else str(self.column)
         return (
-            f"{PREFIX}{self.program[:HASH_DIGITS]}_{self.output}{column}_{self.layout}"
+            f"{PREFIX}{self.program[:HASH_DIGITS]}_{'_'.join(map(str, self.parts))}_{self.layout}"
             f"_{self.backend}_{self.strategy}_{self.device}"
+            + ("_again" if self.again else "")
             + ("" if self.twin is None else f"_t{self.twin}")
         )
 
@@ -54,13 +72,18 @@ def parse_name(text: str) -> FunctionSpec | None:
     match = _NAME.search(text)
     if match is None:
         return None
+    parts = (re.fullmatch(_PART, part) for part in match["parts"].split("_"))
     return FunctionSpec(
         match["program"],
-        match["output"],  # type: ignore[arg-type]
-        int(match["column"]) if match["column"] else None,
+        tuple(
+            Part(p[1], int(p[2]) if p[2] else None)  # type: ignore[arg-type]
+            for p in parts
+            if p is not None
+        ),
         match["layout"],  # type: ignore[arg-type]
         match["backend"],
         match["strategy"],
         match["device"],
+        match["again"] is not None,
         int(match["twin"]) if match["twin"] else None,
     )

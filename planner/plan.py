@@ -10,6 +10,7 @@ from sqlml.planner.choice import Choice
 from sqlml.planner.column_types import Bound
 from sqlml.planner.cost import ROWS
 from sqlml.planner.names import FunctionSpec
+from sqlml.planner.sharing import Shared
 
 _LINE = 96
 """Width of EXPLAIN's lines."""
@@ -38,6 +39,7 @@ class PlannedCall:
     type: str
     texts: tuple[str, ...] = ()
     has_trees: bool = True
+    shared: Shared | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The call as plain values, for tools."""
@@ -59,6 +61,8 @@ class PlannedCall:
                 for e in self.choice.estimates
             ],
             "function": self.spec.name,
+            "parts": [str(part) for part in self.spec.parts],
+            "remembers_rows": self.spec.again,
             "sql": self.sql,
         }
 
@@ -68,7 +72,8 @@ class Plan:
     """The statement as it goes to the engine, and the calls that were planned in it.
 
     `parameters` tells which of the user's positional parameters remain, by index; None when all
-    do. `dropped_names` are named parameters that were used up as model names.
+    do. `dropped_names` are named parameters that were used up as model names, `dropped_joins` the
+    joins that nobody needs.
     """
 
     statement: str
@@ -76,13 +81,23 @@ class Plan:
     calls: tuple[PlannedCall, ...]
     parameters: tuple[int, ...] | None = None
     dropped_names: frozenset[str] = frozenset()
+    dropped_joins: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values, for tools."""
-        return {"sql": self.sql, "calls": [c.to_dict() for c in self.calls]}
+        return {
+            "sql": self.sql,
+            "calls": [c.to_dict() for c in self.calls],
+            "dropped_joins": list(self.dropped_joins),
+        }
 
     def __str__(self) -> str:
-        return "\n".join(_block(c, n, len(self.calls)) for n, c in enumerate(self.calls, 1))
+        blocks = [_block(c, n, len(self.calls)) for n, c in enumerate(self.calls, 1)]
+        joins = [
+            f"  join left out  {join}: its key is unique, and nothing reads it"
+            for join in self.dropped_joins
+        ]
+        return "\n".join([*blocks, *joins])
 
 
 def _block(call: PlannedCall, number: int, count: int) -> str:
@@ -106,6 +121,7 @@ def _block(call: PlannedCall, number: int, count: int) -> str:
         ),
         ("chosen by", call.choice.reason),
         *_estimates(call.choice),
+        *_shared(call),
         ("function", call.spec.name),
     ]
     width = max(len(name) for name, _ in lines)
@@ -121,6 +137,17 @@ def _block(call: PlannedCall, number: int, count: int) -> str:
         for name, text in lines
     ]
     return "\n".join([title, *body])
+
+
+def _shared(call: PlannedCall) -> list[tuple[str, str]]:
+    """What the call shares with others on the same row."""
+    if call.shared is None or call.shared.calls == 1:
+        return []
+    parts = ", ".join(map(str, call.shared.parts))
+    text = f"one evaluation of {parts} for {call.shared.calls} calls"
+    if call.shared.again:
+        text += "; rows that a filter passes on are remembered, and not scored again"
+    return [("shared", text)]
 
 
 def _in_sql(call: PlannedCall) -> str:

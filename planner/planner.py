@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from sqlml.backends.sql import expressions
-from sqlml.backends.sql_linear import Linear, linear_sql
+from sqlml.backends.sql import Linear, expressions, linear_sql
 from sqlml.catalog.model import Model
 from sqlml.errors import BindError, ParseError, SqlmlError, StatementError, UnknownModelError
 from sqlml.front.lexer import Token, closing, quote_name, tokenize
@@ -20,18 +19,20 @@ from sqlml.ir.program import Program
 from sqlml.passes.split import Layout
 from sqlml.planner.binding import bind
 from sqlml.planner.blocks import Span, block_at, select_item
-from sqlml.planner.build import Prepared, prepare
+from sqlml.planner.build import Prepared, prepare_parts
 from sqlml.planner.calls import Call, find_calls
 from sqlml.planner.choice import as_sql, choose, leaves_open
 from sqlml.planner.column_types import Bound, layout_is_exact
 from sqlml.planner.local_names import local_tokens
-from sqlml.planner.names import FunctionSpec, Output
+from sqlml.planner.names import FunctionSpec, Output, Part
 from sqlml.planner.parameters import Parameters
 from sqlml.planner.plan import Plan, PlannedCall
 from sqlml.planner.probe import Describe
 from sqlml.planner.results import Chosen, decoded, result_type
 from sqlml.planner.scope import Scope
+from sqlml.planner.sharing import Shared, shared
 from sqlml.planner.stars import is_star
+from sqlml.planner.unneeded_joins import UniqueKeys, without_unneeded
 from sqlml.types import Labels
 
 OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
@@ -60,6 +61,7 @@ class Context:
     describe: Describe
     model: Callable[[str], Model]
     is_user_function: Callable[[str], bool]
+    unique_keys: UniqueKeys
     settings: Mapping[str, Any]
 
 
@@ -85,6 +87,7 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
         c.start < i < c.end for c in targets for i, t in enumerate(tokens) if t.kind == "param"
     )
     numbers = given.renumbered(inside)
+    together = shared(targets, tokens)
     replaced: dict[Call, str] = {}
     nulls = {call: f"CAST(NULL AS {target.type})" for call, target in targets.items()}
     planned: list[PlannedCall] = []
@@ -101,13 +104,15 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
             given.untyped() | own,
             context.describe,
         )
-        done = _plan_call(call, targets[call], scope, context)
+        done = _plan_call(call, targets[call], together[call], scope, context)
         replaced[call] = done.sql
         planned.append(done)
     names = _column_names(sql, tokens, replaced)
     rewritten = _splice(sql, tokens, replaced, numbers, Span(0, len(sql)), names)
+    probed = _splice(sql, tokens, nulls, given.as_nulls(), Span(0, len(sql)))
+    rewritten, joins = without_unneeded(rewritten, probed, context.describe, context.unique_keys)
     rest, dropped = given.remaining()
-    return Plan(sql, rewritten, tuple(planned), rest, dropped)
+    return Plan(sql, rewritten, tuple(planned), rest, dropped, joins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +127,11 @@ class _Target:
     def column(self) -> int | None:
         """The one column of the output that is computed; None for all."""
         return None if self.chosen is None or len(self.chosen) > 1 else self.chosen[0]
+
+    @property
+    def part(self) -> Part:
+        """What is computed of the model's outputs."""
+        return Part(self.output, self.column)
 
     @property
     def type(self) -> str:
@@ -261,11 +271,14 @@ def _has_name(tokens: Sequence[Token], start: int, end: int) -> bool:
     return not before.is_symbol(".") and last.upper not in ("END", "NULL", "TRUE", "FALSE")
 
 
-def _plan_call(call: Call, target: _Target, scope: Scope, context: Context) -> PlannedCall:
-    model, output, column = target.model, target.output, target.column
+def _plan_call(
+    call: Call, target: _Target, together: Shared, scope: Scope, context: Context
+) -> PlannedCall:
+    model = target.model
     options = {**model.options, **context.settings}
     try:
-        prepared = prepare(model.program, output, column)
+        alone = prepare_parts(model.program, (target.part,))
+        prepared = prepare_parts(model.program, together.parts)
         choice = choose(prepared.split.core, options)
     except StatementError:
         raise
@@ -278,24 +291,28 @@ def _plan_call(call: Call, target: _Target, scope: Scope, context: Context) -> P
     )
     layout: Layout = "f32" if codes_fit and layout_is_exact(bounds) else "f64"
     if layout == "f32":
-        prepared = prepare(model.program, output, column, "f32")
+        alone = prepare_parts(model.program, (target.part,), "f32")
+        prepared = prepare_parts(model.program, together.parts, "f32")
+    written = _as_sql(alone, bounds) if leaves_open(options) else None
+    if written is not None:  # the engine sees by itself which sums are equal
+        prepared, together = alone, Shared((target.part,), False, 1)
+        choice = choose(alone.split.core, options)
     spec = FunctionSpec(
         model.program.hash,
-        output,
-        column,
+        together.parts,
         layout,
         choice.backend,
         choice.strategy,
         choice.device,
+        together.again,
     )
     packed = _packed(prepared, bounds, "FLOAT" if layout == "f32" else "DOUBLE")
     texts = _texts(prepared, bounds)
-    scored = f"{spec.name}({packed}{texts})"
-    written = _as_sql(prepared, bounds) if leaves_open(options) else None
+    scored = together.element(f"{spec.name}({packed}{texts})", model.program, target.part)
     if written is not None:
         choice = as_sql(prepared.split.core, choice)
         scored = f"CASE WHEN isfinite({written.sum}) THEN {written.value} ELSE {scored} END"
-    result = decoded(scored, model.program, output, target.chosen)
+    result = decoded(scored, model.program, target.output, target.chosen)
     start, end = scope.tokens[call.start].start, scope.tokens[call.end - 1].end
     return PlannedCall(
         " ".join(scope.sql[start:end].split()),
@@ -312,6 +329,7 @@ def _plan_call(call: Call, target: _Target, scope: Scope, context: Context) -> P
         target.type,
         prepared.split.texts,
         any(node.op == "tree_ensemble" for node in prepared.split.core),
+        together,
     )
 
 

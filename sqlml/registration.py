@@ -127,11 +127,14 @@ def _absent(path: str) -> str:
     return f"no such file: {path!r}; looked for {place}, from the current directory of this process"
 
 
-def export_to_file(program: Program, path: str, format: str | None, engine: DuckDBEngine) -> None:
+def export_to_file(
+    program: Program, path: str, format: str | None, engine: DuckDBEngine, name: str = "model"
+) -> None:
     """EXPORT MODEL: write a model to a file, under the engine's own access settings.
 
     Args:
-        format: ONNX or SQLML; None: what the ending of the path says.
+        format: ONNX, SQLML or SQL, whose macros are called `name`; None: what the ending of the
+            path says.
 
     Raises:
         ConfigError: no such format, or the ending says none.
@@ -139,5 +142,5 @@ def export_to_file(program: Program, path: str, format: str | None, engine: Duck
     """
     ending = path.rsplit(".", 1)[-1].upper()
     if format is None and ending not in FORMATS:
-        raise ConfigError(f"which format is {path!r}? write FORMAT ONNX or FORMAT SQLML")
-    engine.write_file(path, export(program, format or ending))
+        raise ConfigError(f"which format is {path!r}? write FORMAT ONNX, SQLML or SQL")
+    engine.write_file(path, export(program, format or ending, name))

@@ -27,7 +27,7 @@ class Scoring:
     def __init__(self, engine: DuckDBEngine, catalog: Catalog) -> None:
         self._engine = engine
         self._catalog = catalog
-        context = Context(engine.bind, self.model, engine.has_function, {})
+        context = Context(engine.bind, self.model, engine.has_function, engine.unique_keys, {})
         self._plans = PlanCache(context, self._stamp)
 
     def model(self, name: str) -> Model:

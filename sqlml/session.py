@@ -200,7 +200,7 @@ class Session:
 
         Args:
             name: `model` or `database.model`, also of a version: `model/2`.
-            format: "ONNX" or "SQLML"; by default what the ending of the path says.
+            format: "ONNX", "SQLML" or "SQL" (macros); by default what the ending of the path says.
 
         Raises:
             UnknownModelError, ConfigError.
@@ -208,8 +208,8 @@ class Session:
         """
         with self._calling():
             self._engine.finish()
-            program = self._scoring.model(name).program
-            export_to_file(program, os.fspath(path), format, self._engine)
+            model = self._scoring.model(name)
+            export_to_file(model.program, os.fspath(path), format, self._engine, model.name)
         return self
 
     # -- connection
@@ -323,8 +323,9 @@ class Session:
             self._catalog.drop(statement.name.name, statement.name.database, statement.if_exists)
             return None
         if isinstance(statement, ExportModel):
-            program = self._scoring.model(str(statement.name)).program
-            export_to_file(program, statement.path, statement.format, self._engine)
+            model = self._scoring.model(str(statement.name))
+            path, form = statement.path, statement.format
+            export_to_file(model.program, path, form, self._engine, model.name)
             return None
         if isinstance(statement, ShowModels):
             return answers.models(self._catalog, statement.like)

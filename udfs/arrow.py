@@ -16,6 +16,7 @@ from sqlml.errors import InputTypeError, ScoringError, SqlmlError, UnknownCatego
 from sqlml.ir.texts import Texts
 from sqlml.passes.split import text_input
 from sqlml.types import Array
+from sqlml.udfs.again import LastRows
 from sqlml.udfs.failures import park
 
 Explain = Callable[[UnknownCategoryError, Mapping[str, Any]], UnknownCategoryError]
@@ -32,7 +33,7 @@ class BatchFunction:
 
     Several targets: `groups` are the lengths of the lists that a row's numbers are dealt into
     (none: one list), `shifts` what is added to the class numbers of each target. `explain` makes
-    the most of an error about a category.
+    the most of an error about a category. `last`, if given, has the rows that come again.
     """
 
     compiled: Compiled
@@ -46,6 +47,7 @@ class BatchFunction:
     groups: tuple[int, ...] = ()
     shifts: tuple[int, ...] = ()
     explain: Explain | None = None
+    last: LastRows | None = None
 
     def __call__(self, packed: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Score one batch.
@@ -73,9 +75,7 @@ class BatchFunction:
 
     def _score(self, packed: pa.Array | pa.ChunkedArray, texts: Mapping[str, Any]) -> pa.Array:
         matrix = rows_of(packed, self.width, self.dtype)
-        numbers = None if texts else self._filled(matrix)
-        if numbers is None:
-            numbers = self._computed(matrix, texts)
+        numbers = self._made(matrix, texts)
         if self.columns == 1 and not self.listed:
             return numbers
         rows = matrix.shape[0]
@@ -84,6 +84,20 @@ class BatchFunction:
         ends = np.append(0, np.cumsum(np.tile(self.groups, rows)))
         groups = len(self.groups)
         return _lists(_lists(numbers, ends), np.arange(0, rows * groups + 1, groups))
+
+    def _made(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
+        """All numbers, row by row."""
+        last = None if texts else self.last
+        found = None if last is None else last.find(matrix)
+        if found is not None:
+            return _plain(found.ravel(), self._kind)
+        numbers = None if texts else self._filled(matrix)
+        if numbers is None:
+            numbers = self._computed(matrix, texts)
+        if last is not None:
+            held = np.frombuffer(numbers.buffers()[1], self._kind.to_pandas_dtype())
+            last.keep(matrix, held[: len(numbers)].reshape(-1, self.columns))
+        return numbers
 
     @property
     def _kind(self) -> pa.DataType:

@@ -22,7 +22,8 @@ from typing import Any
 import duckdb
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from sqlml.errors import CatalogError
+from sqlml.errors import CatalogError, ParseError
+from sqlml.front.lexer import tokenize
 from sqlml.planner.probe import Column, ProbeError
 from sqlml.udfs.arrow import BatchFunction, TextBatchFunction
 from sqlml.udfs.caller import call_from
@@ -110,6 +111,41 @@ class DuckDBEngine:
             [name.lower()],
         )
         return bool(rows)
+
+    def unique_keys(self, table: str) -> tuple[frozenset[str], ...]:
+        """The sets of columns that are declared unique in a table as a query names it, folded.
+
+        None where another table or view of that name might be meant.
+        """
+        try:
+            names = [t.text.lower() for t in tokenize(table) if t.is_identifier]
+        except ParseError:
+            return ()
+        if not 1 <= len(names) <= 3 or table.lstrip().startswith("("):
+            return ()
+        fields = ("table_name", "schema_name", "database_name")
+        given = dict(zip(fields, reversed(names), strict=False))
+        if len(names) == 2:  # a schema, or a database with its main schema
+            del given["schema_name"]
+            either = "AND ? IN (lower(schema_name), lower(database_name))"
+            values = [names[1], names[0]]
+        else:
+            either, values = "", list(given.values())
+        where = " AND ".join(f"lower({field}) = ?" for field in given) + either
+        meant = self.read(
+            "SELECT database_name, schema_name, table_name FROM (SELECT database_name, "
+            "schema_name, table_name FROM duckdb_tables() UNION ALL SELECT database_name, "
+            f"schema_name, view_name FROM duckdb_views()) WHERE {where}",
+            values,
+        )
+        if len(meant) != 1:
+            return ()
+        found = self.read(
+            "SELECT constraint_column_names FROM duckdb_constraints() WHERE (database_name, "
+            "schema_name, table_name) = (?, ?, ?) AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')",
+            list(meant[0]),
+        )
+        return tuple(frozenset(str(c).lower() for c in columns) for (columns,) in found)
 
     def knows_function(self, name: str) -> bool:
         """The same after a statement failed, when its transaction may answer no more (2.0)."""

@@ -10,12 +10,13 @@ from sqlml.backends.base import Filler, filler_of
 from sqlml.errors import UnknownCategoryError
 from sqlml.ir.program import Program
 from sqlml.passes.split import PACKED
-from sqlml.planner.build import Prepared, compile_core, prepare
+from sqlml.planner.build import ALL, Prepared, compile_core, prepare_parts
 from sqlml.planner.choice import Choice
-from sqlml.planner.names import FunctionSpec
+from sqlml.planner.names import FunctionSpec, Part
 from sqlml.planner.results import first_positions
 from sqlml.planner.unknown import named
 from sqlml.types import Array
+from sqlml.udfs.again import LastRows
 from sqlml.udfs.arrow import BatchFunction, Explain, TextBatchFunction
 from sqlml.udfs.engine import EngineFunction
 
@@ -47,27 +48,28 @@ def engine_function(spec: FunctionSpec, program: Program, on_use: bool = False) 
         ConfigError: the Program has no such output, or there is no such backend.
         BackendError: its backend cannot run it.
     """
-    prepared = prepare(program, spec.output, spec.column, spec.layout)
+    prepared = prepare_parts(program, spec.parts, spec.layout)
     core = prepared.split.core
     choice = Choice(spec.backend, spec.strategy, spec.device, "function name")
     compiled = CompiledOnUse(core, choice) if on_use else compile_core(core, choice)
     dtype, sql_type = _TYPES[spec.layout]
-    made = core.output_type(spec.output)
+    part = spec.parts[0] if len(spec.parts) == 1 else Part(ALL)
+    made = core.output_type(part.output)
     labels = program.labels
-    integer = spec.output == "label" and bool(labels)
+    integer = part.output == "label" and bool(labels)
     width = core.input_type(PACKED).width
     groups: tuple[int, ...] = ()
     shifts: tuple[int, ...] = ()
-    if len(labels) > 1 and spec.output == "proba" and not program.one_probability:
+    if len(labels) > 1 and part.output == "proba" and not program.one_probability:
         groups = tuple(map(len, labels))
     if len(labels) > 1 and integer:
         shifts = first_positions(labels)
-    listed = spec.output == "proba" and spec.column is None or made.width > 1
+    listed = part.output == "proba" and part.column is None or made.width > 1
     result = ("INTEGER" if integer else "DOUBLE") + "[]" * (listed + bool(groups))
     batch = BatchFunction(
         compiled,
         PACKED,
-        spec.output,
+        part.output,
         width,
         dtype,
         integer,
@@ -76,6 +78,7 @@ def engine_function(spec: FunctionSpec, program: Program, on_use: bool = False) 
         groups,
         shifts,
         _explainer(prepared),
+        LastRows() if spec.again else None,
     )
     packed = f"{sql_type}[{width}]"
     texts = len(prepared.split.texts)

@@ -40,7 +40,7 @@ _HINT = re.compile(
 
 FORMATS = tuple("AUTO XGBOOST LIGHTGBM CATBOOST ONNX SKOPS PICKLE TORCH SQLML".split())
 
-EXPORT_FORMATS = ("ONNX", "SQLML")
+EXPORT_FORMATS = ("ONNX", "SQLML", "SQL")
 
 
 def mentions_models(sql: str) -> bool:
@@ -339,7 +339,8 @@ class _Parser:
             form = self.identifier("a format").upper()
             if form not in EXPORT_FORMATS:
                 self.at -= 1
-                raise self.fail(f"models are exported to {' and '.join(EXPORT_FORMATS)}")
+                *others, last = EXPORT_FORMATS
+                raise self.fail(f"models are exported to {', '.join(others)} and {last}")
         if bracket:
             self.expect_symbol(")")
         self.end()

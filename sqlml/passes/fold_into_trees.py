@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -55,7 +56,13 @@ def fold_into_trees(program: Program) -> Program:
     return rewrite(program, _rule, ops=("tree_ensemble",))
 
 
-def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+def fold_casts_into_trees(program: Program) -> Program:
+    """The same, also where there are only casts, which kernels fold for themselves and SQL cannot:
+    the engine refuses to round 1e300 to a float32."""
+    return rewrite(program, partial(_rule, casts=True), ops=("tree_ensemble",))
+
+
+def _rule(b: Builder, node: Node, inputs: Sequence[Value], casts: bool = False) -> Value | None:
     if node.op != "tree_ensemble":
         return None
     e = Ensemble.of(node.attrs)
@@ -63,7 +70,8 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         return None
     chain = _chain(b, inputs[0])
     if all(isinstance(s, Step) and s.op == "cast" for s in chain.steps):
-        return None  # casts alone are folded by the kernels
+        if not casts or not chain.steps:
+            return None
     threshold = _thresholds(e, chain)
     if threshold is None:
         return None

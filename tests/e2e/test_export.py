@@ -16,6 +16,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.svm import SVC
@@ -184,7 +185,7 @@ def test_export_sees_the_transaction(con: Any, tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_is_said(con: Any, tmp_path: Path) -> None:
-    with pytest.raises(errors.ParseError, match="exported to ONNX and SQLML"):
+    with pytest.raises(errors.ParseError, match="exported to ONNX, SQLML and SQL"):
         con.execute("EXPORT MODEL churn TO 'm.bin' FORMAT PICKLE")
     with pytest.raises(errors.ParseError, match="path of the file"):
         con.execute("EXPORT MODEL churn TO m")
@@ -233,3 +234,44 @@ def test_any_model_runs_on_the_onnxruntime_backend(churn: Any, strategy: str) ->
     scorer = sqlml.compile(churn, backend="onnxruntime", strategy=strategy)
     assert list(scorer.predict(FRAME)) == list(churn.predict(FRAME))
     np.testing.assert_allclose(scorer.predict_proba(FRAME), churn.predict_proba(FRAME), rtol=1e-12)
+
+
+@pytest.mark.parametrize("path", ["churn.sql", "it's churn.SQL"])
+def test_macros_of_sql_score_in_plain_duckdb(
+    con: sqlml.Session, churn: Any, tmp_path: Path, path: str
+) -> None:
+    target = tmp_path / path
+    con.execute(f"EXPORT MODEL churn TO '{str(target).replace(chr(39), chr(39) * 2)}'")
+    text = target.read_text()
+    assert "sqlml_" not in text
+    frame = FRAME.copy()
+    frame.loc[::4, "age"] = np.nan
+    frame.loc[::5, "plan"] = "unheard of"
+    with duckdb.connect() as plain:
+        plain.execute(text)
+        plain.register("t", frame)
+        found = plain.execute(
+            "SELECT churn(age, income, plan) AS label, churn_score(age, income, plan) AS score, "
+            "churn_proba(age := age, income := income, plan := plan)['yes'] AS yes FROM t"
+        ).fetchnumpy()
+    assert list(found["label"]) == list(churn.predict(frame))
+    np.testing.assert_allclose(found["yes"], churn.predict_proba(frame)[:, 1], rtol=1e-9)
+    np.testing.assert_allclose(found["score"], churn.decision_function(frame), rtol=1e-9)
+
+
+def test_a_model_of_trees_as_macros(con: sqlml.Session, tmp_path: Path) -> None:
+    model = GradientBoostingClassifier(n_estimators=10).fit(FRAME[NUMBERS], CHURN)
+    con.create_model('say "hi"', model)
+    con.execute(f'EXPORT MODEL "say ""hi""" TO \'{tmp_path}/m\' (FORMAT SQL)')
+    with duckdb.connect() as plain:
+        plain.execute((tmp_path / "m").read_text())
+        plain.register("t", FRAME)
+        labels = plain.execute('SELECT "say ""hi"""(age, income) AS y FROM t').fetchnumpy()["y"]
+    assert list(labels) == list(model.predict(FRAME[NUMBERS]))
+
+
+def test_what_cannot_be_written_as_sql_says_why(con: sqlml.Session, tmp_path: Path) -> None:
+    con.create_model("near", KNeighborsClassifier().fit(FRAME[NUMBERS], CHURN))
+    with pytest.raises(errors.BackendError, match="nearest"):
+        con.execute(f"EXPORT MODEL near TO '{tmp_path}/near.sql'")
+    assert not (tmp_path / "near.sql").exists()

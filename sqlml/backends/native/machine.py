@@ -31,7 +31,9 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.backends.native.fetching import fetch
 from sqlml.backends.native.jit import reads, specialise, writes
+from sqlml.backends.native.turned import SIDE, turn
 from sqlml.backends.native.vector_math import exponential, logarithm
 
 OPCODES = (
@@ -50,6 +52,9 @@ LISTED; their numbers begin at b, the biases at c, and they run once for each re
 
 LISTED = 3
 """Columns that one loop adds up: with more, LLVM would have to compare too many addresses."""
+
+AHEAD = 64
+"""Rows that are asked for before they are read: those of the next block, at its end."""
 
 PAD = 8
 """Numbers between registers: their distance must not be a power of 2, which caches dislike."""
@@ -87,20 +92,36 @@ def _run(
     starts = np.empty(results, np.uint64)
     for k in range(results):
         starts[k] = _U(columns[inputs + k]) * step
+    together = inputs >= SIDE
+    for k in range(1, inputs):
+        together = together and columns[k] == columns[0] + k
+    first_column = _U(columns[0]) if together else _U(0)
     for first in range(0, rows, size):
         here = min(size, rows - first)
         n = _U(here)
         at = _U(first) * _U(width)
-        if single.size:
-            for row in range(n):
-                for k in range(_U(inputs)):
-                    v[k * step + row] = single[at + _U(columns[k])]
-                at += _U(width)
-        else:
-            for row in range(n):
-                for k in range(_U(inputs)):
-                    v[k * step + row] = double[at + _U(columns[k])]
-                at += _U(width)
+        turned = n - n % _U(SIDE) if together else _U(0)
+        for row in range(_U(0), turned, _U(SIDE)):
+            ahead = at + (row + _U(AHEAD)) * _U(width)
+            for line in range(_U(0), _U(SIDE * width), _U(16)):
+                if single.size:
+                    fetch(single, ahead + line)
+                else:
+                    fetch(double, ahead + line)
+                    fetch(double, ahead + line + _U(8))
+            for k in range(0, inputs, SIDE):
+                column = _U(min(k, inputs - SIDE))  # the last square may overlap the one before
+                here_in = at + row * _U(width) + first_column + column
+                if single.size:
+                    turn(single, here_in, _U(width), v, column * step + row, step)
+                else:
+                    turn(double, here_in, _U(width), v, column * step + row, step)
+        at += turned * _U(width)
+        for row in range(turned, n):
+            for k in range(_U(inputs)):
+                from_ = at + _U(columns[k])
+                v[k * step + row] = single[from_] if single.size else double[from_]
+            at += _U(width)
         for i in range(code.shape[0]):
             what = code[i, 0]
             for j in range(code[i, 1]):

@@ -6,16 +6,24 @@ from dataclasses import replace
 
 import pytest
 
-from sqlml.planner.names import FunctionSpec, parse_name
+from sqlml.planner.names import FunctionSpec, Part, parse_name
 from sqlml.planner.probe import Column
 from sqlml.planner.type_names import struct_fields
 
 
+@pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize(
-    ("output", "column"), [("label", None), ("proba", None), ("proba", 12), ("score", None)]
+    "parts",
+    [
+        [Part("label")],
+        [Part("proba")],
+        [Part("proba", 12)],
+        [Part("label"), Part("proba", 0), Part("score")],
+    ],
 )
-def test_a_name_is_read_back(output: str, column: int | None) -> None:
-    spec = FunctionSpec("0123456789abcdef01234567", output, column, "f32", "torch", "gemm", "cuda")
+def test_a_name_is_read_back(parts: list[Part], again: bool) -> None:
+    digest = "0123456789abcdef01234567"
+    spec = FunctionSpec(digest, tuple(parts), "f32", "torch", "gemm", "cuda", again)
     assert parse_name(spec.name) == spec
     twin = replace(spec, twin=7)
     message = f'Catalog Error: Scalar Function with name {twin.name} does not exist! "x"'

@@ -26,6 +26,7 @@ import numpy as np
 from llvmlite import ir
 
 from sqlml.backends.native.deferred import intrinsic
+from sqlml.backends.native.fetching import LINE_BYTES, fetch
 from sqlml.backends.native.processor import VECTOR_BYTES
 from sqlml.backends.native.trees.leaf_values import PADDING, SMALL, add_leaves, add_rows
 from sqlml.backends.native.trees.ranks import bins
@@ -168,6 +169,10 @@ def score(
     total = np.empty(max(base.size, together) * rows, base.dtype)
     table = first[-1] + PADDING
     by_row, by_output = (together, 1) if together else (1, rows)
+    a_line = np.int64(LINE_BYTES // x.itemsize)
+    # While trees score a block, the rows of the next one are asked for.
+    in_order = x.strides[1] == x.itemsize and x.strides[0] == x.shape[1] * x.itemsize
+    lines = rows * x.shape[1] // (a_line * max(1, target.size)) + 1 if in_order else 0
     for start in range(0, x.shape[0], rows):
         bins(x, start, tables, value, place, panel)
         if sets is not None:
@@ -176,6 +181,8 @@ def score(
             for r in range(rows):
                 total[r * by_row + k * by_output] = base[k]
         for t in range(target.size):
+            for line in range(t * lines, (t + 1) * lines):
+                fetch(x, np.uint64((start + rows) * x.shape[1] + line * a_line))
             if oblivious[t]:
                 count(panel, offset, rank, lo, mid, starts[t], starts[t + 1], cursor)
             else:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from sqlml.backends.sql.literals import number
 from sqlml.ir.program import Attrs, Program
 from sqlml.types import Array
 
@@ -64,15 +65,6 @@ def linear_sql(program: Program, columns: Sequence[str]) -> Linear | None:
 
 Values = list[str]
 """One expression for each column of a value."""
-
-
-def number(value: float) -> str:
-    """A float as a literal of its own value: unquoted, it would be a DECIMAL.
-
-    >>> number(0.1)
-    "'0.1'::DOUBLE"
-    """
-    return f"'{float(value)!r}'::DOUBLE"
 
 
 def _constant(args: Sequence[Values], attrs: Attrs) -> Values | None:

@@ -1,0 +1,83 @@
+"""Calls of one model on the same row share one evaluation.
+
+`SELECT predict('m', *), predict_proba('m', *) FROM t` calls one function, which makes both side by
+side; the engine evaluates equal calls of one projection once. What stands in WHERE or ON is
+evaluated by another operator of the engine, before: there the function is one that remembers the
+rows that it scored last, for those of them that come again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from sqlml.catalog.model import Model
+from sqlml.front.lexer import Token
+from sqlml.ir.program import Program
+from sqlml.planner.blocks import block_at, clause_at
+from sqlml.planner.build import width_of
+from sqlml.planner.calls import Call
+from sqlml.planner.names import Part
+
+_FIRST = frozenset({"WHERE", "FROM"})
+"""Clauses whose rows are filtered before the others see them."""
+
+
+class Target(Protocol):
+    """What a call computes."""
+
+    @property
+    def model(self) -> Model: ...
+
+    @property
+    def part(self) -> Part: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """All `parts` that calls of one model on the same row ask for, and whether it comes `again`.
+
+    `calls` says how many they are.
+    """
+
+    parts: tuple[Part, ...]
+    again: bool
+    calls: int
+
+    def element(self, call: str, program: Program, part: Part) -> str:
+        """What `part` is of the result of `call`, the function of all parts."""
+        if len(self.parts) == 1:
+            return call
+        first = 1 + sum(width_of(program, p) for p in self.parts[: self.parts.index(part)])
+        width = width_of(program, part)
+        if part.column is None and (width > 1 or part.output == "proba"):
+            return f"{call}[{first}:{first + width - 1}]"
+        element = f"{call}[{first}]"
+        whole = part.output == "label" and bool(program.labels)
+        return f"CAST({element} AS INTEGER)" if whole else element
+
+
+def shared(targets: Mapping[Call, Target], tokens: Sequence[Token]) -> dict[Call, Shared]:
+    """For each call what it shares, with itself at least."""
+    groups: dict[Any, list[Call]] = {}
+    for call, target in targets.items():
+        groups.setdefault(_key(call, target, tokens), []).append(call)
+    found: dict[Call, Shared] = {}
+    for calls in groups.values():
+        parts = tuple(sorted({targets[c].part for c in calls}, key=str))
+        clauses = {clause_at(tokens, c.start) in _FIRST for c in calls}
+        for call in calls:
+            found[call] = Shared(parts, len(clauses) > 1, len(calls))
+    return found
+
+
+def _key(call: Call, target: Target, tokens: Sequence[Token]) -> Any:
+    """Equal for calls of one model version in one block whose arguments are written alike."""
+    if len(target.model.program.labels) > 1:
+        return call  # several targets come as lists of their own
+    written = tuple(
+        (a.name, *((t.kind, t.text) for t in tokens[a.start : a.end])) for a in call.arguments
+    )
+    model = target.model
+    return block_at(tokens, call.start), model.database, model.name, model.version, written

@@ -1,0 +1,263 @@
+"""Operators that compute each number from its neighbours at the same place, as SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from sqlml.backends.sql.expression import Expression, Value, constants
+from sqlml.backends.sql.literals import TYPES, number
+from sqlml.backends.sql.printing import Printing
+from sqlml.types import FLOATS
+
+LARGEST = "'3.4028235677973366e38'::DOUBLE"
+"""From here on float64 rounds to an infinite float32, and the engine's own cast is an error."""
+
+
+def _unary(form: str, nan: bool = True, twice: bool = False) -> Callable[[Printing], Value]:
+    """`form` with {x}, {t} the type and {one} for 1 of it; `twice`: x is written several times."""
+
+    def printer(p: Printing) -> Value:
+        (x,) = p.values
+        kind = TYPES[p.dtype]
+        one = number(1, p.dtype)
+        made = p.bind(x) if twice else x
+        return tuple(
+            Expression(form.format(x=e.sql, t=kind, one=one), nan=nan and e.nan) for e in made
+        )
+
+    return printer
+
+
+def _function(form: str, twice: bool = False, nan: bool = True) -> Callable[[Printing], Value]:
+    """A function of DOUBLE, rounded once to its own type. `nan`: it makes NaN of numbers."""
+
+    def printer(p: Printing) -> Value:
+        (x,) = p.values
+        made = p.bind(x) if twice else x
+        texts = [form.format(x=_double(e, p.dtype)) for e in made]
+        return tuple(
+            Expression(t if p.dtype == "float64" else f"CAST({t} AS FLOAT)", nan=nan or e.nan)
+            for t, e in zip(texts, made, strict=True)
+        )
+
+    return printer
+
+
+def _double(e: Expression, dtype: str) -> str:
+    return e.sql if dtype == "float64" else f"CAST({e.sql} AS DOUBLE)"
+
+
+def _sigmoid(p: Printing) -> Value:
+    (x,) = p.values
+    if p.dtype == "float64":
+        return tuple(Expression(f"(1 / (1 + exp(-{e.sql})))", nan=e.nan) for e in x)
+    made = []
+    for e in p.bind(x):  # XGBoost's own formula, as in the reference
+        limited = f"least(-{e.sql}, '88.7'::FLOAT)"
+        if e.nan:
+            limited = f"CASE WHEN {e.missing} THEN {e.sql} ELSE {limited} END"
+        power = f"CAST(exp(CAST({limited} AS DOUBLE)) AS FLOAT)"
+        made.append(
+            Expression(f"('1.0'::FLOAT / ({power} + '1.0'::FLOAT + '1e-16'::FLOAT))", nan=e.nan)
+        )
+    return tuple(made)
+
+
+def _arithmetic(symbol: str) -> Callable[[Printing], Value]:
+    def printer(p: Printing) -> Value:
+        # Infinities make NaN of numbers: inf - inf, inf * 0, 0 / 0.
+        return tuple(
+            Expression(f"({a.sql} {symbol} {b.sql})", nan=p.dtype in FLOATS)
+            for a, b in p.side_by_side()
+        )
+
+    return printer
+
+
+def _sign(p: Printing) -> Value:
+    made = []
+    for e in p.bind(p.values[0]):
+        sql = f"CASE WHEN {e.sql} < 0 THEN -1 WHEN {e.sql} = 0 THEN 0 "
+        sql += f"WHEN {e.missing} THEN {e.sql} " if e.nan else ""
+        made.append(Expression(f"CAST({sql}ELSE 1 END AS {TYPES[p.dtype]})", nan=e.nan))
+    return tuple(made)
+
+
+def _maximum(p: Printing) -> Value:
+    return tuple(  # NaN is the greatest, as it shall be
+        Expression(f"greatest({a.sql}, {b.sql})", nan=a.nan or b.nan) for a, b in p.side_by_side()
+    )
+
+
+def _minimum(p: Printing) -> Value:
+    made = []
+    for a, b in p.side_by_side(bound=True):
+        sql = f"least({a.sql}, {b.sql})"
+        for e in (a, b):
+            if e.nan:
+                sql = f"CASE WHEN {e.missing} THEN {e.sql} ELSE {sql} END"
+        made.append(Expression(sql, nan=a.nan or b.nan))
+    return tuple(made)
+
+
+def _comparison(symbol: str, suspects: str) -> Callable[[Printing], Value]:
+    """`suspects`: the sides ("a", "b") for which NaN must be looked for."""
+
+    def printer(p: Printing) -> Value:
+        guarded = any(e.nan for v in p.values for e in v) and p.operand in FLOATS
+        made = []
+        for a, b in p.side_by_side(bound=guarded):
+            sql = f"({a.sql} {symbol} {b.sql})"
+            checks = [e for side, e in (("a", a), ("b", b)) if side in suspects and e.nan]
+            if checks and p.operand in FLOATS:
+                if symbol == "<>":
+                    sql = f"({sql} OR {checks[0].missing})"
+                else:
+                    sql = f"({sql} AND {' AND '.join(f'NOT {e.missing}' for e in checks)})"
+            made.append(Expression(sql, nan=False))
+        return tuple(made)
+
+    return printer
+
+
+def _isnan(p: Printing) -> Value:
+    return tuple(Expression(e.missing, nan=False) for e in p.values[0])
+
+
+def _not(p: Printing) -> Value:
+    return tuple(Expression(f"(NOT {e.sql})", nan=False) for e in p.values[0])
+
+
+def _logical(symbol: str) -> Callable[[Printing], Value]:
+    return lambda p: tuple(
+        Expression(f"({a.sql} {symbol} {b.sql})", nan=False) for a, b in p.side_by_side()
+    )
+
+
+def _where(p: Printing) -> Value:
+    return tuple(
+        Expression(f"CASE WHEN {c.sql} THEN {a.sql} ELSE {b.sql} END", nan=a.nan or b.nan)
+        for c, a, b in p.side_by_side()
+    )
+
+
+def _cast(p: Printing) -> Value:
+    below, wanted = p.operand, p.dtype
+    if below == wanted:
+        return p.values[0]
+    if below == "float64" and wanted == "float32":
+        return tuple(_narrowed(e) for e in p.bind(p.values[0]))
+    if wanted == "bool":
+        zero = number(0, below)
+        return tuple(Expression(f"({e.sql} <> {zero})", nan=False) for e in p.values[0])
+    form = "CAST(trunc({}) AS {})" if below in FLOATS and wanted not in FLOATS else "CAST({} AS {})"
+    return tuple(
+        Expression(form.format(e.sql, TYPES[wanted]), nan=e.nan and wanted in FLOATS)
+        for e in p.values[0]
+    )
+
+
+def _narrowed(e: Expression) -> Expression:
+    small = f"abs({e.sql}) < {LARGEST}" + (f" OR {e.missing}" if e.nan else "")
+    return Expression(
+        f"CASE WHEN {small} THEN CAST({e.sql} AS FLOAT) "
+        f"WHEN {e.sql} > 0 THEN 'inf'::FLOAT ELSE '-inf'::FLOAT END",
+        nan=e.nan,
+    )
+
+
+def _require_finite(p: Printing) -> Value:
+    made = []
+    x = p.bind(p.values[0])
+    bounds = [
+        constants(p.attrs[name], p.dtype) if name in p.attrs else None for name in ("low", "high")
+    ]
+    for k, (e, feature) in enumerate(zip(x, p.attrs["features"], strict=True)):
+        low, high = (None if b is None else b[k].sql for b in bounds)
+        bad = [f"isinf({e.sql})"]
+        if e.nan and not p.attrs["allow_nan"]:
+            bad.append(e.missing)
+        bad += [f"{e.sql} < {low}"] * (low is not None) + [f"{e.sql} > {high}"] * (high is not None)
+        text = p.text(
+            f"column {feature!r} has NULL, NaN or infinity (or a value too large), which "
+            f"{p.attrs['step']} does not take"
+        )
+        good = e.sql
+        if p.attrs["allow_nan"] and high is not None:
+            bad[-1] = f"({bad[-1]} AND NOT {e.missing})"
+        sql = f"CASE WHEN {' OR '.join(bad)} THEN error({text}) ELSE {good} END"
+        made.append(Expression(sql, nan=e.nan and p.attrs["allow_nan"]))
+    return tuple(made)
+
+
+def _impute(p: Printing) -> Value:
+    fills = constants(p.attrs["fill"], p.dtype)
+    missing = p.attrs["missing"]
+    made = []
+    for e, fill in zip(p.bind(p.values[0]), fills, strict=True):
+        gone = e.missing if missing != missing else f"{e.sql} = {number(missing, p.dtype)}"
+        stays = missing == missing and e.nan
+        made.append(
+            Expression(f"CASE WHEN {gone} THEN {fill.sql} ELSE {e.sql} END", nan=fill.nan or stays)
+        )
+    return tuple(made)
+
+
+_NAN = "'nan'::DOUBLE"
+
+PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(
+    {
+        "exp": _function("exp({x})", nan=False),
+        "log": _function(
+            "CASE WHEN {x} > 0 THEN ln({x}) WHEN {x} = 0 THEN '-inf'::DOUBLE "
+            f"ELSE {_NAN} END",
+            twice=True,
+        ),
+        # Kahan's way: what rounding 1 + x loses is in the quotient as well.
+        "log1p": _function(
+            f"CASE WHEN {{x}} <= -1 THEN CASE WHEN {{x}} = -1 THEN '-inf'::DOUBLE ELSE {_NAN} END "
+            "WHEN 1 + {x} = 1 OR isinf({x}) THEN {x} ELSE ln(1 + {x}) * {x} / ((1 + {x}) - 1) END",
+            twice=True,
+        ),
+        "expm1": _function(
+            "CASE WHEN exp({x}) = 1 THEN {x} WHEN exp({x}) < 1e-16::DOUBLE OR isinf(exp({x})) "
+            "THEN exp({x}) - 1 ELSE (exp({x}) - 1) * {x} / ln(exp({x})) END",
+            twice=True,
+        ),
+        "sqrt": _function(f"CASE WHEN {{x}} >= 0 THEN sqrt({{x}}) ELSE {_NAN} END", twice=True),
+        "sigmoid": _sigmoid,
+        "tanh": _function("tanh({x})", nan=False),
+        "exp2": _function("pow(2, {x})", nan=False),
+        "cbrt": _function("cbrt({x})", nan=False),
+        "trunc": _unary("trunc({x})"),
+        "floor": _unary("floor({x})"),
+        "ceil": _unary("ceil({x})"),
+        "rint": _unary("round_even({x}, 0)"),
+        "neg": _unary("(-{x})"),
+        "abs": _unary("abs({x})"),
+        "square": _unary("({x} * {x})", twice=True),
+        "sign": _sign,
+        "add": _arithmetic("+"),
+        "sub": _arithmetic("-"),
+        "mul": _arithmetic("*"),
+        "div": _arithmetic("/"),
+        "maximum": _maximum,
+        "minimum": _minimum,
+        # In the engine NaN is the greatest number and equals itself.
+        "lt": _comparison("<", "b"),
+        "le": _comparison("<=", "b"),
+        "gt": _comparison(">", "a"),
+        "ge": _comparison(">=", "a"),
+        "eq": _comparison("=", "a"),
+        "ne": _comparison("<>", "a"),
+        "and": _logical("AND"),
+        "or": _logical("OR"),
+        "not": _not,
+        "isnan": _isnan,
+        "where": _where,
+        "cast": _cast,
+        "require_finite": _require_finite,
+        "impute": _impute,
+    }
+)

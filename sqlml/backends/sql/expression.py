@@ -1,0 +1,108 @@
+"""`Expression`: one number of a row as SQL, and `Bindings`, which give long ones a name.
+
+What a Program computes once SQL would compute each time that it is written. So a value that is
+written several times is bound first, as `WITH` does for queries and a lambda over a list of one
+struct does inside an expression: `list_transform([{'v1': a + b}], lambda row: row.v1 * row.v1)[1]`.
+
+In here a missing number is NaN and never NULL, as in a Program. The engine says that NaN equals
+itself and is greater than all numbers, which IEEE and numpy deny; so what may be NaN carries a
+mark, and comparisons look at it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sqlml.backends.sql.literals import number
+from sqlml.types import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """One number of a row.
+
+    cheap: it may be written several times. nan: it may be NaN. raw: where given, the same but
+    NULL or NaN where this is NaN; it costs less.
+    """
+
+    sql: str
+    cheap: bool = False
+    nan: bool = True
+    raw: str | None = None
+
+    @property
+    def missing(self) -> str:
+        """Whether it is NaN."""
+        return "false" if not self.nan else f"isnan({self.sql})"
+
+
+Value = tuple[Expression, ...]
+"""The columns of a value."""
+
+
+def constants(values: Array, dtype: str) -> Value:
+    """Numbers of one dtype as literals, in C order.
+
+    >>> constants(np.array([0.5]), "float64")[0].sql
+    "'0.5'::DOUBLE"
+    """
+    return tuple(
+        Expression(number(v, dtype), cheap=True, nan=bool(v != v))
+        for v in np.asarray(values).ravel().tolist()
+    )
+
+
+@dataclass(slots=True)
+class Bindings:
+    """What has a name: expressions, in the order in which they were bound.
+
+    They become stages. Each is a lambda over the list of one struct that the stage before it has
+    made, with what is still to be read; nested lambdas would be simpler, but the engine takes
+    exponential time to bind those. `row` is the lambda's parameter.
+    """
+
+    row: str = "sqlml"
+    bound: list[str] = field(default_factory=list)
+
+    def bind(self, value: Sequence[Expression]) -> Value:
+        """The value under a name, unless all of it is cheap. All of it has one type."""
+        if all(e.cheap for e in value):
+            return tuple(value)
+        name = self.name(f"[{', '.join(e.sql for e in value)}]")
+        return tuple(
+            Expression(f"{name}[{k}]", cheap=True, nan=e.nan) for k, e in enumerate(value, 1)
+        )
+
+    def name(self, sql: str) -> str:
+        """A name for what `sql` computes."""
+        self.bound.append(sql)
+        return f"{self.row}.v{len(self.bound)}"
+
+    def around(self, sql: str) -> str:
+        """`sql`, which reads the names, as an expression without them."""
+        if not self.bound:
+            return sql
+        texts = [*self.bound, sql]
+        read = re.compile(rf"\b{re.escape(self.row)}\.v(\d+)\b")
+        reads = [{int(n) - 1 for n in read.findall(text)} for text in texts]
+        stage: list[int] = []
+        for needed in reads:
+            stage.append(1 + max((stage[j] for j in needed), default=0))
+        last = max(stage[:-1])
+        stage[-1] = last + 1
+        until = [
+            max((stage[i] for i, r in enumerate(reads) if j in r), default=0)
+            for j in range(len(self.bound))
+        ]
+        made = ""
+        for s in range(1, last + 1):
+            own = {j: texts[j] for j in range(len(self.bound)) if stage[j] == s}
+            kept = [j for j in range(len(self.bound)) if stage[j] < s < until[j]]
+            fields = {**{j: f"{self.row}.v{j + 1}" for j in kept}, **own}
+            struct = "{" + ", ".join(f"'v{j + 1}': {text}" for j, text in fields.items()) + "}"
+            made = f"list_transform({made}, lambda {self.row}: {struct})" if made else f"[{struct}]"
+        return f"list_transform({made}, lambda {self.row}: {sql})[1]"

@@ -1,0 +1,86 @@
+"""`Printing`: one node of a Program while it is printed as SQL."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sqlml.backends.sql.expression import Bindings, Expression, Value
+from sqlml.backends.sql.literals import string_literal
+from sqlml.ir.program import Attrs
+from sqlml.types import TensorType
+
+
+def row_shape(kind: TensorType) -> tuple[int, ...]:
+    """The shape of a value for one row; a constant has its own."""
+    return kind.shape[1:] if kind.rowwise else kind.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Printing:
+    """One node: its operator, the values that it reads, and the type of what it makes.
+
+    `operands` are the types of the values. A value is flat, in C order; `shape` is that of the
+    node for one row, and `shapes` those of the values.
+    """
+
+    op: str
+    attrs: Attrs
+    type: TensorType
+    values: tuple[Value, ...]
+    operands: tuple[TensorType, ...]
+    bindings: Bindings
+
+    @property
+    def dtype(self) -> str:
+        """Of what the node makes."""
+        return self.type.dtype
+
+    @property
+    def operand(self) -> str:
+        """The dtype of the first value."""
+        return self.operands[0].dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what the node makes of one row."""
+        return row_shape(self.type)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Of the values."""
+        return tuple(map(row_shape, self.operands))
+
+    def bind(self, value: Sequence[Expression]) -> Value:
+        """The value as one that may be written several times."""
+        return self.bindings.bind(value)
+
+    def side_by_side(self, bound: bool = False) -> list[Value]:
+        """The values number by number, brought to one shape as numpy does it.
+
+        `bound`: they may be written several times.
+        """
+        size = math.prod(self.shape)
+        spread = []
+        for value, shape in zip(self.values, self.shapes, strict=True):
+            held = self.bind(value) if bound or len(value) != size else value
+            while len(shape) > len(self.shape):  # of length 1 then
+                shape = shape[1:]
+            places = np.broadcast_to(np.arange(len(held)).reshape(shape), self.shape)
+            spread.append([held[i] for i in places.ravel().tolist()])
+        return list(zip(*spread, strict=True))
+
+    def lines(self) -> list[Value]:
+        """The first value's lines along `axis`, in the order of what is made of each."""
+        (shape, *_) = self.shapes
+        places = np.arange(len(self.values[0])).reshape(shape)
+        along = np.moveaxis(places, self.attrs["axis"] - 1, -1)
+        flat = along.reshape(-1, along.shape[-1]).tolist()
+        return [tuple(self.values[0][i] for i in line) for line in flat]
+
+    def text(self, text: str) -> str:
+        """A text as a literal."""
+        return string_literal(text)

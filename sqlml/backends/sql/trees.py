@@ -1,0 +1,74 @@
+"""A few small trees as nested CASEs.
+
+A test that does not hold sends a row right, and so does one of NULL or NaN, for which a comparison
+with a number does not hold in SQL either; where the missing go left, the test says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from sqlml.backends.sql.columns import total
+from sqlml.backends.sql.expression import Expression, Value
+from sqlml.backends.sql.literals import number
+from sqlml.backends.sql.printing import Printing
+from sqlml.errors import BackendError
+from sqlml.ir.trees import Ensemble
+
+MOST_NODES = 5000
+"""Inner nodes of all trees of one expression; the engine takes milliseconds to bind a hundred."""
+
+DEEPEST = 200
+"""Levels of a tree: a tenth of what the engine can nest is left for the rest."""
+
+
+def print_trees(p: Printing) -> Value:
+    """The sums of the leaves' values, tree by tree from left to right, in the leaves' dtype."""
+    e = Ensemble.of(p.attrs)
+    if e.has_categories:
+        raise BackendError("trees with tests for sets of categories are not printed as SQL")
+    if e.nodes > MOST_NODES or e.depth > DEEPEST:
+        raise BackendError(
+            f"{e.nodes} nodes in trees of depth {e.depth} are too many for an expression: at most "
+            f"{MOST_NODES}, of depth {DEEPEST}"
+        )
+    x = p.bind(p.values[0])
+    dtype, own = str(e.base.dtype), str(e.leaf_values.dtype)
+    values = e.leaf_values.shape[1]
+    sums: list[list[str]] = [[number(b, dtype)] for b in e.base.tolist()]
+    for t in range(e.trees):
+        leaves: Mapping[int, str]
+        if values == 1:
+            leaves = {k: number(v, own) for k, v in enumerate(e.leaf_values[:, 0].tolist())}
+            sums[int(e.target[t])].append(_node(e, int(e.roots[t]), x, leaves, p.operand))
+            continue
+        leaves = {
+            k: f"[{', '.join(number(v, own) for v in row)}]"
+            for k, row in enumerate(e.leaf_values.tolist())
+        }
+        name = p.bindings.name(_node(e, int(e.roots[t]), x, leaves, p.operand))
+        for k in range(values):
+            sums[int(e.target[t]) + k].append(f"{name}[{k + 1}]")
+    return tuple(Expression(total(s), nan=not np.isfinite(e.leaf_values).all()) for s in sums)
+
+
+def _node(e: Ensemble, at: int, x: Value, leaves: Mapping[int, str], dtype: str) -> str:
+    if at < 0:
+        return leaves[~at]
+    column = x[int(e.feature[at])]
+    threshold = float(e.threshold[at])
+    symbol = "<" if e.compare == "lt" else "<="
+    below = column.raw or column.sql
+    if threshold != threshold:  # no number goes left
+        test = "false"
+    else:
+        # Of +inf the engine says that NaN is greater, as of all numbers.
+        test = f"{below} {symbol} {number(threshold, dtype)}"
+    if e.default_left[at] and column.raw is not None:
+        test = f"({test} OR {below} IS NULL OR isnan({below}))"
+    elif e.default_left[at] and column.nan:
+        test = f"({test} OR {column.missing})"
+    left, right = (_node(e, int(side[at]), x, leaves, dtype) for side in (e.left, e.right))
+    return f"CASE WHEN {test} THEN {left} ELSE {right} END"
