@@ -13,16 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sqlml.backends.native.fetching import fetch
 from sqlml.backends.native.jit import COUNT, FLAG, reads, specialise, writes
 from sqlml.ir.program import Program
 from sqlml.types import Array
 
 LINE = 1024
 """Numbers of a block, or fewer."""
-
-AHEAD = 4 * LINE
-"""Numbers between those that are computed and those that are asked for."""
 
 SUB_DIV, MUL_ADD, ABOVE = 0, 1, 2
 
@@ -111,8 +107,6 @@ def _map(x: Any, a: Any, b: Any, kind: Any, allow_nan: Any, out: Any) -> Any:
     size, end, first = _U(a.size), _U(x.size), _U(0)
     while first < end:
         n = min(size, end - first)
-        for line in range(_U(0), n, _U(8)):
-            fetch(x, first + _U(AHEAD) + line)
         bad = 0
         for i in range(n):
             bad += 1 if np.float64(x[first + i]) * 0.0 != 0.0 else 0
