@@ -21,6 +21,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from duckdb.func import PythonUDFType
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.impute import SimpleImputer
@@ -179,8 +180,9 @@ def strings(options: argparse.Namespace) -> Iterator[Result]:
             table = pd.DataFrame({"city": city, "plan": plan, "age": age})
             return pa.array(model.predict_proba(table)[:, 1])
 
+        kinds = [duckdb.sqltype(kind) for kind in ("VARCHAR", "VARCHAR", "DOUBLE")]
         con.connection.create_function(
-            "library", library, ["VARCHAR", "VARCHAR", "DOUBLE"], "DOUBLE", type="arrow"
+            "library", library, kinds, duckdb.sqltype("DOUBLE"), type=PythonUDFType.ARROW
         )
         yield result(
             "a pipeline with strings",
