@@ -180,9 +180,12 @@ def strings(options: argparse.Namespace) -> Iterator[Result]:
             table = pd.DataFrame({"city": city, "plan": plan, "age": age})
             return pa.array(model.predict_proba(table)[:, 1])
 
-        kinds = [duckdb.sqltype(kind) for kind in ("VARCHAR", "VARCHAR", "DOUBLE")]
         con.connection.create_function(
-            "library", library, kinds, duckdb.sqltype("DOUBLE"), type=PythonUDFType.ARROW
+            "library",
+            library,
+            [duckdb.sqltype(kind) for kind in ("VARCHAR", "VARCHAR", "DOUBLE")],
+            duckdb.sqltype("DOUBLE"),
+            type=PythonUDFType.ARROW,
         )
         yield result(
             "a pipeline with strings",
