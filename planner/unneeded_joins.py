@@ -5,13 +5,14 @@ of the star. Where the model reads nothing of `c` after all, and `c.id` is uniqu
 `orders` comes once with or without the join, and so the same rows are scored.
 
 A join goes only if all of this holds: its equations cover a key that is unique in the joined table
-(declared, or made by GROUP BY or DISTINCT); neither the table's name nor the name of one of its
-columns is written anywhere else; and the query binds without it, to the same columns.
+(declared, or made by GROUP BY or DISTINCT); both sides of each have one type, and none of which two
+values may compare as equal ('1' and '01' are one number); neither the table's name nor the name of
+one of its columns is written anywhere else; and the query binds without it, to the same columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlml.front.lexer import Token, closing, tokenize
@@ -20,6 +21,11 @@ from sqlml.planner.probe import Describe, ProbeError
 UniqueKeys = Callable[[str], tuple[frozenset[str], ...]]
 """A table as written -> the sets of columns that are declared to be unique, folded."""
 
+_BITWISE = frozenset(
+    "TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT BOOLEAN "
+    "UUID DATE TIME TIMESTAMP".split()
+)
+"""Types of which equal values are the same value."""
 _QUERIES = frozenset({"SELECT", "FROM", "WITH"})
 _CHANGES = frozenset("INSERT UPDATE DELETE MERGE CREATE COPY ALTER NATURAL POSITIONAL".split())
 """Words of statements that are no mere query, and of joins that look at all columns."""
@@ -32,13 +38,16 @@ _ENDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Join:
-    """A LEFT JOIN at tokens[start:end]: its table as written, its names, and the joined keys."""
+    """A LEFT JOIN at tokens[start:end]: its table as written, and its names.
+
+    keys: a column of the table -> what it is equated with, as written.
+    """
 
     start: int
     end: int
     table: str
     names: frozenset[str]
-    keys: frozenset[str]
+    keys: Mapping[str, str]
     proven: frozenset[str] | None
     using: bool
 
@@ -76,8 +85,10 @@ def _unneeded(
         if not _is_unique(join, unique_keys):
             continue
         try:
-            columns = describe(f"SELECT * FROM {join.table}")
-            read = {c.name.lower() for c in columns} - (join.keys if join.using else set())
+            types = {c.name.lower(): c.type for c in describe(f"SELECT * FROM {join.table}")}
+            if not _same_types(probed, text, join.keys, types, describe):
+                continue
+            read = set(types) - set(join.keys if join.using else ())
             if _is_written(tokens, join, read):
                 continue
             if describe(probed.replace(text, "", 1)) == describe(probed):
@@ -90,8 +101,35 @@ def _unneeded(
 def _is_unique(join: _Join, unique_keys: UniqueKeys) -> bool:
     """Whether at most one row of the joined table has the values of the join's keys."""
     if join.proven is not None:
-        return bool(join.proven) and join.proven <= join.keys
-    return any(key <= join.keys for key in unique_keys(join.table))
+        return bool(join.proven) and join.proven <= join.keys.keys()
+    return any(key <= join.keys.keys() for key in unique_keys(join.table))
+
+
+def _same_types(
+    probed: str, join: str, keys: Mapping[str, str], types: Mapping[str, str], describe: Describe
+) -> bool:
+    """Whether each key has the type of what it is equated with, and values compare bit by bit."""
+    before = probed[: probed.index(join)]
+    start = _last_from(tokenize(before))
+    if start is None:
+        return False
+    sources = before[start:]
+    others = describe(f"SELECT {', '.join(keys.values())} FROM {sources}")
+    return len(others) == len(keys) and all(
+        other.type == types.get(key) and other.type in _BITWISE
+        for key, other in zip(keys, others, strict=True)
+    )
+
+
+def _last_from(tokens: Sequence[Token]) -> int | None:
+    """Where the FROM clause begins that the end of the text stands in."""
+    depth = 0
+    for token in reversed(tokens):
+        if token.kind == "symbol":
+            depth += (token.text in ")]}") - (token.text in "([{")
+        if depth == 0 and token.upper == "FROM":
+            return token.end
+    return None
 
 
 def _is_written(tokens: Sequence[Token], join: _Join, columns: Collection[str]) -> bool:
@@ -149,14 +187,15 @@ def _join(sql: str, tokens: Sequence[Token], start: int, at: int) -> _Join | Non
         close = closing(tokens, at + 1)
         if close is None:
             return None
-        keys = frozenset(t.text.lower() for t in tokens[at + 2 : close] if t.is_identifier)
+        listed = [t for t in tokens[at + 2 : close] if t.is_identifier]
+        keys = {t.text.lower(): sql[t.start : t.end] for t in listed}
         return _Join(start, close + 1, table, frozenset({own, *names}), keys, proven, True)
     if tokens[at].upper != "ON":
         return None
     end = _end_of_condition(tokens, at + 1)
     if any(t.kind == "param" or t.text.lower().startswith("sqlml_") for t in tokens[start:end]):
         return None
-    keys = _equated(tokens[at + 1 : end], own)
+    keys = _equated(sql, tokens[at + 1 : end], own)
     return _Join(start, end, table, frozenset({own, *names}), keys, proven, False)
 
 
@@ -174,13 +213,14 @@ def _end_of_condition(tokens: Sequence[Token], at: int) -> int:
     return len(tokens)
 
 
-def _equated(tokens: Sequence[Token], own: str) -> frozenset[str]:
-    """The columns c of `own.c = other.d` (or the other way round) among the terms of an AND.
+def _equated(sql: str, tokens: Sequence[Token], own: str) -> dict[str, str]:
+    """The columns c of `own.c = other.d` (or the other way round) among the terms of an AND, and
+    what they are equated with.
 
     Nothing where there is anything but such equations: other conditions would be correct too, but
     OR and NOT are not.
     """
-    keys = set()
+    keys: dict[str, str] = {}
     terms: list[list[Token]] = [[]]
     for token in tokens:
         if token.upper == "AND":
@@ -194,13 +234,11 @@ def _equated(tokens: Sequence[Token], own: str) -> frozenset[str]:
             and all(term[i].is_identifier for i in (0, 2, 4, 6))
             and (texts[1], texts[3], texts[5]) == (".", "=", ".")
         )
-        if not plain:
-            return frozenset()
-        sides = {texts[0]: texts[2], texts[4]: texts[6]}
-        if own not in sides or len(sides) < 2:
-            return frozenset()
-        keys.add(sides[own])
-    return frozenset(keys)
+        if not plain or (texts[0] == own) == (texts[4] == own):
+            return {}
+        mine, other = (texts[2], term[4:]) if texts[0] == own else (texts[6], term[:3])
+        keys[mine] = sql[other[0].start : other[-1].end]
+    return keys
 
 
 def _distinct_columns(tokens: Sequence[Token]) -> frozenset[str]:

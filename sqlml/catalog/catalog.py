@@ -193,12 +193,16 @@ class Catalog:
     def stamp(self, reference: Reference) -> tuple[Any, ...] | None:
         """What the model behind a reference is now, in one read; None where that is not known.
 
-        Two equal stamps mean the same Program with the same options.
+        Two equal stamps mean the same Program, bound to the same columns with the same options.
         """
         database = reference.database
         schema = self._connection.schema(database) if database else '"sqlml"'
         try:
-            rows = self._rows("m.name, v.version, v.program, v.options", reference, schema)
+            rows = self._rows(
+                "m.name, v.version, v.program, v.features, v.options, v.created_at",
+                reference,
+                schema,
+            )
         except CatalogError:
             return None
         return rows[0] if rows else None

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeRegressor
 
 import sqlml
-from sqlml.errors import BindError, MissingColumnError, UnknownModelError
+from sqlml.errors import BindError, ColumnOrderError, MissingColumnError, UnknownModelError
 
 QUERY = "SELECT predict('m', *) FROM t ORDER BY a"
 ROWS = np.array([[0.1, 1.0], [0.4, 2.0], [0.7, 3.0], [1.1, 4.0]])
@@ -85,6 +85,16 @@ def test_a_dropped_model_is_unknown_until_there_is_one_again(con: sqlml.Session)
     con.connection.execute("DROP SCHEMA sqlml CASCADE")
     with pytest.raises(UnknownModelError):
         con.execute(QUERY)
+
+
+def test_the_same_model_over_other_columns_is_another(con: sqlml.Session) -> None:
+    query = "SELECT predict('m', a, b) FROM t ORDER BY a"
+    assert scores(con, query) == [1.0, 2.0, 3.0, 4.0]
+    con.execute("DROP MODEL m")
+    con.create_model("m", tree(1.0, 2.0, 3.0, 4.0), inputs=["b", "a"])
+    for _ in range(2):
+        with pytest.raises(ColumnOrderError):
+            con.execute(query)
 
 
 def test_equal_parameters_of_other_types_are_others(con: sqlml.Session) -> None:

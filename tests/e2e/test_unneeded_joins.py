@@ -24,7 +24,10 @@ def con() -> Iterator[sqlml.Session]:
             "CREATE TABLE customers (id BIGINT PRIMARY KEY, c DOUBLE, name VARCHAR);"
             "INSERT INTO customers SELECT i, i / 2, 'n' || i FROM range(5) t(i);"
             "CREATE TABLE visits AS SELECT i % 5 AS customer, i AS c FROM range(20) t(i);"
-            "CREATE VIEW people AS FROM customers"
+            "CREATE VIEW people AS FROM customers;"
+            "CREATE TABLE codes (code VARCHAR PRIMARY KEY);"
+            "INSERT INTO codes VALUES ('1'), ('01'), ('2');"
+            "CREATE TABLE small (id DOUBLE PRIMARY KEY)"
         )
         session.create_model("ab", LinearRegression().fit(X[:, :2], X[:, 0]), inputs=["a", "b"])
         session.create_model("abc", LASSO, inputs=["a", "b", "c"])
@@ -58,6 +61,10 @@ LEFT_OUT = [
 ]
 
 KEPT = [
+    # '1' and '01' are two keys, and both are customer 1; 0.1 + 0.2 is hardly a key.
+    "SELECT predict('ab', o.*) FROM orders o LEFT JOIN codes c ON o.customer = c.code",
+    "SELECT predict('ab', o.*) FROM orders o LEFT JOIN codes c ON o.customer::VARCHAR = c.code",
+    "SELECT predict('ab', o.*) FROM orders o LEFT JOIN small s ON o.customer = s.id",
     "SELECT predict('all3', *) FROM orders o LEFT JOIN customers c ON o.customer = c.id",
     "SELECT predict('ab', o.*), c.name FROM orders o LEFT JOIN customers c ON o.customer = c.id",
     "SELECT predict('ab', o.*), name FROM orders o LEFT JOIN customers cu ON o.customer = cu.id",
