@@ -27,9 +27,9 @@ SHIPPED: Costs = MappingProxyType(
         # descent, and a step of it; a row in a tree by lockstep, and a step of it. Far steps are
         # those in trees of 64 MB, which no cache holds. A batch by blocks takes so much more than
         # one by lockstep.
-        "native.node": 0.0075,
-        "native.short_node": 0.0145,
-        "native.paged_node": 0.0105,
+        "native.node": 0.0045,
+        "native.short_node": 0.012,
+        "native.paged_node": 0.007,
         "native.tree": 0.05,
         "native.cursor_leaf": 0.15,
         "native.leaf": 0.5,

@@ -13,6 +13,7 @@ from sqlml.backends.native.trees.block_forest import BlockForest
 from sqlml.backends.native.trees.exits import Exits, exits
 from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES, score
 from sqlml.backends.native.trees.leaf_values import PADDING, TOGETHER, padded
+from sqlml.backends.native.trees.triples import triples
 from sqlml.ir.tree_shape import oblivious
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
@@ -32,7 +33,7 @@ def cursor_forest(
         return None
     panel = tests.arrays(columns)
     asked_once = oblivious(e)
-    nodes = upper_nodes(tests, _first_of_levels(e, leaves, asked_once), dtype)
+    nodes = upper_nodes(e, tests, _first_of_levels(e, leaves, asked_once), dtype, asked_once)
     numbers = (leaves.first, e.target.astype(np.int64), asked_once)
     together = added_together(e)
     values = e.leaf_values[~leaves.exit]
@@ -64,7 +65,12 @@ def _first_of_levels(e: Ensemble, leaves: Exits, chosen: Array) -> Exits:
     kept = ~chosen[owner] | (leaves.lo == 0)
     starts = np.searchsorted(owner[kept], np.arange(e.trees + 1))
     return replace(
-        leaves, node=leaves.node[kept], starts=starts, lo=leaves.lo[kept], mid=leaves.mid[kept]
+        leaves,
+        node=leaves.node[kept],
+        starts=starts,
+        lo=leaves.lo[kept],
+        mid=leaves.mid[kept],
+        last=leaves.last[kept],
     )
 
 
@@ -84,13 +90,37 @@ def cursor_dtype(tests: Binned, numbered: Exits) -> np.dtype[Any] | None:
     return np.dtype(np.uint8 if tests.tables.dtype == np.uint8 and most <= 1 << 8 else np.uint16)
 
 
-def upper_nodes(tests: Binned, numbered: Exits, dtype: np.dtype[Any]) -> tuple[Array, ...]:
-    """What `walk` reads of the nodes above the exits: offset, rank, lo, mid, starts."""
+def upper_nodes(
+    e: Ensemble,
+    tests: Binned,
+    numbered: Exits,
+    dtype: np.dtype[Any],
+    counted: Array | None = None,
+) -> tuple[Array, ...]:
+    """What `walk` and `count` read of the nodes above the exits.
+
+    counted bool (T,): the trees that are counted (default: none).
+    """
     rows = BLOCK_BYTES // dtype.itemsize
+    where = np.full(e.nodes + 1, numbered.node.size)  # what stands for no node is behind the last
+    where[numbered.node] = np.arange(numbered.node.size)
+    order, starts = triples(e, numbered, counted)
+    at = where[order]
+
+    def of(values: Array, none: int) -> Array:
+        found: Array = np.append(values, none)[at]
+        return found
+
+    step = numbered.mid - numbered.last - 1
+    if counted is not None:
+        own = counted[e.node_roots()[numbered.node]]
+        step = np.where(own, numbered.mid, step)
+    rank = of(tests.rank[numbered.node], 0).astype(dtype)
     return (
-        (tests.slot[numbered.node] * rows).astype(np.uint32),
-        tests.rank[numbered.node].astype(dtype),
-        numbered.lo.astype(dtype),
-        numbered.mid.astype(dtype),
-        numbered.starts,
+        of(tests.slot[numbered.node] * rows, 0).astype(np.uint32),
+        rank,
+        ~rank,
+        np.append(of(numbered.last, 0), 0).astype(dtype),
+        of(step, 0).astype(dtype),
+        starts,
     )

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit import helper
-from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES, walk
+from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES, leave
 from sqlml.backends.native.trees.leaf_values import add_rows
 from sqlml.backends.native.trees.ranks import bins
 from sqlml.backends.native.trees.set_bins import fill_set_bins
@@ -78,12 +78,12 @@ def score(
     """out (n, K) = base and the exit leaves' values, tree by tree in the leaves' dtype.
 
     x (n, k); tables as `bins` and sets as `fill_set_bins` reads them, for panels of `width`
-    columns. upper: offset, rank, lo, mid (U,) and starts int64 (trees + 1,), as `walk` reads them.
+    columns. upper: offset, rank, flipped, last, step and starts, as `leave` reads them.
     lower: nodes uint64, of each tree an unused one, its exits and what is below them; leaf uint32,
     the number of a leaf, whose values are `outputs` numbers in `values`, or where `together` is not
     0 so many; begin int64 (trees,). target int64 (trees,).
     """
-    offset, rank, lo, mid, starts = upper
+    rank = upper[1]
     nodes, leaf, begin = lower
     rows = BLOCK_BYTES // rank.itemsize
     value = np.empty(rows, tables[1].dtype)
@@ -107,7 +107,7 @@ def score(
             own, leaf_of = nodes[begin[t] :], leaf[begin[t] :]
             for b in range(blocks):
                 panel, total = panels[b], totals[b]
-                walk(panel, offset, rank, lo, mid, starts[t], starts[t + 1], cursor)
+                leave(panel, upper, t, cursor)
                 descend(panel, own, cursor, state, row, arrived)
                 for r in range(rows):
                     row[np.uint64(r)] = leaf_of[np.uint64(arrived[np.uint64(r)])]

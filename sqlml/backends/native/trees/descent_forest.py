@@ -39,7 +39,7 @@ def descent_forest(
     if lower is None:
         return None
     panel = tests.arrays(columns)
-    upper = upper_nodes(tests, numbered, dtype)
+    upper = upper_nodes(e, tests, numbered, dtype)
     target = e.target.astype(np.int64)
     kernel = specialise(
         score,

@@ -20,8 +20,8 @@ class Exits:
 
     first (T + 1,): the first exit of each tree. exit (E,): the inner node below it, or ~leaf.
     node (U,): inner nodes of the Ensemble, tree by tree and parents before children; starts
-    (T + 1,): the first of each tree; lo (U,): the leftmost exit below a node, and mid (U,) that
-    of its right child, counted from the tree's first.
+    (T + 1,): the first of each tree; lo (U,): the leftmost exit below a node, mid (U,) that of its
+    right child, and last (U,) the rightmost below it, counted from the tree's first.
     """
 
     first: Array
@@ -30,6 +30,7 @@ class Exits:
     starts: Array
     lo: Array
     mid: Array
+    last: Array
 
 
 def exits(e: Ensemble, cut: Array | None = None) -> Exits:
@@ -74,4 +75,5 @@ def exits(e: Ensemble, cut: Array | None = None) -> Exits:
         starts=np.searchsorted(owner[node], np.arange(e.trees + 1)),
         lo=start[node] - before,
         mid=middle[node] - before,
+        last=start[node] + size[node] - 1 - before,
     )
