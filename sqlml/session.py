@@ -17,7 +17,8 @@ import duckdb
 from sqlml import answers
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.model import parse_reference
-from sqlml.errors import ConfigError, NotYetError, ParseError, UnknownModelError
+from sqlml.errors import ConfigError, NotYetError, ParseError, SqlmlError, UnknownModelError
+from sqlml.front.lexer import tokenize
 from sqlml.front.parse import mentions_models, parse
 from sqlml.front.statements import (
     CreateModel,
@@ -32,6 +33,7 @@ from sqlml.front.statements import (
     Statement,
 )
 from sqlml.ir.program import Program
+from sqlml.planner.calls import find_calls
 from sqlml.planner.plan import Plan
 from sqlml.registration import create_from_file, create_from_object, export_to_file
 from sqlml.relation import hinted, typed_errors, unwrap, wrap
@@ -135,6 +137,8 @@ class Session:
                 raise ParseError("explain takes one query; CREATE MODEL and the like have no plan")
             statement = statements[0]
             sql = statement.query if isinstance(statement, Explain) else statement.sql
+            if len(self._connection.extract_statements(sql)) > 1:  # EXPLAIN would run the others
+                raise ParseError("explain takes one query, and this text has several statements")
             rows = self._scoring.explained(sql, params, analyze=False)
         return "\n\n".join(text for _, text in rows)
 
@@ -288,6 +292,8 @@ class Session:
                 return ()
             raise
         if len(found) > 1:
+            if all(isinstance(s, Query | Explain) for s in found) and not _may_call(query):
+                return ()  # as one text, so that the places in the engine's errors are right
             for statement in found:
                 if isinstance(statement, Query):
                     self._connection.extract_statements(statement.sql)
@@ -342,6 +348,14 @@ class Session:
                 f"{statement.what} is reserved for a later version of sqlml", statement.sql, 0
             )
         raise AssertionError(statement)
+
+
+def _may_call(sql: str) -> bool:
+    """Whether a text has a call whose model is named, or a broken one; the catalog knows more."""
+    try:
+        return bool(find_calls(sql, tokenize(sql)))
+    except SqlmlError:
+        return True
 
 
 class _Calling:

@@ -257,6 +257,13 @@ class DuckDBEngine:
         own = self.quote("sqlml")
         return own if database is None else f"{self.quote(str(database))}.{own}"
 
+    def columns(self, relation: str) -> tuple[str, ...] | None:
+        """The columns' names of a qualified table or view; None where there is none."""
+        try:
+            return tuple(self.connection.sql(f"FROM {relation}").columns)
+        except (duckdb.BinderException, duckdb.CatalogException):
+            return None
+
     def exists(self, schema: str) -> bool:
         """Whether the schema has a model catalog."""
         try:

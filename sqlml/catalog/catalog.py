@@ -7,6 +7,7 @@ import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
+from uuid import uuid4
 
 from sqlml.catalog.model import Model, Reference
 from sqlml.catalog.tables import MODELS, TABLES, VIEWS
@@ -28,6 +29,10 @@ class Connection(Protocol):
 
     def write(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run a statement in the user's transaction."""
+        ...
+
+    def columns(self, relation: str) -> tuple[str, ...] | None:
+        """The columns' names of a qualified table or view (already quoted); None: there is none."""
         ...
 
     def exists(self, schema: str) -> bool:
@@ -141,6 +146,10 @@ class Catalog:
                     now,
                 ],
             )
+            # Another name, or another content, of a view is seen without reading a row.
+            self._connection.write(
+                f'CREATE OR REPLACE VIEW {_stamp_view(schema, key)} AS SELECT 1 AS "{uuid4().hex}"'
+            )
             made.append(version)
 
         self._connection.atomic(work)
@@ -191,13 +200,16 @@ class Catalog:
         )
 
     def stamp(self, reference: Reference) -> tuple[Any, ...] | None:
-        """What the model behind a reference is now, in one read; None where that is not known.
+        """What the model behind a reference is now, in one look; None where that is not known.
 
         Two equal stamps mean the same Program, bound to the same columns with the same options.
         """
         database = reference.database
         schema = self._connection.schema(database) if database else '"sqlml"'
-        try:
+        made = self._connection.columns(_stamp_view(schema, reference.name.lower()))
+        if made is not None:
+            return made
+        try:  # of an sqlml that made no stamps
             rows = self._rows(
                 "m.name, v.version, v.program, v.features, v.options, v.created_at",
                 reference,
@@ -286,6 +298,7 @@ class Catalog:
                 raise self._missing(reference, schema)
             for table in ("catalog_versions", "catalog_models"):
                 self._connection.write(f"DELETE FROM {schema}.{table} WHERE key = ?", [key])
+            self._connection.write(f"DROP VIEW IF EXISTS {_stamp_view(schema, key)}")
             self._connection.write(
                 f"DELETE FROM {schema}.catalog_programs WHERE hash NOT IN "
                 f"(SELECT program FROM {schema}.catalog_versions)"
@@ -353,6 +366,15 @@ class Catalog:
         else:
             hint = "there are none yet: CREATE MODEL or create_model() registers one"
         return UnknownModelError(f"there is no model {reference.name!r}; {hint}")
+
+
+def _stamp_view(schema: str, key: str) -> str:
+    """The view whose one column has another name after each change of a model.
+
+    A view for each model: two transactions that make different models do not conflict.
+    """
+    name = key.replace('"', '""')
+    return f'{schema}."stamp_{name}"'
 
 
 def _features(stored: Any, program: Program, name: str) -> tuple[Feature, ...]:

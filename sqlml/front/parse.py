@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -67,7 +68,11 @@ def parse(sql: str) -> tuple[Statement, ...]:
     found = [_Parser(sql, tokens[a:b]).statement() for a, b in ranges]
     if all(isinstance(s, Query) for s in found) and len(found) == 1:
         return (Query(sql),)
-    return tuple(found)
+    starts = [tokens[a].start for a, _ in ranges] + [len(sql)]  # as the engine itself cuts a text
+    return tuple(
+        replace(one, sql=sql[start:end]) if isinstance(one, Query | Explain) else one
+        for one, start, end in zip(found, starts, starts[1:], strict=False)
+    )
 
 
 class _Parser:

@@ -12,7 +12,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeRegressor
 
 import sqlml
-from sqlml.errors import BindError, ColumnOrderError, MissingColumnError, UnknownModelError
+from sqlml.errors import (
+    BindError,
+    ColumnOrderError,
+    ConfigError,
+    MissingColumnError,
+    UnknownModelError,
+)
 
 QUERY = "SELECT predict('m', *) FROM t ORDER BY a"
 ROWS = np.array([[0.1, 1.0], [0.4, 2.0], [0.7, 3.0], [1.1, 4.0]])
@@ -146,3 +152,38 @@ def test_a_plan_of_a_parameter_without_a_plain_value_is_not_kept(con: sqlml.Sess
     query = "SELECT predict('m', *) FROM t WHERE list_contains(?, b) ORDER BY a"
     assert scores(con, query, [[1.0, 3.0]]) == [1.0, 3.0]
     assert scores(con, query, [[2.0]]) == [2.0]
+
+
+def test_two_open_transactions_make_different_models(con: sqlml.Session) -> None:
+    first, second = con.cursor(), con.cursor()
+    for other in (first, second):
+        other.execute("BEGIN")
+    first.create_model("one", tree(1.0, 1.0, 1.0, 1.0), inputs=["a", "b"])
+    second.create_model("two", tree(2.0, 2.0, 2.0, 2.0), inputs=["a", "b"])
+    for other in (first, second):
+        other.execute("COMMIT")
+    assert scores(con, QUERY.replace("'m'", "'one'")) == [1.0] * 4
+    assert scores(con, QUERY.replace("'m'", "'two'")) == [2.0] * 4
+
+
+@pytest.mark.parametrize("name", ["M", 'says "hi"', "größe", "select"])
+def test_a_change_is_seen_whatever_the_model_is_called(con: sqlml.Session, name: str) -> None:
+    query = f"SELECT predict('{name}', *) FROM t ORDER BY a"
+    for value in (5.0, 6.0):
+        con.create_model(name, tree(*[value] * 4), inputs=["a", "b"], or_replace=True)
+        assert scores(con, query) == scores(con, query) == [value] * 4
+        assert con.plan(query) is con.plan(query)
+    con.execute(f'DROP MODEL "{name.replace(chr(34), 2 * chr(34))}"')
+    with pytest.raises(UnknownModelError):
+        con.execute(query)
+
+
+def test_a_catalog_without_stamps_is_read_instead(con: sqlml.Session) -> None:
+    con.connection.execute("DROP VIEW sqlml.stamp_m")
+    first = con.plan(QUERY)
+    assert con.plan(QUERY) is first
+    con.connection.execute("UPDATE sqlml.catalog_versions SET options = '{\"backend\":\"numpy\"}'")
+    with pytest.raises(ConfigError):
+        con.plan(QUERY)
+    con.create_model("m", tree(5.0, 6.0, 7.0, 8.0), inputs=["a", "b"], or_replace=True)
+    assert scores(con) == [5.0, 6.0, 7.0, 8.0]
