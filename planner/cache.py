@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from sqlml.planner.context import Context
 from sqlml.planner.plan import Plan
-from sqlml.planner.planner import Context, plan
+from sqlml.planner.planner import plan
 from sqlml.planner.probe import ProbeError
 
 MOST = 256

@@ -9,12 +9,12 @@ import duckdb
 
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.model import Model, parse_reference
-from sqlml.errors import SqlmlError, UnknownModelError
+from sqlml.errors import ParseError, SqlmlError, UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.planner.cache import PlanCache
+from sqlml.planner.context import Context
 from sqlml.planner.names import FunctionSpec, parse_name
 from sqlml.planner.plan import Plan
-from sqlml.planner.planner import Context
 from sqlml.udfs.duckdb import DuckDBEngine
 from sqlml.udfs.function import engine_function
 
@@ -110,6 +110,8 @@ class Scoring:
     def explained(self, query: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:
         """EXPLAIN's rows: the model plan, then the engine's own."""
         found = self.plan(query, parameters)
+        if found is None and len(self._engine.connection.extract_statements(query)) > 1:
+            raise ParseError("EXPLAIN takes one query, and would run all behind the first")
         rows = [] if found is None else [("sqlml_plan", str(found))]
         sql = query if found is None else self._ready(found)
         given = parameters if found is None else _remaining(found, parameters)

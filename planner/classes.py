@@ -1,0 +1,67 @@
+"""`chosen_class`: the class that `class := ..` means, as its place among the labels of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlml.catalog.model import Model
+from sqlml.errors import BindError
+from sqlml.front.lexer import Token
+from sqlml.planner.calls import Call
+from sqlml.planner.parameters import Parameters
+from sqlml.planner.results import Chosen
+from sqlml.types import Labels
+
+
+def chosen_class(
+    call: Call, model: Model, sql: str, tokens: Sequence[Token], given: Parameters
+) -> Chosen | None:
+    """The class in `class := ..` as its index in each target; None when the call names none."""
+    chosen = call.class_argument
+    if chosen is None:
+        return None
+    labels = model.program.labels
+    place = tokens[chosen.start].start
+    if not labels:
+        raise BindError(f"model {model.name!r} has no classes", sql, place)
+    value = given.literal(chosen.start, chosen.end)
+    if value is None:
+        raise BindError(
+            "class := takes a literal or a parameter, since it decides what is computed",
+            sql,
+            place,
+        )
+    found = tuple(_index(known, value[0]) for known in labels)
+    if any(i is not None for i in found):
+        return found
+    all_known = dict.fromkeys(v for known in labels for v in known.values)
+    known = ", ".join(repr(v) for v in list(all_known)[:20])
+    raise BindError(
+        f"model {model.name!r} has no class {value[0]!r}; its classes are {known}", sql, place
+    )
+
+
+def _index(labels: Labels, wanted: Any) -> int | None:
+    """The place of the label that `wanted` is, or else that it spells ('1' is 1, 'true' True)."""
+    for same in (_is_equal, lambda a, b: str(a) == str(b), _is_spelled):
+        for i, label in enumerate(labels.values):
+            if same(label, wanted):
+                return i
+    return None
+
+
+def _is_equal(label: Any, wanted: Any) -> bool:
+    return isinstance(label, str) == isinstance(wanted, str) and bool(label == wanted)
+
+
+def _is_spelled(label: Any, wanted: Any) -> bool:
+    """As SQL writes the two: a boolean in any case, a whole number with or without a fraction."""
+    if isinstance(label, bool) or isinstance(wanted, bool):
+        return str(label).casefold() == str(wanted).casefold()
+    return _digits(label) == _digits(wanted)
+
+
+def _digits(value: Any) -> str:
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value)

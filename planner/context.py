@@ -1,0 +1,22 @@
+"""`Context`: what the planner asks of the engine and of the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlml.catalog.model import Model
+from sqlml.planner.probe import Describe
+from sqlml.planner.unneeded_joins import UniqueKeys
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the planner may ask: the engine's binder, the catalog, and the user's functions."""
+
+    describe: Describe
+    model: Callable[[str], Model]
+    is_user_function: Callable[[str], bool]
+    unique_keys: UniqueKeys
+    settings: Mapping[str, Any]
