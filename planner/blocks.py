@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from sqlml.front.lexer import Token, brackets_around, closing, split_commas
 from sqlml.front.lexer import level as top_level
+from sqlml.planner.calls import FUNCTIONS
 
 _STARTS = frozenset(
     "SELECT FROM WITH VALUES UPDATE DELETE PIVOT UNPIVOT TABLE SUMMARIZE DESCRIBE SHOW".split()
@@ -71,8 +72,25 @@ def block_at(tokens: Sequence[Token], place: int) -> Block | None:
     return block
 
 
+def block_tokens(tokens: Sequence[Token], place: int) -> list[int]:
+    """The tokens of the query block around `place`, outside of all brackets but its own.
+
+    None of its WITH clause, and none where `place` stands behind a whole chain of UNIONs.
+    """
+    start, end = _groups(tokens, place)[-1]
+    level = top_level(tokens, start, end)
+    _, _, body = _with(tokens, level, place)
+    if body is None:
+        return []
+    segment, tail_of_set = _segment(tokens, [i for i in level if i >= body], place)
+    return [] if tail_of_set is not None else segment
+
+
 def select_item(tokens: Sequence[Token], place: int) -> tuple[int, int] | None:
-    """Token range of the select item that holds token `place`; None outside a SELECT list."""
+    """Token range of the select item that holds token `place`; None outside a SELECT list.
+
+    None too for an item of several columns, which have names of their own: `* REPLACE (..)`.
+    """
     start, end = _groups(tokens, place)[-1]
     level = top_level(tokens, start, end)
     keywords = [
@@ -93,8 +111,18 @@ def select_item(tokens: Sequence[Token], place: int) -> tuple[int, int] | None:
         last -= 1
     for begin, finish in split_commas(tokens, first, last):
         if begin <= place < finish:
-            return begin, finish
+            return None if _is_several(tokens, begin, finish) else (begin, finish)
     return None
+
+
+def _is_several(tokens: Sequence[Token], begin: int, end: int) -> bool:
+    """Whether a select item is a star, or holds COLUMNS(..) that is no model call's argument."""
+    star = begin + 2 if begin + 2 < end and tokens[begin + 1].is_symbol(".") else begin
+    columns = [i for i in range(begin, end - 1) if tokens[i].upper == "COLUMNS"]
+    around = [brackets_around(tokens, i)[-1:] for i in columns if tokens[i + 1].is_symbol("(")]
+    return tokens[star].is_symbol("*") or any(
+        not b or b[0] <= begin or tokens[b[0] - 1].text.lower() not in FUNCTIONS for b in around
+    )
 
 
 def clause_at(tokens: Sequence[Token], place: int) -> str:

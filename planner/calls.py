@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlml.errors import BindError, NotYetError
-from sqlml.front.lexer import Token, closing, split_commas
+from sqlml.errors import BindError, NotYetError, SqlmlError
+from sqlml.front.lexer import Token, closing, split_commas, tokenize
 
 FUNCTIONS = ("predict", "predict_proba", "predict_score", "transform")
 """Scalar functions of sql.md."""
@@ -74,6 +75,14 @@ def find_calls(sql: str, tokens: Sequence[Token]) -> tuple[Call, ...]:
         if call is not None:
             calls.append(call)
     return tuple(calls)
+
+
+def may_call(sql: Any) -> bool:
+    """Whether a text has a model call, or what seems a broken one; the catalog says if it is."""
+    try:
+        return isinstance(sql, str) and bool(find_calls(sql, tokenize(sql)))
+    except SqlmlError:
+        return True
 
 
 def _call(sql: str, tokens: Sequence[Token], start: int, close: int) -> Call | None:

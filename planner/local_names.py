@@ -48,21 +48,29 @@ def _macro_parameters(tokens: Sequence[Token], place: int) -> set[str]:
     words = [t.upper for t in tokens[:6]]
     if words[:1] != ["CREATE"] or not {"MACRO", "FUNCTION"} & set(words):
         return set()
-    opening = next((i for i, t in enumerate(tokens) if t.is_symbol("(")), len(tokens))
-    close = closing(tokens, opening) if opening < len(tokens) else None
-    if close is None or place < close:
-        return set()
-    starts = [opening, *(i for i in range(opening, close) if tokens[i].is_symbol(","))]
-    return {tokens[i + 1].text for i in starts if tokens[i + 1].is_identifier}
+    found: set[str] = set()
+    table: bool | None = None
+    for i in level(tokens, 0, place):
+        close = closing(tokens, i) if tokens[i].is_symbol("(") else None
+        if close is None or close >= place or tokens[close + 1].upper != "AS":
+            continue
+        is_table = close + 2 < len(tokens) and tokens[close + 2].upper == "TABLE"
+        if table is not None and not (tokens[i - 1].is_symbol(",") and table == is_table):
+            continue  # in the body; another definition of the macro comes behind a comma
+        table = is_table
+        starts = [i, *(j for j in range(i, close) if tokens[j].is_symbol(","))]
+        found = {tokens[j + 1].text for j in starts if tokens[j + 1].is_identifier}
+    return found
 
 
 def _lambda_parameters(tokens: Sequence[Token], inside: list[int], place: int) -> set[str]:
     """`lambda x, y:` and the older `x ->` and `(x, y) ->`, before `place`."""
     names: set[str] = set()
+    colon = 0
     for k, i in enumerate(inside):
         if i >= place:
             break
-        if tokens[i].is_symbol(",") and not tokens[inside[k - 1]].upper == "LAMBDA":
+        if tokens[i].is_symbol(",") and k > colon:
             names = set()  # an argument ends, and with it the lambda
         if tokens[i].upper == "LAMBDA":
             j = k + 1
@@ -70,6 +78,7 @@ def _lambda_parameters(tokens: Sequence[Token], inside: list[int], place: int) -
                 if tokens[inside[j]].is_identifier:
                     names.add(tokens[inside[j]].text)
                 j += 1
+            colon = j
         elif tokens[i].is_symbol("->") and k:
             before = inside[k - 1]
             if tokens[before].is_identifier:

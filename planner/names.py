@@ -19,7 +19,9 @@ _PART = r"(label|proba|score|samples|transform)(0|[1-9]\d{0,6})?"
 _NAME = re.compile(
     r"sqlml_(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
     r"_(?P<backend>[a-z]{1,20})_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})"
-    r"(?P<again>_again)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace("PART", _PART.replace("(", "(?:"))
+    r"(?P<again>_again|_once)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
+        "PART", _PART.replace("(", "(?:")
+    )
 )
 
 
@@ -43,8 +45,9 @@ class FunctionSpec:
     """One engine function: which Program, which parts of its outputs, run how.
 
     Several parts come side by side as a list of DOUBLE. `again` says that rows come again in
-    another clause of the query, so that the function shall remember some. A `twin` is the same
-    function under another name, for a transaction that cannot see the first.
+    another clause of the query, so that the function shall remember some, and `once` that the
+    engine shall evaluate it where it is written and nowhere else. A `twin` is the same function
+    under another name, for a transaction that cannot see the first.
     """
 
     program: str
@@ -55,6 +58,7 @@ class FunctionSpec:
     device: str
     again: bool = False
     twin: int | None = None
+    once: bool = False
 
     @property
     def name(self) -> str:
@@ -62,7 +66,7 @@ class FunctionSpec:
         return (
             f"{PREFIX}{self.program[:HASH_DIGITS]}_{'_'.join(map(str, self.parts))}_{self.layout}"
             f"_{self.backend}_{self.strategy}_{self.device}"
-            + ("_again" if self.again else "")
+            + ("_again" if self.again else "_once" if self.once else "")
             + ("" if self.twin is None else f"_t{self.twin}")
         )
 
@@ -84,6 +88,7 @@ def parse_name(text: str) -> FunctionSpec | None:
         match["backend"],
         match["strategy"],
         match["device"],
-        match["again"] is not None,
+        match["again"] == "_again",
         int(match["twin"]) if match["twin"] else None,
+        match["again"] == "_once",
     )

@@ -147,6 +147,8 @@ def _shared(call: PlannedCall) -> list[tuple[str, str]]:
     text = f"one evaluation of {parts} for {call.shared.calls} calls"
     if call.shared.again:
         text += "; rows that a filter passes on are remembered, and not scored again"
+    if call.shared.source is not None:
+        text += ", made in FROM for WHERE and the other clauses to read"
     return [("shared", text)]
 
 

@@ -5,12 +5,13 @@ The rest of the user's text stays byte for byte as it was.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 from sqlml.errors import ParseError, SqlmlError, StatementError
-from sqlml.front.lexer import tokenize
+from sqlml.front.lexer import Token, quote_name, tokenize
 from sqlml.passes.split import Layout
 from sqlml.planner.arguments import packed, texts, written_out
 from sqlml.planner.binding import bind
@@ -22,8 +23,10 @@ from sqlml.planner.column_types import layout_is_exact
 from sqlml.planner.context import Context
 from sqlml.planner.local_names import local_tokens
 from sqlml.planner.names import FunctionSpec
+from sqlml.planner.once import Column, Moved
 from sqlml.planner.parameters import Parameters
 from sqlml.planner.plan import Plan, PlannedCall
+from sqlml.planner.probe import Describe, ProbeError
 from sqlml.planner.results import decoded
 from sqlml.planner.scope import Scope
 from sqlml.planner.sharing import Shared, shared
@@ -54,37 +57,100 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
         c.start < i < c.end for c in targets for i, t in enumerate(tokens) if t.kind == "param"
     )
     numbers = given.renumbered(inside)
-    together = shared(targets, tokens)
+    statement = _Statement(sql, tokens, given, numbers, context, targets)
+    made = _rewritten(statement, once=True) or _rewritten(statement, once=False)
+    assert made is not None  # only the first way may fail
+    rewritten, planned = made
+    rewritten, joins = without_unneeded(
+        rewritten, statement.probed(), context.describe, context.unique_keys
+    )
+    rest, dropped = given.remaining()
+    return Plan(sql, rewritten, planned, rest, dropped, joins)
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    """A statement, and what is known of it before its calls are planned.
+
+    `numbers` are the tokens of parameters as they go to the engine.
+    """
+
+    sql: str
+    tokens: Sequence[Token]
+    given: Parameters
+    numbers: Mapping[int, str]
+    context: Context
+    targets: Mapping[Call, Target]
+
+    @property
+    def whole(self) -> Span:
+        """All of the text."""
+        return Span(0, len(self.sql))
+
+    @property
+    def nulls(self) -> dict[Call, str]:
+        """The calls in probes: NULLs of their types."""
+        return {call: f"CAST(NULL AS {target.type})" for call, target in self.targets.items()}
+
+    def probed(self, names: Mapping[int, str] | None = None) -> str:
+        """The statement as a probe."""
+        return splice(self.sql, self.tokens, self.nulls, self.given.as_nulls(), self.whole, names)
+
+
+def _rewritten(s: _Statement, once: bool) -> tuple[str, tuple[PlannedCall, ...]] | None:
+    """The statement for the engine, and its calls as planned.
+
+    With `once`, calls that share an evaluation with WHERE are made in FROM; None where they cannot.
+    """
+    together = shared(s.targets, s.sql, s.tokens, once)
     replaced: dict[Call, str] = {}
-    nulls = {call: f"CAST(NULL AS {target.type})" for call, target in targets.items()}
+    moved = Moved()
     planned: list[PlannedCall] = []
-    for call in inner_first(tokens, targets):
-        own = local_tokens(tokens, call.start, call.end)
-        firsts = {i for i in own if not tokens[i - 1].is_symbol(".") and tokens[i].text != "."}
+    for call in inner_first(s.tokens, s.targets):
+        own = local_tokens(s.tokens, call.start, call.end)
+        firsts = {i for i in own if not s.tokens[i - 1].is_symbol(".") and s.tokens[i].text != "."}
         blanks = {i: "NULL" if i in firsts else "" for i in own}
         scope = Scope(
-            sql,
-            tokens,
-            block_at(tokens, call.start),
-            partial(splice, sql, tokens, replaced, numbers),
-            partial(splice, sql, tokens, nulls, {**given.as_nulls(), **blanks}),
-            given.untyped() | own,
-            context.describe,
+            s.sql,
+            s.tokens,
+            block_at(s.tokens, call.start),
+            lambda span: splice(
+                s.sql, s.tokens, replaced, {**s.numbers, **moved.patches}, span, None, moved.sources
+            ),
+            partial(splice, s.sql, s.tokens, s.nulls, {**s.given.as_nulls(), **blanks}),
+            s.given.untyped() | own,
+            s.context.describe,
         )
-        done = _plan_call(call, targets[call], together[call], scope, context)
+        done, column = _plan_call(call, s.targets[call], together[call], scope, s.context)
+        source = done.shared.source if done.shared is not None else None
+        if source is not None:
+            moved.add(source, done.spec.name, column, scope.text, scope.probed)
         replaced[call] = done.sql
         planned.append(done)
-    names = column_names(sql, tokens, replaced)
-    rewritten = splice(sql, tokens, replaced, numbers, Span(0, len(sql)), names)
-    probed = splice(sql, tokens, nulls, given.as_nulls(), Span(0, len(sql)))
-    rewritten, joins = without_unneeded(rewritten, probed, context.describe, context.unique_keys)
-    rest, dropped = given.remaining()
-    return Plan(sql, rewritten, tuple(planned), rest, dropped, joins)
+    names = column_names(s.sql, s.tokens, replaced)
+    patches = {**s.numbers, **moved.patches}
+    text = splice(s.sql, s.tokens, replaced, patches, s.whole, names, moved.sources)
+    if moved.sources:
+        shown = {c: replaced[c] if together[c].source else null for c, null in s.nulls.items()}
+        patches = {**s.given.as_nulls(), **moved.patches}
+        after = splice(s.sql, s.tokens, shown, patches, s.whole, names, moved.probes)
+        if not _same_columns(s.probed(names), after, s.context.describe):
+            return None
+    return text, tuple(planned)
+
+
+def _same_columns(before: str, after: str, describe: Describe) -> bool:
+    """Whether both queries bind, with columns of the same names and types."""
+    try:
+        return describe(before) == describe(after)
+    except ProbeError:
+        return False
 
 
 def _plan_call(
     call: Call, target: Target, together: Shared, scope: Scope, context: Context
-) -> PlannedCall:
+) -> tuple[PlannedCall, Column]:
+    """The call as planned, and the column that its function makes where that is made in FROM."""
     model = target.model
     options = {**model.options, **context.settings}
     try:
@@ -116,16 +182,20 @@ def _plan_call(
         choice.strategy,
         choice.device,
         together.again,
+        once=together.source is not None,
     )
     columns = packed(prepared, bounds, "FLOAT" if layout == "f32" else "DOUBLE")
-    function = f"{spec.name}({columns}{texts(prepared, bounds)})"
-    scored = together.element(function, model.program, target.part)
+    arguments = columns + texts(prepared, bounds)
+    function = f"{spec.name}({arguments})"
+    column = Column(function, arguments, together.type(model.program))
+    made = function if together.source is None else quote_name(spec.name)
+    scored = together.element(made, model.program, target.part)
     if written is not None:
         choice = as_sql(prepared.split.core, choice)
         scored = f"CASE WHEN isfinite({written.sum}) THEN {written.value} ELSE {scored} END"
     result = decoded(scored, model.program, target.output, target.chosen)
     start, end = scope.tokens[call.start].start, scope.tokens[call.end - 1].end
-    return PlannedCall(
+    done = PlannedCall(
         " ".join(scope.sql[start:end].split()),
         model.name,
         model.version,
@@ -142,3 +212,4 @@ def _plan_call(
         any(node.op == "tree_ensemble" for node in prepared.split.core),
         together,
     )
+    return done, column

@@ -2,8 +2,9 @@
 
 `SELECT predict('m', *), predict_proba('m', *) FROM t` calls one function, which makes both side by
 side; the engine evaluates equal calls of one projection once. What stands in WHERE or ON is
-evaluated by another operator of the engine, before: there the function is one that remembers the
-rows that it scored last, for those of them that come again.
+evaluated by another operator of the engine, before: there the function is called in FROM
+(`once.py`) or, where that cannot be, is one that remembers the rows that it scored last, for those
+of them that come again.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sqlml.planner.blocks import block_at, clause_at
 from sqlml.planner.build import width_of
 from sqlml.planner.calls import Call
 from sqlml.planner.names import Part
+from sqlml.planner.once import Source, source_of
 
 _FIRST = frozenset({"WHERE", "FROM"})
 """Clauses whose rows are filtered before the others see them."""
@@ -38,12 +40,23 @@ class Target(Protocol):
 class Shared:
     """All `parts` that calls of one model on the same row ask for, and whether it comes `again`.
 
-    `calls` says how many they are.
+    `calls` says how many they are, `source` the FROM clause that makes them all.
     """
 
     parts: tuple[Part, ...]
     again: bool
     calls: int
+    source: Source | None = None
+
+    def type(self, program: Program) -> str:
+        """The SQL type of the function of all parts."""
+        part = self.parts[0]
+        if len(self.parts) > 1:
+            return "DOUBLE[]"
+        number = "INTEGER" if part.output == "label" and program.labels else "DOUBLE"
+        width = width_of(program, part)
+        listed = width > 1 or (part.output == "proba" and part.column is None)
+        return number + "[]" * listed
 
     def element(self, call: str, program: Program, part: Part) -> str:
         """What `part` is of the result of `call`, the function of all parts."""
@@ -58,8 +71,10 @@ class Shared:
         return f"CAST({element} AS INTEGER)" if whole else element
 
 
-def shared(targets: Mapping[Call, Target], tokens: Sequence[Token]) -> dict[Call, Shared]:
-    """For each call what it shares, with itself at least."""
+def shared(
+    targets: Mapping[Call, Target], sql: str, tokens: Sequence[Token], once: bool
+) -> dict[Call, Shared]:
+    """For each call what it shares, with itself at least; by the FROM clause where `once`."""
     groups: dict[Any, list[Call]] = {}
     for call, target in targets.items():
         groups.setdefault(_key(call, target, tokens), []).append(call)
@@ -67,8 +82,10 @@ def shared(targets: Mapping[Call, Target], tokens: Sequence[Token]) -> dict[Call
     for calls in groups.values():
         parts = tuple(sorted({targets[c].part for c in calls}, key=str))
         clauses = {clause_at(tokens, c.start) in _FIRST for c in calls}
+        again = len(clauses) > 1
+        source = source_of(sql, tokens, calls[0].start, targets) if again and once else None
         for call in calls:
-            found[call] = Shared(parts, len(clauses) > 1, len(calls))
+            found[call] = Shared(parts, again and source is None, len(calls), source)
     return found
 
 

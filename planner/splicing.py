@@ -30,13 +30,15 @@ def splice(
     patches: Mapping[int, str],
     span: Span,
     insertions: Mapping[int, str] | None = None,
+    sources: Mapping[Span, str] | None = None,
 ) -> str:
-    """sql[span] with calls and single tokens (`patches`: token index -> text) replaced.
+    """sql[span] with calls, `sources` and single tokens (`patches`: index -> text) replaced.
 
     `insertions` puts text behind a character.
     """
     edits = [(tokens[c.start].start, tokens[c.end - 1].end, text) for c, text in replaced.items()]
     edits += [(tokens[i].start, tokens[i].end, text) for i, text in patches.items()]
+    edits += [(s.start, s.end, text) for s, text in (sources or {}).items()]
     edits += [(at, at, text) for at, text in (insertions or {}).items()]
     edits = [e for e in edits if span.start <= e[0] and e[1] <= span.end]
     pieces, at = [], span.start

@@ -17,8 +17,7 @@ import duckdb
 from sqlml import answers
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.model import parse_reference
-from sqlml.errors import ConfigError, NotYetError, ParseError, SqlmlError, UnknownModelError
-from sqlml.front.lexer import tokenize
+from sqlml.errors import ConfigError, NotYetError, ParseError, UnknownModelError
 from sqlml.front.parse import mentions_models, parse
 from sqlml.front.statements import (
     CreateModel,
@@ -33,7 +32,7 @@ from sqlml.front.statements import (
     Statement,
 )
 from sqlml.ir.program import Program
-from sqlml.planner.calls import find_calls
+from sqlml.planner.calls import may_call
 from sqlml.planner.plan import Plan
 from sqlml.registration import create_from_file, create_from_object, export_to_file
 from sqlml.relation import hinted, typed_errors, unwrap, wrap
@@ -99,7 +98,7 @@ class Session:
         """Run a statement once for each set of parameters."""
         with self._calling(query):
             statements = self._statements(query)
-            if not statements:
+            if all(isinstance(s, Query) for s in statements) and not may_call(query):
                 self._scoring.retrying(lambda: self._connection.executemany(query, parameters))
                 return self
         for one in parameters:
@@ -137,8 +136,6 @@ class Session:
                 raise ParseError("explain takes one query; CREATE MODEL and the like have no plan")
             statement = statements[0]
             sql = statement.query if isinstance(statement, Explain) else statement.sql
-            if len(self._connection.extract_statements(sql)) > 1:  # EXPLAIN would run the others
-                raise ParseError("explain takes one query, and this text has several statements")
             rows = self._scoring.explained(sql, params, analyze=False)
         return "\n\n".join(text for _, text in rows)
 
@@ -281,7 +278,7 @@ class Session:
 
         Raises:
             ParseError: a statement about models breaks the grammar.
-            duckdb.ParserException: another one does; then none of them is run, as in DuckDB.
+            duckdb.ParserException: another one does; then none of them is run (as in DuckDB 1.5).
         """
         if not isinstance(query, str) or not mentions_models(query):
             return ()
@@ -292,7 +289,7 @@ class Session:
                 return ()
             raise
         if len(found) > 1:
-            if all(isinstance(s, Query | Explain) for s in found) and not _may_call(query):
+            if all(isinstance(s, Query | Explain) for s in found) and not may_call(query):
                 return ()  # as one text, so that the places in the engine's errors are right
             for statement in found:
                 if isinstance(statement, Query):
@@ -348,14 +345,6 @@ class Session:
                 f"{statement.what} is reserved for a later version of sqlml", statement.sql, 0
             )
         raise AssertionError(statement)
-
-
-def _may_call(sql: str) -> bool:
-    """Whether a text has a call whose model is named, or a broken one; the catalog knows more."""
-    try:
-        return bool(find_calls(sql, tokenize(sql)))
-    except SqlmlError:
-        return True
 
 
 class _Calling:

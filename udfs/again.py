@@ -20,9 +20,10 @@ MOST_THREADS = 64
 
 
 class LastRows:
-    """Thread-safe; it keeps a batch a thread."""
+    """Thread-safe; it keeps a batch a thread. `found` counts the rows that came again."""
 
     def __init__(self) -> None:
+        self.found = 0
         self._last: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -35,6 +36,8 @@ class LastRows:
         words, place = _words(rows), np.empty(len(rows), np.int64)
         if not _finder(words.dtype)(kept[0], words, place):
             return None
+        with self._lock:
+            self.found += len(rows)
         return kept[1][place]
 
     def keep(self, rows: Array, results: Array) -> None:
@@ -44,6 +47,12 @@ class LastRows:
             self._last.move_to_end(threading.get_ident())
             while len(self._last) > MOST_THREADS:
                 self._last.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget all rows, and their count."""
+        with self._lock:
+            self._last.clear()
+            self.found = 0
 
 
 def _words(rows: Array) -> Array:

@@ -68,6 +68,7 @@ def _create(connection: duckdb.DuckDBPyConnection, name: str, function: EngineFu
             duckdb.sqltype(function.result_type),
             type=PythonUDFType.ARROW,
             null_handling=FunctionNullHandling.SPECIAL,
+            side_effects=function.volatile,
         )
     except duckdb.CatalogException as error:
         if "already exists" not in str(error):

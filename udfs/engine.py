@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,12 +12,16 @@ from sqlml.udfs.arrow import BatchFunction, TextBatchFunction
 
 @dataclass(frozen=True, slots=True)
 class EngineFunction:
-    """A function to register: its name, its batch function, and its types in the engine."""
+    """A function to register: its name, its batch function, and its types in the engine.
+
+    A `volatile` one is evaluated where it is written, and nowhere else.
+    """
 
     name: str
-    function: BatchFunction | TextBatchFunction
+    function: BatchFunction | TextBatchFunction | Callable[..., Any]
     argument_types: tuple[str, ...]
     result_type: str
+    volatile: bool = False
 
 
 class Engine(Protocol):

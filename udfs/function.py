@@ -84,8 +84,8 @@ def engine_function(spec: FunctionSpec, program: Program, on_use: bool = False) 
     texts = len(prepared.split.texts)
     if texts:
         with_texts = TextBatchFunction(batch, texts)
-        return EngineFunction(spec.name, with_texts, (packed, "BLOB[]"), result)
-    return EngineFunction(spec.name, batch, (packed,), result)
+        return EngineFunction(spec.name, with_texts, (packed, "BLOB[]"), result, spec.once)
+    return EngineFunction(spec.name, batch, (packed,), result, spec.once)
 
 
 def _explainer(prepared: Prepared) -> Explain:

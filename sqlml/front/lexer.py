@@ -22,6 +22,9 @@ from sqlml.errors import ParseError
 class _Dialect(DuckDB):
     class Tokenizer(DuckDB.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {  # `?::` is a parameter and a cast
+            k: v for k, v in DuckDB.Tokenizer.KEYWORDS.items() if k != "?::"
+        }
         STRING_ESCAPES = ["'"]
 
 

@@ -68,7 +68,8 @@ def parse(sql: str) -> tuple[Statement, ...]:
     found = [_Parser(sql, tokens[a:b]).statement() for a, b in ranges]
     if all(isinstance(s, Query) for s in found) and len(found) == 1:
         return (Query(sql),)
-    starts = [tokens[a].start for a, _ in ranges] + [len(sql)]  # as the engine itself cuts a text
+    # Where the engine cuts a text, before the first word of a statement: nothing is left out.
+    starts = [0, *(tokens[a].start for a, _ in ranges[1:]), len(sql)]
     return tuple(
         replace(one, sql=sql[start:end]) if isinstance(one, Query | Explain) else one
         for one, start, end in zip(found, starts, starts[1:], strict=False)

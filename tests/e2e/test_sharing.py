@@ -92,7 +92,8 @@ def test_filters_and_orders_on_the_same_row(
 
 
 def test_rows_are_remembered_only_behind_a_filter(con: sqlml.Session) -> None:
-    (name,) = functions(con, "SELECT predict('m', *) FROM t WHERE predict('m', *) = 'low'")
+    joined = "SELECT predict('m', t.*) FROM t JOIN range(9) r ON id = range"
+    (name,) = functions(con, f"{joined} WHERE predict('m', t.*) = 'low'")
     assert name.endswith("_again")
     for query in (
         "SELECT predict('m', *) FROM t WHERE a > 0",

@@ -87,7 +87,15 @@ def test_training_is_reserved() -> None:
 def test_several_statements_keep_their_own_text() -> None:
     found = parse("SELECT 1; DROP MODEL m ;SELECT predict('m', ';') FROM t;")
     assert [type(s) for s in found] == [Query, DropModel, Query]
-    assert found[2].sql == "SELECT predict('m', ';') FROM t"
+    assert isinstance(found[0], Query) and found[0].sql == "SELECT 1; "
+    assert isinstance(found[2], Query) and found[2].sql == "SELECT predict('m', ';') FROM t;"
+
+
+def test_no_byte_of_the_engines_statements_is_left_out() -> None:
+    sql = "/* a */ SELECT predict('m', *); -- b\n;\n EXPLAIN SELECT 'é' /* c */ ; -- d"
+    found = parse(sql)
+    assert [type(s) for s in found] == [Query, Explain]
+    assert "".join(s.sql for s in found) == sql
 
 
 def test_text_without_a_word_of_ours_is_not_touched() -> None:

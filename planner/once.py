@@ -1,0 +1,175 @@
+"""A model evaluated once for WHERE and the other clauses: in the FROM clause of their block.
+
+The engine evaluates WHERE in one operator and SELECT in another, so that a call in both is made
+twice, and a column that is computed in FROM is computed again in the filter, unless its function
+is called volatile. So, where f is volatile::
+
+    SELECT a, predict('m', *) FROM t WHERE predict_proba('m', *, class := 1) > 0.8 AND b
+    SELECT a, f[1] FROM (SELECT *, f(..) AS f FROM t) AS t WHERE f[2] > 0.8 AND b
+
+Filters that do not need the column still go below it, and into the scan. This is done where FROM
+is one table, file or subquery, and where nobody can see that it has another column now: stars
+leave it out, and nobody takes whole rows. The engine's binder has the last word: the rewritten
+block must bind, with columns of the same names and types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlml.front.lexer import Token, quote_name
+from sqlml.planner.blocks import Span, block_at, block_tokens
+from sqlml.planner.calls import Call
+from sqlml.planner.probe import Text
+from sqlml.types import fold
+
+_SETS_OF_COLUMNS = frozenset({"LIKE", "ILIKE", "GLOB", "SIMILAR", "NOT"})
+"""What may follow a star and does not go with EXCLUDE."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A FROM clause that can take a column more: the only source of its block, and its name.
+
+    `stars` are the tokens of the block's stars, and `excluded` those that open a star's own list
+    of columns to leave out.
+    """
+
+    span: Span
+    alias: str
+    stars: tuple[int, ...]
+    excluded: tuple[int, ...]
+
+    def text(self, written: str, columns: Mapping[str, str]) -> str:
+        """The FROM clause `written` with `columns` (name -> expression) besides its own."""
+        made = ", ".join(f"{sql} AS {quote_name(name)}" for name, sql in columns.items())
+        return f"(SELECT *, {made} FROM {written}) AS {self.alias}"
+
+    def patches(self, columns: Iterable[str]) -> dict[int, str]:
+        """Token -> text: stars that leave `columns` out."""
+        names = ", ".join(map(quote_name, columns))
+        return dict.fromkeys(self.stars, f"* EXCLUDE ({names})") | dict.fromkeys(
+            self.excluded, f"({names}, "
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What FROM is to make besides its own columns: a function's call, its arguments, its type."""
+
+    sql: str
+    arguments: str
+    type: str
+
+    @property
+    def probe(self) -> str:
+        """A NULL of the same type, which binds where the function's arguments bind."""
+        return f"CASE WHEN ({self.arguments}) IS NULL THEN CAST(NULL AS {self.type}) END"
+
+
+class Moved:
+    """The FROM clauses of a statement that make columns, as texts that take their places.
+
+    sources: for the engine; probes: for its binder, before the functions are registered. patches:
+    token -> text, for the stars of their blocks.
+    """
+
+    def __init__(self) -> None:
+        self.sources: dict[Span, str] = {}
+        self.probes: dict[Span, str] = {}
+        self.patches: dict[int, str] = {}
+        self._columns: dict[Source, dict[str, Column]] = {}
+        self._written: dict[Source, tuple[str, str]] = {}
+
+    def add(self, source: Source, name: str, column: Column, text: Text, probed: Text) -> None:
+        """Let `source` make a column `name`; `text` and `probed` are the statement's, as it is."""
+        if source not in self._written:
+            self._written[source] = text(source.span), probed(source.span)
+        columns = self._columns.setdefault(source, {})
+        columns[name] = column
+        written, seen = self._written[source]
+        self.sources[source.span] = source.text(written, {n: c.sql for n, c in columns.items()})
+        self.probes[source.span] = source.text(seen, {n: c.probe for n, c in columns.items()})
+        self.patches.update(source.patches(columns))
+
+
+def source_of(
+    sql: str, tokens: Sequence[Token], place: int, calls: Iterable[Call]
+) -> Source | None:
+    """The FROM clause of the block around token `place`; None where it must stay as it is.
+
+    `calls` are the model calls of the statement: what stands inside them is written anew anyway.
+    """
+    if tokens[0].upper not in ("SELECT", "WITH", "FROM", "("):
+        return None
+    block, level = block_at(tokens, place), block_tokens(tokens, place)
+    if block is None or len(block.sources) != 1 or block.is_chain or not level:
+        return None
+    (span,) = block.sources
+    alias = _name(sql, tokens, [i for i in level if span.start <= tokens[i].start < span.end])
+    if alias is None or "SELECT" not in [tokens[i].upper for i in level]:
+        return None
+    in_calls = {i for c in calls for i in range(c.start, c.end)}
+    for i in range(level[0], level[-1] + 1):
+        if i in in_calls or span.start <= tokens[i].start < span.end:
+            continue
+        if tokens[i].upper == "COLUMNS" or _is_row(tokens, i, alias.text):
+            return None
+    stars, excluded = [], []
+    for k in range(1, len(level)):
+        if level[k] in in_calls or not _is_star(tokens, level, k):
+            continue
+        following = tokens[level[k + 1]].upper if k + 1 < len(level) else ""
+        if following in _SETS_OF_COLUMNS:
+            return None
+        if following != "EXCLUDE":
+            stars.append(level[k])
+        elif k + 2 < len(level) and tokens[level[k + 2]].is_symbol("("):
+            excluded.append(level[k + 2])
+        else:
+            return None
+    return Source(span, sql[alias.start : alias.end], tuple(stars), tuple(excluded))
+
+
+def _name(sql: str, tokens: Sequence[Token], source: list[int]) -> Token | None:
+    """The name of a single source: `db.t`, `t AS x`, `'file' x`, `f(..) x`, `(..) x`."""
+    if not source:
+        return None
+    name: Token | None = None
+    k, first = 1, tokens[source[0]]
+    if first.is_identifier:
+        name = first
+        while k + 1 < len(source) and tokens[source[k]].is_symbol("."):
+            name = tokens[source[k + 1]]
+            k += 2
+        if k < len(source) and tokens[source[k]].is_symbol("("):
+            name, k = None, k + 2
+    elif first.is_symbol("("):
+        k = 2
+    elif first.kind != "string":
+        return None
+    rest = [tokens[i] for i in source[k:]]
+    if rest and rest[0].upper == "AS":
+        rest = rest[1:]
+    if len(rest) > 1 or not all(t.is_identifier for t in rest):
+        return None
+    return rest[0] if rest else name
+
+
+def _is_row(tokens: Sequence[Token], i: int, alias: str) -> bool:
+    """Whether a token may be the alias as a value: the whole row as a struct."""
+    if not tokens[i].is_identifier or fold(tokens[i].text) != fold(alias):
+        return False
+    after = i + 1 < len(tokens) and tokens[i + 1].is_symbol(".")
+    return not after and not tokens[i - 1].is_symbol(".")
+
+
+def _is_star(tokens: Sequence[Token], level: list[int], k: int) -> bool:
+    """Whether level[k] is a star among select items, and no multiplication."""
+    if not tokens[level[k]].is_symbol("*"):
+        return False
+    before = tokens[level[k - 1]]
+    if before.is_symbol(")"):  # DISTINCT ON (..) *
+        return [tokens[i].upper for i in level[max(0, k - 4) : k - 2]] == ["DISTINCT", "ON"]
+    return before.upper in ("SELECT", "DISTINCT", "ALL") or any(map(before.is_symbol, ",."))
