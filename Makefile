@@ -5,7 +5,6 @@
 # bench  time scoring beside the source libraries and others, family by family (hours)
 # bench-report  draw the results of `make bench`, and write them into docs/performance.md
 # bench-passes  time what the model passes save
-# bench-planner  time what planning a query costs, and saves
 # docs   write docs/operators.md anew
 # clean  remove the virtual environments and caches
 #
@@ -28,9 +27,9 @@ export LD_LIBRARY_PATH := $(abspath $(VENV))/openmp$(if $(LD_LIBRARY_PATH),:$(LD
 export OMP_WAIT_POLICY ?= passive
 
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
-FAMILIES := trees operators scaling pipelines end_to_end choice starting
+FAMILIES := trees operators scaling pipelines end_to_end choice starting planner
 
-.PHONY: demo test nightly lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-planner bench-compile docs clean
+.PHONY: demo test nightly lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile docs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.openmp
@@ -63,9 +62,6 @@ bench-report: $(VENV)/.bench
 
 bench-passes: $(VENV)/.openmp
 	$(PY) -m benchmarks.passes
-
-bench-planner: $(VENV)/.openmp
-	$(PY) -m benchmarks.planner
 
 bench-compile: $(VENV)/.openmp
 	$(PY) -m benchmarks.compile_time

@@ -17,7 +17,10 @@ from benchmarks.bars import BARS, Results, by_case, by_cell, geometric_mean
 from benchmarks.results import RESULTS, read
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
-FAMILIES = ("trees", "operators", "scaling", "pipelines", "end_to_end", "choice", "starting")
+FAMILIES = (
+    *("trees", "operators", "scaling", "pipelines", "end_to_end", "choice", "starting"),
+    "planner",
+)
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -327,6 +330,29 @@ def starting(results: Results) -> str:
     return _table(head, lines)
 
 
+def planner(results: Results) -> str:
+    """What planning costs and saves, beside its bars."""
+    found = results.get("planner")
+    if not found:
+        return _missing("planner")
+    lines = []
+    for row in found["rows"]:
+        sign, unit = _UNITS_OF_PLANNING[row["unit"]]
+        met = row["measured"] >= row["needed"] if sign == ">=" else row["measured"] <= row["needed"]
+        lines.append(
+            f"| {row['case']} | {row['against']} | {unit} | {sign} {_ratio(row['needed'])} "
+            f"| {_ratio(row['measured'])} | {'yes' if met else 'no'} |"
+        )
+    return _table(["", "beside", "", "bar", "measured", "met"], lines)
+
+
+_UNITS_OF_PLANNING = {
+    "x": (">=", "times as fast"),
+    "of": ("<=", "times as long"),
+    "us": ("<=", "us more"),
+}
+
+
 TABLES: Mapping[str, Callable[[Results], str]] = {
     "bars": bars,
     "machines": machines,
@@ -344,6 +370,7 @@ TABLES: Mapping[str, Callable[[Results], str]] = {
     "memory": memory,
     "choice": choice,
     "starting": starting,
+    "planner": planner,
 }
 
 
