@@ -18,9 +18,9 @@ from sqlml.backends.native.trees.block_forest import BlockForest
 from sqlml.backends.native.trees.cursor_forest import cursor_forest
 from sqlml.backends.native.trees.descent_forest import descent_forest
 from sqlml.backends.native.trees.forest import Forest
-from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES
 from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
 from sqlml.backends.native.trees.ranks import bins, ranks
+from sqlml.backends.native.trees.walk import BLOCK_BYTES
 from sqlml.backends.tree_costs import STRATEGIES
 from sqlml.errors import BackendError
 from sqlml.ir import reference

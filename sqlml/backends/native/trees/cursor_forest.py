@@ -11,9 +11,10 @@ from sqlml.backends.native.jit import COUNT, array_types, reads, specialise, wri
 from sqlml.backends.native.trees.binned import Binned, panel_types
 from sqlml.backends.native.trees.block_forest import BlockForest
 from sqlml.backends.native.trees.exits import Exits, exits
-from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES, score
+from sqlml.backends.native.trees.leaf_cursor import score
 from sqlml.backends.native.trees.leaf_values import PADDING, TOGETHER, padded
 from sqlml.backends.native.trees.triples import triples
+from sqlml.backends.native.trees.walk import BLOCK_BYTES
 from sqlml.ir.tree_shape import oblivious
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array

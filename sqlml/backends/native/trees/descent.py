@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit import helper
-from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES, leave
 from sqlml.backends.native.trees.leaf_values import add_rows
 from sqlml.backends.native.trees.ranks import bins
 from sqlml.backends.native.trees.set_bins import fill_set_bins
+from sqlml.backends.native.trees.walk import BLOCK_BYTES, leave
 
 PASS = 8
 """Blocks that pass a tree before the next tree comes, so that it is read from memory that often

@@ -12,8 +12,8 @@ from sqlml.backends.native.trees.block_forest import BlockForest
 from sqlml.backends.native.trees.cursor_forest import added_together, cursor_dtype, upper_nodes
 from sqlml.backends.native.trees.descent import CHILD_BITS, OFFSET_SHIFT, RANK_SHIFT, score
 from sqlml.backends.native.trees.exits import Exits, exits
-from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES
 from sqlml.backends.native.trees.siblings import siblings
+from sqlml.backends.native.trees.walk import BLOCK_BYTES
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 

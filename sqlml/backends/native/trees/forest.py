@@ -16,8 +16,8 @@ from sqlml.backends.native.trees.binned import binned
 from sqlml.backends.native.trees.block_forest import BlockForest
 from sqlml.backends.native.trees.cursor_forest import cursor_forest
 from sqlml.backends.native.trees.descent_forest import descent_forest
-from sqlml.backends.native.trees.leaf_cursor import BLOCK_BYTES
 from sqlml.backends.native.trees.lockstep_forest import LockstepForest, lockstep_forest
+from sqlml.backends.native.trees.walk import BLOCK_BYTES
 from sqlml.backends.tree_costs import BYTE_BINS, TreeCosts, tree_costs
 from sqlml.errors import BackendError
 from sqlml.ir.tree_shape import TreeShape, tree_shape
