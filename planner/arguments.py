@@ -16,16 +16,26 @@ def texts(prepared: Prepared, bounds: Mapping[str, Bound]) -> str:
     return f", [{', '.join(own)}]::BLOB[]" if own else ""
 
 
-def written_out(prepared: Prepared, bounds: Mapping[str, Bound]) -> Linear | None:
+def linear(prepared: Prepared, bounds: Mapping[str, Bound]) -> Linear | None:
     """The model as an expression, where it is a linear one of plain columns."""
+    columns = plain_columns(prepared, bounds)
+    return None if columns is None else linear_sql(prepared.split.core, columns)
+
+
+def plain_columns(prepared: Prepared, bounds: Mapping[str, Bound]) -> list[str] | None:
+    """The columns of the packed matrix as SQL; None where one of them is more than a column."""
     columns = [bounds[c.name].sql for c in prepared.split.columns if not c.encoded]
-    if prepared.split.encoders is not None or not all(map(_COLUMN.fullmatch, columns)):
-        return None
-    return linear_sql(prepared.split.core, columns)
+    whole = prepared.split.encoders is None and all(map(plain, columns))
+    return columns if whole else None
 
 
-_COLUMN = re.compile(r'(\w+|"([^"]|"")*")(\.(\w+|"([^"]|"")*"))*')
-"""What may be written several times: it is cheap, and the same each time."""
+def plain(sql: str) -> bool:
+    """Whether an expression may be written several times: it is cheap, and the same each time."""
+    return _COLUMN.fullmatch(sql) is not None
+
+
+_COLUMN = re.compile(r'(\w+|"([^"]|"")*")(\.(\w+|"([^"]|"")*"))*|\(-?\d+(\.\d*)?([eE][+-]?\d+)?\)')
+"""A column, or a number as `bracket` writes it."""
 
 
 def packed(prepared: Prepared, bounds: Mapping[str, Bound], kind: str) -> str:

@@ -18,7 +18,7 @@ from sqlml.planner.column_types import Available, Bound, bracket, typed
 from sqlml.planner.nested_columns import as_json
 from sqlml.planner.probe import Column
 from sqlml.planner.scope import Scope
-from sqlml.planner.stars import AMBIGUOUS, is_star, star_columns
+from sqlml.planner.stars import AMBIGUOUS, is_star, star_columns, star_names
 from sqlml.planner.structs import struct_columns
 from sqlml.types import Feature, fold
 
@@ -67,6 +67,14 @@ def bind(
             return _by_position(call, plain, features, used, model, scope)
         available = structs
     return _by_name(call, available, features, used, model, scope, library)
+
+
+def other_columns(call: Call, features: Sequence[Feature], scope: Scope) -> tuple[str, ...]:
+    """The columns that the call's stars bring and that are no features of its model."""
+    stars = [a for a in call.arguments if a.name is None and is_star(scope.tokens, a)]
+    known = {fold(f.name) for f in features}
+    names = dict.fromkeys(name for star in stars for name in star_names(star, scope))
+    return tuple(name for name in names if fold(name) not in known)
 
 
 def _is_map(structs: Available, features: Sequence[Feature]) -> bool:

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 
 from sqlml.front.lexer import Token, brackets_around, closing, split_commas
 from sqlml.front.lexer import level as top_level
-from sqlml.planner.calls import FUNCTIONS
 
 _STARTS = frozenset(
     "SELECT FROM WITH VALUES UPDATE DELETE PIVOT UNPIVOT TABLE SUMMARIZE DESCRIBE SHOW".split()
 )
 _CLAUSES = frozenset(
-    "SELECT FROM WHERE GROUP HAVING WINDOW QUALIFY ORDER LIMIT OFFSET RETURNING USING_SAMPLE "
-    "CONFLICT".split()
+    "SELECT FROM WHERE GROUP HAVING WINDOW QUALIFY ORDER LIMIT OFFSET RETURNING "
+    "USING_SAMPLE".split()
 )
 _SET_OPERATORS = frozenset({"UNION", "INTERSECT", "EXCEPT"})
 
@@ -87,10 +86,7 @@ def block_tokens(tokens: Sequence[Token], place: int) -> list[int]:
 
 
 def select_item(tokens: Sequence[Token], place: int) -> tuple[int, int] | None:
-    """Token range of the select item that holds token `place`; None outside a SELECT list.
-
-    None too for an item of several columns, which have names of their own: `* REPLACE (..)`.
-    """
+    """Token range of the select item that holds token `place`; None outside a SELECT list."""
     start, end = _groups(tokens, place)[-1]
     level = top_level(tokens, start, end)
     keywords = [
@@ -111,18 +107,8 @@ def select_item(tokens: Sequence[Token], place: int) -> tuple[int, int] | None:
         last -= 1
     for begin, finish in split_commas(tokens, first, last):
         if begin <= place < finish:
-            return None if _is_several(tokens, begin, finish) else (begin, finish)
+            return begin, finish
     return None
-
-
-def _is_several(tokens: Sequence[Token], begin: int, end: int) -> bool:
-    """Whether a select item is a star, or holds COLUMNS(..) that is no model call's argument."""
-    star = begin + 2 if begin + 2 < end and tokens[begin + 1].is_symbol(".") else begin
-    columns = [i for i in range(begin, end - 1) if tokens[i].upper == "COLUMNS"]
-    around = [brackets_around(tokens, i)[-1:] for i in columns if tokens[i + 1].is_symbol("(")]
-    return tokens[star].is_symbol("*") or any(
-        not b or b[0] <= begin or tokens[b[0] - 1].text.lower() not in FUNCTIONS for b in around
-    )
 
 
 def clause_at(tokens: Sequence[Token], place: int) -> str:
@@ -133,10 +119,22 @@ def clause_at(tokens: Sequence[Token], place: int) -> str:
     >>> clause_at(tokens, 1), clause_at(tokens, 7)
     ('SELECT', 'WHERE')
     """
+    at, _ = clause_tokens(tokens, place)
+    return tokens[at - 1].upper if at else ""
+
+
+def clause_tokens(tokens: Sequence[Token], place: int) -> tuple[int, int]:
+    """The tokens behind the keyword of the clause that token `place` stands in, of the innermost
+    query, up to the next clause; (0, 0) where it stands in none.
+    """
     start, end = _groups(tokens, place)[-1]
     level = top_level(tokens, start, end)
-    before = [k for k in range(len(level)) if level[k] < place and _keyword(tokens, level, k)]
-    return tokens[level[before[-1]]].upper if before else ""
+    keywords = [k for k in range(len(level)) if _keyword(tokens, level, k)]
+    before = [k for k in keywords if level[k] < place]
+    if not before:
+        return 0, 0
+    after = next((level[k] for k in keywords if level[k] > place), end)
+    return level[before[-1]] + 1, after
 
 
 def _cuts(tokens: Sequence[Token], level: list[int], k: int) -> bool:
@@ -296,6 +294,11 @@ def _segment(tokens: Sequence[Token], level: list[int], place: int) -> tuple[lis
     return level, None
 
 
+def clause_span(tokens: Sequence[Token], place: int, word: str) -> Span | None:
+    """Characters of the clause `word` of the query block around `place`; None without one."""
+    return _clause(tokens, block_tokens(tokens, place), word)
+
+
 def _keyword(tokens: Sequence[Token], level: list[int], k: int) -> str:
     """The clause that starts at level[k], or "" for a word that starts none."""
     word = tokens[level[k]].upper
@@ -308,8 +311,9 @@ def _keyword(tokens: Sequence[Token], level: list[int], k: int) -> str:
             return ""
     if word == "USING" and after == "SAMPLE":
         return "USING_SAMPLE"
-    if word == "ON" and after == "CONFLICT":
-        return "CONFLICT"
+    if word == "ON" and after == "CONFLICT" and k + 2 < len(level):
+        then = tokens[level[k + 2]]
+        return "CONFLICT" if then.is_symbol("(") or then.upper in ("DO", "ON") else ""
     if word == "WITH" and after in ("NO", "DATA"):
         return "WITH_DATA"  # of CREATE TABLE .. AS
     if word in ("GROUP", "ORDER") and after != "BY":

@@ -12,10 +12,12 @@ from sqlml.errors import BackendError, ConfigError
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
 from sqlml.ir.rewrite import copy
+from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.lower import lower
 from sqlml.passes.order import TENSOR_PASSES, only, run
 from sqlml.passes.split import Layout, Split, split
 from sqlml.planner.choice import Choice
+from sqlml.planner.constants import Constants
 from sqlml.planner.names import Output, Part
 
 
@@ -40,13 +42,20 @@ def prepare(
     return _prepare(program, output, column, layout)
 
 
-def prepare_parts(program: Program, parts: tuple[Part, ...], layout: Layout = "f64") -> Prepared:
+def prepare_parts(
+    program: Program,
+    parts: tuple[Part, ...],
+    layout: Layout = "f64",
+    constants: Constants = (),
+) -> Prepared:
     """The same for several parts of outputs, side by side in one output called `ALL`; of one part
-    that alone, under its own name.
+    that alone, under its own name. `constants` are values of inputs that become part of it.
 
     Raises:
         ConfigError: the Program has no such output or column.
     """
+    if constants:
+        program = _folded(program, constants)
     if len(parts) == 1:
         return prepare(program, parts[0].output, parts[0].column, layout)
     for part in parts:
@@ -57,6 +66,15 @@ def prepare_parts(program: Program, parts: tuple[Part, ...], layout: Layout = "f
 def width_of(program: Program, part: Part) -> int:
     """How many numbers a part has."""
     return 1 if part.column is not None else program.output_type(part.output).width
+
+
+@lru_cache(maxsize=64)
+def _folded(program: Program, constants: Constants) -> Program:
+    names = list(program.inputs)
+    if constants[-1][0] >= len(names):
+        raise ConfigError("the model has no such input; its function's name is of another model")
+    values = {names[place]: value for place, value in constants}
+    return fold_arguments(program, values, sums=False)
 
 
 ALL: Output = "transform"
@@ -79,13 +97,22 @@ def _side_by_side(program: Program, parts: tuple[Part, ...]) -> Program:
     return b.build({ALL: b.op("concat", *made)})
 
 
+def chosen(program: Program, parts: tuple[Part, ...]) -> Program:
+    """What `prepare_parts` starts with: `program` with these parts alone, before all passes."""
+    if len(parts) == 1:
+        return _chosen(program, parts[0].output, parts[0].column)
+    return _chosen(_side_by_side(program, parts), ALL, None)
+
+
+def _chosen(program: Program, output: str, column: int | None) -> Program:
+    part = only(program, [output])
+    return part if column is None else _pick(part, output, column)
+
+
 @lru_cache(maxsize=256)
 def _prepare(program: Program, output: str, column: int | None, layout: Layout) -> Prepared:
-    part = only(program, [output])
-    if column is not None:
-        part = _pick(part, output, column)
     try:
-        part = run(part)
+        part = run(_chosen(program, output, column))
         return Prepared(part, split(part, layout))
     except RecursionError:
         raise BackendError(_TOO_DEEP) from None

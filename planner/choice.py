@@ -18,17 +18,20 @@ from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.passes.lower import lower
 from sqlml.passes.order import TENSOR_PASSES, run
-from sqlml.planner.cost import ROWS, Estimate, estimates, sql_estimate
+from sqlml.planner.cost import ROWS, Estimate, estimates
 
 OPTIONS = ("backend", "strategy", "device")
 DEVICES = ("auto", "cpu", "cuda")
+SQL = "sql"
+"""The backend of expressions, in which the engine itself does all the work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """How a Program is run, and why; `estimates` are the ways that were weighed, the chosen first.
 
-    Empty where the user's options leave nothing to weigh.
+    They are for `rows` rows; there are none where the user's options leave nothing to weigh.
+    `guarded`: of backend "sql", that rows which the expression cannot score go to a function.
     """
 
     backend: str
@@ -36,10 +39,14 @@ class Choice:
     device: str
     reason: str
     estimates: tuple[Estimate, ...] = ()
+    rows: int = ROWS
+    guarded: bool = True
 
 
 def choose(program: Program, options: Mapping[str, Any], rows: int = ROWS) -> Choice:
     """Resolve `backend`, `strategy` and `device` ("auto" by default) for `rows` rows of `program`.
+
+    Of backend "sql" it is the choice for rows that an expression leaves to a function.
 
     Raises:
         ConfigError: an unknown name, or a strategy that the backend does not have.
@@ -50,6 +57,8 @@ def choose(program: Program, options: Mapping[str, Any], rows: int = ROWS) -> Ch
     device = str(options.get("device", "auto")).lower()
     if device not in DEVICES:
         raise ConfigError(f"no device {device!r}; there are {', '.join(DEVICES)}")
+    if backend == SQL:
+        return choose(program, {**options, "backend": "auto"}, rows)
     owner = next((OWNERS[n.op] for n in program.nodes if n.op in OWNERS), None)
     if backend == "auto" and owner is not None:
         why = "the one backend that runs this kind of model"
@@ -66,7 +75,7 @@ def choose(program: Program, options: Mapping[str, Any], rows: int = ROWS) -> Ch
             if best.backend == "native" or _runs(program, best):
                 rest = tuple(e for e in weighed if e is not best)
                 why = "the least estimated time" if rest else "the one way that fits the options"
-                return Choice(best.backend, best.strategy, best.device, why, (best, *rest))
+                return Choice(best.backend, best.strategy, best.device, why, (best, *rest), rows)
     if backend == "auto":  # no way fits, say for want of a GPU: the backend says so, and what to do
         own = strategy in ("auto", *load("native").strategies)
         backend = "native" if own and device != "cuda" else "torch"
@@ -74,16 +83,14 @@ def choose(program: Program, options: Mapping[str, Any], rows: int = ROWS) -> Ch
     return Choice(backend, _strategy(program, backend, strategy), _cpu(device), why)
 
 
+def asks_for_sql(options: Mapping[str, Any]) -> bool:
+    """Whether the user's options say that the model is to be written as SQL."""
+    return str(options.get("backend", "auto")).lower() == SQL
+
+
 def leaves_open(options: Mapping[str, Any]) -> bool:
     """Whether the user's options let a model be written as SQL."""
     return all(str(options.get(name, "auto")).lower() == "auto" for name in OPTIONS)
-
-
-def as_sql(program: Program, udf: Choice, rows: int = ROWS) -> Choice:
-    """The choice of a SQL expression, with `udf` for rows that the expression cannot score."""
-    estimate = sql_estimate(program, current(), rows)
-    why = "a weighted sum is cheapest as an expression; rows that it cannot score go to the UDF"
-    return Choice("sql", udf.strategy, "cpu", why, (estimate, *udf.estimates))
 
 
 @lru_cache(maxsize=256)

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlml.catalog.model import Model
 from sqlml.planner.probe import Describe
+from sqlml.planner.rows import AskRows
 from sqlml.planner.unneeded_joins import UniqueKeys
 
 
@@ -20,3 +21,4 @@ class Context:
     is_user_function: Callable[[str], bool]
     unique_keys: UniqueKeys
     settings: Mapping[str, Any]
+    rows: AskRows

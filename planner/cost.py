@@ -23,6 +23,7 @@ from sqlml.backends.tree_costs import tree_costs
 from sqlml.ir.program import Node, Program
 from sqlml.ir.tree_shape import TreeShape, tree_shape
 from sqlml.ir.trees import Ensemble
+from sqlml.passes.one_tree import OneTree, one_tree
 
 ROWS = 100_000
 """Rows that are assumed where nobody knows them."""
@@ -107,10 +108,20 @@ def _rank(e: Estimate) -> float:
 
 
 def sql_estimate(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
-    """What a linear model takes as an expression."""
-    width = sum(_width(node) for node in program.nodes if node.op == "input")
-    seconds = rows * width * costs["sql.number"] * 1e-9
-    return Estimate("sql", "", "cpu", seconds, has_trees=False)
+    """What a linear model or a small tree takes as an expression; infinite for a larger tree."""
+    if any(node.op == "tree_ensemble" for node in program.nodes):
+        one = one_tree(program)
+        nanoseconds = math.inf if one is None else _one_tree(one, costs, rows)
+    else:
+        width = sum(_width(node) for node in program.nodes if node.op == "input")
+        nanoseconds = rows * width * costs["sql.number"]
+    return Estimate("sql", "", "cpu", nanoseconds * 1e-9, has_trees=False)
+
+
+def _one_tree(one: OneTree, costs: Costs, rows: int) -> float:
+    checks = sum(r.limited for r in one.ranges)
+    a_row = one.levels * costs["sql.level"] + one.tests * costs["sql.test"]
+    return rows * (a_row + (1 + checks) * costs["sql.number"])
 
 
 def _is_there(way: Way) -> bool:
@@ -122,7 +133,7 @@ def _estimate(program: Program, way: Way, costs: Costs, rows: int) -> Estimate:
     own = _Rates(way.costs, costs)
     batch = rows if way.device == "cuda" else BATCH
     calls = math.ceil(rows / batch) if rows else 0
-    nanoseconds, kernel = 0.0, ""
+    nanoseconds, kernel = math.ceil(rows / BATCH) * costs["udf.call"], ""
     for node in program.nodes:
         if not node.type.rowwise:
             continue

@@ -6,6 +6,8 @@ CREATE OR REPLACE MACRO "churn_proba"("tenure", "charges") AS ..;  -- what predi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sqlml.backends.sql import print_sql
 from sqlml.errors import BackendError
 from sqlml.front.lexer import quote_name
@@ -24,14 +26,27 @@ MACROS = {
 """Output -> what is put behind the model's name."""
 
 
-def expression(program: Program, output: str, column: int | None = None) -> str:
-    """One output (its column alone when `column` is given) as SQL over columns named as features.
+def expression(
+    program: Program,
+    output: str,
+    column: int | None = None,
+    inputs: Mapping[str, str] | None = None,
+) -> str:
+    """One output (its column alone when `column` is given) as SQL.
+
+    Args:
+        inputs: for each feature what feeds it, cheap to write several times; by default a column
+            of its name.
 
     Raises:
         BackendError: an operator of the model has no SQL, or there would be too much of it.
     """
     part = fold_casts_into_trees(prepare(program, output, column).program)
-    made = print_sql(part, output, {name: [quote_name(name)] for name in part.inputs})
+    made = print_sql(
+        part,
+        output,
+        {name: [quote_name(name) if inputs is None else inputs[name]] for name in part.inputs},
+    )
     listed = output == "proba" and column is None and part.output_type(output).width == 1
     return f"[{made}]" if listed else made
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sqlml.passes.split import Layout
+from sqlml.planner.constants import PATTERN, Constants, parse_constants, spelled
 
 Output = Literal["label", "proba", "score", "samples", "transform"]
 PREFIX = "sqlml_"
@@ -19,9 +20,9 @@ _PART = r"(label|proba|score|samples|transform)(0|[1-9]\d{0,6})?"
 _NAME = re.compile(
     r"sqlml_(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
     r"_(?P<backend>[a-z]{1,20})_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})"
-    r"(?P<again>_again|_once)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
+    r"(?P<constants>CONSTANTS)(?P<again>_again|_once)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
         "PART", _PART.replace("(", "(?:")
-    )
+    ).replace("CONSTANTS", PATTERN)
 )
 
 
@@ -47,7 +48,8 @@ class FunctionSpec:
     Several parts come side by side as a list of DOUBLE. `again` says that rows come again in
     another clause of the query, so that the function shall remember some, and `once` that the
     engine shall evaluate it where it is written and nowhere else. A `twin` is the same function
-    under another name, for a transaction that cannot see the first.
+    under another name, for a transaction that cannot see the first. `constants` are inputs that
+    have become part of the model.
     """
 
     program: str
@@ -59,13 +61,14 @@ class FunctionSpec:
     again: bool = False
     twin: int | None = None
     once: bool = False
+    constants: Constants = ()
 
     @property
     def name(self) -> str:
         """The function's name in the engine."""
         return (
             f"{PREFIX}{self.program[:HASH_DIGITS]}_{'_'.join(map(str, self.parts))}_{self.layout}"
-            f"_{self.backend}_{self.strategy}_{self.device}"
+            f"_{self.backend}_{self.strategy}_{self.device}{spelled(self.constants)}"
             + ("_again" if self.again else "_once" if self.once else "")
             + ("" if self.twin is None else f"_t{self.twin}")
         )
@@ -91,4 +94,5 @@ def parse_name(text: str) -> FunctionSpec | None:
         match["again"] == "_again",
         int(match["twin"]) if match["twin"] else None,
         match["again"] == "_once",
+        parse_constants(match["constants"]),
     )

@@ -10,7 +10,8 @@ is called volatile. So, where f is volatile::
 Filters that do not need the column still go below it, and into the scan. This is done where FROM
 is one table, file or subquery, and where nobody can see that it has another column now: stars
 leave it out, and nobody takes whole rows. The engine's binder has the last word: the rewritten
-block must bind, with columns of the same names and types.
+block must bind, with columns of the same names and types. And only where WHERE asks for each row:
+`a IS NULL OR predict('m', *) = 1` keeps rows from the model that it might refuse.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlml.front.lexer import Token, quote_name
-from sqlml.planner.blocks import Span, block_at, block_tokens
+from sqlml.front.lexer import Token, brackets_around, closing, quote_name
+from sqlml.front.lexer import level as top_level
+from sqlml.planner.blocks import Span, block_at, block_tokens, clause_tokens
 from sqlml.planner.calls import Call
 from sqlml.planner.probe import Text
 from sqlml.types import fold
@@ -101,7 +103,7 @@ def source_of(
 
     `calls` are the model calls of the statement: what stands inside them is written anew anyway.
     """
-    if tokens[0].upper not in ("SELECT", "WITH", "FROM", "("):
+    if query_start(tokens) is None:
         return None
     block, level = block_at(tokens, place), block_tokens(tokens, place)
     if block is None or len(block.sources) != 1 or block.is_chain or not level:
@@ -116,6 +118,8 @@ def source_of(
             continue
         if tokens[i].upper == "COLUMNS" or _is_row(tokens, i, alias.text):
             return None
+        if tokens[i].is_symbol("*") and tokens[i - 1].is_symbol(".") and i not in level:
+            return None  # a nested query's `t.*`, which may be the whole row too
     stars, excluded = [], []
     for k in range(1, len(level)):
         if level[k] in in_calls or not _is_star(tokens, level, k):
@@ -130,6 +134,49 @@ def source_of(
         else:
             return None
     return Source(span, sql[alias.start : alias.end], tuple(stars), tuple(excluded))
+
+
+def always_asked(tokens: Sequence[Token], place: int) -> bool:
+    """Whether the clause around token `place` evaluates it for each row, and not under a condition.
+
+    >>> from sqlml.front.lexer import tokenize
+    >>> tokens = tokenize("SELECT a FROM t WHERE (b OR c) AND f(d) AND (e OR f(g))")
+    >>> [always_asked(tokens, i) for i, t in enumerate(tokens) if t.text == "f"]
+    [True, False]
+    """
+    start, end = clause_tokens(tokens, place)
+    for opening in [*brackets_around(tokens, place), None]:
+        if opening is not None and not start <= opening < place:
+            continue
+        if opening is not None and tokens[opening - 1].upper in _CONDITIONS:
+            return False
+        first = start if opening is None else opening + 1
+        last = end if opening is None else closing(tokens, opening) or end
+        inside = top_level(tokens, first, last)
+        if any(tokens[i].upper in _CONDITIONS or tokens[i].is_symbol("->") for i in inside):
+            return False
+    return True
+
+
+_CONDITIONS = frozenset({"OR", "CASE", "COALESCE", "IF", "IFNULL", "NULLIF", "TRY", "LAMBDA"})
+"""Words whose operands may not be evaluated, or may fail unseen."""
+
+
+def query_start(tokens: Sequence[Token]) -> int | None:
+    """The token where the query of a statement begins: of a SELECT, of CREATE TABLE or VIEW .. AS,
+    or of INSERT INTO ..; None for other statements.
+    """
+    words = [token.upper for token in tokens]
+    level, at = top_level(tokens, 0, len(tokens)), 0
+    if words[0] == "CREATE" and {"TABLE", "VIEW"} & set(words[:5]):
+        at = next((i + 1 for i in level if words[i] == "AS"), 0)
+    elif words[0] == "INSERT":
+        at = next((i for i in level if words[i] in _QUERIES), 0)
+    is_query = at < len(words) and (words[at] in _QUERIES or tokens[at].is_symbol("("))
+    return at if is_query else None
+
+
+_QUERIES = ("SELECT", "WITH", "FROM")
 
 
 def _name(sql: str, tokens: Sequence[Token], source: list[int]) -> Token | None:

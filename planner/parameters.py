@@ -1,7 +1,7 @@
 """A statement's parameters: `?`, `$1` and `$name`, and what planning does to them.
 
 A parameter that names a model is used up by the plan; the others stay the engine's. In probes
-they are replaced by NULLs of their values' types, since a probe has only some of them.
+they are replaced by short values or NULLs of their types, since a probe has only some of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import decimal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlml.front.lexer import Token
+from sqlml.front.lexer import Token, quote_string, tokenize
 
 _TYPES: tuple[tuple[Any, str], ...] = (
     (bool, "BOOLEAN"),
@@ -87,21 +87,24 @@ class Parameters:
         return None
 
     def as_nulls(self) -> dict[int, str]:
-        """Token index -> a NULL of the value's type, for probes."""
-        return {i: self._typed_null(i) for i in self._place}
+        """Token index -> what stands for it in probes: a NULL of the value's type.
+
+        A short text or a number stands for itself, since `FROM read_csv(?)` takes no NULL.
+        """
+        return {i: self._stand_in(i) for i in self._place}
 
     def untyped(self) -> frozenset[int]:
         """The parameter tokens whose value, being NULL or absent, tells no type."""
-        return frozenset(i for i in self._place if self._typed_null(i) == "NULL")
+        return frozenset(i for i in self._place if self._stand_in(i) == "NULL")
 
-    def _typed_null(self, index: int) -> str:
+    def _stand_in(self, index: int) -> str:
         found = self.value(index)
         if found is None or found[0] is None:
             return "NULL"
         value = found[0].item() if hasattr(found[0], "item") else found[0]
         for python, name in _TYPES:
             if isinstance(value, python):
-                return f"CAST(NULL AS {name})"
+                return f"CAST({_short(value)} AS {name})"
         return "NULL"
 
     def remaining(self) -> tuple[tuple[int, ...] | None, frozenset[str]]:
@@ -115,6 +118,31 @@ class Parameters:
             return None, names
         count = len(self._values) if isinstance(self._values, Sequence) else 0
         return tuple(k for k in range(count) if k not in gone), names
+
+    def fitted(self, sql: str) -> tuple[str, tuple[int, ...] | None, frozenset[str]]:
+        """The rewritten text `sql`, and what `remaining` says, without parameters that it lost.
+
+        An argument for a feature that the model does not read is left out, and an engine refuses
+        more values than a statement has parameters.
+        """
+        rest, gone = self.remaining()
+        tokens = [t for t in tokenize(sql) if t.kind == "param"]
+        held = {t.text[1:].casefold() for t in tokens}
+        if isinstance(self._values, Mapping):
+            lost = {str(k).casefold() for k in self._place.values()} - held
+            return sql, rest, gone | lost
+        count = len(self._values) if isinstance(self._values, Sequence) else 0
+        kept = list(rest if rest is not None else range(count))
+        lost_places = [
+            n for n, k in enumerate(kept, 1) if k in self._place.values() and str(n) not in held
+        ]
+        if not lost_places or any(t.text == "?" for t in tokens):
+            return sql, rest, gone
+        left = [n for n in range(1, len(kept) + 1) if n not in lost_places]
+        number = {str(old): new for new, old in enumerate(left, 1)}
+        for t in reversed(tokens):
+            sql = f"{sql[: t.start]}${number[t.text[1:]]}{sql[t.end :]}"
+        return sql, tuple(kept[n - 1] for n in left), gone
 
     def renumbered(self, inside: bool) -> dict[int, str]:
         """Token index -> new text of the positional parameters that remain.
@@ -142,3 +170,14 @@ class Parameters:
 def _number(text: str) -> int | float:
     digits = text.replace("_", "")
     return int(digits) if digits.isdigit() else float(digits)
+
+
+def _short(value: Any) -> str:
+    """A short text or a whole number as a literal; NULL for other values.
+
+    >>> _short("it's"), _short(True), _short(2**70), _short(0.5)
+    ("'it''s'", 'True', 'NULL', 'NULL')
+    """
+    if isinstance(value, str) and len(value) < 200 and value.isprintable():
+        return quote_string(value)
+    return str(value) if isinstance(value, int) and abs(value) < 1 << 63 else "NULL"

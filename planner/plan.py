@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import textwrap
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from sqlml.planner.choice import Choice
+from sqlml.ir.program import Program
+from sqlml.planner.choice import SQL, Choice
 from sqlml.planner.column_types import Bound
-from sqlml.planner.cost import ROWS
+from sqlml.planner.cost import BATCH
+from sqlml.planner.dropped import dropped
+from sqlml.planner.measured import Analysis
 from sqlml.planner.names import FunctionSpec
+from sqlml.planner.plan_text import plan_text
+from sqlml.planner.rows import Rows
 from sqlml.planner.sharing import Shared
-
-_LINE = 96
-"""Width of EXPLAIN's lines."""
-
-_UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
-
-_TIED = "\N{NO-BREAK SPACE}"
-"""Between a column and its type, so that they stay on one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCall:
-    """One model call: the model, what it reads, where each part runs."""
+    """One model call: the model, what it reads, where each part runs.
+
+    `others` are columns that a star brings and that are no features; `source` is the Program that
+    `spec` computes parts of.
+    """
 
     written: str
     model: str
@@ -40,6 +41,29 @@ class PlannedCall:
     texts: tuple[str, ...] = ()
     has_trees: bool = True
     shared: Shared | None = None
+    source: Program | None = field(default=None, repr=False, compare=False)
+    rows: Rows = Rows()
+    others: tuple[str, ...] = ()
+
+    @property
+    def calls_function(self) -> bool:
+        """Whether some rows may go to the function; an expression may be right for all."""
+        return self.choice.backend != SQL or self.choice.guarded
+
+    @property
+    def constants(self) -> Mapping[str, float | str | None]:
+        """Features whose literal arguments have become part of the model, with their values."""
+        names = () if self.source is None else tuple(self.source.inputs)
+        return {names[place]: value for place, value in self.spec.constants}
+
+    @property
+    def dropped(self) -> Mapping[str, str | None]:
+        """Why each feature in `unread` is not read: a pass, "never used" or "other outputs"."""
+        if self.source is None or not self.unread:
+            return dict.fromkeys(self.unread)
+        why = dropped(self.source, self.spec.parts)
+        inputs = self.source.inputs
+        return {n: why.get(n) if n in inputs else "never used" for n in self.unread}
 
     def to_dict(self) -> dict[str, Any]:
         """The call as plain values, for tools."""
@@ -50,14 +74,20 @@ class PlannedCall:
             "output": self.output,
             "columns_read": {name: bound.type for name, bound in self.reads},
             "columns_unread": list(self.unread),
+            "dropped_by": dict(self.dropped),
+            "constants": dict(self.constants),
+            "other_columns": list(self.others),
             "encoded_in_sql": list(self.encoded),
             "texts": list(self.texts),
             "backend": self.choice.backend,
             "strategy": self.choice.strategy,
             "device": self.choice.device,
             "reason": self.choice.reason,
+            "batch_rows": BATCH,
+            "rows": self.rows.count,
+            "rows_are_assumed": self.rows.estimate is None,
             "estimates": [
-                {"way": e.name, "seconds": e.seconds, "loading": e.start}
+                {"way": e.name, "seconds": e.seconds, "loading": e.start, "rows": self.choice.rows}
                 for e in self.choice.estimates
             ],
             "function": self.spec.name,
@@ -73,7 +103,7 @@ class Plan:
 
     `parameters` tells which of the user's positional parameters remain, by index; None when all
     do. `dropped_names` are named parameters that were used up as model names, `dropped_joins` the
-    joins that nobody needs.
+    joins that nobody needs. `analysis` is what was measured, if the statement ran for that.
     """
 
     statement: str
@@ -82,103 +112,44 @@ class Plan:
     parameters: tuple[int, ...] | None = None
     dropped_names: frozenset[str] = frozenset()
     dropped_joins: tuple[str, ...] = ()
+    analysis: Analysis | None = None
+
+    @property
+    def functions(self) -> Mapping[str, tuple[int, ...]]:
+        """The engine functions by name, each with the places of its calls."""
+        found: dict[str, tuple[int, ...]] = {}
+        for place, call in enumerate(self.calls):
+            if call.calls_function:
+                found[call.spec.name] = (*found.get(call.spec.name, ()), place)
+        return found
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as plain values, for tools."""
-        return {
+        """The plan as plain values, for tools.
+
+        What was measured of a function stands in the first of its calls, and the others refer to
+        that one: `{"with_call": 0}`.
+        """
+        made: dict[str, Any] = {
             "sql": self.sql,
             "calls": [c.to_dict() for c in self.calls],
             "dropped_joins": list(self.dropped_joins),
         }
+        if self.analysis is None:
+            return made
+        made["measured"] = {"seconds": self.analysis.seconds, "in_functions": self.analysis.inside}
+        for name, (first, *rest) in self.functions.items():
+            measured = self.analysis.functions.get(name)
+            if measured is None:
+                continue
+            made["calls"][first]["measured"] = {
+                "rows": measured.rows,
+                "rows_again": measured.again,
+                "batches": measured.batches,
+                "seconds": measured.seconds,
+            }
+            for place in rest:
+                made["calls"][place]["measured"] = {"with_call": first}
+        return made
 
     def __str__(self) -> str:
-        blocks = [_block(c, n, len(self.calls)) for n, c in enumerate(self.calls, 1)]
-        joins = [
-            f"  join left out  {join}: its key is unique, and nothing reads it"
-            for join in self.dropped_joins
-        ]
-        return "\n".join([*blocks, *joins])
-
-
-def _block(call: PlannedCall, number: int, count: int) -> str:
-    title = "SQLML" if count == 1 else f"SQLML {number}/{count}"
-    reads = [f"{name} {bound.type}" for name, bound in call.reads]
-    packed = {"f32": "FLOAT", "f64": "DOUBLE"}[call.spec.layout]
-    numbers = len([name for name, _ in call.reads if name not in call.texts])
-    texts = f", with the texts of {_listed(list(call.texts))}" if call.texts else ""
-    strategy = f", strategy {call.choice.strategy}" if call.has_trees else ""
-    lines = [
-        ("call", call.written),
-        ("model", f"{call.model} (version {call.version})"),
-        ("output", call.output),
-        ("columns read", _listed(reads) or "none"),
-        ("columns not read", _listed(list(call.unread)) or "none"),
-        ("in SQL", _in_sql(call)),
-        (
-            "in UDF",
-            f"{call.spec.backend} backend{strategy}, device {call.spec.device}, "
-            f"packed as {packed}[{max(1, numbers)}]{texts}",
-        ),
-        ("chosen by", call.choice.reason),
-        *_estimates(call.choice),
-        *_shared(call),
-        ("function", call.spec.name),
-    ]
-    width = max(len(name) for name, _ in lines)
-    body = [
-        textwrap.fill(
-            text,
-            _LINE,
-            initial_indent=f"  {name:<{width}}  ",
-            subsequent_indent=" " * (width + 4),
-            break_long_words=False,
-            break_on_hyphens=False,
-        ).replace(_TIED, " ")
-        for name, text in lines
-    ]
-    return "\n".join([title, *body])
-
-
-def _shared(call: PlannedCall) -> list[tuple[str, str]]:
-    """What the call shares with others on the same row."""
-    if call.shared is None or call.shared.calls == 1:
-        return []
-    parts = ", ".join(map(str, call.shared.parts))
-    text = f"one evaluation of {parts} for {call.shared.calls} calls"
-    if call.shared.again:
-        text += "; rows that a filter passes on are remembered, and not scored again"
-    if call.shared.source is not None:
-        text += ", made in FROM for WHERE and the other clauses to read"
-    return [("shared", text)]
-
-
-def _in_sql(call: PlannedCall) -> str:
-    if call.choice.backend == "sql":
-        return "the whole model, for rows without NULL, NaN and infinities"
-    return _listed([f"codes of {name}" for name in call.encoded]) or "nothing"
-
-
-def _estimates(choice: Choice) -> list[tuple[str, str]]:
-    """What the ways of running were estimated to take, the chosen one first."""
-    if not choice.estimates:
-        return []
-    times = [f"{e.name} {_duration(e.start + e.seconds)}" for e in choice.estimates]
-    shown = [("estimate", f"{times[0]} for {ROWS:,} rows on one thread")]
-    return shown + ([("runners-up", _listed(times[1:]))] if times[1:] else [])
-
-
-def _duration(seconds: float) -> str:
-    """
-    >>> [_duration(s) for s in (0.0000042, 0.0123, 2.5, 2100.0, float("inf"))]
-    ['4.2 us', '12 ms', '2.5 s', '2,100 s', 'out of question']
-    """
-    if seconds == float("inf"):
-        return "out of question"
-    unit, size = next(((u, s) for u, s in _UNITS if seconds >= s), _UNITS[-1])
-    count = seconds / size
-    return f"{count:,.0f} {unit}" if count >= 10 else f"{count:.1f} {unit}"
-
-
-def _listed(items: list[str], most: int = 24) -> str:
-    shown = ", ".join(item.replace(" ", _TIED) for item in items[:most])
-    return shown + (f", .. {len(items) - most} more" if len(items) > most else "")
+        return plan_text(self)

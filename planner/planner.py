@@ -12,27 +12,35 @@ from typing import Any
 
 from sqlml.errors import ParseError, SqlmlError, StatementError
 from sqlml.front.lexer import Token, quote_name, tokenize
+from sqlml.ir.program import Program
 from sqlml.passes.split import Layout
-from sqlml.planner.arguments import packed, texts, written_out
-from sqlml.planner.binding import bind
+from sqlml.planner.arguments import packed, texts
+from sqlml.planner.binding import bind, other_columns
 from sqlml.planner.blocks import Span, block_at
-from sqlml.planner.build import prepare_parts
+from sqlml.planner.build import Prepared, prepare_parts
+from sqlml.planner.by_rows import depends_on_rows
 from sqlml.planner.calls import Call, find_calls
-from sqlml.planner.choice import as_sql, choose, leaves_open
+from sqlml.planner.choice import Choice, asks_for_sql, choose, leaves_open
 from sqlml.planner.column_types import layout_is_exact
+from sqlml.planner.constants import Constants
 from sqlml.planner.context import Context
+from sqlml.planner.literals import allowed, literals, pays
+from sqlml.planner.literals import constants as constants_of
 from sqlml.planner.local_names import local_tokens
+from sqlml.planner.margins import Margins, margins
 from sqlml.planner.names import FunctionSpec
-from sqlml.planner.once import Column, Moved
+from sqlml.planner.once import Column, Moved, query_start
 from sqlml.planner.parameters import Parameters
 from sqlml.planner.plan import Plan, PlannedCall
 from sqlml.planner.probe import Describe, ProbeError
 from sqlml.planner.results import decoded
+from sqlml.planner.rows import Rows, rows_of
 from sqlml.planner.scope import Scope
 from sqlml.planner.sharing import Shared, shared
 from sqlml.planner.splicing import column_names, inner_first, splice
 from sqlml.planner.target import Target, target_of
 from sqlml.planner.unneeded_joins import without_unneeded
+from sqlml.planner.written import Wanted, as_asked, written
 
 
 def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
@@ -48,7 +56,12 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
     calls = find_calls(sql, tokens)
     if not calls:
         return None
-    context = replace(context, model=cache(context.model), describe=cache(context.describe))
+    context = replace(
+        context,
+        model=cache(context.model),
+        describe=cache(context.describe),
+        rows=cache(context.rows),
+    )
     given = Parameters(tokens, parameters)
     targets = {c: t for c in calls if (t := target_of(c, sql, tokens, given, context)) is not None}
     if not targets:
@@ -56,8 +69,9 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
     inside = any(
         c.start < i < c.end for c in targets for i, t in enumerate(tokens) if t.kind == "param"
     )
-    numbers = given.renumbered(inside)
-    statement = _Statement(sql, tokens, given, numbers, context, targets)
+    compared = margins(targets, tokens, given)
+    numbers = {**given.renumbered(inside), **compared.patches}
+    statement = _Statement(sql, tokens, given, numbers, context, compared)
     made = _rewritten(statement, once=True) or _rewritten(statement, once=False)
     assert made is not None  # only the first way may fail
     rewritten, planned = made
@@ -65,6 +79,8 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
         rewritten, statement.probed(), context.describe, context.unique_keys
     )
     rest, dropped = given.remaining()
+    if inside:
+        rewritten, rest, dropped = given.fitted(rewritten)
     return Plan(sql, rewritten, planned, rest, dropped, joins)
 
 
@@ -72,7 +88,8 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
 class _Statement:
     """A statement, and what is known of it before its calls are planned.
 
-    `numbers` are the tokens of parameters as they go to the engine.
+    `numbers` are the tokens of parameters as they go to the engine, and of numbers that scores are
+    compared with.
     """
 
     sql: str
@@ -80,7 +97,12 @@ class _Statement:
     given: Parameters
     numbers: Mapping[int, str]
     context: Context
-    targets: Mapping[Call, Target]
+    margins: Margins
+
+    @property
+    def targets(self) -> Mapping[Call, Target]:
+        """The calls, and what they compute."""
+        return self.margins.targets
 
     @property
     def whole(self) -> Span:
@@ -121,11 +143,12 @@ def _rewritten(s: _Statement, once: bool) -> tuple[str, tuple[PlannedCall, ...]]
             s.given.untyped() | own,
             s.context.describe,
         )
-        done, column = _plan_call(call, s.targets[call], together[call], scope, s.context)
+        rows = rows_of(call, tuple(s.targets), scope)
+        done, column = _plan_call(call, s.targets[call], together[call], scope, s.context, rows)
         source = done.shared.source if done.shared is not None else None
         if source is not None:
             moved.add(source, done.spec.name, column, scope.text, scope.probed)
-        replaced[call] = done.sql
+        replaced[call] = s.margins.result(call, done.sql)
         planned.append(done)
     names = column_names(s.sql, s.tokens, replaced)
     patches = {**s.numbers, **moved.patches}
@@ -134,7 +157,8 @@ def _rewritten(s: _Statement, once: bool) -> tuple[str, tuple[PlannedCall, ...]]
         shown = {c: replaced[c] if together[c].source else null for c, null in s.nulls.items()}
         patches = {**s.given.as_nulls(), **moved.patches}
         after = splice(s.sql, s.tokens, shown, patches, s.whole, names, moved.probes)
-        if not _same_columns(s.probed(names), after, s.context.describe):
+        begin = s.tokens[query_start(s.tokens) or 0].start
+        if not _same_columns(s.probed(names)[begin:], after[begin:], s.context.describe):
             return None
     return text, tuple(planned)
 
@@ -148,7 +172,7 @@ def _same_columns(before: str, after: str, describe: Describe) -> bool:
 
 
 def _plan_call(
-    call: Call, target: Target, together: Shared, scope: Scope, context: Context
+    call: Call, target: Target, together: Shared, scope: Scope, context: Context, rows: Rows
 ) -> tuple[PlannedCall, Column]:
     """The call as planned, and the column that its function makes where that is made in FROM."""
     model = target.model
@@ -163,17 +187,32 @@ def _plan_call(
         raise type(error)(f"model {model.name!r}: {error}") from None
     used = frozenset(prepared.program.inputs)
     bounds = bind(call, model.features, used, f"model {model.name!r}", scope, model.library)
+    literal = {} if asks_for_sql(options) else literals(call, model.features, used, scope.tokens)
+    constants = _constants(literal, model.program, prepared, together, choice, rows, context)
+    if constants:
+        alone = prepare_parts(model.program, (target.part,), constants=constants)
+        prepared = prepare_parts(model.program, together.parts, constants=constants)
+        choice = choose(prepared.split.core, options)
+        bounds = {name: b for name, b in bounds.items() if name in prepared.program.inputs}
     codes_fit = all(
         n.attrs["categories"].size < 1 << 24 for n in prepared.program.nodes if n.op == "encode"
     )
     layout: Layout = "f32" if codes_fit and layout_is_exact(bounds) else "f64"
     if layout == "f32":
-        alone = prepare_parts(model.program, (target.part,), "f32")
-        prepared = prepare_parts(model.program, together.parts, "f32")
-    written = written_out(alone, bounds) if leaves_open(options) else None
-    if written is not None:  # the engine sees by itself which sums are equal
+        alone = prepare_parts(model.program, (target.part,), "f32", constants)
+        prepared = prepare_parts(model.program, together.parts, "f32", constants)
+    wanted = Wanted(model.program, target.output, target.column, target.chosen, model.name)
+    as_sql = None
+    if asks_for_sql(options):
+        as_sql = as_asked(wanted, alone, bounds, layout)
+    elif leaves_open(options):
+        as_sql = written(wanted, alone, bounds, layout, choice, together.calls)
+    if as_sql is not None:  # the engine sees by itself which sums are equal
         prepared, together = alone, Shared((target.part,), False, 1)
         choice = choose(alone.split.core, options)
+    elif depends_on_rows(prepared.split.core, options):
+        rows = replace(rows.ask(context.rows), chosen_by=True)
+        choice = choose(prepared.split.core, options, rows.rounded)
     spec = FunctionSpec(
         model.program.hash,
         together.parts,
@@ -183,6 +222,7 @@ def _plan_call(
         choice.device,
         together.again,
         once=together.source is not None,
+        constants=constants,
     )
     columns = packed(prepared, bounds, "FLOAT" if layout == "f32" else "DOUBLE")
     arguments = columns + texts(prepared, bounds)
@@ -190,10 +230,9 @@ def _plan_call(
     column = Column(function, arguments, together.type(model.program))
     made = function if together.source is None else quote_name(spec.name)
     scored = together.element(made, model.program, target.part)
-    if written is not None:
-        choice = as_sql(prepared.split.core, choice)
-        scored = f"CASE WHEN isfinite({written.sum}) THEN {written.value} ELSE {scored} END"
     result = decoded(scored, model.program, target.output, target.chosen)
+    if as_sql is not None:
+        choice, result = as_sql.choice(choice), as_sql.or_else(result)
     start, end = scope.tokens[call.start].start, scope.tokens[call.end - 1].end
     done = PlannedCall(
         " ".join(scope.sql[start:end].split()),
@@ -211,5 +250,33 @@ def _plan_call(
         prepared.split.texts,
         any(node.op == "tree_ensemble" for node in prepared.split.core),
         together,
+        model.program,
+        rows,
+        other_columns(call, model.features, scope),
     )
     return done, column
+
+
+def _constants(
+    literal: Mapping[str, float | str | None],
+    program: Program,
+    prepared: Prepared,
+    together: Shared,
+    choice: Choice,
+    rows: Rows,
+    context: Context,
+) -> Constants:
+    """The literal arguments that become part of the model, since it then reads fewer columns."""
+    trees = any(node.op == "tree_ensemble" for node in prepared.split.core)
+    if not literal or not trees or prepared.split.texts:
+        return ()
+    if any(node.type.sparse for node in program.nodes) or not pays(
+        choice, rows.ask(context.rows).count
+    ):
+        return ()
+    found = constants_of(program, literal)
+    if not found:
+        return ()
+    folded = prepare_parts(program, together.parts, constants=found)
+    fewer = len(folded.program.inputs) < len(prepared.program.inputs)
+    return found if fewer and allowed(program, found) else ()

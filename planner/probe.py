@@ -101,6 +101,21 @@ def _queries(items: Sequence[str], block: Block | None, text: Text) -> Iterator[
         outer = outer.parent
 
 
+def row_queries(block: Block | None, text: Text, where: str = "") -> Iterator[str]:
+    """Queries with as many rows as `block` has behind its FROM, and the condition `where`."""
+    tail = f" WHERE {where}" if where else ""
+    if block is None or not block.sources:
+        yield "SELECT 1"
+        return
+    yield _nest("1", block, text, tail)
+    outer, inner = block.parent, _nest("1", block, text, tail, outer=False)
+    while outer is not None:  # correlated, or lateral
+        if outer.sources:
+            inner = f"SELECT 1 FROM {_from(outer, text)}, LATERAL ({inner}) sqlml_probe"
+        yield _with_outer(inner, outer, text)
+        inner, outer = _with_own(inner, outer, text), outer.parent
+
+
 def _nest(select: str, block: Block, text: Text, tail: str = "", outer: bool = True) -> str:
     query = f"SELECT {select}"
     if block.sources:

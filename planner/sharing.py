@@ -20,7 +20,7 @@ from sqlml.planner.blocks import block_at, clause_at
 from sqlml.planner.build import width_of
 from sqlml.planner.calls import Call
 from sqlml.planner.names import Part
-from sqlml.planner.once import Source, source_of
+from sqlml.planner.once import Source, always_asked, source_of
 
 _FIRST = frozenset({"WHERE", "FROM"})
 """Clauses whose rows are filtered before the others see them."""
@@ -77,19 +77,26 @@ def shared(
     """For each call what it shares, with itself at least; by the FROM clause where `once`."""
     groups: dict[Any, list[Call]] = {}
     for call, target in targets.items():
-        groups.setdefault(_key(call, target, tokens), []).append(call)
+        groups.setdefault(same_row(call, target, tokens), []).append(call)
     found: dict[Call, Shared] = {}
     for calls in groups.values():
         parts = tuple(sorted({targets[c].part for c in calls}, key=str))
         clauses = {clause_at(tokens, c.start) in _FIRST for c in calls}
         again = len(clauses) > 1
-        source = source_of(sql, tokens, calls[0].start, targets) if again and once else None
+        source = None
+        if again and once and any(_filters(tokens, call) for call in calls):
+            source = source_of(sql, tokens, calls[0].start, targets)
         for call in calls:
             found[call] = Shared(parts, again and source is None, len(calls), source)
     return found
 
 
-def _key(call: Call, target: Target, tokens: Sequence[Token]) -> Any:
+def _filters(tokens: Sequence[Token], call: Call) -> bool:
+    """Whether WHERE asks the call for each row."""
+    return clause_at(tokens, call.start) == "WHERE" and always_asked(tokens, call.start)
+
+
+def same_row(call: Call, target: Target, tokens: Sequence[Token]) -> Any:
     """Equal for calls of one model version in one block whose arguments are written alike."""
     if len(target.model.program.labels) > 1:
         return call  # several targets come as lists of their own

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from sqlml.front.lexer import Token, quote_name
+from sqlml.front.lexer import CLOSING, Token, brackets_around, quote_name
 from sqlml.planner.blocks import Span, select_item
-from sqlml.planner.calls import Call
+from sqlml.planner.calls import FUNCTIONS, Call
 
 
 def inner_first(tokens: Sequence[Token], calls: Iterable[Call]) -> list[Call]:
@@ -45,9 +45,19 @@ def splice(
     for start, end, text in sorted(edits, key=lambda e: (e[0], -e[1])):
         if start < at:  # inside a call that has been replaced as a whole
             continue
-        pieces += [sql[at:start], text]
+        before = _gap(sql[max(0, start - 1) : start], text[:1])
+        pieces += [sql[at:start], before, text, _gap(text[-1:], sql[end : end + 1])]
         at = end
     return "".join([*pieces, sql[at : span.end]])
+
+
+def _gap(left: str, right: str) -> str:
+    """A blank between two characters that would else make one word: `END` and `as`, `$1` and `AND`.
+
+    >>> _gap("D", "a"), _gap(")", "a"), _gap("D", "")
+    (' ', '', '')
+    """
+    return " " if all(c.isalnum() or c in ("_", "$") for c in (left, right)) else ""
 
 
 def column_names(sql: str, tokens: Sequence[Token], calls: Iterable[Call]) -> dict[int, str]:
@@ -58,7 +68,7 @@ def column_names(sql: str, tokens: Sequence[Token], calls: Iterable[Call]) -> di
     names: dict[int, str] = {}
     for call in calls:
         item = select_item(tokens, call.start)
-        if item is not None and not _has_name(tokens, *item):
+        if item is not None and not (_has_name(tokens, *item) or _is_several(tokens, *item)):
             written = sql[tokens[item[0]].start : tokens[item[1] - 1].end]
             names[tokens[item[1] - 1].end] = f" AS {quote_name(' '.join(written.split()))}"
     return names
@@ -69,6 +79,30 @@ def _has_name(tokens: Sequence[Token], start: int, end: int) -> bool:
     last, before = tokens[end - 1], tokens[end - 2] if end - start > 1 else None
     if end - start > 2 and tokens[start].is_identifier and tokens[start + 1].is_symbol(":"):
         return True
-    if before is None or not (last.is_identifier or last.kind == "string"):
+    if before is None or before.upper == "AS":
+        return before is not None
+    if not last.is_identifier or last.upper in _LAST_WORDS:
         return False
-    return not before.is_symbol(".") and last.upper not in ("END", "NULL", "TRUE", "FALSE")
+    if before.kind == "symbol":  # an operator's right side is no name
+        return before.text in CLOSING
+    return before.upper not in _OPERATORS
+
+
+_LAST_WORDS = frozenset("END NULL TRUE FALSE ISNULL NOTNULL UNKNOWN".split())
+"""Words that end an expression and are no names."""
+
+_OPERATORS = frozenset("AND OR NOT IN IS LIKE ILIKE GLOB SIMILAR TO BETWEEN COLLATE FROM".split())
+"""Words whose right side is no name either."""
+
+
+def _is_several(tokens: Sequence[Token], begin: int, end: int) -> bool:
+    """Whether an item gives several columns, which have names of their own.
+
+    It is a star (`* REPLACE (..)`), or holds COLUMNS(..) that is no model call's argument.
+    """
+    star = begin + 2 if begin + 2 < end and tokens[begin + 1].is_symbol(".") else begin
+    columns = [i for i in range(begin, end - 1) if tokens[i].upper == "COLUMNS"]
+    around = [brackets_around(tokens, i)[-1:] for i in columns if tokens[i + 1].is_symbol("(")]
+    return tokens[star].is_symbol("*") or any(
+        not b or b[0] <= begin or tokens[b[0] - 1].text.lower() not in FUNCTIONS for b in around
+    )

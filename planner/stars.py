@@ -66,6 +66,13 @@ def star_columns(star: Argument, scope: Scope) -> list[tuple[str, Bound]]:
     return found
 
 
+def star_names(star: Argument, scope: Scope) -> list[str]:
+    """The names of the columns that a star yields."""
+    tokens = scope.tokens
+    unpacked = tokens[star.start].is_symbol("*") and tokens[star.start + 1].upper == "COLUMNS"
+    return [column.name for column in _expanded(star, star.start + unpacked, scope)]
+
+
 def _qualifier(scope: Scope, start: int, end: int) -> str:
     """`t.` of `t.*`, `t.COLUMNS(..)` and `COLUMNS(t.*)`; empty where a star names no table."""
     tokens = scope.tokens

@@ -38,11 +38,15 @@ _NO_OUTPUT = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a call computes: an output of a model, one class of it when `chosen` is given."""
+    """What a call computes: an output of a model, one class of it when `chosen` is given.
+
+    `shown` is what EXPLAIN says of it, where that is not the output's name.
+    """
 
     model: Model
     output: Output
     chosen: Chosen | None
+    shown: str = ""
 
     @property
     def column(self) -> int | None:
@@ -62,6 +66,8 @@ class Target:
     @property
     def text(self) -> str:
         """The output as EXPLAIN shows it."""
+        if self.shown:
+            return self.shown
         labels, text = self.model.program.labels, str(self.output)
         if self.chosen is not None:
             t, k = next((t, k) for t, k in enumerate(self.chosen) if k is not None)

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlml import options as model_options
 from sqlml.catalog.catalog import Catalog
+from sqlml.catalog.macros import ModelCall
 from sqlml.config import MAX_ARTIFACT_BYTES
 from sqlml.errors import ArtifactError, ConfigError, NotYetError
 from sqlml.front.statements import CreateModel, ModelName
@@ -17,7 +18,10 @@ from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
 from sqlml.planner.choice import choose
 from sqlml.planner.export import FORMATS, export
+from sqlml.planner.macro_bodies import HELPERS, model_bodies
+from sqlml.types import Feature
 from sqlml.udfs.duckdb import DuckDBEngine
+from sqlml.udfs.function import engine_function
 
 
 def create_from_file(
@@ -98,7 +102,26 @@ def create_from_object(
         database=name.database,
         or_replace=or_replace,
         if_not_exists=if_not_exists,
+        calls=_calls(imported.features, imported.program, kept),
     )
+
+
+def _calls(
+    features: Sequence[Feature], program: Program, options: Mapping[str, Any]
+) -> list[ModelCall]:
+    """What the macros for plain connections compute of a model."""
+    calls = []
+    for body in model_bodies(features, program, options):
+        if body.function is None:
+            calls.append(ModelCall(body.kind, body.sql))
+            continue
+        made = engine_function(body.function, program, on_use=True)
+        calls.append(
+            ModelCall(
+                body.kind, body.sql, made.name, made.argument_types, made.result_type, HELPERS
+            )
+        )
+    return calls
 
 
 def _content(engine: DuckDBEngine, path: str) -> bytes:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import duckdb
@@ -13,10 +16,14 @@ from sqlml.errors import ParseError, SqlmlError, UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.planner.cache import PlanCache
 from sqlml.planner.context import Context
+from sqlml.planner.explaining import is_stored, with_rows
+from sqlml.planner.measured import Analysis, Measured
 from sqlml.planner.names import FunctionSpec, parse_name
 from sqlml.planner.plan import Plan
 from sqlml.udfs.duckdb import DuckDBEngine
+from sqlml.udfs.engine import EngineFunction
 from sqlml.udfs.function import engine_function
+from sqlml.udfs.meter import metered
 
 T = TypeVar("T")
 
@@ -27,8 +34,11 @@ class Scoring:
     def __init__(self, engine: DuckDBEngine, catalog: Catalog) -> None:
         self._engine = engine
         self._catalog = catalog
-        context = Context(engine.bind, self.model, engine.has_function, engine.unique_keys, {})
+        context = Context(
+            engine.bind, self.model, engine.has_function, engine.unique_keys, {}, engine.rows
+        )
         self._plans = PlanCache(context, self._stamp)
+        self._told: tuple[Plan | None, Plan | None] = None, None
 
     def model(self, name: str) -> Model:
         """The model that a reference such as 'churn' or 'churn/3' means."""
@@ -37,6 +47,20 @@ class Scoring:
     def plan(self, sql: str, parameters: Any) -> Plan | None:
         """The plan of one statement, or None when it calls no model."""
         return self._plans.plan(sql, parameters)
+
+    def told(self, sql: str, parameters: Any) -> Plan | None:
+        """The same with the engine's estimate of rows for all its calls.
+
+        The last plan is kept with what the engine said, so that it is asked once.
+        """
+        found = self.plan(sql, parameters)
+        if found is None:
+            return None
+        plan, told = self._told
+        if plan is not found:
+            told = with_rows(found, self._engine.rows)
+            self._told = found, told
+        return told
 
     def _stamp(self, name: str) -> object:
         return self._catalog.stamp(parse_reference(name))
@@ -50,14 +74,11 @@ class Scoring:
 
     def _ready(self, found: Plan) -> str:
         """The plan's SQL once all its functions are registered."""
-        sql = found.sql
-        for name, call in {c.spec.name: c for c in found.calls}.items():
+        names: dict[str, str] = {}
+        for name, call in {c.spec.name: c for c in found.calls if c.calls_function}.items():
             registered = self._engine.registered(name)
-            if registered is None:
-                registered = self._function(call.spec, call.program)
-            if registered != name:
-                sql = sql.replace(f"{name}(", f"{registered}(")
-        return sql
+            names[name] = registered or self._function(call.spec, call.program)
+        return _named(found.sql, names)
 
     def _function(self, spec: FunctionSpec, digest: str, on_use: bool = False) -> str:
         program = self._find_program(digest)
@@ -96,6 +117,11 @@ class Scoring:
                 tried.add(spec.name)
                 self._function(spec, spec.program)
 
+    def register_for_macros(self) -> None:
+        """Make the functions known that our own macros call, for connections without a session."""
+        for function in self._engine.model_functions():
+            self._engine.registry.add(function)
+
     def register_for_views(self) -> None:
         """Views hold rewritten text; make their functions known before somebody reads them."""
         for text in self._engine.view_texts():
@@ -110,16 +136,58 @@ class Scoring:
     def explained(self, query: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:
         """EXPLAIN's rows: the model plan, then the engine's own."""
         found = self.plan(query, parameters)
-        if found is None and len(self._engine.connection.extract_statements(query)) > 1:
-            raise ParseError("EXPLAIN takes one query, and would run all behind the first")
-        rows = [] if found is None else [("sqlml_plan", str(found))]
-        sql = query if found is None else self._ready(found)
-        given = parameters if found is None else _remaining(found, parameters)
+        if found is None:
+            if len(self._engine.connection.extract_statements(query)) > 1:
+                raise ParseError("EXPLAIN takes one query, and would run all behind the first")
+            return self._explain(query, parameters, analyze)
+        found = with_rows(found, self._engine.rows)
+        if analyze:
+            found, rows = self._analysed(found, parameters)
+        else:
+            rows = self._explain(self._ready(found), _remaining(found, parameters), False)
+        return [("sqlml_plan", str(found)), *rows]
+
+    def analysed(self, query: str, parameters: Any) -> Plan | None:
+        """The plan with what was measured while the query ran once; None when it calls no model.
+
+        Such a query does not run.
+        """
+        found = self.plan(query, parameters)
+        if found is None:
+            return None
+        return self._analysed(with_rows(found, self._engine.rows), parameters)[0]
+
+    def _analysed(self, found: Plan, parameters: Any) -> tuple[Plan, list[tuple[str, str]]]:
+        """Run the plan once with functions that measure; the plan with that, and EXPLAIN's rows."""
+        makers: dict[str, Callable[[], EngineFunction]] = {}
+        if not is_stored(found.statement):
+            for name, places in found.functions.items():
+                call = found.calls[places[0]]
+                if f"{name}(" in found.sql:  # else all is written in SQL
+                    program = self._find_program(call.program)
+                    makers[name] = partial(engine_function, call.spec, program)
+        with metered(makers) as (meter, twins, measured):
+            names = {name: self._engine.register(f) for name, f in twins.items()}
+            sql = _named(found.sql, names) if names else self._ready(found)
+            start = time.perf_counter()
+            rows = self._explain(sql, _remaining(found, parameters), True)
+            seconds = time.perf_counter() - start
+            idle = {name: Measured() for name in found.functions if f"{name}(" not in found.sql}
+            analysis = Analysis(seconds, meter.inside, {**idle, **measured()})
+        return replace(found, analysis=analysis), rows
+
+    def _explain(self, sql: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:
         head = "EXPLAIN ANALYZE " if analyze else "EXPLAIN "
-        return rows + [
-            (str(key), str(text))
-            for key, text in self._engine.execute(head + sql, given).fetchall()
-        ]
+        rows = self.retrying(lambda: self._engine.execute(head + sql, parameters).fetchall())
+        return [(str(key), str(text)) for key, text in rows]
+
+
+def _named(sql: str, names: Mapping[str, str]) -> str:
+    """The statement with functions called by other names."""
+    for name, other in names.items():
+        if other != name:
+            sql = sql.replace(f"{name}(", f"{other}(")
+    return sql
 
 
 def _remaining(found: Plan, parameters: Any) -> Any:

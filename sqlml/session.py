@@ -9,13 +9,16 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import duckdb
 
 from sqlml import answers
 from sqlml.catalog.catalog import Catalog
+from sqlml.catalog.macros import defined_functions
 from sqlml.catalog.model import parse_reference
 from sqlml.errors import ConfigError, NotYetError, ParseError, UnknownModelError
 from sqlml.front.parse import mentions_models, parse
@@ -40,6 +43,9 @@ from sqlml.scoring import Scoring
 from sqlml.udfs.caller import user_frame
 from sqlml.udfs.duckdb import DuckDBEngine, Registry
 from sqlml.udfs.failures import claim
+
+_ENDS = re.compile(r"\s*(COMMIT|END|ROLLBACK|ABORT)\b[^;]*;?\s*", re.IGNORECASE)
+"""A statement that ends a transaction."""
 
 
 class Session:
@@ -74,8 +80,10 @@ class Session:
         self._engine = DuckDBEngine(connection, _registry or Registry(connection))
         self._catalog = Catalog(self._engine, self._programs)
         self._scoring = Scoring(self._engine, self._catalog)
-        if self._owns_registry and self._catalog.schema_exists():
-            self._scoring.register_for_views()
+        if self._owns_registry:
+            if self._catalog.schema_exists():
+                self._scoring.register_for_views()
+            self._scoring.register_for_macros()
 
     # -- statements
 
@@ -83,9 +91,12 @@ class Session:
         """Run one or more statements; fetch the last one's result from the returned Session."""
         with self._calling(query):
             statements = self._statements(query)
+            self._make_room(query)
+            self._refresh()
             if not statements:
                 made = self._scoring.retrying(lambda: self._engine.execute(query, parameters))
                 self._look_for_views(query)
+                self._refresh(query)
                 return None if made is None else self  # 2.0 returns None for an empty text
             self._engine.finish()
             for statement in statements[:-1]:
@@ -113,9 +124,12 @@ class Session:
         """
         with self._calling(query):
             statements = self._statements(query)
+            self._make_room(query)
+            self._refresh()
             if not statements:
                 native = self._scoring.retrying(lambda: self._engine.relation(query, params, alias))
                 self._look_for_views(query)
+                self._refresh(query)
                 return native
             for statement in statements[:-1]:
                 self._run(statement, None)
@@ -124,8 +138,11 @@ class Session:
 
     query = sql
 
-    def explain(self, query: str, params: Any = None) -> str:
+    def explain(self, query: str, params: Any = None, analyze: bool = False) -> str:
         """The model plan of a query above the engine's own plan, as text.
+
+        Args:
+            analyze: run the query once, as EXPLAIN ANALYZE does, and tell what was measured.
 
         Raises:
             ParseError: several statements, or one that is no query.
@@ -136,13 +153,22 @@ class Session:
                 raise ParseError("explain takes one query; CREATE MODEL and the like have no plan")
             statement = statements[0]
             sql = statement.query if isinstance(statement, Explain) else statement.sql
-            rows = self._scoring.explained(sql, params, analyze=False)
+            analyze = analyze or (isinstance(statement, Explain) and statement.analyze)
+            self._engine.finish()
+            rows = self._scoring.explained(sql, params, analyze)
         return "\n\n".join(text for _, text in rows)
 
-    def plan(self, query: str, params: Any = None) -> Plan | None:
-        """The Plan of a query that calls models; None when it calls none."""
+    def plan(self, query: str, params: Any = None, analyze: bool = False) -> Plan | None:
+        """The Plan of a query that calls models; None when it calls none.
+
+        Args:
+            analyze: run the query once, and add to the Plan what was measured.
+        """
         with self._calling():
-            return self._scoring.plan(query, params)
+            if analyze:
+                self._engine.finish()
+                return self._scoring.analysed(query, params)
+            return self._scoring.told(query, params)
 
     def create_model(
         self,
@@ -192,6 +218,7 @@ class Session:
                 or_replace=or_replace,
                 if_not_exists=if_not_exists,
             )
+            self._scoring.register_for_macros()
         return self
 
     def export_model(
@@ -262,8 +289,12 @@ class Session:
             plain = [unwrap(a) for a in args]
             named = {k: unwrap(v) for k, v in kwargs.items()}
             texts = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
+            if texts and getattr(method, "__name__", "") == "create_function":
+                self._catalog.macros.make_room(texts[0])
             with typed_errors(texts, self._engine.knows_function):
                 result = self._scoring.retrying(lambda: method(*plain, **named))
+            if getattr(method, "__name__", "") == "commit":
+                self._refresh()
             return self if result is self._connection else result
 
         return call
@@ -298,8 +329,22 @@ class Session:
 
     def _look_for_views(self, query: Any) -> None:
         """After ATTACH: the views of that database may call functions that nobody made yet."""
-        if isinstance(query, str) and "attach" in query.lower():
+        if isinstance(query, str) and any(w in query.lower() for w in ("attach", "import")):
             self._scoring.register_for_views()
+            self._scoring.register_for_macros()
+
+    def _refresh(self, query: Any = "COMMIT") -> None:
+        """Before a statement, and after one that ends a transaction: macros that waited for it."""
+        if self._catalog.macros.outdated and isinstance(query, str) and _ENDS.fullmatch(query):
+            self._engine.finish()
+            with suppress(duckdb.Error):  # others are at it all the time: the next statement tries
+                self._catalog.macros.refresh()
+
+    def _make_room(self, query: Any) -> None:
+        """A user's own function takes the place of the macro that we made for plain connections."""
+        if isinstance(query, str):
+            for name in defined_functions(query):
+                self._catalog.macros.make_room(name)
 
     def _run(self, statement: Statement, parameters: Any) -> None:
         if isinstance(statement, Query):
@@ -321,6 +366,7 @@ class Session:
         """Carry out a statement about models; the query whose result is its answer, if any."""
         if isinstance(statement, CreateModel):
             create_from_file(statement, self._engine, self._catalog, self._allow_pickle)
+            self._scoring.register_for_macros()
             return None
         if isinstance(statement, DropModel):
             self._catalog.drop(statement.name.name, statement.name.database, statement.if_exists)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
@@ -22,18 +23,27 @@ from typing import Any
 import duckdb
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
+from sqlml.catalog.macros import OURS
 from sqlml.errors import CatalogError, ParseError
 from sqlml.front.lexer import tokenize
+from sqlml.planner.names import parse_name
 from sqlml.planner.probe import Column, ProbeError
-from sqlml.udfs.arrow import BatchFunction, TextBatchFunction
 from sqlml.udfs.caller import call_from
+from sqlml.udfs.cardinality import top_cardinality
+from sqlml.udfs.deferred import Deferred, DeferredText, deferred, is_signature
 from sqlml.udfs.engine import EngineFunction
 
-_ALIVE: dict[str, BatchFunction | TextBatchFunction] = {}
+_ALIVE: dict[str, Callable[..., Any]] = {}
 """Strong references for the life of the process: the engine calls functions it does not keep."""
 
 _twins = itertools.count(1)
 _ATTEMPTS = 10
+
+
+_OF_CONNECTIONS: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Registry] = (
+    weakref.WeakKeyDictionary()
+)
+"""Functions read their models through the registry, also where only the connection is left."""
 
 
 class Registry:
@@ -43,14 +53,47 @@ class Registry:
         self.lock = threading.RLock()
         self.names: set[str] = set()
         self._cursor = connection.cursor()
+        _OF_CONNECTIONS[connection] = self
 
     def add(self, function: EngineFunction) -> None:
         """Register once; a second database object on the same instance may have been faster."""
         with self.lock:
             if function.name in self.names:
+                _join(_ALIVE.get(function.name), function)
                 return
             _create(self._cursor, function.name, function)
             self.names.add(function.name)
+
+    def stored_program(self, digest: str) -> bytes | None:
+        """The content of a stored Program by the beginning of its hash, read on a new connection.
+
+        A function that runs may not use the connection that runs it.
+        """
+        with self._cursor.cursor() as own:
+            found = own.execute(
+                "SELECT database_name FROM duckdb_tables() "
+                "WHERE schema_name = 'sqlml' AND table_name = 'catalog_programs'"
+            ).fetchall()
+            for (database,) in found:
+                name = database.replace('"', '""')
+                rows = own.execute(
+                    f'SELECT content FROM "{name}".sqlml.catalog_programs '
+                    "WHERE starts_with(hash, ?)",
+                    [digest],
+                ).fetchall()
+                if rows and isinstance(rows[0][0], bytes):
+                    return bytes(rows[0][0])
+        return None
+
+    def source(self) -> Callable[[str], bytes | None]:
+        """`stored_program`, for functions: they outlive the database, and must not keep it open."""
+        method = weakref.WeakMethod(self.stored_program)
+
+        def stored(digest: str) -> bytes | None:
+            read = method()
+            return None if read is None else read(digest)
+
+        return stored
 
     def close(self) -> None:
         """Close the cursor; only when the whole database closes."""
@@ -60,6 +103,7 @@ class Registry:
 def _create(connection: duckdb.DuckDBPyConnection, name: str, function: EngineFunction) -> None:
     # Each name has one callable for ever: the engine's functions outlive connections.
     call = _ALIVE.setdefault(name, function.function)
+    _join(call, function)
     try:
         connection.create_function(
             name,
@@ -73,6 +117,12 @@ def _create(connection: duckdb.DuckDBPyConnection, name: str, function: EngineFu
     except duckdb.CatalogException as error:
         if "already exists" not in str(error):
             raise
+
+
+def _join(known: Callable[..., Any] | None, function: EngineFunction) -> None:
+    """Tell a function that is not yet compiled of one of its name that may be."""
+    if isinstance(known, Deferred | DeferredText) and function.function is not known:
+        known.later.also(function.function)
 
 
 class DuckDBEngine:
@@ -105,11 +155,34 @@ class DuckDBEngine:
             for name, kind in zip(relation.columns, relation.types, strict=True)
         )
 
+    def rows(self, query: str) -> int | None:
+        """The engine's own estimate of the rows of a query; None where it has none.
+
+        Raises:
+            ProbeError: the query does not bind, and was not run: a transaction goes on.
+        """
+        try:
+            relation = call_from(self.frame, partial(self.connection.sql, query))
+        except duckdb.Error as error:
+            raise ProbeError(_first_line(error)) from None
+        if relation is None:
+            raise ProbeError("not a query")
+        try:
+            if hasattr(self.connection, "complete"):
+                plan = relation.explain(format="json")
+            else:
+                ask = partial(self.connection.sql, f"EXPLAIN (FORMAT json) {query}")
+                plan = call_from(self.frame, ask).fetchall()[-1][1]
+            return top_cardinality(plan)
+        except duckdb.Error:
+            return None  # an unfinished result, say: it is but an estimate
+
     def has_function(self, name: str) -> bool:
         """Whether a user's own function or macro has this name."""
         rows = self.read(
-            "SELECT 1 FROM duckdb_functions() WHERE lower(function_name) = ? LIMIT 1",
-            [name.lower()],
+            "SELECT 1 FROM duckdb_functions() WHERE lower(function_name) = ? "
+            "AND NOT regexp_matches(coalesce(macro_definition, ''), ?) LIMIT 1",
+            [name.lower(), OURS],
         )
         return bool(rows)
 
@@ -210,9 +283,35 @@ class DuckDBEngine:
             for (text,) in self.read(
                 "SELECT sql FROM duckdb_views() WHERE NOT internal AND contains(sql, 'sqlml_') "
                 "UNION ALL SELECT macro_definition FROM duckdb_functions() "
-                "WHERE NOT internal AND contains(macro_definition, 'sqlml_')"
+                "WHERE NOT internal AND contains(macro_definition, 'sqlml_') "
+                "AND NOT (schema_name = 'sqlml' AND starts_with(function_name, 'score_'))"
             )
         ]
+
+    def model_functions(self) -> list[EngineFunction]:
+        """The functions that our own macros call, each to be compiled when it is first used."""
+        functions = {}
+        for (database,) in self.read(
+            "SELECT database_name FROM duckdb_tables() "
+            "WHERE schema_name = 'sqlml' AND table_name = 'catalog_calls'"
+        ):
+            for name, arguments, result in self._called(f"{self.quote(str(database))}.sqlml"):
+                spec = parse_name(str(name))
+                kinds = tuple(map(str, arguments or ()))
+                if spec is None or spec.name != name or not is_signature(kinds, str(result)):
+                    continue  # a damaged row
+                later = deferred(spec.name, len(kinds), self.registry.source())
+                functions[spec.name] = EngineFunction(spec.name, later, kinds, str(result))
+        return list(functions.values())
+
+    def _called(self, schema: str) -> list[tuple[Any, ...]]:
+        try:
+            return self.read(
+                f"SELECT DISTINCT function, arguments, result FROM {schema}.catalog_calls "
+                "WHERE function IS NOT NULL"
+            )
+        except CatalogError:  # a damaged table
+            return []
 
     def databases(self) -> list[str]:
         """Names of the attached databases that have a model catalog."""

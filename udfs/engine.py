@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sqlml.planner.probe import Column
-from sqlml.udfs.arrow import BatchFunction, TextBatchFunction
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,7 @@ class EngineFunction:
     """
 
     name: str
-    function: BatchFunction | TextBatchFunction | Callable[..., Any]
+    function: Callable[..., Any]
     argument_types: tuple[str, ...]
     result_type: str
     volatile: bool = False

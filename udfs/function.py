@@ -48,7 +48,7 @@ def engine_function(spec: FunctionSpec, program: Program, on_use: bool = False) 
         ConfigError: the Program has no such output, or there is no such backend.
         BackendError: its backend cannot run it.
     """
-    prepared = prepare_parts(program, spec.parts, spec.layout)
+    prepared = prepare_parts(program, spec.parts, spec.layout, spec.constants)
     core = prepared.split.core
     choice = Choice(spec.backend, spec.strategy, spec.device, "function name")
     compiled = CompiledOnUse(core, choice) if on_use else compile_core(core, choice)

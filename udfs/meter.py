@@ -66,17 +66,18 @@ class _Twin:
 
     def __init__(self, function: EngineFunction, number: int) -> None:
         made = function.function
+        call: Callable[..., Any]
+        if isinstance(made, TextBatchFunction):
+            self.batch, call = made.batch, _metered_texts(made, self)
+        else:
+            assert isinstance(made, BatchFunction)
+            self.batch, call = made, _metered(made, self)
         self.name = function.name
-        self.batch = made.batch if isinstance(made, TextBatchFunction) else made
-        call = _metered_texts(made, self) if isinstance(made, TextBatchFunction) else None
-        self.function = replace(
-            function,
-            name=f"{function.name}_m{number}",
-            function=call or _metered(self.batch, self),
-        )
+        self.function = replace(function, name=f"{function.name}_m{number}", function=call)
         self.meter: Meter | None = None
 
     def run(self, rows: int, score: Callable[[], Any]) -> Any:
+        """What `score` makes of a batch of so many rows."""
         meter = self.meter
         if meter is None:  # a statement that was prepared while it was analysed
             return score()
@@ -93,6 +94,7 @@ class _Twin:
         return replace(self.meter.of(self.name), again=0 if last is None else last.found)
 
     def release(self) -> None:
+        """Give it back, for another analysis."""
         self.meter = None
         if self.batch.last is not None:
             self.batch.last.clear()

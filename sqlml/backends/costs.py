@@ -19,9 +19,14 @@ Costs = Mapping[str, float]
 
 SHIPPED: Costs = MappingProxyType(
     {
-        # A column in an expression of the engine, and packed and handed to a function.
+        # A column in an expression of the engine; of a small tree there a level that rows pass, and
+        # a test.
         "sql.number": 0.7,
+        "sql.level": 2.5,
+        "sql.test": 0.5,
+        # A column packed and handed to a function, and each call of that for a batch of rows.
         "udf.number": 4.0,
+        "udf.call": 40_000.0,
         # Trees, a row: a node over a block of bytes, of 16-bit numbers or of their pages; a tree; a
         # value of a leaf that lies in registers, or in memory; a column's bin; a set's; entering a
         # descent, and a step of it; a row in a tree by lockstep, and a step of it. Far steps are

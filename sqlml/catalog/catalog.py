@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import uuid4
 
+from sqlml.catalog.macros import Macros, ModelCall
 from sqlml.catalog.model import Model, Reference
 from sqlml.catalog.tables import MODELS, TABLES, VIEWS
 from sqlml.config import FORMAT_VERSION
@@ -43,6 +44,10 @@ class Connection(Protocol):
         """Run `work` in the user's open transaction, or else in one of its own."""
         ...
 
+    def in_transaction(self) -> bool:
+        """Whether the user has a transaction open."""
+        ...
+
     def schema(self, database: str | None) -> str:
         """The qualified, quoted schema of the catalog in a database (None: the current one)."""
         ...
@@ -62,6 +67,7 @@ class Catalog:
     def __init__(self, connection: Connection, programs: dict[str, Program]) -> None:
         self._connection = connection
         self._programs = programs
+        self.macros = Macros(connection)
 
     def create(
         self,
@@ -76,8 +82,11 @@ class Catalog:
         database: str | None = None,
         or_replace: bool = False,
         if_not_exists: bool = False,
+        calls: Sequence[ModelCall] = (),
     ) -> int | None:
         """Register a model; all rows or none are written.
+
+        `calls` are what the macros compute that plain connections call.
 
         Returns:
             The version made, or None when `if_not_exists` found the model.
@@ -94,6 +103,7 @@ class Catalog:
             raise CatalogError(f"there is no database {database!r}; ATTACH it first")
         key, schema = name.lower(), self._schema(database)
         made: list[int] = []
+        shared = self._connection.in_transaction()
         now = datetime.datetime.now(datetime.UTC).replace(tzinfo=None)
 
         def work() -> None:
@@ -150,6 +160,7 @@ class Catalog:
             self._connection.write(
                 f'CREATE OR REPLACE VIEW {_stamp_view(schema, key)} AS SELECT 1 AS "{uuid4().hex}"'
             )
+            self.macros.keep(schema, database, key, calls, shared)
             made.append(version)
 
         self._connection.atomic(work)
@@ -287,6 +298,7 @@ class Catalog:
                 return False
             raise self._unknown(reference, [])
         dropped: list[bool] = []
+        shared = self._connection.in_transaction()
 
         def work() -> None:
             found = self._connection.read(
@@ -303,6 +315,7 @@ class Catalog:
                 f"DELETE FROM {schema}.catalog_programs WHERE hash NOT IN "
                 f"(SELECT program FROM {schema}.catalog_versions)"
             )
+            self.macros.keep(schema, database, key, (), shared)
             dropped.append(True)
 
         self._connection.atomic(work)

@@ -25,10 +25,15 @@ from sqlml.types import TEXTUAL, Array, numpy_dtype
 _CHECKS = ("require_finite", "require_known")
 
 
-def fold_arguments(program: Program, arguments: Mapping[str, float | str | None]) -> Program:
+def fold_arguments(
+    program: Program, arguments: Mapping[str, float | str | None], sums: bool = True
+) -> Program:
     """`program` for rows whose inputs in `arguments` have these values (None is NULL).
 
     An input stays an input where something still reads it; it must then be given that value.
+
+    Args:
+        sums: take known columns of linear models into the bias, which rounds otherwise.
 
     Raises:
         ConfigError: no such input.
@@ -52,7 +57,7 @@ def fold_arguments(program: Program, arguments: Mapping[str, float | str | None]
         if node.op == "tree_ensemble":
             pruned = prune(Ensemble.of(node.attrs), columns, row)
             return b.op("tree_ensemble", inputs[0], **pruned.attrs())
-        if program.labels and "label" in program.outputs:
+        if not sums or (program.labels and "label" in program.outputs):
             return None
         weights: Array = node.attrs["weights"]
         bias = node.attrs["bias"] + (row[columns, None] * weights[columns]).sum(axis=0)
@@ -61,6 +66,25 @@ def fold_arguments(program: Program, arguments: Mapping[str, float | str | None]
         return b.op("linear", x, weights=weights[rest], bias=bias)
 
     return rewrite(program, rule)
+
+
+def refuses(program: Program, arguments: Mapping[str, float | str | None]) -> bool:
+    """Whether a check of `program` refuses one of these values."""
+    known, values = _known(program, arguments), _values(program, arguments)
+    for node in program.nodes:
+        if node.op not in _CHECKS:
+            continue
+        below = node.inputs[0]
+        x, own = values[below][0], known[below]
+        if node.op == "require_known":
+            bad = x < 0
+        else:
+            bad = np.isinf(x) if node.attrs["allow_nan"] else ~np.isfinite(x)
+            bad |= x < node.attrs.get("low", -np.inf)
+            bad |= x > node.attrs.get("high", np.inf)
+        if (bad & own).any():
+            return True
+    return False
 
 
 def _values(program: Program, arguments: Mapping[str, float | str | None]) -> list[Array]:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
 
 import sqlml
 
@@ -162,6 +163,33 @@ NOT_ONCE = [
 ]
 
 
+def test_rows_that_a_condition_keeps_from_the_model(con: sqlml.Session) -> None:
+    model = LogisticRegression().fit(FRAME, LABELS)  # takes no NULL
+    con.create_model("strict", model, or_replace=True)
+    con.execute(
+        "CREATE OR REPLACE TABLE holes AS SELECT * REPLACE (if(id % 3 = 0, NULL, a) AS a) FROM t"
+    )
+    high = model.predict_proba(FRAME)[:, list(model.classes_).index("high")]
+    p = P.replace("'m'", "'strict'")
+    shown = f"CASE WHEN a IS NOT NULL THEN {p} END AS p"
+    third = np.arange(ROWS) % 3 == 0
+    for condition, kept in (
+        (f"a IS NULL OR {p} > 0.6", third | (high > 0.6)),
+        (f"CASE WHEN a IS NULL THEN true ELSE {p} > 0.6 END", third | (high > 0.6)),
+        (f"a IS NOT NULL AND {p} > 0.6", ~third & (high > 0.6)),
+        (
+            f"{p} > 0.6 AND (b > 0 OR c > 0) AND a IS NOT NULL",
+            ~third & (high > 0.6) & ((FRAME.b > 0) | (FRAME.c > 0)),
+        ),
+    ):
+        query = f"SELECT id, {shown} FROM holes WHERE {condition} ORDER BY id"
+        rows = con.execute(query).fetchall()
+        assert [r[0] for r in rows] == np.flatnonzero(kept).tolist()
+        scores = np.array([r[1] for r in rows], float)  # None is NaN
+        np.testing.assert_allclose(scores, np.where(third, np.nan, high)[kept], rtol=1e-9)
+        assert is_once(con, query) is ("OR" not in condition[:20] and "CASE" not in condition)
+
+
 @pytest.mark.parametrize("query", NOT_ONCE)
 def test_where_it_could_be_seen_from_stays(con: sqlml.Session, query: str) -> None:
     assert not is_once(con, query)
@@ -180,16 +208,36 @@ def test_filters_still_reach_the_scan(con: sqlml.Session) -> None:
     assert "one evaluation of proba0 for 2 calls, made in FROM for WHERE" in text
 
 
-def test_parameters_and_statements_that_write(con: sqlml.Session) -> None:
+def test_parameters(con: sqlml.Session) -> None:
     query = f"SELECT id, {P} AS p FROM t WHERE {P} > ? AND id < ? ORDER BY id"
     rows = con.execute(query, [0.6, 1000]).fetchall()
     kept = np.flatnonzero(HIGH[:1000] > 0.6)
     assert rows == [(i, HIGH[i]) for i in kept]
-    con.execute(f"CREATE OR REPLACE TABLE made AS SELECT id, {P} AS p FROM t WHERE {SURE}")
-    assert (
-        con.execute("SELECT count(*), sum(p) FROM made").fetchall()
-        == con.execute("SELECT count(*), sum(high) FROM s WHERE high > 0.6").fetchall()
-    )
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE OR REPLACE TABLE made AS {query}",
+        "CREATE OR REPLACE TEMP TABLE made AS ({query})",
+        "CREATE OR REPLACE VIEW made AS {query}",
+        "CREATE OR REPLACE TABLE made (a DOUBLE, b DOUBLE, c DOUBLE, id BIGINT, p DOUBLE); "
+        "INSERT INTO made (a, b, c, id, p) {query}",
+        "CREATE OR REPLACE TABLE made (p DOUBLE, a DOUBLE, b DOUBLE, c DOUBLE, id BIGINT); "
+        "INSERT INTO made BY NAME WITH w AS (FROM t) {query}",
+    ],
+)
+def test_statements_that_write(con: sqlml.Session, statement: str) -> None:
+    for (kind,) in con.connection.execute(
+        "SELECT 'TABLE' FROM duckdb_tables() WHERE table_name = 'made' UNION ALL "
+        "SELECT 'VIEW' FROM duckdb_views() WHERE view_name = 'made'"
+    ).fetchall():
+        con.connection.execute(f"DROP {kind} made")
+    query = f"SELECT *, {P} AS p FROM t WHERE {SURE}"
+    made = statement.format(query=query)
+    assert is_once(con, made.split("; ")[-1])
+    con.execute(made)
+    same(con, "SELECT id, p FROM made ORDER BY id", "SELECT id, high AS p FROM s WHERE high > 0.6")
 
 
 def test_a_view_over_a_query_that_evaluates_once(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_a_catalog_without_stamps_is_read_instead(con: sqlml.Session) -> None:
     con.connection.execute("DROP VIEW sqlml.stamp_m")
     first = con.plan(QUERY)
     assert con.plan(QUERY) is first
-    con.connection.execute("UPDATE sqlml.catalog_versions SET options = '{\"backend\":\"numpy\"}'")
+    con.connection.execute('UPDATE sqlml.catalog_versions SET options = \'{"backend":"numpy"}\'')
     with pytest.raises(ConfigError):
         con.plan(QUERY)
     con.create_model("m", tree(5.0, 6.0, 7.0, 8.0), inputs=["a", "b"], or_replace=True)

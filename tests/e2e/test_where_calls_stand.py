@@ -1,8 +1,7 @@
-"""A model call works wherever an expression may stand."""
+"""A model call works wherever an expression may stand (test_corpus.py has many more places)."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,47 +20,6 @@ def scored(frame: pd.DataFrame, churn: Any) -> pd.DataFrame:
 
 P = "predict('churn', *)"
 Q = "predict_proba('churn', *, class := 'yes')"
-
-CORPUS = Path(__file__).parents[1] / "golden" / "sql" / "calls.sql"
-
-
-def pairs() -> list[tuple[str, str]]:
-    """The pairs of the corpus; its first line of each pair is the test's name."""
-    text = CORPUS.read_text(encoding="utf-8")
-    text = text[text.index("\n\n") :]
-    found = []
-    for block in text.split("-" * 32):
-        if block.strip():
-            query, plain, _ = block.split(";\n")
-            found.append((query.strip(), plain.strip()))
-    return found
-
-
-def same(left: list[tuple[Any, ...]], right: list[tuple[Any, ...]], ordered: bool) -> None:
-    if not ordered:
-        left, right = sorted(left, key=repr), sorted(right, key=repr)
-    assert len(left) == len(right)
-    for a, b in zip(left, right, strict=True):
-        for x, y in zip(a, b, strict=True):
-            if isinstance(x, float) or isinstance(y, float):
-                assert x == pytest.approx(y, rel=1e-9, abs=1e-12)
-            elif isinstance(x, list):
-                assert [float(v) for v in x] == pytest.approx([float(v) for v in y])
-            else:
-                assert x == y
-
-
-@pytest.mark.parametrize(("query", "plain"), pairs(), ids=[q[:70] for q, _ in pairs()])
-def test_a_query_gives_what_precomputed_scores_give(
-    con: sqlml.Session, scored: pd.DataFrame, query: str, plain: str
-) -> None:
-    con.register("scored", scored)
-    expected = con.connection.sql(plain).fetchall()
-    found = con.sql(query)
-    assert found is not None
-    same(found.fetchall(), expected, ordered="ORDER BY" in query and "OVER" not in query)
-    con.execute(query)
-    same(con.fetchall(), expected, ordered="ORDER BY" in query and "OVER" not in query)
 
 
 def test_a_named_argument_overrides_a_star(

@@ -50,7 +50,7 @@ def test_a_named_parameter_stays_while_somebody_needs_it() -> None:
     assert given.remaining() == (None, frozenset({"m"}))
 
 
-def test_probes_get_nulls_of_the_values_types() -> None:
+def test_probes_get_short_values_and_nulls_of_the_types() -> None:
     values = [
         True,
         1,
@@ -64,19 +64,16 @@ def test_probes_get_nulls_of_the_values_types() -> None:
     ]
     sql = "SELECT " + ", ".join("?" * len(values))
     given = Parameters(tokenize(sql), values)
-    types = [
-        text.removeprefix("CAST(NULL AS ").removesuffix(")") for text in given.as_nulls().values()
-    ]
-    assert types == [
-        "BOOLEAN",
-        "BIGINT",
-        "DOUBLE",
-        "VARCHAR",
+    assert list(given.as_nulls().values()) == [
+        "CAST(True AS BOOLEAN)",
+        "CAST(1 AS BIGINT)",
+        "CAST(NULL AS DOUBLE)",
+        "CAST('a' AS VARCHAR)",
         "NULL",
-        "DECIMAL(38, 9)",
-        "DATE",
-        "DOUBLE",
-        "BLOB",
+        "CAST(NULL AS DECIMAL(38, 9))",
+        "CAST(NULL AS DATE)",
+        "CAST(NULL AS DOUBLE)",
+        "CAST(NULL AS BLOB)",
     ]
     assert len(given.untyped()) == 1
 
@@ -86,3 +83,25 @@ def test_absent_values_are_untyped() -> None:
     given = Parameters(tokenize(sql), None)
     assert given.value(places(sql)[0]) is None
     assert len(given.untyped()) == 2
+
+
+def test_a_parameter_that_the_rewritten_text_lost_is_given_no_more() -> None:
+    sql = "SELECT f(a := ?, b := ?) FROM t WHERE c > ?"
+    given = Parameters(tokenize(sql), [1, 2, 3])
+    assert list(given.renumbered(inside=True).values()) == ["$1", "$2", "$3"]
+    assert given.fitted("SELECT g($2, $2) WHERE c > $3") == (
+        "SELECT g($1, $1) WHERE c > $2",
+        (1, 2),
+        frozenset(),
+    )
+    assert given.fitted("SELECT $1, $2, $3") == ("SELECT $1, $2, $3", None, frozenset())
+
+
+def test_more_values_than_parameters_stay_for_the_engine_to_refuse() -> None:
+    given = Parameters(tokenize("SELECT f(?, ?)"), [1, 2, 3])
+    assert given.fitted("SELECT g($2)") == ("SELECT g($1)", (1, 2), frozenset())
+
+
+def test_a_name_that_the_rewritten_text_lost_is_given_no_more() -> None:
+    given = Parameters(tokenize("SELECT f($A, $b)"), {"a": 1, "B": 2, "c": 3})
+    assert given.fitted("SELECT g($b)") == ("SELECT g($b)", None, frozenset({"a"}))

@@ -1,0 +1,116 @@
+"""Literal arguments become part of the model: `predict('m', *, plan := 'pro', discount := 0)`.
+
+Its trees keep the branches that these values reach (`fold_arguments`), and fewer columns are packed
+and handed over. Measured for a forest of 100 trees of depth 8 over 10 columns: 1.1 to 1.7 times as
+fast with one literal, and 2.3 times with three. A forest with constants in it is a function of its
+own, which takes milliseconds to make and stays until the process ends; so only work of some length
+is worth it, and a model has at most `MOST` of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping, Sequence
+
+from sqlml.front.lexer import Token
+from sqlml.ir.operators.hashing import HASHED
+from sqlml.ir.operators.items import ITEMS
+from sqlml.ir.operators.opaque import OWNERS
+from sqlml.ir.operators.text import TEXT
+from sqlml.ir.program import Program
+from sqlml.passes.fold_arguments import refuses
+from sqlml.planner.calls import Call
+from sqlml.planner.choice import Choice
+from sqlml.planner.constants import Constants, spelled
+from sqlml.types import Feature, fold
+
+LONGEST = 64
+"""Characters of the constants in a function's name."""
+
+MOST_LITERALS = 4
+
+MOST = 64
+"""Different constants of a model; other literals are passed as columns, as parameters are."""
+
+LEAST = 0.02
+"""Seconds that the unchanged model is estimated to take, at which constants begin to pay."""
+
+_EXACT = 1 << 53
+
+_UNFOLLOWED = TEXT | ITEMS | HASHED | OWNERS.keys()
+"""Operators that have no value for one row of which only some columns are known."""
+
+_made: dict[str, set[Constants]] = {}
+_lock = threading.Lock()
+
+
+def literals(
+    call: Call, features: Sequence[Feature], used: Collection[str], tokens: Sequence[Token]
+) -> dict[str, float | str | None]:
+    """The features in `used` whose argument is a literal, with its value.
+
+    A number for a feature of strings is none, since how it is spelled is the engine's affair.
+    """
+    by_name = {fold(a.name): a for a in call.arguments if a.name is not None}
+    if not by_name and len(call.arguments) == len(features):
+        by_name = {fold(f.name): a for f, a in zip(features, call.arguments, strict=True)}
+    found: dict[str, float | str | None] = {}
+    for feature in features:
+        argument = by_name.get(fold(feature.name))
+        if argument is None or feature.name not in used:
+            continue
+        value = _value(tokens[argument.start : argument.end], feature.kind)
+        if value is not None:
+            (found[feature.name],) = value
+    return found
+
+
+def _value(tokens: Sequence[Token], kind: str) -> tuple[float | str | None] | None:
+    """The value of a literal for a feature of `kind`, in a 1-tuple."""
+    if len(tokens) == 1 and tokens[0].upper == "NULL" and kind in ("number", "string"):
+        return (None,)
+    if kind == "string":
+        return (tokens[0].text,) if len(tokens) == 1 and tokens[0].kind == "string" else None
+    if kind != "number" or not tokens:
+        return None
+    if len(tokens) == 1 and tokens[0].upper in ("TRUE", "FALSE"):
+        return (float(tokens[0].upper == "TRUE"),)
+    negative = tokens[0].is_symbol("-")
+    if len(tokens) != 1 + negative or tokens[-1].kind != "number":
+        return None
+    text = tokens[-1].text
+    digits = text.replace(".", "", 1)
+    if not digits.isdigit() or not digits.isascii() or int(digits) > _EXACT or len(digits) > 17:
+        return None  # not what the engine reads, to the bit
+    return ((-float(text) if negative else float(text)) + 0.0,)
+
+
+def constants(program: Program, values: Mapping[str, float | str | None]) -> Constants:
+    """Those of `values` that become part of `program`: none that it refuses, and not too many."""
+    places = {name: i for i, name in enumerate(program.inputs)}
+    chosen: Constants = ()
+    for one in sorted((places[name], value) for name, value in values.items() if name in places):
+        longer = (*chosen, one)
+        if len(longer) <= MOST_LITERALS and len(spelled(longer)) <= LONGEST:
+            chosen = longer
+    names = list(program.inputs)
+    if not chosen or any(node.op in _UNFOLLOWED or node.type.sparse for node in program.nodes):
+        return ()
+    return () if refuses(program, {names[place]: value for place, value in chosen}) else chosen
+
+
+def pays(choice: Choice, rows: int) -> bool:
+    """Whether the model has so much to do that constants in it pay."""
+    if not choice.estimates:
+        return rows >= choice.rows
+    return choice.estimates[0].seconds / choice.rows * rows >= LEAST
+
+
+def allowed(program: Program, found: Constants) -> bool:
+    """Whether these constants are among the first `MOST` of a model; they count from now on."""
+    with _lock:
+        made = _made.setdefault(program.hash, set())
+        if found not in made and len(made) >= MOST:
+            return False
+        made.add(found)
+        return True

@@ -1,0 +1,128 @@
+"""`model_bodies`: what a model computes of the row `r`, as the bodies of macros.
+
+The types of the row's columns are known when a query is bound, and not now: the bodies look at them
+themselves, by `typeof`, which the engine folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlml.catalog.macros import helper
+from sqlml.errors import SqlmlError
+from sqlml.front.lexer import quote_string
+from sqlml.ir.program import Program
+from sqlml.planner.arguments import packed, texts
+from sqlml.planner.build import prepare_parts
+from sqlml.planner.choice import choose
+from sqlml.planner.column_types import Bound
+from sqlml.planner.names import FunctionSpec, Output, Part
+from sqlml.planner.results import decoded, label_literal
+from sqlml.planner.target import OUTPUTS_OF
+from sqlml.planner.type_names import NUMBERS, UNTYPED
+from sqlml.types import NESTED, Feature, Labels
+
+_KINDS: Mapping[str, str] = {
+    "predict": "label",
+    "predict_proba": "proba",
+    "predict_score": "score",
+    "transform": "transform",
+}
+"""Function -> the kind of its macro (`catalog.macros.FUNCTIONS`)."""
+
+
+def _typed(types: str, name: str, wants: str) -> str:
+    """A macro of a column `x` and the feature `f` that it feeds: `x` as `name`, or an error."""
+    pattern = quote_string(f"(?s){types}|{'|'.join(UNTYPED)}")
+    return (
+        f"(x, f) AS CASE WHEN regexp_full_match(typeof(x), {pattern}) THEN CAST(x AS {name}) "
+        f"ELSE error('feature ' || f || ' of the model takes {wants}, but the column is ' "
+        "|| typeof(x) || '; cast it') END"
+    )
+
+
+_NUMBER = helper("number", _typed(NUMBERS.pattern, "DOUBLE", "numbers"))
+_TEXT = helper("text", _typed(r"VARCHAR|ENUM\(.*\)", "VARCHAR", "strings"))
+HELPERS = (_NUMBER, _TEXT)
+"""Macros that the bodies call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """One macro's body, and the engine function that it calls (None: it calls none)."""
+
+    kind: str
+    sql: str
+    function: FunctionSpec | None
+
+
+def model_bodies(
+    features: Sequence[Feature], program: Program, options: Mapping[str, Any]
+) -> list[Body]:
+    """The bodies of all functions that a model has."""
+    made = []
+    for function, outputs in OUTPUTS_OF.items():
+        output = next((o for o in outputs if o in program.outputs), None)
+        if output is not None:
+            made += _bodies(_KINDS[function], output, features, program, options)
+    return made
+
+
+def _bodies(
+    kind: str,
+    output: Output,
+    features: Sequence[Feature],
+    program: Program,
+    options: Mapping[str, Any],
+) -> list[Body]:
+    try:
+        prepared = prepare_parts(program, (Part(output),))
+        choice = choose(prepared.split.core, options)
+    except SqlmlError as error:  # say for want of a library: the session says so as well
+        return [Body(kind, _error(quote_string(f"this model cannot be scored: {error}")), None)]
+    read = [f for f in features if f.name in prepared.program.inputs]
+    if any(f.kind in NESTED for f in read):
+        why = "a model that reads lists or maps is scored by a session: sqlml.attach(connection)"
+        return [Body(kind, _error(quote_string(why)), None)]
+    spec = FunctionSpec(
+        program.hash, (Part(output),), "f64", choice.backend, choice.strategy, choice.device
+    )
+    bounds = {f.name: _field(f) for f in read}
+    call = f"{spec.name}({packed(prepared, bounds, 'DOUBLE')}{texts(prepared, bounds)})"
+    bodies = [Body(kind, decoded(call, program, output, None), spec)]
+    if kind == "proba" and len(program.labels) == 1:
+        bodies.append(Body("class", _one_class(call, program.labels[0]), spec))
+    return bodies
+
+
+def _field(feature: Feature) -> Bound:
+    """The row's field that feeds a feature; one that is missing does not bind, and is named."""
+    name, kind = (_NUMBER[0], "DOUBLE") if feature.kind == "number" else (_TEXT[0], "VARCHAR")
+    own = quote_string(feature.name)
+    return Bound(f"sqlml.{name}(struct_extract(r, {own}), {own})", kind)
+
+
+def _one_class(call: str, labels: Labels) -> str:
+    """The probability of the class that the parameter `class` spells."""
+    values = [label_literal(v, labels.kind) for v in labels.values]
+    spelled = "CAST(class AS VARCHAR)"
+    if labels.kind == "float64":
+        wanted = "TRY_CAST(class AS DOUBLE)"
+    else:
+        wanted = {
+            "string": spelled,
+            "int64": f"regexp_replace({spelled}, '\\.0+$', '')",
+            "bool": f"lower({spelled})",
+        }[labels.kind]
+        values = [f"CAST({v} AS VARCHAR)" for v in values]
+    place = f"coalesce(list_position([{', '.join(values)}], {wanted}), 0)"
+    known = ", ".join(repr(v) for v in labels.values[:20])
+    unknown = f"'the model has no class ' || coalesce({spelled}, 'NULL') || "
+    unknown += quote_string(f"; its classes are {known}")
+    return f"CASE WHEN {place} = 0 THEN {_error(unknown)} ELSE ({call})[{place}] END"
+
+
+def _error(message: str) -> str:
+    return f"error({message})"

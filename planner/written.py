@@ -1,0 +1,179 @@
+"""`written`: a model as an expression of the engine, where that is cheaper than a function's call.
+
+Sums of weights and small trees are; a model of another kind is written out only if asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from sqlml.backends.costs import current
+from sqlml.backends.sql.literals import number
+from sqlml.errors import BackendError
+from sqlml.ir.program import Program
+from sqlml.passes.one_tree import OneTree, one_tree
+from sqlml.passes.split import Layout
+from sqlml.planner.arguments import linear, plain, plain_columns
+from sqlml.planner.build import Prepared
+from sqlml.planner.choice import SQL, Choice
+from sqlml.planner.column_types import Bound
+from sqlml.planner.cost import Estimate, sql_estimate
+from sqlml.planner.export_sql import expression
+from sqlml.planner.results import Chosen, decoded, label_literal
+from sqlml.planner.tree_sql import TreeColumn, tree_sql
+from sqlml.types import Array
+
+WORTH = 0.6
+"""The part of the function's time that a tree's expression may take.
+
+The engine plans a test in 50 microseconds, which a query of few rows does not win back.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a call computes: `output` of `program`, its `column` alone, as the user's type.
+
+    `model` is the name of the model, for messages.
+    """
+
+    program: Program
+    output: str
+    column: int | None
+    chosen: Chosen | None
+    model: str = ""
+
+    def decoded(self, sql: str) -> str:
+        """The user's value from what the model computes."""
+        return decoded(sql, self.program, self.output, self.chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """value: the user's value; fits: the rows that it is right for, None for all."""
+
+    value: str
+    fits: str | None
+    estimate: Estimate | None
+    reason: str
+
+    def or_else(self, function: str) -> str:
+        """The value, for other rows that of `function`."""
+        if self.fits is None:
+            return self.value
+        return f"CASE WHEN {self.fits} THEN {self.value} ELSE {function} END"
+
+    def choice(self, function: Choice) -> Choice:
+        """How the model is run, with `function` for rows that the expression cannot score."""
+        estimates = () if self.estimate is None else (self.estimate, *function.estimates)
+        return replace(
+            function,
+            backend=SQL,
+            device="cpu",
+            reason=self.reason,
+            estimates=estimates,
+            guarded=self.fits is not None,
+        )
+
+
+def written(
+    wanted: Wanted,
+    prepared: Prepared,
+    bounds: Mapping[str, Bound],
+    layout: Layout,
+    function: Choice,
+    calls: int = 1,
+) -> Written | None:
+    """The model as an expression where that is the cheapest; None where it is not.
+
+    Args:
+        function: the choice for the function that it would replace.
+        calls: how many calls the function would serve at once.
+    """
+    summed = linear(prepared, bounds)
+    if summed is not None:
+        estimate = sql_estimate(prepared.split.core, current(), function.rows)
+        why = "a weighted sum is cheapest as an expression; rows that it cannot score go to the UDF"
+        value = wanted.decoded(summed.value)
+        return Written(value, f"isfinite({summed.sum})", estimate, why)
+    one = _one_tree(wanted, prepared, bounds)
+    if one is None or not function.estimates:
+        return None
+    estimate = sql_estimate(prepared.split.core, current(), function.rows)
+    best = function.estimates[0]
+    if calls * estimate.seconds > WORTH * (best.seconds + best.start):
+        return None
+    return _tree(wanted, one, prepared, bounds, layout, estimate)
+
+
+def as_asked(
+    wanted: Wanted, prepared: Prepared, bounds: Mapping[str, Bound], layout: Layout
+) -> Written:
+    """The model as an expression whatever that costs.
+
+    Raises:
+        BackendError: it cannot be written as one.
+    """
+    summed = linear(prepared, bounds)
+    if summed is not None:
+        return Written(wanted.decoded(summed.value), f"isfinite({summed.sum})", None, "asked for")
+    one = _one_tree(wanted, prepared, bounds)
+    if one is not None:
+        return _tree(wanted, one, prepared, bounds, layout, None)
+    names = list(prepared.program.inputs)
+    if len(wanted.program.labels) > 1:
+        raise _cannot(wanted, "it has several targets")
+    once = not all(plain(bounds[name].sql) for name in names)
+    inputs = {name: f"sqlml_x.c{k}" if once else bounds[name].sql for k, name in enumerate(names)}
+    try:
+        made = expression(wanted.program, wanted.output, wanted.column, inputs)
+    except BackendError as error:
+        raise _cannot(wanted, str(error)) from None
+    value = wanted.decoded(made)
+    if once:  # what is no plain column may be long, or another value each time
+        fields = ", ".join(f"'c{k}': {bounds[name].sql}" for k, name in enumerate(names))
+        value = f"list_transform([{{{fields}}}], lambda sqlml_x: {value})[1]"
+    return Written(value, None, None, "asked for")
+
+
+def _cannot(wanted: Wanted, why: str) -> BackendError:
+    return BackendError(
+        f"model {wanted.model!r}: backend 'sql' cannot run it ({why}); use backend 'auto'"
+    )
+
+
+def _one_tree(wanted: Wanted, prepared: Prepared, bounds: Mapping[str, Bound]) -> OneTree | None:
+    if len(wanted.program.labels) > 1 or prepared.split.texts:
+        return None
+    return None if plain_columns(prepared, bounds) is None else one_tree(prepared.split.core)
+
+
+def _tree(
+    wanted: Wanted,
+    one: OneTree,
+    prepared: Prepared,
+    bounds: Mapping[str, Bound],
+    layout: Layout,
+    estimate: Estimate | None,
+) -> Written:
+    columns = [TreeColumn(bounds[c.name].sql, bounds[c.name].type) for c in prepared.split.columns]
+    columns = columns or [TreeColumn("0", "INTEGER")]
+    packed = "FLOAT" if layout == "f32" else "DOUBLE"
+    made = tree_sql(one, columns, packed, partial(_leaf, wanted))
+    why = "a small tree is cheapest as an expression"
+    why += "" if made.fits is None else "; rows that it cannot score go to the UDF"
+    return Written(made.value, made.fits, estimate, why if estimate is not None else "asked for")
+
+
+def _leaf(wanted: Wanted, value: Array) -> str:
+    """A leaf's result as the user's value."""
+    labels = wanted.program.labels
+    if wanted.output == "label" and labels:
+        return label_literal(labels[0].values[int(value[0])], labels[0].kind)
+    numbers = [number(float(v)) for v in value.tolist()]
+    whole = wanted.output == "proba" and wanted.column is None
+    if len(numbers) > 1 or whole:
+        return wanted.decoded(f"[{', '.join(numbers)}]")
+    return wanted.decoded(numbers[0])
