@@ -144,16 +144,21 @@ class DuckDBEngine:
         Raises:
             ProbeError: the query does not bind.
         """
+        relation = self._bound(query)
+        return tuple(
+            Column(name, str(kind))
+            for name, kind in zip(relation.columns, relation.types, strict=True)
+        )
+
+    def _bound(self, query: str) -> Any:
+        """The lazy relation of a probe. Raises ProbeError where the engine cannot bind it."""
         try:
             relation = call_from(self.frame, partial(self.connection.sql, query))
         except duckdb.Error as error:
             raise ProbeError(_first_line(error)) from None
         if relation is None:
             raise ProbeError("not a query")
-        return tuple(
-            Column(name, str(kind))
-            for name, kind in zip(relation.columns, relation.types, strict=True)
-        )
+        return relation
 
     def rows(self, query: str) -> int | None:
         """The engine's own estimate of the rows of a query; None where it has none.
@@ -161,12 +166,7 @@ class DuckDBEngine:
         Raises:
             ProbeError: the query does not bind, and was not run: a transaction goes on.
         """
-        try:
-            relation = call_from(self.frame, partial(self.connection.sql, query))
-        except duckdb.Error as error:
-            raise ProbeError(_first_line(error)) from None
-        if relation is None:
-            raise ProbeError("not a query")
+        relation = self._bound(query)
         try:
             if hasattr(self.connection, "complete"):
                 plan = relation.explain(format="json")

@@ -8,9 +8,9 @@ floats, as in `fold_into_trees`; checks become the range of values that the mode
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -191,8 +191,8 @@ class _Reader:
         made = [Range()] * self.program.nodes[source].type.width
         for path, low, high, nan in self.checks:
             dtype = numpy_dtype(path.dtype)
-            _, first = last_true(lambda x, p=path, t=low: p.apply(x) < t, 1, dtype)  # type: ignore[misc]
-            last, _ = last_true(lambda x, p=path, t=high: p.apply(x) <= t, 1, dtype)  # type: ignore[misc]
+            _, first = last_true(partial(_below, path, low, np.less), 1, dtype)
+            last, _ = last_true(partial(_below, path, high, np.less_equal), 1, dtype)
             if np.isnan(first[0]) or np.isnan(last[0]):
                 raise _AnotherKind
             gone = path.of_missing()
@@ -308,3 +308,8 @@ def _valued(tree: Tree, results: Array) -> Tree:
         if left.value.tobytes() == right.value.tobytes():
             return left
     return replace(tree, left=left, right=right)
+
+
+def _below(path: _Path, bound: float, compare: Callable[[Array, float], Array], x: Array) -> Array:
+    """Whether what comes of inputs x (m,) on `path` is below `bound`."""
+    return compare(path.apply(x), bound)
