@@ -39,10 +39,19 @@ class Scoring:
         )
         self._plans = PlanCache(context, self._stamp)
         self._told: tuple[Plan | None, Plan | None] = None, None
+        self._models: dict[str, tuple[object, Model]] = {}
 
     def model(self, name: str) -> Model:
-        """The model that a reference such as 'churn' or 'churn/3' means."""
-        return self._catalog.get(parse_reference(name))
+        """The model that a reference such as 'churn' or 'churn/3' means.
+
+        It is read from the catalog again when its stamp is another one.
+        """
+        stamp, known = self._stamp(name), self._models.get(name)
+        if stamp is not None and known is not None and known[0] == stamp:
+            return known[1]
+        found = self._catalog.get(parse_reference(name))
+        self._models[name] = stamp, found
+        return found
 
     def plan(self, sql: str, parameters: Any) -> Plan | None:
         """The plan of one statement, or None when it calls no model."""
