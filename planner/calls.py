@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlml.errors import BindError, NotYetError, SqlmlError
+from sqlml.errors import BindError, SqlmlError
 from sqlml.front.lexer import Token, closing, split_commas, tokenize
+from sqlml.planner.table_form import has_table_form
 
 FUNCTIONS = ("predict", "predict_proba", "predict_score", "transform")
 """Scalar functions of sql.md."""
-RESERVED_FUNCTIONS = ("ml_predict",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +46,19 @@ def find_calls(sql: str, tokens: Sequence[Token]) -> tuple[Call, ...]:
     parameter; everything else of that name is a user's own.
 
     Raises:
-        NotYetError: the table form, ml_predict and ML.PREDICT.
         BindError: an argument that cannot be meant.
     """
     calls = []
     for i, token in enumerate(tokens[:-1]):
         name = token.text.lower() if token.kind == "word" else ""
-        if name not in FUNCTIONS and name not in RESERVED_FUNCTIONS:
+        if name not in FUNCTIONS:
             continue
         if not tokens[i + 1].is_symbol("("):
             continue
-        qualifier = tokens[i - 2].upper if i >= 2 and tokens[i - 1].is_symbol(".") else ""
-        table_form = tokens[i + 2].upper == "MODEL" if i + 2 < len(tokens) else False
-        if table_form and (name == "ml_predict" or (name == "predict" and qualifier == "ML")):
-            spelling = "ML.PREDICT" if qualifier else "ml_predict"
-            raise NotYetError(
-                f"{spelling}(MODEL ..) comes with a later version; write "
-                "SELECT *, predict('model', *) FROM ..",
-                sql,
-                token.start,
-            )
         if i and tokens[i - 1].is_symbol("."):
             continue
         close = closing(tokens, i + 1)
-        if name in RESERVED_FUNCTIONS or close is None:
+        if close is None:
             continue
         call = _call(sql, tokens, i, close)
         if call is not None:
@@ -80,7 +69,10 @@ def find_calls(sql: str, tokens: Sequence[Token]) -> tuple[Call, ...]:
 def may_call(sql: Any) -> bool:
     """Whether a text has a model call, or what seems a broken one; the catalog says if it is."""
     try:
-        return isinstance(sql, str) and bool(find_calls(sql, tokenize(sql)))
+        if not isinstance(sql, str):
+            return False
+        tokens = tokenize(sql)
+        return bool(find_calls(sql, tokens)) or has_table_form(tokens)
     except SqlmlError:
         return True
 

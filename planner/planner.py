@@ -38,6 +38,7 @@ from sqlml.planner.rows import Rows, rows_of
 from sqlml.planner.scope import Scope
 from sqlml.planner.sharing import Shared, shared
 from sqlml.planner.splicing import column_names, inner_first, splice
+from sqlml.planner.table_form import written_out
 from sqlml.planner.target import Target, target_of
 from sqlml.planner.unneeded_joins import without_unneeded
 from sqlml.planner.written import Wanted, as_asked, written
@@ -53,6 +54,13 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
         tokens = tokenize(sql)
     except ParseError:
         return None  # not SQL: the engine says what is wrong, in its own words
+    subqueries = written_out(sql, tokens, context.model)
+    if subqueries is not None:
+        try:
+            found = plan(subqueries.sql, parameters, context)
+        except StatementError as error:
+            raise subqueries.located(error) from None
+        return None if found is None else replace(found, statement=sql)
     calls = find_calls(sql, tokens)
     if not calls:
         return None

@@ -37,6 +37,7 @@ from sqlml.front.statements import (
 from sqlml.ir.program import Program
 from sqlml.planner.calls import may_call
 from sqlml.planner.plan import Plan
+from sqlml.planner.table_form import parsable
 from sqlml.registration import create_from_file, create_from_object, export_to_file
 from sqlml.relation import hinted, typed_errors, unwrap, wrap
 from sqlml.scoring import Scoring
@@ -324,7 +325,7 @@ class Session:
                 return ()  # as one text, so that the places in the engine's errors are right
             for statement in found:
                 if isinstance(statement, Query):
-                    self._connection.extract_statements(statement.sql)
+                    self._connection.extract_statements(parsable(statement.sql))
         return found
 
     def _look_for_views(self, query: Any) -> None:

@@ -34,6 +34,7 @@ import pytest
 from sqlml.front.lexer import statements, tokenize
 from sqlml.planner.calls import find_calls
 from sqlml.planner.plan import Plan
+from sqlml.planner.table_form import table_forms
 
 FOLDER = Path(__file__).parents[1] / "golden" / "sql" / "scored"
 
@@ -188,7 +189,7 @@ def check_only_calls_changed(plan: Plan) -> None:
 
     Positional parameters may have other numbers, and a FROM clause may have got a column that
     several calls share, which the stars of its block leave out. Where a score is compared in place
-    of a probability, the sign and the number are others.
+    of a probability, the sign and the number are others. A table form becomes a subquery.
     """
     sql, tokens = plan.statement, tokenize(plan.statement)
     sources = {c.shared.source for c in plan.calls if c.shared and c.shared.source}
@@ -197,6 +198,8 @@ def check_only_calls_changed(plan: Plan) -> None:
         start, end = tokens[call.start].start, tokens[call.end - 1].end
         if any(c.written == " ".join(sql[start:end].split()) for c in plan.calls):
             free.append((start, end))
+    forms = table_forms(sql, tokens)
+    free += [(tokens[form.start].start, tokens[form.end - 1].end) for form in forms]
     own = {
         **{i: r"\*(?: EXCLUDE \([^)]*\))?" for s in sources for i in s.stars},
         **{i: r"\((?:[^)]*, )?" for s in sources for i in s.excluded},

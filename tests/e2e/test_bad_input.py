@@ -231,8 +231,6 @@ def test_a_malformed_statement_shows_its_place(
         "EXPLAIN MODEL churn",
         "CREATE MODEL m OPTIONS (model_type = 'xgboost_classifier') AS SELECT 1",
         "CREATE MODEL m TRANSFORM (a) OPTIONS (model_type = 'x') AS SELECT 1",
-        "SELECT * FROM ml_predict(MODEL churn, TABLE customers)",
-        "SELECT * FROM ML.PREDICT(MODEL churn, (SELECT 1))",
     ],
 )
 def test_what_is_reserved_says_not_yet_by_name(con: sqlml.Session, statement: str) -> None:
