@@ -18,7 +18,7 @@ from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.passes.lower import lower
 from sqlml.passes.order import TENSOR_PASSES, run
-from sqlml.planner.cost import ROWS, Estimate, estimates
+from sqlml.planner.cost import BATCH, ROWS, Estimate, estimates
 
 OPTIONS = ("backend", "strategy", "device")
 DEVICES = ("auto", "cpu", "cuda")
@@ -43,10 +43,13 @@ class Choice:
     guarded: bool = True
 
 
-def choose(program: Program, options: Mapping[str, Any], rows: int = ROWS) -> Choice:
+def choose(
+    program: Program, options: Mapping[str, Any], rows: int = ROWS, batch: int = BATCH
+) -> Choice:
     """Resolve `backend`, `strategy` and `device` ("auto" by default) for `rows` rows of `program`.
 
-    Of backend "sql" it is the choice for rows that an expression leaves to a function.
+    They come `batch` at a time: a GPU pays only where these are many. Of backend "sql" it is the
+    choice for rows that an expression leaves to a function.
 
     Raises:
         ConfigError: an unknown name, or a strategy that the backend does not have.
@@ -58,7 +61,7 @@ def choose(program: Program, options: Mapping[str, Any], rows: int = ROWS) -> Ch
     if device not in DEVICES:
         raise ConfigError(f"no device {device!r}; there are {', '.join(DEVICES)}")
     if backend == SQL:
-        return choose(program, {**options, "backend": "auto"}, rows)
+        return choose(program, {**options, "backend": "auto"}, rows, batch)
     owner = next((OWNERS[n.op] for n in program.nodes if n.op in OWNERS), None)
     if backend == "auto" and owner is not None:
         why = "the one backend that runs this kind of model"
@@ -66,7 +69,7 @@ def choose(program: Program, options: Mapping[str, Any], rows: int = ROWS) -> Ch
     if backend == "auto" or strategy == "auto":
         weighed = tuple(
             e
-            for e in _weighed(program, rows)
+            for e in _weighed(program, rows, batch)
             if backend in ("auto", e.backend)
             and strategy in ("auto", e.strategy)
             and device in ("auto", e.device)
@@ -94,8 +97,8 @@ def leaves_open(options: Mapping[str, Any]) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _weighed(program: Program, rows: int) -> tuple[Estimate, ...]:
-    return estimates(program, current(), rows)
+def _weighed(program: Program, rows: int, batch: int) -> tuple[Estimate, ...]:
+    return estimates(program, current(), rows, batch)
 
 
 @lru_cache(maxsize=128)

@@ -29,7 +29,7 @@ ROWS = 100_000
 """Rows that are assumed where nobody knows them."""
 
 BATCH = 2_048
-"""Rows that the engine passes at a time."""
+"""Rows that the engine passes to a function at a time, and that backends on the CPU work on."""
 
 MARGIN = 2.0
 
@@ -89,8 +89,10 @@ WAYS: tuple[Way, ...] = (
 """All ways that a Program may be run without being asked to, the plainest first."""
 
 
-def estimates(program: Program, costs: Costs, rows: int = ROWS) -> tuple[Estimate, ...]:
-    """The ways that this machine has, cheapest first, for `rows` rows of `program`.
+def estimates(
+    program: Program, costs: Costs, rows: int = ROWS, batch: int = BATCH
+) -> tuple[Estimate, ...]:
+    """The ways that this machine has, cheapest first, for `rows` rows, `batch` at a time.
 
     On the CPU sqlml's own backend comes first unless another is estimated to be `MARGIN` times as
     fast: an estimate is no closer than that, and the others' libraries take seconds to load.
@@ -98,7 +100,7 @@ def estimates(program: Program, costs: Costs, rows: int = ROWS) -> tuple[Estimat
     ways = [way for way in WAYS if _is_there(way)]
     if not any(node.op == "tree_ensemble" for node in program.nodes):
         ways = list({(way.backend, way.device): way for way in reversed(ways)}.values())
-    found = [_estimate(program, way, costs, rows) for way in ways]
+    found = [_estimate(program, way, costs, rows, batch) for way in ways]
     return tuple(sorted(found, key=_rank))
 
 
@@ -129,9 +131,9 @@ def _is_there(way: Way) -> bool:
     return has_device and installed(way.library)
 
 
-def _estimate(program: Program, way: Way, costs: Costs, rows: int) -> Estimate:
+def _estimate(program: Program, way: Way, costs: Costs, rows: int, batch: int) -> Estimate:
     own = _Rates(way.costs, costs)
-    batch = rows if way.device == "cuda" else BATCH
+    batch = batch if way.device == "cuda" else BATCH
     calls = math.ceil(rows / batch) if rows else 0
     nanoseconds, kernel = math.ceil(rows / BATCH) * costs["udf.call"], ""
     for node in program.nodes:

@@ -204,7 +204,7 @@ class _Ready:
 
 def _ready(program: Program, output: str, layout: Layout, options: Mapping[str, Any]) -> _Ready:
     parts = prepare(program, output, None, layout).split
-    choice = choose(parts.core, options)
+    choice = choose(parts.core, options, batch=ROWS)  # a caller's rows come all at once
     encoders = parts.encoders
     look_up = None if encoders is None else arrow_encoders(encoders)
     return _Ready(

@@ -188,3 +188,22 @@ def test_calibration_measures_and_keeps_every_cost_of_what_is_installed(
             assert SHIPPED[name] / 50 < value < SHIPPED[name] * 50
     finally:
         costs.current.cache_clear()
+
+
+def test_small_batches_cost_a_gpu_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sqlml.planner.cost._is_there", lambda way: True)
+    program = full(8, 100)
+
+    def seconds(batch: int) -> float:
+        found = estimates(program, SHIPPED, 1_000_000, batch)
+        return min(e.seconds for e in found if e.device == "cuda")
+
+    calls = 1_000_000 / 2_048 - 1  # more than all rows at once
+    assert seconds(2_048) - seconds(1_000_000) >= calls * SHIPPED["cuda.call"] * 1e-9
+    on_cpu = {
+        batch: [
+            e.seconds for e in estimates(program, SHIPPED, 1_000_000, batch) if e.device == "cpu"
+        ]
+        for batch in (2_048, 1_000_000)
+    }
+    assert on_cpu[2_048] == on_cpu[1_000_000]
