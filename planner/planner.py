@@ -58,7 +58,7 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
     if subqueries is not None:
         try:
             found = plan(subqueries.sql, parameters, context)
-        except StatementError as error:
+        except SqlmlError as error:
             raise subqueries.located(error) from None
         return None if found is None else replace(found, statement=sql)
     calls = find_calls(sql, tokens)
@@ -152,7 +152,14 @@ def _rewritten(s: _Statement, once: bool) -> tuple[str, tuple[PlannedCall, ...]]
             s.context.describe,
         )
         rows = rows_of(call, tuple(s.targets), scope)
-        done, column = _plan_call(call, s.targets[call], together[call], scope, s.context, rows)
+        target = s.targets[call]
+        try:
+            done, column = _plan_call(call, target, together[call], scope, s.context, rows)
+        except StatementError:
+            raise
+        except SqlmlError as error:  # what the model is, or is asked to run on
+            named = type(error)(f"model {target.model.name!r}: {error}")
+            raise named.at(s.sql, s.tokens[call.start].start) from None
         source = done.shared.source if done.shared is not None else None
         if source is not None:
             moved.add(source, done.spec.name, column, scope.text, scope.probed)
@@ -185,14 +192,9 @@ def _plan_call(
     """The call as planned, and the column that its function makes where that is made in FROM."""
     model = target.model
     options = {**model.options, **context.settings}
-    try:
-        alone = prepare_parts(model.program, (target.part,))
-        prepared = prepare_parts(model.program, together.parts)
-        choice = choose(prepared.split.core, options)
-    except StatementError:
-        raise
-    except SqlmlError as error:
-        raise type(error)(f"model {model.name!r}: {error}") from None
+    alone = prepare_parts(model.program, (target.part,))
+    prepared = prepare_parts(model.program, together.parts)
+    choice = choose(prepared.split.core, options)
     used = frozenset(prepared.program.inputs)
     bounds = bind(call, model.features, used, f"model {model.name!r}", scope, model.library)
     literal = {} if asks_for_sql(options) else literals(call, model.features, used, scope.tokens)
@@ -209,7 +211,7 @@ def _plan_call(
     if layout == "f32":
         alone = prepare_parts(model.program, (target.part,), "f32", constants)
         prepared = prepare_parts(model.program, together.parts, "f32", constants)
-    wanted = Wanted(model.program, target.output, target.column, target.chosen, model.name)
+    wanted = Wanted(model.program, target.output, target.column, target.chosen)
     as_sql = None
     if asks_for_sql(options):
         as_sql = as_asked(wanted, alone, bounds, layout)

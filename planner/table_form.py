@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlml.catalog.model import Model
-from sqlml.errors import BindError, StatementError, UnknownModelError
+from sqlml.errors import BindError, SqlmlError, UnknownModelError
 from sqlml.front.lexer import Token, closing, quote_string, split_commas, tokenize
 
 LABEL = "predicted_label"
@@ -61,11 +61,11 @@ class WrittenOut:
         """The text of the statement."""
         return "".join(p.text for p in self.pieces)
 
-    def located(self, error: StatementError) -> StatementError:
+    def located(self, error: SqlmlError) -> SqlmlError:
         """The error with its place in the user's text."""
         if error.offset is None or error.sql != self.sql:
             return error
-        return type(error)(error.message, self.statement, self._place(error.offset))
+        return error.at(self.statement, self._place(error.offset))
 
     def _place(self, offset: int) -> int:
         for piece in self.pieces:

@@ -34,16 +34,12 @@ The engine plans a test in 50 microseconds, which a query of few rows does not w
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a call computes: `output` of `program`, its `column` alone, as the user's type.
-
-    `model` is the name of the model, for messages.
-    """
+    """What a call computes: `output` of `program`, its `column` alone, as the user's type."""
 
     program: Program
     output: str
     column: int | None
     chosen: Chosen | None
-    model: str = ""
 
     def decoded(self, sql: str) -> str:
         """The user's value from what the model computes."""
@@ -124,13 +120,13 @@ def as_asked(
         return _tree(wanted, one, prepared, bounds, layout, None)
     names = list(prepared.program.inputs)
     if len(wanted.program.labels) > 1:
-        raise _cannot(wanted, "it has several targets")
+        raise _cannot("it has several targets")
     once = not all(plain(bounds[name].sql) for name in names)
     inputs = {name: f"sqlml_x.c{k}" if once else bounds[name].sql for k, name in enumerate(names)}
     try:
         made = expression(wanted.program, wanted.output, wanted.column, inputs)
     except BackendError as error:
-        raise _cannot(wanted, str(error)) from None
+        raise _cannot(str(error)) from None
     value = wanted.decoded(made)
     if once:  # what is no plain column may be long, or another value each time
         fields = ", ".join(f"'c{k}': {bounds[name].sql}" for k, name in enumerate(names))
@@ -138,10 +134,8 @@ def as_asked(
     return Written(value, None, None, "asked for")
 
 
-def _cannot(wanted: Wanted, why: str) -> BackendError:
-    return BackendError(
-        f"model {wanted.model!r}: backend 'sql' cannot run it ({why}); use backend 'auto'"
-    )
+def _cannot(why: str) -> BackendError:
+    return BackendError(f"backend 'sql' cannot run it ({why}); use backend 'auto'")
 
 
 def _one_tree(wanted: Wanted, prepared: Prepared, bounds: Mapping[str, Bound]) -> OneTree | None:

@@ -12,9 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sqlml.opening import attach, connect
     from sqlml.planner.calibrate import calibrate
     from sqlml.scorer import Scorer, compile
-    from sqlml.session import Session, attach, connect
+    from sqlml.session import Session
 
 try:
     __version__ = version("sqlml")
@@ -26,10 +27,10 @@ __all__ = ["Scorer", "Session", "attach", "calibrate", "compile", "connect", "er
 _HOMES = {
     "Scorer": "sqlml.scorer",
     "Session": "sqlml.session",
-    "attach": "sqlml.session",
+    "attach": "sqlml.opening",
     "calibrate": "sqlml.planner.calibrate",
     "compile": "sqlml.scorer",
-    "connect": "sqlml.session",
+    "connect": "sqlml.opening",
     "errors": "sqlml.errors",
 }
 

@@ -13,8 +13,9 @@ from sqlml import __version__
 from sqlml.backends.costs import SHIPPED, place
 from sqlml.errors import SqlmlError
 from sqlml.front.lexer import statements, tokenize
+from sqlml.opening import connect
 from sqlml.planner.calibrate import calibrate
-from sqlml.session import Session, connect
+from sqlml.session import Session
 
 
 def parser() -> argparse.ArgumentParser:

@@ -4,7 +4,7 @@
 
     SqlmlError
     ├── ConfigError              a setting or option has an unknown name or value
-    ├── StatementError           the text of a statement; carries line, column and a caret
+    ├── StatementError           the text of a statement
     │   ├── ParseError             it is not written as docs say
     │   ├── NotYetError            it is reserved for a later version
     │   └── BindError              a call does not fit its model or its table
@@ -33,18 +33,10 @@ from __future__ import annotations
 
 
 class SqlmlError(Exception):
-    """Base of all errors of sqlml; the message names the fix."""
+    """Base of all errors of sqlml; the message names the fix.
 
-
-class ConfigError(SqlmlError):
-    """A setting or option has an unknown name or value."""
-
-
-class StatementError(SqlmlError):
-    """An error at a place in the text of a SQL statement.
-
-    `sql` is the statement's text and `offset` the 0-based character where the trouble starts;
-    with both, the message ends with line, column and a caret, as DuckDB's own errors do.
+    `sql` is the statement's text and `offset` the 0-based character where the trouble starts, if
+    that is known; with both, the text ends with line, column and a caret, as DuckDB's errors do.
     """
 
     def __init__(self, message: str, sql: str | None = None, offset: int | None = None) -> None:
@@ -54,6 +46,18 @@ class StatementError(SqlmlError):
         if sql is not None and offset is not None:
             message = f"{message}\n\n{_excerpt(sql, offset)}"
         super().__init__(message)
+
+    def at(self, sql: str, offset: int) -> SqlmlError:
+        """The same error at a place in a statement."""
+        return type(self)(self.message, sql, offset)
+
+
+class ConfigError(SqlmlError):
+    """A setting or option has an unknown name or value."""
+
+
+class StatementError(SqlmlError):
+    """An error in the text of a SQL statement."""
 
 
 class ParseError(StatementError):

@@ -17,10 +17,16 @@ from typing import Any
 import duckdb
 
 from sqlml import answers
+from sqlml.calling import Calling
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.macros import defined_functions
 from sqlml.catalog.model import parse_reference
-from sqlml.errors import ConfigError, NotYetError, ParseError, UnknownModelError
+from sqlml.errors import (
+    ConfigError,
+    NotYetError,
+    ParseError,
+    UnknownModelError,
+)
 from sqlml.front.parse import mentions_models, parse
 from sqlml.front.statements import (
     CreateModel,
@@ -39,11 +45,9 @@ from sqlml.planner.calls import may_call
 from sqlml.planner.plan import Plan
 from sqlml.planner.table_form import parsable
 from sqlml.registration import create_from_file, create_from_object, export_to_file
-from sqlml.relation import hinted, typed_errors, unwrap, wrap
+from sqlml.relation import typed_errors, unwrap, wrap
 from sqlml.scoring import Scoring
-from sqlml.udfs.caller import user_frame
 from sqlml.udfs.duckdb import DuckDBEngine, Registry
-from sqlml.udfs.failures import claim
 
 _ENDS = re.compile(r"\s*(COMMIT|END|ROLLBACK|ABORT)\b[^;]*;?\s*", re.IGNORECASE)
 """A statement that ends a transaction."""
@@ -90,7 +94,7 @@ class Session:
 
     def execute(self, query: Any, parameters: Any = None) -> Any:
         """Run one or more statements; fetch the last one's result from the returned Session."""
-        with self._calling(query):
+        with self._calling(query) as calling:
             statements = self._statements(query)
             self._make_room(query)
             self._refresh()
@@ -101,8 +105,10 @@ class Session:
                 return None if made is None else self  # 2.0 returns None for an empty text
             self._engine.finish()
             for statement in statements[:-1]:
+                calling.comes_to(statement)
                 self._run(statement, None)
                 self._engine.finish()
+            calling.comes_to(statements[-1])
             self._run(statements[-1], parameters)
         return self
 
@@ -123,7 +129,7 @@ class Session:
         Where models are called, it is a `Relation` around DuckDB's own, whose results raise
         sqlml's typed errors.
         """
-        with self._calling(query):
+        with self._calling(query) as calling:
             statements = self._statements(query)
             self._make_room(query)
             self._refresh()
@@ -133,8 +139,10 @@ class Session:
                 self._refresh(query)
                 return native
             for statement in statements[:-1]:
+                calling.comes_to(statement)
                 self._run(statement, None)
                 self._engine.finish()
+            calling.comes_to(statements[-1])
             return wrap(self._relation(statements[-1], params, alias))
 
     query = sql
@@ -302,8 +310,8 @@ class Session:
 
     # -- the stages
 
-    def _calling(self, query: Any = None) -> _Calling:
-        return _Calling(self._engine, query)
+    def _calling(self, query: Any = None) -> Calling:
+        return Calling(self._engine, query)
 
     def _statements(self, query: Any) -> tuple[Statement, ...]:
         """The statements of a text that concerns models; none when it is all the engine's.
@@ -392,57 +400,3 @@ class Session:
                 f"{statement.what} is reserved for a later version of sqlml", statement.sql, 0
             )
         raise AssertionError(statement)
-
-
-class _Calling:
-    """While a user's call is carried out: their frame is in sight, and errors are typed.
-
-    A class and not a generator, since contextlib's frame would stand between us and the user.
-    """
-
-    def __init__(self, engine: DuckDBEngine, query: Any = None) -> None:
-        self._engine = engine
-        self._query = query
-        self._outermost = engine.frame is None
-
-    def __enter__(self) -> None:
-        if self._outermost:
-            self._engine.frame = user_frame()
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._outermost:
-            self._engine.frame = None
-        if isinstance(error, duckdb.Error):
-            own = claim(str(error)) or hinted(error, self._query, self._engine.knows_function)
-            if own is not None:
-                raise own from None
-
-
-def connect(
-    database: str | os.PathLike[str] = ":memory:",
-    read_only: bool = False,
-    config: dict[str, Any] | None = None,
-    *,
-    allow_pickle: bool = False,
-) -> Session:
-    """Open a database as a Session; the arguments are those of `duckdb.connect`.
-
-    Raises:
-        duckdb.Error: as duckdb.connect raises.
-    """
-    native = duckdb.connect(os.fspath(database), read_only, config or {})
-    return Session(native, allow_pickle=allow_pickle)
-
-
-def attach(connection: duckdb.DuckDBPyConnection, *, allow_pickle: bool = False) -> Session:
-    """A Session on a connection that is open already; what it holds stays in sight.
-
-    Raises:
-        TypeError: not a DuckDB connection.
-    """
-    if not isinstance(connection, duckdb.DuckDBPyConnection):
-        raise TypeError(
-            f"attach takes a DuckDB connection, not {type(connection).__name__}; "
-            "open one with duckdb.connect(..)"
-        )
-    return Session(connection, allow_pickle=allow_pickle)
