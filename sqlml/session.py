@@ -47,7 +47,8 @@ from sqlml.planner.table_form import parsable
 from sqlml.registration import create_from_file, create_from_object, export_to_file
 from sqlml.relation import typed_errors, unwrap, wrap
 from sqlml.scoring import Scoring
-from sqlml.udfs.duckdb import DuckDBEngine, Registry
+from sqlml.udfs.duckdb import DuckDBEngine
+from sqlml.udfs.registry import Registry
 
 _ENDS = re.compile(r"\s*(COMMIT|END|ROLLBACK|ABORT)\b[^;]*;?\s*", re.IGNORECASE)
 """A statement that ends a transaction."""

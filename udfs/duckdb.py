@@ -1,27 +1,20 @@
 """DuckDB as an engine: binding, registration, execution, and all that differs by version.
 
-Facts that this module rests on, seen on 1.5.6 and 2.0.0:
-
-* A failed `execute` aborts an open transaction on 2.0, a failed `sql` (which only binds) does not.
-* A function registered inside a transaction goes with its ROLLBACK, and the connection then
-  refuses the name for ever; so functions are registered on a cursor of our own, which commits at
-  once, and only a transaction that cannot see that gets a twin under another name.
-* A function of a closed cursor may run another's code; so our cursor stays open.
+A failed `execute` aborts an open transaction on 2.0, a failed `sql` (which only binds) does not, so
+all questions go through `sql`. Functions are made on the registry's cursor (`registry.py`); only a
+transaction that cannot see one gets a twin of it under another name.
 """
 
 from __future__ import annotations
 
 import itertools
-import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
 from typing import Any
 
 import duckdb
-from duckdb.func import FunctionNullHandling, PythonUDFType
 
 from sqlml.catalog.macros import OURS
 from sqlml.errors import CatalogError, ParseError
@@ -30,99 +23,12 @@ from sqlml.planner.names import parse_name
 from sqlml.planner.probe import Column, ProbeError
 from sqlml.udfs.caller import call_from
 from sqlml.udfs.cardinality import top_cardinality
-from sqlml.udfs.deferred import Deferred, DeferredText, deferred, is_signature
+from sqlml.udfs.deferred import deferred, is_signature
 from sqlml.udfs.engine import EngineFunction
-
-_ALIVE: dict[str, Callable[..., Any]] = {}
-"""Strong references for the life of the process: the engine calls functions it does not keep."""
+from sqlml.udfs.registry import Registry, create
 
 _twins = itertools.count(1)
 _ATTEMPTS = 10
-
-
-_OF_CONNECTIONS: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Registry] = (
-    weakref.WeakKeyDictionary()
-)
-"""Functions read their models through the registry, also where only the connection is left."""
-
-
-class Registry:
-    """The functions registered in one database instance, shared by all its connections."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self.lock = threading.RLock()
-        self.names: set[str] = set()
-        self._cursor = connection.cursor()
-        _OF_CONNECTIONS[connection] = self
-
-    def add(self, function: EngineFunction) -> None:
-        """Register once; a second database object on the same instance may have been faster."""
-        with self.lock:
-            if function.name in self.names:
-                _join(_ALIVE.get(function.name), function)
-                return
-            _create(self._cursor, function.name, function)
-            self.names.add(function.name)
-
-    def stored_program(self, digest: str) -> bytes | None:
-        """The content of a stored Program by the beginning of its hash, read on a new connection.
-
-        A function that runs may not use the connection that runs it.
-        """
-        with self._cursor.cursor() as own:
-            found = own.execute(
-                "SELECT database_name FROM duckdb_tables() "
-                "WHERE schema_name = 'sqlml' AND table_name = 'catalog_programs'"
-            ).fetchall()
-            for (database,) in found:
-                name = database.replace('"', '""')
-                rows = own.execute(
-                    f'SELECT content FROM "{name}".sqlml.catalog_programs '
-                    "WHERE starts_with(hash, ?)",
-                    [digest],
-                ).fetchall()
-                if rows and isinstance(rows[0][0], bytes):
-                    return bytes(rows[0][0])
-        return None
-
-    def source(self) -> Callable[[str], bytes | None]:
-        """`stored_program`, for functions: they outlive the database, and must not keep it open."""
-        method = weakref.WeakMethod(self.stored_program)
-
-        def stored(digest: str) -> bytes | None:
-            read = method()
-            return None if read is None else read(digest)
-
-        return stored
-
-    def close(self) -> None:
-        """Close the cursor; only when the whole database closes."""
-        self._cursor.close()
-
-
-def _create(connection: duckdb.DuckDBPyConnection, name: str, function: EngineFunction) -> None:
-    # Each name has one callable for ever: the engine's functions outlive connections.
-    call = _ALIVE.setdefault(name, function.function)
-    _join(call, function)
-    try:
-        connection.create_function(
-            name,
-            call,
-            [duckdb.sqltype(kind) for kind in function.argument_types],
-            duckdb.sqltype(function.result_type),
-            type=PythonUDFType.ARROW,
-            null_handling=FunctionNullHandling.SPECIAL,
-            side_effects=function.volatile,
-        )
-    except duckdb.CatalogException as error:
-        if "already exists" not in str(error):
-            raise
-
-
-def _join(known: Callable[..., Any] | None, function: EngineFunction) -> None:
-    """Tell a function that is not yet compiled of one of its name that may be."""
-    if isinstance(known, Deferred | DeferredText) and function.function is not known:
-        known.later.also(function.function)
 
 
 class DuckDBEngine:
@@ -241,7 +147,7 @@ class DuckDBEngine:
         twin = self._twins.get(function.name)
         if twin is None or not self._sees(twin, function):
             twin = self._twins[function.name] = f"{function.name}_t{next(_twins)}"
-            _create(self.connection, twin, function)
+            create(self.connection, twin, function)
         return twin
 
     def _sees(self, name: str, function: EngineFunction) -> bool:

@@ -1,0 +1,107 @@
+"""`Registry`: the functions of a database, registered once for all its connections.
+
+A function of a closed cursor may run another's code (seen on 1.5.6 and 2.0.0), so ours stays open;
+and a function registered inside a transaction goes with its ROLLBACK, after which the connection
+refuses the name for ever, so our cursor registers them, which commits at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+from duckdb.func import FunctionNullHandling, PythonUDFType
+
+from sqlml.udfs.deferred import Deferred, DeferredText
+from sqlml.udfs.engine import EngineFunction
+
+_ALIVE: dict[str, Callable[..., Any]] = {}
+"""Strong references for the life of the process: the engine calls functions it does not keep."""
+
+_OF_CONNECTIONS: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Registry] = (
+    weakref.WeakKeyDictionary()
+)
+"""Functions read their models through the registry, also where only the connection is left."""
+
+
+class Registry:
+    """The functions registered in one database instance, shared by all its connections."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self.lock = threading.RLock()
+        self.names: set[str] = set()
+        self._cursor = connection.cursor()
+        _OF_CONNECTIONS[connection] = self
+
+    def add(self, function: EngineFunction) -> None:
+        """Register once; a second database object on the same instance may have been faster."""
+        with self.lock:
+            if function.name in self.names:
+                _join(_ALIVE.get(function.name), function)
+                return
+            create(self._cursor, function.name, function)
+            self.names.add(function.name)
+
+    def stored_program(self, digest: str) -> bytes | None:
+        """The content of a stored Program by the beginning of its hash, read on a new connection.
+
+        A function that runs may not use the connection that runs it.
+        """
+        with self._cursor.cursor() as own:
+            found = own.execute(
+                "SELECT database_name FROM duckdb_tables() "
+                "WHERE schema_name = 'sqlml' AND table_name = 'catalog_programs'"
+            ).fetchall()
+            for (database,) in found:
+                name = database.replace('"', '""')
+                rows = own.execute(
+                    f'SELECT content FROM "{name}".sqlml.catalog_programs '
+                    "WHERE starts_with(hash, ?)",
+                    [digest],
+                ).fetchall()
+                if rows and isinstance(rows[0][0], bytes):
+                    return bytes(rows[0][0])
+        return None
+
+    def source(self) -> Callable[[str], bytes | None]:
+        """`stored_program`, for functions: they outlive the database, and must not keep it open."""
+        method = weakref.WeakMethod(self.stored_program)
+
+        def stored(digest: str) -> bytes | None:
+            read = method()
+            return None if read is None else read(digest)
+
+        return stored
+
+    def close(self) -> None:
+        """Close the cursor; only when the whole database closes."""
+        self._cursor.close()
+
+
+def create(connection: duckdb.DuckDBPyConnection, name: str, function: EngineFunction) -> None:
+    """Register a function on a connection; nothing where one of its name is there."""
+    # Each name has one callable for ever: the engine's functions outlive connections.
+    call = _ALIVE.setdefault(name, function.function)
+    _join(call, function)
+    try:
+        connection.create_function(
+            name,
+            call,
+            [duckdb.sqltype(kind) for kind in function.argument_types],
+            duckdb.sqltype(function.result_type),
+            type=PythonUDFType.ARROW,
+            null_handling=FunctionNullHandling.SPECIAL,
+            side_effects=function.volatile,
+        )
+    except duckdb.CatalogException as error:
+        if "already exists" not in str(error):
+            raise
+
+
+def _join(known: Callable[..., Any] | None, function: EngineFunction) -> None:
+    """Tell a function that is not yet compiled of one of its name that may be."""
+    if isinstance(known, Deferred | DeferredText) and function.function is not known:
+        known.later.also(function.function)
