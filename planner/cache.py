@@ -95,16 +95,18 @@ class PlanCache:
         self._kept: OrderedDict[Any, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
-    def plan(self, sql: str, parameters: Any) -> Plan | None:
-        """See `planner.plan`."""
+    def plan(self, sql: str, parameters: Any, settings: Mapping[str, str]) -> Plan | None:
+        """See `planner.plan`; `settings` are the session's options."""
         key = _key(sql, parameters)
+        if settings and key is not None:
+            key = (*key, tuple(sorted(settings.items())))
         with self._lock:
             kept = self._kept.get(key)
             if kept is not None:
                 self._kept.move_to_end(key)
         if kept is not None and self._holds(kept):
             return kept.plan
-        asking = _Asking(self._context, self._stamp)
+        asking = _Asking(replace(self._context, settings=settings), self._stamp)
         made = plan(sql, parameters, asking.noting())
         if key is not None and asking.answers:
             with self._lock:

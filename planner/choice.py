@@ -86,6 +86,25 @@ def choose(
     return Choice(backend, _strategy(program, backend, strategy), _cpu(device), why)
 
 
+def setting(name: str, value: Any) -> str:
+    """A value that a session may give to an option.
+
+    Raises:
+        ConfigError: there is no such option, or it has no such value.
+    """
+    if name not in OPTIONS:
+        raise ConfigError(
+            f"there is no setting sqlml_{name}; there are "
+            + ", ".join(f"sqlml_{option}" for option in OPTIONS)
+        )
+    text = value.lower() if isinstance(value, str) else ""
+    known = {"backend": ("auto", SQL, *BACKENDS), "device": DEVICES}.get(name)
+    if not text or (known is not None and text not in known):
+        names = "a name" if known is None else ", ".join(known)
+        raise ConfigError(f"sqlml_{name} cannot be {value!r}; it takes {names}")
+    return text
+
+
 def asks_for_sql(options: Mapping[str, Any]) -> bool:
     """Whether the user's options say that the model is to be written as SQL."""
     return str(options.get("backend", "auto")).lower() == SQL

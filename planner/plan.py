@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from sqlml.ir.program import Program
@@ -97,7 +98,7 @@ class PlannedCall:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """The statement as it goes to the engine, and the calls that were planned in it.
 
@@ -114,7 +115,7 @@ class Plan:
     dropped_joins: tuple[str, ...] = ()
     analysis: Analysis | None = None
 
-    @property
+    @cached_property
     def functions(self) -> Mapping[str, tuple[int, ...]]:
         """The engine functions by name, each with the places of its calls."""
         found: dict[str, tuple[int, ...]] = {}

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlml.errors import BindError
 from sqlml.planner.blocks import Block, Span
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """Name and type of a result column, as the engine prints them."""
+class Column(NamedTuple):
+    """Name and type of a result column, as the engine prints them.
+
+    A tuple, since tables with many columns make many of them, each time that they are asked for.
+    """
 
     name: str
     type: str

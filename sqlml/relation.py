@@ -21,24 +21,29 @@ def hinted(
     return None if found is None else type(error)(f"{error}\n\nsqlml: {found}")
 
 
-@contextmanager
-def typed_errors(
-    texts: Sequence[str] = (), is_function: Callable[[str], bool] = lambda name: False
-) -> Iterator[None]:
-    """Raise the error that a batch function parked instead of the engine's text about it.
+def typed(
+    error: duckdb.Error,
+    texts: Sequence[str] = (),
+    is_function: Callable[[str], bool] = lambda name: False,
+) -> BaseException:
+    """The error that a batch function parked, if the engine's text is about one; else its own.
 
-    `texts` are pieces of SQL that the engine is given.
+    `texts` are pieces of SQL that the engine was given.
     """
+    own = claim(str(error))
+    if own is not None:
+        return own
+    found = (hinted(error, text, is_function) for text in texts)
+    return next((e for e in found if e is not None), error)
+
+
+@contextmanager
+def typed_errors(texts: Sequence[str] = ()) -> Iterator[None]:
+    """Raise `typed` errors in place of the engine's."""
     try:
         yield
     except duckdb.Error as error:
-        own = claim(str(error))
-        if own is None:
-            found = (hinted(error, text, is_function) for text in texts)
-            own = next((e for e in found if e is not None), None)
-        if own is None:
-            raise
-        raise own from None
+        raise typed(error, texts) from None
 
 
 class Relation(Wrapper):

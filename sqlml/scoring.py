@@ -15,6 +15,7 @@ from sqlml.catalog.model import Model, parse_reference
 from sqlml.errors import ParseError, SqlmlError, UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.planner.cache import PlanCache
+from sqlml.planner.choice import setting
 from sqlml.planner.context import Context
 from sqlml.planner.explaining import is_stored, with_rows
 from sqlml.planner.measured import Analysis, Measured
@@ -40,6 +41,7 @@ class Scoring:
         self._plans = PlanCache(context, self._stamp)
         self._told: tuple[Plan | None, Plan | None] = None, None
         self._models: dict[str, tuple[object, Model]] = {}
+        self._settings: Mapping[str, str] = {}
 
     def model(self, name: str) -> Model:
         """The model that a reference such as 'churn' or 'churn/3' means.
@@ -55,7 +57,17 @@ class Scoring:
 
     def plan(self, sql: str, parameters: Any) -> Plan | None:
         """The plan of one statement, or None when it calls no model."""
-        return self._plans.plan(sql, parameters)
+        return self._plans.plan(sql, parameters, self._settings)
+
+    def set(self, option: str, value: Any) -> None:
+        """Give the session's queries an option, before those of their models; None: take it back.
+
+        Raises:
+            ConfigError: there is no such option, or it has no such value.
+        """
+        others = {k: v for k, v in self._settings.items() if k != option}
+        chosen = setting(option, "auto" if value is None else value)
+        self._settings = others if value is None else {**others, option: chosen}
 
     def told(self, sql: str, parameters: Any) -> Plan | None:
         """The same with the engine's estimate of rows for all its calls.
@@ -84,7 +96,8 @@ class Scoring:
     def _ready(self, found: Plan) -> str:
         """The plan's SQL once all its functions are registered."""
         names: dict[str, str] = {}
-        for name, call in {c.spec.name: c for c in found.calls if c.calls_function}.items():
+        for name, places in found.functions.items():
+            call = found.calls[places[0]]
             registered = self._engine.registered(name)
             names[name] = registered or self._function(call.spec, call.program)
         return _named(found.sql, names)

@@ -37,6 +37,7 @@ from sqlml.front.statements import (
     ModelName,
     Query,
     Reserved,
+    SetOption,
     ShowModels,
     Statement,
 )
@@ -45,10 +46,18 @@ from sqlml.planner.calls import may_call
 from sqlml.planner.plan import Plan
 from sqlml.planner.table_form import parsable
 from sqlml.registration import create_from_file, create_from_object, export_to_file
-from sqlml.relation import typed_errors, unwrap, wrap
+from sqlml.relation import typed, typed_errors, unwrap, wrap
 from sqlml.scoring import Scoring
 from sqlml.udfs.duckdb import DuckDBEngine
 from sqlml.udfs.registry import Registry
+
+_WATCHED = (
+    *("predict", "transform", "model", "sqlml_"),
+    *("macro", "function", "attach", "import"),
+    *("commit", "end", "rollback", "abort"),
+)
+"""Words of the texts that we may have to do with: calls and models, what brings or hides a function
+or macro of ours, and what ends a transaction."""
 
 _ENDS = re.compile(r"\s*(COMMIT|END|ROLLBACK|ABORT)\b[^;]*;?\s*", re.IGNORECASE)
 """A statement that ends a transaction."""
@@ -96,6 +105,9 @@ class Session:
     def execute(self, query: Any, parameters: Any = None) -> Any:
         """Run one or more statements; fetch the last one's result from the returned Session."""
         with self._calling(query) as calling:
+            if self._is_the_engines(query):
+                made = self._scoring.retrying(lambda: self._engine.execute(query, parameters))
+                return None if made is None else self  # 2.0 returns None for an empty text
             statements = self._statements(query)
             self._make_room(query)
             self._refresh()
@@ -103,7 +115,7 @@ class Session:
                 made = self._scoring.retrying(lambda: self._engine.execute(query, parameters))
                 self._look_for_views(query)
                 self._refresh(query)
-                return None if made is None else self  # 2.0 returns None for an empty text
+                return None if made is None else self
             self._engine.finish()
             for statement in statements[:-1]:
                 calling.comes_to(statement)
@@ -295,15 +307,21 @@ class Session:
         return self._delegated(value) if callable(value) else value
 
     def _delegated(self, method: Any) -> Any:
+        name = getattr(method, "__name__", "")
+
         def call(*args: Any, **kwargs: Any) -> Any:
-            plain = [unwrap(a) for a in args]
-            named = {k: unwrap(v) for k, v in kwargs.items()}
-            texts = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
-            if texts and getattr(method, "__name__", "") == "create_function":
+            texts: list[str] = []
+            if args or kwargs:
+                texts = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
+                args = tuple(map(unwrap, args))
+                kwargs = {k: unwrap(v) for k, v in kwargs.items()}
+            if texts and name == "create_function":
                 self._catalog.macros.make_room(texts[0])
-            with typed_errors(texts, self._engine.knows_function):
-                result = self._scoring.retrying(lambda: method(*plain, **named))
-            if getattr(method, "__name__", "") == "commit":
+            try:
+                result = self._scoring.retrying(lambda: method(*args, **kwargs))
+            except duckdb.Error as error:
+                raise typed(error, texts, self._engine.knows_function) from None
+            if name == "commit":
                 self._refresh()
             return self if result is self._connection else result
 
@@ -313,6 +331,16 @@ class Session:
 
     def _calling(self, query: Any = None) -> Calling:
         return Calling(self._engine, query)
+
+    def _is_the_engines(self, query: Any) -> bool:
+        """Whether there is nothing to do about a text but to run it: what most statements are."""
+        if not isinstance(query, str) or self._catalog.macros.outdated:
+            return False
+        lowered = query.lower()
+        for word in _WATCHED:
+            if word in lowered:
+                return False
+        return True
 
     def _statements(self, query: Any) -> tuple[Statement, ...]:
         """The statements of a text that concerns models; none when it is all the engine's.
@@ -385,6 +413,9 @@ class Session:
             model = self._scoring.model(str(statement.name))
             path, form = statement.path, statement.format
             export_to_file(model.program, path, form, self._engine, model.name)
+            return None
+        if isinstance(statement, SetOption):
+            self._scoring.set(statement.option, statement.value)
             return None
         if isinstance(statement, ShowModels):
             return answers.models(self._catalog, statement.like)

@@ -51,10 +51,7 @@ class DuckDBEngine:
             ProbeError: the query does not bind.
         """
         relation = self._bound(query)
-        return tuple(
-            Column(name, str(kind))
-            for name, kind in zip(relation.columns, relation.types, strict=True)
-        )
+        return tuple(map(Column, relation.columns, map(str, relation.types)))
 
     def _bound(self, query: str) -> Any:
         """The lazy relation of a probe. Raises ProbeError where the engine cannot bind it."""

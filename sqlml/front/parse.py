@@ -24,18 +24,20 @@ from sqlml.front.statements import (
     OptionValue,
     Query,
     Reserved,
+    SetOption,
     ShowModels,
     Statement,
 )
 
-_WORDS = ("predict", "transform", "model")
+_WORDS = ("predict", "transform", "model", "sqlml_")
 _GAP = r"(?:\s|/\*.*?\*/|--[^\n]*\n)"
 _HINT = re.compile(
     r"\b(?:predict|predict_proba|predict_score|transform|ml_predict)" + _GAP + r"*\("
     r"|\bml" + _GAP + r"*\." + _GAP + r"*predict\b"
     r"|\b(?:create|replace|drop|show|describe|desc|explain|alter|export|verify|on|in)"
     + _GAP
-    + r"+models?\b",
+    + r"+models?\b"
+    r"|\b(?:set|reset)" + _GAP + r"+(?:\w+" + _GAP + r"+)?sqlml_",
     re.IGNORECASE | re.DOTALL,
 )
 
@@ -352,6 +354,25 @@ class _Parser:
         self.end()
         return ExportModel(self.sql, name, path, form)
 
+    def set(self) -> Statement | None:
+        scoped = self.word(1) in ("SESSION", "LOCAL", "GLOBAL")
+        name = self.word(1 + scoped)
+        if not name.startswith(_OPTION):
+            return None
+        if self.word(1) == "GLOBAL":
+            self.at += 1
+            raise self.fail("options of sqlml are the session's own; leave GLOBAL out")
+        reset = self.word() == "RESET"
+        self.at += 2 + scoped
+        if reset:
+            value = None
+        else:
+            if not (self.symbol("=") or self.accept("TO")):
+                raise self.fail("expected = and a value")
+            value = None if self.accept("DEFAULT") else self._literal()
+        self.end()
+        return SetOption(self.sql, name.removeprefix(_OPTION).lower(), value)
+
     def verify(self) -> Statement | None:
         if not (self.word(1) == "MODEL" and self._names_follow(2)):
             return None
@@ -387,6 +408,8 @@ class _Parser:
         return Reserved(self.sql, what, name, MappingProxyType(dict(details or {})))
 
 
+_OPTION = "SQLML_"
+
 _ALTER = (
     (("ADD", "VERSION"), "ADD VERSION"),
     (("DROP", "VERSION"), "DROP VERSION"),
@@ -410,6 +433,8 @@ _RULES: Mapping[str, Callable[[_Parser], Statement | None]] = MappingProxyType(
         "EXPLAIN": _Parser.explain,
         "ALTER": _Parser.alter,
         "EXPORT": _Parser.export,
+        "SET": _Parser.set,
+        "RESET": _Parser.set,
         "VERIFY": _Parser.verify,
         "COMMENT": _Parser.comment,
     }

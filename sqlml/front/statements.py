@@ -90,6 +90,15 @@ class ExportModel:
 
 
 @dataclass(frozen=True, slots=True)
+class SetOption:
+    """SET sqlml_backend = 'torch', and RESET sqlml_backend, whose `value` is None."""
+
+    sql: str
+    option: str
+    value: OptionValue
+
+
+@dataclass(frozen=True, slots=True)
 class Reserved:
     """A statement that is parsed already and carried out by a later version.
 
@@ -104,5 +113,13 @@ class Reserved:
 
 
 Statement = (
-    Query | Explain | CreateModel | DropModel | ShowModels | DescribeModel | ExportModel | Reserved
+    Query
+    | Explain
+    | CreateModel
+    | DropModel
+    | ShowModels
+    | DescribeModel
+    | ExportModel
+    | SetOption
+    | Reserved
 )

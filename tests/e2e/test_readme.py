@@ -62,6 +62,8 @@ def test_quick_start_runs_as_it_is_written(
             for statement in text.split(";\n"):
                 if statement.strip():
                     assert con.execute(statement).fetchall(), statement
+        for _, text in blocks("settings"):
+            con.execute(text)
         for _, text in blocks("plain"):
             assert con.connection.cursor().execute(text).fetchall(), text
         # The files of models that the statements name are those that the Python above wrote.
