@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sqlml.calibration import calibrate
     from sqlml.opening import attach, connect
-    from sqlml.planner.calibrate import calibrate
     from sqlml.scorer import Scorer, compile
     from sqlml.session import Session
 
@@ -28,7 +28,7 @@ _HOMES = {
     "Scorer": "sqlml.scorer",
     "Session": "sqlml.session",
     "attach": "sqlml.opening",
-    "calibrate": "sqlml.planner.calibrate",
+    "calibrate": "sqlml.calibration",
     "compile": "sqlml.scorer",
     "connect": "sqlml.opening",
     "errors": "sqlml.errors",

@@ -11,10 +11,10 @@ import duckdb
 
 from sqlml import __version__
 from sqlml.backends.costs import SHIPPED, place
+from sqlml.calibration import calibrate
 from sqlml.errors import SqlmlError
 from sqlml.front.lexer import statements, tokenize
 from sqlml.opening import connect
-from sqlml.planner.calibrate import calibrate
 from sqlml.session import Session
 
 

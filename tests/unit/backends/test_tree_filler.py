@@ -27,8 +27,8 @@ from sqlml.errors import MissingValueError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
+from sqlml.planner.backend_costs import perfect_trees
 from sqlml.planner.build import prepare
-from sqlml.planner.calibrate import perfect_trees
 
 WIDTH = 6
 MODELS: dict[str, Callable[[], Any]] = {

@@ -1,4 +1,4 @@
-"""`calibrate`: measure on this machine what `backends.costs` ships for another.
+"""`backend_costs`: what `backends.costs` ships of the backends, measured on this machine.
 
 Every coefficient is the slope between two runs that differ in one thing alone: deeper trees, more
 columns, more values a leaf. Runs are short, and the shortest of some counts.
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.base import Compiled
-from sqlml.backends.costs import SHIPPED, keep
 from sqlml.backends.gpu import available
 from sqlml.backends.installed import installed
 from sqlml.ir.builder import Builder
@@ -30,18 +29,12 @@ ROUNDS = 5
 PADDED = 1.2
 """What nodes of a grown tree take, of those of the full trees here: some triples lack a child."""
 
-FARTHEST = 50.0
-"""A slope that noise has made so many times smaller or larger than the shipped one is not kept."""
 
+def backend_costs() -> dict[str, float]:
+    """Nanoseconds by name, of each backend that is installed.
 
-def calibrate() -> dict[str, float]:
-    """Measure each backend that is installed, and keep the costs: nanoseconds by name.
-
-    Takes under two seconds of measuring, besides loading libraries and, the first time, compiling
+    Takes about a second of measuring, besides loading libraries and, the first time, compiling
     kernels.
-
-    Raises:
-        OSError: the file for the costs cannot be written.
     """
     found = _native()
     for library, backend, device, owner in (
@@ -51,13 +44,7 @@ def calibrate() -> dict[str, float]:
     ):
         if installed(library) and (device == "cpu" or available(device)):
             found |= _backend(backend, device, owner)
-    measured = {
-        name: round(value, 6)
-        for name, value in found.items()
-        if SHIPPED[name] / FARTHEST < value < SHIPPED[name] * FARTHEST
-    }
-    keep(measured)
-    return measured
+    return found
 
 
 def perfect_trees(
