@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -27,6 +26,7 @@ from sqlml.errors import (
     ParseError,
     UnknownModelError,
 )
+from sqlml.first_look import ends_a_transaction, is_one_query, is_the_engines
 from sqlml.front.parse import mentions_models, parse
 from sqlml.front.statements import (
     CreateModel,
@@ -50,17 +50,6 @@ from sqlml.relation import typed, typed_errors, unwrap, wrap
 from sqlml.scoring import Scoring
 from sqlml.udfs.duckdb import DuckDBEngine
 from sqlml.udfs.registry import Registry
-
-_WATCHED = (
-    *("predict", "transform", "model", "sqlml_"),
-    *("macro", "function", "attach", "import"),
-    *("commit", "end", "rollback", "abort"),
-)
-"""Words of the texts that we may have to do with: calls and models, what brings or hides a function
-or macro of ours, and what ends a transaction."""
-
-_ENDS = re.compile(r"\s*(COMMIT|END|ROLLBACK|ABORT)\b[^;]*;?\s*", re.IGNORECASE)
-"""A statement that ends a transaction."""
 
 
 class Session:
@@ -105,9 +94,14 @@ class Session:
     def execute(self, query: Any, parameters: Any = None) -> Any:
         """Run one or more statements; fetch the last one's result from the returned Session."""
         with self._calling(query) as calling:
-            if self._is_the_engines(query):
+            settled = not self._catalog.macros.outdated
+            if settled and is_the_engines(query):
                 made = self._scoring.retrying(lambda: self._engine.execute(query, parameters))
                 return None if made is None else self  # 2.0 returns None for an empty text
+            if settled and isinstance(query, str) and is_one_query(query):
+                self._engine.finish()
+                self._run(Query(query), parameters)
+                return self
             statements = self._statements(query)
             self._make_room(query)
             self._refresh()
@@ -332,16 +326,6 @@ class Session:
     def _calling(self, query: Any = None) -> Calling:
         return Calling(self._engine, query)
 
-    def _is_the_engines(self, query: Any) -> bool:
-        """Whether there is nothing to do about a text but to run it: what most statements are."""
-        if not isinstance(query, str) or self._catalog.macros.outdated:
-            return False
-        lowered = query.lower()
-        for word in _WATCHED:
-            if word in lowered:
-                return False
-        return True
-
     def _statements(self, query: Any) -> tuple[Statement, ...]:
         """The statements of a text that concerns models; none when it is all the engine's.
 
@@ -373,7 +357,7 @@ class Session:
 
     def _refresh(self, query: Any = "COMMIT") -> None:
         """Before a statement, and after one that ends a transaction: macros that waited for it."""
-        if self._catalog.macros.outdated and isinstance(query, str) and _ENDS.fullmatch(query):
+        if self._catalog.macros.outdated and ends_a_transaction(query):
             self._engine.finish()
             with suppress(duckdb.Error):  # others are at it all the time: the next statement tries
                 self._catalog.macros.refresh()
