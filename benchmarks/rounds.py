@@ -11,6 +11,9 @@ from typing import Any
 
 Way = Callable[[], Any]
 
+COMPILING = 10.0
+"""So many times as long as there is patience for, a first call may take and be tried again."""
+
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -35,9 +38,10 @@ def best_calls(
     """`best_times` of calls that may be very short or very long.
 
     A way that takes less than `least` seconds is called several times in each round, and their
-    mean counts; one that takes more than `patience` seconds is called this once and no more.
+    mean counts; one that takes more than `patience` seconds, also when it is called again, is
+    called no more.
     """
-    first = [seconds(way) for way in ways]  # compiles what needs compiling, too
+    first = [_first(way, patience) for way in ways]
     timings = [Timing(time, 1) for time in first]
     quick = [i for i, time in enumerate(first) if time <= patience]
     repeats = [_repeats(ways[i], first[i], least) for i in quick]
@@ -45,6 +49,12 @@ def best_calls(
     for i, count, best in zip(quick, repeats, best_times(turns, rounds), strict=True):
         timings[i] = Timing(best / count, rounds)
     return timings
+
+
+def _first(way: Way, patience: float) -> float:
+    """How long a call takes; not what it took to compile, if that can be waited for."""
+    time = seconds(way)
+    return min(time, seconds(way)) if patience < time <= COMPILING * patience else time
 
 
 def seconds(way: Way) -> float:

@@ -176,3 +176,14 @@ def test_a_slow_contender_is_called_once() -> None:
     assert min(calls) > 8, "a short call fills a millisecond in each round"
     assert [t.rounds for t in timings] == [4, 4]
     assert all(0 < t.seconds < 0.001 for t in timings)
+
+
+def test_what_the_first_call_compiles_is_not_measured() -> None:
+    waits = iter([0.05])
+
+    def call() -> None:
+        time.sleep(next(waits, 0.0))
+
+    (timing,) = best_calls([call], 3, least=0.001, patience=0.02)
+    assert timing.rounds == 3
+    assert timing.seconds < 0.02
