@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 
 import sqlml
@@ -64,7 +65,8 @@ def test_quick_start_runs_as_it_is_written(
                     assert con.execute(statement).fetchall(), statement
         for _, text in blocks("settings"):
             con.execute(text)
-        for _, text in blocks("plain"):
+        # 1.5 makes files of an older format, which cannot hold the macros, as the README says.
+        for _, text in blocks("plain") if duckdb.__version__ >= "2" else ():
             assert con.connection.cursor().execute(text).fetchall(), text
         # The files of models that the statements name are those that the Python above wrote.
         (text,) = [text for _, text in blocks("text") if text.startswith("CREATE MODEL")]
