@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from sqlml.ir.program import Program
@@ -122,7 +123,7 @@ class Plan:
         for place, call in enumerate(self.calls):
             if call.calls_function:
                 found[call.spec.name] = (*found.get(call.spec.name, ()), place)
-        return found
+        return MappingProxyType(found)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values, for tools.

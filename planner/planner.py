@@ -158,8 +158,8 @@ def _rewritten(s: _Statement, once: bool) -> tuple[str, tuple[PlannedCall, ...]]
         except StatementError:
             raise
         except SqlmlError as error:  # what the model is, or is asked to run on
-            named = type(error)(f"model {target.model.name!r}: {error}")
-            raise named.at(s.sql, s.tokens[call.start].start) from None
+            place = s.tokens[call.start].start
+            raise error.at(s.sql, place, f"model {target.model.name!r}: ") from None
         source = done.shared.source if done.shared is not None else None
         if source is not None:
             moved.add(source, done.spec.name, column, scope.text, scope.probed)

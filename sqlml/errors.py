@@ -31,6 +31,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 
 class SqlmlError(Exception):
     """Base of all errors of sqlml; the message names the fix.
@@ -47,9 +49,11 @@ class SqlmlError(Exception):
             message = f"{message}\n\n{_excerpt(sql, offset)}"
         super().__init__(message)
 
-    def at(self, sql: str, offset: int) -> SqlmlError:
-        """The same error at a place in a statement."""
-        return type(self)(self.message, sql, offset)
+    def at(self, sql: str, offset: int, before: str = "") -> SqlmlError:
+        """The same error at a place in a statement, with `before` in front of its message."""
+        made = copy(self)
+        SqlmlError.__init__(made, before + self.message, sql, offset)
+        return made
 
 
 class ConfigError(SqlmlError):

@@ -20,12 +20,7 @@ from sqlml.calling import Calling
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.macros import defined_functions
 from sqlml.catalog.model import parse_reference
-from sqlml.errors import (
-    ConfigError,
-    NotYetError,
-    ParseError,
-    UnknownModelError,
-)
+from sqlml.errors import ConfigError, NotYetError, ParseError, UnknownModelError
 from sqlml.first_look import ends_a_transaction, is_one_query, is_the_engines
 from sqlml.front.parse import mentions_models, parse
 from sqlml.front.statements import (

@@ -319,6 +319,8 @@ class Parser:
         else:
             if not (self.symbol("=") or self.accept("TO")):
                 raise self.fail("expected = and a value")
+            if self.word() == "NULL":
+                raise self.fail("expected a value; RESET takes it back")
             value = None if self.accept("DEFAULT") else self._literal()
         self.end()
         return SetOption(self.sql, name.removeprefix(_OPTION).lower(), value)

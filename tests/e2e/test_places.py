@@ -74,7 +74,7 @@ PLACES = [
         "predict",
     ),
     ("SELECT 3;\nCREATE MODEL x INPUT (a) FROM 'x'", "ParseError", "expected", "a) FROM"),
-    ("SELECT 3; SELECT predict('m', 1, 2); DROP MODEL m m", "ParseError", "", "m"),
+    ("SELECT 3; SELECT predict('m', 1, 2); DROP MODEL m m", "ParseError", "expected the end", "m"),
 ]
 
 
@@ -109,3 +109,12 @@ def test_what_a_model_cannot_be_run_on_shows_the_call(con: sqlml.Session) -> Non
         con.execute("SELECT 1;\nSELECT a, predict('near', *) FROM t")
     place = "LINE 2: SELECT a, predict('near', *) FROM t\n" + " " * 18 + "^ column 11"
     assert str(caught.value).endswith(place)
+
+
+def test_an_error_at_a_place_keeps_what_else_it_says() -> None:
+    error = errors.UnknownCategoryError("no such plan", "plan", "encoder")
+    placed = error.at("SELECT 1", 7, "model 'm': ")
+    assert isinstance(placed, errors.UnknownCategoryError)
+    assert (placed.feature, placed.step, placed.offset) == ("plan", "encoder", 7)
+    assert str(placed) == "model 'm': no such plan\n\nLINE 1: SELECT 1\n               ^ column 8"
+    assert str(error) == "no such plan"

@@ -163,4 +163,5 @@ def test_errors_show_the_place_in_the_users_text(
     first, _, caret = str(caught.value).partition("\n\n")[2].partition("\n")
     assert first == f"LINE {line}: {query.splitlines()[line - 1]}"
     assert caret.index("^") == len(f"LINE {line}: ") + column - 1
-    assert caught.value.sql == query  # type: ignore[attr-defined]
+    assert isinstance(caught.value, errors.SqlmlError)
+    assert caught.value.sql == query
