@@ -24,7 +24,7 @@ from benchmarks.compiled import compile_seconds
 from benchmarks.models import Subject
 from benchmarks.peers import PEERS, Score, Setting
 from benchmarks.results import Case, Row, row_of
-from benchmarks.rounds import Timing, best_calls
+from benchmarks.rounds import COMPILING, Timing, best_calls
 from benchmarks.tables import Matrix
 
 STAMP = r"^\[\d\d:\d\d:\d\d\] \S+ "
@@ -103,12 +103,12 @@ def timed(
 ) -> list[Row]:
     """A row for each contender: the time of what `way` makes of its score function.
 
-    One that took longer than the patience to be compared has the time of that call.
+    One that took far longer than the patience to be compared has the time of that call.
     """
     slow = {
         r.name: Timing(r.first, 1)
         for r in contenders.ready
-        if r.checked == rows and r.first > e.patience
+        if r.checked == rows and r.first > COMPILING * e.patience
     }
     quick = [r for r in contenders.ready if r.name not in slow]
     with _quiet(contenders.setting.threads):

@@ -28,6 +28,15 @@ BARE_NODE_BYTES, PACKED_NODE_BYTES = 16, 8
 NEAR_BYTES, FAR_BYTES = 12 << 20, 64 << 20
 """Trees that a processor's own caches mostly hold, and trees that lie in memory."""
 
+NEAR_BLOCK, FAR_BLOCK = 64 << 10, 1 << 20
+"""Bytes of a block's bins that the first-level cache mostly holds, and that fill the second."""
+
+BLOCK_ROWS = 512
+
+WIDE_ROW, WIDE_BLOCK = 1000, 500
+"""Columns with which a step by lockstep, and one of a descent, takes twice the time: the values of
+a few rows fill a cache, and the bins of a block."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeCosts:
@@ -51,22 +60,25 @@ def tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
     trees, _ = shape.nodes.shape
     values, places = trees * shape.values, 2 * float(shape.nodes.sum())
     pair_step = _step(costs, "pair_step", places * BARE_NODE_BYTES)
+    pair_step *= 1 + shape.columns / WIDE_ROW
     lockstep = float(
         trees * costs["native.pair"] + shape.steps.sum() * pair_step + values * costs["native.leaf"]
     )
     batch = costs["native.batch"]
     if shape.thresholds > SHORT_BINS:
         return TreeCosts(np.inf, np.inf, lockstep, batch, False, np.zeros(trees, np.int64))
-    step = _step(costs, "step", places * PACKED_NODE_BYTES)
-    short = _cuts(shape, costs["native.short_node"], costs["native.descent"], step, SHORT_EXITS)
+    step = _step(costs, "step", places * PACKED_NODE_BYTES) * (1 + shape.columns / WIDE_BLOCK)
+    far = _far_node(costs, shape.columns)
+    short_node = costs["native.short_node"] + far
+    short = _cuts(shape, short_node, costs["native.descent"], step, SHORT_EXITS)
     ways = [short]
     if shape.thresholds <= BYTE_BINS:
-        node = costs["native.node"]
+        node = costs["native.node"] + far
         ways.append(_cuts(shape, node, costs["native.descent"], step, BYTE_EXITS))
     walked = min(way.cursor for way in ways)
     paged = np.inf
     if BYTE_BINS < shape.thresholds and shape.all_thresholds < MOST_PAGES * BYTE_BINS:
-        node = costs["native.paged_node"]
+        node = costs["native.paged_node"] + far
         paged = _cuts(shape, node, costs["native.descent"], step, BYTE_EXITS).cursor
     enter = trees * costs["native.tree"] + (
         shape.columns * costs["native.bin"] + shape.sets * costs["native.set"]
@@ -106,6 +118,13 @@ def _cuts(shape: TreeShape, node: float, enter: float, step: float, most: int) -
     cut = cost.argmin(1)
     least = cost[np.arange(trees), cut].sum()
     return _Cuts(float(walked[:, levels].sum()), float(least), cut)
+
+
+def _far_node(costs: Costs, columns: int) -> float:
+    """What a node takes besides, the less of a block's bins the caches hold."""
+    size = max(columns * BLOCK_ROWS, NEAR_BLOCK)
+    share = np.log(size / NEAR_BLOCK) / np.log(FAR_BLOCK / NEAR_BLOCK)
+    return float((costs["native.far_node"] - costs["native.node"]) * min(share, 1.0))
 
 
 def _step(costs: Costs, name: str, size: float) -> float:

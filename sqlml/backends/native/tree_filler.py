@@ -18,7 +18,7 @@ from sqlml.backends.native.jit import specialise
 from sqlml.backends.native.kernels import KERNEL_FLOATS, source
 from sqlml.backends.native.kinds import reads, writes
 from sqlml.backends.native.machine_program import below
-from sqlml.backends.native.stepwise import Stepwise
+from sqlml.backends.native.stepwise import BLOCK_BYTES, Stepwise
 from sqlml.backends.native.tree_tail import TreeTail
 from sqlml.backends.native.trees import Forest
 from sqlml.backends.native.trees.lockstep import ANY, FINITE, NAN_TOO
@@ -48,6 +48,8 @@ class TreeFiller:
         if self._source != self.input:
             kinds = (reads(self.input, 1, "C"), writes(self._source, 1))
             self._cast = specialise(_converted, kinds)
+        if self._cast is None and not isinstance(self._columns, np.ndarray):  # no copy of rows
+            self._rows = max(rows, BLOCK_BYTES // (16 * max(self.width, self._margins[0])))
 
     @classmethod
     def of(

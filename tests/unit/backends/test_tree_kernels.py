@@ -19,7 +19,7 @@ from sqlml.backends.native.trees.cursor_forest import cursor_forest
 from sqlml.backends.native.trees.descent_forest import descent_forest
 from sqlml.backends.native.trees.forest import Forest
 from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
-from sqlml.backends.native.trees.ranks import bins, ranks
+from sqlml.backends.native.trees.ranks import TILE, bins, ranks
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
 from sqlml.backends.tree_costs import STRATEGIES
 from sqlml.errors import BackendError
@@ -40,7 +40,7 @@ COMMON = settings(
 
 
 def by_cursor(e: Ensemble, dtype: np.dtype, paged: bool = False) -> BlockForest:
-    tests = binned(e, paged)
+    tests = binned(e, dtype, paged)
     assert tests is not None
     made = cursor_forest(e, tests, dtype)
     assert made is not None
@@ -76,7 +76,7 @@ def test_random_trees(
 ) -> None:
     e = grow(Recipe(seed, 6, depth, *dtypes, values, values + 1, compare, sets, chain))
     x = rows_for(e, rows, seed)
-    tests = binned(e)
+    tests = binned(e, x.dtype)
     assert tests is not None
     wanted = want(e, x)
     np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), wanted)
@@ -94,11 +94,11 @@ def test_thresholds_beyond_a_byte_lie_on_several_pages(
     compare: str, dtypes: tuple[str, str]
 ) -> None:
     e = grow(Recipe(7, 1200, 7, *dtypes, compare=compare, sets=True))
-    tests, short = binned(e, paged=True), binned(e)
+    x = rows_for(e, 1500, 1)
+    tests, short = binned(e, x.dtype, paged=True), binned(e, x.dtype)
     assert tests is not None and short is not None
     assert short.tables.dtype == np.uint16 and tests.tables.dtype == np.uint8
     assert tests.tables.pages.min() > 1 and tests.rank.max() == 255
-    x = rows_for(e, 1500, 1)
     x[::7, 2], x[1::7, 3] = np.nan, np.inf
     forest = Forest(e, x.dtype)
     assert isinstance(forest.blocks, BlockForest) and not forest.blocks.wide
@@ -200,7 +200,7 @@ def test_bytes_shorts_and_too_many_thresholds(count: int, left: bool) -> None:
     thresholds = np.sort(np.random.default_rng(count).lognormal(0, 3, count))
     e = one_feature(thresholds, left=left)
     if count > 65_535:
-        assert binned(e) is None
+        assert binned(e, np.dtype(np.float64)) is None
         return
     kernel = by_cursor(e, np.dtype(np.float64))
     assert kernel.wide == (count > 255)
@@ -306,14 +306,15 @@ def test_a_bin_counts_the_thresholds_below(
     near = np.concatenate([np.nextafter(thresholds, dtype(s)) for s in (np.inf, -np.inf)])
     x = np.concatenate([thresholds, near, np.array([np.inf, -np.inf, 0, np.nan], dtype)])
     yes, no = np.ones(1, bool), np.zeros(1, bool)
-    table = ranks([thresholds], yes, yes, yes if shifted else no, np.dtype(dtype))
+    gone = np.array([thresholds.size])
+    table = ranks([thresholds], gone, yes, yes if shifted else no, np.dtype(dtype))
     assert table is not None
     assert table.width == 2
     rows = BLOCK_BYTES
     panel = np.empty(2 * rows, table.dtype)
     below = (thresholds[None, :] < x[:, None]).sum(1)
     for start in range(0, len(x), rows):
-        value, place = np.empty(rows, dtype), np.empty(rows, np.uint32)
+        value, place = np.empty(TILE * rows, dtype), np.empty(rows, np.uint32)
         tables = (np.zeros(1, np.int64), *table.arrays())
         bins(x[:, None], start, tables, value, place, panel)
         part = slice(start, min(start + rows, len(x)))
@@ -355,7 +356,7 @@ for leaves in ("float32", "float64"):
     e = grow(Recipe(2, 9, 6, leaves=leaves, sets=True))
     x = rows_for(e, 700)
     want = reference.FUNCTIONS["tree_ensemble"]([x], e.attrs())
-    assert np.array_equal(cursor_forest(e, binned(e), x.dtype)(x), want)
+    assert np.array_equal(cursor_forest(e, binned(e, x.dtype), x.dtype)(x), want)
 """
 
 

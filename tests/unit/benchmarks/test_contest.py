@@ -131,7 +131,7 @@ def test_a_contender_beyond_patience_has_the_time_of_its_comparison(
     contenders = field(s, ["library", "sqlml", "slow"], Setting(1), s.train[0])
     assert calls == [10, 30], "ten rows to prepare, and all of them to compare"
     x = s.train[0]
-    rows = {r.contender: r for r in timed(contenders, CASE, 30, whole(x), Effort(2, 0.0, 0.04))}
+    rows = {r.contender: r for r in timed(contenders, CASE, 30, whole(x), Effort(2, 0.0, 0.004))}
     assert calls == [10, 30]
     assert rows["slow"].rounds == 1
     assert 0.05e9 <= (rows["slow"].ns or 0) * 30 < 0.5e9

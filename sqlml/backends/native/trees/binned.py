@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -50,8 +51,8 @@ class Binned:
         return numbers, (read(self.sets.columns), *self.sets.arrays())
 
 
-def binned(e: Ensemble, paged: bool = False) -> Binned | None:
-    """The tests of `e`, by bytes alone if `paged`.
+def binned(e: Ensemble, source: np.dtype[Any], paged: bool = False) -> Binned | None:
+    """The tests of `e` for values of dtype `source`, by bytes alone if `paged`.
 
     None for columns of over 65,535 thresholds, and for sets too large.
     """
@@ -59,39 +60,66 @@ def binned(e: Ensemble, paged: bool = False) -> Binned | None:
     if sets is None:
         return None
     numeric = sets.of_node < 0
-    at_most = e.threshold if e.compare == "le" else largest_below(e.threshold)
+    at_most = _at_most(e, source)
     used = np.unique(e.feature[numeric])
     column = np.searchsorted(used, e.feature)
     never = np.isnan(at_most)  # only NaN goes left there
-
-    def any_of(nodes: Array) -> Array:
-        return np.bincount(column[nodes & numeric], minlength=used.size) > 0
-
     nodes_of = np.split(
         np.argsort(np.where(numeric, column, used.size), kind="stable"),
         np.cumsum(np.bincount(column[numeric], minlength=used.size)),
     )[: used.size]
     thresholds = [np.unique(at_most[nodes][~never[nodes]]) for nodes in nodes_of]
+    rank = np.ones(e.nodes, np.int64)
+    for own, nodes in zip(thresholds, nodes_of, strict=True):
+        found = np.searchsorted(own, at_most[nodes], side="left") + 1
+        rank[nodes] = np.where(never[nodes], 0, found)
+    gone = [_of_nan(rank[nodes], e.default_left[nodes]) for nodes in nodes_of]
+    twice = np.array([bin is None for bin in gone], bool)
+    shifted = np.array([(e.default_left & never)[nodes].any() for nodes in nodes_of], bool)
     tables = ranks(
         thresholds,
-        high=any_of(~e.default_left),
-        least=any_of(e.default_left),
-        shifted=any_of(e.default_left & never),
-        kind=e.threshold.dtype,
+        gone=np.array([c.size if b is None else b for c, b in zip(thresholds, gone, strict=True)]),
+        least=twice,
+        shifted=twice & shifted,
+        kind=at_most.dtype,
         paged=paged,
     )
     if tables is None:
         return None
-    rank, slot = np.ones(e.nodes, np.int64), tables.width + sets.of_node
+    slot = tables.width + sets.of_node
     for c, nodes in enumerate(nodes_of):
-        left = e.default_left[nodes]
-        found = np.searchsorted(thresholds[c], at_most[nodes], side="left") + 1
-        rank[nodes] = np.where(never[nodes], 0, found) + tables.shift[c] * left
-        slot[nodes] = np.where(left, tables.least[c], tables.high[c])
+        in_least = e.default_left[nodes] & twice[c]
+        rank[nodes] += tables.shift[c] * in_least
+        slot[nodes] = np.where(in_least, tables.least[c], tables.high[c])
     if paged:
         page = np.where(numeric, np.maximum(rank - 1, 0) // PAGE, 0)
         slot, rank = slot + page, rank - PAGE * page
     return Binned(tables, used.astype(np.int64), sets, slot, rank)
+
+
+def _at_most(e: Ensemble, source: np.dtype[Any]) -> Array:
+    """For each node the number that a value is compared with by `<=`.
+
+    Values of float32 are below a float64 where they are below the largest float32 that is: half
+    the bytes, and twice the values in a vector.
+    """
+    at_most = e.threshold if e.compare == "le" else largest_below(e.threshold)
+    if source != np.float32 or at_most.dtype == np.float32:
+        return at_most
+    with np.errstate(over="ignore"):
+        narrow = at_most.astype(np.float32)
+    above = narrow > at_most
+    narrow[above] = np.nextafter(narrow[above], np.float32(-np.inf))
+    return narrow
+
+
+def _of_nan(rank: Array, goes_left: Array) -> int | None:
+    """A bin that every node sends where it sends NaN; None: there is none.
+
+    Where all rows were complete, some libraries let NaN go with zero, or with the most rows.
+    """
+    bin = int(rank[~goes_left].max(initial=0))
+    return bin if bin < rank[goes_left].min(initial=np.iinfo(np.int64).max) else None
 
 
 def panel_types(arrays: PanelArrays) -> tuple[Type, Type]:

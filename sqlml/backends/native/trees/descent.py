@@ -19,7 +19,7 @@ import numpy as np
 
 from sqlml.backends.native.jit import helper
 from sqlml.backends.native.trees.leaf_values import add_rows
-from sqlml.backends.native.trees.ranks import bins
+from sqlml.backends.native.trees.ranks import TILE, bins
 from sqlml.backends.native.trees.set_bins import fill_set_bins
 from sqlml.backends.native.trees.walk import BLOCK_BYTES, leave
 
@@ -86,7 +86,7 @@ def score(
     rank = upper[1]
     nodes, leaf, begin = lower
     rows = BLOCK_BYTES // rank.itemsize
-    value = np.empty(rows, tables[1].dtype)
+    tile = np.empty(TILE * rows, tables[1].dtype)
     place = np.empty(rows, np.uint32)
     panels = np.empty((PASS, width * rows), rank.dtype)
     cursor = np.empty(rows, rank.dtype)
@@ -97,9 +97,9 @@ def score(
     for start in range(0, x.shape[0], PASS * rows):
         blocks = min(PASS, (x.shape[0] - start + rows - 1) // rows)
         for b in range(blocks):
-            bins(x, start + b * rows, tables, value, place, panels[b])
+            bins(x, start + b * rows, tables, tile, place, panels[b])
             if sets is not None:
-                fill_set_bins(x, start + b * rows, sets, value, place, panels[b])
+                fill_set_bins(x, start + b * rows, sets, tile, place, panels[b])
             for k in range(base.size):
                 for r in range(rows):
                     totals[b, r * by_row + k * by_output] = base[k]

@@ -89,7 +89,7 @@ class Forest:
 
     def _blocks(self) -> BlockForest | None:
         costs, e = self._costs, self._ensemble
-        tests = binned(e)
+        tests = binned(e, self.source)
         if tests is None:
             return None
         if self._strategy == "traverse" and costs.lockstep < min(costs.cursor, costs.descent):
@@ -97,6 +97,6 @@ class Forest:
         if self._strategy == "cursor" or (
             self._strategy == "traverse" and costs.cursor <= costs.descent
         ):
-            tests = (binned(e, paged=True) if costs.paged else None) or tests
+            tests = (binned(e, self.source, paged=True) if costs.paged else None) or tests
             return cursor_forest(e, tests, self.source, self._columns)
         return descent_forest(e, tests, costs.cut, self.source, self._columns)

@@ -24,7 +24,7 @@ import numpy as np
 
 from sqlml.backends.native.fetching import LINE_BYTES, fetch
 from sqlml.backends.native.trees.leaf_values import PADDING, SMALL, add_leaves, add_rows
-from sqlml.backends.native.trees.ranks import bins
+from sqlml.backends.native.trees.ranks import TILE, bins
 from sqlml.backends.native.trees.set_bins import fill_set_bins
 from sqlml.backends.native.trees.walk import BLOCK_BYTES, count, leave
 
@@ -52,7 +52,7 @@ def score(
     first, target, oblivious = leaves
     offset, rank, _, _, bit, starts = nodes
     rows = BLOCK_BYTES // rank.itemsize
-    value = np.empty(rows, tables[1].dtype)
+    tile = np.empty(TILE * rows, tables[1].dtype)
     place = np.empty(rows, np.uint32)
     panel = np.empty(width * rows, rank.dtype)
     cursor = np.empty(rows, rank.dtype)
@@ -64,9 +64,9 @@ def score(
     in_order = x.strides[1] == x.itemsize and x.strides[0] == x.shape[1] * x.itemsize
     lines = rows * x.shape[1] // (a_line * max(1, target.size)) + 1 if in_order else 0
     for start in range(0, x.shape[0], rows):
-        bins(x, start, tables, value, place, panel)
+        bins(x, start, tables, tile, place, panel)
         if sets is not None:
-            fill_set_bins(x, start, sets, value, place, panel)
+            fill_set_bins(x, start, sets, tile, place, panel)
         for k in range(base.size):
             for r in range(rows):
                 total[r * by_row + k * by_output] = base[k]

@@ -26,6 +26,12 @@ MOST_CELLS = 4096
 SPARE_STEPS = 2
 """Halving steps that a table of cells must save to be worth its look-up."""
 
+FEW = 16
+"""Thresholds of a column that are all compared with each value: no search is as quick."""
+
+TILE = 16
+"""Columns whose values are read together: of so many float32 a cache line holds one each."""
+
 PAGE = 255
 """Thresholds of a page: the most that a bin of one byte can count."""
 
@@ -37,9 +43,10 @@ class Ranks:
     thresholds (T,) of the tests' dtype, column after column, each padded with infinities;
     begin int64 (C,), where a column's thresholds begin; steps int64 (C,) of halving; low and scale
     (C,) of the tests' dtype, top (C,) the number of the last cell; cells int32, first int64 (C,)
-    where a column's cells begin. NaN counts as the highest number in one column of the panel and
-    as the lowest in another: high and least int64 (C,) are their numbers, -1 for none; count
-    int64 (C,), the bin of the highest; shift int64 (C,), added to all bins but 0 of `least`.
+    where a column's cells begin; count int64 (C,), how many thresholds it has. In column `high`
+    int64 (C,) of the panel NaN has the bin `gone` int64 (C,). Where nodes want it to be both high
+    and low there is another column, `least` int64 (C,), or -1: there NaN has bin 0, and `shift`
+    int64 (C,) is added to the other bins.
 
     A column whose bins do not fit into a byte may take several panel columns, its pages int64
     (C,), the numbers of which follow each other: page p has the part of a bin between PAGE * p
@@ -58,6 +65,7 @@ class Ranks:
     first: Array
     high: Array
     least: Array
+    gone: Array
     count: Array
     shift: Array
     pages: Array
@@ -75,6 +83,7 @@ class Ranks:
             self.first,
             self.high,
             self.least,
+            self.gone,
             self.count,
             self.shift,
             self.pages,
@@ -83,7 +92,7 @@ class Ranks:
 
 def ranks(
     columns: Sequence[Array],
-    high: Array,
+    gone: Array,
     least: Array,
     shifted: Array,
     kind: np.dtype[Any],
@@ -91,10 +100,10 @@ def ranks(
 ) -> Ranks | None:
     """Tables for `columns` of sorted, distinct thresholds of dtype `kind`.
 
-    high, least, shifted: bool (C,). A column is in the panel with NaN as its highest number where
-    `high`, as its lowest where `least`; there all other bins are one higher where `shifted`, so
-    that a test can tell NaN from every number. `paged`: all bins are bytes. None where a bin takes
-    over 16 bits.
+    gone int64 (C,): the bin of NaN. least, shifted: bool (C,). A column is in the panel once more,
+    with NaN as its lowest number, where `least`; there all other bins are one higher where
+    `shifted`, so that a test can tell NaN from every number. `paged`: all bins are bytes. None
+    where a bin takes over 16 bits.
     """
     counts = np.array([c.size for c in columns], np.int64)
     shift = shifted.astype(np.int64)
@@ -105,10 +114,11 @@ def ranks(
     padding = [np.full(1 << t.steps, np.inf, kind) for t in tables]
     padded = [np.concatenate(pair) for pair in zip(columns, padding, strict=True)]
     pages = np.maximum(1, -(-(counts + shift) // PAGE)) if paged else np.ones(counts.size, np.int64)
-    slot = _begins((np.stack([high, least], axis=1) * pages[:, None]).ravel()).reshape(-1, 2)
+    twice = np.stack([np.ones_like(pages), least], axis=1)
+    slot = _begins((twice * pages[:, None]).ravel()).reshape(-1, 2)
     return Ranks(
         dtype=np.dtype(np.uint8 if paged or most <= PAGE else np.uint16),
-        width=int((pages * (high.astype(np.int64) + least)).sum()),
+        width=int((twice * pages[:, None]).sum()),
         thresholds=np.concatenate([*padded, np.zeros(0, kind)]),
         begin=_begins([p.size for p in padded]),
         steps=np.array([t.steps for t in tables], np.int64),
@@ -117,8 +127,9 @@ def ranks(
         top=np.array([t.cells.size - 1 for t in tables], kind),
         cells=np.concatenate([*(t.cells for t in tables), np.zeros(0)]).astype(np.int32),
         first=_begins([t.cells.size for t in tables]),
-        high=np.where(high, slot[:, 0], -1),
+        high=slot[:, 0].copy(),
         least=np.where(least, slot[:, 1], -1),
+        gone=np.asarray(gone, np.int64),
         count=counts,
         shift=shift,
         pages=pages,
@@ -149,7 +160,7 @@ def _grid(thresholds: Array) -> _Grid:
     kind = thresholds.dtype.type
     whole = _Grid(kind(0), kind(0), np.zeros(1, np.int64), _halvings(thresholds.size))
     finite = thresholds[np.isfinite(thresholds)]
-    if finite.size < 4:
+    if thresholds.size <= FEW or finite.size < 4:
         return whole
     best = whole
     low, high = finite[0], finite[-1]
@@ -178,24 +189,36 @@ def _halvings(count: int) -> int:
 
 
 @helper
-def bins(x: Any, start: Any, tables: Any, value: Any, place: Any, panel: Any) -> None:
+def bins(x: Any, start: Any, tables: Any, tile: Any, place: Any, panel: Any) -> None:
     """Fill `panel` (width * rows) with the bins of rows from `start` of x, column after column.
 
     tables: the columns of x, int64 (C,), and `Ranks.arrays()`. Rows beyond the end of x repeat its
-    last. `value` (rows,) and `place` uint32 (rows,) are scratch space. Unsigned numbers spare
+    last. `tile` (TILE * rows,) and `place` uint32 (rows,) are scratch space. Unsigned numbers spare
     numba's test for negative indices.
+
+    Where rows lie behind each other, TILE columns are read at a time: a cache line holds values of
+    as many neighbours, and would not be there any more when the next one asks for it.
     """
     columns, thresholds, begin, steps, low, scale, top, cells, first = tables[:9]
-    high, least, count, shift, pages = tables[9:]
-    rows = value.size
+    high, least, missing, count, shift, pages = tables[9:]
+    rows = place.size
     held = min(rows, x.shape[0] - start)
+    by_row = x.strides[1] < x.strides[0]
     for c in range(columns.size):
-        j = columns[c]
-        for r in range(held):
-            value[np.uint64(r)] = x[start + r, j]
+        if c % TILE == 0 and by_row:
+            for some in range(0, held, TILE):
+                for k in range(min(TILE, columns.size - c)):
+                    j = columns[c + k]
+                    for r in range(some, min(some + TILE, held)):
+                        tile[np.uint64(k * rows + r)] = x[start + r, j]
+        value = tile[c % TILE * rows : (c % TILE + 1) * rows]
+        if not by_row:
+            for r in range(held):
+                value[np.uint64(r)] = x[start + r, columns[c]]
         for r in range(held, rows):
             value[np.uint64(r)] = value[np.uint64(held - 1)]
         lowest, factor, last = low[c], scale[c], top[c]
+        own = thresholds[begin[c] :]
         if last > 0:
             table = cells[first[c] :]
             for r in range(rows):
@@ -206,19 +229,24 @@ def bins(x: Any, start: Any, tables: Any, value: Any, place: Any, panel: Any) ->
         else:
             for r in range(rows):
                 place[np.uint64(r)] = 0
-        own = thresholds[begin[c] :]
-        half = np.uint32(1) << np.uint32(steps[c])
-        for _ in range(steps[c]):
-            half >>= np.uint32(1)
-            for r in range(rows):
-                at = place[np.uint64(r)]
-                below = own[np.uint64(at + half - np.uint32(1))] < value[np.uint64(r)]
-                place[np.uint64(r)] = at + (half if below else np.uint32(0))
+        if count[c] <= FEW:
+            for t in range(count[c]):
+                bound = own[t]
+                for r in range(rows):
+                    place[np.uint64(r)] += np.uint32(bound < value[np.uint64(r)])
+        else:
+            half = np.uint32(1) << np.uint32(steps[c])
+            for _ in range(steps[c]):
+                half >>= np.uint32(1)
+                for r in range(rows):
+                    at = place[np.uint64(r)]
+                    below = own[np.uint64(at + half - np.uint32(1))] < value[np.uint64(r)]
+                    place[np.uint64(r)] = at + (half if below else np.uint32(0))
         for side in range(2):
             first_page = least[c] if side else high[c]
             if first_page < 0:
                 continue
-            gone = np.uint32(0) if side else np.uint32(count[c])
+            gone = np.uint32(0) if side else np.uint32(missing[c])
             more = np.uint32(shift[c]) if side else np.uint32(0)
             if pages[c] == 1:
                 part = panel[first_page * rows :]
