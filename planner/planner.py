@@ -196,7 +196,7 @@ def _plan_call(
     prepared = prepare_parts(model.program, together.parts)
     choice = choose(prepared.split.core, options)
     used = frozenset(prepared.program.inputs)
-    bounds = bind(call, model.features, used, f"model {model.name!r}", scope, model.library)
+    bounds = bind(call, model.features, used, f"model {model.name!r}", scope, model.origin.library)
     literal = {} if asks_for_sql(options) else literals(call, model.features, used, scope.tokens)
     constants = _constants(literal, model.program, prepared, together, choice, rows, context)
     if constants:

@@ -22,3 +22,6 @@ MAX_NODES = 1_000_000
 
 MAX_TREE_DEPTH = 10_000
 """Most tests on a path through a tree: time per row grows with it, however small the file."""
+
+LOADED_BYTES = 2 << 30
+"""Programs that a database's connections keep loaded, in bytes of their arrays."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlml.errors import ConfigError
@@ -31,3 +31,25 @@ def stored(options: Mapping[str, Any]) -> dict[str, Any]:
                 "if_not_exists, comment in create_model)"
             )
     return {k: v for k, v in options.items() if k in STORED}
+
+
+def altered(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that ALTER MODEL gives to a version.
+
+    Raises:
+        ConfigError: an unknown option, one of a later version, or one that matters at creation.
+    """
+    for name in options:
+        if name in AT_CREATION:
+            raise ConfigError(f"option {name} matters while a model is created, and not afterwards")
+    return stored(options)
+
+
+def checked(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of stored options.
+
+    Raises:
+        ConfigError: there is no such option.
+    """
+    altered(dict.fromkeys(names))
+    return tuple(names)

@@ -1,4 +1,4 @@
-"""CREATE MODEL carried out: artifact or object -> Program -> catalog."""
+"""From an artifact or a fitted object to what the catalog keeps of it: a `NewVersion`."""
 
 from __future__ import annotations
 
@@ -8,78 +8,65 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlml import options as model_options
-from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.macros import ModelCall
+from sqlml.catalog.model import Model, NewVersion, Origin, Reference, parse_reference
 from sqlml.config import MAX_ARTIFACT_BYTES
-from sqlml.errors import ArtifactError, ConfigError, NotYetError
-from sqlml.front.statements import CreateModel, ModelName
+from sqlml.errors import ArtifactError, ConfigError, NotYetError, UnknownModelError
+from sqlml.front.statements import Artifact
 from sqlml.importers.artifact import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
+from sqlml.planner.build import prepare
 from sqlml.planner.choice import choose
-from sqlml.planner.export import FORMATS, export
 from sqlml.planner.macro_bodies import HELPERS, model_bodies
-from sqlml.types import Feature
+from sqlml.planner.target import OUTPUTS_OF
 from sqlml.udfs.duckdb import DuckDBEngine
 from sqlml.udfs.function import engine_function
 
 
-def create_from_file(
-    statement: CreateModel, engine: DuckDBEngine, catalog: Catalog, allow_pickle: bool
-) -> None:
-    """CREATE MODEL .. FROM 'file'.
+def version_from_file(artifact: Artifact, engine: DuckDBEngine, allow_pickle: bool) -> NewVersion:
+    """Read the file that an artifact names, under the engine's own access settings.
 
     Raises:
-        ArtifactError, UntrustedArtifactError, UnsupportedModelError, ModelExistsError,
-        ConfigError: nothing is registered then.
+        ArtifactError, UntrustedArtifactError, UnsupportedModelError, ConfigError.
     """
-    if statement.output is not None:
-        raise NotYetError("the OUTPUT clause is reserved for a later version", statement.sql, 0)
-    model_options.stored(statement.options)
-    if statement.if_not_exists and statement.name.name.lower() in (
-        n.lower() for n in catalog.names(statement.name.database)
-    ):
-        return
-    content = _content(engine, statement.source)
-    pinned = statement.options.get("sha256")
-    if pinned is not None and hashlib.sha256(content).hexdigest() != str(pinned).lower():
+    if artifact.output is not None:
+        raise NotYetError("the OUTPUT clause is reserved for a later version")
+    model_options.stored(artifact.options)
+    content = _content(engine, artifact.source)
+    digest, pinned = hashlib.sha256(content).hexdigest(), artifact.options.get("sha256")
+    if pinned is not None and digest != str(pinned).lower():
         raise ArtifactError(
-            f"{statement.source!r} has another sha256 than the statement pins: "
-            f"{hashlib.sha256(content).hexdigest()}"
+            f"{artifact.source!r} has another sha256 than the statement pins: {digest}"
         )
     model = read_artifact(
         content,
-        format=statement.format,
-        path=statement.source,
-        allow_pickle=allow_pickle or statement.options.get("allow_pickle") is True,
+        format=artifact.format,
+        path=artifact.source,
+        allow_pickle=allow_pickle or artifact.options.get("allow_pickle") is True,
     )
-    create_from_object(
+    return version_from_object(
         model,
-        statement.name,
-        catalog,
-        inputs=None if statement.inputs is None else dict(statement.inputs),
-        options=statement.options,
-        comment=statement.comment,
-        or_replace=statement.or_replace,
-        if_not_exists=statement.if_not_exists,
+        inputs=None if artifact.inputs is None else dict(artifact.inputs),
+        options=artifact.options,
+        file=(artifact.source, artifact.format, digest),
     )
 
 
-def create_from_object(
+def version_from_object(
     model: Any,
-    name: ModelName,
-    catalog: Catalog,
     *,
     inputs: Sequence[str] | Mapping[str, str] | None,
     options: Mapping[str, Any],
-    comment: str | None,
-    or_replace: bool,
-    if_not_exists: bool,
-) -> None:
-    """Import a fitted object and write it to the catalog.
+    file: tuple[str, str, str] | None = None,
+) -> NewVersion:
+    """Import a fitted object.
+
+    Args:
+        file: path, format and sha256 of the file that it was read from.
 
     Raises:
-        UnsupportedModelError, ModelExistsError, ConfigError: nothing is registered then.
+        UnsupportedModelError, ConfigError.
     """
     kept = model_options.stored(options)
     imported = import_model(model, inputs)
@@ -91,31 +78,52 @@ def create_from_object(
         )
     if kept:
         choose(imported.program, kept)
-    catalog.create(
-        name.name,
-        imported.program,
-        imported.features,
-        source=imported.source,
-        library=imported.library,
-        options=kept,
-        comment=comment,
-        database=name.database,
-        or_replace=or_replace,
-        if_not_exists=if_not_exists,
-        calls=_calls(imported.features, imported.program, kept),
+    origin = Origin(imported.source, imported.library, *(file or ()))
+    return NewVersion(imported.program, imported.features, _used(imported.program), origin, kept)
+
+
+def _used(program: Program) -> frozenset[str]:
+    """The inputs that some output needs once the passes have run."""
+    return frozenset(
+        name
+        for outputs in OUTPUTS_OF.values()
+        for output in outputs
+        if output in program.outputs
+        for name in prepare(program, output).program.inputs
     )
 
 
-def _calls(
-    features: Sequence[Feature], program: Program, options: Mapping[str, Any]
-) -> list[ModelCall]:
-    """What the macros for plain connections compute of a model."""
+def whole_model(name: Any) -> Reference:
+    """The reference of `model` or `database.model`.
+
+    Raises:
+        ConfigError: it is none, or names a version.
+    """
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"the name comes first, as a text, and not a {type(name).__name__}: "
+            "create_model('churn', model)"
+        )
+    try:
+        reference = parse_reference(name)
+    except UnknownModelError:
+        reference = None
+    if reference is None or reference.names_a_version:
+        raise ConfigError(
+            f"{name!r} is no name for a model: write 'model' or 'database.model', where "
+            "neither is empty or has . @ or / in it"
+        )
+    return reference
+
+
+def calls_of(version: NewVersion | Model) -> list[ModelCall]:
+    """What the macros for plain connections compute of a version."""
     calls = []
-    for body in model_bodies(features, program, options):
+    for body in model_bodies(version.features, version.program, version.options):
         if body.function is None:
             calls.append(ModelCall(body.kind, body.sql))
             continue
-        made = engine_function(body.function, program, on_use=True)
+        made = engine_function(body.function, version.program, on_use=True)
         calls.append(
             ModelCall(
                 body.kind, body.sql, made.name, made.argument_types, made.result_type, HELPERS
@@ -148,22 +156,3 @@ def _absent(path: str) -> str:
     if any(c in path for c in "*?["):
         return f"no file matches {path!r} (looked for {place})"
     return f"no such file: {path!r}; looked for {place}, from the current directory of this process"
-
-
-def export_to_file(
-    program: Program, path: str, format: str | None, engine: DuckDBEngine, name: str = "model"
-) -> None:
-    """EXPORT MODEL: write a model to a file, under the engine's own access settings.
-
-    Args:
-        format: ONNX, SQLML or SQL, whose macros are called `name`; None: what the ending of the
-            path says.
-
-    Raises:
-        ConfigError: no such format, or the ending says none.
-        BackendError: the model has no form in it.
-    """
-    ending = path.rsplit(".", 1)[-1].upper()
-    if format is None and ending not in FORMATS:
-        raise ConfigError(f"which format is {path!r}? write FORMAT ONNX, SQLML or SQL")
-    engine.write_file(path, export(program, format or ending, name))

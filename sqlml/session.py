@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -18,29 +19,26 @@ import duckdb
 from sqlml import answers
 from sqlml.calling import Calling
 from sqlml.catalog.catalog import Catalog
-from sqlml.catalog.macros import defined_functions
-from sqlml.catalog.model import parse_reference
-from sqlml.errors import ConfigError, NotYetError, ParseError, UnknownModelError
+from sqlml.catalog.changes import Changes
+from sqlml.catalog.macros import Macros, defined_functions
+from sqlml.catalog.programs import Loaded
+from sqlml.errors import ParseError
+from sqlml.exporting import export_to_file
 from sqlml.first_look import ends_a_transaction, is_one_query, is_the_engines
 from sqlml.front.parse import mentions_models, parse
 from sqlml.front.statements import (
+    AlterModel,
     CreateModel,
-    DescribeModel,
-    DropModel,
     Explain,
-    ExportModel,
-    ModelName,
     Query,
-    Reserved,
     SetOption,
-    ShowModels,
     Statement,
 )
-from sqlml.ir.program import Program
+from sqlml.life_cycle import LifeCycle
 from sqlml.planner.calls import may_call
 from sqlml.planner.plan import Plan
 from sqlml.planner.table_form import parsable
-from sqlml.registration import create_from_file, create_from_object, export_to_file
+from sqlml.registration import calls_of, version_from_object, whole_model
 from sqlml.relation import typed, typed_errors, unwrap, wrap
 from sqlml.scoring import Scoring
 from sqlml.udfs.duckdb import DuckDBEngine
@@ -70,14 +68,17 @@ class Session:
         *,
         allow_pickle: bool = False,
         _registry: Registry | None = None,
-        _programs: dict[str, Program] | None = None,
+        _loaded: Loaded | None = None,
     ) -> None:
         self._connection = connection
         self._allow_pickle = allow_pickle
-        self._programs: dict[str, Program] = {} if _programs is None else _programs
+        self._loaded = Loaded() if _loaded is None else _loaded
         self._owns_registry = _registry is None
         self._engine = DuckDBEngine(connection, _registry or Registry(connection))
-        self._catalog = Catalog(self._engine, self._programs)
+        self._catalog = Catalog(self._engine, self._loaded)
+        self._macros = Macros(self._engine)
+        self._changes = Changes(self._engine, self._catalog, self._macros, calls_of)
+        self._life_cycle = LifeCycle(self._engine, self._catalog, self._changes, allow_pickle)
         self._scoring = Scoring(self._engine, self._catalog)
         if self._owns_registry:
             if self._catalog.schema_exists():
@@ -89,7 +90,7 @@ class Session:
     def execute(self, query: Any, parameters: Any = None) -> Any:
         """Run one or more statements; fetch the last one's result from the returned Session."""
         with self._calling(query) as calling:
-            settled = not self._catalog.macros.outdated
+            settled = not self._macros.outdated
             if settled and is_the_engines(query):
                 made = self._scoring.retrying(lambda: self._engine.execute(query, parameters))
                 return None if made is None else self  # 2.0 returns None for an empty text
@@ -203,33 +204,45 @@ class Session:
         Raises:
             UnsupportedModelError, ModelExistsError, ConfigError.
         """
-        if not isinstance(name, str):
-            raise ConfigError(
-                f"the name comes first, as a text, and not a {type(name).__name__}: "
-                "create_model('churn', model)"
-            )
-        try:
-            reference = parse_reference(name)
-        except UnknownModelError:
-            reference = None
-        if reference is None or reference.version is not None or reference.alias is not None:
-            raise ConfigError(
-                f"{name!r} is no name for a model: write 'model' or 'database.model', where "
-                "neither is empty or has . @ or / in it"
-            )
+        reference = whole_model(name)
         with self._calling():
             self._engine.finish()
-            create_from_object(
-                model,
-                ModelName(reference.name, reference.database),
-                self._catalog,
-                inputs=inputs,
-                options=options,
+            new = version_from_object(model, inputs=inputs, options=options)
+            self._changes.create(
+                reference,
+                new,
                 comment=comment,
                 or_replace=or_replace,
                 if_not_exists=if_not_exists,
             )
             self._scoring.register_for_macros()
+        return self
+
+    def add_version(
+        self,
+        name: str,
+        model: Any,
+        *,
+        number: int | None = None,
+        inputs: Sequence[str] | Mapping[str, str] | None = None,
+        comment: str | None = None,
+        **options: Any,
+    ) -> Session:
+        """Add a version to a model, as ALTER MODEL .. ADD VERSION does; the default one stays.
+
+        Args:
+            name: `model` or `database.model`.
+            number: of the version; None: one more than the last one ever made.
+            inputs, options: as `create_model` takes them.
+
+        Raises:
+            UnknownModelError, UnsupportedModelError, ModelExistsError, ConfigError.
+        """
+        reference = whole_model(name)
+        with self._calling():
+            self._engine.finish()
+            new = version_from_object(model, inputs=inputs, options=options)
+            self._changes.add_version(reference, replace(new, comment=comment), number)
         return self
 
     def export_model(
@@ -259,7 +272,7 @@ class Session:
             self._connection.cursor(),
             allow_pickle=self._allow_pickle,
             _registry=self._engine.registry,
-            _programs=self._programs,
+            _loaded=self._loaded,
         )
 
     duplicate = cursor
@@ -305,7 +318,7 @@ class Session:
                 args = tuple(map(unwrap, args))
                 kwargs = {k: unwrap(v) for k, v in kwargs.items()}
             if texts and name == "create_function":
-                self._catalog.macros.make_room(texts[0])
+                self._macros.make_room(texts[0])
             try:
                 result = self._scoring.retrying(lambda: method(*args, **kwargs))
             except duckdb.Error as error:
@@ -352,16 +365,16 @@ class Session:
 
     def _refresh(self, query: Any = "COMMIT") -> None:
         """Before a statement, and after one that ends a transaction: macros that waited for it."""
-        if self._catalog.macros.outdated and ends_a_transaction(query):
+        if self._macros.outdated and ends_a_transaction(query):
             self._engine.finish()
             with suppress(duckdb.Error):  # others are at it all the time: the next statement tries
-                self._catalog.macros.refresh()
+                self._macros.refresh()
 
     def _make_room(self, query: Any) -> None:
         """A user's own function takes the place of the macro that we made for plain connections."""
         if isinstance(query, str):
             for name in defined_functions(query):
-                self._catalog.macros.make_room(name)
+                self._macros.make_room(name)
 
     def _run(self, statement: Statement, parameters: Any) -> None:
         if isinstance(statement, Query):
@@ -381,33 +394,15 @@ class Session:
 
     def _answer(self, statement: Statement, parameters: Any) -> tuple[str, Any] | None:
         """Carry out a statement about models; the query whose result is its answer, if any."""
-        if isinstance(statement, CreateModel):
-            create_from_file(statement, self._engine, self._catalog, self._allow_pickle)
-            self._scoring.register_for_macros()
-            return None
-        if isinstance(statement, DropModel):
-            self._catalog.drop(statement.name.name, statement.name.database, statement.if_exists)
-            return None
-        if isinstance(statement, ExportModel):
-            model = self._scoring.model(str(statement.name))
-            path, form = statement.path, statement.format
-            export_to_file(model.program, path, form, self._engine, model.name)
-            return None
         if isinstance(statement, SetOption):
             self._scoring.set(statement.option, statement.value)
             return None
-        if isinstance(statement, ShowModels):
-            return answers.models(self._catalog, statement.like)
-        if isinstance(statement, DescribeModel):
-            found = answers.description(self._scoring.model(str(statement.name)))
-            return answers.rows(("property", "value"), found)
         if isinstance(statement, Explain):
             if self._scoring.plan(statement.query, parameters) is None:
                 return statement.sql, parameters
             rows = self._scoring.explained(statement.query, parameters, statement.analyze)
             return answers.rows(("explain_key", "explain_value"), rows)
-        if isinstance(statement, Reserved):
-            raise NotYetError(
-                f"{statement.what} is reserved for a later version of sqlml", statement.sql, 0
-            )
-        raise AssertionError(statement)
+        answer = self._life_cycle.carry_out(statement)
+        if isinstance(statement, CreateModel | AlterModel):
+            self._scoring.register_for_macros()
+        return answer

@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+
+from sqlml.catalog.connection import Connection
 
 FUNCTIONS: Mapping[str, Mapping[str, str]] = {
     "predict": {"label": ""},
@@ -80,34 +81,6 @@ class ModelCall:
 def helper(name: str, definition: str) -> tuple[str, str]:
     """A macro for bodies; its name is `name` and a digest of what it does."""
     return f"{name}_{_digest(definition)}", definition
-
-
-class Connection(Protocol):
-    """What this module needs of an engine's connection (`catalog.Connection` says more)."""
-
-    def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a query, in the user's transaction."""
-        ...
-
-    def write(self, sql: str, params: Sequence[Any] = ()) -> None:
-        """Run a statement in the user's transaction."""
-        ...
-
-    def atomic(self, work: Callable[[], None]) -> None:
-        """Run `work` in the user's open transaction, or else in one of its own."""
-        ...
-
-    def in_transaction(self) -> bool:
-        """Whether the user has a transaction open."""
-        ...
-
-    def has_database(self, name: str) -> bool:
-        """Whether a database of this name is attached."""
-        ...
-
-    def columns(self, relation: str) -> tuple[str, ...] | None:
-        """The columns' names of a qualified table or view (already quoted); None: there is none."""
-        ...
 
 
 class Macros:

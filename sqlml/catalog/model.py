@@ -1,10 +1,11 @@
-"""`Model`: one version of a registered model, as the catalog knows it."""
+"""`Model`: one version of a registered model, as the catalog knows it; `Reference`: its name."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import UnknownModelError
@@ -12,24 +13,58 @@ from sqlml.ir.program import Program
 from sqlml.types import Feature
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a version came from.
+
+    `source` is the class of the fitted object, `library` its package and version; `path`,
+    `format` and `sha256` are those of the file, for a model that came from one.
+    """
+
+    source: str
+    library: str
+    path: str | None = None
+    format: str | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NewVersion:
+    """What a version is made of, before it has a number.
+
+    `features` has every column of the training table in order; some output reads those `used`.
+    `verification` is what comparing it with its source gave.
+    """
+
+    program: Program
+    features: tuple[Feature, ...]
+    used: frozenset[str]
+    origin: Origin
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    verification: Mapping[str, Any] | None = None
+    comment: str | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
     """A name and version bound to one Program, with its table and where it came from.
 
-    `features` has every column of the training table in order; those of kind "any" are never
-    read. `options` are the OPTIONS that it was created with.
+    `features` has every column of the training table in order; those of kind "any" are no inputs
+    of the Program, and what its outputs need of the others are those `used`. `options` are the
+    OPTIONS that it was created with.
     """
 
     name: str
     version: int
     program: Program
     features: tuple[Feature, ...]
-    source: str
-    library: str
+    used: frozenset[str]
+    origin: Origin
     options: Mapping[str, Any]
     comment: str | None
     created_at: Any
     database: str | None = None
+    verification: Mapping[str, Any] | None = None
 
     @property
     def label(self) -> str:
@@ -41,15 +76,34 @@ _REFERENCE = re.compile(
     r"(?:(?P<database>[^.@/]+)\.)?(?P<name>[^.@/]+)(?:/(?P<number>\d+)|@(?P<alias>\w+))?"
 )
 
+_DIGITS = 18
+"""More than any version has; the engine's BIGINT has them all."""
+
+SPECIAL = ("default", "first", "last")
+"""What stands behind @ and is no alias of the user's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What the first argument of a call says: `[database.]name[/number|@alias]`."""
+    """What the first argument of a call says: `[database.]name[/number|@alias]`.
+
+    Without a number or an alias it is the model's default version.
+    """
 
     name: str
     database: str | None = None
     version: int | None = None
     alias: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The name as the catalog's tables have it."""
+        return self.name.lower()
+
+    @property
+    def names_a_version(self) -> bool:
+        """Whether it has a number or an alias."""
+        return self.version is not None or self.alias is not None
 
 
 def parse_reference(text: str) -> Reference:
@@ -68,6 +122,5 @@ def parse_reference(text: str) -> Reference:
             "'model@alias'"
         )
     number = match["number"]
-    return Reference(
-        match["name"], match["database"], None if number is None else int(number), match["alias"]
-    )
+    version = None if number is None else int(number[:_DIGITS])
+    return Reference(match["name"], match["database"], version, match["alias"])

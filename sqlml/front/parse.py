@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 
-from sqlml.front.grammar import Parser
+from sqlml.front.grammar import read_statement
 from sqlml.front.lexer import statements, tokenize
 from sqlml.front.statements import Explain, Query, Statement
 
@@ -47,7 +47,7 @@ def parse(sql: str) -> tuple[Statement, ...]:
         return (Query(sql),)
     tokens = tokenize(sql)
     ranges = statements(tokens)
-    found = [Parser(sql, tokens[a:b]).statement() for a, b in ranges]
+    found = [read_statement(sql, tokens[a:b]) for a, b in ranges]
     if all(isinstance(s, Query) for s in found) and len(found) == 1:
         return (Query(sql),)
     # Where the engine cuts a text, before the first word of a statement: nothing is left out.

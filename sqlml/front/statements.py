@@ -11,15 +11,36 @@ OptionValue = str | int | float | bool | None | tuple[Any, ...]
 Options = Mapping[str, OptionValue]
 
 
+def _none() -> Options:
+    return MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """`[database.]name`; database None means the connection's current one."""
+    """`[database.]name[/version|@alias]`; database None means the connection's current one."""
 
     name: str
     database: str | None = None
+    version: int | None = None
+    alias: str | None = None
 
     def __str__(self) -> str:
-        return self.name if self.database is None else f"{self.database}.{self.name}"
+        name = self.name if self.database is None else f"{self.database}.{self.name}"
+        if self.version is not None:
+            return f"{name}/{self.version}"
+        return name if self.alias is None else f"{name}@{self.alias}"
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """[INPUT ..] [OUTPUT ..] FROM 'path' [FORMAT ..] [OPTIONS (..)] [COMMENT ..]."""
+
+    source: str
+    inputs: tuple[tuple[str, str], ...] | None = None
+    output: tuple[tuple[str, str], ...] | None = None
+    format: str = "AUTO"
+    options: Options = field(default_factory=_none)
+    comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +61,13 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class CreateModel:
-    """CREATE [OR REPLACE] MODEL [IF NOT EXISTS] m [INPUT ..] [OUTPUT ..] FROM 'path' ..."""
+    """CREATE [OR REPLACE] MODEL [IF NOT EXISTS] m and its artifact."""
 
     sql: str
     name: ModelName
-    source: str
+    artifact: Artifact
     or_replace: bool = False
     if_not_exists: bool = False
-    inputs: tuple[tuple[str, str], ...] | None = None
-    output: tuple[tuple[str, str], ...] | None = None
-    format: str = "AUTO"
-    options: Options = field(default_factory=lambda: MappingProxyType({}))
-    comment: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +80,133 @@ class DropModel:
 
 
 @dataclass(frozen=True, slots=True)
+class AddVersion:
+    """ADD VERSION [number] and its artifact."""
+
+    artifact: Artifact
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DropVersion:
+    """DROP VERSION v."""
+
+    version: ModelName
+
+
+@dataclass(frozen=True, slots=True)
+class SetDefault:
+    """SET DEFAULT_VERSION = v."""
+
+    version: ModelName
+
+
+@dataclass(frozen=True, slots=True)
+class SetAlias:
+    """SET ALIAS a = v."""
+
+    alias: str
+    version: ModelName
+
+
+@dataclass(frozen=True, slots=True)
+class UnsetAlias:
+    """UNSET ALIAS a."""
+
+    alias: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetTags:
+    """SET TAG k = 'x' [, ..]."""
+
+    tags: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class UnsetTags:
+    """UNSET TAG k [, ..]."""
+
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetOptions:
+    """SET OPTIONS (..) of the version that is named, or the default one."""
+
+    options: Options
+
+
+@dataclass(frozen=True, slots=True)
+class ResetOptions:
+    """RESET OPTIONS (name, ..), or all of them."""
+
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    """RENAME TO n."""
+
+    name: str
+
+
+Change = (
+    AddVersion
+    | DropVersion
+    | SetDefault
+    | SetAlias
+    | UnsetAlias
+    | SetTags
+    | UnsetTags
+    | SetOptions
+    | ResetOptions
+    | Rename
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AlterModel:
+    """ALTER MODEL [IF EXISTS] m and one change."""
+
+    sql: str
+    name: ModelName
+    change: Change
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommentOn:
+    """COMMENT ON MODEL m IS '..', or NULL."""
+
+    sql: str
+    name: ModelName
+    comment: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class ShowModels:
-    """SHOW MODELS [LIKE 'pattern']."""
+    """SHOW MODELS [LIKE 'pattern'] [FROM database]."""
 
     sql: str
     like: str | None = None
+    database: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShowVersions:
+    """SHOW VERSIONS IN MODEL m."""
+
+    sql: str
+    name: ModelName
+
+
+@dataclass(frozen=True, slots=True)
+class ShowCreate:
+    """SHOW CREATE MODEL m."""
+
+    sql: str
+    name: ModelName
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +215,24 @@ class DescribeModel:
 
     sql: str
     name: ModelName
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainModel:
+    """EXPLAIN MODEL m."""
+
+    sql: str
+    name: ModelName
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyModel:
+    """VERIFY MODEL m USING (query) [AGAINST 'path of the original artifact']."""
+
+    sql: str
+    name: ModelName
+    query: str
+    against: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +258,12 @@ class SetOption:
 class Reserved:
     """A statement that is parsed already and carried out by a later version.
 
-    `what` is its name as an error shows it, e.g. "ALTER MODEL .. ADD VERSION"; `details` are
-    the parts that the grammar found.
+    `what` is its name as an error shows it, e.g. "CREATE MODEL .. AS SELECT (training)".
     """
 
     sql: str
     what: str
-    name: ModelName | None = None
-    details: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    name: ModelName
 
 
 Statement = (
@@ -117,8 +271,14 @@ Statement = (
     | Explain
     | CreateModel
     | DropModel
+    | AlterModel
+    | CommentOn
     | ShowModels
+    | ShowVersions
+    | ShowCreate
     | DescribeModel
+    | ExplainModel
+    | VerifyModel
     | ExportModel
     | SetOption
     | Reserved

@@ -34,7 +34,7 @@ def test_an_unknown_model_names_the_closest_one(con: sqlml.Session) -> None:
         con.execute("SELECT predict('chrun', *) FROM customers")
     with pytest.raises(errors.UnknownModelError, match="no version 9; it has 1"):
         con.execute("SELECT predict('churn/9', *) FROM customers")
-    with pytest.raises(errors.UnknownModelError, match="no version alias 'champion'"):
+    with pytest.raises(errors.UnknownModelError, match="no version with the alias 'champion'"):
         con.execute("SELECT predict('churn@champion', *) FROM customers")
 
 
@@ -214,21 +214,8 @@ def test_a_malformed_statement_shows_its_place(
 @pytest.mark.parametrize(
     "statement",
     [
-        "ALTER MODEL churn ADD VERSION FROM 'x.json'",
-        "ALTER MODEL churn DROP VERSION 1",
-        "ALTER MODEL churn SET DEFAULT_VERSION = 1",
-        "ALTER MODEL churn SET ALIAS champion = 1",
-        "ALTER MODEL churn UNSET ALIAS champion",
-        "ALTER MODEL churn SET TAG team = 'x'",
-        "ALTER MODEL churn UNSET TAG team",
-        "ALTER MODEL churn SET OPTIONS (device = 'cpu')",
-        "ALTER MODEL churn RESET OPTIONS (device)",
-        "ALTER MODEL churn RENAME TO other",
-        "COMMENT ON MODEL churn IS 'text'",
         "VERIFY MODEL churn USING (SELECT * FROM customers) AGAINST 'x'",
-        "SHOW VERSIONS IN MODEL churn",
-        "SHOW CREATE MODEL churn",
-        "EXPLAIN MODEL churn",
+        "ALTER MODEL churn ADD VERSION AS SELECT 1",
         "CREATE MODEL m OPTIONS (model_type = 'xgboost_classifier') AS SELECT 1",
         "CREATE MODEL m TRANSFORM (a) OPTIONS (model_type = 'x') AS SELECT 1",
     ],

@@ -33,9 +33,11 @@ def test_create_model_with_everything() -> None:
     )
     assert isinstance(made, CreateModel)
     assert made.name == ModelName("churn model", "shop")
-    assert made.inputs == (("tenure", "DOUBLE"), ("a b", "DECIMAL(9, 2)"))
-    assert (made.source, made.format, made.comment) == ("s3://b/m.json", "XGBOOST", "it's")
-    assert dict(made.options) == {
+    artifact = made.artifact
+    assert artifact.inputs == (("tenure", "DOUBLE"), ("a b", "DECIMAL(9, 2)"))
+    assert (artifact.source, artifact.format) == ("s3://b/m.json", "XGBOOST")
+    assert artifact.comment == "it's"
+    assert dict(artifact.options) == {
         "backend": "torch",
         "n": -1.5,
         "flag": True,
@@ -47,7 +49,7 @@ def test_create_model_with_everything() -> None:
 
 def test_using_is_a_synonym_of_from() -> None:
     made = one("create model if not exists m using 'x'")
-    assert isinstance(made, CreateModel) and made.if_not_exists and made.source == "x"
+    assert isinstance(made, CreateModel) and made.if_not_exists and made.artifact.source == "x"
 
 
 def test_the_short_statements() -> None:

@@ -1,0 +1,120 @@
+"""`Programs`: the stored Programs, by content hash; equal ones are stored once."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+from sqlml.catalog.connection import Connection
+from sqlml.config import FORMAT_VERSION, LOADED_BYTES
+from sqlml.errors import ArtifactError, UnknownModelError
+from sqlml.ir import store
+from sqlml.ir.program import Program
+
+
+class Loaded:
+    """Programs that were read or made lately, by hash. Thread-safe.
+
+    Connections of one database share them: a Program never changes, so none goes stale. Those
+    that were not used for longest go when all together take over `LOADED_BYTES`.
+    """
+
+    def __init__(self) -> None:
+        self._programs: OrderedDict[str, Program] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, digest: str) -> Program | None:
+        """The Program of a hash, or of the beginning of one as it was put."""
+        with self._lock:
+            found = self._programs.get(digest)
+            if found is not None:
+                self._programs.move_to_end(digest)
+            return found
+
+    def put(self, digest: str, program: Program) -> None:
+        """Keep a Program."""
+        with self._lock:
+            if digest in self._programs:
+                return
+            self._programs[digest] = program
+            self._bytes += program.nbytes
+            while self._bytes > LOADED_BYTES and len(self._programs) > 1:
+                self._bytes -= self._programs.popitem(last=False)[1].nbytes
+
+
+class Programs:
+    """The Programs of the databases that one connection sees."""
+
+    def __init__(self, connection: Connection, loaded: Loaded) -> None:
+        self._connection = connection
+        self._loaded = loaded
+
+    def get(self, digest: str, schema: str) -> Program:
+        """The Program with this content hash (or a prefix of it, 20 digits or more).
+
+        Raises:
+            UnknownModelError: it is not stored in the schema.
+            ArtifactError: the stored bytes are damaged.
+        """
+        known = self._loaded.get(digest)
+        if known is not None:
+            return known
+        found = self._connection.exists(schema) and self._connection.read(
+            f"SELECT min(hash) FROM {schema}.catalog_programs WHERE starts_with(hash, ?)", [digest]
+        )
+        rows = found and self._connection.read(  # by equality: the engine reads one content
+            f"SELECT hash, content FROM {schema}.catalog_programs WHERE hash = ?", found[0]
+        )
+        if not rows:
+            raise UnknownModelError(
+                f"the model program {digest[:20]} is not stored in this database; the model that "
+                "a view was made with may have been dropped: make the view again"
+            )
+        full, content = rows[0]
+        if not isinstance(content, bytes):
+            raise ArtifactError(f"the stored model {digest[:20]} is damaged; create it again")
+        program = store.loads(content)
+        if program.hash != full:
+            raise ArtifactError(
+                f"the stored model {full[:20]} has other content than its hash says; create it "
+                "again"
+            )
+        self._loaded.put(digest, program)
+        return program
+
+    def put(self, program: Program, schema: str) -> None:
+        """Store a Program, where it is not stored yet.
+
+        One that is there is touched: another transaction may be about to collect it, and of two
+        that change a row one fails.
+        """
+        digest = program.hash
+        known = self._connection.read(
+            f"SELECT 1 FROM {schema}.catalog_programs WHERE hash = ?", [digest]
+        )
+        if known:
+            self._connection.write(
+                f"UPDATE {schema}.catalog_programs SET format = format WHERE hash = ?", [digest]
+            )
+        else:
+            self._connection.write(
+                f"INSERT INTO {schema}.catalog_programs VALUES (?, ?, ?)",
+                [digest, FORMAT_VERSION, store.dumps(program)],
+            )
+        self._loaded.put(digest, program)
+
+    def stored_bytes(self, digest: str, schema: str) -> int:
+        """What a Program takes in the database; 0 where it is not stored."""
+        rows = self._connection.read(
+            f"SELECT octet_length(content) FROM {schema}.catalog_programs WHERE hash = ?", [digest]
+        )
+        return int(rows[0][0]) if rows else 0
+
+    def collect(self, digests: list[str], schema: str) -> None:
+        """Remove those of these Programs that no version needs any more."""
+        self._connection.write(
+            f"DELETE FROM {schema}.catalog_programs WHERE list_contains(?::VARCHAR[], hash) "
+            f"AND NOT EXISTS (SELECT 1 FROM {schema}.catalog_versions WHERE program = hash)",
+            [digests],
+        )

@@ -1,0 +1,1 @@
+"""A model compared with the library that it came from."""

@@ -1,0 +1,205 @@
+"""`answers`: what the library that a model came from says of rows, by the library's own methods."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from sqlml.ir.program import Program
+from sqlml.types import Array
+
+Answers = dict[str, Array]
+"""Output -> numbers (n, k), or labels (n, targets)."""
+
+
+def has_source(model: Any) -> bool:
+    """Whether `answers` knows how to ask a model."""
+    return _family(model) is not None
+
+
+def answers(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
+    """All that the model itself says of the rows of a frame, which has the model's own columns.
+
+    Raises:
+        Exception: whatever the library raises of such rows.
+    """
+    family = _family(model)
+    if family is None:
+        raise TypeError(f"nobody knows how to ask a {type(model).__name__}")
+    with _quiet():
+        made = FAMILIES[family](model, frame, program)
+    return {name: _matrix(value) for name, value in made.items()}
+
+
+def _family(model: Any) -> str | None:
+    for c in type(model).__mro__:
+        if c.__module__.split(".")[0] in FAMILIES:
+            return c.__module__.split(".")[0]
+    return None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _matrix(value: Any) -> Array:
+    if isinstance(value, list):  # an array for each target
+        value = np.concatenate(value, axis=1)
+    value = value.toarray() if hasattr(value, "toarray") else np.asarray(value)
+    return np.asarray(value.reshape(len(value), -1))
+
+
+METHODS = MappingProxyType(
+    {
+        "label": "predict",
+        "proba": "predict_proba",
+        "score": "decision_function",
+        "samples": "score_samples",
+        "transform": "transform",
+    }
+)
+
+
+def _sklearn(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
+    x: Any = frame
+    if not hasattr(model, "feature_names_in_") and _all_numbers(program):
+        x = frame.to_numpy(np.float64)
+    asked = {o: m for o, m in METHODS.items() if o in program.outputs and hasattr(model, m)}
+    return {output: getattr(model, method)(x) for output, method in asked.items()}
+
+
+def _all_numbers(program: Program) -> bool:
+    return all(feature.kind == "number" for feature in program.features)
+
+
+def _categories(frame: pd.DataFrame, program: Program) -> pd.DataFrame:
+    """The frame with strings as categories, as boosters were given them."""
+    texts = [f.name for f in program.features if f.kind == "string"]
+    return frame.astype(dict.fromkeys(texts, "category")) if texts else frame
+
+
+def _xgboost(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
+    import xgboost
+
+    frame = _categories(frame, program)
+    if isinstance(model, xgboost.Booster):
+        x: Any = frame if model.feature_names else frame.set_axis(range(frame.shape[1]), axis=1)
+        data = xgboost.DMatrix(x, enable_categorical=True)
+        data.feature_names = model.feature_names
+        made = model.predict(data)
+        score = model.predict(data, output_margin=True)
+        return {**_of_booster(np.asarray(made), program), "score": score}
+    named = getattr(model, "feature_names_in_", None) is not None
+    x = frame if named else frame.to_numpy(np.float64)
+    found = {"label": model.predict(x), "score": model.predict(x, output_margin=True)}
+    return found | ({"proba": model.predict_proba(x)} if "proba" in program.outputs else {})
+
+
+def _of_booster(made: Array, program: Program) -> Answers:
+    """What a booster without a wrapper predicts: probabilities, where the model has classes."""
+    if not program.labels:
+        return {"label": made}
+    if made.ndim == 1:
+        made = np.stack([1 - made, made], axis=1)
+    return {"proba": made}
+
+
+def _lightgbm(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
+    booster = getattr(model, "booster_", model)
+    known = getattr(booster, "pandas_categorical", None) or []
+    texts = [f.name for f in program.features if f.kind == "string"]
+    for name, values in zip(texts, known, strict=False):
+        frame = frame.assign(**{name: pd.Categorical(frame[name], categories=values)})
+    score = model.predict(frame, raw_score=True)
+    if booster is model:
+        return {**_of_booster(model.predict(frame), program), "score": score}
+    found = {"label": model.predict(frame), "score": score}
+    return found | ({"proba": model.predict_proba(frame)} if "proba" in program.outputs else {})
+
+
+def _catboost(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
+    texts = [f.name for f in program.features if f.kind == "string"]
+    x = frame.fillna(dict.fromkeys(texts, "")) if texts else frame
+    found = {"label": model.predict(x), "score": model.predict(x, prediction_type="RawFormulaVal")}
+    if "proba" in program.outputs:
+        found["proba"] = model.predict(x, prediction_type="Probability")
+    return found
+
+
+def _onnx(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    feed, taken = {}, 0
+    for port in session.get_inputs():
+        width = port.shape[1] if len(port.shape) > 1 and isinstance(port.shape[1], int) else 1
+        part = frame.iloc[:, taken : taken + width]
+        feed[port.name] = _ONNX_TYPES[port.type](part)
+        taken += width
+    made = [
+        np.array([list(row.values()) for row in m]) if isinstance(m, list) else np.asarray(m)
+        for m in session.run(None, feed)
+    ]
+    if program.labels and len(made) > 1:
+        return {"label": made[0], "proba": made[1]}
+    return {next(iter(program.outputs)): made[0]}
+
+
+def _numbers(dtype: str) -> Callable[[pd.DataFrame], Array]:
+    return lambda part: part.to_numpy(np.float64).astype(dtype)
+
+
+_ONNX_TYPES: Mapping[str, Callable[[pd.DataFrame], Array]] = MappingProxyType(
+    {
+        "tensor(float)": _numbers("float32"),
+        "tensor(double)": _numbers("float64"),
+        "tensor(int64)": _numbers("int64"),
+        "tensor(int32)": _numbers("int32"),
+        "tensor(bool)": _numbers("bool"),
+        "tensor(string)": lambda part: part.to_numpy(object),
+    }
+)
+
+
+def _torch(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
+    import torch
+
+    module = model.module() if isinstance(model, torch.export.ExportedProgram) else model
+    kind = next((p.dtype for p in module.parameters()), torch.float32)
+    x = torch.from_numpy(frame.to_numpy(np.float64)).to(kind)
+    training = getattr(module, "training", False)
+    try:
+        if module is model:
+            module.eval()
+        with torch.no_grad():
+            made = module(x).numpy()
+    finally:
+        if module is model:
+            module.train(training)
+    return {next(iter(program.outputs)): made}
+
+
+FAMILIES: Mapping[str, Callable[[Any, pd.DataFrame, Program], Answers]] = MappingProxyType(
+    {
+        "sklearn": _sklearn,
+        "xgboost": _xgboost,
+        "lightgbm": _lightgbm,
+        "catboost": _catboost,
+        "onnx": _onnx,
+        "torch": _torch,
+    }
+)
+"""The package of a model's class -> how its models are asked."""
