@@ -93,13 +93,13 @@ def _native() -> dict[str, float]:
 
     def cursor(depth: int, thresholds: int, columns: int = COLUMNS) -> float:
         e = perfect_trees(depth, TREES, columns, thresholds)
-        tests = binned(e, x.dtype)
+        tests = binned(e)
         assert tests is not None
         return _time(cursor_forest(e, tests, x.dtype), x)
 
     def descent(depth: int, values: int = 1) -> float:
         e = perfect_trees(depth, DEEP_TREES, COLUMNS, many, values)
-        tests = binned(e, x.dtype)
+        tests = binned(e)
         assert tests is not None
         cut = np.full(DEEP_TREES, 5)
         return _time(descent_forest(e, tests, cut, x.dtype), x)

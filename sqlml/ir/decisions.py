@@ -10,7 +10,7 @@ cases are one test `y <= threshold`, which NaN fails by itself:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,3 +62,19 @@ def largest_below(value: Array) -> Array:
     """
     below = np.nextafter(value, np.array(-np.inf, value.dtype))
     return np.where(value == -np.inf, np.array(np.nan, value.dtype), below)
+
+
+def for_float32(e: Ensemble) -> Ensemble:
+    """An ensemble with thresholds of float32, which sends every float32 where `e` does.
+
+    A float32 is at most t where it is at most the largest float32 that is, and below t where it is
+    below the smallest that is not. Half the bytes, and twice the values in a vector.
+    """
+    if e.threshold.dtype == np.float32:
+        return e
+    with np.errstate(over="ignore"):
+        narrow = e.threshold.astype(np.float32)
+    down = e.compare == "le"
+    wrong = narrow > e.threshold if down else narrow < e.threshold
+    narrow[wrong] = np.nextafter(narrow[wrong], np.float32(-np.inf if down else np.inf))
+    return replace(e, threshold=narrow)

@@ -40,7 +40,7 @@ COMMON = settings(
 
 
 def by_cursor(e: Ensemble, dtype: np.dtype, paged: bool = False) -> BlockForest:
-    tests = binned(e, dtype, paged)
+    tests = binned(e, paged)
     assert tests is not None
     made = cursor_forest(e, tests, dtype)
     assert made is not None
@@ -76,7 +76,7 @@ def test_random_trees(
 ) -> None:
     e = grow(Recipe(seed, 6, depth, *dtypes, values, values + 1, compare, sets, chain))
     x = rows_for(e, rows, seed)
-    tests = binned(e, x.dtype)
+    tests = binned(e)
     assert tests is not None
     wanted = want(e, x)
     np.testing.assert_array_equal(by_cursor(e, x.dtype)(x), wanted)
@@ -95,7 +95,7 @@ def test_thresholds_beyond_a_byte_lie_on_several_pages(
 ) -> None:
     e = grow(Recipe(7, 1200, 7, *dtypes, compare=compare, sets=True))
     x = rows_for(e, 1500, 1)
-    tests, short = binned(e, x.dtype, paged=True), binned(e, x.dtype)
+    tests, short = binned(e, paged=True), binned(e)
     assert tests is not None and short is not None
     assert short.tables.dtype == np.uint16 and tests.tables.dtype == np.uint8
     assert tests.tables.pages.min() > 1 and tests.rank.max() == 255
@@ -200,7 +200,7 @@ def test_bytes_shorts_and_too_many_thresholds(count: int, left: bool) -> None:
     thresholds = np.sort(np.random.default_rng(count).lognormal(0, 3, count))
     e = one_feature(thresholds, left=left)
     if count > 65_535:
-        assert binned(e, np.dtype(np.float64)) is None
+        assert binned(e) is None
         return
     kernel = by_cursor(e, np.dtype(np.float64))
     assert kernel.wide == (count > 255)
@@ -356,7 +356,7 @@ for leaves in ("float32", "float64"):
     e = grow(Recipe(2, 9, 6, leaves=leaves, sets=True))
     x = rows_for(e, 700)
     want = reference.FUNCTIONS["tree_ensemble"]([x], e.attrs())
-    assert np.array_equal(cursor_forest(e, binned(e, x.dtype), x.dtype)(x), want)
+    assert np.array_equal(cursor_forest(e, binned(e), x.dtype)(x), want)
 """
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -51,8 +50,8 @@ class Binned:
         return numbers, (read(self.sets.columns), *self.sets.arrays())
 
 
-def binned(e: Ensemble, source: np.dtype[Any], paged: bool = False) -> Binned | None:
-    """The tests of `e` for values of dtype `source`, by bytes alone if `paged`.
+def binned(e: Ensemble, paged: bool = False) -> Binned | None:
+    """The tests of `e`, by bytes alone if `paged`.
 
     None for columns of over 65,535 thresholds, and for sets too large.
     """
@@ -60,7 +59,7 @@ def binned(e: Ensemble, source: np.dtype[Any], paged: bool = False) -> Binned | 
     if sets is None:
         return None
     numeric = sets.of_node < 0
-    at_most = _at_most(e, source)
+    at_most = e.threshold if e.compare == "le" else largest_below(e.threshold)
     used = np.unique(e.feature[numeric])
     column = np.searchsorted(used, e.feature)
     never = np.isnan(at_most)  # only NaN goes left there
@@ -95,22 +94,6 @@ def binned(e: Ensemble, source: np.dtype[Any], paged: bool = False) -> Binned | 
         page = np.where(numeric, np.maximum(rank - 1, 0) // PAGE, 0)
         slot, rank = slot + page, rank - PAGE * page
     return Binned(tables, used.astype(np.int64), sets, slot, rank)
-
-
-def _at_most(e: Ensemble, source: np.dtype[Any]) -> Array:
-    """For each node the number that a value is compared with by `<=`.
-
-    Values of float32 are below a float64 where they are below the largest float32 that is: half
-    the bytes, and twice the values in a vector.
-    """
-    at_most = e.threshold if e.compare == "le" else largest_below(e.threshold)
-    if source != np.float32 or at_most.dtype == np.float32:
-        return at_most
-    with np.errstate(over="ignore"):
-        narrow = at_most.astype(np.float32)
-    above = narrow > at_most
-    narrow[above] = np.nextafter(narrow[above], np.float32(-np.inf))
-    return narrow
 
 
 def _of_nan(rank: Array, goes_left: Array) -> int | None:

@@ -20,6 +20,7 @@ from sqlml.backends.native.trees.lockstep_forest import LockstepForest, lockstep
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
 from sqlml.backends.tree_costs import BYTE_BINS, TreeCosts, tree_costs
 from sqlml.errors import BackendError
+from sqlml.ir.decisions import for_float32
 from sqlml.ir.tree_shape import TreeShape, tree_shape
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
@@ -41,7 +42,7 @@ class Forest:
     ) -> None:
         self.source = source
         self.outputs, self.dtype = ensemble.outputs, ensemble.base.dtype
-        self._ensemble = ensemble
+        self._ensemble = for_float32(ensemble) if source == np.float32 else ensemble
         self._columns = columns
         self._strategy = strategy
 
@@ -89,7 +90,7 @@ class Forest:
 
     def _blocks(self) -> BlockForest | None:
         costs, e = self._costs, self._ensemble
-        tests = binned(e, self.source)
+        tests = binned(e)
         if tests is None:
             return None
         if self._strategy == "traverse" and costs.lockstep < min(costs.cursor, costs.descent):
@@ -97,6 +98,6 @@ class Forest:
         if self._strategy == "cursor" or (
             self._strategy == "traverse" and costs.cursor <= costs.descent
         ):
-            tests = (binned(e, self.source, paged=True) if costs.paged else None) or tests
+            tests = (binned(e, paged=True) if costs.paged else None) or tests
             return cursor_forest(e, tests, self.source, self._columns)
         return descent_forest(e, tests, costs.cut, self.source, self._columns)
