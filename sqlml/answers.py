@@ -16,7 +16,7 @@ from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Feature, Kind
 
-Answer = tuple[str, list[str] | None]
+Answer = tuple[str, list[Any] | None]
 
 NOT_USED = "(not used)"
 
@@ -49,6 +49,16 @@ def rows(columns: tuple[str, str], found: Sequence[tuple[str, str]]) -> Answer:
         f"SELECT a AS {columns[0]}, b AS {columns[1]} FROM (VALUES {marks}) t(n, a, b) ORDER BY n"
     )
     return query, [text for row in found for text in row]
+
+
+def table(columns: Mapping[str, str], found: Sequence[Sequence[Any]]) -> Answer:
+    """A query whose result is `found`, its columns of these types."""
+    names = ", ".join(f"CAST(c{n} AS {t}) AS {c}" for n, (c, t) in enumerate(columns.items()))
+    marks = ", ".join("?" * len(columns))
+    values = ", ".join(f"({n}, {marks})" for n in range(len(found)))
+    held = ", ".join(f"c{n}" for n in range(len(columns)))
+    query = f"SELECT {names} FROM (VALUES {values}) t(place, {held}) ORDER BY place"
+    return query, [value for row in found for value in row]
 
 
 def description(catalog: Catalog, reference: Reference) -> Answer:

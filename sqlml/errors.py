@@ -19,6 +19,7 @@
     ├── ModelError               a trained object or an artifact
     │   ├── UnsupportedModelError  an estimator, parameter or operator that we do not cover
     │   ├── ArtifactError          a damaged or hostile file or catalog row
+    │   ├── VerificationError      the stored model answers otherwise than its source
     │   └── UntrustedArtifactError the file would execute code and nobody allowed that
     ├── ProgramError             a Program that breaks the rules of the IR (a bug in sqlml)
     ├── BackendError             a backend cannot run this Program
@@ -118,6 +119,10 @@ class UnsupportedModelError(ModelError):
 
 class ArtifactError(ModelError):
     """A file or catalog row that is damaged, hostile or of another format."""
+
+
+class VerificationError(ModelError):
+    """A model whose numbers differ from its source's by more than docs/exactness.md allows."""
 
 
 class UntrustedArtifactError(ModelError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -11,9 +11,16 @@ from sqlml import answers
 from sqlml import options as model_options
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.changes import Changes
-from sqlml.catalog.model import Reference, parse_reference
-from sqlml.errors import NotYetError
+from sqlml.catalog.model import Model, NewVersion, Reference, parse_reference
+from sqlml.errors import (
+    ConfigError,
+    MissingColumnError,
+    NotYetError,
+    ParseError,
+    VerificationError,
+)
 from sqlml.exporting import export_to_file
+from sqlml.front import statements
 from sqlml.front.statements import (
     AddVersion,
     AlterModel,
@@ -41,8 +48,11 @@ from sqlml.front.statements import (
 )
 from sqlml.planner.choice import choose
 from sqlml.planner.explain_model import explain_model
-from sqlml.registration import version_from_file
+from sqlml.registration import Artifact, read_file, version_of
 from sqlml.udfs.duckdb import DuckDBEngine
+from sqlml.verifying.originals import original
+from sqlml.verifying.sources import has_source
+from sqlml.verifying.verify import verify_object, verify_rows
 
 
 class LifeCycle:
@@ -68,11 +78,53 @@ class LifeCycle:
         """
         return _RULES[type(statement)](self, statement)
 
+    def version_of(
+        self,
+        model: Any,
+        *,
+        inputs: Sequence[str] | Mapping[str, str] | None,
+        options: Mapping[str, Any],
+        file: Artifact | None = None,
+    ) -> NewVersion:
+        """Import a fitted object, and compare the two as the option `verify` says.
+
+        Raises:
+            VerificationError: they answer otherwise.
+            UnsupportedModelError, ConfigError.
+        """
+        new = version_of(model, inputs=inputs, options=options, file=file)
+        verify = options.get("verify", True)
+        if verify is False or not has_source(model):
+            return new
+        found = verify_object(model, new.program, new.features)
+        if verify is True and not found.agrees:
+            raise VerificationError(
+                f"sqlml's form of this {type(model).__name__} does not answer as the object itself "
+                f"does: {found.complaint}. Nothing is registered; the option verify = 'record' "
+                "registers it all the same. Please report this message: the fault is sqlml's"
+            )
+        return replace(new, verification=found.to_dict())
+
+    def _version_from(self, artifact: statements.Artifact) -> NewVersion:
+        if artifact.output is not None:
+            raise NotYetError("the OUTPUT clause is reserved for a later version")
+        options = artifact.options
+        model_options.stored(options)
+        file = read_file(
+            artifact.source,
+            self._engine,
+            format=artifact.format,
+            sha256=options.get("sha256"),
+            allow_pickle=self._allow_pickle or options.get("allow_pickle") is True,
+        )
+        inputs = None if artifact.inputs is None else dict(artifact.inputs)
+        return self.version_of(file.model, inputs=inputs, options=options, file=file)
+
     def _create(self, s: CreateModel) -> None:
         reference = _whole(s.name)
         if s.if_not_exists and self._exists(reference):
             return
-        new = version_from_file(s.artifact, self._engine, self._allow_pickle)
+        new = self._version_from(s.artifact)
         self._changes.create(
             reference,
             new,
@@ -91,7 +143,7 @@ class LifeCycle:
         change, changes = s.change, self._changes
         match change:
             case AddVersion():
-                new = version_from_file(change.artifact, self._engine, self._allow_pickle)
+                new = self._version_from(change.artifact)
                 new = replace(new, comment=change.artifact.comment)
                 changes.add_version(reference, new, change.number)
             case DropVersion():
@@ -151,9 +203,46 @@ class LifeCycle:
         found = explain_model(model.program, model.options)
         return answers.rows(("explain_key", "explain_value"), found)
 
-    def _not_yet(self, s: Reserved | VerifyModel) -> None:
-        what = s.what if isinstance(s, Reserved) else "VERIFY MODEL"
-        raise NotYetError(f"{what} is reserved for a later version of sqlml", s.sql, 0)
+    def _verify(self, s: VerifyModel) -> answers.Answer:
+        model = self._catalog.get(referred(s.name))
+        path, sha256, form = s.against, None, "AUTO"
+        if path is None:
+            path, sha256, form = model.origin.path, model.origin.sha256, model.origin.format or form
+        if path is None:
+            raise ConfigError(
+                f"model {model.label} came from an object of Python, which is not kept; name a "
+                "file of the original: VERIFY MODEL .. USING (..) AGAINST 'path'"
+            )
+        trusted = self._allow_pickle
+        file = read_file(path, self._engine, format=form, sha256=sha256, allow_pickle=trusted)
+        source = original(file, model.program, allow_pickle=trusted)
+        frame = self._frame(s.query, model)
+        found = verify_rows(source, model.program, model.features, model.options, frame)
+        rows = [
+            (d.output, d.rows, d.absolute, d.relative, d.bound, d.flips, d.agrees)
+            for d in found.differences
+        ]
+        return answers.table(_VERIFICATION, rows)
+
+    def _frame(self, query: str, model: Model) -> Any:
+        """The rows of a query as a pandas frame with the model's own columns, in their order."""
+        relation = self._engine.relation(query)
+        if relation is None:
+            raise ParseError("VERIFY MODEL .. USING takes a query")
+        frame = relation.df()
+        have = {str(column).lower(): column for column in frame.columns}
+        missing = [f.name for f in model.features if f.name.lower() not in have]
+        if missing:
+            raise MissingColumnError(
+                f"model {model.label} needs {', '.join(missing)}; the query has "
+                f"{', '.join(map(str, frame.columns))}"
+            )
+        return frame[[have[f.name.lower()] for f in model.features]].set_axis(
+            [f.name for f in model.features], axis=1
+        )
+
+    def _not_yet(self, s: Reserved) -> None:
+        raise NotYetError(f"{s.what} is reserved for a later version of sqlml", s.sql, 0)
 
     def _exists(self, reference: Reference) -> bool:
         there = self._catalog.schema_exists(reference.database)
@@ -174,6 +263,19 @@ def _whole(name: ModelName) -> Reference:
     return Reference(name.name, name.database)
 
 
+_VERIFICATION: Mapping[str, str] = MappingProxyType(
+    {
+        "output": "VARCHAR",
+        "rows": "BIGINT",
+        "max_difference": "DOUBLE",
+        "max_deviation": "DOUBLE",
+        "allowed": "DOUBLE",
+        "label_flips": "BIGINT",
+        "agrees": "BOOLEAN",
+    }
+)
+"""The columns of VERIFY MODEL's answer."""
+
 _RULES: Mapping[type, Callable[[LifeCycle, Any], answers.Answer | None]] = MappingProxyType(
     {
         CreateModel: LifeCycle._create,
@@ -186,7 +288,7 @@ _RULES: Mapping[type, Callable[[LifeCycle, Any], answers.Answer | None]] = Mappi
         ShowCreate: LifeCycle._show_create,
         DescribeModel: LifeCycle._describe,
         ExplainModel: LifeCycle._explain,
-        VerifyModel: LifeCycle._not_yet,
+        VerifyModel: LifeCycle._verify,
         Reserved: LifeCycle._not_yet,
     }
 )

@@ -9,8 +9,11 @@ from sqlml.errors import ConfigError
 
 STORED = ("backend", "strategy", "device")
 """Options that are kept with the model and decide how it is run."""
-AT_CREATION = ("allow_pickle", "sha256")
-"""Options that matter while the artifact is read."""
+AT_CREATION = ("allow_pickle", "sha256", "verify")
+"""Options that matter while a model is read and compared with its source."""
+VERIFY = (True, False, "record")
+"""Values of `verify`: refuse a model that answers otherwise than its source, do not compare them,
+or compare them and keep what was found."""
 RESERVED = ("batch_size", "on_missing_column", "on_null", "positive_class")
 """Options that a later version carries out."""
 
@@ -30,6 +33,10 @@ def stored(options: Mapping[str, Any]) -> dict[str, Any]:
                 f"unknown option {name!r}; there are {known} (and inputs, or_replace, "
                 "if_not_exists, comment in create_model)"
             )
+    if options.get("verify", True) not in VERIFY:
+        raise ConfigError(
+            f"option verify cannot be {options['verify']!r}; it takes true, false or 'record'"
+        )
     return {k: v for k, v in options.items() if k in STORED}
 
 

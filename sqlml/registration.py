@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sqlml import options as model_options
 from sqlml.catalog.macros import ModelCall
 from sqlml.catalog.model import Model, NewVersion, Origin, Reference, parse_reference
 from sqlml.config import MAX_ARTIFACT_BYTES
-from sqlml.errors import ArtifactError, ConfigError, NotYetError, UnknownModelError
-from sqlml.front.statements import Artifact
+from sqlml.errors import ArtifactError, ConfigError, UnknownModelError
 from sqlml.importers.artifact import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
@@ -24,46 +24,49 @@ from sqlml.udfs.duckdb import DuckDBEngine
 from sqlml.udfs.function import engine_function
 
 
-def version_from_file(artifact: Artifact, engine: DuckDBEngine, allow_pickle: bool) -> NewVersion:
-    """Read the file that an artifact names, under the engine's own access settings.
+@dataclass(frozen=True, slots=True, eq=False)
+class Artifact:
+    """The model in a file, with the file's path, format and sha256."""
+
+    model: Any
+    content: bytes
+    path: str
+    format: str
+    sha256: str
+
+
+def read_file(
+    path: str,
+    engine: DuckDBEngine,
+    *,
+    format: str = "AUTO",
+    sha256: Any = None,
+    allow_pickle: bool = False,
+) -> Artifact:
+    """Read a model file under the engine's own access settings.
+
+    Args:
+        sha256: of the file, if it is known.
 
     Raises:
         ArtifactError, UntrustedArtifactError, UnsupportedModelError, ConfigError.
     """
-    if artifact.output is not None:
-        raise NotYetError("the OUTPUT clause is reserved for a later version")
-    model_options.stored(artifact.options)
-    content = _content(engine, artifact.source)
-    digest, pinned = hashlib.sha256(content).hexdigest(), artifact.options.get("sha256")
-    if pinned is not None and digest != str(pinned).lower():
-        raise ArtifactError(
-            f"{artifact.source!r} has another sha256 than the statement pins: {digest}"
-        )
-    model = read_artifact(
-        content,
-        format=artifact.format,
-        path=artifact.source,
-        allow_pickle=allow_pickle or artifact.options.get("allow_pickle") is True,
-    )
-    return version_from_object(
-        model,
-        inputs=None if artifact.inputs is None else dict(artifact.inputs),
-        options=artifact.options,
-        file=(artifact.source, artifact.format, digest),
-    )
+    content = _content(engine, path)
+    digest = hashlib.sha256(content).hexdigest()
+    if sha256 is not None and digest != str(sha256).lower():
+        raise ArtifactError(f"{path!r} has another sha256 than the statement pins: {digest}")
+    model = read_artifact(content, format=format, path=path, allow_pickle=allow_pickle)
+    return Artifact(model, content, path, format, digest)
 
 
-def version_from_object(
+def version_of(
     model: Any,
     *,
     inputs: Sequence[str] | Mapping[str, str] | None,
     options: Mapping[str, Any],
-    file: tuple[str, str, str] | None = None,
+    file: Artifact | None = None,
 ) -> NewVersion:
-    """Import a fitted object.
-
-    Args:
-        file: path, format and sha256 of the file that it was read from.
+    """Import a fitted object, or what a `file` holds.
 
     Raises:
         UnsupportedModelError, ConfigError.
@@ -78,7 +81,9 @@ def version_from_object(
         )
     if kept:
         choose(imported.program, kept)
-    origin = Origin(imported.source, imported.library, *(file or ()))
+    origin = Origin(imported.source, imported.library)
+    if file is not None:
+        origin = replace(origin, path=file.path, format=file.format, sha256=file.sha256)
     return NewVersion(imported.program, imported.features, _used(imported.program), origin, kept)
 
 

@@ -38,7 +38,7 @@ from sqlml.life_cycle import LifeCycle
 from sqlml.planner.calls import may_call
 from sqlml.planner.plan import Plan
 from sqlml.planner.table_form import parsable
-from sqlml.registration import calls_of, version_from_object, whole_model
+from sqlml.registration import calls_of, whole_model
 from sqlml.relation import typed, typed_errors, unwrap, wrap
 from sqlml.scoring import Scoring
 from sqlml.udfs.duckdb import DuckDBEngine
@@ -199,15 +199,17 @@ class Session:
             name: `model` or `database.model`.
             inputs: names of the columns in training order, or name -> SQL type, where the object
                 was fitted without names.
-            options: `backend`, `strategy`, `device`.
+            options: `backend`, `strategy`, `device`; and `verify`: True compares the stored model
+                with the object on rows made for that, and refuses one that answers otherwise,
+                "record" only keeps what was found, False compares nothing.
 
         Raises:
-            UnsupportedModelError, ModelExistsError, ConfigError.
+            UnsupportedModelError, ModelExistsError, ConfigError, VerificationError.
         """
         reference = whole_model(name)
         with self._calling():
             self._engine.finish()
-            new = version_from_object(model, inputs=inputs, options=options)
+            new = self._life_cycle.version_of(model, inputs=inputs, options=options)
             self._changes.create(
                 reference,
                 new,
@@ -241,7 +243,7 @@ class Session:
         reference = whole_model(name)
         with self._calling():
             self._engine.finish()
-            new = version_from_object(model, inputs=inputs, options=options)
+            new = self._life_cycle.version_of(model, inputs=inputs, options=options)
             self._changes.add_version(reference, replace(new, comment=comment), number)
         return self
 

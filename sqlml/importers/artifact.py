@@ -79,7 +79,7 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
     if not content:
         raise ArtifactError(f"{path} is empty")
     if wanted == "AUTO":
-        wanted = _detect(content, path)
+        wanted = kind_of(content, path)
     if wanted == "PICKLE" and not allow_pickle:
         raise UntrustedArtifactError(
             f"{path} is a pickle, and reading it would execute code that it brings along; save "
@@ -97,8 +97,12 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
         raise type(error)(f"{path}: {error}") from error
 
 
-def _detect(content: bytes, path: str) -> str:
-    """The format that the first bytes speak for."""
+def kind_of(content: bytes, path: str) -> str:
+    """The format that the first bytes speak for, as FORMAT names it.
+
+    Raises:
+        ArtifactError: they speak for none.
+    """
     if content.startswith(store.MAGIC):
         return "SQLML"
     head = content[:64].lstrip(_BLANK)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 
@@ -14,13 +13,9 @@ from sqlml.types import Array
 BOUND = 1e-6
 """What a number may differ by, of its own size: the contract of docs/exactness.md."""
 
-BOUNDS: Mapping[str, float] = MappingProxyType(
-    {"torch_module": 2e-5, "onnx_graph": 2e-5, "matmul": 2e-5, "knn_impute": 1e-4}
-)
-"""The bounds of operators that round otherwise, or whose sums are in float32."""
-
 NEAR_ZERO = 1e-3
-"""Numbers smaller than this share of the largest are measured by that."""
+"""Numbers smaller than this share of the largest are measured by that; those of a source that
+answers in float32, whose sums keep seven digits of the terms, by the largest itself."""
 
 UNSURE = 0.01
 """The share of labels that may differ where no score tells how near a tie they are: of clusters
@@ -47,10 +42,12 @@ class Difference:
 
 
 def compare(
-    program: Program, ours: Mapping[str, Array], theirs: Mapping[str, Array]
+    program: Program,
+    ours: Mapping[str, Array],
+    theirs: Mapping[str, Array],
+    bound: float = BOUND,
 ) -> tuple[Difference, ...]:
     """The differences of the outputs that both have: numbers (n, k), and labels as they are."""
-    bound = max([BOUND, *(BOUNDS.get(node.op, 0.0) for node in program.nodes)])
     return tuple(
         _labels(name, ours, theirs, bound)
         if name == "label" and program.labels
@@ -69,7 +66,8 @@ def _numbers(name: str, ours: Array, theirs: Array, bound: float) -> Difference:
         apart[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
         apart[np.isnan(apart)] = np.inf
         finite = np.abs(b[np.isfinite(b)])
-        size = np.maximum(np.abs(b), NEAR_ZERO * (finite.max() if finite.size else 0.0))
+        share = 1.0 if theirs.dtype == np.float32 else NEAR_ZERO
+        size = np.maximum(np.abs(b), share * (finite.max() if finite.size else 0.0))
         relative = np.where(apart == 0.0, 0.0, apart / size)
     relative[np.isnan(relative)] = np.inf
     absolute, largest = (float(x.max(initial=0.0)) for x in (apart, relative))

@@ -2,21 +2,24 @@
 
 Thresholds of trees and their neighbours, known categories, small whole numbers, numbers of several
 sizes; then the same with values missing, and with categories that the model has never seen. A
-source may refuse the latter two, so they are frames of their own.
+source may refuse some of them, so they are frames of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
-from sqlml.ir.program import Program
+from sqlml.ir.program import Node, Program
 from sqlml.ir.trees import Ensemble
 from sqlml.passes.order import run
 from sqlml.types import NESTED, Array, Feature
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ROWS = 128
 
@@ -27,28 +30,30 @@ _UNSEEN = "\N{SNOWMAN} never seen"
 
 
 def samples(program: Program, features: Sequence[Feature], seed: int = 0) -> Iterator[pd.DataFrame]:
-    """Frames of `ROWS` rows with the columns `features`: plain rows, missing values, unseen ones.
+    """Frames of `ROWS` rows with the columns `features`.
+
+    Plain rows; tame ones, whose numbers are 1, 2 and 3; missing values; unseen categories.
 
     Args:
         seed: of the random numbers.
     """
+    import pandas as pd
+
     rng = np.random.default_rng(seed)
-    thresholds = _thresholds(program)
-    plain = {f.name: _column(f, program, thresholds, rng) for f in features}
+    known = _known(program)
+    texts = {f.name for f in features if f.kind == "string"}
+    plain = {f.name: _column(f, known, rng) for f in features}
     yield pd.DataFrame(plain)
+    small = {n: c if n in texts else rng.integers(1, 4, ROWS) * 1.0 for n, c in plain.items()}
+    yield pd.DataFrame(small)
     gone = {}
-    for f in features:
-        column = pd.Series(plain[f.name])
-        gone[f.name] = column.mask(rng.random(ROWS) < 0.2, np.nan if f.kind == "number" else None)
+    for name, column in plain.items():
+        nothing = None if name in texts else np.nan
+        gone[name] = pd.Series(column).mask(rng.random(ROWS) < 0.2, nothing)
     yield pd.DataFrame(gone)
-    if any(f.kind == "string" for f in features):
-        unseen = {
-            f.name: np.where(rng.random(ROWS) < 0.2, _UNSEEN, plain[f.name])
-            if f.kind == "string"
-            else plain[f.name]
-            for f in features
-        }
-        yield pd.DataFrame(unseen)
+    if texts:
+        others = {n: np.where(rng.random(ROWS) < 0.2, _UNSEEN, plain[n]) for n in texts}
+        yield pd.DataFrame(plain | others)[list(plain)]
 
 
 def samples_suit(features: Sequence[Feature]) -> bool:
@@ -56,12 +61,20 @@ def samples_suit(features: Sequence[Feature]) -> bool:
     return not any(f.kind in NESTED for f in features)
 
 
-def _column(
-    feature: Feature, program: Program, thresholds: dict[str, Array], rng: np.random.Generator
-) -> Any:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a Program knows of a column: thresholds of trees, and categories."""
+
+    thresholds: tuple[Array, ...] = ()
+    categories: tuple[Any, ...] = ()
+
+
+def _column(feature: Feature, known: Mapping[str, _Known], rng: np.random.Generator) -> Any:
+    own = known.get(feature.name, _Known())
     if feature.kind == "string":
-        known = _categories(program, feature.name)
-        return rng.choice(np.array(known or ["a", "b"], object), ROWS)
+        return rng.choice(np.array(own.categories or ("a", "b"), object), ROWS)
+    if own.categories:
+        return rng.choice(np.array(own.categories, np.float64), ROWS)
     numbers = np.concatenate(
         [
             rng.normal(size=ROWS),
@@ -69,53 +82,66 @@ def _column(
             rng.integers(0, 6, ROWS).astype(np.float64),
         ]
     )
-    own = thresholds.get(feature.name)
-    if own is not None:
-        picked = rng.choice(own, min(own.size, _THRESHOLDS), replace=False)
+    if own.thresholds:
+        all_of_them = np.unique(np.concatenate(own.thresholds))
+        picked = rng.choice(all_of_them, min(all_of_them.size, _THRESHOLDS), replace=False)
         narrow = picked.astype(np.float32)
         beside = [np.nextafter(narrow, np.float32(side)) for side in (-np.inf, np.inf)]
         near = np.concatenate([picked, narrow, *beside]).astype(np.float64)
-        spread = rng.uniform(own.min(), own.max(), ROWS)
+        spread = rng.uniform(all_of_them[0], all_of_them[-1], ROWS)
         numbers = np.concatenate([near, spread, numbers[: ROWS // 4]])
     return rng.choice(numbers[np.isfinite(numbers)], ROWS)
 
 
-def _categories(program: Program, name: str) -> list[str]:
-    """The categories that the model knows of a column of strings."""
-    found: list[str] = []
-    for node in program.nodes:
-        if node.inputs[:1] == (program.inputs.get(name),):
-            for value in node.attrs.values():
-                if isinstance(value, np.ndarray) and value.dtype == object:
-                    found += [v for v in value.tolist() if isinstance(v, str)]
-    return list(dict.fromkeys(found))
+def _known(program: Program) -> dict[str, _Known]:
+    """Column -> what steps that read the column itself know of it."""
+    found: dict[str, _Known] = {}
+    for traced in (program, run(program)):
+        names: list[list[str | None]] = []
+        for node in traced.nodes:
+            read = [names[i] for i in node.inputs]
+            names.append(_names(node, read))
+            for column, name in enumerate(read[0] if read else ()):
+                if name is not None:
+                    had = found.get(name, _Known())
+                    found[name] = replace(
+                        had,
+                        thresholds=had.thresholds + _thresholds(node, column),
+                        categories=had.categories + _categories(node),
+                    )
+    return found
 
 
-def _thresholds(program: Program) -> dict[str, Array]:
-    """Column -> the thresholds of the trees that test it, as the values of the column itself."""
-    ready = run(program)
-    names: list[list[str | None]] = []
-    found: dict[str, list[Array]] = {}
-    for node in ready.nodes:
-        read = [names[i] for i in node.inputs]
-        if node.op == "input":
-            names.append([node.attrs["name"]])
-        elif node.op == "concat":
-            names.append([name for part in read for name in part])
-        elif node.op == "select":
-            names.append([read[0][i] for i in node.attrs["indices"]])
-        elif node.op in _SAME:
-            names.append(read[0])
-        else:
-            names.append([None] * node.type.width)
-        if node.op == "tree_ensemble":
-            e = Ensemble.of(node.attrs)
-            for column, name in enumerate(read[0]):
-                values = e.threshold[e.feature == column].astype(np.float64)
-                values = values[np.isfinite(values)]
-                if name is not None and values.size:
-                    found.setdefault(name, []).append(values)
-    return {name: np.unique(np.concatenate(values)) for name, values in found.items()}
+def _names(node: Node, read: list[list[str | None]]) -> list[str | None]:
+    """The columns of the table that a node's columns are."""
+    if not node.type.rowwise:
+        return []
+    if node.op == "input":
+        return [node.attrs["name"]] * node.type.width
+    if node.op == "concat":
+        made = [name for part in read for name in part]
+    elif node.op == "select" and read[0]:
+        made = [read[0][i] for i in node.attrs["indices"]]
+    else:
+        made = read[0] if node.op in _SAME and read else []
+    return made if len(made) == node.type.width else [None] * node.type.width
+
+
+def _thresholds(node: Node, column: int) -> tuple[Array, ...]:
+    if node.op != "tree_ensemble":
+        return ()
+    e = Ensemble.of(node.attrs)
+    values = e.threshold[e.feature == column].astype(np.float64)
+    values = values[np.isfinite(values)]
+    return (values,) if values.size else ()
+
+
+def _categories(node: Node) -> tuple[Any, ...]:
+    """The categories of a step that encodes one column."""
+    values = node.attrs.get("categories")
+    if not isinstance(values, np.ndarray):
+        return ()
+    return tuple(v for v in values.tolist() if isinstance(v, str) or np.isfinite(v))
 
 
 _SAME = ("cast", "require_finite", "impute", "reshape")

@@ -6,13 +6,17 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from sqlml.ir.program import Program
+from sqlml.scorer import Scorer
 from sqlml.types import Array
+from sqlml.verifying.comparison import BOUND
+
+if TYPE_CHECKING:  # a model is registered without pandas, too; then there is nothing to compare
+    import pandas as pd
 
 Answers = dict[str, Array]
 """Output -> numbers (n, k), or labels (n, targets)."""
@@ -20,7 +24,7 @@ Answers = dict[str, Array]
 
 def has_source(model: Any) -> bool:
     """Whether `answers` knows how to ask a model."""
-    return _family(model) is not None
+    return _family(model) is not None and _first_step(model) not in _OF_THEIR_OWN
 
 
 def answers(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
@@ -38,10 +42,17 @@ def answers(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
 
 
 def _family(model: Any) -> str | None:
-    for c in type(model).__mro__:
-        if c.__module__.split(".")[0] in FAMILIES:
-            return c.__module__.split(".")[0]
-    return None
+    packages = (c.__module__.split(".")[0] for c in type(model).__mro__)
+    found = next((package for package in packages if package in FAMILIES), None)
+    return None if found == "sqlml" and not isinstance(model, Program) else found
+
+
+def bound_of(model: Any) -> float:
+    """What the numbers of a model may differ by: docs/exactness.md."""
+    return _BOUNDS.get(_family(model) or "", BOUND)
+
+
+_BOUNDS = MappingProxyType({"torch": 2e-5, "onnx": 2e-5})
 
 
 @contextmanager
@@ -71,10 +82,35 @@ METHODS = MappingProxyType(
 
 def _sklearn(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
     x: Any = frame
-    if not hasattr(model, "feature_names_in_") and _all_numbers(program):
+    if _first_step(model) in _OF_ONE_COLUMN:
+        x = frame.iloc[:, 0]
+    elif not hasattr(model, "feature_names_in_") and _all_numbers(program):
         x = frame.to_numpy(np.float64)
     asked = {o: m for o, m in METHODS.items() if o in program.outputs and hasattr(model, m)}
     return {output: getattr(model, method)(x) for output, method in asked.items()}
+
+
+_OF_ONE_COLUMN = frozenset(
+    (
+        "CountVectorizer",
+        "HashingVectorizer",
+        "LabelBinarizer",
+        "LabelEncoder",
+        "TfidfVectorizer",
+    )
+)
+"""Classes of scikit-learn that take a sequence of values and no table."""
+
+
+_OF_THEIR_OWN = frozenset(("KernelDensity", "LabelBinarizer"))
+"""Classes whose answers are no measure: bounds, far from all points, and what depends on how many
+labels there are in the batch."""
+
+
+def _first_step(model: Any) -> str:
+    while hasattr(model, "steps"):
+        model = model.steps[0][1]
+    return type(model).__name__
 
 
 def _all_numbers(program: Program) -> bool:
@@ -114,6 +150,8 @@ def _of_booster(made: Array, program: Program) -> Answers:
 
 
 def _lightgbm(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
+    import pandas as pd
+
     booster = getattr(model, "booster_", model)
     known = getattr(booster, "pandas_categorical", None) or []
     texts = [f.name for f in program.features if f.kind == "string"]
@@ -150,7 +188,9 @@ def _onnx(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
         feed[port.name] = _ONNX_TYPES[port.type](part)
         taken += width
     made = [
-        np.array([list(row.values()) for row in m]) if isinstance(m, list) else np.asarray(m)
+        np.array([list(row.values()) for row in m], np.float32)  # a map for each row
+        if isinstance(m, list)
+        else np.asarray(m)
         for m in session.run(None, feed)
     ]
     if program.labels and len(made) > 1:
@@ -192,6 +232,23 @@ def _torch(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
     return {next(iter(program.outputs)): made}
 
 
+def _program(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
+    """What an exported model says, as the reference interpreter reads it."""
+    scorer = Scorer(model, model.features, {"backend": "reference"})
+    return {output: METHODS_OF_SCORER[output](scorer, frame) for output in model.outputs}
+
+
+METHODS_OF_SCORER: Mapping[str, Callable[[Scorer, Any], Any]] = MappingProxyType(
+    {
+        "label": Scorer.predict,
+        "proba": Scorer.predict_proba,
+        "score": Scorer.decision_function,
+        "samples": Scorer.score_samples,
+        "transform": Scorer.transform,
+    }
+)
+
+
 FAMILIES: Mapping[str, Callable[[Any, pd.DataFrame, Program], Answers]] = MappingProxyType(
     {
         "sklearn": _sklearn,
@@ -200,6 +257,7 @@ FAMILIES: Mapping[str, Callable[[Any, pd.DataFrame, Program], Answers]] = Mappin
         "catboost": _catboost,
         "onnx": _onnx,
         "torch": _torch,
+        "sqlml": _program,
     }
 )
 """The package of a model's class -> how its models are asked."""

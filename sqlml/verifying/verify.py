@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from importlib.util import find_spec
+from itertools import product, zip_longest
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from sqlml.errors import ScoringError
 from sqlml.ir.program import Program
 from sqlml.scorer import Scorer
 from sqlml.types import Array, Feature
 from sqlml.verifying.comparison import Difference, compare
-from sqlml.verifying.sample import ROWS, samples, samples_suit
-from sqlml.verifying.sources import Answers, answers, has_source
+from sqlml.verifying.sample import samples, samples_suit
+from sqlml.verifying.sources import METHODS_OF_SCORER, Answers, answers, bound_of, has_source
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+LARGE, FEW = 64 << 20, 16
+"""Bytes of a Program from which on it is compared on so few rows."""
+
+SECONDS = 1.0
+"""After so long no more rows are compared: registering a model stays quick."""
+
+
+MOST_TEXTS = 4
+"""Columns of texts of which each may have been fitted on None or on NaN; more are taken as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +48,17 @@ class Verification:
     def agrees(self) -> bool:
         """Whether nothing was found that is beyond the contract."""
         return all(d.agrees for d in self.differences)
+
+    @property
+    def complaint(self) -> str:
+        """What is beyond the contract, in words."""
+        return "; ".join(
+            f"{d.surely} of {d.rows} labels are others"
+            if d.surely
+            else f"{d.output} differs by {d.relative:.1e} of its size ({d.bound:.0e} is allowed)"
+            for d in self.differences
+            if not d.agrees
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """As the catalog keeps it."""
@@ -50,19 +78,25 @@ def verify_object(model: Any, program: Program, features: Sequence[Feature]) -> 
     """
     if not has_source(model):
         return Verification(skipped=f"no way to ask a {type(model).__name__}")
+    if find_spec("pandas") is None:
+        return Verification(skipped="pandas is not installed")
     if not samples_suit(features):
         return Verification(skipped="no rows can be made for columns of lists or maps")
     found: list[Difference] = []
-    rows, why = 0, ""
+    rows, why, start = 0, "", time.perf_counter()
     scorer = Scorer(program, features, {"backend": "reference"})
     for frame in samples(program, features):
+        if program.nbytes > LARGE:
+            frame = frame.head(FEW)
         try:
-            theirs = answers(model, frame, program)
+            differences = _compared(model, scorer, frame, careful=True)
         except Exception as error:  # whatever the library raises: it does not score such rows
             why = why or f"{type(error).__name__}: {str(error).splitlines()[0]}"
             continue
-        found += compare(program, _ours(scorer, frame, theirs), theirs)
-        rows += ROWS
+        found += differences
+        rows += len(frame)
+        if time.perf_counter() - start > SECONDS:
+            break
     return Verification(_largest(found), rows) if found else Verification(skipped=why)
 
 
@@ -79,18 +113,50 @@ def verify_rows(
         Exception: whatever the library raises of these rows.
         ScoringError: sqlml refuses them.
     """
+    scorer = Scorer(program, features, options)
+    return Verification(_largest(_compared(model, scorer, frame, careful=False)), len(frame))
+
+
+def _compared(
+    model: Any, scorer: Scorer, frame: pd.DataFrame, careful: bool
+) -> tuple[Difference, ...]:
+    """The differences on the rows of a frame.
+
+    SQL has one NULL, and models were fitted on None or on NaN: whichever agrees is meant.
+
+    Args:
+        careful: outputs that the source draws at random are left out, and rows that sqlml refuses
+            while the source does not count as the largest difference.
+    """
+    program, bound = scorer.program, bound_of(model)
+    variants = _variants(frame, [f.name for f in program.features if f.kind == "string"])
+    frame = next(variants)
     theirs = answers(model, frame, program)
-    ours = _asked(Scorer(program, features, options), frame, theirs)
-    return Verification(_largest(compare(program, ours, theirs)), len(frame))
+    ours = (_ours if careful else _asked)(scorer, frame, theirs)
+    first = compare(program, ours, theirs, bound)
+    if all(d.agrees for d in first):
+        return first
+    for other in variants:
+        with suppress(Exception):  # the library may score None, and not NaN
+            second = compare(program, ours, answers(model, other, program), bound)
+            if all(d.agrees for d in second):
+                return second
+    if not careful:
+        return first
+    again = compare(program, answers(model, frame, program), theirs, bound)
+    steady = {d.output for d in again if d.agrees}
+    return tuple(d for d in first if d.output in steady)
 
 
-_METHODS = {
-    "label": Scorer.predict,
-    "proba": Scorer.predict_proba,
-    "score": Scorer.decision_function,
-    "samples": Scorer.score_samples,
-    "transform": Scorer.transform,
-}
+def _variants(frame: pd.DataFrame, texts: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """The frame with None for each missing text, and with NaN in one, some or all such columns."""
+    held = {name: frame[name].astype(object) for name in texts}
+    gone = {name: column.notna() for name, column in held.items() if column.isna().any()}
+    for values in product((None, np.nan), repeat=min(len(gone), MOST_TEXTS)):
+        nothing = dict(zip_longest(gone, values, fillvalue=values[-1] if values else None))
+        yield frame.assign(
+            **{n: c.where(gone[n], nothing[n]) if n in gone else c for n, c in held.items()}
+        )
 
 
 def _ours(scorer: Scorer, frame: pd.DataFrame, theirs: Answers) -> dict[str, Array]:
@@ -104,7 +170,7 @@ def _ours(scorer: Scorer, frame: pd.DataFrame, theirs: Answers) -> dict[str, Arr
 def _asked(scorer: Scorer, frame: pd.DataFrame, theirs: Answers) -> dict[str, Array]:
     made: dict[str, Array] = {}
     for name in theirs:
-        value = _METHODS[name](scorer, frame)
+        value = METHODS_OF_SCORER[name](scorer, frame)
         value = np.concatenate(value, axis=1) if isinstance(value, list) else value
         made[name] = value.reshape(len(value), -1)
     return made

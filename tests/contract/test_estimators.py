@@ -17,6 +17,8 @@ import pytest
 from sqlml.errors import InputTypeError, ScoringError
 from sqlml.importers.sklearn.table import COMPOSITES, IMPORTERS
 from sqlml.ir import store
+from sqlml.verifying.sources import has_source
+from sqlml.verifying.verify import verify_object
 from tests import oracles
 from tests.contract.estimators.case import Case
 from tests.contract.estimators.fitted import METHODS, Fitted, flat, quiet
@@ -176,3 +178,10 @@ def test_many_rows(fitted: Fitted) -> None:
     assert theirs is not None
     name, native = fitted.exact[-1]
     fitted.compare(native.run(fitted.inputs(many)), theirs, name)
+
+
+def test_what_registers_it_finds_nothing_to_complain_of(fitted: Fitted) -> None:
+    if not has_source(fitted.model):
+        pytest.skip("its answers are no measure")
+    found = verify_object(fitted.model, fitted.imported.program, fitted.imported.features)
+    assert found.agrees, found.complaint

@@ -14,6 +14,7 @@ import sqlml
 from sqlml.errors import ScoringError, UnsupportedModelError
 from sqlml.ir import reference
 from sqlml.types import Array
+from sqlml.verifying.verify import verify_object
 from tests.contract.random_pipelines import Recipe, build, recipes, table, target
 from tests.oracles import batch
 
@@ -45,6 +46,8 @@ def check(recipe: Recipe) -> None:
     except UnsupportedModelError as error:
         assert any(reason in str(error) for reason in REFUSED)
         assume(False)
+    found = verify_object(model, scorer.program, scorer.features)
+    assert found.agrees, found.complaint
     seen = table(recipe, 40, 1, unseen=False)
     compare(model, scorer, seen, seen)
     strange = table(recipe, 12, 2, unseen=recipe.strings is not None)

@@ -214,7 +214,6 @@ def test_a_malformed_statement_shows_its_place(
 @pytest.mark.parametrize(
     "statement",
     [
-        "VERIFY MODEL churn USING (SELECT * FROM customers) AGAINST 'x'",
         "ALTER MODEL churn ADD VERSION AS SELECT 1",
         "CREATE MODEL m OPTIONS (model_type = 'xgboost_classifier') AS SELECT 1",
         "CREATE MODEL m TRANSFORM (a) OPTIONS (model_type = 'x') AS SELECT 1",

@@ -1,0 +1,109 @@
+"""A process that is killed while it changes models leaves the state before a statement or after."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import duckdb
+import pytest
+
+import sqlml
+from tests.e2e.killed_child import STEPS, state
+
+KILLS = 50
+"""Of each of four runs."""
+
+SCRIPT = Path(__file__).with_name("killed_child.py")
+ROOT = SCRIPT.parents[2]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[subprocess.Popen[str]]:
+    """A process whose children open databases; it has all imported that they need."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, str(SCRIPT)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as made:
+        yield made
+        assert made.stdin is not None
+        made.stdin.close()
+
+
+def said(stream: IO[str] | None) -> str:
+    assert stream is not None
+    return stream.readline().strip()
+
+
+def told(stream: IO[str] | None, line: str) -> None:
+    assert stream is not None
+    stream.write(line + "\n")
+    stream.flush()
+
+
+def states(path: Path) -> list[tuple[object, ...]]:
+    """The state after each step of an undisturbed run, and the one before."""
+    with sqlml.connect(path) as con:
+        found = [state(con)]
+        for step in STEPS:
+            step(con)
+            found.append(state(con))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_kill_leaves_the_old_state_or_the_new_one(
+    server: subprocess.Popen[str], tmp_path: Path, seed: int
+) -> None:
+    wanted = states(tmp_path / "undisturbed.db")
+    assert len(set(wanted)) == len(wanted), "each step changes something"
+    start = time.perf_counter()
+    states(tmp_path / "again.db")
+    most = time.perf_counter() - start
+    rng = random.Random(seed)
+    seen = set()
+    for number in range(KILLS):
+        path = tmp_path / f"{number}.db"
+        told(server.stdin, str(path))
+        child = int(said(server.stdout))
+        time.sleep(rng.random() * most)
+        os.kill(child, signal.SIGKILL)
+        assert said(server.stdout) == "gone"
+        with sqlml.connect(path) as con:
+            found = state(con)
+            assert found in wanted, f"after kill {number}"
+            seen.add(wanted.index(found))
+            if number % 5 == 0:
+                whole(con)
+        with duckdb.connect(str(path)) as plain:
+            plain.execute("SELECT 1")
+        path.unlink()
+        path.with_suffix(".db.wal").unlink(missing_ok=True)
+    assert len(seen) > len(wanted) // 3, "kills came at many steps"
+
+
+def whole(con: sqlml.Session) -> None:
+    """Every model there is can be scored, altered and dropped."""
+    names = [row[0] for row in con.execute("SHOW MODELS").fetchall()]
+    for name in names:
+        assert con.execute(f"SELECT predict('{name}', a := 1.0, b := 0.0)").fetchone() is not None
+        for row in con.execute(f"SHOW VERSIONS IN MODEL {name}").fetchall():
+            con.execute(f"DESCRIBE MODEL {name}/{row[0]}").fetchall()
+        con.execute(f"ALTER MODEL {name} SET TAG checked = 'yes'")
+        con.execute(f"DROP MODEL {name}")
+    if names:
+        for table in ("versions", "aliases", "tags", "programs"):
+            assert con.execute(f"SELECT count(*) FROM sqlml.catalog_{table}").fetchall() == [(0,)]
+        ask = "SELECT count(*) FROM duckdb_views() WHERE starts_with(view_name, 'stamp_')"
+        assert con.execute(ask).fetchall() == [(0,)]
