@@ -6,13 +6,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import product, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sqlml.errors import ScoringError
 from sqlml.ir.program import Program
 from sqlml.scorer import Scorer
 from sqlml.types import Array, Feature
@@ -78,7 +76,7 @@ def verify_object(model: Any, program: Program, features: Sequence[Feature]) -> 
     """
     if not has_source(model):
         return Verification(skipped=f"no way to ask a {type(model).__name__}")
-    if find_spec("pandas") is None:
+    if not _has_pandas():
         return Verification(skipped="pandas is not installed")
     if not samples_suit(features):
         return Verification(skipped="no rows can be made for columns of lists or maps")
@@ -90,7 +88,7 @@ def verify_object(model: Any, program: Program, features: Sequence[Feature]) -> 
             frame = frame.head(FEW)
         try:
             differences = _compared(model, scorer, frame, careful=True)
-        except Exception as error:  # whatever the library raises: it does not score such rows
+        except Exception as error:  # one of the two refuses such rows, and no number is wrong
             why = why or f"{type(error).__name__}: {str(error).splitlines()[0]}"
             continue
         found += differences
@@ -98,6 +96,14 @@ def verify_object(model: Any, program: Program, features: Sequence[Feature]) -> 
         if time.perf_counter() - start > SECONDS:
             break
     return Verification(_largest(found), rows) if found else Verification(skipped=why)
+
+
+def _has_pandas() -> bool:
+    try:
+        import pandas  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 def verify_rows(
@@ -125,14 +131,17 @@ def _compared(
     SQL has one NULL, and models were fitted on None or on NaN: whichever agrees is meant.
 
     Args:
-        careful: outputs that the source draws at random are left out, and rows that sqlml refuses
-            while the source does not count as the largest difference.
+        careful: outputs that the source draws at random are left out.
+
+    Raises:
+        Exception: whatever the library raises of these rows.
+        ScoringError: sqlml refuses them.
     """
     program, bound = scorer.program, bound_of(model)
     variants = _variants(frame, [f.name for f in program.features if f.kind == "string"])
     frame = next(variants)
     theirs = answers(model, frame, program)
-    ours = (_ours if careful else _asked)(scorer, frame, theirs)
+    ours = _asked(scorer, frame, theirs)
     first = compare(program, ours, theirs, bound)
     if all(d.agrees for d in first):
         return first
@@ -157,14 +166,6 @@ def _variants(frame: pd.DataFrame, texts: Sequence[str]) -> Iterator[pd.DataFram
         yield frame.assign(
             **{n: c.where(gone[n], nothing[n]) if n in gone else c for n, c in held.items()}
         )
-
-
-def _ours(scorer: Scorer, frame: pd.DataFrame, theirs: Answers) -> dict[str, Array]:
-    """What the Program says; of a row that it refuses while its source does not, NaN throughout."""
-    try:
-        return _asked(scorer, frame, theirs)
-    except ScoringError:
-        return {name: np.full(value.shape, np.nan, object) for name, value in theirs.items()}
 
 
 def _asked(scorer: Scorer, frame: pd.DataFrame, theirs: Answers) -> dict[str, Array]:
