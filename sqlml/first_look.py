@@ -19,7 +19,8 @@ _WATCHED = (
 """Words of the texts that we may have to do with: calls and models, what brings or hides a function
 or macro of ours, and what ends a transaction."""
 
-_ENDS = re.compile(r"\s*(COMMIT|END|ROLLBACK|ABORT)\b[^;]*;?\s*", re.IGNORECASE)
+_COMMENTS = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
+_ENDS = re.compile(r"(?:^|;)\s*(?:COMMIT|END|ROLLBACK|ABORT)\b[\w\s]*[;\s]*$", re.IGNORECASE)
 
 
 def is_the_engines(text: Any) -> bool:
@@ -54,9 +55,11 @@ def is_one_query(text: str) -> bool:
 
 
 def ends_a_transaction(text: Any) -> bool:
-    """Whether a text is COMMIT, ROLLBACK or another word for them.
+    """Whether the last statement of a text is COMMIT, ROLLBACK or another word for them.
 
-    >>> ends_a_transaction("commit;"), ends_a_transaction("SELECT 'commit'")
+    >>> ends_a_transaction("BEGIN; DROP MODEL m; -- so\\n commit;"), ends_a_transaction("SELECT 1")
     (True, False)
+    >>> ends_a_transaction("SELECT '; commit'"), ends_a_transaction("COMMIT; SELECT 1")
+    (False, False)
     """
-    return isinstance(text, str) and _ENDS.fullmatch(text) is not None
+    return isinstance(text, str) and _ENDS.search(_COMMENTS.sub(" ", text)) is not None

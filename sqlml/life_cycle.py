@@ -7,6 +7,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+import duckdb
+
 from sqlml import answers
 from sqlml import options as model_options
 from sqlml.catalog.catalog import Catalog
@@ -17,6 +19,7 @@ from sqlml.errors import (
     MissingColumnError,
     NotYetError,
     ParseError,
+    UntrustedArtifactError,
     VerificationError,
 )
 from sqlml.exporting import export_to_file
@@ -214,6 +217,11 @@ class LifeCycle:
                 "file of the original: VERIFY MODEL .. USING (..) AGAINST 'path'"
             )
         trusted = self._allow_pickle
+        if form == "PICKLE" and not trusted:
+            raise UntrustedArtifactError(
+                f"{path} is a pickle, and reading it would execute code that it brings along; "
+                "connect with allow_pickle=True if you trust it"
+            )
         file = read_file(path, self._engine, format=form, sha256=sha256, allow_pickle=trusted)
         source = original(file, model.program, allow_pickle=trusted)
         frame = self._frame(s.query, model)
@@ -226,10 +234,15 @@ class LifeCycle:
 
     def _frame(self, query: str, model: Model) -> Any:
         """The rows of a query as a pandas frame with the model's own columns, in their order."""
-        relation = self._engine.relation(query)
-        if relation is None:
-            raise ParseError("VERIFY MODEL .. USING takes a query")
+        try:  # as a subquery: what is no query, and would change something, is none there either
+            relation = self._engine.relation(f"FROM (\n{query}\n)")
+        except duckdb.ParserException as error:
+            raise ParseError(
+                f"VERIFY MODEL .. USING takes one query without calls of models: {error}"
+            ) from None
         frame = relation.df()
+        if frame.empty:
+            raise ConfigError("the query of VERIFY MODEL gives no rows, so nothing is compared")
         have = {str(column).lower(): column for column in frame.columns}
         missing = [f.name for f in model.features if f.name.lower() not in have]
         if missing:

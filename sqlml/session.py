@@ -113,6 +113,7 @@ class Session:
                 self._engine.finish()
             calling.comes_to(statements[-1])
             self._run(statements[-1], parameters)
+            self._refresh(query)
         return self
 
     def executemany(self, query: Any, parameters: Any = None) -> Session:
@@ -146,7 +147,9 @@ class Session:
                 self._run(statement, None)
                 self._engine.finish()
             calling.comes_to(statements[-1])
-            return wrap(self._relation(statements[-1], params, alias))
+            made = wrap(self._relation(statements[-1], params, alias))
+            self._refresh(query)
+            return made
 
     query = sql
 
@@ -281,6 +284,8 @@ class Session:
 
     def close(self) -> None:
         """Close the connection."""
+        with suppress(duckdb.Error):  # it may be closed already, or its transaction have failed
+            self._refresh()
         if self._owns_registry:
             self._engine.registry.close()
         self._connection.close()

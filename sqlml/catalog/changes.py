@@ -75,7 +75,7 @@ class Changes:
                     f"model {reference.name!r} exists already; CREATE OR REPLACE MODEL (in Python: "
                     "create_model(.., or_replace=True)) adds a version to it, DROP MODEL removes it"
                 )
-            version = 1 if known is None else known[1] + 1
+            version = 1 if known is None else _checked(known[1] + 1)
             if known is None:
                 self._connection.write(
                     f"INSERT INTO {schema}.catalog_models VALUES (?, ?, ?, ?, ?, ?)",
@@ -228,11 +228,9 @@ class Changes:
                     f"model {reference.name!r} has or had a version {version}, and numbers are not "
                     f"used again; leave it out, or write {last + 1}"
                 )
-            if version > _MOST_VERSIONS:
-                raise CatalogError(f"{version} is no number for a version: it is too large")
             self._connection.write(
                 f"UPDATE {schema}.catalog_models SET last_version = ? WHERE key = ?",
-                [version, reference.key],
+                [_checked(version), reference.key],
             )
             self._insert(reference, schema, version, new)
             made.append(version)
@@ -426,6 +424,12 @@ class Changes:
 def _check_name(name: str) -> None:
     if not name or any(c in name for c in ".@/"):
         raise CatalogError(f"{name!r} is no name for a model: it is empty or has . @ or / in it")
+
+
+def _checked(version: int) -> int:
+    if version > _MOST_VERSIONS:
+        raise CatalogError(f"{version} is no number for a version: it is too large")
+    return version
 
 
 def _check_there(what: str, name: str, reference: Reference, have: Mapping[str, object]) -> None:

@@ -41,7 +41,7 @@ def alter(c: Cursor) -> Statement | None:
     for words, rule in CHANGES.items():
         if not c.accept(*words.split()):
             continue
-        if name.version is not None or name.alias is not None:
+        if name.names_a_version:
             if rule not in (_set_options, _reset_options):
                 c.at = place
                 raise c.fail(f"{words} is about a whole model; name it without a version")

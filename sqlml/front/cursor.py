@@ -10,6 +10,9 @@ from sqlml.errors import ParseError
 from sqlml.front.lexer import Token, closing, split_commas
 from sqlml.front.statements import ModelName, OptionValue
 
+_DEEPEST = 20
+"""Lists in lists that an option may have."""
+
 
 class Cursor:
     """A cursor over the tokens of one statement."""
@@ -141,7 +144,7 @@ class Cursor:
             options[key] = self.literal()
         return MappingProxyType(options)
 
-    def literal(self) -> OptionValue:
+    def literal(self, depth: int = 0) -> OptionValue:
         token = self.peek()
         if token is None:
             raise self.fail("expected a value")
@@ -151,9 +154,10 @@ class Cursor:
             self.at += 1
             digits = token.text.replace("_", "")
             try:
-                value: int | float = int(digits)
+                value = int(digits) if digits.isdecimal() else float(digits)
             except ValueError:
-                value = float(digits)
+                self.at -= 1
+                raise self.fail("expected a number") from None
             return -value if negative else value
         if negative:
             raise self.fail("expected a number")
@@ -163,12 +167,12 @@ class Cursor:
         if token.upper in ("TRUE", "FALSE", "NULL"):
             self.at += 1
             return {"TRUE": True, "FALSE": False, "NULL": None}[token.upper]
-        if self.symbol("["):
+        if depth < _DEEPEST and self.symbol("["):
             items: list[OptionValue] = []
             while not self.symbol("]"):
                 if items:
                     self.expect_symbol(",")
-                items.append(self.literal())
+                items.append(self.literal(depth + 1))
             return tuple(items)
         if token.kind == "word":  # device = cpu, as one writes it in DuckDB's own options
             self.at += 1

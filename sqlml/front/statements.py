@@ -24,6 +24,11 @@ class ModelName:
     version: int | None = None
     alias: str | None = None
 
+    @property
+    def names_a_version(self) -> bool:
+        """Whether it says which version, also within quotes: no model's name has / or @."""
+        return self.version is not None or self.alias is not None or bool({"/", "@"} & {*self.name})
+
     def __str__(self) -> str:
         name = self.name if self.database is None else f"{self.database}.{self.name}"
         if self.version is not None:

@@ -103,6 +103,9 @@ def test_numbers_are_given_and_never_used_again(con: sqlml.Session) -> None:
             con.add_version("m", linear(1), number=number)
     with pytest.raises(errors.CatalogError, match="too large"):
         con.add_version("m", linear(1), number=2**31)
+    con.add_version("m", linear(1), number=2**31 - 1)
+    with pytest.raises(errors.CatalogError, match="too large"):
+        con.create_model("m", linear(1), or_replace=True)
 
 
 def test_an_alias_is_a_version(con: sqlml.Session) -> None:

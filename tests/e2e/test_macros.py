@@ -385,3 +385,31 @@ def test_functions_do_not_keep_a_database_open(tmp_path: Path) -> None:
     # An open database refuses another configuration.
     with duckdb.connect(str(file), config={"threads": 3}) as other:
         assert other.execute("SELECT current_setting('threads')").fetchall() == [(3,)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "BEGIN; ALTER MODEL m SET DEFAULT_VERSION = 2; COMMIT",
+        "BEGIN; ALTER MODEL m SET DEFAULT_VERSION = 2; -- at last\n /* now */ commit transaction ;",
+    ],
+)
+def test_macros_follow_a_transaction_that_is_one_text(tmp_path: Path, text: str) -> None:
+    frame = pd.DataFrame({"a": [0.0, 1.0, 2.0]})
+    path = tmp_path / "t.db"
+    config = (
+        {} if hasattr(duckdb.connect(), "complete") else {"storage_compatibility_version": "v1.4.0"}
+    )
+    with sqlml.connect(path, config=config) as con:
+        con.execute("CREATE TABLE t AS SELECT 1.0 AS a")
+        con.create_model("m", LinearRegression().fit(frame, frame.a))
+        con.add_version("m", LinearRegression().fit(frame, frame.a * 5))
+        plain = con.connection.cursor()
+        con.execute(text)
+        ask = "SELECT round(predict('m', t), 9) FROM t"
+        assert plain.execute(ask).fetchall() == [(5.0,)]
+        con.execute("BEGIN; ALTER MODEL m SET DEFAULT_VERSION = 1")
+        con.execute("COMMIT; SELECT 1")
+        assert con.fetchall() == [(1,)]
+    with sqlml.connect(path) as con:
+        assert con.connection.cursor().execute(ask).fetchall() == [(1.0,)]

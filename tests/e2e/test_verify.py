@@ -252,3 +252,40 @@ def test_verify_asks_for_what_it_needs(
         pt2 = saved("torch", Wide(), tmp_path)
         with pytest.raises(errors.UntrustedArtifactError, match="allow_pickle"):
             plain.execute(f"VERIFY MODEL m USING (FROM t) AGAINST '{pt2}'")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DROP TABLE kept",
+        "CREATE TABLE made (a INT)",
+        "SET threads = 1",
+        "INSERT INTO kept VALUES (1)",
+    ],
+)
+def test_what_is_no_query_is_not_run(con: sqlml.Session, query: str, tmp_path: Path) -> None:
+    con.execute("CREATE TABLE kept AS SELECT 1 AS a")
+    con.create_model("m", LinearRegression().fit([[0.0], [1.0]], [0, 1]), inputs=["a"])
+    con.execute(f"EXPORT MODEL m TO '{tmp_path / 'm.sqlml'}'")
+    with pytest.raises(errors.ParseError, match="takes one query"):
+        con.execute(f"VERIFY MODEL m USING ({query}) AGAINST '{tmp_path / 'm.sqlml'}'")
+    assert con.execute(
+        "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'main'"
+    ).fetchall() == [("kept",)]
+    assert con.execute("FROM kept").fetchall() == [(1,)]
+    with pytest.raises(errors.ConfigError, match="gives no rows"):
+        con.execute(f"VERIFY MODEL m USING (FROM kept LIMIT 0 -- x\n) AGAINST '{tmp_path}/m.sqlml'")
+    found = con.execute(f"VERIFY MODEL m USING (FROM kept -- x\n) AGAINST '{tmp_path}/m.sqlml'")
+    assert all(row[-1] for row in found.fetchall())
+
+
+def test_a_pickle_is_verified_with_leave_alone(
+    frame: pd.DataFrame, labels: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.pickle"
+    joblib.dump(LogisticRegression().fit(frame, labels), path)
+    with sqlml.connect() as con:
+        con.register("t", frame)
+        con.execute(f"CREATE MODEL m FROM '{path}' FORMAT PICKLE OPTIONS (allow_pickle = true)")
+        with pytest.raises(errors.UntrustedArtifactError, match="connect with allow_pickle"):
+            con.execute("VERIFY MODEL m USING (FROM t)")

@@ -115,6 +115,8 @@ def test_training_a_version_is_reserved() -> None:
         ("UNSET TAG", "expected the name of a tag"),
         ("SET OPTIONS", "expected '('"),
         ("RESET OPTIONS (a", "expected ')'"),
+        ("SET OPTIONS (a = 1e)", "expected a number"),
+        (f"SET OPTIONS (a = {'[' * 3000})", "expected a literal value"),
         ("RENAME TO a.b", "expected the end"),
         ("RENAME TO", "expected the new name"),
         ("UNSET ALIAS a b", "expected the end"),
@@ -130,6 +132,8 @@ def test_what_is_written_otherwise_shows_its_place(rest: str, says: str) -> None
 def test_what_concerns_the_whole_model_takes_no_version(rest: str) -> None:
     with pytest.raises(ParseError, match="about a whole model"):
         parse(f"ALTER MODEL m/2 {rest}")
+    with pytest.raises(ParseError, match="about a whole model"):
+        parse(f'ALTER MODEL "m@champion" {rest}')
 
 
 def test_statements_that_name_a_version() -> None:
