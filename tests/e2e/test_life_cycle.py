@@ -45,7 +45,8 @@ def con() -> Iterator[sqlml.Session]:
 
 def answer(con: sqlml.Session, name: str = "m") -> float:
     """What a model says of the one row of t."""
-    return round(con.execute(f"SELECT predict('{name}', *) FROM t").fetchone()[0], 9)
+    ((value,),) = con.execute(f"SELECT predict('{name}', *) FROM t").fetchall()
+    return round(value, 9)
 
 
 def fails(con: sqlml.Session, statement: str, kind: type[Exception], says: str) -> None:
