@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -172,15 +171,13 @@ class DuckDBEngine:
         """Let go of an unfinished result, as DuckDB's own next execute() does.
 
         2.0 streams results and refuses planning's own reads meanwhile. The result is run to its
-        end and not cancelled, since cancelling an INSERT .. RETURNING fails its transaction. On 1.5
-        a query is bound in the transaction of a result that is not read to its end, which does not
-        see what others have committed since.
+        end and not cancelled, since cancelling an INSERT .. RETURNING fails its transaction.
         """
-        with suppress(duckdb.Error):  # of the statement before, whose reader has had or left it
-            if hasattr(self.connection, "complete"):
+        if hasattr(self.connection, "complete"):
+            try:
                 self.connection.complete()
-            else:
-                self.connection.execute("SELECT 1").fetchall()
+            except duckdb.Error:
+                pass  # it belongs to the statement before, whose reader has had or left it
 
     def view_texts(self) -> list[str]:
         """Texts of the views and macros that call functions of ours."""
