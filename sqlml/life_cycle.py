@@ -49,6 +49,7 @@ from sqlml.front.statements import (
     UnsetTags,
     VerifyModel,
 )
+from sqlml.ir.program import Program
 from sqlml.planner.choice import choose
 from sqlml.planner.explain_model import explain_model
 from sqlml.registration import Artifact, read_file, version_of
@@ -81,7 +82,7 @@ class LifeCycle:
         """
         return _RULES[type(statement)](self, statement)
 
-    def version_of(
+    def verified_version(
         self,
         model: Any,
         *,
@@ -97,7 +98,7 @@ class LifeCycle:
         """
         new = version_of(model, inputs=inputs, options=options, file=file)
         verify = options.get("verify", True)
-        if verify is False or not has_source(model):
+        if verify is False or isinstance(model, Program) or not has_source(model):
             return new
         found = verify_object(model, new.program, new.features)
         if verify is True and not found.agrees:
@@ -121,7 +122,7 @@ class LifeCycle:
             allow_pickle=self._allow_pickle or options.get("allow_pickle") is True,
         )
         inputs = None if artifact.inputs is None else dict(artifact.inputs)
-        return self.version_of(file.model, inputs=inputs, options=options, file=file)
+        return self.verified_version(file.model, inputs=inputs, options=options, file=file)
 
     def _create(self, s: CreateModel) -> None:
         reference = _whole(s.name)
@@ -174,11 +175,13 @@ class LifeCycle:
     def _set_options(
         self, reference: Reference, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     ) -> None:
-        model = self._catalog.get(reference)
-        options = model_options.altered(change(model.options))
-        if options:
-            choose(model.program, options)
-        self._changes.set_options(reference, options)
+        def altered(model: Model) -> Mapping[str, Any]:
+            options = model_options.altered(change(model.options))
+            if options:
+                choose(model.program, options)
+            return options
+
+        self._changes.set_options(reference, altered)
 
     def _comment(self, s: CommentOn) -> None:
         self._changes.comment(referred(s.name), s.comment)

@@ -33,10 +33,9 @@ def stored(options: Mapping[str, Any]) -> dict[str, Any]:
                 f"unknown option {name!r}; there are {known} (and inputs, or_replace, "
                 "if_not_exists, comment in create_model)"
             )
-    if options.get("verify", True) not in VERIFY:
-        raise ConfigError(
-            f"option verify cannot be {options['verify']!r}; it takes true, false or 'record'"
-        )
+    verify = options.get("verify", True)  # 1 is equal to True, but says less
+    if type(verify) not in (bool, str) or verify not in VERIFY:
+        raise ConfigError(f"option verify cannot be {verify!r}; it takes true, false or 'record'")
     return {k: v for k, v in options.items() if k in STORED}
 
 

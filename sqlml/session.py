@@ -212,7 +212,7 @@ class Session:
         reference = whole_model(name)
         with self._calling():
             self._engine.finish()
-            new = self._life_cycle.version_of(model, inputs=inputs, options=options)
+            new = self._life_cycle.verified_version(model, inputs=inputs, options=options)
             self._changes.create(
                 reference,
                 new,
@@ -246,7 +246,7 @@ class Session:
         reference = whole_model(name)
         with self._calling():
             self._engine.finish()
-            new = self._life_cycle.version_of(model, inputs=inputs, options=options)
+            new = self._life_cycle.verified_version(model, inputs=inputs, options=options)
             self._changes.add_version(reference, replace(new, comment=comment), number)
         return self
 

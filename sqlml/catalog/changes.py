@@ -320,21 +320,19 @@ class Changes:
 
         self._change(reference, work)
 
-    def set_options(self, reference: Reference, options: Mapping[str, Any]) -> None:
-        """Give a version (of a model: its default one) all of its options."""
+    def set_options(
+        self, reference: Reference, change: Callable[[Model], Mapping[str, Any]]
+    ) -> None:
+        """Give a version (of a model: its default one) the options that `change` makes of it.
+
+        It is read in the same transaction, so that no other's change is lost.
+        """
 
         def work(schema: str, shared: bool) -> None:
+            options = change(self._catalog.get(reference))
             version = self._set(reference, schema, "options", _text(options))
             if version == self._catalog.default(reference):
                 self._keep_default(reference, schema, shared)
-
-        self._change(reference, work)
-
-    def set_verification(self, reference: Reference, found: Mapping[str, Any]) -> None:
-        """Keep what comparing a version with its source gave."""
-
-        def work(schema: str, shared: bool) -> None:
-            self._set(reference, schema, "verification", _text(found))
 
         self._change(reference, work)
 

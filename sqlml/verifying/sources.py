@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sqlml.errors import VerificationError
 from sqlml.ir.program import Program
 from sqlml.scorer import Scorer
 from sqlml.types import Array
@@ -31,14 +32,20 @@ def answers(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
     """All that the model itself says of the rows of a frame, which has the model's own columns.
 
     Raises:
-        Exception: whatever the library raises of such rows.
+        VerificationError: nobody knows how to ask it, or its library refuses such rows.
     """
     family = _family(model)
     if family is None:
-        raise TypeError(f"nobody knows how to ask a {type(model).__name__}")
-    with _quiet():
-        made = FAMILIES[family](model, frame, program)
-    return {name: _matrix(value) for name, value in made.items()}
+        raise VerificationError(f"there is no way to ask a {type(model).__name__} for its answers")
+    try:
+        with _quiet():
+            made = FAMILIES[family](model, frame, program)
+            return {name: _matrix(value) for name, value in made.items()}
+    except Exception as error:  # a library raises what it likes of rows that it does not score
+        reason = (str(error).splitlines() or [""])[0]
+        raise VerificationError(
+            f"the model's own library does not score these rows: {type(error).__name__}: {reason}"
+        ) from error
 
 
 def _family(model: Any) -> str | None:

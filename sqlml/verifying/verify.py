@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sqlml.errors import ScoringError, VerificationError
 from sqlml.ir.program import Program
 from sqlml.scorer import Scorer
 from sqlml.types import Array, Feature
@@ -88,8 +89,8 @@ def verify_object(model: Any, program: Program, features: Sequence[Feature]) -> 
             frame = frame.head(FEW)
         try:
             differences = _compared(model, scorer, frame, careful=True)
-        except Exception as error:  # one of the two refuses such rows, and no number is wrong
-            why = why or f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        except (VerificationError, ScoringError) as error:  # one of the two refuses such rows
+            why = why or error.message.splitlines()[0]
             continue
         found += differences
         rows += len(frame)
@@ -116,7 +117,7 @@ def verify_rows(
     """Compare a Program, run as its options say, with an object on the rows of a frame.
 
     Raises:
-        Exception: whatever the library raises of these rows.
+        VerificationError: the library refuses these rows.
         ScoringError: sqlml refuses them.
     """
     scorer = Scorer(program, features, options)
@@ -134,7 +135,7 @@ def _compared(
         careful: outputs that the source draws at random are left out.
 
     Raises:
-        Exception: whatever the library raises of these rows.
+        VerificationError: the library refuses these rows.
         ScoringError: sqlml refuses them.
     """
     program, bound = scorer.program, bound_of(model)
@@ -146,7 +147,7 @@ def _compared(
     if all(d.agrees for d in first):
         return first
     for other in variants:
-        with suppress(Exception):  # the library may score None, and not NaN
+        with suppress(VerificationError):  # the library may score None, and not NaN
             second = compare(program, ours, answers(model, other, program), bound)
             if all(d.agrees for d in second):
                 return second

@@ -145,6 +145,8 @@ def test_a_model_that_answers_otherwise_is_refused(
         con.add_version("m", model)
     with pytest.raises(errors.ConfigError, match="takes true, false or 'record'"):
         con.create_model("n", model, verify="maybe")
+    with pytest.raises(errors.ConfigError, match="takes true, false or 'record'"):
+        con.create_model("n", model, verify=1)
     path = tmp_path / "m.joblib"
     model.predict = None
     del model.predict
