@@ -38,7 +38,7 @@ from sqlml.planner.rows import Rows, rows_of
 from sqlml.planner.scope import Scope
 from sqlml.planner.sharing import Shared, shared
 from sqlml.planner.splicing import column_names, inner_first, splice
-from sqlml.planner.table_form import written_out
+from sqlml.planner.table_form import WrittenOut, refuse_hidden, written_out
 from sqlml.planner.target import Target, target_of
 from sqlml.planner.unneeded_joins import without_unneeded
 from sqlml.planner.written import Wanted, as_asked, written
@@ -55,12 +55,24 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
     except ParseError:
         return None  # not SQL: the engine says what is wrong, in its own words
     subqueries = written_out(sql, tokens, context.model)
-    if subqueries is not None:
-        try:
-            found = plan(subqueries.sql, parameters, context)
-        except SqlmlError as error:
-            raise subqueries.located(error) from None
-        return None if found is None else replace(found, statement=sql)
+    if subqueries is None:
+        return _plan(sql, tokens, parameters, context, None)
+    try:
+        text = subqueries.sql
+        found = _plan(text, tokenize(text), parameters, context, subqueries)
+    except SqlmlError as error:
+        raise subqueries.located(error) from None
+    return None if found is None else replace(found, statement=sql)
+
+
+def _plan(
+    sql: str,
+    tokens: Sequence[Token],
+    parameters: Any,
+    context: Context,
+    subqueries: WrittenOut | None,
+) -> Plan | None:
+    """The plan of a statement without table forms; `subqueries` are those that stand for them."""
     calls = find_calls(sql, tokens)
     if not calls:
         return None
@@ -79,7 +91,7 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
     )
     compared = margins(targets, tokens, given)
     numbers = {**given.renumbered(inside), **compared.patches}
-    statement = _Statement(sql, tokens, given, numbers, context, compared)
+    statement = _Statement(sql, tokens, given, numbers, context, compared, subqueries)
     made = _rewritten(statement, once=True) or _rewritten(statement, once=False)
     assert made is not None  # only the first way may fail
     rewritten, planned = made
@@ -106,6 +118,7 @@ class _Statement:
     numbers: Mapping[int, str]
     context: Context
     margins: Margins
+    subqueries: WrittenOut | None
 
     @property
     def targets(self) -> Mapping[Call, Target]:
@@ -151,6 +164,8 @@ def _rewritten(s: _Statement, once: bool) -> tuple[str, tuple[PlannedCall, ...]]
             s.given.untyped() | own,
             s.context.describe,
         )
+        if s.subqueries is not None and s.subqueries.added(s.tokens[call.start].start):
+            refuse_hidden(s.sql, s.tokens, call.start, other_columns(call, (), scope))
         rows = rows_of(call, tuple(s.targets), scope)
         target = s.targets[call]
         try:

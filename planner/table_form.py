@@ -13,15 +13,19 @@ evaluation, and that the engine computes only what the query around reads. BigQu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sqlml.catalog.model import Model
 from sqlml.errors import BindError, SqlmlError, UnknownModelError
-from sqlml.front.lexer import Token, closing, quote_string, split_commas, tokenize
+from sqlml.front.lexer import Token, closing, quote_name, quote_string, split_commas, tokenize
+from sqlml.planner.blocks import clause_at
+from sqlml.types import fold
 
 LABEL = "predicted_label"
 PROBABILITIES = "predicted_label_probs"
+
+_CLAUSES_OF_VALUES = frozenset("SELECT WHERE GROUP HAVING QUALIFY ORDER LIMIT".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,14 @@ class WrittenOut:
 
     statement: str
     pieces: tuple[_Piece, ...]
+
+    def added(self, offset: int) -> bool:
+        """Whether a place of `sql` is in what we wrote: there a call adds its column to rows."""
+        for piece in self.pieces:
+            if offset < len(piece.text):
+                return not piece.own
+            offset -= len(piece.text)
+        return False
 
     @property
     def sql(self) -> str:
@@ -92,6 +104,29 @@ def written_out(
     if not has_table_form(tokens):
         return None
     return WrittenOut(sql, tuple(_pieces(sql, tokens, 0, len(tokens), 0, len(sql), model)))
+
+
+def refuse_hidden(
+    sql: str, tokens: Sequence[Token], place: int, columns: Iterable[str]
+) -> None:
+    """Refuse rows with a column of the name that the call at token `place` gives to its answer.
+
+    Of two columns of one name the engine reads the first: the rows' own, and not the new one.
+
+    Raises:
+        BindError: it names the column, and how to leave it out.
+    """
+    close = closing(tokens, place + 1)
+    added = tokens[close + 2].text if close is not None else ""
+    taken = next((c for c in columns if fold(c) == added), None)
+    if taken is not None:
+        raise BindError(
+            f"the rows have a column {taken!r} already, and would hide the new one; leave it out, "
+            f"as in ml_predict(MODEL m, (SELECT * EXCLUDE ({quote_name(taken)}) FROM ..)), or "
+            "rename it with * RENAME",
+            sql,
+            tokens[place].start,
+        )
 
 
 def parsable(sql: str) -> str:
@@ -135,6 +170,13 @@ def _pieces(
     """
     for form in table_forms(sql, tokens, first, last):
         place = tokens[form.start].start
+        if clause_at(tokens, form.start) in _CLAUSES_OF_VALUES:
+            raise BindError(
+                "the table form gives rows, and stands in FROM; one value a row is "
+                "predict('model', *)",
+                sql,
+                place,
+            )
         yield _Piece(sql[start:place], start, True)
         calls = [] if model is None else _calls(sql, tokens, form, model)
         yield _Piece(f"(SELECT {', '.join(['*', *calls])} FROM ", place, False)
@@ -217,4 +259,11 @@ def _reference(sql: str, tokens: Sequence[Token], form: TableForm) -> str:
             sql,
             tokens[a].start,
         )
+    for i in range(a + 1, b):
+        if not (tokens[i - 1].kind == "symbol" or tokens[i].kind == "symbol"):
+            raise BindError(
+                f"the table form takes one model; expected a comma before {tokens[i].text!r}",
+                sql,
+                tokens[i].start,
+            )
     return "".join(t.text for t in tokens[a:b])

@@ -91,6 +91,23 @@ def test_ways_to_name_rows(con: sqlml.Session, tmp_path: Path) -> None:
         assert con.execute(query).fetchall() == [(want,)], rows
 
 
+def test_rows_that_were_scored_before(con: sqlml.Session) -> None:
+    query = (
+        "SELECT id, kind, predicted_label FROM ml_predict(MODEL sum, (SELECT * RENAME "
+        "(predicted_label AS kind) FROM ml_predict(MODEL kind, TABLE t))) ORDER BY id"
+    )
+    want = con.execute(
+        "SELECT id, predict('kind', *) AS kind, predict('sum', *) FROM t ORDER BY id"
+    ).fetchall()
+    assert con.execute(query).fetchall() == want
+    con.execute("CREATE TABLE scored AS FROM ml_predict(MODEL kind, TABLE t)")
+    con.execute(
+        "SELECT id, predicted_label FROM ml_predict(MODEL kind, "
+        "(FROM scored SELECT * EXCLUDE (predicted_label, predicted_label_probs))) ORDER BY id"
+    )
+    assert con.fetchall() == [(i, kind) for i, kind, _ in want]
+
+
 def test_in_views_prepared_statements_and_with_parameters(con: sqlml.Session) -> None:
     want = con.execute("SELECT id, predict('kind', *) FROM t WHERE id < 9 ORDER BY id").fetchall()
     con.execute("CREATE VIEW v AS SELECT id, predicted_label FROM ml_predict(MODEL kind, TABLE t)")
@@ -139,6 +156,30 @@ def test_a_users_own_function_of_that_name_is_left_alone(con: sqlml.Session) -> 
         ("FROM ml_predict(MODEL kind, )", "BindError", "a model and its rows", 1, 6),
         ("FROM ml_predict(MODEL ?, TABLE t)", "BindError", "names its model", 1, 23),
         ("FROM t,\n ML.PREDICT(MODEL kind, (SELECT a FROM t))", "MissingColumnError", "'b'", 2, 2),
+        ("SELECT 1,\n ml_predict(MODEL kind, TABLE t)", "BindError", "stands in FROM", 2, 2),
+        (
+            "FROM t WHERE\n a > ML.PREDICT(MODEL kind, TABLE t)",
+            "BindError",
+            "gives rows, and stands in FROM",
+            2,
+            6,
+        ),
+        ("FROM ml_predict(MODEL kind 2, TABLE t)", "BindError", "one model", 1, 28),
+        (
+            "SELECT 1\nFROM ml_predict(MODEL kind, (SELECT *, 1 AS Predicted_Label FROM t))",
+            "BindError",
+            r"a column 'Predicted_Label' already.*EXCLUDE \(\"Predicted_Label\"\)",
+            2,
+            6,
+        ),
+        (
+            "SELECT 1\nFROM ml_predict(MODEL kind, (SELECT * EXCLUDE (predicted_label) FROM "
+            "ml_predict(MODEL kind, TABLE t)))",
+            "BindError",
+            "a column 'predicted_label_probs' already",
+            2,
+            6,
+        ),
         (
             "SELECT 1,\n predict('kind', q) FROM ml_predict(MODEL kind, TABLE t)",
             "BindError",
