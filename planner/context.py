@@ -22,3 +22,5 @@ class Context:
     unique_keys: UniqueKeys
     settings: Mapping[str, Any]
     rows: AskRows
+    column_name: Callable[[str], str | None]
+    """How the engine names the column of an expression that nobody named; None: it cannot say."""

@@ -180,7 +180,7 @@ def _rewritten(s: _Statement, once: bool) -> tuple[str, tuple[PlannedCall, ...]]
             moved.add(source, done.spec.name, column, scope.text, scope.probed)
         replaced[call] = s.margins.result(call, done.sql)
         planned.append(done)
-    names = column_names(s.sql, s.tokens, replaced)
+    names = column_names(s.sql, s.tokens, replaced, s.context.column_name)
     patches = {**s.numbers, **moved.patches}
     text = splice(s.sql, s.tokens, replaced, patches, s.whole, names, moved.sources)
     if moved.sources:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from sqlml.front.lexer import CLOSING, Token, brackets_around, quote_name
 from sqlml.planner.blocks import Span, select_item
@@ -60,18 +60,34 @@ def _gap(left: str, right: str) -> str:
     return " " if all(c.isalnum() or c in ("_", "$") for c in (left, right)) else ""
 
 
-def column_names(sql: str, tokens: Sequence[Token], calls: Iterable[Call]) -> dict[int, str]:
-    """` AS "<the item as written>"` for each select item with a call and without a name.
+def column_names(
+    sql: str,
+    tokens: Sequence[Token],
+    calls: Iterable[Call],
+    column_name: Callable[[str], str | None],
+) -> dict[int, str]:
+    """` AS "<the engine's name>"` for each select item with a call and without a name.
 
     The engine names a column after its expression, which would now be our rewritten text.
+
+    Args:
+        column_name: how the engine names an expression; None: as it is written.
     """
     names: dict[int, str] = {}
-    for call in calls:
-        item = select_item(tokens, call.start)
-        if item is not None and not (_has_name(tokens, *item) or _is_several(tokens, *item)):
-            written = sql[tokens[item[0]].start : tokens[item[1] - 1].end]
-            names[tokens[item[1] - 1].end] = f" AS {quote_name(' '.join(written.split()))}"
+    for start, end in dict.fromkeys(i for call in calls for i in _items_around(tokens, call.start)):
+        if not (_has_name(tokens, start, end) or _is_several(tokens, start, end)):
+            written = sql[tokens[start].start : tokens[end - 1].end]
+            name = column_name(written) or " ".join(written.split())
+            names[tokens[end - 1].end] = f" AS {quote_name(name)}"
     return names
+
+
+def _items_around(tokens: Sequence[Token], place: int) -> Iterator[tuple[int, int]]:
+    """Token ranges of the select items that hold token `place`: its own, and of queries around."""
+    for at in (place, *brackets_around(tokens, place)):
+        item = select_item(tokens, at)
+        if item is not None:
+            yield item
 
 
 def _has_name(tokens: Sequence[Token], start: int, end: int) -> bool:

@@ -36,7 +36,13 @@ class Scoring:
         self._engine = engine
         self._catalog = catalog
         context = Context(
-            engine.bind, self.model, engine.has_function, engine.unique_keys, {}, engine.rows
+            engine.bind,
+            self.model,
+            engine.has_function,
+            engine.unique_keys,
+            {},
+            engine.rows,
+            engine.registry.column_name,
         )
         self._plans = PlanCache(context, self._stamp)
         self._told: tuple[Plan | None, Plan | None] = None, None

@@ -66,6 +66,24 @@ class Registry:
                     return bytes(rows[0][0])
         return None
 
+    def column_name(self, expression: str) -> str | None:
+        """How the engine names the column of an expression; None where it does not parse alone.
+
+        It is asked on our cursor: a failure would end a transaction of the user's.
+        """
+        query = f"SELECT {expression}"
+        with self.lock:
+            try:
+                ask = "SELECT json_serialize_sql(?)"
+                ((tree,),) = self._cursor.execute(ask, [query]).fetchall()
+                if '"error":false' not in tree:
+                    return None
+                ask = "SELECT json_deserialize_sql(?)"
+                ((text,),) = self._cursor.execute(ask, [tree]).fetchall()
+            except duckdb.Error:
+                return None
+        return str(text).removeprefix("SELECT ")
+
     def source(self) -> Callable[[str], bytes | None]:
         """`stored_program`, for functions: they outlive the database, and must not keep it open."""
         method = weakref.WeakMethod(self.stored_program)

@@ -124,11 +124,35 @@ def test_text_in_a_view_never_keeps_a_database_closed(
         assert con.execute("SELECT predict('m', a := 2)").fetchall() == [(20.0,)]
 
 
-def test_an_unnamed_call_names_its_column_as_written(db: sqlml.Session) -> None:
+def test_an_unnamed_call_has_the_name_that_the_engine_gives(db: sqlml.Session) -> None:
     relation = db.sql("SELECT a, predict('m',  *), predict('m', a) + 1, predict('m', a) p FROM t")
-    assert relation.columns == ["a", "predict('m', *)", "predict('m', a) + 1", "p"]
+    assert relation.columns == ["a", "predict('m', *)", "(predict('m', a) + 1)", "p"]
     db.execute("CREATE TABLE made AS SELECT DISTINCT predict('m', *) FROM t")
     assert db.sql("FROM made").columns == ["predict('m', *)"]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "CASE WHEN abs(a) = 1 THEN 'x' END",
+        "abs(a)::INT",
+        "[abs(a)][1]",
+        "{'x': abs(a)}",
+        "abs(a) IN [1, 2]",
+        "abs(a) BETWEEN 1 AND 2",
+        "count(*) FILTER (abs(a) = 1)",
+        "sum(abs(a)) OVER (ORDER BY a)",
+        "(SELECT abs(a))",
+        "-abs(a) /* a comment */ ** 2",
+        "first(abs(a) ORDER BY a)",
+        "struct_pack(yes := abs(a)).yes",
+        "if(abs(a) = 1, 'it''s', NULL)",
+    ],
+)
+def test_an_unnamed_item_has_the_name_that_the_engine_gives(db: sqlml.Session, item: str) -> None:
+    (want,) = db.connection.sql(f"SELECT {item} FROM t").columns
+    (made,) = db.sql(f"SELECT {item} FROM t".replace("abs(a)", "predict('m', a)")).columns
+    assert made.replace("predict('m', a)", "abs(a)") == want
 
 
 @pytest.mark.parametrize(

@@ -185,11 +185,11 @@ SELECT id, q FROM given
 -- name: the text of an item names its column
 SELECT predict_proba('churn', *, class := 'yes') > 0.5, id FROM customers
 -- expect:
-SELECT q > 0.5 AS "predict_proba('churn', *, class := 'yes') > 0.5", id FROM scored
+SELECT q > 0.5 AS "(predict_proba('churn', *, ""class"" := 'yes') > 0.5)", id FROM scored
 
 -- name: the text over several lines names its column
 SELECT id, predict_proba( 'churn' ,
     tenure, charges,
     plan, region )  FROM customers
 -- expect:
-SELECT id, pm AS "predict_proba( 'churn' , tenure, charges, plan, region )" FROM scored
+SELECT id, pm AS "predict_proba('churn', tenure, charges, plan, region)" FROM scored

@@ -79,7 +79,7 @@ SELECT id, p, v FROM scored
 -- name: a call in brackets without a name
 SELECT id, (predict('churn', *)) FROM customers
 -- expect:
-SELECT id, p AS "(predict('churn', *))" FROM scored
+SELECT id, p AS "predict('churn', *)" FROM scored
 
 -- name: a call and a number with one name
 SELECT predict('value', *) AS x, 1 AS x, id FROM customers

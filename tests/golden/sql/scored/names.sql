@@ -132,18 +132,18 @@ SELECT id, l FROM given
 -- name: an operator's right side is no name of the column
 SELECT predict('value', *) > charges, predict('value', *) - visits, predict('churn', *) = plan, predict('value', *) * charges, id FROM customers
 -- expect:
-SELECT v > charges AS "predict('value', *) > charges", v - visits AS "predict('value', *) - visits", p = plan AS "predict('churn', *) = plan",
-    v * charges AS "predict('value', *) * charges", id FROM scored
+SELECT v > charges AS "(predict('value', *) > charges)", v - visits AS "(predict('value', *) - visits)", p = plan AS "(predict('churn', *) = plan)",
+    v * charges AS "(predict('value', *) * charges)", id FROM scored
 
 -- name: a cast's type, a collation and a pattern are no name of the column
-SELECT predict('risk', *)::VARCHAR, predict('churn', *) COLLATE NOCASE, predict('churn', *) LIKE 'y%', predict('churn', *) || 'x', predict('risk', *) IN [1, 2], id FROM customers
+SELECT predict('risk', *)::VARCHAR, predict('churn', *) COLLATE NOCASE, predict('churn', *) LIKE 'y%', predict('churn', *) || 'x', predict('risk', *) IN (1, 2), id FROM customers
 -- expect:
-SELECT r::VARCHAR AS "predict('risk', *)::VARCHAR", p AS "predict('churn', *) COLLATE NOCASE", p LIKE 'y%' AS "predict('churn', *) LIKE 'y%'", p || 'x' AS "predict('churn', *) || 'x'", r IN [1, 2] AS "predict('risk', *) IN [1, 2]", id FROM scored
+SELECT r::VARCHAR AS "CAST(predict('risk', *) AS VARCHAR)", p AS "predict('churn', *) COLLATE NOCASE", p LIKE 'y%' AS "(predict('churn', *) ~~ 'y%')", p || 'x' AS "(predict('churn', *) || 'x')", r IN (1, 2) AS "(predict('risk', *) IN (1, 2))", id FROM scored
 
 -- name: words behind an expression that are no name of the column
 SELECT predict('loyal', *) AND region IS NULL, predict('loyal', *) IS TRUE, predict('churn', *) LIKE plan, predict('churn', *) NOTNULL, id FROM customers
 -- expect:
-SELECT l AND region IS NULL AS "predict('loyal', *) AND region IS NULL", l IS TRUE AS "predict('loyal', *) IS TRUE", p LIKE plan AS "predict('churn', *) LIKE plan", true AS "predict('churn', *) NOTNULL", id FROM scored
+SELECT l AND region IS NULL AS "(predict('loyal', *) AND (region IS NULL))", l IS TRUE AS "(CAST(predict('loyal', *) AS BOOLEAN) IS NOT DISTINCT FROM true)", p LIKE plan AS "(predict('churn', *) ~~ plan)", true AS "(predict('churn', *) IS NOT NULL)", id FROM scored
 
 -- name: names directly behind a bracket, a cast and a call
 SELECT (predict('value', *))worth, predict('risk', *)::INT r, [predict('loyal', *)]l, predict('churn', *)"p", 'x'||predict('churn', *) AS 'in quotes', id FROM customers
@@ -151,7 +151,7 @@ SELECT (predict('value', *))worth, predict('risk', *)::INT r, [predict('loyal', 
 SELECT v AS worth, r::INT AS r, [l] AS l, p, 'x' || p AS "in quotes", id FROM scored
 
 -- name: a name that is used by its text outside
-SELECT "predict('churn', *)" AS p, "predict('value', *) + 1" AS v FROM (SELECT predict('churn', *), predict('value', *) + 1 FROM customers)
+SELECT "predict('churn', *)" AS p, "(predict('value', *) + 1)" AS v FROM (SELECT predict('churn', *), predict('value', *) + 1 FROM customers)
 -- expect:
 SELECT p, v + 1 AS v FROM scored
 
