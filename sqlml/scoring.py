@@ -92,12 +92,28 @@ class Scoring:
     def _stamp(self, name: str) -> object:
         return self._catalog.stamp(parse_reference(name))
 
-    def rewritten(self, sql: str, parameters: Any) -> tuple[str, Any]:
-        """The statement and parameters for the engine, all functions registered."""
-        found = self.plan(sql, parameters)
+    def rewritten(self, sql: str, parameters: Any, runs: bool = False) -> tuple[str, Any]:
+        """The statement and parameters for the engine, all functions registered.
+
+        Args:
+            runs: it is run at once, which ends the result of the statement before.
+        """
+        found = self._latest(sql, parameters) if runs else self.plan(sql, parameters)
         if found is None:
             return sql, parameters
         return self._ready(found), _remaining(found, parameters)
+
+    def _latest(self, sql: str, parameters: Any) -> Plan | None:
+        """The plan with the models of now, also where an open result holds older ones in sight."""
+        try:
+            found = self.plan(sql, parameters)
+        except UnknownModelError:
+            if self._engine.catch_up():
+                return self.plan(sql, parameters)
+            raise
+        if found is not None and self._engine.catch_up():
+            return self.plan(sql, parameters)
+        return found
 
     def _ready(self, found: Plan) -> str:
         """The plan's SQL once all its functions are registered."""

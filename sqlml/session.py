@@ -385,7 +385,7 @@ class Session:
 
     def _run(self, statement: Statement, parameters: Any) -> None:
         if isinstance(statement, Query):
-            sql, parameters = self._scoring.rewritten(statement.sql, parameters)
+            sql, parameters = self._scoring.rewritten(statement.sql, parameters, runs=True)
             self._scoring.retrying(lambda: self._engine.execute(sql, parameters))
             return
         answer = self._answer(statement, parameters)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -178,6 +179,21 @@ class DuckDBEngine:
                 self.connection.complete()
             except duckdb.Error:
                 pass  # it belongs to the statement before, whose reader has had or left it
+
+    def catch_up(self) -> bool:
+        """Let go of what `finish` leaves open on 1.5, so that all that is committed is in sight.
+
+        There a query is bound in the transaction of a result that was not read to its end. It
+        takes a statement, which shows in the user's log: for queries of models alone.
+
+        Returns:
+            Whether there may be more in sight now.
+        """
+        if hasattr(self.connection, "complete"):
+            return False
+        with suppress(duckdb.Error):
+            self.connection.execute("SELECT 1").fetchall()
+        return True
 
     def view_texts(self) -> list[str]:
         """Texts of the views and macros that call functions of ours."""

@@ -48,6 +48,26 @@ def test_the_same_query_is_planned_once(con: sqlml.Session) -> None:
     assert con.plan(QUERY + " ") is not first
 
 
+def test_an_unread_result_holds_no_older_model_in_sight(con: sqlml.Session) -> None:
+    assert scores(con) == [1.0, 2.0, 3.0, 4.0]
+    with con.cursor() as other:
+        for values in ([5.0, 6.0, 7.0, 8.0], [9.0, 10.0, 11.0, 12.0]):
+            con.execute("SELECT range FROM range(100000)").fetchone()
+            other.create_model("m", tree(*values), inputs=["a", "b"], or_replace=True)
+            assert scores(con) == values
+        con.execute("SELECT range FROM range(100000)").fetchone()
+        other.create_model("n", tree(*values), inputs=["a", "b"])
+        assert scores(con, QUERY.replace("'m'", "'n'")) == values
+        other.execute("ALTER TABLE t ADD COLUMN c INTEGER DEFAULT 5")
+        con.execute("BEGIN")
+        assert scores(con) == values
+        con.execute("SELECT range FROM range(100000)").fetchone()
+        other.create_model("m", tree(1.0, 1.0, 1.0, 1.0), inputs=["a", "b"], or_replace=True)
+        assert scores(con) == values  # one transaction sees one state
+        con.execute("COMMIT")
+        assert scores(con) == [1.0] * 4
+
+
 def test_another_connection_may_change_the_type_of_a_column(con: sqlml.Session) -> None:
     first = con.plan(QUERY)
     assert first is not None and first.calls[0].spec.layout == "f32"
