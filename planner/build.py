@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from sqlml.passes.split import Layout, Split, split
 from sqlml.planner.choice import Choice
 from sqlml.planner.constants import Constants
 from sqlml.planner.names import Output, Part
+from sqlml.recent import of_programs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ def width_of(program: Program, part: Part) -> int:
     return 1 if part.column is not None else program.output_type(part.output).width
 
 
-@lru_cache(maxsize=64)
+@of_programs
 def _folded(program: Program, constants: Constants) -> Program:
     names = list(program.inputs)
     if constants[-1][0] >= len(names):
@@ -81,7 +81,7 @@ ALL: Output = "transform"
 """The output of several parts: numbers side by side, as transformers make them."""
 
 
-@lru_cache(maxsize=128)
+@of_programs
 def _side_by_side(program: Program, parts: tuple[Part, ...]) -> Program:
     b = Builder()
     values: list[Value] = []
@@ -109,7 +109,7 @@ def _chosen(program: Program, output: str, column: int | None) -> Program:
     return part if column is None else _pick(part, output, column)
 
 
-@lru_cache(maxsize=256)
+@of_programs
 def _prepare(program: Program, output: str, column: int | None, layout: Layout) -> Prepared:
     try:
         part = run(_chosen(program, output, column))
@@ -140,7 +140,7 @@ def compile_core(core: Program, choice: Choice) -> Compiled:
 _TOO_DEEP = "the steps of this model are nested too deeply; fit it with fewer stages"
 
 
-@lru_cache(maxsize=128)
+@of_programs
 def _compile(core: Program, backend: str, strategy: str, device: str) -> Compiled:
     try:
         return _lower_and_compile(core, backend, strategy, device)

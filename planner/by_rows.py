@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 from sqlml.backends.costs import current
 from sqlml.ir.program import Program
 from sqlml.planner.choice import OPTIONS, SQL, Choice, choose
 from sqlml.planner.cost import ROWS, Estimate, estimates
+from sqlml.recent import of_programs
 
 FEW, MANY = 1, 1_000_000_000
 """Between these the choice is made."""
@@ -25,7 +25,7 @@ def depends_on_rows(program: Program, options: Mapping[str, Any]) -> bool:
     return "auto" in asked and _depends(program, asked)
 
 
-@lru_cache(maxsize=256)
+@of_programs
 def _depends(program: Program, asked: tuple[str, ...]) -> bool:
     options = dict(zip(OPTIONS, asked, strict=True))
     made = [choose(program, options, rows) for rows in (ROWS, FEW, MANY)]

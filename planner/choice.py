@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from sqlml.backends.base import BACKENDS, load
@@ -19,6 +18,7 @@ from sqlml.ir.trees import Ensemble
 from sqlml.passes.lower import lower
 from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.planner.cost import BATCH, ROWS, Estimate, estimates
+from sqlml.recent import of_programs
 
 OPTIONS = ("backend", "strategy", "device")
 DEVICES = ("auto", "cpu", "cuda")
@@ -115,12 +115,12 @@ def leaves_open(options: Mapping[str, Any]) -> bool:
     return all(str(options.get(name, "auto")).lower() == "auto" for name in OPTIONS)
 
 
-@lru_cache(maxsize=256)
+@of_programs
 def _weighed(program: Program, rows: int, batch: int) -> tuple[Estimate, ...]:
     return estimates(program, current(), rows, batch)
 
 
-@lru_cache(maxsize=128)
+@of_programs
 def _runs(program: Program, way: Estimate) -> bool:
     """Whether a backend that is not sqlml's own runs all operators of the Program."""
     if way.seconds == float("inf"):

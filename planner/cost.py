@@ -181,7 +181,7 @@ def _products(node: Node) -> int:
     return sum(a.size for a in matrices if a.dtype.kind == "f")
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=8)
 def _shape(node: Node) -> TreeShape:
     return tree_shape(Ensemble.of(node.attrs))
 

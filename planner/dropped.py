@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from types import MappingProxyType
 
 from sqlml.ir.program import Program
@@ -11,12 +10,13 @@ from sqlml.passes.inject_selection import inject_selection
 from sqlml.passes.order import MODEL_PASSES, run
 from sqlml.planner.build import chosen
 from sqlml.planner.names import Part
+from sqlml.recent import of_programs
 
 INJECTED = "inject_selection, push_selection"
 """No weight and no split uses the feature; push_selection alone: a step of the model drops it."""
 
 
-@lru_cache(maxsize=64)
+@of_programs
 def dropped(program: Program, parts: tuple[Part, ...]) -> Mapping[str, str]:
     """For each input of `program` that `parts` of its outputs do not need: why.
 

@@ -106,9 +106,7 @@ def written_out(
     return WrittenOut(sql, tuple(_pieces(sql, tokens, 0, len(tokens), 0, len(sql), model)))
 
 
-def refuse_hidden(
-    sql: str, tokens: Sequence[Token], place: int, columns: Iterable[str]
-) -> None:
+def refuse_hidden(sql: str, tokens: Sequence[Token], place: int, columns: Iterable[str]) -> None:
     """Refuse rows with a column of the name that the call at token `place` gives to its answer.
 
     Of two columns of one name the engine reads the first: the rows' own, and not the new one.

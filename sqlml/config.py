@@ -23,5 +23,9 @@ MAX_NODES = 1_000_000
 MAX_TREE_DEPTH = 10_000
 """Most tests on a path through a tree: time per row grows with it, however small the file."""
 
-LOADED_BYTES = 2 << 30
-"""Programs that a database's connections keep loaded, in bytes of their arrays."""
+RECENT_BYTES = 1 << 30
+"""What each kind of thing that is kept for the next use may take: loaded Programs of a database,
+compiled functions of a process."""
+
+PREPARED_BYTES = 1 << 28
+"""The same for each step between the two; what they make shares most of its arrays."""

@@ -20,6 +20,7 @@ from sqlml.planner.build import prepare
 from sqlml.planner.choice import choose
 from sqlml.planner.macro_bodies import HELPERS, model_bodies
 from sqlml.planner.target import OUTPUTS_OF
+from sqlml.udfs.callee import any_function
 from sqlml.udfs.duckdb import DuckDBEngine
 from sqlml.udfs.function import engine_function
 
@@ -129,11 +130,11 @@ def calls_of(version: NewVersion | Model) -> list[ModelCall]:
             calls.append(ModelCall(body.kind, body.sql))
             continue
         made = engine_function(body.function, version.program, on_use=True)
-        calls.append(
-            ModelCall(
-                body.kind, body.sql, made.name, made.argument_types, made.result_type, HELPERS
-            )
-        )
+        common = any_function(made.argument_types, made.result_type)
+        assert common is not None
+        sql = body.sql.replace(f"{made.name}(", f"{common.name}('{made.name}', ")
+        types = common.argument_types, common.result_type
+        calls.append(ModelCall(body.kind, sql, common.name, *types, HELPERS))
     return calls
 
 

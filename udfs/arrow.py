@@ -33,7 +33,8 @@ class BatchFunction:
 
     Several targets: `groups` are the lengths of the lists that a row's numbers are dealt into
     (none: one list), `shifts` what is added to the class numbers of each target. `explain` makes
-    the most of an error about a category. `last`, if given, has the rows that come again.
+    the most of an error about a category. `last`, if given, has the rows that come again. The
+    model takes `nbytes`.
     """
 
     compiled: Compiled
@@ -48,6 +49,7 @@ class BatchFunction:
     shifts: tuple[int, ...] = ()
     explain: Explain | None = None
     last: LastRows | None = None
+    nbytes: int = 0
 
     def __call__(self, packed: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Score one batch.

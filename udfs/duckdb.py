@@ -22,9 +22,9 @@ from sqlml.errors import CatalogError, ParseError
 from sqlml.front.lexer import tokenize
 from sqlml.planner.names import parse_name
 from sqlml.planner.probe import Column, ProbeError
+from sqlml.udfs.callee import ANY, any_function, is_signature
 from sqlml.udfs.caller import call_from
 from sqlml.udfs.cardinality import top_cardinality
-from sqlml.udfs.deferred import deferred, is_signature
 from sqlml.udfs.engine import EngineFunction
 from sqlml.udfs.registry import Registry, create
 
@@ -214,13 +214,10 @@ class DuckDBEngine:
             "SELECT database_name FROM duckdb_tables() "
             "WHERE schema_name = 'sqlml' AND table_name = 'catalog_calls'"
         ):
-            for name, arguments, result in self._called(f"{self.quote(str(database))}.sqlml"):
-                spec = parse_name(str(name))
-                kinds = tuple(map(str, arguments or ()))
-                if spec is None or spec.name != name or not is_signature(kinds, str(result)):
-                    continue  # a damaged row
-                later = deferred(spec.name, len(kinds), self.registry.source())
-                functions[spec.name] = EngineFunction(spec.name, later, kinds, str(result))
+            for row in self._called(f"{self.quote(str(database))}.sqlml"):
+                made = _called_function(*row)
+                if made is not None:
+                    functions[made.name] = made
         return list(functions.values())
 
     def _called(self, schema: str) -> list[tuple[Any, ...]]:
@@ -347,6 +344,18 @@ class DuckDBEngine:
         """Write one file through the engine, under its own access settings."""
         target = "'" + path.replace("'", "''") + "'"
         self.write(f"COPY (SELECT ?::BLOB AS content) TO {target} (FORMAT BLOB)", [content])
+
+
+def _called_function(name: Any, arguments: Any, result: Any) -> EngineFunction | None:
+    """The function that a row of the catalog's calls names; None where the row is damaged."""
+    kinds = tuple(map(str, arguments or ()))
+    if str(name).startswith(ANY):
+        made = any_function(kinds[1:], str(result))
+        return made if made is not None and made.name == name else None
+    spec = parse_name(str(name))
+    if spec is None or spec.name != name or not is_signature(kinds, str(result)):
+        return None
+    return EngineFunction(spec.name, None, kinds, str(result))
 
 
 def _first_line(error: duckdb.Error) -> str:

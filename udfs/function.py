@@ -79,6 +79,7 @@ def engine_function(spec: FunctionSpec, program: Program, on_use: bool = False) 
         shifts,
         _explainer(prepared),
         LastRows() if spec.again else None,
+        core.nbytes,
     )
     packed = f"{sql_type}[{width}]"
     texts = len(prepared.split.texts)

@@ -15,8 +15,9 @@ from typing import Any
 import duckdb
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
-from sqlml.udfs.deferred import Deferred, DeferredText
+from sqlml.udfs.callee import callee
 from sqlml.udfs.engine import EngineFunction
+from sqlml.udfs.stored import add_source
 
 _ALIVE: dict[str, Callable[..., Any]] = {}
 """Strong references for the life of the process: the engine calls functions it does not keep."""
@@ -35,15 +36,15 @@ class Registry:
         self.names: set[str] = set()
         self._cursor = connection.cursor()
         _OF_CONNECTIONS[connection] = self
+        add_source(self.stored_program)
 
     def add(self, function: EngineFunction) -> None:
         """Register once; a second database object on the same instance may have been faster."""
         with self.lock:
-            if function.name in self.names:
-                _join(_ALIVE.get(function.name), function)
-                return
-            create(self._cursor, function.name, function)
-            self.names.add(function.name)
+            call = _call(function.name, function)
+            if function.name not in self.names:
+                _create(self._cursor, function.name, call, function)
+                self.names.add(function.name)
 
     def stored_program(self, digest: str) -> bytes | None:
         """The content of a stored Program by the beginning of its hash, read on a new connection.
@@ -84,16 +85,6 @@ class Registry:
                 return None
         return str(text).removeprefix("SELECT ")
 
-    def source(self) -> Callable[[str], bytes | None]:
-        """`stored_program`, for functions: they outlive the database, and must not keep it open."""
-        method = weakref.WeakMethod(self.stored_program)
-
-        def stored(digest: str) -> bytes | None:
-            read = method()
-            return None if read is None else read(digest)
-
-        return stored
-
     def close(self) -> None:
         """Close the cursor; only when the whole database closes."""
         self._cursor.close()
@@ -101,9 +92,22 @@ class Registry:
 
 def create(connection: duckdb.DuckDBPyConnection, name: str, function: EngineFunction) -> None:
     """Register a function on a connection; nothing where one of its name is there."""
-    # Each name has one callable for ever: the engine's functions outlive connections.
-    call = _ALIVE.setdefault(name, function.function)
-    _join(call, function)
+    _create(connection, name, _call(name, function), function)
+
+
+def _call(name: str, function: EngineFunction) -> Callable[..., Any]:
+    """What the engine calls: each name has one for ever, since functions outlive connections."""
+    call = callee(function).function
+    assert call is not None
+    return _ALIVE.setdefault(name, call)
+
+
+def _create(
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    call: Callable[..., Any],
+    function: EngineFunction,
+) -> None:
     try:
         connection.create_function(
             name,
@@ -117,9 +121,3 @@ def create(connection: duckdb.DuckDBPyConnection, name: str, function: EngineFun
     except duckdb.CatalogException as error:
         if "already exists" not in str(error):
             raise
-
-
-def _join(known: Callable[..., Any] | None, function: EngineFunction) -> None:
-    """Tell a function that is not yet compiled of one of its name that may be."""
-    if isinstance(known, Deferred | DeferredText) and function.function is not known:
-        known.later.also(function.function)

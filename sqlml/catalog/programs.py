@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-
 from sqlml.catalog.connection import Connection
-from sqlml.config import FORMAT_VERSION, LOADED_BYTES
+from sqlml.config import FORMAT_VERSION
 from sqlml.errors import ArtifactError, UnknownModelError
 from sqlml.ir import store
 from sqlml.ir.program import Program
+from sqlml.recent import Recent
 
+Loaded = Recent[str, Program]
+"""Programs that were read or made lately, by hash, or by the beginning of one as it was asked for.
 
-class Loaded:
-    """Programs that were read or made lately, by hash. Thread-safe.
-
-    Connections of one database share them: a Program never changes, so none goes stale. Those
-    that were not used for longest go when all together take over `LOADED_BYTES`.
-    """
-
-    def __init__(self) -> None:
-        self._programs: OrderedDict[str, Program] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, digest: str) -> Program | None:
-        """The Program of a hash, or of the beginning of one as it was put."""
-        with self._lock:
-            found = self._programs.get(digest)
-            if found is not None:
-                self._programs.move_to_end(digest)
-            return found
-
-    def put(self, digest: str, program: Program) -> None:
-        """Keep a Program."""
-        with self._lock:
-            if digest in self._programs:
-                return
-            self._programs[digest] = program
-            self._bytes += program.nbytes
-            while self._bytes > LOADED_BYTES and len(self._programs) > 1:
-                self._bytes -= self._programs.popitem(last=False)[1].nbytes
+Connections of one database share them: a Program never changes, so none goes stale.
+"""
 
 
 class Programs:
@@ -80,7 +53,7 @@ class Programs:
                 f"the stored model {full[:20]} has other content than its hash says; create it "
                 "again"
             )
-        self._loaded.put(digest, program)
+        self._loaded.put(digest, program, program.nbytes)
         return program
 
     def put(self, program: Program, schema: str) -> None:
@@ -102,7 +75,7 @@ class Programs:
                 f"INSERT INTO {schema}.catalog_programs VALUES (?, ?, ?)",
                 [digest, FORMAT_VERSION, store.dumps(program)],
             )
-        self._loaded.put(digest, program)
+        self._loaded.put(digest, program, program.nbytes)
 
     def stored_bytes(self, digest: str, schema: str) -> int:
         """What a Program takes in the database; 0 where it is not stored."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
 
 from sqlml.ir import reference
 from sqlml.ir.program import Program
+from sqlml.recent import of_programs
 from sqlml.types import FLOATS, Array, DType, numpy_dtype
 
 POINTS = 257
@@ -38,7 +38,7 @@ class Threshold:
     above: bool
 
 
-@lru_cache(maxsize=512)
+@of_programs
 def margin_threshold(
     program: Program, column: int, comparison: str, bound: float
 ) -> Threshold | None:
@@ -76,7 +76,7 @@ def _score(program: Program) -> int | None:
     return place if fits else None
 
 
-@lru_cache(maxsize=128)
+@of_programs
 def _between(program: Program, score: int) -> frozenset[int]:
     """The nodes from the score up to the probabilities; none where these read something else."""
     found: set[int] = set()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from sqlml.ir.trees import Ensemble
 from sqlml.passes.float_order import last_true
 from sqlml.passes.fold_into_trees import Impute
 from sqlml.passes.steps import Step, step_below
+from sqlml.recent import of_programs
 from sqlml.types import FLOATS, Array, DType, numpy_dtype
 
 MOST_TESTS = 63
@@ -95,7 +96,7 @@ def _tests(tree: Tree, share: float = 1.0) -> Iterator[float]:
         yield from _tests(tree.right, share / 2)
 
 
-@lru_cache(maxsize=256)
+@of_programs
 def one_tree(program: Program, most: int = MOST_TESTS) -> OneTree | None:
     """The one output of `program`, which reads one matrix; None where it is another kind of model,
     or would take more than `most` tests."""

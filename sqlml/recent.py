@@ -1,0 +1,70 @@
+"""`Recent`: what was used lately, within a number of bytes; the rest is made again when needed."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from functools import wraps
+from typing import Any, Generic, TypeVar
+
+from sqlml.config import PREPARED_BYTES, RECENT_BYTES
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Recent(Generic[K, V]):
+    """Values by keys; those that were not used for longest go when all take too much. Thread-safe.
+
+    Args:
+        most_bytes: what all together may take; the one that was used last stays, however large.
+    """
+
+    def __init__(self, most_bytes: int = RECENT_BYTES) -> None:
+        self._most = most_bytes
+        self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        """The value of a key; None where it is not kept (any more)."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None:
+                return None
+            self._kept.move_to_end(key)
+            return found[0]
+
+    def put(self, key: K, value: V, nbytes: int) -> None:
+        """Keep a value, which takes `nbytes`."""
+        with self._lock:
+            before = self._kept.pop(key, None)
+            self._bytes += nbytes - (0 if before is None else before[1])
+            self._kept[key] = value, nbytes
+            while self._bytes > self._most and len(self._kept) > 1:
+                _, (_, freed) = self._kept.popitem(last=False)
+                self._bytes -= freed
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def of_programs(function: F) -> F:
+    """Keep what a function makes of its arguments, the first of which is a Program.
+
+    A result is taken to be as large as the Program, and to have a thousand bytes besides.
+    """
+    kept: Recent[Any, tuple[Any]] = Recent(PREPARED_BYTES)
+
+    @wraps(function)
+    def made(program: Any, *rest: Any) -> Any:
+        key = (program, *rest)
+        found = kept.get(key)
+        if found is None:
+            found = (function(program, *rest),)
+            kept.put(key, found, program.nbytes + 1000)
+        return found[0]
+
+    return made  # type: ignore[return-value]
