@@ -8,6 +8,7 @@ transaction that cannot see one gets a twin of it under another name.
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -17,7 +18,7 @@ from typing import Any
 
 import duckdb
 
-from sqlml.catalog.macros import OURS
+from sqlml.catalog.rebuild import OURS
 from sqlml.errors import CatalogError, ParseError
 from sqlml.front.lexer import tokenize
 from sqlml.planner.names import parse_name
@@ -279,6 +280,18 @@ class DuckDBEngine:
             return tuple(self.connection.sql(f"FROM {relation}").columns)
         except (duckdb.BinderException, duckdb.CatalogException):
             return None
+
+    def parameters(self, function: str, name: str) -> list[str]:
+        """The lists of parameters of a macro, as the engine shows them when a call fits none.
+
+        It takes no look at other functions: duckdb_functions() writes out the bodies of all.
+        """
+        many = ", ".join(["NULL"] * 20)
+        try:
+            self.connection.sql(f"SELECT {function}({many})")
+        except (duckdb.BinderException, duckdb.CatalogException) as error:
+            return re.findall(rf"^\t{name}\((.*)\)$", str(error), re.MULTILINE)
+        return []
 
     def exists(self, schema: str) -> bool:
         """Whether the schema has a model catalog."""

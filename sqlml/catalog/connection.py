@@ -21,6 +21,10 @@ class Connection(Protocol):
         """The columns' names of a qualified table or view (already quoted); None: there is none."""
         ...
 
+    def parameters(self, function: str, name: str) -> list[str]:
+        """The lists of parameters of a qualified function (quoted) of this name, as text."""
+        ...
+
     def exists(self, schema: str) -> bool:
         """Whether the qualified schema (already quoted) has a model catalog."""
         ...
