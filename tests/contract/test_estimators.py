@@ -6,7 +6,7 @@ raises, so must we; where it answers, the answers must agree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -14,9 +14,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import sqlml
 from sqlml.errors import InputTypeError, ScoringError
 from sqlml.importers.sklearn.table import COMPOSITES, IMPORTERS
 from sqlml.ir import store
+from sqlml.ir.operators.opaque import OWNERS
+from sqlml.planner.target import OUTPUTS_OF
+from sqlml.types import NESTED
 from sqlml.verifying.sources import has_source
 from sqlml.verifying.verify import verify_object
 from tests import oracles
@@ -158,6 +162,48 @@ def test_the_scorer_on_shuffled_columns_and_one_too_many(fitted: Fitted) -> None
             assert np.shape(got) == np.shape(expected), output
         ours[output] = flat(made, len(fresh))
     fitted.compare(ours, theirs, "scorer")
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[sqlml.Session]:
+    with sqlml.connect() as con:
+        yield con
+
+
+@pytest.mark.parametrize("backend", ["auto", "native"])
+def test_the_same_in_a_query(fitted: Fitted, session: sqlml.Session, backend: str) -> None:
+    """As expressions of the engine where that pays, and as one function of our own backend."""
+    if OWNERS.keys() & {node.op for node in fitted.imported.program} and backend == "native":
+        pytest.skip("another backend runs it")
+    if any(f.kind in NESTED for f in fitted.imported.features):
+        pytest.skip("tests/e2e/test_lists.py has columns of lists and maps")
+    fresh = fitted.case.data(60, 13)
+    theirs = fitted.asked(fresh)
+    assert theirs is not None
+    inputs = None if fitted.imported.named else list(fresh.columns)
+    session.create_model("m", fitted.model, inputs=inputs, or_replace=True, verify=False)
+    functions = {f: o[0] if o[0] in theirs else o[-1] for f, o in OUTPUTS_OF.items()}
+    asked = {function: output for function, output in functions.items() if output in theirs}
+    session.execute(f"SET sqlml_backend = '{backend}'")
+    calls = ", ".join(f"{function}('m', *)" for function in asked)
+    session.register("fresh", fresh)
+    rows = session.execute(f"SELECT {calls} FROM fresh").fetchall()
+    made = {
+        output: np.array([_values(row[k]) for row in rows])
+        for k, output in enumerate(asked.values())
+    }
+    if fitted.imported.program.one_probability:  # a query tells that of both classes
+        made["proba"] = made["proba"][:, 1::2]
+    fitted.compare(made, {output: theirs[output] for output in made}, "scorer")
+
+
+def _values(answer: Any) -> list[Any]:
+    """What a query answers of one row, one value behind the other."""
+    if isinstance(answer, dict):
+        answer = list(answer.values())
+    if isinstance(answer, list | tuple):
+        return [value for part in answer for value in _values(part)]
+    return [answer]
 
 
 def test_strings_where_numbers_are_wanted(fitted: Fitted) -> None:

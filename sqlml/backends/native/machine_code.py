@@ -103,6 +103,7 @@ class Assembler:
     def finish(self, inputs: Sequence[int], results: Sequence[int], whole: bool) -> Code:
         """All of it. `inputs` are columns of the rows; `results` registers, `whole` their kind."""
         lists = list(self._lists)
+        self._code = self._needed(lists, results)
         constants = len(self._constants)
         place, registers = self._allocated(lists, results)
         columns = [*inputs, *(place[r] for r in results)]
@@ -140,6 +141,23 @@ class Assembler:
             ),
         )
 
+    def _needed(
+        self, lists: Sequence[tuple[int, ...]], results: Sequence[int]
+    ) -> list[tuple[int, int, int, int, int]]:
+        """The code without what nobody reads.
+
+        The machine makes two results of a list at once, so neither may lie where the other does:
+        a register that nobody reads would be free for the next one.
+        """
+        read = set(results)
+        kept = []
+        for i in range(len(self._code) - 1, -1, -1):
+            op, *_, out = self._code[i]
+            if op == OPS["check"] or out in read:
+                kept.append(self._code[i])
+                read.update(self._reads(i, lists))
+        return kept[::-1]
+
     def _allocated(
         self, lists: Sequence[tuple[int, ...]], results: Sequence[int]
     ) -> tuple[dict[int, int], int]:
@@ -159,8 +177,6 @@ class Assembler:
                     heappush(free, count)
                     count += 1
                 place[out] = heappop(free)
-                if out not in last:
-                    heappush(free, place[out])
             for register in set(self._reads(i, lists)):
                 if register >= 0 and last[register] == i:
                     heappush(free, place[register])

@@ -118,7 +118,8 @@ def _parts(steps: Stepwise, output: str, columns: Array, width: int) -> _Parts |
             return None
         found = source(program, check.inputs[0], check.type.dtype)
         below, allowed = found.node, NAN_TOO if check.attrs["allow_nan"] else FINITE
-        columns = columns[found.columns]
+        if program.nodes[below].op == "input":
+            columns = columns[found.columns]
     kind = program.nodes[below].type
     if program.nodes[below].op != "input" or kind.dtype not in KERNEL_FLOATS:
         return None

@@ -219,3 +219,69 @@ def test_what_is_no_model_for_it_runs_step_by_step() -> None:
     assert Fused.of(program_of(fitted("l2"), "transform"), "transform") is not None
     got = NativeBackend().compile(single).run({"x": np.zeros((2, 3))})["transform"]
     np.testing.assert_array_equal(got, np.ones((2, 3), np.float32))
+
+
+@pytest.mark.parametrize("results", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("op", ["linear", "pairwise"])
+def test_results_that_nobody_reads_take_no_place_from_others(op: str, results: int) -> None:
+    numbers = np.random.default_rng(results).normal(size=(4, results))
+    block = np.random.default_rng(0).normal(size=(9, 4))
+    for chosen in range(results):
+        b = Builder()
+        x = b.input("x", "float64", 4)
+        if op == "linear":
+            made = b.op("linear", x, weights=numbers, bias=np.ones(results))
+        else:
+            made = b.op("pairwise", x, points=numbers.T, metric="sqeuclidean")
+        one = b.op("select", made, indices=np.array([chosen]))
+        program = b.build({"transform": b.op("sqrt", b.op("abs", one))})
+        found = Fused.of(program, "transform")
+        assert found is not None
+        out = np.empty((9, 1))
+        assert found.fill(block, out) == -1
+        want = reference.run(program, {"x": block})["transform"]
+        np.testing.assert_allclose(out, want, rtol=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_models_at_random(seed: int) -> None:
+    """Values of which some columns are read, some twice, and some by nobody."""
+    rng = np.random.default_rng(seed)
+    b = Builder()
+    x = b.input("x", "float64", 5)
+    values = [b.op("require_finite", x, features=tuple("abcde"), allow_nan=False, step="s")]
+    for _ in range(rng.integers(4, 14)):
+        a = values[rng.integers(len(values))]
+        width = a.type.width
+        match rng.choice(["linear", "distance", "select", "sum", "one", "two", "concat"]):
+            case "linear":
+                weights = rng.normal(size=(width, rng.integers(1, 6)))
+                made = b.op("linear", a, weights=weights, bias=rng.normal(size=weights.shape[1]))
+            case "distance":
+                points = rng.normal(size=(rng.integers(1, 6), width))
+                made = b.op("pairwise", a, points=points, metric="sqeuclidean")
+            case "select":
+                chosen = rng.integers(0, width, rng.integers(1, width + 1))
+                made = b.op("select", a, indices=chosen.astype(np.int64))
+            case "sum":
+                made = b.op(str(rng.choice(["sum", "max", "min"])), a, axis=1)
+            case "one":
+                made = b.op(str(rng.choice(["neg", "abs", "square", "sigmoid", "tanh"])), a)
+            case "two":
+                others = [v for v in values if v.type.width == width]
+                made = b.op(
+                    str(rng.choice(["add", "sub", "mul", "maximum", "minimum"])),
+                    a,
+                    others[rng.integers(len(others))],
+                )
+            case _:
+                made = b.op("concat", a, values[rng.integers(len(values))])
+        values.append(b.op("tanh", made))  # so that numbers stay small
+    program = b.build({"transform": b.op("concat", *values[-2:])})
+    found = Fused.of(program, "transform")
+    assert found is not None
+    block = rng.normal(size=(70, 5))
+    want = reference.run(program, {"x": block})["transform"]
+    out = np.empty(want.shape)
+    assert found.fill(block, out) == -1
+    np.testing.assert_allclose(out, want, rtol=1e-11, atol=1e-13)

@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from lightgbm import LGBMClassifier
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import (
     AdaBoostClassifier,
     GradientBoostingClassifier,
@@ -16,6 +18,8 @@ from sklearn.ensemble import (
     IsolationForest,
     RandomForestClassifier,
 )
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from xgboost import XGBClassifier
 
@@ -162,3 +166,22 @@ def test_what_stands_before_the_trees_runs_step_by_step() -> None:
     out = np.empty((200, 1), filler.dtype)
     assert filler.fill(x, out) < 0
     np.testing.assert_array_equal(out, want(program, "label", x[:, columns]))
+
+
+@pytest.mark.parametrize("remainder", ["drop", "passthrough"])
+def test_columns_that_are_encoded_before_the_trees(remainder: str) -> None:
+    """The trees' columns are not those of the rows: there are more of them, or fewer."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"c": rng.choice(list("abc"), 200), "n": rng.normal(size=200)})
+    encoded = make_column_transformer((OneHotEncoder(drop="first"), ["c"]), remainder=remainder)
+    model = make_pipeline(encoded, DecisionTreeClassifier()).fit(
+        frame, (frame.n > 0) & (frame.c == "a")
+    )
+    program = prepare(sqlml.compile(model).program, "label").split.core
+    wide = program.input_type("x").width
+    x = rng.integers(0, 3, (50, wide)).astype(float)  # codes of categories among them
+    filler = NativeBackend().compile(program).filler("label", list(range(wide)), wide)
+    assert filler is not None
+    out = np.empty((50, 1), filler.dtype)
+    assert filler.fill(x, out) < 0
+    np.testing.assert_array_equal(out, want(program, "label", x))
