@@ -60,6 +60,7 @@ def bind(
                 scope.sql,
                 place,
             )
+        _check_names(call, named, features, model, scope)
         available = _named_columns(call, named, stars, scope)
     else:
         structs = struct_columns(plain, scope)
@@ -83,6 +84,26 @@ def _is_map(structs: Available, features: Sequence[Feature]) -> bool:
         return False
     fields = structs.get(fold(features[0].name), [])
     return all(as_json(b.sql, b.type, "map") is None for b in fields)
+
+
+def _check_names(
+    call: Call, named: Sequence[Argument], features: Sequence[Feature], model: str, scope: Scope
+) -> None:
+    """Refuse a name of nothing: what is written out is meant, other than the columns of a star."""
+    have = {fold(f.name): f.name for f in features}
+    for argument in named:
+        name = argument.name or ""
+        if fold(name) in have:
+            continue
+        known = [*have, "class"] if call.function == "predict_proba" else [*have]
+        close = difflib.get_close_matches(fold(name), known, 1, 0.6)
+        near = have.get(close[0], close[0]) if close else ""
+        hint = f"did you mean {near!r}?" if near else f"it has {_listed(features)}"
+        raise BindError(
+            f"{model} has no feature {name!r}; {hint}",
+            scope.sql,
+            scope.tokens[argument.start - 2].start,
+        )
 
 
 def _named_columns(

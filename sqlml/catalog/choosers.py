@@ -74,19 +74,29 @@ def choosers(
         extra: what follows after r and m in parameters and calls: "" or ", class".
         known: digit -> the call of a chooser right below `prefix` that is there already.
     """
+    found = [(digits(key), key, macro) for key, macro in sorted(models.items())]
+    return _choosers(found, extra, prefix, known or {})
+
+
+def _choosers(
+    models: list[tuple[str, str, str]], extra: str, prefix: str, known: Mapping[str, str]
+) -> list[Chooser]:
+    """The same of digits, key and macro of each model."""
     if not models and not known:
         return []
     made: list[Chooser] = []
     by_digit = len(models) > MOST or bool(known)
     if by_digit:
         choices = {}
-        for digit in _DIGITS:
-            below = {k: v for k, v in models.items() if digits(k)[len(prefix)] == digit}
-            parts = choosers(below, extra, prefix + digit)
+        below: dict[str, list[tuple[str, str, str]]] = {digit: [] for digit in _DIGITS}
+        for model in models:
+            below[model[0][len(prefix)]].append(model)
+        for digit, part in below.items():
+            parts = _choosers(part, extra, prefix + digit, {})
             made += parts
-            choices[digit] = parts[-1].call() if parts else (known or {}).get(digit, _NOBODY)
+            choices[digit] = parts[-1].call() if parts else known.get(digit, _NOBODY)
     else:
-        choices = {key: f"sqlml.{macro}(r, m{extra})" for key, macro in sorted(models.items())}
+        choices = {key: f"sqlml.{macro}(r, m{extra})" for _, key, macro in models}
     definition = ", ".join(
         f"(n BOOLEAN[{place}], r, m{extra}) AS CASE WHEN m IS NULL THEN NULL ELSE {call} END"
         for place, call in enumerate(choices.values(), 1)
