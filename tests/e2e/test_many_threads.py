@@ -1,0 +1,137 @@
+"""Many threads score through cursors while the model is replaced under them."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.tree import DecisionTreeRegressor
+
+import sqlml
+
+X = np.random.default_rng(0).normal(size=(400, 4))
+NAMES = ["a", "b", "c", "d"]
+
+
+def model(number: int) -> Any:
+    """A tree of hundreds of leaves which answers with `number` for every row."""
+    tree = DecisionTreeRegressor(random_state=0).fit(X, X[:, 0] * X[:, 1])
+    tree.tree_.value[:] = number
+    return tree
+
+
+def resident() -> float:
+    """Memory of this process in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 2**20
+
+
+class Race:
+    """One thread replaces the model without end, others score; each query sees one version."""
+
+    def __init__(self, con: sqlml.Session) -> None:
+        self.con = con
+        self.begun = self.committed = 1
+        self.queries = 0
+        self.failures: list[str] = []
+        self.over = False
+        self._lock = threading.Lock()
+
+    def replace(self, keep: int) -> None:
+        with self.con.cursor() as own:
+            while not self.over:
+                self.begun += 1
+                own.create_model("m", model(self.begun), inputs=NAMES, or_replace=True)
+                self.committed = self.begun
+                if self.begun > keep:  # so that the database grows no further
+                    own.execute(f"ALTER MODEL m DROP VERSION {self.begun - keep}")
+
+    def score(self, query: str) -> None:
+        with self.con.cursor() as own:
+            while not self.over:
+                before = self.committed
+                rows = own.execute(query).fetchall()
+                after = self.begun
+                ((least, most, count),) = rows
+                with self._lock:
+                    self.queries += 1
+                    if not (before <= least == most <= after and count == 5000):
+                        self.failures.append(f"{rows} while {before}..{after}")
+
+    def guarded(self, work: Any, *args: Any) -> threading.Thread:
+        def run() -> None:
+            try:
+                work(*args)
+            except Exception as error:
+                self.failures.append(f"{type(error).__name__}: {error}")
+
+        return threading.Thread(target=run)
+
+
+def race(con: sqlml.Session, threads: int, seconds: float) -> tuple[Race, list[float]]:
+    """Let them run; the race when it is over, and the memory at each tenth of the time."""
+    con.execute(
+        "CREATE TABLE t AS SELECT random() AS a, 1.0 AS b, 2.0 AS c, 3 AS d FROM range(5000)"
+    )
+    con.create_model("m", model(1), inputs=NAMES)
+    con.execute("ALTER MODEL m SET OPTIONS (backend = 'native')")
+    found = Race(con)
+    queries = (
+        "SELECT min(p), max(p), count(*) FROM (SELECT predict('m', *) AS p FROM t)",
+        "SELECT min(p), max(p), count(*) FROM (SELECT predict('m', a, b, c, d) AS p FROM t) x",
+    )
+    for query in queries:  # what is compiled once, is compiled now
+        con.execute(query).fetchall()
+    workers = [found.guarded(found.score, queries[k % 2]) for k in range(threads)]
+    workers.append(found.guarded(found.replace, 20))
+    for worker in workers:
+        worker.start()
+    memory = []
+    for _ in range(10):
+        time.sleep(seconds / 10)
+        gc.collect()
+        memory.append(resident())
+    found.over = True
+    for worker in workers:
+        worker.join(60)
+        assert not worker.is_alive(), "a deadlock"
+    return found, memory
+
+
+def test_each_query_sees_one_version_and_none_that_is_older() -> None:
+    with sqlml.connect() as con:
+        found, _ = race(con, 8, 3.0)
+    assert not found.failures, found.failures[:5]
+    assert found.queries > 50 and found.committed > 2
+
+
+@pytest.mark.nightly
+def test_64_threads_for_a_minute(tmp_path: Path) -> None:
+    with sqlml.connect(tmp_path / "models.duckdb") as con:
+        found, memory = race(con, 64, 60.0)
+    print(f"{found.queries} queries, {found.committed} versions, MB: {[round(m) for m in memory]}")
+    assert not found.failures, found.failures[:5]
+    assert memory[-1] < memory[4] * 1.05 + 20, memory
+
+
+@pytest.mark.nightly
+def test_a_thousand_versions_leave_no_memory_behind(tmp_path: Path) -> None:
+    with sqlml.connect(tmp_path / "models.duckdb") as con:
+        con.execute("CREATE TABLE t AS SELECT 0.5 AS a, 1.0 AS b, 2.0 AS c, 3 AS d")
+        con.create_model("m", model(0), inputs=NAMES, backend="native")
+        memory = []
+        for number in range(1, 1001):
+            tree = model(number)
+            con.create_model("m", tree, inputs=NAMES, backend="native", or_replace=True)
+            assert con.execute("SELECT predict('m', *) FROM t").fetchall() == [(number,)]
+            con.execute(f"ALTER MODEL m DROP VERSION {number}")
+            if number % 100 == 0:
+                gc.collect()
+                memory.append(resident())
+    print(f"MB after each hundred versions: {[round(m) for m in memory]}")
+    assert memory[-1] < memory[4] + 40, memory
