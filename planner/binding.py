@@ -64,6 +64,8 @@ def bind(
         available = _named_columns(call, named, stars, scope)
     else:
         structs = struct_columns(plain, scope)
+        if call.function == "predict_proba" and len(plain) == 2 and structs is None:
+            _check_class(call, plain, scope)
         if structs is None or _is_map(structs, features):
             return _by_position(call, plain, features, used, model, scope)
         available = structs
@@ -84,6 +86,20 @@ def _is_map(structs: Available, features: Sequence[Feature]) -> bool:
         return False
     fields = structs.get(fold(features[0].name), [])
     return all(as_json(b.sql, b.type, "map") is None for b in fields)
+
+
+def _check_class(call: Call, plain: Sequence[Argument], scope: Scope) -> None:
+    """Refuse a row and a class: what the macro for plain connections takes."""
+    row, last = plain
+    if struct_columns([row], scope) is None:
+        return
+    written = scope.span(last.start, last.end)
+    raise BindError(
+        f"a class is named: {call.function}(.., {scope.span(row.start, row.end)}, "
+        f"class := {written})",
+        scope.sql,
+        scope.tokens[last.start].start,
+    )
 
 
 def _check_names(

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlml.backends.base import BACKENDS, load
 from sqlml.backends.costs import current
-from sqlml.errors import ConfigError
+from sqlml.errors import ConfigError, MissingDependencyError
 from sqlml.ir.operators.opaque import OWNERS
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
@@ -22,6 +22,7 @@ from sqlml.recent import of_programs
 
 OPTIONS = ("backend", "strategy", "device")
 DEVICES = ("auto", "cpu", "cuda")
+STRATEGIES = ("auto", *dict.fromkeys(s for entry in BACKENDS.values() for s in entry.strategies))
 SQL = "sql"
 """The backend of expressions, in which the engine itself does all the work."""
 
@@ -60,6 +61,8 @@ def choose(
     device = str(options.get("device", "auto")).lower()
     if device not in DEVICES:
         raise ConfigError(f"no device {device!r}; there are {', '.join(DEVICES)}")
+    if strategy not in STRATEGIES:
+        raise ConfigError(f"no strategy {strategy!r}; there are {', '.join(STRATEGIES)}")
     if backend == SQL:
         return choose(program, {**options, "backend": "auto"}, rows, batch)
     owner = next((OWNERS[n.op] for n in program.nodes if n.op in OWNERS), None)
@@ -79,11 +82,20 @@ def choose(
                 rest = tuple(e for e in weighed if e is not best)
                 why = "the least estimated time" if rest else "the one way that fits the options"
                 return Choice(best.backend, best.strategy, best.device, why, (best, *rest), rows)
-    if backend == "auto":  # no way fits, say for want of a GPU: the backend says so, and what to do
-        own = strategy in ("auto", *load("native").strategies)
-        backend = "native" if own and device != "cuda" else "torch"
     why = "asked for"
-    return Choice(backend, _strategy(program, backend, strategy), _cpu(device), why)
+    if backend != "auto":
+        return Choice(backend, _strategy(program, backend, strategy), _cpu(device), why)
+    # No way fits, say for want of a GPU: the backend says so, and what to do.
+    own = strategy in ("auto", *BACKENDS["native"].strategies)
+    backend = "native" if own and device != "cuda" else "torch"
+    try:
+        return Choice(backend, _strategy(program, backend, strategy), _cpu(device), why)
+    except MissingDependencyError as error:
+        raise MissingDependencyError(
+            f"the options strategy = {strategy!r} and device = {device!r} ask for another backend "
+            f"than those that are installed: {error.message}; or RESET sqlml_strategy, RESET "
+            "sqlml_device, or the model's own OPTIONS"
+        ) from None
 
 
 def setting(name: str, value: Any) -> str:
@@ -98,10 +110,9 @@ def setting(name: str, value: Any) -> str:
             + ", ".join(f"sqlml_{option}" for option in OPTIONS)
         )
     text = value.lower() if isinstance(value, str) else ""
-    known = {"backend": ("auto", SQL, *BACKENDS), "device": DEVICES}.get(name)
-    if not text or (known is not None and text not in known):
-        names = "a name" if known is None else ", ".join(known)
-        raise ConfigError(f"sqlml_{name} cannot be {value!r}; it takes {names}")
+    known = {"backend": ("auto", SQL, *BACKENDS), "device": DEVICES, "strategy": STRATEGIES}[name]
+    if text not in known:
+        raise ConfigError(f"sqlml_{name} cannot be {value!r}; it takes {', '.join(known)}")
     return text
 
 

@@ -81,7 +81,7 @@ def _number(bound: Bound) -> str:
     inner = element(bound.type)
     if inner is not None:
         return f"{bound.sql}[1] (an element) or list_sum({bound.sql})"
-    if bound.type.startswith(("DATE", "TIME")):
+    if bound.type.startswith(("DATE", "TIME", "INTERVAL")):
         return f"date_part('epoch', {bound.sql})"
     return f"CAST({bound.sql} AS DOUBLE)"
 

@@ -33,6 +33,11 @@ def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | No
         tokens = tokenize(sql)
     except ParseError:
         return None
+    around = zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False)
+    for dot, word, opening, model in around if starred else ():
+        ours = word.text.lower() in FUNCTIONS and opening.is_symbol("(") and model.kind == "string"
+        if ours and dot.is_symbol("."):
+            return f"write {word.text}('{model.text}', ..) without the schema"
     calls = [
         (name.text.lower(), f"('{model.text}', ..)")
         for name, opening, model, after in zip(

@@ -47,7 +47,7 @@ class SqlmlError(Exception):
         self.sql = sql
         self.offset = offset
         if sql is not None and offset is not None:
-            message = f"{message}\n\n{_excerpt(sql, offset)}"
+            message = f"{message}\n\n{excerpt(sql, offset)}"
         super().__init__(message)
 
     def at(self, sql: str, offset: int, before: str = "") -> SqlmlError:
@@ -165,7 +165,7 @@ class UnknownCategoryError(ScoringError):
         super().__init__(message)
 
 
-def _excerpt(sql: str, offset: int) -> str:
+def excerpt(sql: str, offset: int) -> str:
     """The line of `sql` that holds `offset`, with a caret below the place."""
     offset = max(0, min(offset, len(sql)))
     line_start = sql.rfind("\n", 0, offset) + 1

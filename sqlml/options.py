@@ -48,6 +48,8 @@ def altered(options: Mapping[str, Any]) -> dict[str, Any]:
     for name in options:
         if name in AT_CREATION:
             raise ConfigError(f"option {name} matters while a model is created, and not afterwards")
+        if name not in STORED and name not in RESERVED:
+            raise ConfigError(f"there is no option {name!r}; there are {', '.join(STORED)}")
     return stored(options)
 
 

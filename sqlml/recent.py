@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import wraps
 from typing import Any, Generic, TypeVar
 
 from sqlml.config import PREPARED_BYTES, RECENT_BYTES
+from sqlml.types import Array
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -49,6 +51,25 @@ class Recent(Generic[K, V]):
 
     def __len__(self) -> int:
         return len(self._kept)
+
+
+def while_alive(what: str, arrays: Sequence[Array], make: Callable[[], V]) -> V:
+    """What `make` makes of arrays, once for as long as all of them live.
+
+    It is made each time where one of them may be written to.
+    """
+    if any(array.flags.writeable for array in arrays):
+        return make()
+    key: tuple[str | int, ...] = (what, *map(id, arrays))
+    found = _of_arrays.get(key)
+    if found is None:
+        ends = [weakref.ref(array, lambda _: _of_arrays.pop(key, None)) for array in arrays]
+        found = _of_arrays[key] = make(), ends
+    made: V = found[0]
+    return made
+
+
+_of_arrays: dict[tuple[str | int, ...], tuple[Any, list[weakref.ref[Array]]]] = {}
 
 
 def of_programs(function: F) -> F:

@@ -40,6 +40,7 @@ from sqlml.planner.plan import Plan
 from sqlml.planner.table_form import parsable
 from sqlml.registration import calls_of, whole_model
 from sqlml.relation import typed, typed_errors, unwrap, wrap
+from sqlml.rewording import reworded_errors
 from sqlml.scoring import Scoring
 from sqlml.udfs.duckdb import DuckDBEngine
 from sqlml.udfs.registry import Registry
@@ -386,7 +387,8 @@ class Session:
     def _run(self, statement: Statement, parameters: Any) -> None:
         if isinstance(statement, Query):
             sql, parameters = self._scoring.rewritten(statement.sql, parameters, runs=True)
-            self._scoring.retrying(lambda: self._engine.execute(sql, parameters))
+            with reworded_errors(sql, statement.sql):
+                self._scoring.retrying(lambda: self._engine.execute(sql, parameters))
             return
         answer = self._answer(statement, parameters)
         if answer is not None:
@@ -395,7 +397,9 @@ class Session:
     def _relation(self, statement: Statement, parameters: Any, alias: str) -> Any:
         if isinstance(statement, Query):
             sql, parameters = self._scoring.rewritten(statement.sql, parameters)
-            return self._scoring.retrying(lambda: self._engine.relation(sql, parameters, alias))
+            with reworded_errors(sql, statement.sql):
+                made = self._scoring.retrying(lambda: self._engine.relation(sql, parameters, alias))
+            return made
         answer = self._answer(statement, parameters)
         return None if answer is None else self._engine.relation(*answer, alias)
 
@@ -403,7 +407,7 @@ class Session:
         """Carry out a statement about models; the query whose result is its answer, if any."""
         if isinstance(statement, SetOption):
             self._scoring.set(statement.option, statement.value)
-            return None
+            return "SELECT true AS Success LIMIT 0", None
         if isinstance(statement, Explain):
             if self._scoring.plan(statement.query, parameters) is None:
                 return statement.sql, parameters

@@ -88,20 +88,39 @@ class Entry:
     """Where a backend lives, and what must be installed for it.
 
     `level` is the level of operators that it runs: "model" as imported, "tensor" once lowered.
+    `strategies` are the names of the ways that it has for trees, known before it is loaded.
     """
 
     module: str
     attribute: str
     level: str
+    strategies: tuple[str, ...]
     extra: str | None = None
 
 
 BACKENDS: Mapping[str, Entry] = MappingProxyType(
     {
-        "native": Entry("sqlml.backends.native", "NativeBackend", "model"),
-        "reference": Entry("sqlml.backends.reference", "ReferenceBackend", "model"),
-        "torch": Entry("sqlml.backends.torch", "TorchBackend", "tensor", "torch"),
-        "onnxruntime": Entry("sqlml.backends.onnxruntime", "OnnxRuntimeBackend", "tensor", "onnx"),
+        "native": Entry(
+            "sqlml.backends.native",
+            "NativeBackend",
+            "model",
+            ("traverse", "cursor", "descent", "lockstep"),
+        ),
+        "reference": Entry("sqlml.backends.reference", "ReferenceBackend", "model", ("traverse",)),
+        "torch": Entry(
+            "sqlml.backends.torch",
+            "TorchBackend",
+            "tensor",
+            ("gemm", "tt", "ptt", "fused"),
+            "torch",
+        ),
+        "onnxruntime": Entry(
+            "sqlml.backends.onnxruntime",
+            "OnnxRuntimeBackend",
+            "tensor",
+            ("traverse", "gemm", "tt", "ptt"),
+            "onnx",
+        ),
     }
 )
 

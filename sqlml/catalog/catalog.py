@@ -189,7 +189,7 @@ class Catalog:
             raise UnknownModelError(
                 f"there is no database {database!r}; ATTACH it, or name the model without it"
             )
-        raise _unknown(reference, [])
+        raise self._unknown(reference, [])
 
     def missing(self, reference: Reference, schema: str) -> UnknownModelError:
         """Why a reference means no version of a model."""
@@ -199,7 +199,7 @@ class Catalog:
         )[0][0]
         if found is None:
             rows = self._connection.read(f"SELECT name FROM {schema}.catalog_models")
-            return _unknown(reference, [str(name) for (name,) in rows])
+            return self._unknown(reference, [str(name) for (name,) in rows])
         what = f"{reference.version}"
         if reference.alias is not None and reference.alias.lower() not in SPECIAL:
             what = f"with the alias {reference.alias!r}"
@@ -212,16 +212,32 @@ class Catalog:
             f"{', '.join(others)})"
         )
 
+    def _unknown(self, reference: Reference, names: list[str]) -> UnknownModelError:
+        close = difflib.get_close_matches(reference.name, names, 1, 0.6)
+        elsewhere = None if reference.database is not None else self._elsewhere(reference)
+        if elsewhere is not None:
+            hint = f"database {elsewhere!r} has one: write '{elsewhere}.{reference.name}'"
+        elif close:
+            hint = f"did you mean {close[0]!r}?"
+        elif names:
+            more = f" and {len(names) - 10} more, which SHOW MODELS lists" if names[10:] else ""
+            hint = f"there are {', '.join(sorted(names)[:10])}{more}"
+        else:
+            hint = "there are none yet: CREATE MODEL or create_model() registers one"
+        return UnknownModelError(f"there is no model {reference.name!r}; {hint}")
 
-def _unknown(reference: Reference, names: list[str]) -> UnknownModelError:
-    close = difflib.get_close_matches(reference.name, names, 1, 0.5)
-    if close:
-        hint = f"did you mean {close[0]!r}?"
-    elif names:
-        hint = f"there are {', '.join(sorted(names)[:10])}"
-    else:
-        hint = "there are none yet: CREATE MODEL or create_model() registers one"
-    return UnknownModelError(f"there is no model {reference.name!r}; {hint}")
+    def _elsewhere(self, reference: Reference) -> str | None:
+        """Another database that has a model of this name."""
+        others = self._connection.read(
+            "SELECT database_name FROM duckdb_tables() WHERE schema_name = 'sqlml' "
+            "AND table_name = 'catalog_models' AND database_name <> current_database()"
+        )
+        for (database,) in others:
+            schema = self._connection.schema(str(database))
+            ask = f"SELECT 1 FROM {schema}.catalog_models WHERE key = ?"
+            if self._connection.read(ask, [reference.key]):
+                return str(database)
+        return None
 
 
 def _features(

@@ -159,8 +159,28 @@ def _damaged(model: Any, error: BaseException) -> UnsupportedModelError:
 def _schema(model: Any, path: str) -> Schema:
     try:
         return SCHEMAS.get(path, sklearn_schema)(model)
+    except UnsupportedModelError:
+        foreign = _foreign_part(model)
+        if foreign is None:
+            raise
+        raise _unknown(foreign) from None
     except _DAMAGE as error:
         raise _damaged(model, error) from error
+
+
+def _foreign_part(model: Any) -> Any:
+    """The first step of a pipeline or the like whose class nobody imports; None: there is none."""
+    steps = [*getattr(model, "steps", []), *getattr(model, "transformer_list", [])]
+    parts = [step[1] for step in steps if isinstance(step, tuple) and len(step) > 1]
+    for part in [*parts, getattr(model, "best_estimator_", None)]:
+        if part is None or isinstance(part, str):
+            continue
+        if _entry(part) not in IMPORTERS and _entry(part) not in COMPOSITES:
+            return part
+        found = _foreign_part(part)
+        if found is not None:
+            return found
+    return None
 
 
 def class_path(model: Any) -> str:

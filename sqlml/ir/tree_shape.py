@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sqlml.ir.trees import Ensemble
+from sqlml.recent import while_alive
 from sqlml.types import Array
 
 MOST_LEVELS = 64
@@ -46,7 +47,12 @@ class TreeShape:
 
 
 def tree_shape(e: Ensemble) -> TreeShape:
-    """The shape of `e`."""
+    """The shape of `e`; it is kept for as long as its arrays live."""
+    arrays = [a for a in e.attrs().values() if not isinstance(a, str)]
+    return while_alive("shape", arrays, lambda: _tree_shape(e))
+
+
+def _tree_shape(e: Ensemble) -> TreeShape:
     depths, owner = e.depths().astype(np.int64), e.node_roots().astype(np.int64)
     levels = min(e.depth, MOST_LEVELS)
 
@@ -60,10 +66,7 @@ def tree_shape(e: Ensemble) -> TreeShape:
     leaves = np.maximum(np.bincount(leaf_owner, minlength=e.trees), 1)[:, None]
     ended = by_level(leaf_owner, leaf_depth) if levels else np.zeros((e.trees, 0), np.int64)
     below = ended[:, ::-1].cumsum(1)[:, ::-1]
-    own = np.lexsort((e.threshold, e.feature))
-    new = np.ones(e.nodes, bool)
-    new[1:] = (np.diff(e.feature[own]) != 0) | (e.threshold[own][1:] != e.threshold[own][:-1])
-    distinct = np.bincount(e.feature[own][new], minlength=1)
+    distinct = _distinct_thresholds(e)
     return TreeShape(
         nodes=by_level(owner, depths) if levels else np.zeros((e.trees, 0), np.int64),
         inside=below / leaves,
@@ -76,6 +79,19 @@ def tree_shape(e: Ensemble) -> TreeShape:
     )
 
 
+def _distinct_thresholds(e: Ensemble) -> Array:
+    """How many different thresholds each column has, int64 (columns,)."""
+    counts = np.bincount(e.feature, minlength=1)
+    values = e.threshold[np.argsort(e.feature, kind="stable")]
+    distinct = np.zeros_like(counts)
+    start = 0
+    for column, count in enumerate(counts.tolist()):
+        own = np.sort(values[start : start + count])
+        distinct[column] = count and 1 + np.count_nonzero(own[1:] != own[:-1])
+        start += count
+    return distinct
+
+
 def oblivious(e: Ensemble) -> Array:
     """Whether all nodes of a level ask the same and all leaves lie at one depth, bool (T,)."""
     depths, owner = e.depths().astype(np.int64), e.node_roots()
@@ -84,6 +100,8 @@ def oblivious(e: Ensemble) -> Array:
     nodes = np.bincount(owner, minlength=e.trees)
     deepest = 16  # no library grows oblivious trees of more levels
     perfect: Array = (depth <= deepest) & (nodes == (1 << np.minimum(depth, deepest)) - 1)
+    if not perfect[owner].any():
+        return perfect
     order = np.lexsort((depths, owner))
 
     def differ(values: Array) -> Array:

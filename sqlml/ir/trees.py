@@ -22,6 +22,7 @@ import numpy as np
 
 from sqlml.config import MAX_TREE_DEPTH
 from sqlml.errors import ProgramError
+from sqlml.recent import while_alive
 from sqlml.types import FLOATS, Array, TensorType, dtype_of
 
 
@@ -97,6 +98,9 @@ class Ensemble:
 
         Nodes below MAX_TREE_DEPTH, which no Program has, are not looked at.
         """
+        return while_alive("depths", (self.roots, self.left, self.right), self._depths)
+
+    def _depths(self) -> Array:
         depth = np.zeros(self.nodes, np.int32)
         level = self.roots[self.roots >= 0]
         d = 0
@@ -105,6 +109,7 @@ class Ensemble:
             children = np.concatenate([self.left[level], self.right[level]])
             level = children[children >= 0]
             d += 1
+        depth.flags.writeable = False
         return depth
 
     @property

@@ -166,3 +166,8 @@ def test_siblings_lie_side_by_side_and_trees_behind_each_other() -> None:
     assert (np.diff(places.begin) > 0).all()
     leaves = ~places.reference[~inner]
     assert sorted(leaves.tolist()) == list(range(e.leaf_values.shape[0]))
+
+
+def test_backends_have_the_strategies_that_the_table_names() -> None:
+    for name, entry in base.BACKENDS.items():
+        assert base.load(name).strategies == entry.strategies
