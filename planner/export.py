@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from sqlml.backends.base import load
 from sqlml.errors import BackendError, ConfigError
 from sqlml.ir import store
@@ -14,8 +17,13 @@ from sqlml.planner.export_sql import export_sql
 FORMATS = ("ONNX", "SQLML", "SQL")
 
 
-def export(program: Program, format: str, name: str = "model") -> bytes:
+def export(
+    program: Program, format: str, name: str = "model", about: Mapping[str, Any] | None = None
+) -> bytes:
     """The bytes of a model file; in SQL the macros are called `name`.
+
+    Args:
+        about: what a file of sqlml's own format says of the model besides (`importers.stored`).
 
     Raises:
         ConfigError: no such format.
@@ -26,7 +34,7 @@ def export(program: Program, format: str, name: str = "model") -> bytes:
     if wanted not in FORMATS:
         raise ConfigError(f"no format {format!r} to export to; there are {', '.join(FORMATS)}")
     if wanted == "SQLML":
-        return store.dumps(program)
+        return store.dumps(program, about)
     if wanted == "SQL":
         return export_sql(program, name).encode()
     load("onnxruntime")  # or it says what is not installed

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from sqlml.catalog.model import Model
 from sqlml.errors import ConfigError
-from sqlml.ir.program import Program
+from sqlml.importers.stored import about
 from sqlml.planner.export import FORMATS, export
 from sqlml.udfs.duckdb import DuckDBEngine
 
 
-def export_to_file(
-    program: Program, path: str, format: str | None, engine: DuckDBEngine, name: str = "model"
-) -> None:
+def export_to_file(model: Model, path: str, format: str | None, engine: DuckDBEngine) -> None:
     """Write a model to a file.
 
     Args:
-        format: ONNX, SQLML or SQL, whose macros are called `name`; None: what the ending of the
-            path says.
+        format: ONNX, SQLML or SQL, whose macros have the model's name; None: what the ending of
+            the path says.
 
     Raises:
         ConfigError: no such format, or the ending says none.
@@ -24,4 +23,6 @@ def export_to_file(
     ending = path.rsplit(".", 1)[-1].upper()
     if format is None and ending not in FORMATS:
         raise ConfigError(f"which format is {path!r}? write FORMAT ONNX, SQLML or SQL")
-    engine.write_file(path, export(program, format or ending, name))
+    origin = model.origin
+    told = about(model.features, origin.source, origin.library)
+    engine.write_file(path, export(model.program, format or ending, model.name, told))

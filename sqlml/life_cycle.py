@@ -49,6 +49,7 @@ from sqlml.front.statements import (
     UnsetTags,
     VerifyModel,
 )
+from sqlml.importers.stored import StoredModel
 from sqlml.ir.program import Program
 from sqlml.planner.choice import choose
 from sqlml.planner.explain_model import explain_model
@@ -98,7 +99,7 @@ class LifeCycle:
         """
         new = version_of(model, inputs=inputs, options=options, file=file)
         verify = options.get("verify", True)
-        if verify is False or isinstance(model, Program) or not has_source(model):
+        if verify is False or isinstance(model, Program | StoredModel) or not has_source(model):
             return new
         found = verify_object(model, new.program, new.features)
         if verify is True and not found.agrees:
@@ -188,7 +189,7 @@ class LifeCycle:
 
     def _export(self, s: ExportModel) -> None:
         model = self._catalog.get(referred(s.name))
-        export_to_file(model.program, s.path, s.format, self._engine, model.name)
+        export_to_file(model, s.path, s.format, self._engine)
 
     def _show_models(self, s: ShowModels) -> answers.Answer:
         return answers.models(self._catalog, s.like, s.database)

@@ -267,7 +267,7 @@ class Session:
         with self._calling():
             self._engine.finish()
             model = self._scoring.model(name)
-            export_to_file(model.program, os.fspath(path), format, self._engine, model.name)
+            export_to_file(model, os.fspath(path), format, self._engine)
         return self
 
     # -- connection

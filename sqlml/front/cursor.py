@@ -120,11 +120,14 @@ class Cursor:
         close = closing(self.tokens, opening)
         if close is None:
             raise self.fail("this bracket is not closed")
-        columns = []
+        columns: list[tuple[str, str]] = []
         for start, end in split_commas(self.tokens, opening + 1, close):
             if end - start < 2 or not self.tokens[start].is_identifier:
                 self.at = start
                 raise self.fail("expected a column name and its type, such as tenure DOUBLE")
+            if any(name.lower() == self.tokens[start].text.lower() for name, _ in columns):
+                self.at = start
+                raise self.fail(f"column {self.tokens[start].text} is given twice")
             kind = self.text[self.tokens[start + 1].start : self.tokens[end - 1].end]
             columns.append((self.tokens[start].text, kind))
         self.at = close + 1

@@ -28,6 +28,7 @@ from sqlml.importers.json_text import Hook, read_json
 from sqlml.importers.lightgbm.text import read_text
 from sqlml.importers.onnx.model import read_onnx
 from sqlml.importers.skops import check_archive, read_skops
+from sqlml.importers.stored import read_stored
 from sqlml.importers.xgboost import forest as xgboost_forest
 from sqlml.importers.xgboost import ubjson
 from sqlml.importers.xgboost.document import read_document
@@ -202,7 +203,7 @@ READERS: Mapping[str, Callable[[bytes], Any]] = MappingProxyType(
         "ONNX": read_onnx,
         "PICKLE": _pickle,
         "SKOPS": read_skops,
-        "SQLML": store.loads,
+        "SQLML": read_stored,
         "TORCH": read_exported,
         "XGBOOST": _xgboost,
     }

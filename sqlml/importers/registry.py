@@ -17,6 +17,7 @@ from sqlml.importers.onnx import table as onnx
 from sqlml.importers.onnx.whole import try_graphs
 from sqlml.importers.sklearn import table as sklearn
 from sqlml.importers.sklearn.unsupported import UNSUPPORTED
+from sqlml.importers.stored import StoredModel
 from sqlml.importers.torch import table as torch
 from sqlml.importers.xgboost import table as xgboost
 from sqlml.ir.builder import Builder
@@ -73,7 +74,7 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     """Import a fitted object.
 
     Args:
-        model: any object of `IMPORTERS` or `COMPOSITES`, or a Program read from a file.
+        model: any object of `IMPORTERS` or `COMPOSITES`, or what was read from a file of ours.
         inputs: names of the columns in training order, or name -> SQL type; needed in SQL when
             the object was fitted without names.
 
@@ -82,6 +83,8 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
         ConfigError: `inputs` does not fit the model.
     """
     if isinstance(model, Program):
+        model = StoredModel(model, model.features, class_path(model), library_version(model))
+    if isinstance(model, StoredModel):
         return _stored(model, inputs)
     path = _entry(model)
     if path not in IMPORTERS and path not in COMPOSITES:
@@ -111,22 +114,20 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     )
 
 
-def _stored(program: Program, inputs: Sequence[str] | Mapping[str, str] | None) -> Imported:
+def _stored(model: StoredModel, inputs: Sequence[str] | Mapping[str, str] | None) -> Imported:
     """A Program as a model: it is what an import made, or a file that claims to be."""
+    program, columns = model.program, tuple(f.name for f in model.features)
     wide = [n for n in program.inputs if program.input_type(n).width != 1]
     other = [n for n in program.outputs if n not in OUTPUTS]
     if wide or other:
         what = f"input {wide[0]!r} is a matrix" if wide else f"output {other[0]!r} has no function"
         raise UnsupportedModelError(f"this Program is a part of a model: its {what}")
     try_graphs(program)
-    names = _names(Schema(tuple(program.inputs), len(program.inputs)), inputs)
-    if names != tuple(program.inputs):
-        raise ConfigError(
-            f"a stored model keeps the names of its columns: {', '.join(program.inputs)}"
-        )
+    if _names(Schema(columns, len(columns)), inputs) != columns:
+        raise ConfigError(f"a stored model keeps the names of its columns: {', '.join(columns)}")
     if isinstance(inputs, Mapping):
-        _check_kinds(program.features, inputs)
-    return Imported(program, program.features, class_path(program), library_version(program), True)
+        _check_kinds(model.features, inputs)
+    return Imported(program, model.features, model.source, model.library, True)
 
 
 _DAMAGE = (
@@ -302,7 +303,7 @@ def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> 
                 f"inputs has {len(given)} names, but the model was fitted on {schema.count} columns"
             )
         if schema.names and sorted(given) == sorted(schema.names):
-            if not isinstance(inputs, Mapping) and given != schema.names:
+            if given != schema.names:
                 raise ConfigError(
                     "inputs names the model's own columns in another order: "
                     f"{', '.join(schema.names)}"

@@ -7,8 +7,8 @@ Layout, little-endian::
     u32       length of the header
     header    JSON: nodes, inputs, outputs, the labels of each target, and of each array its dtype,
               shape, place in the payload, the dtype it is stored in, and whether it is shuffled
-              (`ir/packing.py`). Where that is shorter: b"z", the length of the JSON as u32, and a
-              zstandard frame of it
+              (`ir/packing.py`); in a file of its own also what it is `about`. Where that is
+              shorter: b"z", the length of the JSON as u32, and a zstandard frame of it
     u64       length of the payload once decompressed
     payload   zstandard frame: the stored bytes of all arrays behind each other
     32 bytes  sha256 of all that stands before
@@ -25,6 +25,7 @@ import hashlib
 import json
 import math
 import struct
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -55,8 +56,12 @@ _MAX_WIDENING = 8
 """Bytes of an array for each byte that it takes in the payload: int64 of int8."""
 
 
-def dumps(program: Program) -> bytes:
-    """Serialise a Program; equal Programs give equal bytes under one zstandard version."""
+def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
+    """Serialise a Program; equal Programs give equal bytes under one zstandard version.
+
+    Args:
+        about: what a file says of the model besides, of JSON's own types; a catalog has it in rows.
+    """
     payload = bytearray()
     blobs: dict[bytes, int] = {}
 
@@ -95,6 +100,8 @@ def dumps(program: Program) -> bytes:
         "outputs": list(program.outputs.items()),
         "labels": [[s.kind, [pack(v) for v in s.values]] for s in program.labels],
     }
+    if about is not None:
+        header["about"] = dict(about)
     text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
     text = _short(text)
     body = _compress(payload) if payload else b""
@@ -126,6 +133,19 @@ def read_header(stored: bytes) -> Any:
             raise ArtifactError(f"the stored model claims a header of {size} bytes; too many")
         stored = _decompress(frame, size)
     return json.loads(stored)
+
+
+def read_about(blob: bytes) -> Mapping[str, Any] | None:
+    """What a file that `loads` reads says of its model besides; None: nothing. It is not checked.
+
+    Raises:
+        ArtifactError: it is no JSON object.
+    """
+    (size,) = _LENGTH.unpack_from(blob, _HEAD.size - _LENGTH.size)
+    about = read_header(blob[_HEAD.size : _HEAD.size + size]).get("about")
+    if about is not None and not isinstance(about, dict):
+        raise ArtifactError("what the model file says of its model is damaged; export it again")
+    return about
 
 
 def _decompress(frame: bytes, size: int) -> bytes:

@@ -15,6 +15,7 @@ from sqlml.errors import (
     UntrustedArtifactError,
 )
 from sqlml.importers.artifact import kind_of
+from sqlml.importers.stored import StoredModel
 from sqlml.ir.program import Program
 from sqlml.registration import Artifact
 
@@ -38,6 +39,8 @@ def original(file: Artifact, program: Program, *, allow_pickle: bool) -> Any:
             f"{path}: torch itself may execute code that such a file brings along; connect with "
             "allow_pickle=True if you trust it"
         )
+    if isinstance(file.model, StoredModel):
+        return file.model.program
     if kind not in _LOADERS:
         return file.model
     try:

@@ -20,9 +20,12 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeRegressor
 
 import sqlml
 from sqlml import errors
+from sqlml.ir import store
+from sqlml.ir.builder import Builder
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(
@@ -173,6 +176,70 @@ def test_the_engines_own_access_rules_hold(con: Any, tmp_path: Path) -> None:
     with pytest.raises(duckdb.PermissionException):
         con.execute(f"EXPORT MODEL churn TO '{tmp_path / 'm.onnx'}'")
     assert not list(tmp_path.iterdir())
+
+
+def test_no_file_is_read_where_the_engine_may_not(con: Any, tmp_path: Path) -> None:
+    path = tmp_path / "m.sqlml"
+    con.execute(f"EXPORT MODEL churn TO '{path}'")
+    con.execute("SET enable_external_access = false")
+    for statement in (
+        f"CREATE MODEL again FROM '{path}'",
+        f"ALTER MODEL churn ADD VERSION FROM '{path}'",
+        f"VERIFY MODEL churn USING (FROM t) AGAINST '{path}'",
+    ):
+        with pytest.raises(duckdb.PermissionException):
+            con.execute(statement)
+    assert con.execute("SELECT versions FROM sqlml.models").fetchall() == [(1,)]
+    assert len(con.execute("SELECT predict('churn', *) FROM t").fetchall()) == len(FRAME)
+
+
+def test_a_file_of_ours_has_all_that_the_model_is(tmp_path: Path) -> None:
+    """Also columns that nobody reads, so that calls by position stay what they are."""
+    frame = pd.DataFrame({"b": RNG.normal(size=50), "unused": "x", "a": RNG.normal(size=50)})
+    read = make_column_transformer(("passthrough", ["b", "a"]))
+    model = make_pipeline(read, DecisionTreeRegressor(max_depth=3)).fit(frame, frame.b - frame.a)
+    path = tmp_path / "m.sqlml"
+    with sqlml.connect() as con:
+        con.create_model("m", model)
+        con.execute(f"EXPORT MODEL m TO '{path}'")
+        with pytest.raises(errors.ConfigError, match="another order: b, unused, a"):
+            con.execute(f"CREATE MODEL n INPUT (a DOUBLE, unused DOUBLE, b DOUBLE) FROM '{path}'")
+        with pytest.raises(errors.ParseError, match="column B is given twice"):
+            con.execute(f"CREATE MODEL n INPUT (b DOUBLE, B DOUBLE, a DOUBLE) FROM '{path}'")
+        con.execute(f"CREATE MODEL n FROM '{path}'")
+        con.execute(
+            f"CREATE MODEL o INPUT (b DOUBLE, unused VARCHAR, a FLOAT) FROM '{path}' FORMAT SQLML"
+        )
+        for name in ("m", "n", "o"):
+            rows = con.execute(f"SELECT predict('{name}', b, unused, a) FROM frame").fetchall()
+            assert [r[0] for r in rows] == model.predict(frame).tolist()
+        told = "SELECT DISTINCT hash, source, library FROM sqlml.model_versions"
+        assert len(con.execute(told).fetchall()) == 1
+        con.execute(f"EXPORT MODEL n TO '{tmp_path / 'n.sqlml'}'")
+        assert (tmp_path / "n.sqlml").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"features": 3, "source": "x", "library": "y"},
+        {"features": [["a", "number"]], "source": "x"},
+        {"features": [["a", "number"], ["A", "any"]], "source": "x", "library": "y"},
+        {"features": [["a", "string"]], "source": "x", "library": "y"},
+        {"features": [["b", "any"]], "source": "x", "library": "y"},
+        {"features": [["a", "number"], ["b", "number"]], "source": "x", "library": "y"},
+        {"features": [["a", "number"], ["b", "code"]], "source": "x", "library": "y"},
+        {"features": [["a", "number"], [["b"], "any"]], "source": "x", "library": "y"},
+        {"features": [["a", "number"]], "source": None, "library": "y"},
+    ],
+)
+def test_what_a_file_says_of_its_model_is_checked(told: Any, tmp_path: Path) -> None:
+    b = Builder()
+    program = b.build({"label": b.op("neg", b.input("a", "float64", 1))})
+    (tmp_path / "m.sqlml").write_bytes(store.dumps(program, told))
+    with sqlml.connect() as con, pytest.raises(errors.ArtifactError, match="columns is damaged"):
+        con.execute(f"CREATE MODEL m FROM '{tmp_path / 'm.sqlml'}'")
 
 
 def test_export_sees_the_transaction(con: Any, tmp_path: Path) -> None:

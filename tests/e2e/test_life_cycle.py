@@ -191,8 +191,8 @@ def test_options_belong_to_a_version(con: sqlml.Session) -> None:
     assert options() == ["{}", "{}", '{"backend": "native"}']
     assert "reference" not in con.explain("SELECT predict('m', *) FROM t")
     for bad, says in (
-        ("SET OPTIONS (nope = 1)", "unknown option 'nope'"),
-        ("RESET OPTIONS (nope)", "unknown option 'nope'"),
+        ("SET OPTIONS (nope = 1)", "there is no option 'nope'"),
+        ("RESET OPTIONS (nope)", "there is no option 'nope'"),
         ("SET OPTIONS (backend = 'abacus')", "abacus"),
         ("SET OPTIONS (sha256 = 'x')", "matters while a model is created"),
     ):

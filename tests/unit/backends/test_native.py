@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sqlml.backends import base
 from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.kernels import source
 from sqlml.backends.native.trees.siblings import siblings
