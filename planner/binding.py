@@ -20,6 +20,7 @@ from sqlml.planner.probe import Column
 from sqlml.planner.scope import Scope
 from sqlml.planner.stars import AMBIGUOUS, is_star, star_columns, star_names
 from sqlml.planner.structs import struct_columns
+from sqlml.planner.type_names import UNTYPED
 from sqlml.types import Feature, fold
 
 
@@ -30,10 +31,12 @@ def bind(
     model: str,
     scope: Scope,
     library: str = "",
+    missing_is_null: bool = False,
 ) -> dict[str, Bound]:
     """Map each feature in `used` to what feeds it.
 
-    `model` and `library` (which it was fitted with) are for messages.
+    `model` and `library` (which it was fitted with) are for messages. `missing_is_null`: a feature
+    that no column has the name of is NULL.
 
     Raises:
         MissingColumnError, AmbiguousColumnError, ArityError, ColumnOrderError, ColumnTypeError,
@@ -69,6 +72,9 @@ def bind(
         if structs is None or _is_map(structs, features):
             return _by_position(call, plain, features, used, model, scope)
         available = structs
+    if missing_is_null:
+        for feature in features:
+            available.setdefault(fold(feature.name), [Bound("NULL", UNTYPED[0])])
     return _by_name(call, available, features, used, model, scope, library)
 
 

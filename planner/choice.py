@@ -22,6 +22,7 @@ from sqlml.recent import of_programs
 
 OPTIONS = ("backend", "strategy", "device")
 DEVICES = ("auto", "cpu", "cuda")
+MOST_ROWS = 100_000_000
 STRATEGIES = ("auto", *dict.fromkeys(s for entry in BACKENDS.values() for s in entry.strategies))
 SQL = "sql"
 """The backend of expressions, in which the engine itself does all the work."""
@@ -114,6 +115,18 @@ def setting(name: str, value: Any) -> str:
     if text not in known:
         raise ConfigError(f"sqlml_{name} cannot be {value!r}; it takes {', '.join(known)}")
     return text
+
+
+def batch_rows(options: Mapping[str, Any]) -> int | None:
+    """The most rows that are scored at once, of the option `batch_size`; None: the engine says.
+
+    Raises:
+        ConfigError: it is no number of rows.
+    """
+    rows = options.get("batch_size")
+    if rows is not None and (type(rows) is not int or not 0 < rows <= MOST_ROWS):
+        raise ConfigError(f"option batch_size is a number of rows, and cannot be {rows!r}")
+    return rows
 
 
 def asks_for_sql(options: Mapping[str, Any]) -> bool:

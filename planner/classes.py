@@ -17,11 +17,17 @@ from sqlml.types import Labels
 def chosen_class(
     call: Call, model: Model, sql: str, tokens: Sequence[Token], given: Parameters
 ) -> Chosen | None:
-    """The class in `class := ..` as its index in each target; None when the call names none."""
+    """The class in `class := ..` as its index in each target; None when the call names none.
+
+    Without it the model's own `positive_class` is meant, if it has one.
+    """
     chosen = call.class_argument
-    if chosen is None:
-        return None
     labels = model.program.labels
+    if chosen is None:
+        positive = model.options.get("positive_class")
+        if call.function != "predict_proba" or positive is None:
+            return None
+        return tuple(index_of(known, positive) for known in labels)
     place = tokens[chosen.start].start
     if not labels:
         raise BindError(f"model {model.name!r} has no classes", sql, place)
@@ -32,7 +38,7 @@ def chosen_class(
             sql,
             place,
         )
-    found = tuple(_index(known, value[0]) for known in labels)
+    found = tuple(index_of(known, value[0]) for known in labels)
     if any(i is not None for i in found):
         return found
     all_known = dict.fromkeys(v for known in labels for v in known.values)
@@ -42,7 +48,7 @@ def chosen_class(
     )
 
 
-def _index(labels: Labels, wanted: Any) -> int | None:
+def index_of(labels: Labels, wanted: Any) -> int | None:
     """The place of the label that `wanted` is, or else that it spells ('1' is 1, 'true' True)."""
     for same in (_is_equal, lambda a, b: str(a) == str(b), _is_spelled):
         for i, label in enumerate(labels.values):

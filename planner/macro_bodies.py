@@ -16,9 +16,11 @@ from sqlml.front.lexer import quote_string
 from sqlml.ir.program import Program
 from sqlml.planner.arguments import packed, texts
 from sqlml.planner.build import prepare_parts
-from sqlml.planner.choice import choose
+from sqlml.planner.choice import batch_rows, choose
+from sqlml.planner.classes import index_of
 from sqlml.planner.column_types import Bound
 from sqlml.planner.names import FunctionSpec, Output, Part
+from sqlml.planner.nulls import any_missing, refused, unless
 from sqlml.planner.results import decoded, label_literal
 from sqlml.planner.target import OUTPUTS_OF
 from sqlml.planner.type_names import NUMBERS, UNTYPED
@@ -87,13 +89,24 @@ def _bodies(
         why = "a model that reads lists or maps is scored by a session: sqlml.attach(connection)"
         return [Body(kind, _error(quote_string(why)), None)]
     spec = FunctionSpec(
-        program.hash, (Part(output),), "f64", choice.backend, choice.strategy, choice.device
+        program.hash,
+        (Part(output),),
+        "f64",
+        choice.backend,
+        choice.strategy,
+        choice.device,
+        rows=batch_rows(options),
     )
     bounds = {f.name: _field(f) for f in read}
+    missing = any_missing(bounds, sorted(refused(options, program) & bounds.keys()))
     call = f"{spec.name}({packed(prepared, bounds, 'DOUBLE')}{texts(prepared, bounds)})"
-    bodies = [Body(kind, decoded(call, program, output, None), spec)]
+    result = decoded(call, program, output, None)
+    positive = options.get("positive_class")
+    if kind == "proba" and positive is not None and len(program.labels) == 1:
+        result = f"({call})[{(index_of(program.labels[0], positive) or 0) + 1}]"
+    bodies = [Body(kind, unless(missing, result), spec)]
     if kind == "proba" and len(program.labels) == 1:
-        bodies.append(Body("class", _one_class(call, program.labels[0]), spec))
+        bodies.append(Body("class", unless(missing, _one_class(call, program.labels[0])), spec))
     return bodies
 
 

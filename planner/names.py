@@ -20,7 +20,7 @@ _PART = r"(label|proba|score|samples|transform)(0|[1-9]\d{0,6})?"
 _NAME = re.compile(
     r"sqlml_(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
     r"_(?P<backend>[a-z]{1,20})_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})"
-    r"(?P<constants>CONSTANTS)(?P<again>_again|_once)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
+    r"(?P<constants>CONSTANTS)(?:_r(?P<rows>[1-9]\d{0,8}))?(?P<again>_again|_once)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
         "PART", _PART.replace("(", "(?:")
     ).replace("CONSTANTS", PATTERN)
 )
@@ -49,7 +49,7 @@ class FunctionSpec:
     another clause of the query, so that the function shall remember some, and `once` that the
     engine shall evaluate it where it is written and nowhere else. A `twin` is the same function
     under another name, for a transaction that cannot see the first. `constants` are inputs that
-    have become part of the model.
+    have become part of the model. `rows` are the most that are scored at once, where it says so.
     """
 
     program: str
@@ -62,6 +62,7 @@ class FunctionSpec:
     twin: int | None = None
     once: bool = False
     constants: Constants = ()
+    rows: int | None = None
 
     @property
     def name(self) -> str:
@@ -69,6 +70,7 @@ class FunctionSpec:
         return (
             f"{PREFIX}{self.program[:HASH_DIGITS]}_{'_'.join(map(str, self.parts))}_{self.layout}"
             f"_{self.backend}_{self.strategy}_{self.device}{spelled(self.constants)}"
+            + ("" if self.rows is None else f"_r{self.rows}")
             + ("_again" if self.again else "_once" if self.once else "")
             + ("" if self.twin is None else f"_t{self.twin}")
         )
@@ -95,4 +97,5 @@ def parse_name(text: str) -> FunctionSpec | None:
         int(match["twin"]) if match["twin"] else None,
         match["again"] == "_once",
         parse_constants(match["constants"]),
+        int(match["rows"]) if match["rows"] else None,
     )

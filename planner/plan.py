@@ -24,7 +24,8 @@ from sqlml.planner.sharing import Shared
 class PlannedCall:
     """One model call: the model, what it reads, where each part runs.
 
-    `others` are columns that a star brings and that are no features; `source` is the Program that
+    `others` are columns that a star brings and that are no features, `null_where` features without
+    which a row's result is NULL; `source` is the Program that
     `spec` computes parts of.
     """
 
@@ -46,6 +47,7 @@ class PlannedCall:
     source: Program | None = field(default=None, repr=False, compare=False)
     rows: Rows = Rows()
     others: tuple[str, ...] = ()
+    null_where: tuple[str, ...] = ()
 
     @property
     def calls_function(self) -> bool:
@@ -79,6 +81,7 @@ class PlannedCall:
             "dropped_by": dict(self.dropped),
             "constants": dict(self.constants),
             "other_columns": list(self.others),
+            "null_where_missing": list(self.null_where),
             "encoded_in_sql": list(self.encoded),
             "texts": list(self.texts),
             "backend": self.choice.backend,

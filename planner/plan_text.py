@@ -63,6 +63,7 @@ def _block(call: PlannedCall) -> list[tuple[str, str]]:
     strategy = f", strategy {call.choice.strategy}" if call.has_trees else ""
     folded = [f"{name} = {'NULL' if v is None else repr(v)}" for name, v in call.constants.items()]
     others = [("other columns", f"{_listed(call.others)}: no features of the model")]
+    nulls = [("NULL where missing", f"{_listed(call.null_where)}: as option on_null says")]
     return [
         ("call", call.written),
         ("model", f"{call.model} (version {call.version})"),
@@ -70,6 +71,7 @@ def _block(call: PlannedCall) -> list[tuple[str, str]]:
         ("columns read", _listed(reads) or "none"),
         ("columns not read", _unread(call) or "none"),
         *(others if call.others else []),
+        *(nulls if call.null_where else []),
         *([("in the model", f"{_listed(folded)}: literal arguments")] if folded else []),
         ("in SQL", _in_sql(call)),
         (

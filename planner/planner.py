@@ -20,7 +20,7 @@ from sqlml.planner.blocks import Span, block_at
 from sqlml.planner.build import Prepared, prepare_parts
 from sqlml.planner.by_rows import depends_on_rows
 from sqlml.planner.calls import Call, find_calls
-from sqlml.planner.choice import Choice, asks_for_sql, choose, leaves_open
+from sqlml.planner.choice import Choice, asks_for_sql, batch_rows, choose, leaves_open
 from sqlml.planner.column_types import layout_is_exact
 from sqlml.planner.constants import Constants
 from sqlml.planner.context import Context
@@ -29,6 +29,7 @@ from sqlml.planner.literals import constants as constants_of
 from sqlml.planner.local_names import local_tokens
 from sqlml.planner.margins import Margins, margins
 from sqlml.planner.names import FunctionSpec
+from sqlml.planner.nulls import any_missing, refused, unless
 from sqlml.planner.once import Column, Moved, query_start
 from sqlml.planner.parameters import Parameters
 from sqlml.planner.plan import Plan, PlannedCall
@@ -211,7 +212,15 @@ def _plan_call(
     prepared = prepare_parts(model.program, together.parts)
     choice = choose(prepared.split.core, options)
     used = frozenset(prepared.program.inputs)
-    bounds = bind(call, model.features, used, f"model {model.name!r}", scope, model.origin.library)
+    bounds = bind(
+        call,
+        model.features,
+        used,
+        f"model {model.name!r}",
+        scope,
+        model.origin.library,
+        options.get("on_missing_column") == "null",
+    )
     literal = {} if asks_for_sql(options) else literals(call, model.features, used, scope.tokens)
     constants = _constants(literal, model.program, prepared, together, choice, rows, context)
     if constants:
@@ -248,16 +257,21 @@ def _plan_call(
         together.again,
         once=together.source is not None,
         constants=constants,
+        rows=batch_rows(options),
     )
+    empty = sorted(refused(options, model.program) & prepared.program.inputs.keys())
+    missing = any_missing(bounds, empty)
     columns = packed(prepared, bounds, "FLOAT" if layout == "f32" else "DOUBLE")
     arguments = columns + texts(prepared, bounds)
     function = f"{spec.name}({arguments})"
+    function = unless(missing, function)
     column = Column(function, arguments, together.type(model.program))
     made = function if together.source is None else quote_name(spec.name)
     scored = together.element(made, model.program, target.part)
     result = decoded(scored, model.program, target.output, target.chosen)
     if as_sql is not None:
         choice, result = as_sql.choice(choice), as_sql.or_else(result)
+    result = unless(missing, result)
     start, end = scope.tokens[call.start].start, scope.tokens[call.end - 1].end
     done = PlannedCall(
         " ".join(scope.sql[start:end].split()),
@@ -278,6 +292,7 @@ def _plan_call(
         model.program,
         rows,
         other_columns(call, model.features, scope),
+        tuple(empty),
     )
     return done, column
 

@@ -7,8 +7,8 @@
                  predict_proba('m', *) AS predicted_label_probs FROM t)
 
 So all is as with the calls themselves: how columns are bound and pruned, that both share one
-evaluation, and that the engine computes only what the query around reads. BigQuery calls a label
-`label` whose name it is not told, as we are not.
+evaluation, and that the engine computes only what the query around reads. A label is called
+`label`, as in BigQuery, where OUTPUT of CREATE MODEL does not say its name.
 """
 
 from __future__ import annotations
@@ -21,9 +21,6 @@ from sqlml.errors import BindError, SqlmlError, UnknownModelError
 from sqlml.front.lexer import Token, closing, quote_name, quote_string, split_commas, tokenize
 from sqlml.planner.blocks import clause_at
 from sqlml.types import fold
-
-LABEL = "predicted_label"
-PROBABILITIES = "predicted_label_probs"
 
 _CLAUSES_OF_VALUES = frozenset("SELECT WHERE GROUP HAVING QUALIFY ORDER LIMIT".split())
 
@@ -116,7 +113,7 @@ def refuse_hidden(sql: str, tokens: Sequence[Token], place: int, columns: Iterab
     """
     close = closing(tokens, place + 1)
     added = tokens[close + 2].text if close is not None else ""
-    taken = next((c for c in columns if fold(c) == added), None)
+    taken = next((c for c in columns if fold(c) == fold(added)), None)
     if taken is not None:
         raise BindError(
             f"the rows have a column {taken!r} already, and would hide the new one; leave it out, "
@@ -229,9 +226,10 @@ def _calls(
     reference = _reference(sql, tokens, form)
     place = tokens[form.model[0]].start
     try:
-        outputs = model(reference).program.outputs
+        found = model(reference)
     except UnknownModelError as error:
         raise UnknownModelError(error.message, sql, place) from None
+    outputs = found.program.outputs
     if "label" not in outputs:
         raise BindError(
             f"the table form gives predictions, and model {reference!r} predicts nothing; use "
@@ -240,9 +238,10 @@ def _calls(
             place,
         )
     written = quote_string(reference)
-    calls = [f"predict({written}, *) AS {LABEL}"]
+    label = f"predicted_{found.options.get('output', 'label')}"
+    calls = [f"predict({written}, *) AS {quote_name(label)}"]
     if "proba" in outputs:
-        calls.append(f"predict_proba({written}, *) AS {PROBABILITIES}")
+        calls.append(f"predict_proba({written}, *) AS {quote_name(f'{label}_probs')}")
     return calls
 
 

@@ -14,6 +14,8 @@ from sqlml.front.lexer import quote_name, quote_string
 from sqlml.ir.operators.items import unpack_items
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
+from sqlml.options import OUTPUT
+from sqlml.planner.results import result_type
 from sqlml.types import Feature, Kind
 
 Answer = tuple[str, list[Any] | None]
@@ -147,6 +149,10 @@ def creation_text(catalog: Catalog, reference: Reference, model: Model) -> str:
         lines += [f"CREATE MODEL {name}", f"INPUT ({columns})"]
         lines.append(f"FROM {quote_string(origin.path)} FORMAT {origin.format}")
     options = {**model.options, **({} if origin.sha256 is None else {"sha256": origin.sha256})}
+    label = options.pop(OUTPUT, None)
+    if label is not None:
+        kind = result_type(model.program, "label", None)
+        lines.insert(-1, f"OUTPUT ({quote_name(str(label))} {kind})")
     if options:
         lines.append(f"OPTIONS ({', '.join(f'{k} = {_literal(v)}' for k, v in options.items())})")
     whole = Reference(reference.name, reference.database)

@@ -51,9 +51,8 @@ from sqlml.front.statements import (
 )
 from sqlml.importers.stored import StoredModel
 from sqlml.ir.program import Program
-from sqlml.planner.choice import choose
 from sqlml.planner.explain_model import explain_model
-from sqlml.registration import Artifact, read_file, version_of
+from sqlml.registration import Artifact, check_fit, read_file, version_of
 from sqlml.udfs.duckdb import DuckDBEngine
 from sqlml.verifying.originals import original
 from sqlml.verifying.sources import has_source
@@ -90,6 +89,7 @@ class LifeCycle:
         inputs: Sequence[str] | Mapping[str, str] | None,
         options: Mapping[str, Any],
         file: Artifact | None = None,
+        output: Sequence[tuple[str, str]] | None = None,
     ) -> NewVersion:
         """Import a fitted object, and compare the two as the option `verify` says.
 
@@ -97,7 +97,7 @@ class LifeCycle:
             VerificationError: they answer otherwise.
             UnsupportedModelError, ConfigError.
         """
-        new = version_of(model, inputs=inputs, options=options, file=file)
+        new = version_of(model, inputs=inputs, options=options, file=file, output=output)
         verify = options.get("verify", True)
         if verify is False or isinstance(model, Program | StoredModel) or not has_source(model):
             return new
@@ -111,8 +111,6 @@ class LifeCycle:
         return replace(new, verification=found.to_dict())
 
     def _version_from(self, artifact: statements.Artifact) -> NewVersion:
-        if artifact.output is not None:
-            raise NotYetError("the OUTPUT clause is reserved for a later version")
         options = artifact.options
         model_options.stored(options)
         file = read_file(
@@ -123,7 +121,9 @@ class LifeCycle:
             allow_pickle=self._allow_pickle or options.get("allow_pickle") is True,
         )
         inputs = None if artifact.inputs is None else dict(artifact.inputs)
-        return self.verified_version(file.model, inputs=inputs, options=options, file=file)
+        return self.verified_version(
+            file.model, inputs=inputs, options=options, file=file, output=artifact.output
+        )
 
     def _create(self, s: CreateModel) -> None:
         reference = _whole(s.name)
@@ -177,10 +177,12 @@ class LifeCycle:
         self, reference: Reference, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     ) -> None:
         def altered(model: Model) -> Mapping[str, Any]:
-            options = model_options.altered(change(model.options))
-            if options:
-                choose(model.program, options)
-            return options
+            kept = {k: v for k, v in model.options.items() if k == model_options.OUTPUT}
+            options = model_options.altered(
+                change({k: v for k, v in model.options.items() if k not in kept})
+            )
+            check_fit(model.program, options)
+            return {**options, **kept}
 
         self._changes.set_options(reference, altered)
 

@@ -6,27 +6,31 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlml.errors import ConfigError
+from sqlml.planner.choice import batch_rows
 
-STORED = ("backend", "strategy", "device")
-"""Options that are kept with the model and decide how it is run."""
+STORED = (
+    *("backend", "strategy", "device", "batch_size"),
+    *("on_null", "on_missing_column", "positive_class"),
+)
+"""Options that are kept with the model and decide how it is run, and what it answers."""
 AT_CREATION = ("allow_pickle", "sha256", "verify")
 """Options that matter while a model is read and compared with its source."""
+OUTPUT = "output"
+"""Under this name the label's own is kept with the options: the OUTPUT clause gives it."""
 VERIFY = (True, False, "record")
 """Values of `verify`: refuse a model that answers otherwise than its source, do not compare them,
 or compare them and keep what was found."""
-RESERVED = ("batch_size", "on_missing_column", "on_null", "positive_class")
-"""Options that a later version carries out."""
+_ON = ("error", "null")
+"""What a model does about a value that is missing."""
 
 
 def stored(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options to keep with the model.
 
     Raises:
-        ConfigError: an unknown option, or one that is reserved for a later version.
+        ConfigError: an unknown option, or a value that it does not have.
     """
     for name in options:
-        if name in RESERVED:
-            raise ConfigError(f"option {name} comes with a later version of sqlml; leave it out")
         if name not in STORED and name not in AT_CREATION:
             known = ", ".join(sorted((*STORED, *AT_CREATION)))
             raise ConfigError(
@@ -36,6 +40,14 @@ def stored(options: Mapping[str, Any]) -> dict[str, Any]:
     verify = options.get("verify", True)  # 1 is equal to True, but says less
     if type(verify) not in (bool, str) or verify not in VERIFY:
         raise ConfigError(f"option verify cannot be {verify!r}; it takes true, false or 'record'")
+    for name in ("on_null", "on_missing_column"):
+        if options.get(name, "error") not in _ON:
+            raise ConfigError(
+                f"option {name} cannot be {options[name]!r}; it takes 'error' or 'null'"
+            )
+    batch_rows(options)
+    if not isinstance(options.get("positive_class", ""), str | int | float | bool):
+        raise ConfigError("option positive_class is one class of the model: a text or a number")
     return {k: v for k, v in options.items() if k in STORED}
 
 
@@ -43,12 +55,12 @@ def altered(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that ALTER MODEL gives to a version.
 
     Raises:
-        ConfigError: an unknown option, one of a later version, or one that matters at creation.
+        ConfigError: an unknown option, or one that matters at creation.
     """
     for name in options:
         if name in AT_CREATION:
             raise ConfigError(f"option {name} matters while a model is created, and not afterwards")
-        if name not in STORED and name not in RESERVED:
+        if name not in STORED:
             raise ConfigError(f"there is no option {name!r}; there are {', '.join(STORED)}")
     return stored(options)
 
@@ -59,5 +71,7 @@ def checked(names: Sequence[str]) -> tuple[str, ...]:
     Raises:
         ConfigError: there is no such option.
     """
-    altered(dict.fromkeys(names))
+    for name in names:
+        if name not in STORED:
+            raise ConfigError(f"there is no option {name!r}; there are {', '.join(STORED)}")
     return tuple(names)

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from sqlml import options as model_options
@@ -18,7 +19,10 @@ from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
 from sqlml.planner.build import prepare
 from sqlml.planner.choice import choose
+from sqlml.planner.classes import index_of
 from sqlml.planner.macro_bodies import HELPERS, model_bodies
+from sqlml.planner.nulls import refused
+from sqlml.planner.results import result_type
 from sqlml.planner.target import OUTPUTS_OF
 from sqlml.udfs.callee import any_function
 from sqlml.udfs.duckdb import DuckDBEngine
@@ -66,8 +70,12 @@ def version_of(
     inputs: Sequence[str] | Mapping[str, str] | None,
     options: Mapping[str, Any],
     file: Artifact | None = None,
+    output: Sequence[tuple[str, str]] | None = None,
 ) -> NewVersion:
     """Import a fitted object, or what a `file` holds.
+
+    Args:
+        output: name and SQL type of what it predicts.
 
     Raises:
         UnsupportedModelError, ConfigError.
@@ -80,12 +88,68 @@ def version_of(
             "create_model(.., inputs=['a', 'b', ..]), or CREATE MODEL m INPUT (a DOUBLE, b DOUBLE, "
             "..) FROM '..'"
         )
-    if kept:
-        choose(imported.program, kept)
+    check_fit(imported.program, kept)
+    if output is not None:
+        kept[model_options.OUTPUT] = _label_name(imported.program, output)
     origin = Origin(imported.source, imported.library)
     if file is not None:
         origin = replace(origin, path=file.path, format=file.format, sha256=file.sha256)
     return NewVersion(imported.program, imported.features, _used(imported.program), origin, kept)
+
+
+def check_fit(program: Program, options: Mapping[str, Any]) -> None:
+    """Refuse options that a model cannot have.
+
+    Raises:
+        ConfigError, MissingDependencyError, BackendError.
+    """
+    if not options:
+        return
+    choose(program, options)
+    refused(options, program)
+    positive = options.get("positive_class")
+    if positive is None:
+        return
+    if not program.labels or "proba" not in program.outputs:
+        raise ConfigError("option positive_class is for classifiers with probabilities")
+    if all(index_of(labels, positive) is None for labels in program.labels):
+        known = dict.fromkeys(v for labels in program.labels for v in labels.values)
+        raise ConfigError(
+            f"the model has no class {positive!r}; its classes are "
+            + ", ".join(repr(v) for v in list(known)[:20])
+        )
+
+
+def _label_name(program: Program, output: Sequence[tuple[str, str]]) -> str:
+    """The name that OUTPUT gives to what the model predicts."""
+    if "label" not in program.outputs:
+        raise ConfigError("OUTPUT names what a model predicts, and this one predicts nothing")
+    if len(output) != 1:
+        raise ConfigError("OUTPUT names one column: all that predict(..) gives")
+    ((name, declared),) = output
+    kind = result_type(program, "label", None)
+    if _same_type(declared) != _same_type(kind):
+        raise ConfigError(
+            f"OUTPUT declares {name} {declared}, but the model predicts {kind}: write "
+            f"OUTPUT ({name} {kind})"
+        )
+    return name
+
+
+def _same_type(name: str) -> str:
+    """One name of those that SQL has for a type."""
+    words = "".join(name.upper().split())
+    return _TYPES.get(words, words)
+
+
+_TYPES = MappingProxyType(
+    {
+        **dict.fromkeys(("TEXT", "STRING", "CHAR", "BPCHAR"), "VARCHAR"),
+        **dict.fromkeys(("INT8", "LONG", "INT64"), "BIGINT"),
+        **dict.fromkeys(("FLOAT8", "FLOAT64"), "DOUBLE"),
+        **dict.fromkeys(("BOOL", "LOGICAL"), "BOOLEAN"),
+    }
+)
 
 
 def _used(program: Program) -> frozenset[str]:

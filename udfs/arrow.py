@@ -34,7 +34,7 @@ class BatchFunction:
     Several targets: `groups` are the lengths of the lists that a row's numbers are dealt into
     (none: one list), `shifts` what is added to the class numbers of each target. `explain` makes
     the most of an error about a category. `last`, if given, has the rows that come again. The
-    model takes `nbytes`.
+    model takes `nbytes`, and `most` rows at once.
     """
 
     compiled: Compiled
@@ -50,6 +50,7 @@ class BatchFunction:
     explain: Explain | None = None
     last: LastRows | None = None
     nbytes: int = 0
+    most: int | None = None
 
     def __call__(self, packed: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Score one batch.
@@ -57,7 +58,7 @@ class BatchFunction:
         Raises:
             ParkedFailure: stands for the typed error that `failures.claim` gives back.
         """
-        return self.score(packed)
+        return in_parts(self.score, self.most, packed)
 
     def score(
         self, packed: pa.Array | pa.ChunkedArray, texts: Callable[[], Mapping[str, Any]] = dict
@@ -155,11 +156,24 @@ class TextBatchFunction:
         self, packed: pa.Array | pa.ChunkedArray, texts: pa.Array | pa.ChunkedArray
     ) -> pa.Array:
         """Score one batch; see `BatchFunction`."""
-        return self.batch.score(packed, lambda: self._inputs(texts))
+
+        def score(packed: Any, texts: Any) -> pa.Array:
+            return self.batch.score(packed, lambda: self._inputs(texts))
+
+        return in_parts(score, self.batch.most, packed, texts)
 
     def _inputs(self, texts: pa.Array | pa.ChunkedArray) -> dict[str, Texts]:
         columns = texts_of(texts, self.columns)
         return {text_input(k): column for k, column in enumerate(columns)}
+
+
+def in_parts(score: Callable[..., pa.Array], most: int | None, *arrays: Any) -> pa.Array:
+    """What `score` makes of arrays of rows, of which it is given `most` at once."""
+    rows = len(arrays[0])
+    if most is None or rows <= most:
+        return score(*arrays)
+    parts = [score(*(a.slice(first, most) for a in arrays)) for first in range(0, rows, most)]
+    return pa.concat_arrays(parts)
 
 
 def texts_of(lists: pa.Array | pa.ChunkedArray, columns: int) -> list[Texts]:

@@ -80,6 +80,7 @@ def engine_function(spec: FunctionSpec, program: Program, on_use: bool = False) 
         _explainer(prepared),
         LastRows() if spec.again else None,
         core.nbytes,
+        spec.rows,
     )
     packed = f"{sql_type}[{width}]"
     texts = len(prepared.split.texts)

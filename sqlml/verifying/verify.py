@@ -13,10 +13,10 @@ import numpy as np
 
 from sqlml.errors import ScoringError, VerificationError
 from sqlml.ir.program import Program
+from sqlml.planner.sample import samples, samples_suit
 from sqlml.scorer import Scorer
 from sqlml.types import Array, Feature
 from sqlml.verifying.comparison import Difference, compare
-from sqlml.verifying.sample import samples, samples_suit
 from sqlml.verifying.sources import METHODS_OF_SCORER, Answers, answers, bound_of, has_source
 
 if TYPE_CHECKING:

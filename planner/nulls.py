@@ -1,0 +1,79 @@
+"""What a model does about NULL: the columns that it refuses it in, and rows that are NULL then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ConfigError, MissingValueError, SqlmlError, UnknownCategoryError
+from sqlml.ir import reference
+from sqlml.ir.program import Program
+from sqlml.planner.column_types import Bound
+from sqlml.planner.sample import samples
+from sqlml.recent import of_programs
+from sqlml.types import Array
+
+_TRIED = 32
+"""Rows that are tried to find one that the model takes."""
+
+
+def refused(options: Mapping[str, Any], program: Program) -> frozenset[str]:
+    """The inputs in which a NULL is to give NULL: those it refuses, where `on_null` is 'null'.
+
+    Raises:
+        ConfigError: it cannot be told which these are.
+    """
+    return _refusing(program) if options.get("on_null") == "null" else frozenset()
+
+
+def any_missing(bounds: Mapping[str, Bound], names: Iterable[str]) -> str | None:
+    """Whether one of these columns has no value, as SQL; None where there are no such columns."""
+    tests = []
+    for name in names:
+        bound = bounds[name]
+        tests.append(f"{bound.sql} IS NULL")
+        if bound.type in ("FLOAT", "DOUBLE"):
+            tests.append(f"isnan({bound.sql})")
+    return " OR ".join(tests) or None
+
+
+def unless(missing: str | None, value: str) -> str:
+    """`value`, or NULL for rows of which `missing` is true."""
+    return value if missing is None else f"CASE WHEN {missing} THEN NULL ELSE {value} END"
+
+
+@of_programs
+def _refusing(program: Program) -> frozenset[str]:
+    """The inputs that must have a value: asked of the reference with one row."""
+    row = _accepted(program)
+    if row is None:
+        raise ConfigError(
+            "on_null = 'null' is not offered for this model: no row was found that it takes, so it "
+            "cannot be told which columns must have a value; say in the query what NULL is to be"
+        )
+    found = set()
+    for name, kind in ((f.name, f.kind) for f in program.features):
+        gone = np.array([None], object) if kind == "string" else np.array([np.nan])
+        try:
+            reference.run(program, {**row, name: gone})
+        except (MissingValueError, UnknownCategoryError):
+            found.add(name)
+        except SqlmlError:
+            continue  # what else is wrong is said when it is scored
+    return frozenset(found)
+
+
+def _accepted(program: Program) -> dict[str, Array] | None:
+    """One row of which the model knows an answer; None: none was found."""
+    for frame in islice(samples(program, program.features), 2):
+        for i in range(_TRIED):
+            row = {name: frame[name].to_numpy()[i : i + 1] for name in program.inputs}
+            try:
+                reference.run(program, row)
+            except (SqlmlError, KeyError):
+                continue
+            return row
+    return None
