@@ -15,7 +15,8 @@
     │       └── ColumnTypeError      a column's type does not feed the feature
     ├── CatalogError             the model catalog
     │   ├── UnknownModelError
-    │   └── ModelExistsError
+    │   ├── ModelExistsError
+    │   └── ConflictError          another transaction changes the same models
     ├── ModelError               a trained object or an artifact
     │   ├── UnsupportedModelError  an estimator, parameter or operator that we do not cover
     │   ├── ArtifactError          a damaged or hostile file or catalog row
@@ -107,6 +108,10 @@ class UnknownModelError(CatalogError, StatementError):
 
 class ModelExistsError(CatalogError, StatementError):
     """CREATE MODEL without OR REPLACE on a name that is taken."""
+
+
+class ConflictError(CatalogError):
+    """Another transaction changes the same models at the same time: roll back and try again."""
 
 
 class ModelError(SqlmlError):

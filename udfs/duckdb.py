@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 
 from sqlml.catalog.rebuild import OURS
-from sqlml.errors import CatalogError, ParseError
+from sqlml.errors import CatalogError, ConflictError, ParseError
 from sqlml.front.lexer import tokenize
 from sqlml.planner.names import parse_name
 from sqlml.planner.probe import Column, ProbeError
@@ -306,16 +306,19 @@ class DuckDBEngine:
     def atomic(self, work: Callable[[], None]) -> None:
         """Run `work` in the open transaction, or in one of its own that it ends."""
         if self.in_transaction():
-            work()
+            try:
+                work()
+            except _CONFLICTS as error:
+                raise _conflict(error, "ROLLBACK, and try again") from None
             return
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._in_own_transaction(work)
                 return
-            except (duckdb.TransactionException, duckdb.CatalogException) as error:
+            except _CONFLICTS as error:
                 # Two connections may make the catalog's schema at the same moment.
-                if "conflict" not in str(error) or attempt == _ATTEMPTS:
-                    raise
+                if "conflict" not in str(error).lower() or attempt == _ATTEMPTS:
+                    raise _conflict(error, "try again") from None
                 time.sleep(0.01 * attempt)
 
     def _in_own_transaction(self, work: Callable[[], None]) -> None:
@@ -357,6 +360,16 @@ class DuckDBEngine:
         """Write one file through the engine, under its own access settings."""
         target = "'" + path.replace("'", "''") + "'"
         self.write(f"COPY (SELECT ?::BLOB AS content) TO {target} (FORMAT BLOB)", [content])
+
+
+_CONFLICTS = (duckdb.TransactionException, duckdb.CatalogException)
+
+
+def _conflict(error: duckdb.Error, advice: str) -> Exception:
+    """What to raise for an error of a change: one about a conflict names no tables of ours."""
+    if "conflict" not in str(error).lower():
+        return error
+    return ConflictError(f"another transaction changes the same models; {advice}")
 
 
 def _called_function(name: Any, arguments: Any, result: Any) -> EngineFunction | None:

@@ -341,7 +341,7 @@ def test_two_transactions_that_change_one_model_conflict(con: sqlml.Session) -> 
     other = con.cursor()
     con.execute("BEGIN; ALTER MODEL m SET DEFAULT_VERSION = 2")
     other.execute("BEGIN")
-    with pytest.raises(duckdb.Error, match="conflict"):
+    with pytest.raises(errors.ConflictError, match="ROLLBACK, and try again"):
         other.execute("ALTER MODEL m SET ALIAS a = 3")
     con.execute("COMMIT")
     other.execute("ROLLBACK; ALTER MODEL m SET ALIAS a = 3")
@@ -357,10 +357,10 @@ def test_a_program_is_not_collected_while_another_model_takes_it(con: sqlml.Sess
     con_error = None
     try:
         con.execute("ALTER MODEL m DROP VERSION 2")
-    except duckdb.Error as error:
+    except errors.ConflictError as error:
         con_error = error
     other.execute("COMMIT")
-    assert con_error is None or "conflict" in str(con_error)
+    assert con_error is None or "try again" in str(con_error)
     assert answer(con, "n") == 20
 
 

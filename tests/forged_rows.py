@@ -1,0 +1,214 @@
+"""Catalog rows that nobody wrote through sqlml, and what may come of them.
+
+`python -m tests.forged_rows FIRST END` prints the findings of so many seeds. A forged row is refused
+with an SqlmlError, or the model works; the database stays as it is, and other models answer.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import traceback
+from collections import Counter
+from typing import Any
+
+import duckdb
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
+
+import sqlml
+from sqlml.errors import SqlmlError
+from sqlml.recent import Recent
+
+TABLES = {
+    "catalog_models": ("key", "name", "default_version", "last_version", "comment", "created_at"),
+    "catalog_versions": (
+        *("key", "version", "program", "features", "label_kind", "labels", "outputs", "bytes"),
+        *("source", "library", "path", "format", "sha256", "options", "verification", "comment"),
+    ),
+    "catalog_programs": ("hash", "format", "content"),
+    "catalog_aliases": ("key", "alias", "version"),
+    "catalog_tags": ("key", "tag", "value"),
+    "catalog_calls": ("key", "kind", "macro", "function", "arguments", "result"),
+    "catalog_choosers": ("kind", "prefix", "macro", "call"),
+}
+TEXTS = (
+    *(
+        "",
+        " ",
+        "m",
+        "M",
+        "other",
+        "last",
+        "nobody",
+        "a.b",
+        "m/2",
+        "m@x",
+        "\x00",
+        "é" * 300,
+        "%",
+        "*",
+    ),
+    *("'; DROP TABLE t; --", 'a"; DROP TABLE t; --', "a\nb", "{}", "[]", "null", "1", "NaN", "\\"),
+    *("sqlml_0123456789abcdef01234567_label_f64_native_traverse_cpu", "sqlml_any_double2_integer"),
+    *("DOUBLE[2]", "number", "any", "json", "PICKLE", "native", "x" * 100_000, "0" * 64, "label"),
+)
+OPTIONS = (
+    *("backend", "strategy", "device", "batch_size", "on_null", "on_missing_column"),
+    *("positive_class", "output", "verify", "allow_pickle", "nope", ""),
+)
+VALUES: tuple[Any, ...] = (
+    *(
+        None,
+        True,
+        0,
+        -1,
+        1,
+        2**40,
+        1e300,
+        "null",
+        "auto",
+        "cuda",
+        "sql",
+        "native",
+        [],
+        {},
+        [1],
+        "\0",
+    ),
+    *("'; DROP TABLE t; --", {"a": 1}, "yes", "x" * 1000),
+)
+ASKED = (
+    "SELECT predict('m', *) FROM t",
+    "SELECT predict('m@champion', *), predict_proba('m', *) FROM t",
+    "SELECT predict('m/1', a, b) FROM t",
+    "SELECT * FROM ml_predict(MODEL m, TABLE t)",
+    "SHOW MODELS",
+    "SHOW MODELS LIKE 'm%'",
+    "SHOW VERSIONS IN MODEL m",
+    "DESCRIBE MODEL m",
+    "SHOW CREATE MODEL m",
+    "EXPLAIN MODEL m",
+    "EXPLAIN SELECT predict('m', *) FROM t",
+    "SELECT * FROM sqlml.model_features",
+    "ALTER MODEL m SET OPTIONS (backend = 'native')",
+    "ALTER MODEL m SET ALIAS x = 1",
+    "ALTER MODEL m RENAME TO n",
+    "DROP MODEL m",
+)
+
+
+def value_of(column: str, rng: random.Random) -> str:
+    """A value for a column, as SQL."""
+    text = rng.choice(TEXTS)
+    if column in ("options", "verification") and rng.random() < 0.8:
+        chosen = {rng.choice(OPTIONS): rng.choice(VALUES) for _ in range(rng.randrange(1, 4))}
+        return quoted(json.dumps(chosen))
+    if rng.random() < 0.1 and column not in ("key", "version"):
+        return "NULL"
+    if column in ("default_version", "last_version", "version", "bytes", "format_number"):
+        return str(rng.choice((-1, 0, 1, 2, 3, 99, 2**31 - 1, -(2**31))))
+    if column == "features":
+        fields = [
+            f"{{'name': {rng.choice(('NULL', quoted(rng.choice(TEXTS[:20])), quoted('a')))}, "
+            f"'kind': {rng.choice(('NULL', quoted(rng.choice(TEXTS)), quoted('number')))}, "
+            f"'used': {rng.choice(('NULL', 'true', 'false'))}}}"
+            for _ in range(rng.randrange(0, 4))
+        ]
+        return f"[{', '.join(fields)}]::STRUCT(name VARCHAR, kind VARCHAR, used BOOLEAN)[]"
+    if column in ("labels", "outputs", "arguments"):
+        return f"[{', '.join(quoted(rng.choice(TEXTS)) for _ in range(rng.randrange(0, 4)))}]::VARCHAR[]"
+    if column == "created_at":
+        return rng.choice(("'infinity'::TIMESTAMP", "'0001-01-01'::TIMESTAMP", "now()::TIMESTAMP"))
+    if column == "content":
+        cut = rng.randrange(0, 600)
+        return rng.choice(
+            (
+                "''::BLOB",
+                f"content[1:{cut}]",
+                f"content || content[1:{cut}]",
+                f"content[1:{cut}] || '\\x00\\xff'::BLOB || content[{cut + 3}:]",
+            )
+        )
+    return quoted(text)
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''").replace("\0", "") + "'"
+
+
+class Shop:
+    """A database of two models, one of which gets forged rows inside a transaction."""
+
+    def __init__(self) -> None:
+        x = np.random.default_rng(0).normal(size=(60, 2))
+        y = np.where(x[:, 0] > 0, "yes", "no")
+        self.con = sqlml.connect()
+        self.con.execute("CREATE TABLE t AS SELECT 0.5 AS a, -1.5 AS b FROM range(3)")
+        for name in ("m", "other"):
+            self.con.create_model(name, LogisticRegression().fit(x, y), inputs=["a", "b"])
+            tree = DecisionTreeClassifier(max_depth=4).fit(x, y)
+            self.con.add_version(name, tree, inputs=["a", "b"], on_null="null")
+        self.con.execute("ALTER MODEL m SET ALIAS champion = 2; ALTER MODEL m SET TAG team = 'x'")
+        self.outcomes: Counter[str] = Counter()
+        self.want = self.con.execute("SELECT predict('other', *) FROM t").fetchall()
+
+    def finding(self, seed: int) -> str | None:
+        """What should not come of a forged row; None: nothing did."""
+        rng = random.Random(seed)
+        table = rng.choice(list(TABLES))
+        column = rng.choice(TABLES[table])
+        kind = "format_number" if (table, column) == ("catalog_programs", "format") else column
+        change = f"UPDATE sqlml.{table} SET {column} = {value_of(kind, rng)}"
+        if table not in ("catalog_programs", "catalog_choosers"):
+            change += " WHERE key = 'm'"
+            change += rng.choice(("", " AND version = 1")) if table == "catalog_versions" else ""
+        asked = rng.choice(ASKED)
+        plain = self.con.connection
+        plain.execute("BEGIN")
+        try:
+            try:
+                plain.execute(change)
+                plain.execute(f"CREATE OR REPLACE VIEW sqlml.stamp_m AS SELECT 1 AS f{seed}")
+            except duckdb.Error:
+                self.outcomes["no such row"] += 1
+                return None  # the table itself refuses it
+            session = sqlml.attach(plain.cursor()) if rng.random() < 0.02 else self.con
+            session._scoring._models.clear()  # nothing is known from before
+            session._catalog.programs._loaded = Recent()
+            try:
+                session.execute(asked).fetchall()
+                self.outcomes["answered"] += 1
+            except SqlmlError:
+                self.outcomes["refused"] += 1
+            except Exception:
+                return f"{seed}: {change[:300]}\n{asked}\n{traceback.format_exc()[-1500:]}"
+        finally:
+            plain.rollback()
+        return None
+
+
+def findings(first: int, end: int) -> list[str]:
+    """What should not come of the forged rows of so many seeds."""
+    shop, found = Shop(), []
+    for seed in range(first, end):
+        try:
+            one = shop.finding(seed)
+        except Exception:
+            one = f"{seed}: {traceback.format_exc()[-1500:]}"
+            shop = Shop()
+        if one is not None:
+            found.append(one)
+        if seed % 100 == 0:
+            got = shop.con.execute("SELECT predict('other', *) FROM t").fetchall()
+            if got != shop.want:
+                found.append(f"{seed}: the other model answers {got}")
+    assert min(shop.outcomes[kind] for kind in ("answered", "refused")) > (end - first) / 20
+    return found
+
+
+if __name__ == "__main__":
+    for finding in findings(int(sys.argv[1]), int(sys.argv[2])):
+        print(finding, end="\n\n")
