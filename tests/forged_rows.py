@@ -1,7 +1,7 @@
 """Catalog rows that nobody wrote through sqlml, and what may come of them.
 
-`python -m tests.forged_rows FIRST END` prints the findings of so many seeds. A forged row is refused
-with an SqlmlError, or the model works; the database stays as it is, and other models answer.
+`python -m tests.forged_rows FIRST END` prints the findings of so many seeds. A forged row is
+refused with an SqlmlError, or the model works; the database stays, and other models answer.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def value_of(column: str, rng: random.Random) -> str:
         ]
         return f"[{', '.join(fields)}]::STRUCT(name VARCHAR, kind VARCHAR, used BOOLEAN)[]"
     if column in ("labels", "outputs", "arguments"):
-        return f"[{', '.join(quoted(rng.choice(TEXTS)) for _ in range(rng.randrange(0, 4)))}]::VARCHAR[]"
+        texts = ", ".join(quoted(rng.choice(TEXTS)) for _ in range(rng.randrange(0, 4)))
+        return f"[{texts}]::VARCHAR[]"
     if column == "created_at":
         return rng.choice(("'infinity'::TIMESTAMP", "'0001-01-01'::TIMESTAMP", "now()::TIMESTAMP"))
     if column == "content":
