@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import duckdb
 
+from sqlml.backup import exported_program
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.model import Model, parse_reference
 from sqlml.errors import ParseError, SqlmlError, UnknownModelError
@@ -148,8 +149,12 @@ class Scoring:
                     failure = error
         raise failure
 
-    def retrying(self, work: Callable[[], T]) -> T:
-        """Run `work`; when it misses a function of ours (in a view), register that and go on."""
+    def retrying(self, work: Callable[[], T], statement: Any = None) -> T:
+        """Run `work`; when it misses a function of ours (in a view), register that and go on.
+
+        Args:
+            statement: the text that is run, which may import a database.
+        """
         tried: set[str] = set()
         while True:
             try:
@@ -159,7 +164,11 @@ class Scoring:
                 if spec is None or spec.name in tried:
                     raise
                 tried.add(spec.name)
-                self._function(spec, spec.program)
+                program = None
+                if isinstance(statement, str):
+                    program = exported_program(statement, spec.program)
+                program = program or self._find_program(spec.program)
+                self._engine.register(engine_function(spec, program))
 
     def register_for_macros(self) -> None:
         """Make the functions known that our own macros call, for connections without a session."""

@@ -93,7 +93,9 @@ class Session:
         with self._calling(query) as calling:
             settled = not self._macros.outdated
             if settled and is_the_engines(query):
-                made = self._scoring.retrying(lambda: self._engine.execute(query, parameters))
+                made = self._scoring.retrying(
+                    lambda: self._engine.execute(query, parameters), query
+                )
                 return None if made is None else self  # 2.0 returns None for an empty text
             if settled and isinstance(query, str) and is_one_query(query):
                 self._engine.finish()
@@ -103,7 +105,9 @@ class Session:
             self._make_room(query)
             self._refresh()
             if not statements:
-                made = self._scoring.retrying(lambda: self._engine.execute(query, parameters))
+                made = self._scoring.retrying(
+                    lambda: self._engine.execute(query, parameters), query
+                )
                 self._look_for_views(query)
                 self._refresh(query)
                 return None if made is None else self

@@ -321,6 +321,23 @@ def test_export_and_import(con: Any, plain: Any, tmp_path: Path) -> None:
             rows(alone, ask)
 
 
+def test_export_and_import_of_a_view_that_calls_a_model(con: Any, tmp_path: Path) -> None:
+    """Views come before the tables that the models are in."""
+    con.execute(
+        "CREATE VIEW \"it's\" AS SELECT id, predict('churn', *) AS p, predict('value', "
+        "charges := charges, tenure := 1) AS v FROM customers"
+    )
+    want = rows(con, 'SELECT id, p FROM "it\'s" ORDER BY id')
+    for k, options in enumerate(("", "(FORMAT parquet)")):
+        folder = tmp_path / f"it's {k}"
+        quoted = str(folder).replace("'", "''")
+        con.execute(f"EXPORT DATABASE '{quoted}' {options}")
+        with sqlml.connect() as other:
+            other.execute(f"IMPORT DATABASE '{quoted}'")
+            assert rows(other, 'SELECT id, p FROM "it\'s" ORDER BY id') == want
+            assert rows(other, "SELECT id, predict('churn', *) FROM customers ORDER BY id") == want
+
+
 def test_never_the_model_of_another_database(con: Any, plain: Any, tmp_path: Path) -> None:
     """Both have a model `value`; the macro of the other finds its own parts, or none."""
     path = tmp_path / "other.duckdb"
