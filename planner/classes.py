@@ -22,14 +22,13 @@ def chosen_class(
     Without it the model's own `positive_class` is meant, if it has one.
     """
     chosen = call.class_argument
-    labels = model.program.labels
     if chosen is None:
         positive = model.options.get("positive_class")
         if call.function != "predict_proba" or positive is None:
             return None
-        return tuple(index_of(known, positive) for known in labels)
+        return _places(model, positive, sql, tokens[call.start].start)
     place = tokens[chosen.start].start
-    if not labels:
+    if not model.program.labels:
         raise BindError(f"model {model.name!r} has no classes", sql, place)
     value = given.literal(chosen.start, chosen.end)
     if value is None:
@@ -38,13 +37,19 @@ def chosen_class(
             sql,
             place,
         )
-    found = tuple(index_of(known, value[0]) for known in labels)
+    return _places(model, value[0], sql, place)
+
+
+def _places(model: Model, wanted: Any, sql: str, place: int) -> Chosen:
+    """The place of a class among the labels of each target."""
+    labels = model.program.labels
+    found = tuple(index_of(known, wanted) for known in labels)
     if any(i is not None for i in found):
         return found
     all_known = dict.fromkeys(v for known in labels for v in known.values)
     known = ", ".join(repr(v) for v in list(all_known)[:20])
     raise BindError(
-        f"model {model.name!r} has no class {value[0]!r}; its classes are {known}", sql, place
+        f"model {model.name!r} has no class {wanted!r}; its classes are {known}", sql, place
     )
 
 

@@ -103,7 +103,9 @@ def _bodies(
     result = decoded(call, program, output, None)
     positive = options.get("positive_class")
     if kind == "proba" and positive is not None and len(program.labels) == 1:
-        result = f"({call})[{(index_of(program.labels[0], positive) or 0) + 1}]"
+        place = index_of(program.labels[0], positive)
+        unknown = quote_string(f"the model has no class {positive!r}, as its options say")
+        result = _error(unknown) if place is None else f"({call})[{place + 1}]"
     bodies = [Body(kind, unless(missing, result), spec)]
     if kind == "proba" and len(program.labels) == 1:
         bodies.append(Body("class", unless(missing, _one_class(call, program.labels[0])), spec))

@@ -29,6 +29,7 @@ def models(catalog: Catalog, like: str | None, database: str | None = None) -> A
         "name, version, source, library, features, labels, versions, aliases, tags, comment, "
         "created_at"
     )
+    catalog.check_database(database)
     if not catalog.schema_exists(database):
         empty = ", ".join(f"NULL::VARCHAR AS {c}" for c in columns.split(", "))
         return f"SELECT {empty} WHERE false", None

@@ -20,6 +20,8 @@ def export_to_file(model: Model, path: str, format: str | None, engine: DuckDBEn
         ConfigError: no such format, or the ending says none.
         BackendError: the model has no form in it.
     """
+    if "\0" in path:
+        raise ConfigError(f"{path!r} is no path: it has a zero character in it")
     ending = path.rsplit(".", 1)[-1].upper()
     if format is None and ending not in FORMATS:
         raise ConfigError(f"which format is {path!r}? write FORMAT ONNX, SQLML or SQL")

@@ -186,6 +186,23 @@ def whole_model(name: Any) -> Reference:
     return reference
 
 
+def check_arguments(
+    *, comment: Any = None, number: Any = 1, or_replace: Any = False, if_not_exists: Any = False
+) -> None:
+    """Refuse arguments of `create_model` and `add_version` that are of another type.
+
+    Raises:
+        ConfigError: it names the argument.
+    """
+    if not (comment is None or isinstance(comment, str)):
+        raise ConfigError(f"comment is a text, and not {comment!r}")
+    if not (number is None or (type(number) is int and number > 0)):
+        raise ConfigError(f"number is a whole number from 1 on, and not {number!r}")
+    for name, value in (("or_replace", or_replace), ("if_not_exists", if_not_exists)):
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} is True or False, and not {value!r}")
+
+
 def calls_of(version: NewVersion | Model) -> list[ModelCall]:
     """What the macros for plain connections compute of a version."""
     calls = []

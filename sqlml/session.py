@@ -38,7 +38,7 @@ from sqlml.life_cycle import LifeCycle
 from sqlml.planner.calls import may_call
 from sqlml.planner.plan import Plan
 from sqlml.planner.table_form import parsable
-from sqlml.registration import calls_of, whole_model
+from sqlml.registration import calls_of, check_arguments, whole_model
 from sqlml.relation import typed, typed_errors, unwrap, wrap
 from sqlml.rewording import reworded_errors
 from sqlml.scoring import Scoring
@@ -215,6 +215,7 @@ class Session:
             UnsupportedModelError, ModelExistsError, ConfigError, VerificationError.
         """
         reference = whole_model(name)
+        check_arguments(comment=comment, or_replace=or_replace, if_not_exists=if_not_exists)
         with self._calling():
             self._engine.finish()
             new = self._life_cycle.verified_version(model, inputs=inputs, options=options)
@@ -249,6 +250,7 @@ class Session:
             UnknownModelError, UnsupportedModelError, ModelExistsError, ConfigError.
         """
         reference = whole_model(name)
+        check_arguments(comment=comment, number=number)
         with self._calling():
             self._engine.finish()
             new = self._life_cycle.verified_version(model, inputs=inputs, options=options)

@@ -137,6 +137,15 @@ class Catalog:
         """Whether any model was ever registered in the database."""
         return self._connection.exists(self._connection.schema(database))
 
+    def check_database(self, database: str | None) -> None:
+        """Refuse the name of a database that is not attached.
+
+        Raises:
+            CatalogError: there is none.
+        """
+        if database is not None and not self._connection.has_database(database):
+            raise CatalogError(f"there is no database {database!r}; ATTACH it first")
+
     def models_query(self, database: str | None = None) -> str:
         """The query behind the view `models`.
 

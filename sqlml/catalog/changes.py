@@ -11,7 +11,7 @@ from typing import Any
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.connection import Connection
 from sqlml.catalog.macros import Macros, ModelCall
-from sqlml.catalog.model import SPECIAL, Model, NewVersion, Reference
+from sqlml.catalog.model import MOST_VERSIONS, SPECIAL, Model, NewVersion, Reference
 from sqlml.catalog.stamps import drop_stamp, write_stamp
 from sqlml.catalog.tables import TABLES, VIEWS
 from sqlml.errors import CatalogError, ModelExistsError
@@ -21,8 +21,6 @@ CallsOf = Callable[[NewVersion | Model], Sequence[ModelCall]]
 
 Work = Callable[[str, bool], None]
 """Statements in a schema, and whether they are in a transaction of the user's own."""
-
-_MOST_VERSIONS = 2**31 - 1
 
 
 class Changes:
@@ -61,7 +59,7 @@ class Changes:
             CatalogError: the name is empty or holds one of `.`, `@`, `/`.
         """
         _check_name(reference.name)
-        self._check_database(reference)
+        self._catalog.check_database(reference.database)
         calls = self._calls_of(new)
         made: list[int] = []
 
@@ -413,19 +411,16 @@ class Changes:
         calls = self._calls_of(default)
         self._macros.keep(schema, reference.database, reference.key, calls, shared)
 
-    def _check_database(self, reference: Reference) -> None:
-        database = reference.database
-        if database is not None and not self._connection.has_database(database):
-            raise CatalogError(f"there is no database {database!r}; ATTACH it first")
-
 
 def _check_name(name: str) -> None:
-    if not name or any(c in name for c in ".@/"):
-        raise CatalogError(f"{name!r} is no name for a model: it is empty or has . @ or / in it")
+    if not name or any(c in name for c in ".@/\0"):
+        raise CatalogError(
+            f"{name!r} is no name for a model: it is empty or has . @ / or a zero character in it"
+        )
 
 
 def _checked(version: int) -> int:
-    if version > _MOST_VERSIONS:
+    if version > MOST_VERSIONS:
         raise CatalogError(f"{version} is no number for a version: it is too large")
     return version
 

@@ -77,7 +77,10 @@ _REFERENCE = re.compile(
 )
 
 _DIGITS = 18
-"""More than any version has; the engine's BIGINT has them all."""
+"""More than any version has."""
+
+MOST_VERSIONS = 2**31 - 1
+"""The largest number that a version may have."""
 
 SPECIAL = ("default", "first", "last")
 """What stands behind @ and is no alias of the user's."""
@@ -122,5 +125,5 @@ def parse_reference(text: str) -> Reference:
             "'model@alias'"
         )
     number = match["number"]
-    version = None if number is None else int(number[:_DIGITS])
+    version = None if number is None else min(int(number[:_DIGITS]), MOST_VERSIONS)
     return Reference(match["name"], match["database"], version, match["alias"])

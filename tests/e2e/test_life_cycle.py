@@ -124,6 +124,32 @@ def test_an_alias_is_a_version(con: sqlml.Session) -> None:
         fails(con, f"ALTER MODEL m SET ALIAS {name} = 1", errors.CatalogError, "no name for an")
 
 
+def test_arguments_of_another_type_are_refused(con: sqlml.Session, tmp_path: Path) -> None:
+    model = linear(7)
+    for wrong in (
+        {"number": "5"},
+        {"number": 1.5},
+        {"number": True},
+        {"number": 0},
+        {"comment": 5},
+    ):
+        with pytest.raises(errors.ConfigError, match=f"^{next(iter(wrong))} is a"):
+            con.add_version("m", model, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(errors.ConfigError, match="or_replace is True or False"):
+        con.create_model("m", model, or_replace="no")  # type: ignore[arg-type]
+    with pytest.raises(errors.CatalogError, match="zero character"):
+        con.create_model("a\0b", model)
+    with pytest.raises(errors.ConfigError, match="zero"):
+        con.create_model("n", model, inputs=["a\0"])
+    with pytest.raises(errors.ConfigError, match="zero character"):
+        con.export_model("m", f"{tmp_path}/a\0b.sqlml")
+    with pytest.raises(errors.CatalogError, match="no database 'nope'"):
+        con.execute("SHOW MODELS FROM nope")
+    with pytest.raises(errors.UnknownModelError, match="no version 2147483647"):
+        con.execute("SELECT predict('m/99999999999999999999', *) FROM t")
+    assert len(con.execute("SHOW VERSIONS IN MODEL m").fetchall()) == 3
+
+
 def test_what_others_need_is_not_dropped(con: sqlml.Session) -> None:
     con.execute("ALTER MODEL m SET ALIAS champion = 2")
     fails(con, "ALTER MODEL m DROP VERSION 1", errors.CatalogError, "is its default; SET DEFAULT")
