@@ -196,8 +196,8 @@ def check_arguments(
     """
     if not (comment is None or isinstance(comment, str)):
         raise ConfigError(f"comment is a text, and not {comment!r}")
-    if not (number is None or (type(number) is int and number > 0)):
-        raise ConfigError(f"number is a whole number from 1 on, and not {number!r}")
+    if not (number is None or type(number) is int):
+        raise ConfigError(f"number is a whole number, and not {number!r}")
     for name, value in (("or_replace", or_replace), ("if_not_exists", if_not_exists)):
         if not isinstance(value, bool):
             raise ConfigError(f"{name} is True or False, and not {value!r}")

@@ -126,21 +126,15 @@ def test_an_alias_is_a_version(con: sqlml.Session) -> None:
 
 def test_arguments_of_another_type_are_refused(con: sqlml.Session, tmp_path: Path) -> None:
     model = linear(7)
-    for wrong in (
-        {"number": "5"},
-        {"number": 1.5},
-        {"number": True},
-        {"number": 0},
-        {"comment": 5},
-    ):
-        with pytest.raises(errors.ConfigError, match=f"^{next(iter(wrong))} is a"):
-            con.add_version("m", model, **wrong)  # type: ignore[arg-type]
+    for name, value in (("number", "5"), ("number", 1.5), ("number", True), ("comment", 5)):
+        with pytest.raises(errors.ConfigError, match=f"^{name} is a"):
+            con.add_version("m", model, **{name: value})
     with pytest.raises(errors.ConfigError, match="or_replace is True or False"):
         con.create_model("m", model, or_replace="no")  # type: ignore[arg-type]
     with pytest.raises(errors.CatalogError, match="zero character"):
         con.create_model("a\0b", model)
     with pytest.raises(errors.ConfigError, match="zero"):
-        con.create_model("n", model, inputs=["a\0"])
+        con.create_model("n", model, inputs=["a\0", "b"])
     with pytest.raises(errors.ConfigError, match="zero character"):
         con.export_model("m", f"{tmp_path}/a\0b.sqlml")
     with pytest.raises(errors.CatalogError, match="no database 'nope'"):
