@@ -51,6 +51,7 @@ from sqlml.front.statements import (
 )
 from sqlml.importers.stored import StoredModel
 from sqlml.ir.program import Program
+from sqlml.planner.calls import may_call
 from sqlml.planner.explain_model import explain_model
 from sqlml.registration import Artifact, check_fit, read_file, version_of
 from sqlml.udfs.duckdb import DuckDBEngine
@@ -240,12 +241,14 @@ class LifeCycle:
 
     def _frame(self, query: str, model: Model) -> Any:
         """The rows of a query as a pandas frame with the model's own columns, in their order."""
+        if may_call(query):
+            raise ParseError(
+                "VERIFY MODEL .. USING takes rows for the model: a query without calls"
+            )
         try:  # as a subquery: what is no query, and would change something, is none there either
             relation = self._engine.relation(f"FROM (\n{query}\n)")
         except duckdb.ParserException as error:
-            raise ParseError(
-                f"VERIFY MODEL .. USING takes one query without calls of models: {error}"
-            ) from None
+            raise ParseError(f"VERIFY MODEL .. USING takes one query: {error}") from None
         frame = relation.df()
         if frame.empty:
             raise ConfigError("the query of VERIFY MODEL gives no rows, so nothing is compared")

@@ -275,6 +275,9 @@ def test_what_is_no_query_is_not_run(con: sqlml.Session, query: str, tmp_path: P
         "SELECT table_name FROM duckdb_tables() WHERE schema_name = 'main'"
     ).fetchall() == [("kept",)]
     assert con.execute("FROM kept").fetchall() == [(1,)]
+    with pytest.raises(errors.ParseError, match="calls no model itself"):
+        calls = "SELECT *, predict('m', *) AS p FROM kept"
+        con.execute(f"VERIFY MODEL m USING ({calls}) AGAINST '{tmp_path / 'm.sqlml'}'")
     with pytest.raises(errors.ConfigError, match="gives no rows"):
         con.execute(f"VERIFY MODEL m USING (FROM kept LIMIT 0 -- x\n) AGAINST '{tmp_path}/m.sqlml'")
     found = con.execute(f"VERIFY MODEL m USING (FROM kept -- x\n) AGAINST '{tmp_path}/m.sqlml'")
