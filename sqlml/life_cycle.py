@@ -242,9 +242,7 @@ class LifeCycle:
     def _frame(self, query: str, model: Model) -> Any:
         """The rows of a query as a pandas frame with the model's own columns, in their order."""
         if may_call(query):
-            raise ParseError(
-                "VERIFY MODEL .. USING takes rows for the model: a query without calls"
-            )
+            raise ParseError("VERIFY MODEL .. USING takes a query that calls no model itself")
         try:  # as a subquery: what is no query, and would change something, is none there either
             relation = self._engine.relation(f"FROM (\n{query}\n)")
         except duckdb.ParserException as error:
