@@ -1,4 +1,4 @@
-"""What a model does about NULL: the columns that it refuses it in, and rows that are NULL then."""
+"""Rows without an answer: those that lack a value the model needs, and those that are none."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import numpy as np
 from sqlml.errors import ConfigError, MissingValueError, SqlmlError, UnknownCategoryError
 from sqlml.ir import reference
 from sqlml.ir.program import Program
+from sqlml.planner.blocks import clause_at
 from sqlml.planner.column_types import Bound
 from sqlml.planner.sample import samples
+from sqlml.planner.scope import Scope
 from sqlml.recent import of_programs
 from sqlml.types import Array
 
@@ -38,6 +40,26 @@ def any_missing(bounds: Mapping[str, Bound], names: Iterable[str]) -> str | None
         if bound.type in ("FLOAT", "DOUBLE"):
             tests.append(f"isnan({bound.sql})")
     return " OR ".join(tests) or None
+
+
+def no_row(scope: Scope, place: int) -> str | None:
+    """Whether there is no row that conflicts, as SQL: of a call at a token in ON CONFLICT's SET.
+
+    The engine evaluates SET for all new rows, the table's columns NULL where none is updated, and
+    takes no notice of what comes of that. None elsewhere.
+    """
+    block = scope.block
+    if block is None or not block.excluded or clause_at(scope.tokens, place) == "RETURNING":
+        return None
+    table = block.sources[0]
+    inside = [t for t in scope.tokens if table.start <= t.start and t.end <= table.end]
+    name = next(t for t in reversed(inside) if t.is_identifier)
+    return f"{scope.sql[name.start : name.end]}.rowid IS NULL"
+
+
+def either(*tests: str | None) -> str | None:
+    """Whether one of the tests holds, as SQL; None where there are none."""
+    return " OR ".join(test for test in tests if test is not None) or None
 
 
 def unless(missing: str | None, value: str) -> str:

@@ -29,7 +29,7 @@ from sqlml.planner.literals import constants as constants_of
 from sqlml.planner.local_names import local_tokens
 from sqlml.planner.margins import Margins, margins
 from sqlml.planner.names import FunctionSpec
-from sqlml.planner.nulls import any_missing, refused, unless
+from sqlml.planner.nulls import any_missing, either, no_row, refused, unless
 from sqlml.planner.once import Column, Moved, query_start
 from sqlml.planner.parameters import Parameters
 from sqlml.planner.plan import Plan, PlannedCall
@@ -260,7 +260,7 @@ def _plan_call(
         rows=batch_rows(options),
     )
     empty = sorted(refused(options, model.program) & prepared.program.inputs.keys())
-    missing = any_missing(bounds, empty)
+    missing = either(no_row(scope, call.start), any_missing(bounds, empty))
     columns = packed(prepared, bounds, "FLOAT" if layout == "f32" else "DOUBLE")
     arguments = columns + texts(prepared, bounds)
     function = f"{spec.name}({arguments})"

@@ -81,7 +81,8 @@ def _queries(items: Sequence[str], block: Block | None, text: Text) -> Iterator[
         return
     yield _nest(select, block, text), 0
     if block.excluded:
-        both = f"SELECT {select} FROM {_from(block, text)}, {_from(block, text)} AS excluded"
+        table = _from(block, text)
+        both = f"SELECT {select} FROM {table}, (SELECT * FROM {table}) AS excluded"
         yield _with_outer(both, block, text), 0
     if block.sources or block.window:
         yield _nest(select, block, text, " GROUP BY ALL"), 0

@@ -84,8 +84,18 @@ INSERT OR REPLACE INTO out SELECT id, p FROM scored WHERE id < 9; INSERT INTO ou
 FROM out
 
 -- name: on conflict update with the excluded row
--- known: the engine also evaluates SET for rows without a conflict, the table's columns NULL, which the model refuses
 INSERT INTO out SELECT id, charges, visits, 0 FROM customers ON CONFLICT (id) DO UPDATE SET v = predict('value', charges := excluded.charges, visits := out.visits) WHERE out.id > 3
+-- setup:
+CREATE TABLE out (id INTEGER PRIMARY KEY, charges DOUBLE, visits INTEGER, v DOUBLE); INSERT INTO out SELECT id, 5, 7, -1 FROM customers WHERE id < 9
+-- rows:
+SELECT id, charges, 7 AS visits FROM customers
+-- expect:
+INSERT INTO out SELECT id, charges, visits, 0 FROM customers WHERE id > 8; UPDATE out SET v = given.v FROM given WHERE given.id = out.id AND out.id BETWEEN 4 AND 8
+-- then:
+SELECT id, v FROM out
+
+-- name: on conflict update of a table with another name
+INSERT INTO main."out" AS "o 1" (id, charges, visits, v) SELECT id, charges, visits, 0 FROM customers ON CONFLICT (id) DO UPDATE SET v = predict('value', charges := excluded.charges, visits := "o 1".visits) WHERE "o 1".id > 3
 -- setup:
 CREATE TABLE out (id INTEGER PRIMARY KEY, charges DOUBLE, visits INTEGER, v DOUBLE); INSERT INTO out SELECT id, 5, 7, -1 FROM customers WHERE id < 9
 -- rows:
