@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from sqlml.errors import ConfigError, MissingValueError, SqlmlError, UnknownCategoryError
 from sqlml.ir import reference
 from sqlml.ir.program import Program
+from sqlml.planner.arguments import plain
 from sqlml.planner.blocks import clause_at
 from sqlml.planner.column_types import Bound
 from sqlml.planner.sample import samples
@@ -60,6 +62,31 @@ def no_row(scope: Scope, place: int) -> str | None:
 def either(*tests: str | None) -> str | None:
     """Whether one of the tests holds, as SQL; None where there are none."""
     return " OR ".join(test for test in tests if test is not None) or None
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Columns of which some are expressions: they are evaluated once, and read as `fields`.
+
+    A test for NULL and the call itself would else see two values of random(), and nested calls
+    would be written out again and again.
+    """
+
+    bounds: dict[str, Bound]
+    fields: dict[str, Bound]
+
+    @classmethod
+    def of(cls, bounds: dict[str, Bound]) -> Once | None:
+        """None where all columns may be written several times."""
+        if all(plain(bound.sql) for bound in bounds.values()):
+            return None
+        fields = {n: Bound(f"sqlml_n.c{k}", b.type) for k, (n, b) in enumerate(bounds.items())}
+        return cls(bounds, fields)
+
+    def around(self, value: str) -> str:
+        """`value` of the fields, as an expression of the columns."""
+        made = ", ".join(f"'c{k}': {b.sql}" for k, b in enumerate(self.bounds.values()))
+        return f"list_transform([{{{made}}}], lambda sqlml_n: {value})[1]"
 
 
 def unless(missing: str | None, value: str) -> str:

@@ -29,7 +29,7 @@ from sqlml.planner.literals import constants as constants_of
 from sqlml.planner.local_names import local_tokens
 from sqlml.planner.margins import Margins, margins
 from sqlml.planner.names import FunctionSpec
-from sqlml.planner.nulls import any_missing, either, no_row, refused, unless
+from sqlml.planner.nulls import Once, any_missing, either, no_row, refused, unless
 from sqlml.planner.once import Column, Moved, query_start
 from sqlml.planner.parameters import Parameters
 from sqlml.planner.plan import Plan, PlannedCall
@@ -235,6 +235,13 @@ def _plan_call(
     if layout == "f32":
         alone = prepare_parts(model.program, (target.part,), "f32", constants)
         prepared = prepare_parts(model.program, together.parts, "f32", constants)
+    empty = sorted(refused(options, model.program) & prepared.program.inputs.keys())
+    read_once = Once.of(bounds) if empty else None
+    if read_once is not None:
+        bounds = read_once.fields
+        if together.source is not None:  # there the fields are not in sight
+            prepared, together = alone, Shared((target.part,), False, 1)
+            choice = choose(alone.split.core, options)
     wanted = Wanted(model.program, target.output, target.column, target.chosen)
     as_sql = None
     if asks_for_sql(options):
@@ -259,12 +266,12 @@ def _plan_call(
         constants=constants,
         rows=batch_rows(options),
     )
-    empty = sorted(refused(options, model.program) & prepared.program.inputs.keys())
     missing = either(no_row(scope, call.start), any_missing(bounds, empty))
     columns = packed(prepared, bounds, "FLOAT" if layout == "f32" else "DOUBLE")
     arguments = columns + texts(prepared, bounds)
     function = f"{spec.name}({arguments})"
-    function = unless(missing, function)
+    if together.source is not None:
+        function = unless(missing, function)
     column = Column(function, arguments, together.type(model.program))
     made = function if together.source is None else quote_name(spec.name)
     scored = together.element(made, model.program, target.part)
@@ -272,6 +279,8 @@ def _plan_call(
     if as_sql is not None:
         choice, result = as_sql.choice(choice), as_sql.or_else(result)
     result = unless(missing, result)
+    if read_once is not None:
+        bounds, result = read_once.bounds, read_once.around(result)
     start, end = scope.tokens[call.start].start, scope.tokens[call.end - 1].end
     done = PlannedCall(
         " ".join(scope.sql[start:end].split()),

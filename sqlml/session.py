@@ -22,7 +22,7 @@ from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.changes import Changes
 from sqlml.catalog.macros import Macros, defined_functions
 from sqlml.catalog.programs import Loaded
-from sqlml.errors import ParseError
+from sqlml.errors import ParseError, SqlmlError
 from sqlml.exporting import export_to_file
 from sqlml.first_look import ends_a_transaction, is_one_query, is_the_engines
 from sqlml.front.parse import mentions_models, parse
@@ -84,6 +84,8 @@ class Session:
         if self._owns_registry:
             if self._catalog.schema_exists():
                 self._scoring.register_for_views()
+                with suppress(duckdb.Error, SqlmlError):  # read-only, or others are at it
+                    self._macros.catch_up()
             self._scoring.register_for_macros()
 
     # -- statements

@@ -51,7 +51,8 @@ class Chooser:
     def call(self, row: str = "r", model: str = "m") -> str:
         """The expression that computes the model of that name of the row."""
         chosen = f"substr(md5(lower({model})), {len(self.prefix) + 1}, 1)"
-        number = f"struct_extract({self.numbers}, {chosen if self.by_digit else model})"
+        own = f"lower({model})"  # of a struct's fields the engine ignores case in ASCII alone
+        number = f"struct_extract({self.numbers}, {chosen if self.by_digit else own})"
         return f"sqlml.{self.macro}({number}, {row}, {model}{self.extra})"
 
 

@@ -115,6 +115,15 @@ class Macros:
                 self._connection.atomic(partial(rebuild, self._connection, schema, database))
             del self._outdated[database]
 
+    def catch_up(self) -> None:
+        """Make the macros that a process left stale which ended before it came to them."""
+        schema = self._connection.schema(None)
+        if self._connection.columns(f"{schema}.catalog_stale") is None:
+            return
+        if self._connection.read(f"SELECT 1 FROM {schema}.catalog_stale LIMIT 1"):
+            name = self._database(None)
+            self._connection.atomic(partial(rebuild, self._connection, schema, name))
+
     def make_room(self, name: str) -> None:
         """Drop our bare macro `name`: the user is about to make a function of that name."""
         name = name.lower()

@@ -57,6 +57,7 @@ def _stored(program: Program, told: Mapping[str, Any]) -> StoredModel:
     for name, kind in told["features"]:
         if not isinstance(name, str) or kind not in get_args(Kind):
             raise ValueError(f"a feature {name!r} of kind {kind!r}")
+        name.encode()
         features.append(Feature(name, kind))
     names = [fold(f.name) for f in features]
     if len(set(names)) != len(names):
@@ -70,4 +71,5 @@ def _stored(program: Program, told: Mapping[str, Any]) -> StoredModel:
     source, library = told["source"], told["library"]
     if not (isinstance(source, str) and isinstance(library, str)):
         raise TypeError("the source is no text")
+    (source + library).encode()
     return StoredModel(program, tuple(features), source, library)

@@ -232,6 +232,8 @@ def test_a_file_of_ours_has_all_that_the_model_is(tmp_path: Path) -> None:
         {"features": [["a", "number"], ["b", "code"]], "source": "x", "library": "y"},
         {"features": [["a", "number"], [["b"], "any"]], "source": "x", "library": "y"},
         {"features": [["a", "number"]], "source": None, "library": "y"},
+        {"features": [["a", "number"]], "source": "\ud800", "library": "y"},
+        {"features": [["a", "number"], ["\ud800", "any"]], "source": "x", "library": "y"},
     ],
 )
 def test_what_a_file_says_of_its_model_is_checked(told: Any, tmp_path: Path) -> None:

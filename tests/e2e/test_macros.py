@@ -206,6 +206,26 @@ def test_two_open_transactions_both_reach_the_macros(
     assert rows(plain, f"SELECT predict('two', {row})") == want
 
 
+def test_a_process_that_ends_before_it_came_to_the_macros(tmp_path: Path) -> None:
+    path, row = tmp_path / "shop.duckdb", "{'charges': 10, 'tenure': 1}"
+    code = f"""
+import os, sqlml
+from sklearn.linear_model import LinearRegression
+con = sqlml.connect("shop.duckdb", config={CONFIG!r})
+model = LinearRegression().fit([[1.0, 1.0], [2.0, 0.0]], [7.0, 7.0])
+con.create_model("value", model, inputs=["charges", "tenure"])
+con.execute("BEGIN")
+model = LinearRegression().fit([[1.0, 1.0], [2.0, 0.0]], [8.0, 8.0])
+con.create_model("value", model, inputs=["charges", "tenure"], or_replace=True)
+con.connection.execute("COMMIT")
+os._exit(0)
+"""
+    child.run(code, tmp_path)
+    with sqlml.connect(path, config=CONFIG) as con, con.connection.cursor() as plain:
+        assert rows(plain, f"SELECT predict('value', {row})") == [(pytest.approx(8.0),)]
+        assert rows(plain, "FROM sqlml.catalog_stale") == []
+
+
 def test_damaged_rows_do_not_stop_the_database_from_opening(
     tmp_path: Path, value_model: Any
 ) -> None:

@@ -109,6 +109,30 @@ def test_plain_connections_have_the_same_options(con: sqlml.Session, churn: Any)
     assert other[0][0] == pytest.approx(1 - want[0][1])
 
 
+def test_an_argument_is_evaluated_once(con: sqlml.Session) -> None:
+    model = LinearRegression().fit([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [1.0, 2.0, 3.0])
+    con.create_model("m", model, inputs=["a", "b"], on_null="null")
+    drawn = "CASE WHEN random() < 0.5 THEN NULL ELSE 1.0 END"
+    for backend in ("auto", "native"):
+        con.execute(f"SET sqlml_backend = '{backend}'")
+        query = f"SELECT predict('m', a := {drawn}, b := 1.0) FROM range(1000)"
+        found = holes(con, query)
+        assert 400 < sum(v is None for v in found) < 600
+        both = f"SELECT p FROM ({query.replace(' FROM', ' AS p FROM')}) WHERE p > 0"
+        assert set(np.round(holes(con, both), 9)) == {3.0}
+        nested = "age"
+        for _ in range(6):
+            nested = f"predict('m', a := {nested}, b := 1.0)"
+        plan = con.plan(f"SELECT {nested} FROM t")
+        assert plan is not None and len(plan.sql) < 6_000
+        want = 40.0
+        for _ in range(6):
+            want = float(model.predict([[want, 1.0]])[0])
+        got = holes(con, f"SELECT {nested} FROM t WHERE id = 1003")
+        assert got == [pytest.approx(want)]
+        assert holes(con, f"SELECT {nested} FROM t WHERE id = 1001") == [None]
+
+
 def test_models_that_take_what_is_missing_stay_as_they_are(con: sqlml.Session) -> None:
     holed = FRAME[["age", "income"]].mask(RNG.random((300, 2)) < 0.2)
     forest = RandomForestClassifier(5, random_state=0).fit(holed, CHURN)

@@ -100,9 +100,9 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
                 values[i] = RULES[node.op](_Work(asm, node, args, dtypes))
                 if node.type.dtype == "float32" and node.op in ROUNDED:
                     values[i] = _single(asm, values[i])
+        return asm.finish(range(below.width), values[last].tolist(), kind.dtype == "int64")
     except (TooLarge, _Unknown):
         return None
-    return asm.finish(range(below.width), values[last].tolist(), kind.dtype == "int64")
 
 
 def below(program: Program, i: int) -> int | None:

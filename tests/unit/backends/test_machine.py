@@ -285,3 +285,12 @@ def test_models_at_random(seed: int) -> None:
     out = np.empty(want.shape)
     assert found.fill(block, out) == -1
     np.testing.assert_allclose(out, want, rtol=1e-11, atol=1e-13)
+
+
+def test_what_takes_too_many_registers_runs_step_by_step() -> None:
+    """Between what a kernel holds in registers and what it never tries."""
+    x = np.random.default_rng(0).normal(size=(40, 1700))
+    model = make_pipeline(StandardScaler(), LogisticRegression()).fit(x, x[:, 0] > 0)
+    scorer = sqlml.compile(model)
+    np.testing.assert_array_equal(scorer.predict(x), model.predict(x))
+    same(scorer.predict_proba(x), model.predict_proba(x))
