@@ -265,7 +265,8 @@ def _columns(call: Call, arguments: Sequence[Argument], scope: Scope) -> tuple[C
     except BindError as error:
         if error.offset is not None:
             raise
-        raise BindError(error.message, scope.sql, scope.tokens[call.start].start) from None
+        place = scope.place_of(error.message, scope.tokens[call.start].start)
+        raise BindError(error.message, scope.sql, place) from None
 
 
 def _column_name(argument: Argument, tokens: Sequence[Token]) -> str | None:

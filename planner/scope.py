@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,12 @@ from sqlml.errors import BindError
 from sqlml.front.lexer import Token
 from sqlml.planner.blocks import Block, Span
 from sqlml.planner.probe import Column, Describe, Text, columns_of
+
+_BLAMED = re.compile(
+    r'with name "?([^"\s]+)"? does not exist|Referenced (?:column|table) "([^"]+)" not found'
+    r'|does not have a column named "([^"]+)"'
+)
+"""What the engine says of a name that it does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,19 @@ class Scope:
     def ask(self, items: Sequence[str]) -> tuple[tuple[Column, ...], ...]:
         """The columns that `items`, written as SQL, yield here."""
         return columns_of(items, self.block, self.probed, self.describe)
+
+    def place_of(self, message: str, place: int) -> int:
+        """Where in the statement the name stands that the engine's message is about.
+
+        Of several places the first behind `place`, which is the answer where there is none.
+        """
+        blamed = _BLAMED.search(message)
+        if blamed is None:
+            return place
+        name = next(group for group in blamed.groups() if group is not None).split(".")[-1].lower()
+        found = [t.start for t in self.tokens if t.is_identifier and t.text.lower() == name]
+        behind = [start for start in found if start >= place]
+        return behind[0] if behind else found[-1] if found else place
 
     def _span(self, start: int, end: int) -> Span:
         return Span(self.tokens[start].start, self.tokens[end - 1].end)

@@ -96,7 +96,7 @@ def _expanded(star: Argument, start: int, scope: Scope) -> tuple[Column, ...]:
                 scope.sql,
                 place,
             ) from None
-        raise BindError(error.message, scope.sql, place) from None
+        raise BindError(error.message, scope.sql, scope.place_of(error.message, place)) from None
     return columns
 
 

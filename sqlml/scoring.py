@@ -22,6 +22,7 @@ from sqlml.planner.explaining import is_stored, with_rows
 from sqlml.planner.measured import Analysis, Measured
 from sqlml.planner.names import FunctionSpec, parse_name
 from sqlml.planner.plan import Plan
+from sqlml.rewording import reworded_errors
 from sqlml.udfs.duckdb import DuckDBEngine
 from sqlml.udfs.engine import EngineFunction
 from sqlml.udfs.function import engine_function
@@ -197,7 +198,9 @@ class Scoring:
         if analyze:
             found, rows = self._analysed(found, parameters)
         else:
-            rows = self._explain(self._ready(found), _remaining(found, parameters), False)
+            ready = self._ready(found)
+            with reworded_errors(f"EXPLAIN {ready}", f"EXPLAIN {query}"):
+                rows = self._explain(ready, _remaining(found, parameters), False)
         return [("sqlml_plan", str(found)), *rows]
 
     def analysed(self, query: str, parameters: Any) -> Plan | None:

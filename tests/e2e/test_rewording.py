@@ -10,6 +10,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 
 import sqlml
+import sqlml.errors
 
 X = np.random.default_rng(0).normal(size=(40, 2))
 
@@ -31,6 +32,7 @@ def con() -> Iterator[sqlml.Session]:
         ("SELECT predict('ridge', *) ¦OVER () FROM t", "OVER"),
         ("SELECT s, predict('lr', *) FROM t ORDER BY ¦predicted", "predicted"),
         ("SELECT predict('ridge', *) + ¦s.x.y.z FROM t", "s.x"),
+        ("EXPLAIN SELECT predict('lr', *), ¦nope FROM t", "nope"),
     ],
 )
 def test_the_place_is_that_of_the_user_s_text(con: sqlml.Session, query: str, place: str) -> None:
@@ -48,6 +50,25 @@ def test_the_place_is_that_of_the_user_s_text(con: sqlml.Session, query: str, pl
         assert head == f"LINE {len(lines)}: {query.split(chr(10))[len(lines) - 1]}"
         at = caret.index("^") - len(f"LINE {len(lines)}: ")
         assert query.split("\n")[len(lines) - 1][at:].startswith(place.split(".")[0])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT predict('ridge', *) FROM ¦nosuch",
+        "FROM ¦nosuch SELECT predict('ridge', *)",
+        "SELECT predict('ridge', *) FROM t JOIN ¦nosuch USING (b)",
+        "SELECT b, predict('ridge', age := age, b := ¦nope) FROM t",
+        "SELECT predict('ridge', age, ¦nope + 1) FROM t",
+        "SELECT predict('ridge', *, b := age + t.¦nope) FROM t",
+        "SELECT * FROM ml_predict(MODEL ridge, TABLE ¦nosuch)",
+    ],
+)
+def test_a_name_that_nobody_knows_is_pointed_at(con: sqlml.Session, query: str) -> None:
+    offset = query.index("¦")
+    with pytest.raises(sqlml.errors.SqlmlError) as caught:
+        con.execute(query.replace("¦", ""))
+    assert caught.value.offset == offset, caught.value
 
 
 def test_an_error_inside_of_a_call_shows_the_call(con: sqlml.Session) -> None:
