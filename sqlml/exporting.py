@@ -26,5 +26,5 @@ def export_to_file(model: Model, path: str, format: str | None, engine: DuckDBEn
     if format is None and ending not in FORMATS:
         raise ConfigError(f"which format is {path!r}? write FORMAT ONNX, SQLML or SQL")
     origin = model.origin
-    told = about(model.features, origin.source, origin.library)
+    told = about(model.features, origin.source, origin.library, model.options)
     engine.write_file(path, export(model.program, format or ending, model.name, told))

@@ -51,6 +51,19 @@ def stored(options: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in options.items() if k in STORED}
 
 
+def read_back(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a file of a model has, which EXPORT MODEL wrote.
+
+    Raises:
+        ConfigError: an option or a value that there is not.
+    """
+    label = options.get(OUTPUT)
+    if not (label is None or isinstance(label, str)):
+        raise ConfigError(f"{label!r} is no name for what a model predicts")
+    kept = stored({name: value for name, value in options.items() if name != OUTPUT})
+    return kept if label is None else {**kept, OUTPUT: label}
+
+
 def altered(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that ALTER MODEL gives to a version.
 

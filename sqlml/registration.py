@@ -16,6 +16,7 @@ from sqlml.config import MAX_ARTIFACT_BYTES
 from sqlml.errors import ArtifactError, ConfigError, UnknownModelError
 from sqlml.importers.artifact import read_artifact
 from sqlml.importers.registry import import_model
+from sqlml.importers.stored import StoredModel
 from sqlml.ir.program import Program
 from sqlml.planner.build import prepare
 from sqlml.planner.choice import choose
@@ -81,6 +82,8 @@ def version_of(
         UnsupportedModelError, ConfigError.
     """
     kept = model_options.stored(options)
+    if isinstance(model, StoredModel):
+        kept = {**model_options.read_back(model.options), **kept}
     imported = import_model(model, inputs)
     if not imported.named:
         raise ConfigError(

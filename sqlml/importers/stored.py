@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, get_args
 
 from sqlml.errors import ArtifactError
@@ -16,13 +17,15 @@ from sqlml.types import Feature, Kind, fold
 class StoredModel:
     """A Program with the table that it wants, and where it came from.
 
-    `features` has every column of the training table in order, as `Imported` has it.
+    `features` has every column of the training table in order, as `Imported` has it. `options` are
+    those of the model, and not checked.
     """
 
     program: Program
     features: tuple[Feature, ...]
     source: str
     library: str
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def read_stored(content: bytes) -> Program | StoredModel:
@@ -43,12 +46,15 @@ def read_stored(content: bytes) -> Program | StoredModel:
         ) from error
 
 
-def about(features: tuple[Feature, ...], source: str, library: str) -> dict[str, Any]:
+def about(
+    features: tuple[Feature, ...], source: str, library: str, options: Mapping[str, Any]
+) -> dict[str, Any]:
     """What `read_stored` reads back."""
     return {
         "features": [[f.name, f.kind] for f in features],
         "source": source,
         "library": library,
+        "options": dict(options),
     }
 
 
@@ -72,4 +78,7 @@ def _stored(program: Program, told: Mapping[str, Any]) -> StoredModel:
     if not (isinstance(source, str) and isinstance(library, str)):
         raise TypeError("the source is no text")
     (source + library).encode()
-    return StoredModel(program, tuple(features), source, library)
+    options = told.get("options", {})
+    if not isinstance(options, dict):
+        raise TypeError("the options are no object")
+    return StoredModel(program, tuple(features), source, library, MappingProxyType(options))

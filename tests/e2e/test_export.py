@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,29 @@ def test_a_file_of_ours_has_all_that_the_model_is(tmp_path: Path) -> None:
         assert len(con.execute(told).fetchall()) == 1
         con.execute(f"EXPORT MODEL n TO '{tmp_path / 'n.sqlml'}'")
         assert (tmp_path / "n.sqlml").read_bytes() == path.read_bytes()
+        con.execute("ALTER MODEL n SET OPTIONS (on_null = 'null', batch_size = 7)")
+        con.execute(f"EXPORT MODEL n TO '{path}'")
+        con.execute(f"CREATE MODEL p OUTPUT (gap DOUBLE) FROM '{path}' OPTIONS (batch_size = 9)")
+        con.execute(f"EXPORT MODEL p TO '{path}'")
+        con.execute(f"CREATE MODEL q FROM '{path}'")
+        told = "SELECT options FROM sqlml.model_versions WHERE name = 'q'"
+        assert json.loads(con.execute(told).fetchall()[0][0]) == {
+            **{"on_null": "null", "batch_size": 9},
+            "output": "gap",
+        }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"nope": 1}, {"batch_size": "1); --"}, {"on_null": 3}, {"output": ["x"]}, {"backend": "x"}],
+)
+def test_options_that_a_file_says_are_checked(options: Any, tmp_path: Path) -> None:
+    b = Builder()
+    program = b.build({"label": b.op("neg", b.input("a", "float64", 1))})
+    told = {"features": [["a", "number"]], "source": "x", "library": "y", "options": options}
+    (tmp_path / "m.sqlml").write_bytes(store.dumps(program, told))
+    with sqlml.connect() as con, pytest.raises(errors.ConfigError):
+        con.execute(f"CREATE MODEL m FROM '{tmp_path / 'm.sqlml'}'")
 
 
 @pytest.mark.parametrize(
@@ -233,6 +257,7 @@ def test_a_file_of_ours_has_all_that_the_model_is(tmp_path: Path) -> None:
         {"features": [["a", "number"], [["b"], "any"]], "source": "x", "library": "y"},
         {"features": [["a", "number"]], "source": None, "library": "y"},
         {"features": [["a", "number"]], "source": "\ud800", "library": "y"},
+        {"features": [["a", "number"]], "source": "x", "library": "y", "options": 3},
         {"features": [["a", "number"], ["\ud800", "any"]], "source": "x", "library": "y"},
     ],
 )
