@@ -310,7 +310,7 @@ def test_options_choose_backend_and_strategy(
         ("strategy = 'fast'", "no strategy 'fast'"),
         ("backend = 'abacus'", "no backend 'abacus'"),
         ("device = 'tpu'", "no device 'tpu'"),
-        ("on_null = 'null'", "on_null comes with a later version"),
+        ("on_null = 'skip'", "on_null cannot be 'skip'"),
     ],
 )
 def test_a_wrong_option_leaves_nothing_behind(
