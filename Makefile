@@ -38,7 +38,7 @@ demo: $(VENV)/.openmp
 test: $(VENV)/.dev $(VENV15)/.duckdb
 	$(PY) -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal
 	$(VENV15)/bin/python -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal \
-		tests/unit/udfs tests/unit/planner tests/e2e --ignore tests/e2e/test_packaging.py
+		tests/unit/catalog tests/unit/udfs tests/unit/planner tests/e2e --ignore tests/e2e/test_packaging.py
 
 nightly: $(VENV)/.dev
 	$(PY) -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal -m nightly
