@@ -32,7 +32,7 @@ TABLES = {
     "catalog_aliases": ("key", "alias", "version"),
     "catalog_tags": ("key", "tag", "value"),
     "catalog_calls": ("key", "kind", "macro", "function", "arguments", "result"),
-    "catalog_choosers": ("kind", "prefix", "macro", "call"),
+    "catalog_choosers": ("kind", "prefix", "macro", "names", "by_digit"),
 }
 TEXTS = (
     *(
@@ -118,7 +118,7 @@ def value_of(column: str, rng: random.Random) -> str:
             for _ in range(rng.randrange(0, 4))
         ]
         return f"[{', '.join(fields)}]::STRUCT(name VARCHAR, kind VARCHAR, used BOOLEAN)[]"
-    if column in ("labels", "outputs", "arguments"):
+    if column in ("labels", "outputs", "arguments", "names"):
         texts = ", ".join(quoted(rng.choice(TEXTS)) for _ in range(rng.randrange(0, 4)))
         return f"[{texts}]::VARCHAR[]"
     if column == "created_at":

@@ -21,6 +21,7 @@ has none of them yet.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ MOST = 16
 """Models that one macro tells apart by their names."""
 
 _DIGITS = "0123456789abcdef"
+_MACRO = re.compile(r"(?:choose|score)_[0-9a-f]{24}")
 _NOBODY = "struct_extract({'SHOW MODELS tells which there are': NULL}, m)"
 """Where no model has such digits: an error that names the model, as where its name is not known."""
 
@@ -36,23 +38,26 @@ _NOBODY = "struct_extract({'SHOW MODELS tells which there are': NULL}, m)"
 class Chooser:
     """A macro of the tree.
 
-    prefix: the digits that lead to it. macro: its name. definition: what stands behind the name in
-    CREATE MACRO. numbers: a struct whose fields are the names that it tells apart, and their types
-    the overloads. by_digit: these names are digits. extra: see `choosers`.
+    prefix: the digits that lead to it. macro: its name. names: those that it tells apart, of models
+    or (`by_digit`) digits. extra: see `choosers`. definition: what stands behind the name in CREATE
+    MACRO; none where it is there already.
     """
 
     prefix: str
     macro: str
-    definition: str
-    numbers: str
+    names: tuple[str, ...]
     by_digit: bool
     extra: str
+    definition: str = ""
 
     def call(self, row: str = "r", model: str = "m") -> str:
         """The expression that computes the model of that name of the row."""
         chosen = f"substr(md5(lower({model})), {len(self.prefix) + 1}, 1)"
         own = f"lower({model})"  # of a struct's fields the engine ignores case in ASCII alone
-        number = f"struct_extract({self.numbers}, {chosen if self.by_digit else own})"
+        numbers = ", ".join(
+            f"{_text(name)}: NULL::BOOLEAN[{place}]" for place, name in enumerate(self.names, 1)
+        )
+        number = f"struct_extract({{{numbers}}}, {chosen if self.by_digit else own})"
         return f"sqlml.{self.macro}({number}, {row}, {model}{self.extra})"
 
 
@@ -102,11 +107,17 @@ def _choosers(
         f"(n BOOLEAN[{place}], r, m{extra}) AS CASE WHEN m IS NULL THEN NULL ELSE {call} END"
         for place, call in enumerate(choices.values(), 1)
     )
-    numbers = ", ".join(
-        f"{_text(name)}: NULL::BOOLEAN[{place}]" for place, name in enumerate(choices, 1)
-    )
     macro = f"choose_{digest(prefix, *choices, definition)}"
-    return [*made, Chooser(prefix, macro, definition, f"{{{numbers}}}", by_digit, extra)]
+    return [*made, Chooser(prefix, macro, tuple(choices), by_digit, extra, definition)]
+
+
+def is_ours(macro: object) -> bool:
+    """Whether a name is one of those that we give to macros: rows may hold anything.
+
+    >>> is_ours("score_" + "0" * 24), is_ours("score_x(); DROP TABLE t; --")
+    (True, False)
+    """
+    return isinstance(macro, str) and _MACRO.fullmatch(macro) is not None
 
 
 def digest(*content: str) -> str:

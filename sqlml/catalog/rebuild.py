@@ -7,9 +7,9 @@ digits begin as theirs (`choosers.py`); the rest is looked up where it was writt
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from sqlml.catalog.choosers import MOST, Chooser, choosers, digits
+from sqlml.catalog.choosers import MOST, Chooser, choosers, digits, is_ours
 from sqlml.catalog.connection import Connection
 
 FUNCTIONS: Mapping[str, Mapping[str, str]] = {
@@ -28,7 +28,8 @@ _TABLE = """
         kind VARCHAR NOT NULL,
         prefix VARCHAR NOT NULL,
         macro VARCHAR NOT NULL,
-        call VARCHAR NOT NULL
+        names VARCHAR[] NOT NULL,
+        by_digit BOOLEAN NOT NULL
     )
 """
 _MODEL, _ROW = "sqlml_model", "sqlml_row"
@@ -70,20 +71,23 @@ def _rebuild_stale(
     unneeded = {str(macro) for _, macro in stale if macro is not None}
     for kind, count in counts.items():
         stored = connection.read(
-            f"SELECT prefix, macro, call FROM {schema}.catalog_choosers WHERE kind = ? "
+            f"SELECT prefix, macro, names, by_digit FROM {schema}.catalog_choosers WHERE kind = ? "
             "AND (length(prefix) <= 1 OR list_contains(?::VARCHAR[], prefix[1]))",
             [kind, first],
         )
         beside: dict[str, str] = {}
-        if count > MOST and len(stored) > 1:
-            beside = {p: call for p, _, call in stored if len(p) == 1 and p not in first}
+        if count > MOST and len(stored) > 1 and all(is_ours(macro) for _, macro, *_ in stored):
+            there = [Chooser(p, m, tuple(map(str, n)), d, _EXTRA[kind]) for p, m, n, d in stored]
+            beside = {
+                c.prefix: c.call() for c in there if len(c.prefix) == 1 and c.prefix not in first
+            }
         models = _models(connection, schema, kind, first if beside else None)
-        before = {p: str(macro) for p, macro, _ in stored if p not in beside}
+        before = {p: str(macro) for p, macro, *_ in stored if p not in beside}
         parts = choosers(models, _EXTRA[kind], known=beside)
-        roots[kind] = parts[-1]
+        roots.update({kind: parts[-1]} if parts else {})
         for part in parts:
             if part.macro not in before.values():
-                connection.write(f"CREATE MACRO {schema}.{part.macro}{part.definition}")
+                connection.write(f"CREATE OR REPLACE MACRO {schema}.{part.macro}{part.definition}")
         unneeded |= set(before.values()) - {part.macro for part in parts}
         gone = [list(before), kind]
         connection.write(
@@ -127,10 +131,10 @@ def _rebuild_all(
     for kind in counts:
         models = _models(connection, schema, kind)
         parts = choosers(models, _EXTRA[kind])
-        roots[kind] = parts[-1]
+        roots.update({kind: parts[-1]} if parts else {})
         for part in parts:
             if part.macro not in own:
-                connection.write(f"CREATE MACRO {schema}.{part.macro}{part.definition}")
+                connection.write(f"CREATE OR REPLACE MACRO {schema}.{part.macro}{part.definition}")
         wanted |= {*models.values(), *(part.macro for part in parts)}
         _write_down(connection, schema, kind, parts)
     for function, kinds in FUNCTIONS.items():
@@ -157,16 +161,18 @@ def _models(
     rows = connection.read(
         f"SELECT key, macro FROM {schema}.catalog_calls WHERE kind = ?{where}", values
     )
-    return {str(key): str(macro) for key, macro in rows}
+    return {str(key): str(macro) for key, macro in rows if is_ours(macro)}
 
 
-def _write_down(connection: Connection, schema: str, kind: str, parts: Iterable[Chooser]) -> None:
-    rows = [(part.prefix, part.macro, part.call()) for part in parts]
-    prefixes, macros, calls = map(list, zip(*rows, strict=True))
+def _write_down(connection: Connection, schema: str, kind: str, parts: Sequence[Chooser]) -> None:
+    if not parts:
+        return
+    rows = [(part.prefix, part.macro, list(part.names), part.by_digit) for part in parts]
+    prefixes, macros, names, digits_ = map(list, zip(*rows, strict=True))
     connection.write(
         f"INSERT INTO {schema}.catalog_choosers SELECT ?, unnest(?::VARCHAR[]), "
-        "unnest(?::VARCHAR[]), unnest(?::VARCHAR[])",
-        [kind, prefixes, macros, calls],
+        "unnest(?::VARCHAR[]), unnest(?::VARCHAR[][]), unnest(?::BOOLEAN[])",
+        [kind, prefixes, macros, names, digits_],
     )
 
 
@@ -184,7 +190,7 @@ def _make(connection: Connection, place: str, function: str, roots: Mapping[str,
 
 
 def _drop(connection: Connection, schema: str, macros: Iterable[str]) -> None:
-    for name in sorted(macros):
+    for name in sorted(filter(is_ours, macros)):
         connection.write(f"DROP MACRO IF EXISTS {schema}.{name}")
 
 

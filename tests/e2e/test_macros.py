@@ -246,6 +246,38 @@ def test_damaged_rows_do_not_stop_the_database_from_opening(
             assert rows(con, f"SELECT predict('value', {row}), abs(-1)") == [(*want[0], 1)]
 
 
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "INSERT INTO sqlml.catalog_stale VALUES ('value', 'x; DROP TABLE kept; --')",
+        "INSERT INTO sqlml.catalog_stale VALUES ('x', NULL); UPDATE sqlml.catalog_calls SET "
+        "macro = 'score_x(r, m) END; DROP TABLE kept; --' WHERE kind = 'label'",
+        "INSERT INTO sqlml.catalog_stale VALUES ('x', NULL); UPDATE sqlml.catalog_choosers SET "
+        "macro = 'choose_x(1, 2); DROP TABLE kept; --', names = ['a', 'b; DROP TABLE kept; --']",
+        "INSERT INTO sqlml.catalog_stale VALUES ('x', NULL); UPDATE sqlml.catalog_choosers SET "
+        "names = ['a'' END; DROP TABLE kept; --'], by_digit = NOT by_digit",
+        'DROP TABLE sqlml.catalog_choosers; CREATE MACRO sqlml."score_x; DROP TABLE kept; --"() '
+        "AS 1; INSERT INTO sqlml.catalog_stale VALUES ('x', NULL)",
+    ],
+)
+def test_forged_rows_of_macros_run_nothing(tmp_path: Path, value_model: Any, forged: str) -> None:
+    path, row = tmp_path / "shop.duckdb", "{'charges': 10, 'tenure': 1}"
+    with sqlml.connect(path, config=CONFIG) as con:
+        con.execute("CREATE TABLE kept AS SELECT 1 AS a; BEGIN")
+        for k in range(20):
+            con.create_model(f"value{k or ''}", value_model)
+        con.execute("COMMIT")
+        want = rows(con, f"SELECT predict('value', {row})")
+    with duckdb.connect(path, config=CONFIG) as plain:
+        plain.execute(forged)
+    with sqlml.connect(path, config=CONFIG) as con:
+        assert rows(con, f"SELECT predict('value', {row})") == want
+        con.create_model("more", value_model)
+        con.execute("DROP MODEL value1")
+        assert rows(con, f"SELECT predict('more', {row})") == want
+        assert rows(con, "FROM kept") == [(1,)]
+
+
 def test_a_model_of_lists_says_where_it_is_scored(con: Any, plain: Any) -> None:
     from sklearn.preprocessing import MultiLabelBinarizer
 
