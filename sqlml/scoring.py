@@ -22,6 +22,7 @@ from sqlml.planner.explaining import is_stored, with_rows
 from sqlml.planner.measured import Analysis, Measured
 from sqlml.planner.names import FunctionSpec, parse_name
 from sqlml.planner.plan import Plan
+from sqlml.recent import Recent
 from sqlml.rewording import reworded_errors
 from sqlml.udfs.duckdb import DuckDBEngine
 from sqlml.udfs.engine import EngineFunction
@@ -48,7 +49,7 @@ class Scoring:
         )
         self._plans = PlanCache(context, self._stamp)
         self._told: tuple[Plan | None, Plan | None] = None, None
-        self._models: dict[str, tuple[object, Model]] = {}
+        self._models: Recent[str, tuple[object, Model]] = Recent()
         self._settings: Mapping[str, str] = {}
 
     def model(self, name: str) -> Model:
@@ -60,7 +61,7 @@ class Scoring:
         if stamp is not None and known is not None and known[0] == stamp:
             return known[1]
         found = self._catalog.get(parse_reference(name))
-        self._models[name] = stamp, found
+        self._models.put(name, (stamp, found), found.program.nbytes)
         return found
 
     def plan(self, sql: str, parameters: Any) -> Plan | None:
