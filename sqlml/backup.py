@@ -1,54 +1,94 @@
 """`exported_program`: a Program out of what EXPORT DATABASE wrote, before it is imported.
 
 IMPORT DATABASE makes the views first and loads the tables then. A view that calls a model binds to
-its function, so the function must be there while the model is in a file still.
+its function, so the function must be there while the model is in a file still. The engine reads
+the folder, under its own access settings; no statement of the folder is run here.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from typing import Protocol
 
 import duckdb
 
-from sqlml.catalog.tables import TABLES
 from sqlml.errors import SqlmlError
 from sqlml.ir import store
 from sqlml.ir.program import Program
 
-_IMPORT = re.compile(r"\bIMPORT\s+DATABASE\s+'((?:[^']|'')*)'", re.IGNORECASE)
+_TEXT = r"'((?:[^']|'')*)'"
+_IMPORT = re.compile(rf"\bIMPORT\s+DATABASE\s+{_TEXT}", re.IGNORECASE)
 _COPY = re.compile(
-    r"^COPY\s+\S*sqlml\S*\.\"?catalog_programs\"?\s+FROM\s.*;\s*$", re.IGNORECASE | re.MULTILINE
+    rf"^COPY\s+\S*sqlml\S*\.\"?catalog_programs\"?\s+FROM\s+{_TEXT}(.*);\s*$",
+    re.IGNORECASE | re.MULTILINE,
 )
+_OPTION = re.compile(rf"\b(\w+)\s+(?:{_TEXT}|(\w+))")
+
+# How COPY and read_csv call what EXPORT DATABASE may say of a CSV file.
+_CSV = {
+    "delimiter": "delim",
+    "delim": "delim",
+    "sep": "delim",
+    "quote": "quote",
+    "escape": "escape",
+    "header": "header",
+    "null": "nullstr",
+    "nullstr": "nullstr",
+}
 
 
-def exported_program(statement: str, digest: str) -> Program | None:
+class Engine(Protocol):
+    """What reading a folder takes of an engine."""
+
+    def read(self, sql: str, params: list[object]) -> list[tuple[object, ...]]:
+        """Rows of a query."""
+
+    def file_content(self, path: str) -> bytes:
+        """The bytes of one file, read under the engine's own access settings."""
+
+
+def exported_program(engine: Engine, statement: str, digest: str) -> Program | None:
     """The Program whose hash begins with `digest`, of the folder that a statement imports.
 
     None where it imports none, or the folder has no such Program.
     """
-    folder = _IMPORT.search(statement)
-    if folder is None:
+    imported = _IMPORT.search(statement)
+    if imported is None:
         return None
+    folder = _unquoted(imported[1])
     try:
-        with open(os.path.join(folder[1].replace("''", "'"), "load.sql"), encoding="utf-8") as file:
-            copy = _COPY.search(file.read())
-        return None if copy is None else _loaded(copy[0], digest)
-    except (OSError, UnicodeDecodeError, duckdb.Error, SqlmlError):
+        load = engine.file_content(os.path.join(folder, "load.sql")).decode()
+        copy = _COPY.search(load)
+        if copy is None:
+            return None
+        # As DuckDB does it: the folder may have been moved since.
+        path = os.path.join(folder, os.path.basename(_unquoted(copy[1])))
+        return _loaded(engine, path, copy[2], digest)
+    except (UnicodeDecodeError, duckdb.Error, SqlmlError):
         return None  # IMPORT says what is wrong with the folder
 
 
-def _loaded(copy: str, digest: str) -> Program | None:
-    with duckdb.connect() as own:
-        for statement in TABLES:
-            if "CREATE SCHEMA" in statement or "catalog_programs" in statement:
-                own.execute(statement.format(schema="sqlml"))
-        own.execute(re.sub(r"^COPY\s+\S+", "COPY sqlml.catalog_programs", copy))
-        found = own.execute(
-            "SELECT content FROM sqlml.catalog_programs WHERE starts_with(hash, ?)", [digest]
-        ).fetchall()
+def _loaded(engine: Engine, path: str, options: str, digest: str) -> Program | None:
+    values = {name.lower(): text or word for name, text, word in _OPTION.findall(options)}
+    params: list[object] = [path]
+    if values.get("format", "csv").lower() == "csv":
+        named = {_CSV[name]: _unquoted(value) for name, value in values.items() if name in _CSV}
+        if "header" in named:
+            named["header"] = str(named["header"].lower() in ("1", "true"))
+        settings = "".join(f", {name} = ?" for name in named)
+        columns = "{'hash': 'VARCHAR', 'format': 'INTEGER', 'content': 'BLOB'}"
+        rows = f"read_csv(?, columns = {columns}, auto_detect = false{settings})"
+        params += named.values()
+    else:
+        rows = "read_parquet(?)"
+    found = engine.read(f"SELECT content FROM {rows} WHERE starts_with(hash, ?)", [*params, digest])
     for (content,) in found:
-        program = store.loads(bytes(content))
+        program = store.loads(bytes(content))  # type: ignore[call-overload]
         if program.hash.startswith(digest):
             return program
     return None
+
+
+def _unquoted(text: str) -> str:
+    return text.replace("''", "'")

@@ -168,7 +168,7 @@ class Scoring:
                 tried.add(spec.name)
                 program = None
                 if isinstance(statement, str):
-                    program = exported_program(statement, spec.program)
+                    program = exported_program(self._engine, statement, spec.program)
                 program = program or self._find_program(spec.program)
                 self._engine.register(engine_function(spec, program))
 

@@ -33,6 +33,7 @@ TABLES = {
     "catalog_tags": ("key", "tag", "value"),
     "catalog_calls": ("key", "kind", "macro", "function", "arguments", "result"),
     "catalog_choosers": ("kind", "prefix", "macro", "names", "by_digit"),
+    "catalog_stale": ("key", "macro"),
 }
 TEXTS = (
     *(
@@ -51,7 +52,18 @@ TEXTS = (
         "%",
         "*",
     ),
-    *("'; DROP TABLE t; --", 'a"; DROP TABLE t; --', "a\nb", "{}", "[]", "null", "1", "NaN", "\\"),
+    *(
+        "'; DROP TABLE t; --",
+        'a"; DROP TABLE t; --',
+        "x() AS 1; DROP TABLE t; --",
+        "a\nb",
+        "{}",
+        "[]",
+        "null",
+        "1",
+        "NaN",
+        "\\",
+    ),
     *("sqlml_0123456789abcdef01234567_label_f64_native_traverse_cpu", "sqlml_any_double2_integer"),
     *("DOUBLE[2]", "number", "any", "json", "PICKLE", "native", "x" * 100_000, "0" * 64, "label"),
 )
@@ -163,7 +175,10 @@ class Shop:
         column = rng.choice(TABLES[table])
         kind = "format_number" if (table, column) == ("catalog_programs", "format") else column
         change = f"UPDATE sqlml.{table} SET {column} = {value_of(kind, rng)}"
-        if table not in ("catalog_programs", "catalog_choosers"):
+        if table == "catalog_stale":  # empty, but while macros wait to be made anew
+            macro = value_of("macro", rng) if column == "macro" else "NULL"
+            change = f"INSERT INTO sqlml.{table} VALUES ({value_of('key', rng)}, {macro})"
+        elif table not in ("catalog_programs", "catalog_choosers"):
             change += " WHERE key = 'm'"
             change += rng.choice(("", " AND version = 1")) if table == "catalog_versions" else ""
         asked = rng.choice(ASKED)
@@ -186,9 +201,21 @@ class Shop:
                 self.outcomes["refused"] += 1
             except Exception:
                 return f"{seed}: {change[:300]}\n{asked}\n{traceback.format_exc()[-1500:]}"
+            if not self._has_its_table(plain):
+                return f"{seed}: {change[:300]}\n{asked}\nran SQL out of a row"
         finally:
             plain.rollback()
         return None
+
+    def _has_its_table(self, plain: duckdb.DuckDBPyConnection) -> bool:
+        """Whether the table is there that texts of forged rows would drop, were they run."""
+        try:
+            plain.sql("FROM t")
+        except duckdb.TransactionException:
+            return True  # the transaction failed: nothing of it stays
+        except duckdb.CatalogException:
+            return False
+        return True
 
 
 def findings(first: int, end: int) -> list[str]:

@@ -380,7 +380,9 @@ def test_export_and_import_of_a_view_that_calls_a_model(con: Any, tmp_path: Path
         "charges := charges, tenure := 1) AS v FROM customers"
     )
     want = rows(con, 'SELECT id, p FROM "it\'s" ORDER BY id')
-    for k, options in enumerate(("", "(FORMAT parquet)")):
+    for k, options in enumerate(
+        ("", "(FORMAT parquet)", "(DELIMITER '|')", "(FORMAT csv, NULL 'none', HEADER)")
+    ):
         folder = tmp_path / f"it's {k}"
         quoted = str(folder).replace("'", "''")
         con.execute(f"EXPORT DATABASE '{quoted}' {options}")
