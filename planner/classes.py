@@ -54,8 +54,11 @@ def _places(model: Model, wanted: Any, sql: str, place: int) -> Chosen:
 
 
 def index_of(labels: Labels, wanted: Any) -> int | None:
-    """The place of the label that `wanted` is, or else that it spells ('1' is 1, 'true' True)."""
-    for same in (_is_equal, lambda a, b: str(a) == str(b), _is_spelled):
+    """The place of the label that `wanted` is, or else that it spells ('1' is 1, 'true' True).
+
+    Macros look for it in the same order (`macro_bodies`).
+    """
+    for same in (_is_equal, lambda a, b: _text(a) == _text(b), _is_spelled):
         for i, label in enumerate(labels.values):
             if same(label, wanted):
                 return i
@@ -66,8 +69,13 @@ def _is_equal(label: Any, wanted: Any) -> bool:
     return isinstance(label, str) == isinstance(wanted, str) and bool(label == wanted)
 
 
+def _text(value: Any) -> str:
+    """As SQL writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _is_spelled(label: Any, wanted: Any) -> bool:
-    """As SQL writes the two: a boolean in any case, a whole number with or without a fraction."""
+    """A boolean in any case, a whole number with or without a fraction."""
     if isinstance(label, bool) or isinstance(wanted, bool):
         return str(label).casefold() == str(wanted).casefold()
     return _digits(label) == _digits(wanted)

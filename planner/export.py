@@ -18,11 +18,17 @@ FORMATS = ("ONNX", "SQLML", "SQL")
 
 
 def export(
-    program: Program, format: str, name: str = "model", about: Mapping[str, Any] | None = None
+    program: Program,
+    format: str,
+    name: str = "model",
+    about: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> bytes:
-    """The bytes of a model file; in SQL the macros are called `name`.
+    """The bytes of a model file.
 
     Args:
+        name: of the macros, in SQL.
+        options: what SQL makes of some rows (`export_sql`).
         about: what a file of sqlml's own format says of the model besides (`importers.stored`).
 
     Raises:
@@ -36,7 +42,7 @@ def export(
     if wanted == "SQLML":
         return store.dumps(program, about)
     if wanted == "SQL":
-        return export_sql(program, name).encode()
+        return export_sql(program, name, options).encode()
     load("onnxruntime")  # or it says what is not installed
     from sqlml.backends.onnxruntime import export_onnx
 

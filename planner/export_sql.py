@@ -7,6 +7,7 @@ CREATE OR REPLACE MACRO "churn_proba"("tenure", "charges") AS ..;  -- what predi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from sqlml.backends.sql import print_sql
 from sqlml.errors import BackendError
@@ -14,7 +15,11 @@ from sqlml.front.lexer import quote_name
 from sqlml.ir.program import Program
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
 from sqlml.planner.build import prepare
+from sqlml.planner.classes import index_of
+from sqlml.planner.column_types import Bound
+from sqlml.planner.nulls import any_missing, refused, unless
 from sqlml.planner.results import decoded
+from sqlml.types import Feature
 
 MACROS = {
     "label": "",
@@ -51,12 +56,17 @@ def expression(
     return f"[{made}]" if listed else made
 
 
-def export_sql(program: Program, name: str) -> str:
+def export_sql(program: Program, name: str, options: Mapping[str, Any] | None = None) -> str:
     """The statements that make the macros of all outputs.
+
+    Args:
+        options: of the model; on_null and positive_class are part of what it answers.
 
     Raises:
         BackendError: the model has no form in SQL; the message says why.
+        ConfigError: it cannot be told for which columns on_null gives NULL.
     """
+    options = options or {}
     if len(program.labels) > 1:
         raise BackendError("a model of several targets is not printed as SQL; export it as ONNX")
     statements = []
@@ -66,6 +76,25 @@ def export_sql(program: Program, name: str) -> str:
         part = prepare(program, output).program
         inputs = ", ".join(quote_name(f.name) for f in program.features if f.name in part.inputs)
         macro = quote_name(name + MACROS[output])
-        made = decoded(expression(program, output), program, output, None)
+        place = _positive(program, options) if output == "proba" else None
+        if place is None:
+            made = decoded(expression(program, output), program, output, None)
+        else:
+            made = expression(program, output, place)
+        bounds = {f.name: _field(f) for f in program.features if f.name in part.inputs}
+        made = unless(any_missing(bounds, sorted(refused(options, program) & bounds.keys())), made)
         statements.append(f"CREATE OR REPLACE MACRO {macro}({inputs}) AS {made};\n")
     return "\n".join(statements)
+
+
+def _field(feature: Feature) -> Bound:
+    """A macro's parameter, which has no type of its own."""
+    name = quote_name(feature.name)
+    number = feature.kind == "number"
+    return Bound(f"CAST({name} AS DOUBLE)", "DOUBLE") if number else Bound(name, "VARCHAR")
+
+
+def _positive(program: Program, options: Mapping[str, Any]) -> int | None:
+    """The place of the model's positive_class among its labels; None where it has none."""
+    positive = options.get("positive_class")
+    return None if positive is None else index_of(program.labels[0], positive)

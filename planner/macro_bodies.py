@@ -6,7 +6,7 @@ themselves, by `typeof`, which the engine folds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,23 +120,64 @@ def _field(feature: Feature) -> Bound:
 
 
 def _one_class(call: str, labels: Labels) -> str:
-    """The probability of the class that the parameter `class` spells."""
-    values = [label_literal(v, labels.kind) for v in labels.values]
-    spelled = "CAST(class AS VARCHAR)"
-    if labels.kind == "float64":
-        wanted = "TRY_CAST(class AS DOUBLE)"
-    else:
-        wanted = {
-            "string": spelled,
-            "int64": f"regexp_replace({spelled}, '\\.0+$', '')",
-            "bool": f"lower({spelled})",
-        }[labels.kind]
-        values = [f"CAST({v} AS VARCHAR)" for v in values]
-    place = f"coalesce(list_position([{', '.join(values)}], {wanted}), 0)"
+    """The probability of the class that the parameter `class` spells: see `classes.index_of`."""
+    place = f"coalesce({_PLACES[labels.kind](labels)}, 0)"
     known = ", ".join(repr(v) for v in labels.values[:20])
-    unknown = f"'the model has no class ' || coalesce({spelled}, 'NULL') || "
+    unknown = f"'the model has no class ' || coalesce({_SPELLED}, 'NULL') || "
     unknown += quote_string(f"; its classes are {known}")
     return f"CASE WHEN {place} = 0 THEN {_error(unknown)} ELSE ({call})[{place}] END"
+
+
+_SPELLED = "CAST(class AS VARCHAR)"
+_WHOLE = f"regexp_replace({_SPELLED}, '\\.0+$', '')"
+_NUMBER_OF_TRUTH = f"CASE {_SPELLED} WHEN 'true' THEN '1' ELSE '0' END"
+
+
+def _listed(labels: Labels, change: str = "") -> str:
+    values = ", ".join(
+        f"{change}(CAST({label_literal(v, labels.kind)} AS VARCHAR))" for v in labels.values
+    )
+    return f"[{values}]"
+
+
+def _among_texts(labels: Labels) -> str:
+    exact = f"list_position({_listed(labels)}, {_SPELLED})"
+    folded = f"list_position({_listed(labels, 'lower')}, {_SPELLED})"
+    whole = f"list_position({_listed(labels)}, {_WHOLE})"
+    return (
+        f"coalesce({exact}, CASE WHEN typeof(class) = 'BOOLEAN' THEN {folded} "
+        f"WHEN typeof(class) IN ('DOUBLE', 'FLOAT') THEN {whole} END)"
+    )
+
+
+def _among_whole_numbers(labels: Labels) -> str:
+    wanted = (
+        f"CASE typeof(class) WHEN 'VARCHAR' THEN {_SPELLED} "
+        f"WHEN 'BOOLEAN' THEN {_NUMBER_OF_TRUTH} ELSE {_WHOLE} END"
+    )
+    return f"list_position({_listed(labels)}, {wanted})"
+
+
+def _among_numbers(labels: Labels) -> str:
+    values = ", ".join(label_literal(v, labels.kind) for v in labels.values)
+    return f"list_position([{values}], TRY_CAST(class AS DOUBLE))"
+
+
+def _among_truths(labels: Labels) -> str:
+    wanted = (
+        f"CASE WHEN typeof(class) IN ('VARCHAR', 'BOOLEAN') THEN lower({_SPELLED}) "
+        f"WHEN {_WHOLE} = '1' THEN 'true' WHEN {_WHOLE} = '0' THEN 'false' END"
+    )
+    return f"list_position({_listed(labels)}, {wanted})"
+
+
+_PLACES: Mapping[str, Callable[[Labels], str]] = {
+    "string": _among_texts,
+    "int64": _among_whole_numbers,
+    "float64": _among_numbers,
+    "bool": _among_truths,
+}
+"""Kind of labels -> the place (from 1) among them of what `class` spells, or NULL, as SQL."""
 
 
 def _error(message: str) -> str:

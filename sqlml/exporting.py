@@ -27,4 +27,5 @@ def export_to_file(model: Model, path: str, format: str | None, engine: DuckDBEn
         raise ConfigError(f"which format is {path!r}? write FORMAT ONNX, SQLML or SQL")
     origin = model.origin
     told = about(model.features, origin.source, origin.library, model.options)
-    engine.write_file(path, export(model.program, format or ending, model.name, told))
+    content = export(model.program, format or ending, model.name, told, model.options)
+    engine.write_file(path, content)

@@ -12,6 +12,9 @@ from sqlml.ir import store
 from sqlml.ir.program import Program
 from sqlml.types import Feature, Kind, fold
 
+MOST_FEATURES = 1 << 20
+"""Columns that a model file may say that its training table had."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredModel:
@@ -60,6 +63,8 @@ def about(
 
 def _stored(program: Program, told: Mapping[str, Any]) -> StoredModel:
     features = []
+    if len(told["features"]) > MOST_FEATURES:
+        raise ValueError(f"more than {MOST_FEATURES:,} of them")
     for name, kind in told["features"]:
         if not isinstance(name, str) or kind not in get_args(Kind):
             raise ValueError(f"a feature {name!r} of kind {kind!r}")

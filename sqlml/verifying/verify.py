@@ -13,6 +13,7 @@ import numpy as np
 
 from sqlml.errors import ScoringError, VerificationError
 from sqlml.ir.program import Program
+from sqlml.planner.nulls import refused
 from sqlml.planner.sample import samples, samples_suit
 from sqlml.scorer import Scorer
 from sqlml.types import Array, Feature
@@ -116,11 +117,16 @@ def verify_rows(
 ) -> Verification:
     """Compare a Program, run as its options say, with an object on the rows of a frame.
 
+    Rows that the options answer with NULL are left out: the library may well refuse them.
+
     Raises:
         VerificationError: the library refuses these rows.
         ScoringError: sqlml refuses them.
     """
     scorer = Scorer(program, features, options)
+    frame = frame[frame[sorted(refused(options, program))].notna().all(axis=1)]
+    if frame.empty:
+        raise VerificationError("each of these rows lacks a value, for which on_null gives NULL")
     return Verification(_largest(_compared(model, scorer, frame, careful=False)), len(frame))
 
 

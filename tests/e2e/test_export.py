@@ -230,6 +230,22 @@ def test_a_file_of_ours_has_all_that_the_model_is(tmp_path: Path) -> None:
         }
 
 
+def test_sql_answers_as_the_options_say(con: Any, tmp_path: Path) -> None:
+    holes = FRAME[NUMBERS].mask(RNG.random((len(FRAME), 2)) < 0.1)
+    model = LogisticRegression().fit(FRAME[NUMBERS], CHURN)
+    con.create_model("m", model, on_null="null", positive_class="yes")
+    con.register("holes", holes)
+    con.execute(f"EXPORT MODEL m TO '{tmp_path / 'm.sql'}'")
+    with duckdb.connect() as plain:
+        plain.register("holes", holes)
+        plain.execute((tmp_path / "m.sql").read_text())
+        got = plain.execute("SELECT m(age, income), m_proba(age, income) FROM holes").fetchall()
+        ints = plain.execute("SELECT m(50, 20), m(50, NULL), m('nan'::FLOAT, 1.5)").fetchall()
+    assert got == con.execute("SELECT predict('m', *), predict_proba('m', *) FROM holes").fetchall()
+    assert [row[0] is None for row in got] == holes.isna().any(axis=1).tolist()
+    assert ints == [(model.predict([[50, 20]])[0], None, None)]
+
+
 @pytest.mark.parametrize(
     "options",
     [{"nope": 1}, {"batch_size": "1); --"}, {"on_null": 3}, {"output": ["x"]}, {"backend": "x"}],

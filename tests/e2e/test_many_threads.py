@@ -34,8 +34,10 @@ def resident() -> float:
 class Race:
     """One thread replaces the model without end, others score; each query sees one version."""
 
-    def __init__(self, con: sqlml.Session) -> None:
+    def __init__(self, con: sqlml.Session, name: str = "m", current: str = "") -> None:
         self.con = con
+        self.name = name
+        self.current = current
         self.begun = self.committed = 1
         self.queries = 0
         self.failures: list[str] = []
@@ -44,12 +46,14 @@ class Race:
 
     def replace(self, keep: int) -> None:
         with self.con.cursor() as own:
+            if self.current:
+                own.execute(f"USE {self.current}")
             while not self.over:
                 self.begun += 1
-                own.create_model("m", model(self.begun), inputs=NAMES, or_replace=True)
+                own.create_model(self.name, model(self.begun), inputs=NAMES, or_replace=True)
                 self.committed = self.begun
                 if self.begun > keep:  # so that the database grows no further
-                    own.execute(f"ALTER MODEL m DROP VERSION {self.begun - keep}")
+                    own.execute(f"ALTER MODEL {self.name} DROP VERSION {self.begun - keep}")
 
     def score(self, query: str) -> None:
         with self.con.cursor() as own:
@@ -108,6 +112,44 @@ def test_each_query_sees_one_version_and_none_that_is_older() -> None:
         found, _ = race(con, 8, 3.0)
     assert not found.failures, found.failures[:5]
     assert found.queries > 50 and found.committed > 2
+
+
+def test_two_attached_databases_change_from_two_threads(tmp_path: Path) -> None:
+    """Each has a model `m`, replaced by a thread of its own: by a full name, and after USE."""
+    with sqlml.connect() as con:
+        con.execute(
+            "CREATE TABLE t AS SELECT random() AS a, 1.0 AS b, 2.0 AS c, 3 AS d FROM range(5000)"
+        )
+        races = []
+        for database, name, current in (("one", "one.m", ""), ("two", "m", "two")):
+            con.execute(
+                f"ATTACH '{tmp_path / database}.duckdb' AS {database} (STORAGE_VERSION 'v1.4.0')"
+            )
+            con.create_model(f"{database}.m", model(1), inputs=NAMES)
+            races.append(Race(con, name, current))
+        threads = []
+        for found, database in zip(races, ("one", "two"), strict=True):
+            asked = f"(SELECT predict('{database}.m', *) AS p FROM memory.t)"
+            query = f"SELECT min(p), max(p), count(*) FROM {asked}"
+            threads += [found.guarded(found.score, query) for _ in range(2)]
+            threads.append(found.guarded(found.replace, 5))
+        for thread in threads:
+            thread.start()
+        time.sleep(3.0)
+        for found in races:
+            found.over = True
+        for thread in threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a deadlock"
+        for found in races:
+            assert not found.failures, found.failures[:5]
+            assert found.queries > 20 and found.committed > 2
+        last = con.execute("SELECT max(predict('one.m', *)), max(predict('two.m', *)) FROM t")
+        assert last.fetchall() == [(races[0].committed, races[1].committed)]
+    with sqlml.connect(tmp_path / "two.duckdb") as con:  # macros too are those of the last model
+        row = "{'a': 1.0, 'b': 1.0, 'c': 1.0, 'd': 1.0}"
+        plain = con.connection.execute(f"SELECT predict('m', {row})").fetchall()
+        assert plain == [(races[1].committed,)]
 
 
 @pytest.mark.nightly

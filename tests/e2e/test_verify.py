@@ -230,6 +230,23 @@ def test_verify_tells_how_far_another_model_is(
     assert all(row[-1] and row[5] == 0 for row in same)
 
 
+def test_rows_for_which_on_null_gives_null_are_left_out(
+    con: sqlml.Session, frame: pd.DataFrame, labels: Any, tmp_path: Path
+) -> None:
+    model = LogisticRegression().fit(frame.fillna(0.0), labels)
+    path = saved("sklearn", model, tmp_path)
+    con.execute(
+        f"CREATE MODEL m INPUT (a DOUBLE, b DOUBLE, c DOUBLE) FROM '{path}' "
+        "OPTIONS (on_null = 'null')"
+    )
+    rows = "SELECT * REPLACE (CASE WHEN row_number() OVER () % 5 = 0 THEN NULL ELSE coalesce(a, 0) END AS a, "
+    rows += "coalesce(b, 0) AS b, coalesce(c, 0) AS c) FROM t"
+    found = con.execute(f"VERIFY MODEL m USING ({rows})").fetchall()
+    assert {row[1] for row in found} == {ROWS - ROWS // 5} and all(row[-1] for row in found)
+    with pytest.raises(errors.VerificationError, match="each of these rows lacks a value"):
+        con.execute("VERIFY MODEL m USING (SELECT NULL AS a, 1 AS b, 1 AS c)")
+
+
 def test_verify_asks_for_what_it_needs(
     con: sqlml.Session, frame: pd.DataFrame, labels: Any, tmp_path: Path
 ) -> None:
