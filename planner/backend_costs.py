@@ -16,6 +16,7 @@ import numpy as np
 from sqlml.backends.base import Compiled
 from sqlml.backends.gpu import available
 from sqlml.backends.installed import installed
+from sqlml.backends.tree_costs import WIDE
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
@@ -88,25 +89,28 @@ def _native() -> dict[str, float]:
     from sqlml.backends.native.trees.descent_forest import descent_forest
     from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
 
-    x = _batch(ROWS, COLUMNS).astype(np.float32)
+    tables = {n: _batch(ROWS, n).astype(np.float32) for n in (4, COLUMNS, WIDE)}
     few, many = 100, 5_000
 
-    def cursor(depth: int, thresholds: int, columns: int = COLUMNS) -> float:
-        e = perfect_trees(depth, TREES, columns, thresholds)
+    def cursor(depth: int, thresholds: int, columns: int = COLUMNS, trees: int = TREES) -> float:
+        e = perfect_trees(depth, trees, columns, thresholds)
+        x = tables[columns]
         tests = binned(e)
         assert tests is not None
         return _time(cursor_forest(e, tests, x.dtype), x)
 
-    def descent(depth: int, values: int = 1) -> float:
-        e = perfect_trees(depth, DEEP_TREES, COLUMNS, many, values)
+    def descent(depth: int, values: int = 1, columns: int = COLUMNS) -> float:
+        e = perfect_trees(depth, DEEP_TREES, columns, many, values)
+        x = tables[columns]
         tests = binned(e)
         assert tests is not None
         cut = np.full(DEEP_TREES, 5)
         return _time(descent_forest(e, tests, cut, x.dtype), x)
 
-    def lockstep(depth: int) -> float:
-        e = perfect_trees(depth, TREES, COLUMNS, few)
-        return _time(lockstep_forest(e, x.dtype), x[:32])
+    def lockstep(depth: int, columns: int = COLUMNS, rows: int = 32) -> float:
+        e = perfect_trees(depth, TREES, columns, few)
+        x = tables[columns]
+        return _time(lockstep_forest(e, x.dtype), x[:rows])
 
     node = PADDED * (cursor(6, few) - cursor(3, few)) / (TREES * 56)
     short = PADDED * (cursor(6, many) - cursor(3, many)) / (TREES * 56)
@@ -118,8 +122,14 @@ def _native() -> dict[str, float]:
     above = DEEP_TREES * 31 * short + COLUMNS * bin_
     enter = (descent(9) - above) / DEEP_TREES - 4 * step - leaf
     pair_step = (lockstep(8) - lockstep(3)) / (TREES * 5)
+    # So many trees test every column, be they short or tall.
+    far = cursor(6, few, WIDE, WIDE_TREES) - cursor(3, few, WIDE, WIDE_TREES)
     return {
         "native.node": node,
+        "native.far_node": PADDED * far / (WIDE_TREES * 56),
+        "native.wide_step": (descent(11, columns=WIDE) - descent(9, columns=WIDE))
+        / (DEEP_TREES * 4),
+        "native.wide_pair_step": (lockstep(8, WIDE, ROWS) - lockstep(3, WIDE, ROWS)) / (TREES * 5),
         "native.short_node": short,
         # It compares bytes, but the pages of real forests lie in the second-level cache.
         "native.paged_node": (node + short) / 2,
@@ -135,7 +145,7 @@ def _native() -> dict[str, float]:
     }
 
 
-DEEP_TREES = 16
+DEEP_TREES, WIDE_TREES = 16, 1024
 
 
 def _backend(backend: str, device: str, owner: str) -> dict[str, float]:

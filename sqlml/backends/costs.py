@@ -30,10 +30,10 @@ SHIPPED: Costs = MappingProxyType(
         # Trees, a row: a node over a block of bytes, of 16-bit numbers or of their pages; a tree; a
         # value of a leaf that lies in registers, or in memory; a column's bin; a set's; entering a
         # descent, and a step of it; a row in a tree by lockstep, and a step of it. Far steps are
-        # those in trees of 64 MB, which no cache holds, and far nodes look at blocks of 1 MB. A
-        # batch by blocks takes so much more than one by lockstep.
+        # those in trees of 64 MB, which no cache holds; far nodes and wide steps those in tables of
+        # 2,000 columns. A batch by blocks takes so much more than one by lockstep.
         "native.node": 0.0045,
-        "native.far_node": 0.12,
+        "native.far_node": 0.105,
         "native.short_node": 0.012,
         "native.paged_node": 0.007,
         "native.tree": 0.05,
@@ -44,9 +44,11 @@ SHIPPED: Costs = MappingProxyType(
         "native.descent": 2.0,
         "native.step": 1.0,
         "native.far_step": 2.5,
+        "native.wide_step": 30.0,
         "native.pair": 2.0,
         "native.pair_step": 0.9,
         "native.far_pair_step": 5.5,
+        "native.wide_pair_step": 2.5,
         "native.batch": 3_000.0,
         # An operator's call, a number that it makes, and a multiplication with its addition.
         "native.call": 1_000.0,

@@ -29,13 +29,13 @@ NEAR_BYTES, FAR_BYTES = 12 << 20, 64 << 20
 """Trees that a processor's own caches mostly hold, and trees that lie in memory."""
 
 NEAR_BLOCK, FAR_BLOCK = 64 << 10, 1 << 20
-"""Bytes of a block's bins that the first-level cache mostly holds, and that fill the second."""
+"""Bytes of a block's bins that cost a node nothing, and of a block of `WIDE` columns."""
 
 BLOCK_ROWS = 512
 
-WIDE_ROW, WIDE_BLOCK = 1000, 500
-"""Columns with which a step by lockstep, and one of a descent, takes twice the time: the values of
-a few rows fill a cache, and the bins of a block."""
+WIDE = 2000
+"""Columns of the tables that far nodes and wide steps are measured with: the values of a few rows,
+and the bins of a block, are then more than the near caches hold."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,14 +60,15 @@ def tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
     trees, _ = shape.nodes.shape
     values, places = trees * shape.values, 2 * float(shape.nodes.sum())
     pair_step = _step(costs, "pair_step", places * BARE_NODE_BYTES)
-    pair_step *= 1 + shape.columns / WIDE_ROW
+    pair_step *= _wide(costs, "pair_step", shape.columns)
     lockstep = float(
         trees * costs["native.pair"] + shape.steps.sum() * pair_step + values * costs["native.leaf"]
     )
     batch = costs["native.batch"]
     if shape.thresholds > SHORT_BINS:
         return TreeCosts(np.inf, np.inf, lockstep, batch, False, np.zeros(trees, np.int64))
-    step = _step(costs, "step", places * PACKED_NODE_BYTES) * (1 + shape.columns / WIDE_BLOCK)
+    step = _step(costs, "step", places * PACKED_NODE_BYTES)
+    step *= _wide(costs, "step", shape.columns)
     far = _far_node(costs, shape.columns)
     short_node = costs["native.short_node"] + far
     short = _cuts(shape, short_node, costs["native.descent"], step, SHORT_EXITS)
@@ -125,6 +126,12 @@ def _far_node(costs: Costs, columns: int) -> float:
     size = max(columns * BLOCK_ROWS, NEAR_BLOCK)
     share = np.log(size / NEAR_BLOCK) / np.log(FAR_BLOCK / NEAR_BLOCK)
     return float((costs["native.far_node"] - costs["native.node"]) * min(share, 1.0))
+
+
+def _wide(costs: Costs, name: str, columns: int) -> float:
+    """How many times as long a step takes in tables of so many columns."""
+    most = costs[f"native.wide_{name}"] / costs[f"native.{name}"]
+    return float(1 + (max(most, 1.0) - 1) * min(columns / WIDE, 1.0))
 
 
 def _step(costs: Costs, name: str, size: float) -> float:
