@@ -13,7 +13,7 @@ FARTHEST = 50.0
 def calibrate() -> dict[str, float]:
     """Measure DuckDB and each backend that is installed, and keep the costs: nanoseconds by name.
 
-    Takes under two seconds of measuring, besides loading libraries and, the first time, compiling
+    Takes about two seconds of measuring, besides loading libraries and, the first time, compiling
     kernels.
 
     Raises:
