@@ -6,14 +6,15 @@ import re
 from collections.abc import Mapping
 
 from sqlml.backends.sql import Linear, expressions, linear_sql
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.planner.build import Prepared
 from sqlml.planner.column_types import Bound
 
 
-def texts(prepared: Prepared, bounds: Mapping[str, Bound]) -> str:
-    """The second argument, where the model reads whole texts: their bytes as a list."""
-    own = [f"encode({bounds[name].sql})" for name in prepared.split.texts]
-    return f", [{', '.join(own)}]::BLOB[]" if own else ""
+def texts(prepared: Prepared, bounds: Mapping[str, Bound], dialect: Dialect = DUCKDB) -> str:
+    """What stands behind the numbers, where the model reads whole texts."""
+    own = [bounds[name].sql for name in prepared.split.texts]
+    return f", {dialect.text_arguments(own)}" if own else ""
 
 
 def linear(prepared: Prepared, bounds: Mapping[str, Bound]) -> Linear | None:
@@ -38,24 +39,23 @@ _COLUMN = re.compile(r'(\w+|"([^"]|"")*")(\.(\w+|"([^"]|"")*"))*|\(-?\d+(\.\d*)?
 """A column, or a number as `bracket` writes it."""
 
 
-def packed(prepared: Prepared, bounds: Mapping[str, Bound], kind: str) -> str:
-    """The one argument of the engine function: all columns as a fixed-size array."""
+def packed(
+    prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect = DUCKDB
+) -> str:
+    """The arguments of the engine function: all columns as numbers of one kind."""
     encoded: dict[str, str] = {}
     if prepared.split.encoders is not None:
         strings = {n: bounds[n].sql for n in prepared.split.encoders.inputs}
-        encoded = expressions(prepared.split.encoders, strings)
+        encoded = expressions(prepared.split.encoders, strings, dialect)
     parts = [
         f"CAST({encoded[c.name]} AS {kind})" if c.encoded else _as(bounds[c.name], kind)
         for c in prepared.split.columns
     ] or [f"CAST(0 AS {kind})"]
-    # A cast list and not array_value(..): that takes 6 times as long (28 FLOATs, 2.0 and 1.5). A
-    # STRUCT is handed over in a third of the time, but Arrow then lets go of the GIL more often,
-    # and with two threads the query takes longer (28 columns, 30 trees: 0.8x of one thread's time,
-    # 1.1x of two threads').
-    return f"[{', '.join(parts)}]::{kind}[{len(parts)}]"
+    return dialect.number_arguments(parts, kind)
 
 
 def _as(bound: Bound, kind: str) -> str:
     """The expression as a `kind`: a column that is one goes as it is, which binds sooner."""
-    own = bound.type == kind and not bound.sql.startswith("(") and plain(bound.sql)
+    column = plain(bound.sql) and not bound.sql.startswith("(") and bound.sql.upper() != "NULL"
+    own = bound.type == kind and column
     return bound.sql if own else f"CAST({bound.sql} AS {kind})"

@@ -12,7 +12,7 @@ from sqlml.errors import (
     ColumnOrderError,
     MissingColumnError,
 )
-from sqlml.front.lexer import Token, quote_name
+from sqlml.front.lexer import Token
 from sqlml.planner.calls import Argument, Call
 from sqlml.planner.column_types import Available, Bound, bracket, typed
 from sqlml.planner.nested_columns import as_json
@@ -161,7 +161,8 @@ def _by_name(
     at = scope.tokens[call.start].start
     missing = [f.name for f in features if f.name in used and fold(f.name) not in available]
     if missing:
-        message = _missing(missing, sorted(available), model)
+        quoted = scope.dialect.quote_name(missing[0])
+        message = _missing(missing, sorted(available), model, quoted)
         if library.startswith("lightgbm"):
             message += _replaced(missing, features, available)
         raise MissingColumnError(message, scope.sql, at)
@@ -171,10 +172,11 @@ def _by_name(
             continue
         choices = available[fold(feature.name)]
         if len(choices) > 1:
+            own, others = scope.dialect.quote_name(feature.name), scope.dialect.star_without([".."])
             raise AmbiguousColumnError(
                 f"feature {feature.name!r} of {model} is ambiguous: {len(choices)} columns have "
                 f"that name{_owners(choices[0], scope)}; say which with "
-                f"{quote_name(feature.name)} := .., t.* or * EXCLUDE",
+                f"{own} := .., t.* or {others}",
                 scope.sql,
                 at,
             )
@@ -193,7 +195,7 @@ def _owners(bound: Bound, scope: Scope) -> str:
     return ""
 
 
-def _missing(missing: list[str], have: list[str], model: str) -> str:
+def _missing(missing: list[str], have: list[str], model: str, quoted: str) -> str:
     parts = []
     for name in missing[:10]:
         close = difflib.get_close_matches(fold(name), have, 1, 0.6)
@@ -203,7 +205,7 @@ def _missing(missing: list[str], have: list[str], model: str) -> str:
     return (
         f"{model} needs {'columns' if len(missing) > 1 else 'column'} {', '.join(parts)}{more}, "
         f"not among: {shown or 'no columns at all'}; add {'them' if len(missing) > 1 else 'it'} to "
-        f"the query or write {quote_name(missing[0])} := <expression>"
+        f"the query or write {quoted} := <expression>"
     )
 
 

@@ -138,9 +138,13 @@ def clause_tokens(tokens: Sequence[Token], place: int) -> tuple[int, int]:
 
 
 def _cuts(tokens: Sequence[Token], level: list[int], k: int) -> bool:
-    """Whether level[k] is a set operator."""
+    """Whether level[k] is a set operator, and no type, nor the list behind a star (Spark)."""
     i = level[k]
-    return tokens[i].upper in _SET_OPERATORS and not (i and tokens[i - 1].is_symbol("::"))
+    if tokens[i].upper not in _SET_OPERATORS or (i and tokens[i - 1].is_symbol("::")):
+        return False
+    after = tokens[i + 1 : i + 3]
+    listed = len(after) == 2 and after[0].is_symbol("(") and after[1].upper not in _STARTS
+    return not (i and tokens[i - 1].is_symbol("*") and listed and not after[1].is_symbol("("))
 
 
 def _groups(tokens: Sequence[Token], place: int) -> list[tuple[int, int]]:

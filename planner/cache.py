@@ -56,7 +56,7 @@ class _Asking:
         asked: Mapping[str, Callable[[str], Any]] = {
             "describe": self.context.describe,
             "function": self.context.is_user_function,
-            "keys": self.context.unique_keys,
+            "keys": self.context.unique_keys or str,  # where there are none, nobody asks
         }
         try:
             return asked[kind](text)
@@ -82,7 +82,9 @@ class _Asking:
             describe=partial(noted, "describe", self.context.describe),
             model=partial(noted, "model", self.context.model),
             is_user_function=partial(noted, "function", self.context.is_user_function),
-            unique_keys=partial(noted, "keys", self.context.unique_keys),
+            unique_keys=None
+            if self.context.unique_keys is None
+            else partial(noted, "keys", self.context.unique_keys),
         )
 
 

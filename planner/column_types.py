@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlml.errors import ColumnTypeError
-from sqlml.front.lexer import quote_name
 from sqlml.planner.nested_columns import WANTS, as_json, fix_of
 from sqlml.planner.scope import Scope
 from sqlml.planner.type_names import NUMBERS, STRINGS, UNTYPED, element
@@ -67,10 +66,11 @@ def typed(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> 
     advice = "cast it"
     if feature.kind == "number" and element(bound.type) is not None:
         advice = "give it one number of each list"
+    own = scope.dialect.quote_name(feature.name)
     raise ColumnTypeError(
         f"feature {feature.name!r} of {model} takes {wants}, but {bound.sql} is {bound.type}; "
-        f"{advice}, for instance {quote_name(feature.name)} := {fix}, if that is what the model "
-        "was trained on",
+        f"{advice}, for instance {own} := {fix}, if that is what the model was "
+        "trained on",
         scope.sql,
         at,
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlml.catalog.model import Model
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.planner.probe import Describe
 from sqlml.planner.rows import AskRows
 from sqlml.planner.unneeded_joins import UniqueKeys
@@ -19,8 +20,9 @@ class Context:
     describe: Describe
     model: Callable[[str], Model]
     is_user_function: Callable[[str], bool]
-    unique_keys: UniqueKeys
+    unique_keys: UniqueKeys | None
     settings: Mapping[str, Any]
     rows: AskRows
     column_name: Callable[[str], str | None]
     """How the engine names the column of an expression that nobody named; None: it cannot say."""
+    dialect: Dialect = DUCKDB

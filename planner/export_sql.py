@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlml.backends.sql import print_sql
+from sqlml.dialects import DUCKDB
 from sqlml.errors import BackendError
-from sqlml.front.lexer import quote_name
 from sqlml.ir.program import Program
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
 from sqlml.planner.build import prepare
@@ -47,11 +47,9 @@ def expression(
         BackendError: an operator of the model has no SQL, or there would be too much of it.
     """
     part = fold_casts_into_trees(prepare(program, output, column).program)
-    made = print_sql(
-        part,
-        output,
-        {name: [quote_name(name) if inputs is None else inputs[name]] for name in part.inputs},
-    )
+    if inputs is None:
+        inputs = {name: DUCKDB.quote_name(name) for name in part.inputs}
+    made = print_sql(part, output, {name: [inputs[name]] for name in part.inputs})
     listed = output == "proba" and column is None and part.output_type(output).width == 1
     return f"[{made}]" if listed else made
 
@@ -74,8 +72,9 @@ def export_sql(program: Program, name: str, options: Mapping[str, Any] | None = 
         if output not in MACROS:
             continue
         part = prepare(program, output).program
-        inputs = ", ".join(quote_name(f.name) for f in program.features if f.name in part.inputs)
-        macro = quote_name(name + MACROS[output])
+        read = [f.name for f in program.features if f.name in part.inputs]
+        inputs = ", ".join(map(DUCKDB.quote_name, read))
+        macro = DUCKDB.quote_name(name + MACROS[output])
         place = _positive(program, options) if output == "proba" else None
         if place is None:
             made = decoded(expression(program, output), program, output, None)
@@ -89,7 +88,7 @@ def export_sql(program: Program, name: str, options: Mapping[str, Any] | None = 
 
 def _field(feature: Feature) -> Bound:
     """A macro's parameter, which has no type of its own."""
-    name = quote_name(feature.name)
+    name = DUCKDB.quote_name(feature.name)
     number = feature.kind == "number"
     return Bound(f"CAST({name} AS DOUBLE)", "DOUBLE") if number else Bound(name, "VARCHAR")
 

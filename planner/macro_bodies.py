@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlml.catalog.macros import helper
+from sqlml.dialects import DUCKDB
 from sqlml.errors import SqlmlError
-from sqlml.front.lexer import quote_string
 from sqlml.ir.program import Program
 from sqlml.planner.arguments import packed, texts
 from sqlml.planner.build import prepare_parts
@@ -37,7 +37,7 @@ _KINDS: Mapping[str, str] = {
 
 def _typed(types: str, name: str, wants: str) -> str:
     """A macro of a column `x` and the feature `f` that it feeds: `x` as `name`, or an error."""
-    pattern = quote_string(f"(?s){types}|{'|'.join(UNTYPED)}")
+    pattern = DUCKDB.quote_string(f"(?s){types}|{'|'.join(UNTYPED)}")
     return (
         f"(x, f) AS CASE WHEN regexp_full_match(typeof(x), {pattern}) THEN CAST(x AS {name}) "
         f"ELSE error('feature ' || f || ' of the model takes {wants}, but the column is ' "
@@ -83,11 +83,13 @@ def _bodies(
         prepared = prepare_parts(program, (Part(output),))
         choice = choose(prepared.split.core, options)
     except SqlmlError as error:  # say for want of a library: the session says so as well
-        return [Body(kind, _error(quote_string(f"this model cannot be scored: {error}")), None)]
+        return [
+            Body(kind, _error(DUCKDB.quote_string(f"this model cannot be scored: {error}")), None)
+        ]
     read = [f for f in features if f.name in prepared.program.inputs]
     if any(f.kind in NESTED for f in read):
         why = "a model that reads lists or maps is scored by a session: sqlml.attach(connection)"
-        return [Body(kind, _error(quote_string(why)), None)]
+        return [Body(kind, _error(DUCKDB.quote_string(why)), None)]
     spec = FunctionSpec(
         program.hash,
         (Part(output),),
@@ -104,7 +106,7 @@ def _bodies(
     positive = options.get("positive_class")
     if kind == "proba" and positive is not None and len(program.labels) == 1:
         place = index_of(program.labels[0], positive)
-        unknown = quote_string(f"the model has no class {positive!r}, as its options say")
+        unknown = DUCKDB.quote_string(f"the model has no class {positive!r}, as its options say")
         result = _error(unknown) if place is None else f"({call})[{place + 1}]"
     bodies = [Body(kind, unless(missing, result), spec)]
     if kind == "proba" and len(program.labels) == 1:
@@ -115,7 +117,7 @@ def _bodies(
 def _field(feature: Feature) -> Bound:
     """The row's field that feeds a feature; one that is missing does not bind, and is named."""
     name, kind = (_NUMBER[0], "DOUBLE") if feature.kind == "number" else (_TEXT[0], "VARCHAR")
-    own = quote_string(feature.name)
+    own = DUCKDB.quote_string(feature.name)
     return Bound(f"sqlml.{name}(struct_extract(r, {own}), {own})", kind)
 
 
@@ -124,7 +126,7 @@ def _one_class(call: str, labels: Labels) -> str:
     place = f"coalesce({_PLACES[labels.kind](labels)}, 0)"
     known = ", ".join(repr(v) for v in labels.values[:20])
     unknown = f"'the model has no class ' || coalesce({_SPELLED}, 'NULL') || "
-    unknown += quote_string(f"; its classes are {known}")
+    unknown += DUCKDB.quote_string(f"; its classes are {known}")
     return f"CASE WHEN {place} = 0 THEN {_error(unknown)} ELSE ({call})[{place}] END"
 
 

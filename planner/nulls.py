@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.dialects import Dialect
 from sqlml.errors import ConfigError, MissingValueError, SqlmlError, UnknownCategoryError
 from sqlml.ir import reference
 from sqlml.ir.program import Program
@@ -74,19 +75,20 @@ class Once:
 
     bounds: dict[str, Bound]
     fields: dict[str, Bound]
+    dialect: Dialect
 
     @classmethod
-    def of(cls, bounds: dict[str, Bound]) -> Once | None:
+    def of(cls, bounds: dict[str, Bound], dialect: Dialect) -> Once | None:
         """None where all columns may be written several times."""
         if all(plain(bound.sql) for bound in bounds.values()):
             return None
         fields = {n: Bound(f"sqlml_n.c{k}", b.type) for k, (n, b) in enumerate(bounds.items())}
-        return cls(bounds, fields)
+        return cls(bounds, fields, dialect)
 
     def around(self, value: str) -> str:
         """`value` of the fields, as an expression of the columns."""
-        made = ", ".join(f"'c{k}': {b.sql}" for k, b in enumerate(self.bounds.values()))
-        return f"list_transform([{{{made}}}], lambda sqlml_n: {value})[1]"
+        made = {f"c{k}": b.sql for k, b in enumerate(self.bounds.values())}
+        return self.dialect.let("sqlml_n", self.dialect.struct(made), value)
 
 
 def unless(missing: str | None, value: str) -> str:

@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlml.front.lexer import Token, brackets_around, closing, quote_name
+from sqlml.dialects import Dialect
+from sqlml.front.lexer import Token, brackets_around, closing
 from sqlml.front.lexer import level as top_level
 from sqlml.planner.blocks import Span, block_at, block_tokens, clause_tokens
 from sqlml.planner.calls import Call
@@ -43,16 +44,16 @@ class Source:
     stars: tuple[int, ...]
     excluded: tuple[int, ...]
 
-    def text(self, written: str, columns: Mapping[str, str]) -> str:
+    def text(self, written: str, columns: Mapping[str, str], dialect: Dialect) -> str:
         """The FROM clause `written` with `columns` (name -> expression) besides its own."""
-        made = ", ".join(f"{sql} AS {quote_name(name)}" for name, sql in columns.items())
+        made = ", ".join(f"{sql} AS {dialect.quote_name(name)}" for name, sql in columns.items())
         return f"(SELECT *, {made} FROM {written}) AS {self.alias}"
 
-    def patches(self, columns: Iterable[str]) -> dict[int, str]:
+    def patches(self, columns: Iterable[str], dialect: Dialect) -> dict[int, str]:
         """Token -> text: stars that leave `columns` out."""
-        names = ", ".join(map(quote_name, columns))
-        return dict.fromkeys(self.stars, f"* EXCLUDE ({names})") | dict.fromkeys(
-            self.excluded, f"({names}, "
+        names = [dialect.quote_name(name) for name in columns]
+        return dict.fromkeys(self.stars, dialect.star_without(names)) | dict.fromkeys(
+            self.excluded, f"({', '.join(names)}, "
         )
 
 
@@ -77,7 +78,8 @@ class Moved:
     token -> text, for the stars of their blocks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
         self.sources: dict[Span, str] = {}
         self.probes: dict[Span, str] = {}
         self.patches: dict[int, str] = {}
@@ -91,9 +93,11 @@ class Moved:
         columns = self._columns.setdefault(source, {})
         columns[name] = column
         written, seen = self._written[source]
-        self.sources[source.span] = source.text(written, {n: c.sql for n, c in columns.items()})
-        self.probes[source.span] = source.text(seen, {n: c.probe for n, c in columns.items()})
-        self.patches.update(source.patches(columns))
+        made = {n: c.sql for n, c in columns.items()}
+        probes = {n: c.probe for n, c in columns.items()}
+        self.sources[source.span] = source.text(written, made, self._dialect)
+        self.probes[source.span] = source.text(seen, probes, self._dialect)
+        self.patches.update(source.patches(columns, self._dialect))
 
 
 def source_of(
@@ -127,7 +131,7 @@ def source_of(
         following = tokens[level[k + 1]].upper if k + 1 < len(level) else ""
         if following in _SETS_OF_COLUMNS:
             return None
-        if following != "EXCLUDE":
+        if following not in ("EXCLUDE", "EXCEPT"):
             stars.append(level[k])
         elif k + 2 < len(level) and tokens[level[k + 2]].is_symbol("("):
             excluded.append(level[k + 2])

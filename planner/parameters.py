@@ -11,7 +11,8 @@ import decimal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlml.front.lexer import Token, quote_string, tokenize
+from sqlml.dialects import DUCKDB
+from sqlml.front.lexer import Token, tokenize
 
 _TYPES: tuple[tuple[Any, str], ...] = (
     (bool, "BOOLEAN"),
@@ -179,5 +180,5 @@ def _short(value: Any) -> str:
     ("'it''s'", 'True', 'NULL', 'NULL')
     """
     if isinstance(value, str) and len(value) < 200 and value.isprintable():
-        return quote_string(value)
+        return DUCKDB.quote_string(value)
     return str(value) if isinstance(value, int) and abs(value) < 1 << 63 else "NULL"

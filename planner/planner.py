@@ -11,7 +11,7 @@ from functools import cache, partial
 from typing import Any
 
 from sqlml.errors import ParseError, SqlmlError, StatementError
-from sqlml.front.lexer import Token, quote_name, tokenize
+from sqlml.front.lexer import Token, tokenize
 from sqlml.ir.program import Program
 from sqlml.passes.split import Layout
 from sqlml.planner.arguments import packed, texts
@@ -52,15 +52,16 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
         BindError and its kin, UnknownModelError, ConfigError: each says what to change.
     """
     try:
-        tokens = tokenize(sql)
+        tokens = tokenize(sql, context.dialect.name)
     except ParseError:
         return None  # not SQL: the engine says what is wrong, in its own words
-    subqueries = written_out(sql, tokens, context.model)
+    subqueries = written_out(sql, tokens, context.model, context.dialect)
     if subqueries is None:
         return _plan(sql, tokens, parameters, context, None)
     try:
         text = subqueries.sql
-        found = _plan(text, tokenize(text), parameters, context, subqueries)
+        again = tokenize(text, context.dialect.name)
+        found = _plan(text, again, parameters, context, subqueries)
     except SqlmlError as error:
         raise subqueries.located(error) from None
     return None if found is None else replace(found, statement=sql)
@@ -96,9 +97,11 @@ def _plan(
     made = _rewritten(statement, once=True) or _rewritten(statement, once=False)
     assert made is not None  # only the first way may fail
     rewritten, planned = made
-    rewritten, joins = without_unneeded(
-        rewritten, statement.probed(), context.describe, context.unique_keys
-    )
+    joins: tuple[str, ...] = ()
+    if context.unique_keys is not None:
+        rewritten, joins = without_unneeded(
+            rewritten, statement.probed(), context.describe, context.unique_keys
+        )
     rest, dropped = given.remaining()
     if inside:
         rewritten, rest, dropped = given.fitted(rewritten)
@@ -134,7 +137,8 @@ class _Statement:
     @property
     def nulls(self) -> dict[Call, str]:
         """The calls in probes: NULLs of their types."""
-        return {call: f"CAST(NULL AS {target.type})" for call, target in self.targets.items()}
+        spelled = self.context.dialect.type
+        return {c: f"CAST(NULL AS {spelled(t.type)})" for c, t in self.targets.items()}
 
     def probed(self, names: Mapping[int, str] | None = None) -> str:
         """The statement as a probe."""
@@ -148,7 +152,7 @@ def _rewritten(s: _Statement, once: bool) -> tuple[str, tuple[PlannedCall, ...]]
     """
     together = shared(s.targets, s.sql, s.tokens, once)
     replaced: dict[Call, str] = {}
-    moved = Moved()
+    moved = Moved(s.context.dialect)
     planned: list[PlannedCall] = []
     for call in inner_first(s.tokens, s.targets):
         own = local_tokens(s.tokens, call.start, call.end)
@@ -164,9 +168,11 @@ def _rewritten(s: _Statement, once: bool) -> tuple[str, tuple[PlannedCall, ...]]
             partial(splice, s.sql, s.tokens, s.nulls, {**s.given.as_nulls(), **blanks}),
             s.given.untyped() | own,
             s.context.describe,
+            s.context.dialect,
         )
         if s.subqueries is not None and s.subqueries.added(s.tokens[call.start].start):
-            refuse_hidden(s.sql, s.tokens, call.start, other_columns(call, (), scope))
+            others = other_columns(call, (), scope)
+            refuse_hidden(s.sql, s.tokens, call.start, others, s.context.dialect)
         rows = rows_of(call, tuple(s.targets), scope)
         target = s.targets[call]
         try:
@@ -181,7 +187,7 @@ def _rewritten(s: _Statement, once: bool) -> tuple[str, tuple[PlannedCall, ...]]
             moved.add(source, done.spec.name, column, scope.text, scope.probed)
         replaced[call] = s.margins.result(call, done.sql)
         planned.append(done)
-    names = column_names(s.sql, s.tokens, replaced, s.context.column_name)
+    names = column_names(s.sql, s.tokens, replaced, s.context.column_name, s.context.dialect)
     patches = {**s.numbers, **moved.patches}
     text = splice(s.sql, s.tokens, replaced, patches, s.whole, names, moved.sources)
     if moved.sources:
@@ -206,7 +212,7 @@ def _plan_call(
     call: Call, target: Target, together: Shared, scope: Scope, context: Context, rows: Rows
 ) -> tuple[PlannedCall, Column]:
     """The call as planned, and the column that its function makes where that is made in FROM."""
-    model = target.model
+    model, dialect = target.model, context.dialect
     options = {**model.options, **context.settings}
     alone = prepare_parts(model.program, (target.part,))
     prepared = prepare_parts(model.program, together.parts)
@@ -236,18 +242,20 @@ def _plan_call(
         alone = prepare_parts(model.program, (target.part,), "f32", constants)
         prepared = prepare_parts(model.program, together.parts, "f32", constants)
     empty = sorted(refused(options, model.program) & prepared.program.inputs.keys())
-    read_once = Once.of(bounds) if empty else None
+    read_once = Once.of(bounds, dialect) if empty and dialect.calls_in_lambdas else None
     if read_once is not None:
         bounds = read_once.fields
         if together.source is not None:  # there the fields are not in sight
             prepared, together = alone, Shared((target.part,), False, 1)
             choice = choose(alone.split.core, options)
-    wanted = Wanted(model.program, target.output, target.column, target.chosen)
+    wanted = Wanted(model.program, target.output, target.column, target.chosen, dialect)
     as_sql = None
     if asks_for_sql(options):
         as_sql = as_asked(wanted, alone, bounds, layout)
     elif leaves_open(options):
         as_sql = written(wanted, alone, bounds, layout, choice, together.calls)
+        if as_sql is not None and as_sql.fits is not None and not dialect.lazy_calls:
+            as_sql = None
     if as_sql is not None:  # the engine sees by itself which sums are equal
         prepared, together = alone, Shared((target.part,), False, 1)
         choice = choose(alone.split.core, options)
@@ -267,15 +275,16 @@ def _plan_call(
         rows=batch_rows(options),
     )
     missing = either(no_row(scope, call.start), any_missing(bounds, empty))
-    columns = packed(prepared, bounds, "FLOAT" if layout == "f32" else "DOUBLE")
-    arguments = columns + texts(prepared, bounds)
+    columns = packed(prepared, bounds, "FLOAT" if layout == "f32" else "DOUBLE", dialect)
+    arguments = columns + texts(prepared, bounds, dialect)
     function = f"{spec.name}({arguments})"
     if together.source is not None:
         function = unless(missing, function)
-    column = Column(function, arguments, together.type(model.program))
-    made = function if together.source is None else quote_name(spec.name)
-    scored = together.element(made, model.program, target.part)
-    result = decoded(scored, model.program, target.output, target.chosen)
+    column = Column(function, arguments, dialect.returned(together.type(model.program)))
+    made = function if together.source is None else dialect.quote_name(spec.name)
+    scored = together.element(dialect.value_of(made), model.program, target.part, dialect)
+    result = decoded(scored, model.program, target.output, target.chosen, dialect)
+    result = dialect.checked(made, result)
     if as_sql is not None:
         choice, result = as_sql.choice(choice), as_sql.or_else(result)
     result = unless(missing, result)

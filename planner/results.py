@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.sql import string_literal
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.ir.program import Program
 from sqlml.types import Labels
 
@@ -20,8 +21,6 @@ Chosen = tuple[int | None, ...]
 """The class that a call asks for, as its number in each target; None where a target lacks it."""
 
 _LABEL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "bool": "BOOLEAN", "float64": "DOUBLE"}
-_CASES = 16
-"""Most labels that are written as a CASE."""
 
 
 def result_type(program: Program, output: str, chosen: Chosen | None) -> str:
@@ -43,17 +42,22 @@ def _several(types: Sequence[str]) -> str:
     return f"STRUCT({', '.join(f't{t} {kind}' for t, kind in enumerate(types))})"
 
 
-def decoded(call: str, program: Program, output: str, chosen: Chosen | None) -> str:
+def decoded(
+    call: str, program: Program, output: str, chosen: Chosen | None, dialect: Dialect = DUCKDB
+) -> str:
     """The result of `call`, an expression that calls an engine function, as the user's type."""
     labels = program.labels
     if output == "label" and labels:
-        return _label(call, labels[0]) if len(labels) == 1 else _several_labels(call, labels)
+        if len(labels) == 1:
+            return _label(call, labels[0], dialect)
+        return _several_labels(call, labels, dialect)
     if output == "proba" and len(labels) == 1 and chosen is None:
-        return f"MAP({_array(labels[0])}, {call})"
+        return dialect.map(_array(labels[0], dialect), call)
     if output == "proba" and len(labels) > 1:
         if chosen is not None:
-            return _chosen(call, program, chosen)
-        return _one_each(call, labels) if program.one_probability else _maps(call, labels)
+            return _chosen(call, program, chosen, dialect)
+        one = program.one_probability
+        return _one_each(call, labels, dialect) if one else _maps(call, labels, dialect)
     return call
 
 
@@ -66,83 +70,90 @@ def first_positions(labels: Sequence[Labels]) -> tuple[int, ...]:
     return tuple(int(n) for n in np.cumsum([1, *sizes[:-1]]))
 
 
-def _label(call: str, labels: Labels) -> str:
-    values = _literals(labels)
-    if len(values) <= _CASES:
+def _label(call: str, labels: Labels, dialect: Dialect) -> str:
+    values = _literals(labels, dialect)
+    if len(values) <= dialect.most_cases:
         cases = " ".join(f"WHEN {i} THEN {v}" for i, v in enumerate(values))
         return f"CASE {call} {cases} END"
-    return f"([{', '.join(values)}])[{call} + 1]"
+    return dialect.at(f"({dialect.array(values)})", f"{call} + 1")
 
 
-def _several_labels(call: str, labels: Sequence[Labels]) -> str:
+def _several_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> str:
     if _alike(labels):
-        everything = ", ".join(v for s in labels for v in _literals(s))
-        return f"list_select([{everything}], {call})"
-    firsts = first_positions(labels)
-    return _struct(
-        call,
-        [f"({_array(s)})[p[{t}] - {firsts[t - 1] - 1}]" for t, s in enumerate(labels, 1)],
-    )
+        everything = dialect.array([v for s in labels for v in _literals(s, dialect)])
+        return dialect.pick(everything, call)
+    parts = []
+    for t, (s, first) in enumerate(zip(labels, first_positions(labels), strict=True), 1):
+        place = f"{dialect.at('p', t)} - {first - 1}"
+        parts.append(dialect.at(f"({_array(s, dialect)})", place))
+    return _struct(call, parts, dialect)
 
 
-def _maps(call: str, labels: Sequence[Labels]) -> str:
+def _maps(call: str, labels: Sequence[Labels], dialect: Dialect) -> str:
     """`call` returns one list per target, with the probability of each class."""
-    if not _alike(labels):
-        return _struct(call, [f"MAP({_array(s)}, p[{t}])" for t, s in enumerate(labels, 1)])
-    keys, index = _keys(labels)
-    return f"list_transform({call}, lambda {index}: MAP({keys}, p))"
+    if _equal(labels):
+        return dialect.each(call, "p", dialect.map(_array(labels[0], dialect), "p"))
+    parts = [dialect.map(_array(s, dialect), dialect.at("p", t)) for t, s in enumerate(labels, 1)]
+    return _together(call, parts, labels, dialect)
 
 
-def _one_each(call: str, labels: Sequence[Labels]) -> str:
+def _one_each(call: str, labels: Sequence[Labels], dialect: Dialect) -> str:
     """`call` returns one number per target, the probability of the second of its two classes."""
-    if not _alike(labels):
-        parts = [f"MAP({_array(s)}, [1 - p[{t}], p[{t}]])" for t, s in enumerate(labels, 1)]
-        return _struct(call, parts)
-    keys, index = _keys(labels)
-    return f"list_transform({call}, lambda {index}: MAP({keys}, [1 - p, p]))"
+    if _equal(labels):
+        made = dialect.map(_array(labels[0], dialect), dialect.array(["1 - p", "p"]))
+        return dialect.each(call, "p", made)
+    parts = []
+    for t, s in enumerate(labels, 1):
+        p = dialect.at("p", t)
+        parts.append(dialect.map(_array(s, dialect), dialect.array([f"1 - {p}", p])))
+    return _together(call, parts, labels, dialect)
 
 
-def _chosen(call: str, program: Program, chosen: Chosen) -> str:
+def _together(call: str, parts: Sequence[str], labels: Sequence[Labels], dialect: Dialect) -> str:
+    """A list of `parts`, or a struct where a list cannot hold them; p stands for `call`."""
+    if _alike(labels):
+        return dialect.let("p", call, dialect.array(parts))
+    return _struct(call, parts, dialect)
+
+
+def _chosen(call: str, program: Program, chosen: Chosen, dialect: Dialect) -> str:
     parts = []
     for t, k in enumerate(chosen, 1):
+        p = dialect.at("p", t)
         if k is None:
-            parts.append("NULL::DOUBLE")
+            parts.append("CAST(NULL AS DOUBLE)")
         elif program.one_probability:
-            parts.append(f"p[{t}]" if k else f"1 - p[{t}]")
+            parts.append(p if k else f"1 - {p}")
         else:
-            parts.append(f"p[{t}][{k + 1}]")
-    return f"list_transform([{call}], lambda p: [{', '.join(parts)}])[1]"
+            parts.append(dialect.at(p, k + 1))
+    return dialect.let("p", call, dialect.array(parts))
 
 
-def _struct(call: str, parts: Sequence[str]) -> str:
+def _struct(call: str, parts: Sequence[str], dialect: Dialect) -> str:
     """A struct of `parts`, in which p stands for the result of `call`, which runs once."""
-    fields = ", ".join(f"'t{t}': {part}" for t, part in enumerate(parts))
-    return f"list_transform([{call}], lambda p: {{{fields}}})[1]"
-
-
-def _keys(labels: Sequence[Labels]) -> tuple[str, str]:
-    """The keys of a target's MAP, and the parameters of the lambda that makes it."""
-    if len({s.values for s in labels}) == 1:
-        return _array(labels[0]), "p"
-    return f"([{', '.join(_array(s) for s in labels)}])[i]", "p, i"
+    return dialect.let("p", call, dialect.struct({f"t{t}": p for t, p in enumerate(parts)}))
 
 
 def _alike(labels: Sequence[Labels]) -> bool:
     return len({s.kind for s in labels}) == 1
 
 
-def _array(labels: Labels) -> str:
-    return f"[{', '.join(_literals(labels))}]"
+def _equal(labels: Sequence[Labels]) -> bool:
+    return _alike(labels) and len({s.values for s in labels}) == 1
 
 
-def _literals(labels: Labels) -> list[str]:
-    return [label_literal(v, labels.kind) for v in labels.values]
+def _array(labels: Labels, dialect: Dialect) -> str:
+    return dialect.array(_literals(labels, dialect))
 
 
-def label_literal(value: Any, kind: str) -> str:
+def _literals(labels: Labels, dialect: Dialect) -> list[str]:
+    return [label_literal(v, labels.kind, dialect) for v in labels.values]
+
+
+def label_literal(value: Any, kind: str, dialect: Dialect = DUCKDB) -> str:
     """A class label as a SQL literal of its own type."""
     if kind == "string":
-        return string_literal(str(value))
+        return string_literal(str(value), dialect)
     if kind == "bool":
         return "true" if value else "false"
     if kind == "int64":

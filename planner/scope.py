@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sqlml.dialects import Dialect
 from sqlml.errors import BindError
 from sqlml.front.lexer import Token
 from sqlml.planner.blocks import Block, Span
@@ -34,6 +35,7 @@ class Scope:
     probed: Text
     untyped: frozenset[int]
     describe: Describe
+    dialect: Dialect
 
     def span(self, start: int, end: int) -> str:
         """Tokens[start:end] as they go to the engine."""

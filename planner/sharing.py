@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sqlml.catalog.model import Model
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.front.lexer import Token
 from sqlml.ir.program import Program
 from sqlml.planner.blocks import block_at, clause_at
@@ -58,15 +59,15 @@ class Shared:
         listed = width > 1 or (part.output == "proba" and part.column is None)
         return number + "[]" * listed
 
-    def element(self, call: str, program: Program, part: Part) -> str:
+    def element(self, call: str, program: Program, part: Part, dialect: Dialect = DUCKDB) -> str:
         """What `part` is of the result of `call`, the function of all parts."""
         if len(self.parts) == 1:
             return call
         first = 1 + sum(width_of(program, p) for p in self.parts[: self.parts.index(part)])
         width = width_of(program, part)
         if part.column is None and (width > 1 or part.output == "proba"):
-            return f"{call}[{first}:{first + width - 1}]"
-        element = f"{call}[{first}]"
+            return dialect.part(call, first, first + width - 1)
+        element = dialect.at(call, first)
         whole = part.output == "label" and bool(program.labels)
         return f"CAST({element} AS INTEGER)" if whole else element
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from sqlml.front.lexer import CLOSING, Token, brackets_around, quote_name
+from sqlml.dialects import Dialect
+from sqlml.front.lexer import CLOSING, Token, brackets_around
 from sqlml.planner.blocks import Span, select_item
 from sqlml.planner.calls import FUNCTIONS, Call
 
@@ -65,6 +66,7 @@ def column_names(
     tokens: Sequence[Token],
     calls: Iterable[Call],
     column_name: Callable[[str], str | None],
+    dialect: Dialect,
 ) -> dict[int, str]:
     """` AS "<the engine's name>"` for each select item with a call and without a name.
 
@@ -78,7 +80,7 @@ def column_names(
         if not (_has_name(tokens, start, end) or _is_several(tokens, start, end)):
             written = sql[tokens[start].start : tokens[end - 1].end]
             name = column_name(written) or " ".join(written.split())
-            names[tokens[end - 1].end] = f" AS {quote_name(name)}"
+            names[tokens[end - 1].end] = f" AS {dialect.quote_name(name)}"
     return names
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from sqlml.errors import BindError
-from sqlml.front.lexer import Token, closing, quote_name, split_commas
+from sqlml.front.lexer import Token, closing, split_commas
 from sqlml.planner.calls import Argument
 from sqlml.planner.column_types import Bound, bracket
 from sqlml.planner.probe import Column
@@ -18,7 +18,7 @@ AMBIGUOUS = re.compile(r"""["']([^"'\s]+\.[^"'\s]+)["']""")
 
 
 _STAR_CLAUSES = frozenset(
-    {"EXCLUDE", "REPLACE", "RENAME", "LIKE", "ILIKE", "NOT", "GLOB", "SIMILAR"}
+    {"EXCLUDE", "EXCEPT", "REPLACE", "RENAME", "LIKE", "ILIKE", "NOT", "GLOB", "SIMILAR"}
 )
 
 
@@ -55,7 +55,7 @@ def star_columns(star: Argument, scope: Scope) -> list[tuple[str, Bound]]:
     found = []
     for column in columns:
         folded = fold(column.name)
-        own = qualifier + originals.get(folded, quote_name(column.name))
+        own = qualifier + originals.get(folded, scope.dialect.quote_name(column.name))
         found.append((column.name, Bound(expressions.get(folded, own), column.type)))
     excluded = frozenset(
         fold(".".join(t.text for t in tokens[begin:end] if t.is_identifier))
@@ -107,7 +107,7 @@ def _resolved(name: str, bound: Bound, scope: Scope, excluded: frozenset[str]) -
     except BindError as error:
         for choice in AMBIGUOUS.findall(error.message):
             if fold(choice) not in excluded:
-                own = ".".join(quote_name(part) for part in choice.split("."))
+                own = ".".join(map(scope.dialect.quote_name, choice.split(".")))
                 return name, Bound(own, bound.type)
     return name, bound
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlml.errors import BindError
-from sqlml.front.lexer import closing, quote_string, split_commas
+from sqlml.front.lexer import closing, split_commas
 from sqlml.planner.calls import Argument
 from sqlml.planner.column_types import Available, Bound, bracket
 from sqlml.planner.scope import Scope
@@ -32,7 +32,7 @@ def struct_columns(plain: Sequence[Argument], scope: Scope) -> Available | None:
     available: Available = {}
     for field in fields:
         # Not `c.a`: where a table and its struct column share the name c, that is the table's.
-        read = f"struct_extract({sql}, {quote_string(field.name)})"
+        read = scope.dialect.field(sql, field.name)
         available.setdefault(fold(field.name), []).append(Bound(read, field.type))
     return available
 

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sqlml.catalog.model import Model
+from sqlml.dialects import Dialect
 from sqlml.errors import BindError, SqlmlError, UnknownModelError
-from sqlml.front.lexer import Token, closing, quote_name, quote_string, split_commas, tokenize
+from sqlml.front.lexer import Token, closing, split_commas, tokenize
 from sqlml.planner.blocks import clause_at
 from sqlml.types import fold
 
@@ -90,7 +92,7 @@ def has_table_form(tokens: Sequence[Token]) -> bool:
 
 
 def written_out(
-    sql: str, tokens: Sequence[Token], model: Callable[[str], Model]
+    sql: str, tokens: Sequence[Token], model: Callable[[str], Model], dialect: Dialect
 ) -> WrittenOut | None:
     """The statement with a subquery in place of each table form; None where it has none.
 
@@ -100,10 +102,13 @@ def written_out(
     """
     if not has_table_form(tokens):
         return None
-    return WrittenOut(sql, tuple(_pieces(sql, tokens, 0, len(tokens), 0, len(sql), model)))
+    calls = partial(_calls, sql, tokens, model, dialect)
+    return WrittenOut(sql, tuple(_pieces(sql, tokens, 0, len(tokens), 0, len(sql), calls)))
 
 
-def refuse_hidden(sql: str, tokens: Sequence[Token], place: int, columns: Iterable[str]) -> None:
+def refuse_hidden(
+    sql: str, tokens: Sequence[Token], place: int, columns: Iterable[str], dialect: Dialect
+) -> None:
     """Refuse rows with a column of the name that the call at token `place` gives to its answer.
 
     Of two columns of one name the engine reads the first: the rows' own, and not the new one.
@@ -115,10 +120,10 @@ def refuse_hidden(sql: str, tokens: Sequence[Token], place: int, columns: Iterab
     added = tokens[close + 2].text if close is not None else ""
     taken = next((c for c in columns if fold(c) == fold(added)), None)
     if taken is not None:
+        others = dialect.star_without([dialect.quote_name(taken)])
         raise BindError(
             f"the rows have a column {taken!r} already, and would hide the new one; leave it out, "
-            f"as in ml_predict(MODEL m, (SELECT * EXCLUDE ({quote_name(taken)}) FROM ..)), or "
-            "rename it with * RENAME",
+            f"as in ml_predict(MODEL m, (SELECT {others} FROM ..)), or give it another name there",
             sql,
             tokens[place].start,
         )
@@ -129,7 +134,8 @@ def parsable(sql: str) -> str:
     tokens = tokenize(sql)
     if not has_table_form(tokens):
         return sql
-    return "".join(p.text for p in _pieces(sql, tokens, 0, len(tokens), 0, len(sql), None))
+    pieces = _pieces(sql, tokens, 0, len(tokens), 0, len(sql), lambda form: [])
+    return "".join(p.text for p in pieces)
 
 
 def table_forms(
@@ -157,11 +163,11 @@ def _pieces(
     last: int,
     start: int,
     end: int,
-    model: Callable[[str], Model] | None,
+    calls: Callable[[TableForm], list[str]],
 ) -> Iterator[_Piece]:
     """sql[start:end], whose tokens are tokens[first:last], with the forms in it written out.
 
-    Without `model` no calls are added to the rows.
+    `calls` are what is added to the rows of a form.
     """
     for form in table_forms(sql, tokens, first, last):
         place = tokens[form.start].start
@@ -173,10 +179,9 @@ def _pieces(
                 place,
             )
         yield _Piece(sql[start:place], start, True)
-        calls = [] if model is None else _calls(sql, tokens, form, model)
-        yield _Piece(f"(SELECT {', '.join(['*', *calls])} FROM ", place, False)
+        yield _Piece(f"(SELECT {', '.join(['*', *calls(form)])} FROM ", place, False)
         a, b = form.rows
-        yield from _pieces(sql, tokens, a, b, tokens[a].start, tokens[b - 1].end, model)
+        yield from _pieces(sql, tokens, a, b, tokens[a].start, tokens[b - 1].end, calls)
         yield _Piece(")", place, False)
         start = tokens[form.end - 1].end
     yield _Piece(sql[start:end], start, True)
@@ -220,7 +225,11 @@ def _form(sql: str, tokens: Sequence[Token], start: int) -> TableForm:
 
 
 def _calls(
-    sql: str, tokens: Sequence[Token], form: TableForm, model: Callable[[str], Model]
+    sql: str,
+    tokens: Sequence[Token],
+    model: Callable[[str], Model],
+    dialect: Dialect,
+    form: TableForm,
 ) -> list[str]:
     """What is added to the rows: the calls that the model has an answer to."""
     reference = _reference(sql, tokens, form)
@@ -237,7 +246,7 @@ def _calls(
             sql,
             place,
         )
-    written = quote_string(reference)
+    written, quote_name = dialect.quote_string(reference), dialect.quote_name
     label = f"predicted_{found.options.get('output', 'label')}"
     calls = [f"predict({written}, *) AS {quote_name(label)}"]
     if "proba" in outputs:

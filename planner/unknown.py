@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.sql import string_literal
+from sqlml.dialects import DUCKDB
 from sqlml.errors import BackendError, SqlmlError, UnknownCategoryError
-from sqlml.front.lexer import quote_name
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.categories import unknown_category
@@ -118,6 +118,6 @@ def _query(encoders: Program, feature: str, refuses_null: bool) -> str:
         return ""
     if not known or len(listed) > _LONGEST_QUERY:
         return ""
-    column = quote_name(feature)
+    column = DUCKDB.quote_name(feature)
     null = f" OR {column} IS NULL" if refuses_null else ""
     return f"SELECT DISTINCT {column} FROM .. WHERE {column} NOT IN ({listed}){null}"

@@ -11,6 +11,7 @@ from functools import partial
 
 from sqlml.backends.costs import current
 from sqlml.backends.sql.literals import number
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.program import Program
 from sqlml.passes.one_tree import OneTree, one_tree
@@ -40,10 +41,11 @@ class Wanted:
     output: str
     column: int | None
     chosen: Chosen | None
+    dialect: Dialect
 
     def decoded(self, sql: str) -> str:
         """The user's value from what the model computes."""
-        return decoded(sql, self.program, self.output, self.chosen)
+        return decoded(sql, self.program, self.output, self.chosen, self.dialect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ def written(
         estimate = sql_estimate(prepared.split.core, current(), function.rows)
         why = "a weighted sum is cheapest as an expression; rows that it cannot score go to the UDF"
         value = wanted.decoded(summed.value)
-        return Written(value, f"isfinite({summed.sum})", estimate, why)
+        return Written(value, wanted.dialect.is_finite(summed.sum), estimate, why)
     one = _one_tree(wanted, prepared, bounds)
     if one is None or not function.estimates:
         return None
@@ -114,10 +116,13 @@ def as_asked(
     """
     summed = linear(prepared, bounds)
     if summed is not None:
-        return Written(wanted.decoded(summed.value), f"isfinite({summed.sum})", None, "asked for")
+        fits = wanted.dialect.is_finite(summed.sum)
+        return Written(wanted.decoded(summed.value), fits, None, "asked for")
     one = _one_tree(wanted, prepared, bounds)
     if one is not None:
         return _tree(wanted, one, prepared, bounds, layout, None)
+    if wanted.dialect is not DUCKDB:
+        raise _cannot(f"only a weighted sum or a small tree is written in {wanted.dialect.name}")
     names = list(prepared.program.inputs)
     if len(wanted.program.labels) > 1:
         raise _cannot("it has several targets")
@@ -165,9 +170,9 @@ def _leaf(wanted: Wanted, value: Array) -> str:
     """A leaf's result as the user's value."""
     labels = wanted.program.labels
     if wanted.output == "label" and labels:
-        return label_literal(labels[0].values[int(value[0])], labels[0].kind)
+        return label_literal(labels[0].values[int(value[0])], labels[0].kind, wanted.dialect)
     numbers = [number(float(v)) for v in value.tolist()]
     whole = wanted.output == "proba" and wanted.column is None
     if len(numbers) > 1 or whole:
-        return wanted.decoded(f"[{', '.join(numbers)}]")
+        return wanted.decoded(wanted.dialect.array(numbers))
     return wanted.decoded(numbers[0])

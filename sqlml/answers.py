@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.model import Model, Reference
-from sqlml.front.lexer import quote_name, quote_string
+from sqlml.dialects import DUCKDB
 from sqlml.ir.operators.items import unpack_items
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
@@ -131,44 +131,46 @@ def creation_text(catalog: Catalog, reference: Reference, model: Model) -> str:
     A model that came from an object of Python has no file; its statement names one that EXPORT
     MODEL writes.
     """
-    name, origin = quote_name(model.name), model.origin
+    name, origin = DUCKDB.quote_name(model.name), model.origin
     if reference.database is not None:
-        name = f"{quote_name(reference.database)}.{name}"
+        name = f"{DUCKDB.quote_name(reference.database)}.{name}"
     lines = []
     if origin.path is None:
         path = f"{model.name}.sqlml"
         version = "" if not reference.names_a_version else f"/{model.version}"
         lines.append(
             f"-- came from an object of Python: EXPORT MODEL {name}{version} TO "
-            f"{quote_string(path)} writes the file"
+            f"{DUCKDB.quote_string(path)} writes the file"
         )
-        lines += [f"CREATE MODEL {name}", f"FROM {quote_string(path)} FORMAT SQLML"]
+        lines += [f"CREATE MODEL {name}", f"FROM {DUCKDB.quote_string(path)} FORMAT SQLML"]
     else:
         columns = ", ".join(
-            f"{quote_name(f.name)} {_sql_type(model.program, f)}" for f in model.features
+            f"{DUCKDB.quote_name(f.name)} {_sql_type(model.program, f)}" for f in model.features
         )
         lines += [f"CREATE MODEL {name}", f"INPUT ({columns})"]
-        lines.append(f"FROM {quote_string(origin.path)} FORMAT {origin.format}")
+        lines.append(f"FROM {DUCKDB.quote_string(origin.path)} FORMAT {origin.format}")
     options = {**model.options, **({} if origin.sha256 is None else {"sha256": origin.sha256})}
     label = options.pop(OUTPUT, None)
     if label is not None:
         kind = result_type(model.program, "label", None)
-        lines.insert(-1, f"OUTPUT ({quote_name(str(label))} {kind})")
+        lines.insert(-1, f"OUTPUT ({DUCKDB.quote_name(str(label))} {kind})")
     if options:
         lines.append(f"OPTIONS ({', '.join(f'{k} = {_literal(v)}' for k, v in options.items())})")
     whole = Reference(reference.name, reference.database)
     comment = catalog.comment(whole)
     if comment is not None:
-        lines.append(f"COMMENT {quote_string(comment)}")
+        lines.append(f"COMMENT {DUCKDB.quote_string(comment)}")
     text = "\n".join(lines) + ";"
     for tag, value in catalog.tags(whole).items():
-        text += f"\nALTER MODEL {name} SET TAG {quote_name(tag)} = {quote_string(value)};"
+        text += (
+            f"\nALTER MODEL {name} SET TAG {DUCKDB.quote_name(tag)} = {DUCKDB.quote_string(value)};"
+        )
     return text
 
 
 def _literal(value: Any) -> str:
     if isinstance(value, str):
-        return quote_string(value)
+        return DUCKDB.quote_string(value)
     return json.dumps(value)
 
 

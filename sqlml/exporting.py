@@ -6,10 +6,10 @@ from sqlml.catalog.model import Model
 from sqlml.errors import ConfigError
 from sqlml.importers.stored import about
 from sqlml.planner.export import FORMATS, export
-from sqlml.udfs.duckdb import DuckDBEngine
+from sqlml.udfs.engine import Host
 
 
-def export_to_file(model: Model, path: str, format: str | None, engine: DuckDBEngine) -> None:
+def export_to_file(model: Model, path: str, format: str | None, host: Host) -> None:
     """Write a model to a file.
 
     Args:
@@ -28,4 +28,4 @@ def export_to_file(model: Model, path: str, format: str | None, engine: DuckDBEn
     origin = model.origin
     told = about(model.features, origin.source, origin.library, model.options)
     content = export(model.program, format or ending, model.name, told, model.options)
-    engine.write_file(path, content)
+    host.write_file(path, content)

@@ -7,8 +7,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-import duckdb
-
 from sqlml import answers
 from sqlml import options as model_options
 from sqlml.catalog.catalog import Catalog
@@ -54,7 +52,7 @@ from sqlml.ir.program import Program
 from sqlml.planner.calls import may_call
 from sqlml.planner.explain_model import explain_model
 from sqlml.registration import Artifact, check_fit, read_file, version_of
-from sqlml.udfs.duckdb import DuckDBEngine
+from sqlml.udfs.engine import Host
 from sqlml.verifying.originals import original
 from sqlml.verifying.sources import has_source
 from sqlml.verifying.verify import verify_object, verify_rows
@@ -67,10 +65,8 @@ class LifeCycle:
     whose result it is.
     """
 
-    def __init__(
-        self, engine: DuckDBEngine, catalog: Catalog, changes: Changes, allow_pickle: bool
-    ) -> None:
-        self._engine = engine
+    def __init__(self, host: Host, catalog: Catalog, changes: Changes, allow_pickle: bool) -> None:
+        self._host = host
         self._catalog = catalog
         self._changes = changes
         self._allow_pickle = allow_pickle
@@ -116,7 +112,7 @@ class LifeCycle:
         model_options.stored(options)
         file = read_file(
             artifact.source,
-            self._engine,
+            self._host,
             format=artifact.format,
             sha256=options.get("sha256"),
             allow_pickle=self._allow_pickle or options.get("allow_pickle") is True,
@@ -192,7 +188,7 @@ class LifeCycle:
 
     def _export(self, s: ExportModel) -> None:
         model = self._catalog.get(referred(s.name))
-        export_to_file(model, s.path, s.format, self._engine)
+        export_to_file(model, s.path, s.format, self._host)
 
     def _show_models(self, s: ShowModels) -> answers.Answer:
         return answers.models(self._catalog, s.like, s.database)
@@ -229,7 +225,7 @@ class LifeCycle:
                 f"{path} is a pickle, and reading it would execute code that it brings along; "
                 "connect with allow_pickle=True if you trust it"
             )
-        file = read_file(path, self._engine, format=form, sha256=sha256, allow_pickle=trusted)
+        file = read_file(path, self._host, format=form, sha256=sha256, allow_pickle=trusted)
         source = original(file, model.program, allow_pickle=trusted)
         frame = self._frame(s.query, model)
         found = verify_rows(source, model.program, model.features, model.options, frame)
@@ -243,11 +239,10 @@ class LifeCycle:
         """The rows of a query as a pandas frame with the model's own columns, in their order."""
         if may_call(query):
             raise ParseError("VERIFY MODEL .. USING takes a query that calls no model itself")
-        try:  # as a subquery: what is no query, and would change something, is none there either
-            relation = self._engine.relation(f"FROM (\n{query}\n)")
-        except duckdb.ParserException as error:
+        try:
+            frame = self._host.fetch_frame(query)
+        except ParseError as error:
             raise ParseError(f"VERIFY MODEL .. USING takes one query: {error}") from None
-        frame = relation.df()
         if frame.empty:
             raise ConfigError("the query of VERIFY MODEL gives no rows, so nothing is compared")
         have = {str(column).lower(): column for column in frame.columns}

@@ -26,7 +26,7 @@ from sqlml.planner.nulls import refused
 from sqlml.planner.results import result_type
 from sqlml.planner.target import OUTPUTS_OF
 from sqlml.udfs.callee import any_function
-from sqlml.udfs.duckdb import DuckDBEngine
+from sqlml.udfs.engine import Host
 from sqlml.udfs.function import engine_function
 
 
@@ -43,7 +43,7 @@ class Artifact:
 
 def read_file(
     path: str,
-    engine: DuckDBEngine,
+    host: Host,
     *,
     format: str = "AUTO",
     sha256: Any = None,
@@ -57,7 +57,7 @@ def read_file(
     Raises:
         ArtifactError, UntrustedArtifactError, UnsupportedModelError, ConfigError.
     """
-    content = _content(engine, path)
+    content = _content(host, path)
     digest = hashlib.sha256(content).hexdigest()
     if sha256 is not None and digest != str(sha256).lower():
         raise ArtifactError(f"{path!r} has another sha256 than the statement pins: {digest}")
@@ -222,9 +222,9 @@ def calls_of(version: NewVersion | Model) -> list[ModelCall]:
     return calls
 
 
-def _content(engine: DuckDBEngine, path: str) -> bytes:
+def _content(host: Host, path: str) -> bytes:
     """The bytes of the one file that `path` means to the engine."""
-    files = engine.read_file(path)
+    files = host.read_file(path)
     if not files:
         raise ArtifactError(_absent(path))
     if len(files) != 1:
@@ -233,7 +233,7 @@ def _content(engine: DuckDBEngine, path: str) -> bytes:
         raise ArtifactError(
             f"{path!r} has {files[0][1]} bytes, over the limit of {MAX_ARTIFACT_BYTES}"
         )
-    return engine.file_content(path)
+    return host.file_content(path)
 
 
 def _absent(path: str) -> str:

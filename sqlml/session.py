@@ -21,7 +21,7 @@ from sqlml.calling import Calling
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.changes import Changes
 from sqlml.catalog.macros import Macros, defined_functions
-from sqlml.catalog.programs import Loaded
+from sqlml.catalog.programs import Loaded, TablePrograms
 from sqlml.errors import ParseError, SqlmlError
 from sqlml.exporting import export_to_file
 from sqlml.first_look import ends_a_transaction, is_one_query, is_the_engines
@@ -76,7 +76,7 @@ class Session:
         self._loaded = Loaded() if _loaded is None else _loaded
         self._owns_registry = _registry is None
         self._engine = DuckDBEngine(connection, _registry or Registry(connection))
-        self._catalog = Catalog(self._engine, self._loaded)
+        self._catalog = Catalog(self._engine, TablePrograms(self._engine, self._loaded))
         self._macros = Macros(self._engine)
         self._changes = Changes(self._engine, self._catalog, self._macros, calls_of)
         self._life_cycle = LifeCycle(self._engine, self._catalog, self._changes, allow_pickle)

@@ -77,7 +77,10 @@ class BatchFunction:
             raise park(failure) from None
 
     def _score(self, packed: pa.Array | pa.ChunkedArray, texts: Mapping[str, Any]) -> pa.Array:
-        matrix = rows_of(packed, self.width, self.dtype)
+        return self.of_matrix(rows_of(packed, self.width, self.dtype), texts)
+
+    def of_matrix(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
+        """What rows (n, width) of `dtype` give; it raises the typed errors themselves."""
         numbers = self._made(matrix, texts)
         if self.columns == 1 and not self.listed:
             return numbers

@@ -24,6 +24,26 @@ class EngineFunction:
     volatile: bool = False
 
 
+class Host(Protocol):
+    """Where a session's files and rows are."""
+
+    def read_file(self, path: str) -> list[tuple[str, int]]:
+        """Names and sizes of the files that `path` means."""
+        ...
+
+    def file_content(self, path: str) -> bytes:
+        """The bytes of one file."""
+        ...
+
+    def write_file(self, path: str, content: bytes) -> None:
+        """Write one file, over one that is there."""
+        ...
+
+    def fetch_frame(self, query: str) -> Any:
+        """The rows of a query as a pandas frame. Raises ParseError where it is no query."""
+        ...
+
+
 class Engine(Protocol):
     """A SQL engine; it knows nothing of models."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlml.catalog.connection import Connection
 from sqlml.catalog.model import SPECIAL, Model, Origin, Reference
-from sqlml.catalog.programs import Loaded, Programs
+from sqlml.catalog.programs import Programs
 from sqlml.catalog.stamps import read_stamp
 from sqlml.catalog.tables import MODELS, VERSIONS
 from sqlml.errors import ArtifactError, CatalogError, UnknownModelError
@@ -22,9 +22,9 @@ _HASH_DIGITS = 64
 class Catalog:
     """What one connection reads of the models in its databases; `Changes` writes."""
 
-    def __init__(self, connection: Connection, loaded: Loaded) -> None:
+    def __init__(self, connection: Connection, programs: Programs) -> None:
         self._connection = connection
-        self.programs = Programs(connection, loaded)
+        self.programs = programs
 
     def get(self, reference: Reference) -> Model:
         """The model that a reference means, its Program loaded and checked.

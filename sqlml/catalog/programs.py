@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from sqlml.catalog.connection import Connection
 from sqlml.config import FORMAT_VERSION
 from sqlml.errors import ArtifactError, UnknownModelError
@@ -16,12 +18,8 @@ Connections of one database share them: a Program never changes, so none goes st
 """
 
 
-class Programs:
-    """The Programs of the databases that one connection sees."""
-
-    def __init__(self, connection: Connection, loaded: Loaded) -> None:
-        self._connection = connection
-        self._loaded = loaded
+class Programs(Protocol):
+    """Stored Programs, wherever they are; equal ones are stored once."""
 
     def get(self, digest: str, schema: str) -> Program:
         """The Program with this content hash (or a prefix of it, 20 digits or more).
@@ -30,6 +28,30 @@ class Programs:
             UnknownModelError: it is not stored in the schema.
             ArtifactError: the stored bytes are damaged.
         """
+        ...
+
+    def put(self, program: Program, schema: str) -> None:
+        """Store a Program, where it is not stored yet."""
+        ...
+
+    def stored_bytes(self, digest: str, schema: str) -> int:
+        """What a Program takes where it is stored; 0 where it is not."""
+        ...
+
+    def collect(self, digests: list[str], schema: str) -> None:
+        """Remove those of these Programs that no version needs any more."""
+        ...
+
+
+class TablePrograms:
+    """The Programs of the databases that one connection sees, in a table of each catalog."""
+
+    def __init__(self, connection: Connection, loaded: Loaded) -> None:
+        self._connection = connection
+        self._loaded = loaded
+
+    def get(self, digest: str, schema: str) -> Program:
+        """See `Programs`."""
         known = self._loaded.get(digest)
         if known is not None:
             return known
@@ -57,7 +79,7 @@ class Programs:
         return program
 
     def put(self, program: Program, schema: str) -> None:
-        """Store a Program, where it is not stored yet.
+        """See `Programs`.
 
         One that is there is touched: another transaction may be about to collect it, and of two
         that change a row one fails.
@@ -78,14 +100,14 @@ class Programs:
         self._loaded.put(digest, program, program.nbytes)
 
     def stored_bytes(self, digest: str, schema: str) -> int:
-        """What a Program takes in the database; 0 where it is not stored."""
+        """See `Programs`."""
         rows = self._connection.read(
             f"SELECT octet_length(content) FROM {schema}.catalog_programs WHERE hash = ?", [digest]
         )
         return int(rows[0][0]) if rows else 0
 
     def collect(self, digests: list[str], schema: str) -> None:
-        """Remove those of these Programs that no version needs any more."""
+        """See `Programs`."""
         self._connection.write(
             f"DELETE FROM {schema}.catalog_programs WHERE list_contains(?::VARCHAR[], hash) "
             f"AND NOT EXISTS (SELECT 1 FROM {schema}.catalog_versions WHERE program = hash)",

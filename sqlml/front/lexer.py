@@ -1,17 +1,19 @@
-"""Tokens of DuckDB's SQL, with their places in the text.
+"""Tokens of an engine's SQL, with their places in the text.
 
-sqlglot's DuckDB tokenizer knows the strings, dollar quotes, comments and quoted names; here it
-is kept from swallowing the rest of a statement after EXPLAIN, PREPARE and the like.
+sqlglot's tokenizers know the strings, dollar quotes, comments and quoted names; here they are kept
+from swallowing the rest of a statement after EXPLAIN, PREPARE and the like.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import ClassVar
 
 from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token as GlotToken
 from sqlglot.tokenizer_core import TokenType
@@ -19,7 +21,7 @@ from sqlglot.tokenizer_core import TokenType
 from sqlml.errors import ParseError
 
 
-class _Dialect(DuckDB):
+class _DuckDB(DuckDB):
     class Tokenizer(DuckDB.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
         KEYWORDS: ClassVar[dict[str, TokenType]] = {  # `?::` is a parameter and a cast
@@ -28,10 +30,21 @@ class _Dialect(DuckDB):
         STRING_ESCAPES = ["'"]
 
 
-_DIALECT = _Dialect()
+class _Spark(Spark):
+    class Tokenizer(Spark.Tokenizer):
+        COMMANDS: ClassVar[set[TokenType]] = set()
+        NUMERIC_LITERALS: ClassVar[dict[str, str]] = {}  # else 1.5D is a number and a cast
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {  # a hint is a comment to us
+            k: v for k, v in Spark.Tokenizer.KEYWORDS.items() if v != TokenType.HINT
+        }
+
+
+_TOKENIZERS = {"duckdb": _DuckDB(), "spark": _Spark()}
 _STRINGS = {TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.RAW_STRING}
 _PLAIN_NAME = re.compile(r"[^\W\d][\w$]*")
 _SEVERAL_WORDS = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)+")
+
+_SUFFIXED = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)(?:[LSYDF]|BD)?", re.IGNORECASE)
 
 _PARAMETER = "\ue000"
 _DOLLARS = re.compile(
@@ -53,7 +66,7 @@ class Token:
     """One token: `kind` is word, name (quoted), string, number, param or symbol.
 
     `text` is the content (a word as written, a quoted name or string without its quotes), and
-    sql[start:end] the token as it stands. A param's text is `?`, `$1` or `$name`.
+    sql[start:end] the token as it stands. A param's text is `?`, `$1`, `$name` or (Spark) `:name`.
     """
 
     kind: str
@@ -76,18 +89,61 @@ class Token:
         return self.kind in ("word", "name")
 
 
-def tokenize(sql: str) -> tuple[Token, ...]:
+def tokenize(sql: str, dialect: str = "duckdb") -> tuple[Token, ...]:
     """All tokens of `sql`; comments are left out.
+
+    Args:
+        dialect: the name of a `Dialect`.
 
     Raises:
         ParseError: an unclosed string, name or comment.
     """
-    marked = _DOLLARS.sub(_mark, sql) if "$" in sql else sql
+    marked = _DOLLARS.sub(_mark, sql) if "$" in sql and dialect == "duckdb" else sql
     try:
-        raw = _DIALECT.tokenize(marked)
+        raw = _TOKENIZERS[dialect].tokenize(marked)
     except TokenError as error:
         raise ParseError(f"the text cannot be read as SQL: {error}") from None
-    return tuple(t for token in raw for t in _tokens(marked, token))
+    found = tuple(t for token in raw for t in _tokens(marked, token))
+    return tuple(_sparks(sql, found)) if dialect == "spark" else found
+
+
+def _sparks(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
+    """The tokens with what Spark reads otherwise: `:name` is a parameter, 10L a number, 2a a name.
+
+    `a:b` is no parameter but a field of a VARIANT.
+    """
+    before: Token | None = None
+    skip = False
+    for token, following in zip_longest(tokens, tokens[1:]):
+        if skip:
+            skip = False
+            continue
+        made = token
+        touches = before is not None and before.end == token.start
+        value = before is not None and (before.kind != "symbol" or before.text in CLOSING)
+        if (
+            token.is_symbol(":")
+            and following is not None
+            and following.kind == "word"
+            and following.start == token.end
+            and not (touches and value)
+        ):
+            made = Token("param", f":{following.text}", token.start, following.end)
+            skip = True
+        elif (
+            token.kind == "string" and following is not None and following.kind == "string"
+        ) and sql[token.end - 1 : token.end + 1] in ("''", '""'):
+            made = Token(
+                "string", token.text + sql[token.end] + following.text, token.start, following.end
+            )
+            skip = True
+        elif token.kind == "symbol" and token.text[0].isdigit():
+            number = _SUFFIXED.fullmatch(token.text)
+            made = replace(token, kind="word" if number is None else "number")
+            if number is not None:
+                made = replace(made, text=number[1])
+        yield made
+        before = made
 
 
 def _mark(match: re.Match[str]) -> str:
@@ -192,21 +248,3 @@ def split_commas(tokens: Sequence[Token], start: int, end: int) -> list[tuple[in
     if begin < end or items:
         items.append((begin, end))
     return items
-
-
-def quote_name(name: str) -> str:
-    """A name as a quoted SQL identifier.
-
-    >>> quote_name('a"b')
-    '"a""b"'
-    """
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quote_string(text: str) -> str:
-    """A text as a SQL string literal.
-
-    >>> quote_string("it's")
-    "'it''s'"
-    """
-    return "'" + text.replace("'", "''") + "'"

@@ -37,7 +37,7 @@ def mentions_models(sql: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def parse(sql: str) -> tuple[Statement, ...]:
+def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
     """The statements of `sql`, in order; those that do not concern models are Query.
 
     Raises:
@@ -45,7 +45,7 @@ def parse(sql: str) -> tuple[Statement, ...]:
     """
     if not mentions_models(sql):
         return (Query(sql),)
-    tokens = tokenize(sql)
+    tokens = tokenize(sql, dialect)
     ranges = statements(tokens)
     found = [read_statement(sql, tokens[a:b]) for a, b in ranges]
     if all(isinstance(s, Query) for s in found) and len(found) == 1:

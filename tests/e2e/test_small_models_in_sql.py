@@ -286,8 +286,9 @@ def test_a_model_that_takes_all_rows_needs_no_function(con: Any) -> None:
 def test_it_works_wherever_an_expression_may_stand(con: Any) -> None:
     con.register("frame", TRAIN.assign(id=np.arange(300)))
     con.execute("CREATE TABLE t AS FROM frame")
-    create(con, "m", TREE)
-    label, sure = TREE.predict(TRAIN), TREE.predict_proba(TRAIN)[:, 1]
+    tree = DecisionTreeClassifier(max_depth=2, random_state=0).fit(TRAIN, CLASS)
+    create(con, "m", tree)
+    label, sure = tree.predict(TRAIN), tree.predict_proba(TRAIN)[:, 1]
     query = (
         "SELECT id FROM t x WHERE predict('m', x.*) = 'yes' "
         "AND predict_proba('m', x.*, class := 'yes') < 0.9 ORDER BY id"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
 
 TYPES = {
@@ -32,7 +33,7 @@ def number(value: float, dtype: str = "float64") -> str:
     return f"'{text}'::{TYPES[dtype]}"
 
 
-def string_literal(text: str) -> str:
+def string_literal(text: str, dialect: Dialect = DUCKDB) -> str:
     """A text as a SQL literal.
 
     >>> string_literal("it's")
@@ -43,4 +44,4 @@ def string_literal(text: str) -> str:
     """
     if "\0" in text:
         raise BackendError(f"the category {text!r} holds a NUL character, which SQL cannot spell")
-    return "'" + text.replace("'", "''") + "'"
+    return dialect.quote_string(text)

@@ -17,6 +17,7 @@ from sqlml.backends.sql.expression import Bindings, Expression, Value, constants
 from sqlml.backends.sql.literals import TYPES
 from sqlml.backends.sql.printing import Printing
 from sqlml.backends.sql.trees import print_trees
+from sqlml.dialects import DUCKDB
 from sqlml.errors import BackendError
 from sqlml.ir.program import Node, Program
 
@@ -130,7 +131,7 @@ def _text(node: Node, values: Mapping[int, Value]) -> Value:
     (x,) = (values[j] for j in node.inputs)
     made = []
     for e in x:
-        sql = printer([e.sql], node.attrs)
+        sql = printer([e.sql], node.attrs, DUCKDB)
         if node.type.dtype != "string":
             sql = f"CAST({sql} AS {TYPES[node.type.dtype]})"
         made.append(Expression(sql, nan=False))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from sqlml.backends.sql.literals import string_literal
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.program import Attrs, Program
 
@@ -19,8 +20,10 @@ MAX_TEXT = 16 << 20
 """Most characters of one expression."""
 
 
-def expressions(program: Program, inputs: Mapping[str, str]) -> dict[str, str]:
-    """One DuckDB expression per output of `program`.
+def expressions(
+    program: Program, inputs: Mapping[str, str], dialect: Dialect = DUCKDB
+) -> dict[str, str]:
+    """One expression per output of `program`.
 
     Args:
         program: operators of `PRINTERS` over string inputs.
@@ -37,7 +40,7 @@ def expressions(program: Program, inputs: Mapping[str, str]) -> dict[str, str]:
         printer = PRINTERS.get(node.op)
         if printer is None:
             raise BackendError(f"operator {node.op} is not printed as SQL")
-        made.append(printer([made[i] for i in node.inputs], node.attrs))
+        made.append(printer([made[i] for i in node.inputs], node.attrs, dialect))
         if len(made[-1]) > MAX_TEXT:
             raise BackendError(
                 f"encoding {', '.join(inputs)} takes more than {MAX_TEXT} characters of SQL; "
@@ -46,31 +49,32 @@ def expressions(program: Program, inputs: Mapping[str, str]) -> dict[str, str]:
     return {name: made[i] for name, i in program.outputs.items()}
 
 
-def _fill(args: Sequence[str], attrs: Attrs) -> str:
-    value = string_literal(str(attrs["value"]))
+def _fill(args: Sequence[str], attrs: Attrs, dialect: Dialect) -> str:
+    value = string_literal(str(attrs["value"]), dialect)
     if "missing" in attrs:
-        gone = string_literal(str(attrs["missing"]))
+        gone = string_literal(str(attrs["missing"]), dialect)
         # As bytes: a comparison of texts would follow the column's collation.
-        return f"CASE WHEN encode({args[0]}) = encode({gone}) THEN {value} ELSE {args[0]} END"
+        own, wanted = dialect.bytes(args[0]), dialect.bytes(gone)
+        return f"CASE WHEN {own} = {wanted} THEN {value} ELSE {args[0]} END"
     return f"coalesce({args[0]}, {value})"
 
 
-def _encode(args: Sequence[str], attrs: Attrs) -> str:
+def _encode(args: Sequence[str], attrs: Attrs, dialect: Dialect) -> str:
     categories: Sequence[str] = attrs["categories"].tolist()
     missing = attrs["missing"]
     code = "-1"
     if categories:
-        vocabulary = ", ".join(string_literal(c) for c in categories)
-        code = f"coalesce(MAP([{vocabulary}], range({len(categories)}))[{args[0]}], -1)"
+        vocabulary = [string_literal(c, dialect) for c in categories]
+        code = dialect.place_of(args[0], vocabulary)
     if missing == -1:
         return code
     return f"CASE WHEN {args[0]} IS NULL THEN {missing} ELSE {code} END"
 
 
-def _isnan(args: Sequence[str], attrs: Attrs) -> str:
-    return f"({args[0]} IS NULL)::INTEGER"
+def _isnan(args: Sequence[str], attrs: Attrs, dialect: Dialect) -> str:
+    return f"CAST({args[0]} IS NULL AS INTEGER)"
 
 
-PRINTERS: Mapping[str, Callable[[Sequence[str], Attrs], str]] = MappingProxyType(
+PRINTERS: Mapping[str, Callable[[Sequence[str], Attrs, Dialect], str]] = MappingProxyType(
     {"fill": _fill, "encode": _encode, "isnan": _isnan}
 )

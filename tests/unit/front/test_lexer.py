@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError
-from sqlml.front.lexer import quote_name, quote_string, split_commas, statements, tokenize
+from sqlml.front.lexer import split_commas, statements, tokenize
 
 
 def kinds(sql: str) -> list[tuple[str, str]]:
@@ -67,8 +68,8 @@ def test_an_unclosed_string_is_an_error() -> None:
 
 def test_quoting_survives_hostile_names() -> None:
     hostile = 'a"; DROP TABLE t; --'
-    (token,) = tokenize(quote_name(hostile))
+    (token,) = tokenize(DUCKDB.quote_name(hostile))
     assert (token.kind, token.text) == ("name", hostile)
     hostile = "x'); DROP TABLE t; --\n"
-    (token,) = tokenize(quote_string(hostile))
+    (token,) = tokenize(DUCKDB.quote_string(hostile))
     assert (token.kind, token.text) == ("string", hostile)

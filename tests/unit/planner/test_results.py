@@ -50,11 +50,12 @@ def program(labels: tuple[Labels, ...], label: int, proba: int = 0) -> Program:
         ),
         (
             program((ab, xyz), 2, 5), "proba", None, "MAP(VARCHAR, DOUBLE)[]",
-            "list_transform(f(), lambda p, i: MAP(([['a', 'it''s'], ['x', 'y', 'z']])[i], p))",
+            "list_transform([f()], lambda p: [MAP(['a', 'it''s'], p[1]), "
+            "MAP(['x', 'y', 'z'], p[2])])[1]",
         ),
         (
             program((ab, xyz), 2, 5), "proba", (None, 2), "DOUBLE[]",
-            "list_transform([f()], lambda p: [NULL::DOUBLE, p[2][3]])[1]",
+            "list_transform([f()], lambda p: [CAST(NULL AS DOUBLE), p[2][3]])[1]",
         ),
         (
             program((flag, flag), 2, 2), "proba", None, "MAP(BOOLEAN, DOUBLE)[]",

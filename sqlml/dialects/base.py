@@ -1,0 +1,123 @@
+"""`Dialect`: what engines spell differently of the SQL that sqlml writes.
+
+Types are named as DuckDB names them everywhere in sqlml; `type` gives the engine's own spelling.
+Places in lists count from 1. What all engines spell alike (CASE, CAST, coalesce, comparisons,
+`'0.5'::DOUBLE`) is written where it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+
+class Dialect(Protocol):
+    """One engine's SQL. Arguments and results are SQL text, but for names."""
+
+    @property
+    def name(self) -> str:
+        """The name of the engine's SQL, as sqlglot calls it."""
+        ...
+
+    @property
+    def lazy_calls(self) -> bool:
+        """Whether a function is called only for rows whose branch of a CASE calls it."""
+        ...
+
+    @property
+    def most_cases(self) -> int:
+        """The most values among which a CASE chooses by number; of more, a list's element."""
+        ...
+
+    @property
+    def calls_in_lambdas(self) -> bool:
+        """Whether a function that scores may be called inside a lambda."""
+        ...
+
+    def quote_name(self, name: str) -> str:
+        """A name as a quoted identifier."""
+        ...
+
+    def quote_string(self, text: str) -> str:
+        """A text as a literal."""
+        ...
+
+    def type(self, name: str) -> str:
+        """A type, such as `MAP(VARCHAR, DOUBLE)`."""
+        ...
+
+    def array(self, items: Sequence[str]) -> str:
+        """A list of values."""
+        ...
+
+    def at(self, values: str, place: str | int) -> str:
+        """The element of a list at a place."""
+        ...
+
+    def part(self, values: str, first: int, last: int) -> str:
+        """The elements of a list from one place to another."""
+        ...
+
+    def pick(self, values: str, places: str) -> str:
+        """The elements of a list at the places that another list holds."""
+        ...
+
+    def map(self, keys: str, values: str) -> str:
+        """A map of two lists."""
+        ...
+
+    def struct(self, fields: Mapping[str, str]) -> str:
+        """A struct of plain names and their values."""
+        ...
+
+    def field(self, value: str, name: str) -> str:
+        """The field of a struct."""
+        ...
+
+    def let(self, name: str, value: str, body: str) -> str:
+        """`body`, in which the plain `name` stands for `value`, which is evaluated once."""
+        ...
+
+    def each(self, values: str, name: str, body: str) -> str:
+        """A list with `body` for each value, for which the plain `name` stands."""
+        ...
+
+    def error(self, message: str) -> str:
+        """What fails with a message when it is evaluated."""
+        ...
+
+    def is_finite(self, number: str) -> str:
+        """Whether a number is no infinity, no NaN and not NULL; NULL of NULL."""
+        ...
+
+    def bytes(self, text: str) -> str:
+        """The bytes of a text in UTF-8."""
+        ...
+
+    def place_of(self, text: str, texts: Sequence[str]) -> str:
+        """The place of a text among different ones, from 0; -1 where it is not there, or NULL."""
+        ...
+
+    def number_arguments(self, numbers: Sequence[str], kind: str) -> str:
+        """Numbers of one type as arguments of a function that scores: one for all, or one each."""
+        ...
+
+    def text_arguments(self, texts: Sequence[str]) -> str:
+        """Texts as arguments of such a function: one for all, or one each."""
+        ...
+
+    def returned(self, type: str) -> str:
+        """The type of what a function that scores returns, of values of a type."""
+        ...
+
+    def value_of(self, call: str) -> str:
+        """The value in what a function that scores returned."""
+        ...
+
+    def checked(self, call: str, value: str) -> str:
+        """`value`, which is made of that; or the error that it has in place of a value."""
+        ...
+
+    def star_without(self, names: Sequence[str]) -> str:
+        """All columns but those of some quoted names."""
+        ...

@@ -1,0 +1,157 @@
+"""`SPARK`: the SQL of Spark 4."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+_NAMES = {
+    "VARCHAR": "STRING",
+    "BLOB": "BINARY",
+    "JSON": "STRING",
+    "INTEGER": "INT",
+    "TIMESTAMP WITH TIME ZONE": "TIMESTAMP",
+    "TIMESTAMP": "TIMESTAMP_NTZ",
+    '"NULL"': "VOID",
+}
+
+
+class Spark:
+    """See `Dialect`."""
+
+    name = "spark"
+    calls_in_lambdas = lazy_calls = False
+    most_cases = 0  # it writes the operand of a CASE out for each value, and then calls it as often
+
+    def quote_name(self, name: str) -> str:
+        """See `Dialect`.
+
+        >>> SPARK.quote_name("a`b")
+        '`a``b`'
+        """
+        return "`" + name.replace("`", "``") + "`"
+
+    def quote_string(self, text: str) -> str:
+        r"""See `Dialect`; two quotes side by side would end one text and begin another.
+
+        >>> SPARK.quote_string("it's a \\")
+        "'it\\'s a \\\\'"
+        """
+        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+    def type(self, name: str) -> str:
+        """See `Dialect`.
+
+        >>> SPARK.type("MAP(VARCHAR, DOUBLE)"), SPARK.type("STRUCT(t0 BIGINT, t1 VARCHAR)[]")
+        ('MAP<STRING, DOUBLE>', 'ARRAY<STRUCT<`t0`: BIGINT, `t1`: STRING>>')
+        """
+        listed = _LIST.fullmatch(name)
+        if listed is not None:
+            return f"ARRAY<{self.type(listed[1])}>"
+        nested = _NESTED.fullmatch(name)
+        if nested is None:
+            return _NAMES.get(name, name)
+        parts = _split(nested[2])
+        if nested[1] == "MAP":
+            return f"MAP<{', '.join(map(self.type, parts))}>"
+        fields = [part.partition(" ") for part in parts]
+        made = ", ".join(
+            f"{self.quote_name(field)}: {self.type(kind)}" for field, _, kind in fields
+        )
+        return f"STRUCT<{made}>"
+
+    def array(self, items: Sequence[str]) -> str:
+        """See `Dialect`."""
+        return f"array({', '.join(items)})"
+
+    def at(self, values: str, place: str | int) -> str:
+        """See `Dialect`."""
+        at = place - 1 if isinstance(place, int) else f"{place} - 1"
+        return f"{values}[{at}]"
+
+    def part(self, values: str, first: int, last: int) -> str:
+        """See `Dialect`."""
+        return f"slice({values}, {first}, {last - first + 1})"
+
+    def pick(self, values: str, places: str) -> str:
+        """See `Dialect`."""
+        return self.each(places, "sqlml_i", f"({values})[sqlml_i - 1]")
+
+    def map(self, keys: str, values: str) -> str:
+        """See `Dialect`."""
+        return f"map_from_arrays({keys}, {values})"
+
+    def struct(self, fields: Mapping[str, str]) -> str:
+        """See `Dialect`."""
+        made = [f"'{name}', {value}" for name, value in fields.items()]
+        return f"named_struct({', '.join(made)})"
+
+    def field(self, value: str, name: str) -> str:
+        """See `Dialect`."""
+        return f"({value}).{self.quote_name(name)}"
+
+    def let(self, name: str, value: str, body: str) -> str:
+        """See `Dialect`."""
+        return f"{self.each(f'array({value})', name, body)}[0]"
+
+    def each(self, values: str, name: str, body: str) -> str:
+        """See `Dialect`."""
+        return f"transform({values}, {name} -> {body})"
+
+    def error(self, message: str) -> str:
+        """See `Dialect`."""
+        return f"raise_error({message})"
+
+    def is_finite(self, number: str) -> str:
+        """See `Dialect`; NaN is greater than infinity there."""
+        return f"(abs({number}) < 'inf'::DOUBLE)"
+
+    def bytes(self, text: str) -> str:
+        """See `Dialect`."""
+        return f"encode({text}, 'UTF-8')"
+
+    def place_of(self, text: str, texts: Sequence[str]) -> str:
+        """See `Dialect`."""
+        return f"coalesce(array_position({self.array(texts)}, {text}) - 1, -1)"
+
+    def number_arguments(self, numbers: Sequence[str], kind: str) -> str:
+        """See `Dialect`: one argument each, which Spark writes as an Arrow column of its own."""
+        return ", ".join(numbers)
+
+    def text_arguments(self, texts: Sequence[str]) -> str:
+        """See `Dialect`."""
+        return ", ".join(texts)
+
+    def returned(self, type: str) -> str:
+        """See `Dialect`."""
+        return f"STRUCT<value: {self.type(type)}, error: STRING>"
+
+    def value_of(self, call: str) -> str:
+        """See `Dialect`."""
+        return f"{call}.value"
+
+    def checked(self, call: str, value: str) -> str:
+        """See `Dialect`: Spark calls a function for each row, whether its value is used or not."""
+        return f"CASE WHEN {call}.error IS NULL THEN {value} ELSE raise_error({call}.error) END"
+
+    def star_without(self, names: Sequence[str]) -> str:
+        """See `Dialect`."""
+        return f"* EXCEPT ({', '.join(names)})"
+
+
+_LIST = re.compile(r"(.*)\[\d*\]", re.DOTALL)
+_NESTED = re.compile(r"(MAP|STRUCT)\((.*)\)", re.DOTALL)
+
+
+def _split(body: str) -> list[str]:
+    """What the commas outside of brackets separate."""
+    parts, depth, begin = [], 0, 0
+    for i, c in enumerate(body + ","):
+        depth += (c in "([") - (c in ")]")
+        if c == "," and depth == 0:
+            parts.append(body[begin:i].strip())
+            begin = i + 1
+    return parts
+
+
+SPARK = Spark()

@@ -1,0 +1,1 @@
+"""Models in Spark SQL: a session, and a catalog in a directory that all sessions share."""

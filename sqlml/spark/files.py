@@ -1,0 +1,197 @@
+"""`Files`: the files below one directory, on this machine or wherever Hadoop's file systems reach.
+
+What a catalog needs is little: whole files, of which a new one is made by exactly one of several
+writers, and is never seen half written.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
+
+from sqlml.errors import CatalogError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Files(Protocol):
+    """Files below a directory, by paths relative to it such as `index/1.json`."""
+
+    @property
+    def place(self) -> str:
+        """The directory, as messages name it."""
+        ...
+
+    def names(self, folder: str) -> list[str]:
+        """The names of the files in a folder; none where there is no such folder."""
+        ...
+
+    def read(self, path: str) -> bytes | None:
+        """The bytes of a file; None where it is not there.
+
+        Raises:
+            CatalogError: it cannot be read.
+        """
+        ...
+
+    def add(self, path: str, content: bytes) -> bool:
+        """Make a file that is not there yet, whole or not at all; False where it is there.
+
+        Raises:
+            CatalogError: it cannot be written.
+        """
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        ...
+
+
+class LocalFiles:
+    """Files of this machine."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
+        self.place = str(folder)
+
+    def names(self, folder: str) -> list[str]:
+        """See `Files`."""
+        try:
+            return os.listdir(self._folder / folder)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise _cannot("read", f"{self.place}/{folder}", error.strerror) from None
+
+    def read(self, path: str) -> bytes | None:
+        """See `Files`."""
+        try:
+            return (self._folder / path).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _cannot("read", f"{self.place}/{path}", error.strerror) from None
+
+    def add(self, path: str, content: bytes) -> bool:
+        """See `Files`: a hard link is made by one process only, to a file that is complete."""
+        target = self._folder / path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            handle, fresh = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".new")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.link(fresh, target)
+            finally:
+                os.unlink(fresh)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise _cannot("write", f"{self.place}/{path}", error.strerror) from None
+        return True
+
+    def remove(self, path: str) -> None:
+        """See `Files`."""
+        with suppress(FileNotFoundError):
+            (self._folder / path).unlink()
+
+
+class HadoopFiles:
+    """Files of a file system that Spark's own Hadoop libraries reach: hdfs, s3a, abfss, gs .."""
+
+    def __init__(self, folder: str, spark: SparkSession) -> None:
+        self.place = folder.rstrip("/")
+        jvm: Any = spark.sparkContext._jvm
+        self._hadoop = jvm.org.apache.hadoop.fs
+        configuration = spark.sparkContext._jsc.hadoopConfiguration()
+        root = self._hadoop.Path(self.place)
+        self._files = root.getFileSystem(configuration)
+        self._context = self._hadoop.FileContext.getFileContext(root.toUri(), configuration)
+        options = jvm.java.lang.reflect.Array.newInstance(
+            jvm.java.lang.Class.forName("org.apache.hadoop.fs.Options$Rename"), 1
+        )
+        options[0] = getattr(self._hadoop, "Options$Rename").NONE
+        self._no_overwriting = options
+
+    def names(self, folder: str) -> list[str]:
+        """See `Files`."""
+        try:
+            found = self._files.listStatus(self._path(folder))
+        except Exception as error:
+            if "FileNotFoundException" in str(error):
+                return []
+            raise _cannot("read", f"{self.place}/{folder}", _reason(error)) from None
+        return [str(status.getPath().getName()) for status in found]
+
+    def read(self, path: str) -> bytes | None:
+        """See `Files`."""
+        try:
+            stream = self._files.open(self._path(path))
+            try:
+                return bytes(stream.readAllBytes())
+            finally:
+                stream.close()
+        except Exception as error:
+            if "FileNotFoundException" in str(error):
+                return None
+            raise _cannot("read", f"{self.place}/{path}", _reason(error)) from None
+
+    def add(self, path: str, content: bytes) -> bool:
+        """See `Files`: a complete file is renamed, which fails where there is one already."""
+        target = self._path(path)
+        fresh = self._hadoop.Path(target.getParent(), f".{uuid4().hex}.new")
+        try:
+            if self._files.exists(target):
+                return False
+            stream = self._files.create(fresh, False)
+            try:
+                stream.write(bytearray(content))
+            finally:
+                stream.close()
+            try:
+                self._context.rename(fresh, target, self._no_overwriting)
+            except Exception as error:
+                if "FileAlreadyExistsException" in str(error):
+                    self._files.delete(fresh, False)
+                    return False
+                raise
+        except Exception as error:
+            raise _cannot("write", f"{self.place}/{path}", _reason(error)) from None
+        return True
+
+    def remove(self, path: str) -> None:
+        """See `Files`."""
+        with suppress(Exception):
+            self._files.delete(self._path(path), False)
+
+    def _path(self, path: str) -> Any:
+        return self._hadoop.Path(f"{self.place}/{path}")
+
+
+def files_of(folder: str, spark: SparkSession) -> Files:
+    """The files below a path or URI."""
+    scheme, _, rest = folder.partition(":")
+    if scheme == "file" and rest:
+        return LocalFiles("/" + rest.lstrip("/"))
+    if "://" in folder or (len(scheme) > 1 and rest.startswith("/")):
+        return HadoopFiles(folder, spark)
+    return LocalFiles(folder)
+
+
+def _cannot(what: str, place: str, why: str | None) -> CatalogError:
+    return CatalogError(
+        f"cannot {what} {place}: {why}; sqlml.attach(spark, catalog=..) takes another directory"
+    )
+
+
+def _reason(error: Exception) -> str:
+    """What Java says, without its trace."""
+    cause = getattr(error, "java_exception", None)
+    return str(cause.getMessage() if cause is not None else error).splitlines()[0]

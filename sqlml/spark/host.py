@@ -1,0 +1,50 @@
+"""`SparkHost`: a session's files, wherever Hadoop's file systems reach, and its rows."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from sqlml.errors import ArtifactError, ParseError
+from sqlml.spark.files import files_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkHost:
+    """See `Host`. A path without a scheme is one of the driver's machine."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def read_file(self, path: str) -> list[tuple[str, int]]:
+        """See `Host`."""
+        folder, name = os.path.split(path)
+        content = files_of(folder or ".", self._spark).read(name)
+        return [] if content is None else [(path, len(content))]
+
+    def file_content(self, path: str) -> bytes:
+        """See `Host`."""
+        folder, name = os.path.split(path)
+        content = files_of(folder or ".", self._spark).read(name)
+        if content is None:
+            raise ArtifactError(f"there is no file {path!r} any more")
+        return content
+
+    def write_file(self, path: str, content: bytes) -> None:
+        """See `Host`."""
+        folder, name = os.path.split(path)
+        files = files_of(folder or ".", self._spark)
+        if not files.add(name, content):
+            files.remove(name)
+            files.add(name, content)
+
+    def fetch_frame(self, query: str) -> Any:
+        """See `Host`."""
+        from pyspark.errors import ParseException
+
+        try:
+            return self._spark.sql(f"SELECT * FROM (\n{query}\n)").toPandas()
+        except ParseException as error:
+            raise ParseError(str(error).split("\n")[0]) from None

@@ -1,0 +1,43 @@
+"""`open_spark`: how a session on Spark begins."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from sqlml.errors import BackendError
+from sqlml.spark.files import files_of
+from sqlml.spark.session import SparkSession
+
+if TYPE_CHECKING:
+    import pyspark.sql
+
+LEAST = (4, 1)
+"""The first Spark that hands Arrow arrays to functions of Python."""
+
+
+def open_spark(
+    spark: pyspark.sql.SparkSession, catalog: str | None, allow_pickle: bool
+) -> SparkSession:
+    """A session on a live SparkSession.
+
+    Raises:
+        BackendError: a remote session (Spark Connect), or a Spark that is too old.
+        CatalogError: the directory cannot be read.
+    """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise BackendError(
+            "sqlml runs in the driver's own process, and this is a session of Spark Connect; open "
+            "one with SparkSession.builder.master(..).getOrCreate()"
+        )
+    found = re.match(r"(\d+)\.(\d+)", spark.version)
+    if found is None or (int(found[1]), int(found[2])) < LEAST:
+        raise BackendError(
+            f"this is Spark {spark.version}, and sqlml needs {'.'.join(map(str, LEAST))} or later: "
+            "pip install 'sqlml[spark]'"
+        )
+    conf: Any = spark.conf
+    place = catalog or conf.get("spark.sqlml.catalog", None)
+    if place is None:
+        place = f"{conf.get('spark.sql.warehouse.dir').rstrip('/')}/_sqlml"
+    return SparkSession(spark, files_of(place, spark), allow_pickle=allow_pickle)

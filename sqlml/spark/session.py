@@ -1,0 +1,188 @@
+"""`SparkSession`: Spark SQL that knows models, with the statements of a `Session` on DuckDB."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sqlml import answers
+from sqlml.catalog.catalog import Catalog
+from sqlml.catalog.changes import Changes
+from sqlml.catalog.macros import Macros
+from sqlml.catalog.programs import Loaded
+from sqlml.dialects import SPARK
+from sqlml.errors import ParseError
+from sqlml.exporting import export_to_file
+from sqlml.front.parse import parse
+from sqlml.front.statements import Explain, Query, SetOption, Statement
+from sqlml.life_cycle import LifeCycle
+from sqlml.planner.plan import Plan
+from sqlml.registration import check_arguments, whole_model
+from sqlml.spark.files import Files
+from sqlml.spark.host import SparkHost
+from sqlml.spark.mirror import Mirror
+from sqlml.spark.parameters import with_literals
+from sqlml.spark.programs import FilePrograms
+from sqlml.spark.scoring import SparkScoring
+from sqlml.udfs.spark import SparkEngine
+
+if TYPE_CHECKING:
+    import pyspark.sql
+
+
+class SparkSession:
+    """A SparkSession on which models are statements and functions.
+
+    `sql` takes what `SparkSession.sql` takes, the statements about models (CREATE, ALTER, DROP,
+    SHOW, DESCRIBE, EXPORT MODEL, EXPLAIN), and the functions `predict`, `predict_proba`,
+    `predict_score` and `transform`; it gives DataFrames. All else is the SparkSession's own. Models
+    live in a directory (`sqlml.spark.mirror`); each statement that changes them does so at once.
+    Made by `sqlml.attach`; for one thread at a time.
+
+    Args:
+        spark: a live session; it is left running.
+        files: the directory of the models.
+        allow_pickle: let CREATE MODEL read pickles, which execute code.
+    """
+
+    def __init__(
+        self, spark: pyspark.sql.SparkSession, files: Files, *, allow_pickle: bool = False
+    ) -> None:
+        self._spark = spark
+        self._engine = SparkEngine(spark)
+        self._mirror = Mirror(files)
+        self._catalog = Catalog(self._mirror, FilePrograms(files, Loaded()))
+        macros = Macros(self._mirror)
+        self._changes = Changes(self._mirror, self._catalog, macros, lambda version: ())
+        self._host = SparkHost(spark)
+        self._life_cycle = LifeCycle(self._host, self._catalog, self._changes, allow_pickle)
+        self._scoring = SparkScoring(self._engine, self._catalog)
+
+    def sql(self, query: str, args: Any = None) -> pyspark.sql.DataFrame:
+        """The DataFrame of a query, or of the last of several statements.
+
+        Args:
+            args: values of the parameters: a list for `?`, a dict for `:name`.
+        """
+        statements = parse(with_literals(query, args), "spark")
+        for statement in statements[:-1]:
+            self._run(statement)
+        return self._run(statements[-1])
+
+    execute = sql
+
+    def explain(self, query: str, args: Any = None) -> str:
+        """The model plan of a query above Spark's own plan, as text.
+
+        Raises:
+            ParseError: several statements, or one that is no query.
+        """
+        statements = parse(with_literals(query, args), "spark")
+        if len(statements) != 1 or not isinstance(statements[0], Query | Explain):
+            raise ParseError("explain takes one query; CREATE MODEL and the like have no plan")
+        (statement,) = statements
+        sql = statement.query if isinstance(statement, Explain) else statement.sql
+        return "\n\n".join(text for _, text in self._explained(sql))
+
+    def plan(self, query: str, args: Any = None) -> Plan | None:
+        """The Plan of a query that calls models; None when it calls none."""
+        return self._scoring.plan(with_literals(query, args))
+
+    def create_model(
+        self,
+        name: str,
+        model: Any,
+        *,
+        inputs: Sequence[str] | Mapping[str, str] | None = None,
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+        comment: str | None = None,
+        **options: Any,
+    ) -> SparkSession:
+        """Register a fitted object; see `Session.create_model`."""
+        reference = whole_model(name)
+        check_arguments(comment=comment, or_replace=or_replace, if_not_exists=if_not_exists)
+        new = self._life_cycle.verified_version(model, inputs=inputs, options=options)
+        self._changes.create(
+            reference, new, comment=comment, or_replace=or_replace, if_not_exists=if_not_exists
+        )
+        return self
+
+    def add_version(
+        self,
+        name: str,
+        model: Any,
+        *,
+        number: int | None = None,
+        inputs: Sequence[str] | Mapping[str, str] | None = None,
+        comment: str | None = None,
+        **options: Any,
+    ) -> SparkSession:
+        """Add a version to a model; see `Session.add_version`."""
+        reference = whole_model(name)
+        check_arguments(comment=comment, number=number)
+        new = self._life_cycle.verified_version(model, inputs=inputs, options=options)
+        self._changes.add_version(reference, replace(new, comment=comment), number)
+        return self
+
+    def export_model(
+        self, name: str, path: str | os.PathLike[str], *, format: str | None = None
+    ) -> SparkSession:
+        """Write a model to a file; see `Session.export_model`."""
+        export_to_file(self._scoring.model(name), os.fspath(path), format, self._host)
+        return self
+
+    @property
+    def spark(self) -> pyspark.sql.SparkSession:
+        """The SparkSession itself."""
+        return self._spark
+
+    def __enter__(self) -> SparkSession:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the catalog; the SparkSession goes on, and so do its queries."""
+        self._mirror.registry.close()
+        self._mirror.connection.close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._spark, name)
+
+    def _run(self, statement: Statement) -> pyspark.sql.DataFrame:
+        if isinstance(statement, Query):
+            found = self._scoring.plan(statement.sql)
+            return self._engine.execute(
+                statement.sql if found is None else self._scoring.ready(found)
+            )
+        if isinstance(statement, SetOption):
+            self._scoring.set(statement.option, statement.value)
+            return self._spark.createDataFrame([], "key string, value string")
+        if isinstance(statement, Explain):
+            rows = self._explained(statement.query)
+            answer: Any = answers.rows(("explain_key", "explain_value"), rows)
+        else:
+            answer = self._life_cycle.carry_out(statement)
+        if answer is None:
+            return self._spark.createDataFrame([], "status string")
+        return self._frame(self._mirror.relation(*answer))
+
+    def _frame(self, relation: Any) -> pyspark.sql.DataFrame:
+        """The rows of a relation of the catalog, as Spark's own."""
+        kinds = map(SPARK.type, map(str, relation.types))
+        names = map(SPARK.quote_name, relation.columns)
+        schema = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
+        return self._spark.createDataFrame(relation.fetchall(), schema)
+
+    def _explained(self, query: str) -> list[tuple[str, str]]:
+        found = self._scoring.plan(query)
+        sql = query if found is None else self._scoring.ready(found)
+        ((own,),) = self._engine.execute(f"EXPLAIN FORMATTED {sql}").collect()
+        rows = [("physical_plan", str(own))]
+        return rows if found is None else [("sqlml_plan", str(found)), *rows]

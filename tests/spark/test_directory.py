@@ -1,0 +1,149 @@
+"""The catalog in a directory: statements, several sessions, damage."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sqlml
+from sqlml import errors
+from sqlml.spark.files import HadoopFiles, LocalFiles
+
+
+def rows(con: Any, query: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in con.sql(query).collect()]
+
+
+def indexes(folder: Path) -> list[Path]:
+    return sorted((folder / "index").iterdir())
+
+
+def test_the_statements_about_models(con: Any, value: Any, tmp_path: Path) -> None:
+    assert [row[0] for row in rows(con, "SHOW MODELS")] == ["churn", "value"]
+    assert [row[0] for row in rows(con, "SHOW MODELS LIKE 'ch%'")] == ["churn"]
+    con.add_version("value", value, comment="again")
+    con.sql("ALTER MODEL value SET ALIAS champion = 2; ALTER MODEL value SET DEFAULT_VERSION = 2")
+    assert dict(rows(con, "DESCRIBE MODEL value"))["aliases"] == "champion"
+    assert [row[0] for row in rows(con, "SHOW VERSIONS IN MODEL value")] == [1, 2]
+    con.sql(f"EXPORT MODEL churn TO '{tmp_path / 'churn.sqlml'}'")
+    con.sql(f"CREATE MODEL again FROM '{tmp_path / 'churn.sqlml'}'")
+    assert (
+        dict(rows(con, "DESCRIBE MODEL again"))["hash"]
+        == dict(rows(con, "DESCRIBE MODEL churn"))["hash"]
+    )
+    con.sql("ALTER MODEL again RENAME TO other")
+    con.sql("COMMENT ON MODEL other IS 'it''s'")
+    assert dict(rows(con, "DESCRIBE MODEL other"))["comment"] == "it's"
+    con.sql("DROP MODEL other")
+    with pytest.raises(errors.UnknownModelError):
+        con.sql("DROP MODEL other")
+    assert "program" in dict(rows(con, "EXPLAIN MODEL value"))
+
+
+def test_a_model_moves_from_duckdb_and_back(con: Any, churn: Any, tmp_path: Path) -> None:
+    con.export_model("churn", tmp_path / "churn.sqlml")
+    with sqlml.connect() as duck:
+        duck.execute(f"CREATE MODEL churn FROM '{tmp_path / 'churn.sqlml'}'")
+        duck.execute(f"EXPORT MODEL churn TO '{tmp_path / 'back.sqlml'}'")
+    assert (tmp_path / "back.sqlml").read_bytes() == (tmp_path / "churn.sqlml").read_bytes()
+
+
+def test_another_session_sees_each_change(con: Any, spark: Any, value: Any, tmp_path: Path) -> None:
+    with sqlml.attach(spark, catalog=tmp_path / "models") as other:
+        ask = "SELECT predict('value', age := 1, income := 0) AS v"
+        before = rows(other, ask)
+        assert before == rows(con, ask) == [(pytest.approx(2.0),)]
+        twice = type(value)().fit([[0.0, 0.0], [1.0, 0.0]], [0.0, 4.0])
+        con.create_model("value", twice, inputs=["age", "income"], or_replace=True)
+        assert rows(other, ask) == [(pytest.approx(4.0),)]
+        other.sql("DROP MODEL value")
+        with pytest.raises(errors.UnknownModelError):
+            con.sql(ask)
+
+
+def test_many_writers_lose_nothing(con: Any, spark: Any, value: Any, tmp_path: Path) -> None:
+    """Each in a session of its own, all at once."""
+    failures: list[Exception] = []
+
+    def work(number: int) -> None:
+        try:
+            with sqlml.attach(spark, catalog=tmp_path / "models") as own:
+                for k in range(3):
+                    own.create_model(f"m_{number}_{k}", value, verify=False)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not failures
+    assert len(rows(con, "SHOW MODELS LIKE 'm_%'")) == 12
+    numbers = [int(path.stem) for path in indexes(tmp_path / "models")]
+    assert numbers[-1] == 14 and numbers == list(range(numbers[0], 15))
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"sqlml_catalog": 1}', b'{"a": 1}'])
+def test_a_damaged_index_is_told(con: Any, spark: Any, tmp_path: Path, content: bytes) -> None:
+    newest = indexes(tmp_path / "models")[-1]
+    newest.with_name(f"{int(newest.stem) + 1:020d}.json").write_bytes(content)
+    with pytest.raises(errors.CatalogError, match="damaged"):
+        con.sql("SHOW MODELS")
+    newest.with_name(f"{int(newest.stem) + 1:020d}.json").unlink()
+    assert len(rows(con, "SHOW MODELS")) == 2
+
+
+def test_an_index_of_a_later_version_is_told(con: Any, tmp_path: Path) -> None:
+    newest = indexes(tmp_path / "models")[-1]
+    index = json.loads(newest.read_bytes())
+    later = newest.with_name(f"{int(newest.stem) + 1:020d}.json")
+    later.write_text(json.dumps({**index, "sqlml_catalog": 99}))
+    with pytest.raises(errors.CatalogError, match="later version of sqlml"):
+        con.sql("SHOW MODELS")
+
+
+def test_a_program_that_is_damaged_or_gone_is_told(con: Any, spark: Any, tmp_path: Path) -> None:
+    for path in (tmp_path / "models" / "programs").iterdir():
+        path.write_bytes(path.read_bytes()[:-7])
+    with sqlml.attach(spark, catalog=tmp_path / "models") as other:
+        with pytest.raises(errors.ArtifactError):
+            other.sql("SELECT predict('value', age := 1, income := 0)")
+        for path in (tmp_path / "models" / "programs").iterdir():
+            path.unlink()
+        with pytest.raises(errors.UnknownModelError, match="create the model again"):
+            other.sql("SELECT predict('value', age := 1, income := 0)")
+
+
+def test_a_directory_that_cannot_be_written(spark: Any, value: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no directory")
+    with sqlml.attach(spark, catalog=tmp_path / "file") as con:
+        with pytest.raises(errors.CatalogError, match="takes another directory"):
+            con.create_model("value", value, verify=False)
+
+
+def test_hadoops_files_are_as_those_of_this_machine(spark: Any, tmp_path: Path) -> None:
+    local = LocalFiles(tmp_path / "a")
+    hadoop = HadoopFiles(f"file://{tmp_path / 'a'}", spark)
+    assert local.names("x") == hadoop.names("x") == []
+    assert hadoop.read("x/1") is None and local.read("x/1") is None
+    assert hadoop.add("x/1", b"one\x00\xff") and not hadoop.add("x/1", b"two")
+    assert local.read("x/1") == hadoop.read("x/1") == b"one\x00\xff"
+    assert local.add("x/2", b"") and not hadoop.add("x/2", b"again")
+    assert sorted(hadoop.names("x")) == ["1", "2"] or set(hadoop.names("x")) >= {"1", "2"}
+    hadoop.remove("x/1")
+    assert local.read("x/1") is None and hadoop.read("x/1") is None
+
+
+def test_hadoop_holds_a_catalog(spark: Any, value: Any, tmp_path: Path) -> None:
+    from sqlml.spark.session import SparkSession
+
+    with SparkSession(spark, HadoopFiles(f"file://{tmp_path}/models", spark)) as con:
+        con.create_model("value", value, verify=False)
+        assert [row[0] for row in rows(con, "SHOW MODELS")] == ["value"]
+        con.sql("DROP MODEL value")
+        assert rows(con, "SHOW MODELS") == []

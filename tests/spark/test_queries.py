@@ -1,0 +1,150 @@
+"""Models in the queries of Spark answer as their libraries do."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sqlml import errors
+from tests.spark.conftest import FEATURES, NUMBERS
+
+
+def rows(con: Any, query: str, args: Any = None) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in con.sql(query, args).collect()]
+
+
+def test_labels_probabilities_and_numbers(
+    con: Any, frame: pd.DataFrame, churn: Any, value: Any
+) -> None:
+    got = con.sql(
+        "SELECT id, predict('churn', *) AS label, predict_proba('churn', *) AS proba, "
+        "predict('value', *) AS v FROM customers ORDER BY id"
+    )
+    assert got.schema.simpleString() == (
+        "struct<id:bigint,label:string,proba:map<string,double>,v:double>"
+    )
+    found = got.collect()
+    assert [row.label for row in found] == list(churn.predict(frame[FEATURES]))
+    want = churn.predict_proba(frame[FEATURES])
+    made = [[row.proba["it's no"], row.proba["yes"]] for row in found]
+    np.testing.assert_allclose(made, want, rtol=1e-12)
+    np.testing.assert_allclose([r.v for r in found], value.predict(frame[NUMBERS]), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "predict('churn', *)",
+        "predict('churn', c.*)",
+        "predict('churn', * EXCEPT (unused, id))",
+        "predict('churn', age, income, plan)",
+        "predict('churn', plan => plan, income => income, age => age)",
+        "predict('churn', `AGE` := age, income := income + 0, plan := concat(plan, ''))",
+        "predict('churn', struct(plan, income, age))",
+        "predict('churn', named_struct('plan', plan, 'income', income, 'age', age))",
+        "predict('churn/1', *)",
+        "predict('churn@last', *)",
+    ],
+)
+def test_ways_to_name_the_columns(con: Any, frame: pd.DataFrame, churn: Any, call: str) -> None:
+    found = rows(con, f"SELECT {call} FROM customers c ORDER BY id LIMIT 50")
+    assert [row[0] for row in found] == list(churn.predict(frame[FEATURES])[:50])
+
+
+def test_where_a_call_may_stand(con: Any, frame: pd.DataFrame, churn: Any) -> None:
+    yes = churn.predict_proba(frame[FEATURES])[:, 1]
+    label = churn.predict(frame[FEATURES])
+    sure = int((yes > 0.8).sum())
+    proba = "predict_proba('churn', *, class := 'yes')"
+    assert rows(con, f"SELECT count(*) FROM customers WHERE {proba} > 0.8") == [(sure,)]
+    assert rows(con, f"SELECT count(*) FROM customers WHERE {proba} > ?", [0.8]) == [(sure,)]
+    assert rows(con, f"SELECT count(*) FROM customers WHERE {proba} > :p", {"p": 0.8}) == [(sure,)]
+    grouped = rows(con, "SELECT predict('churn', *) AS y, count(*) FROM customers GROUP BY y")
+    assert dict(grouped) == pd.Series(label).value_counts().to_dict()
+    joined = rows(
+        con,
+        "WITH old AS (SELECT * FROM customers WHERE age > 40) SELECT avg(predict_proba('churn', "
+        "o.*, class := 'yes')) FROM old o JOIN customers c USING (id) WHERE c.income > 10",
+    )
+    both = (frame.age > 40) & (frame.income > 10)
+    assert joined == [(pytest.approx(yes[both].mean()),)]
+    best = rows(con, f"SELECT id FROM customers ORDER BY {proba} DESC, id LIMIT 5")
+    order = np.lexsort([frame.id, -yes])[:5]
+    assert [row[0] for row in best] == frame.id[order].tolist()
+
+
+def test_both_in_where_and_select(con: Any, frame: pd.DataFrame, churn: Any) -> None:
+    found = rows(
+        con,
+        "SELECT *, predict('churn', *) AS y FROM customers WHERE predict('churn', *) = 'yes' "
+        "AND id < 100 ORDER BY id",
+    )
+    label = churn.predict(frame[FEATURES])[:100]
+    assert [row[0] for row in found] == np.flatnonzero(label == "yes").tolist()
+    assert {row[-1] for row in found} == {"yes"} and len(found[0]) == 6
+
+
+def test_the_table_form(con: Any, frame: pd.DataFrame, churn: Any) -> None:
+    found = con.sql("SELECT * FROM ml_predict(MODEL churn, TABLE customers) ORDER BY id LIMIT 20")
+    assert found.columns == [*frame.columns, "predicted_label", "predicted_label_probs"]
+    label = [row.predicted_label for row in found.collect()]
+    assert label == list(churn.predict(frame[FEATURES])[:20])
+
+
+def test_only_the_models_columns_are_scanned(con: Any) -> None:
+    for query in ("SELECT predict('value', *) FROM customers",):
+        plan = con.explain(query)
+        assert re.search(r"ReadSchema: struct<age:double,income:double>", plan), plan
+    both = con.explain("SELECT predict('churn', *), predict_proba('churn', *) FROM customers")
+    assert "ReadSchema: struct<age:double,income:double,plan:string>" in both
+    assert both.count("one evaluation of label, proba") == 2
+    (evaluated,) = re.findall(r"Arguments: \[(sqlml_.*)\], \[pythonUDF", both)
+    assert evaluated.count("sqlml_") == 1 and "array_position" in evaluated
+
+
+def test_what_is_wrong_is_said(con: Any) -> None:
+    for query, error, says in (
+        ("SELECT predict('nope', *) FROM customers", errors.UnknownModelError, "churn, value"),
+        ("SELECT predict('churn', age) FROM customers", errors.ArityError, "3 features"),
+        (
+            "SELECT predict('value', * EXCEPT (age)) FROM customers",
+            errors.MissingColumnError,
+            "write `age` := <expression>",
+        ),
+        (
+            "SELECT predict('value', *, age := plan) FROM customers",
+            errors.ColumnTypeError,
+            "takes numbers",
+        ),
+        ("SELECT predict('value', *, aeg := 1) FROM customers", errors.BindError, "'age'"),
+        (
+            "SELECT predict_proba('churn', *, class := 'maybe') FROM customers",
+            errors.BindError,
+            "no class 'maybe'",
+        ),
+    ):
+        with pytest.raises(error, match=says):
+            con.sql(query)
+
+
+def test_rows_that_the_model_refuses(con: Any, frame: pd.DataFrame, value: Any) -> None:
+    with pytest.raises(Exception, match="column 'age' has NULL"):
+        con.sql("SELECT predict('value', *, age := NULL) FROM customers").collect()
+    fifth = "predict('value', *, age := CASE WHEN id % 5 = 0 THEN NULL ELSE age END)"
+    with pytest.raises(Exception, match="column 'age' has NULL"):
+        con.sql(f"SELECT {fifth} FROM customers").collect()
+    asked = f"SELECT id, CASE WHEN id % 5 > 0 THEN {fifth} END AS v FROM customers ORDER BY id"
+    kept = rows(con, asked)
+    want = value.predict(frame[NUMBERS])
+    assert [row[1] is None for row in kept] == (frame.id % 5 == 0).tolist()
+    others = [row for row in kept if row[1] is not None]
+    np.testing.assert_allclose([row[1] for row in others], want[[row[0] for row in others]])
+    con.sql("ALTER MODEL value SET OPTIONS (on_null = 'null')")
+    found = rows(con, "SELECT predict('value', *, age := nullif(id, 3)) FROM customers LIMIT 2000")
+    assert sum(row[0] is None for row in found) <= 1
+    null = "SELECT predict('value', *, age := NULL) AS v FROM customers LIMIT 3"
+    assert rows(con, null) == [(None,)] * 3

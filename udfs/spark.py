@@ -1,0 +1,102 @@
+"""Spark as an engine: binding, registration and execution on one SparkSession."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sqlml.ir import store
+from sqlml.ir.program import Program
+from sqlml.planner.names import FunctionSpec
+from sqlml.planner.probe import Column, ProbeError
+from sqlml.udfs.function import engine_function
+from sqlml.udfs.spark_types import columns_of, result_type
+from sqlml.udfs.spark_worker import score, versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkEngine:
+    """One SparkSession. Programs travel to its workers by broadcast, each once."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self._programs: dict[str, Any] = {}
+        self._registered: set[str] = set()
+
+    def bind(self, query: str) -> tuple[Column, ...]:
+        """Names and types of a query's result, without running it.
+
+        Raises:
+            ProbeError: the query does not bind.
+        """
+        from pyspark.errors import AnalysisException, ParseException
+
+        try:
+            with _quiet():
+                return columns_of(self.spark.sql(query).schema)
+        except (AnalysisException, ParseException) as error:
+            raise ProbeError(_first_line(str(error))) from None
+
+    def has_function(self, name: str) -> bool:
+        """Whether a user's own function has this name."""
+        return bool(self.spark.catalog.functionExists(name))
+
+    def execute(self, sql: str) -> DataFrame:
+        """The DataFrame of a query; a statement is carried out."""
+        return self.spark.sql(sql)
+
+    def register(self, spec: FunctionSpec, program: Program) -> str:
+        """Make a function callable; returns the name to call.
+
+        Raises:
+            ConfigError, BackendError: the driver itself cannot compile it.
+        """
+        if spec.name in self._registered:
+            return spec.name
+        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
+
+        content = self._programs.get(program.hash)
+        if content is None:
+            content = self.spark.sparkContext.broadcast(store.dumps(program))
+            self._programs[program.hash] = content
+        kind = engine_function(spec, program, on_use=True).result_type
+        made = arrow_udf(_scorer(spec.name, content, versions()), result_type(kind))
+        self.spark.udf.register(spec.name, made.asNondeterministic() if spec.once else made)
+        self._registered.add(spec.name)
+        return spec.name
+
+
+def _scorer(name: str, program: Any, wanted: Mapping[str, str]) -> Any:
+    def scored(*columns: pa.Array) -> pa.Array:
+        return score(name, program, wanted, columns)
+
+    scored.__name__ = name
+    return scored
+
+
+_AT = re.compile(r"; line \d+ pos \d+")
+
+
+def _first_line(message: str) -> str:
+    """Spark's message without its plan, its class of errors and the place in our probe."""
+    line = _AT.sub("", message.split("\n")[0]).rstrip(";")
+    return re.sub(r"^\[[A-Z_.]+\] | SQLSTATE: \w+", "", line).strip()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """pyspark logs a query that does not bind as an error; a probe's is an answer."""
+    from pyspark.logger import PySparkLogger
+
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
