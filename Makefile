@@ -1,5 +1,6 @@
 # demo   install sqlml with what its demo needs into .venv, and run the demo
-# test   install the rest (torch too), run all tests on DuckDB 2.0 and the SQL tests on 1.5
+# test   install the rest (torch and Spark too), run all tests on DuckDB 2.0, those of Spark where
+#        there is Java, and the SQL tests on DuckDB 1.5
 # nightly  the long tests: many rows, thousands of random pipelines, fuzzing
 # lint   ruff, mypy --strict and the import layers
 # bench  time scoring beside the source libraries and others, family by family (hours)
@@ -36,7 +37,9 @@ demo: $(VENV)/.openmp
 	$(PY) -m sqlml demo
 
 test: $(VENV)/.dev $(VENV15)/.duckdb
-	$(PY) -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal
+	$(PY) -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal --ignore tests/spark
+	@command -v java >/dev/null || echo "no Java: the tests of Spark are skipped (docs/spark.md says how to get it)"
+	$(PY) -m pytest --quiet tests/spark
 	$(VENV15)/bin/python -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal \
 		tests/unit/catalog tests/unit/udfs tests/unit/planner tests/e2e --ignore tests/e2e/test_packaging.py
 

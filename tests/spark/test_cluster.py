@@ -1,0 +1,89 @@
+"""What happens on the nodes: workers that die, other versions, a Program that travels once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sqlml
+from sqlml import errors
+from sqlml.udfs import spark_worker
+from tests.spark.conftest import FEATURES
+
+
+def executors() -> list[int]:
+    """Process ids of the executors of this machine's cluster, children of this process."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                command = (folder / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if b"CoarseGrainedExecutorBackend" in command:
+                found.append(int(folder.name))
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="finds processes by /proc")
+def test_an_executor_is_killed_in_mid_query(
+    con: Any, spark: Any, frame: pd.DataFrame, churn: Any
+) -> None:
+    """Spark makes its rows again elsewhere, and the result is right."""
+    spark.range(400).createOrReplaceTempView("many")
+    query = (
+        "SELECT c.id, count(*) AS n, min(p) AS least, max(p) AS most FROM (SELECT id, "
+        "predict_proba('churn', *, class := 'yes') AS p FROM (SELECT /*+ REPARTITION(24) */ c.* "
+        "FROM customers c CROSS JOIN many)) c GROUP BY c.id ORDER BY c.id"
+    )
+    rows: list[Any] = []
+    worker = threading.Thread(target=lambda: rows.extend(con.sql(query).collect()))
+    before = executors()
+    worker.start()
+    time.sleep(2.0)
+    still = worker.is_alive()
+    os.kill(before[0], signal.SIGKILL)
+    worker.join(300)
+    assert still and not worker.is_alive()
+    want = churn.predict_proba(frame[FEATURES])[:, 1]
+    assert [row.id for row in rows] == frame.id.tolist()
+    assert {row.n for row in rows} == {400}
+    np.testing.assert_allclose([row.least for row in rows], want, rtol=1e-12)
+    np.testing.assert_allclose([row.most for row in rows], want, rtol=1e-12)
+
+
+def test_other_versions_on_a_node_are_told(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver says that it has another numpy; to the workers that is the same."""
+    own = {**spark_worker.versions(), "numpy": "1.0.0"}
+    monkeypatch.setattr("sqlml.udfs.spark.versions", lambda: own)
+    con.add_version("churn", _another(), number=9)
+    with pytest.raises(
+        Exception, match=r"other libraries than the driver: numpy .*driver: 1\.0\.0"
+    ):
+        con.sql("SELECT predict('churn/9', *) FROM customers").collect()
+
+
+def _another() -> Any:
+    from sklearn.tree import DecisionTreeClassifier
+
+    x = pd.DataFrame({"age": np.arange(90.0), "income": np.arange(90.0) % 7})
+    return DecisionTreeClassifier(random_state=3).fit(x, np.arange(90) % 4)
+
+
+def test_sessions_that_cannot_be() -> None:
+    with pytest.raises(TypeError, match="a DuckDB connection or a SparkSession, not int"):
+        sqlml.attach(3)  # type: ignore[call-overload]
+
+
+def test_an_old_spark_is_told(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(spark), "version", "4.0.1")
+    with pytest.raises(errors.BackendError, match=r"Spark 4\.0\.1, and sqlml needs 4\.1"):
+        sqlml.attach(spark, catalog=tmp_path)
