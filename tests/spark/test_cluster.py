@@ -20,17 +20,26 @@ from tests.spark.conftest import FEATURES
 
 
 def executors() -> list[int]:
-    """Process ids of the executors of this machine's cluster, children of this process."""
-    found = []
+    """Process ids of the executors that descend from this process."""
+    commands: dict[int, bytes] = {}
+    parents: dict[int, int] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                command = (folder / "cmdline").read_bytes()
+                commands[int(folder.name)] = (folder / "cmdline").read_bytes()
+                stat = (folder / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue
-            if b"CoarseGrainedExecutorBackend" in command:
-                found.append(int(folder.name))
-    return found
+            parents[int(folder.name)] = int(stat[1])
+
+    def ours(process: int) -> bool:
+        while process in parents:
+            if process == os.getpid():
+                return True
+            process = parents[process]
+        return False
+
+    return [p for p, c in commands.items() if b"CoarseGrainedExecutorBackend" in c and ours(p)]
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds processes by /proc")
@@ -84,6 +93,6 @@ def test_sessions_that_cannot_be() -> None:
 
 
 def test_an_old_spark_is_told(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(spark), "version", "4.0.1")
+    monkeypatch.setitem(spark.__dict__, "version", "4.0.1")
     with pytest.raises(errors.BackendError, match=r"Spark 4\.0\.1, and sqlml needs 4\.1"):
         sqlml.attach(spark, catalog=tmp_path)
