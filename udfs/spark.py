@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from sqlml.dialects import SPARK
 from sqlml.ir import store
 from sqlml.ir.program import Program
 from sqlml.planner.names import FunctionSpec
@@ -46,6 +47,24 @@ class SparkEngine:
     def has_function(self, name: str) -> bool:
         """Whether a user's own function has this name."""
         return bool(self.spark.catalog.functionExists(name))
+
+    def drop_function(self, name: str) -> None:
+        """Take a temporary function away, if there is one."""
+        self._try(f"DROP TEMPORARY FUNCTION IF EXISTS {SPARK.quote_name(name)}")
+
+    def make_function(self, statement: str) -> bool:
+        """Make a function of Spark's SQL; False where Spark refuses it, for its name, say."""
+        return self._try(statement)
+
+    def _try(self, statement: str) -> bool:
+        from pyspark.errors import PySparkException
+
+        try:
+            with _quiet():
+                self.spark.sql(statement)
+        except PySparkException:
+            return False
+        return True
 
     def execute(self, sql: str) -> DataFrame:
         """The DataFrame of a query; a statement is carried out."""

@@ -88,11 +88,12 @@ class LocalFiles:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
-                os.link(fresh, target)
+                try:
+                    os.link(fresh, target)
+                except FileExistsError:
+                    return False
             finally:
                 os.unlink(fresh)
-        except FileExistsError:
-            return False
         except OSError as error:
             raise _cannot("write", f"{self.place}/{path}", error.strerror) from None
         return True

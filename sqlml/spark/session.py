@@ -13,14 +13,24 @@ from sqlml.catalog.changes import Changes
 from sqlml.catalog.macros import Macros
 from sqlml.catalog.programs import Loaded
 from sqlml.dialects import SPARK
-from sqlml.errors import ParseError
+from sqlml.errors import ParseError, SqlmlError, UnknownModelError
 from sqlml.exporting import export_to_file
 from sqlml.front.parse import parse
-from sqlml.front.statements import Explain, Query, SetOption, Statement
+from sqlml.front.statements import (
+    AlterModel,
+    CreateModel,
+    DropModel,
+    Explain,
+    Query,
+    Rename,
+    SetOption,
+    Statement,
+)
 from sqlml.life_cycle import LifeCycle
 from sqlml.planner.plan import Plan
 from sqlml.registration import check_arguments, whole_model
 from sqlml.spark.files import Files
+from sqlml.spark.functions import MOST, drop_functions, make_functions
 from sqlml.spark.host import SparkHost
 from sqlml.spark.mirror import Mirror
 from sqlml.spark.parameters import with_literals
@@ -59,6 +69,9 @@ class SparkSession:
         self._host = SparkHost(spark)
         self._life_cycle = LifeCycle(self._host, self._catalog, self._changes, allow_pickle)
         self._scoring = SparkScoring(self._engine, self._catalog)
+        names = self._catalog.names()
+        for name in names if len(names) <= MOST else ():
+            self._refresh(name)
 
     def sql(self, query: str, args: Any = None) -> pyspark.sql.DataFrame:
         """The DataFrame of a query, or of the last of several statements.
@@ -108,6 +121,7 @@ class SparkSession:
         self._changes.create(
             reference, new, comment=comment, or_replace=or_replace, if_not_exists=if_not_exists
         )
+        self._refresh(name)
         return self
 
     def add_version(
@@ -169,9 +183,24 @@ class SparkSession:
             answer: Any = answers.rows(("explain_key", "explain_value"), rows)
         else:
             answer = self._life_cycle.carry_out(statement)
+            if isinstance(statement, CreateModel | AlterModel | DropModel):
+                self._refresh(statement.name.name)
+            if isinstance(statement, AlterModel) and isinstance(statement.change, Rename):
+                self._refresh(statement.change.name)
         if answer is None:
             return self._spark.createDataFrame([], "status string")
         return self._frame(self._mirror.relation(*answer))
+
+    def _refresh(self, name: str) -> None:
+        """Make the functions of a model that plain queries call, as its default version is now."""
+        try:
+            model = self._scoring.model(name)
+        except UnknownModelError:
+            drop_functions(name, self._engine)
+        except SqlmlError:
+            return  # whoever calls the model is told what is wrong with it
+        else:
+            make_functions(model, self._scoring, self._engine)
 
     def _frame(self, relation: Any) -> pyspark.sql.DataFrame:
         """The rows of a relation of the catalog, as Spark's own."""

@@ -1,0 +1,60 @@
+"""Functions of one model each, in queries of the SparkSession itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LinearRegression
+
+import sqlml
+from tests.spark.conftest import FEATURES, NUMBERS
+
+
+def test_plain_queries_call_a_function_for_each_model(
+    con: Any, spark: Any, frame: pd.DataFrame, churn: Any, value: Any
+) -> None:
+    found = spark.sql(
+        "SELECT predict_churn(age, income, plan) AS a, predict_churn(plan => plan, age => age, "
+        "income => income) AS b, predict_proba_churn(age, income, plan)['yes'] AS p, "
+        "predict_value(age, income) AS v FROM customers ORDER BY id"
+    ).collect()
+    label = list(churn.predict(frame[FEATURES]))
+    assert [row.a for row in found] == [row.b for row in found] == label
+    want = churn.predict_proba(frame[FEATURES])[:, 1]
+    np.testing.assert_allclose([row.p for row in found], want, rtol=1e-12)
+    np.testing.assert_allclose([r.v for r in found], value.predict(frame[NUMBERS]), rtol=1e-9)
+
+
+def test_spark_sees_through_them(con: Any, spark: Any) -> None:
+    plan = spark.sql(
+        "EXPLAIN FORMATTED SELECT predict_value(age, income), predict_value(age, income) + 1 "
+        "FROM customers"
+    ).collect()[0][0]
+    assert "ReadSchema: struct<age:double,income:double>" in plan
+    (evaluated,) = re.findall(r"Arguments: \[(sqlml_.*)\], \[pythonUDF", plan)
+    assert evaluated.count("sqlml_") == 1
+
+
+def test_they_follow_the_model(con: Any, spark: Any, tmp_path: Path) -> None:
+    def answer(name: str) -> float:
+        return float(spark.sql(f"SELECT predict_{name}(1, 0)").collect()[0][0])
+
+    assert answer("value") == pytest.approx(2.0)
+    other = LinearRegression().fit([[0.0, 0.0], [1.0, 0.0]], [0.0, 5.0])
+    con.create_model("value", other, inputs=NUMBERS, or_replace=True)
+    assert answer("value") == pytest.approx(5.0)
+    con.sql("ALTER MODEL value SET DEFAULT_VERSION = 1")
+    assert answer("value") == pytest.approx(2.0)
+    con.sql("ALTER MODEL value RENAME TO worth")
+    assert answer("worth") == pytest.approx(2.0)
+    assert not spark.catalog.functionExists("predict_value")
+    con.sql("DROP MODEL worth")
+    assert not spark.catalog.functionExists("predict_worth")
+    assert not spark.catalog.functionExists("predict_proba_value")
+    with sqlml.attach(spark, catalog=tmp_path / "models"):
+        assert spark.catalog.functionExists("predict_proba_churn")
