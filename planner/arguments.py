@@ -35,7 +35,10 @@ def plain(sql: str) -> bool:
     return _COLUMN.fullmatch(sql) is not None
 
 
-_COLUMN = re.compile(r'(\w+|"([^"]|"")*")(\.(\w+|"([^"]|"")*"))*|\(-?\d+(\.\d*)?([eE][+-]?\d+)?\)')
+_COLUMN = re.compile(
+    r'(\w+|"([^"]|"")*"|`([^`]|``)*`)(\.(\w+|"([^"]|"")*"|`([^`]|``)*`))*'
+    r"|\(-?\d+(\.\d*)?([eE][+-]?\d+)?\)"
+)
 """A column, or a number as `bracket` writes it."""
 
 

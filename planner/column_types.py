@@ -88,7 +88,7 @@ def _number(bound: Bound) -> str:
 
 def bracket(sql: str) -> str:
     """An expression safe to put before an operator or a cast."""
-    return sql if re.fullmatch(r"[\w.]+|\"[^\"]*\"", sql) else f"({sql})"
+    return sql if re.fullmatch(r"[\w.]+|\"[^\"]*\"|`[^`]*`", sql) else f"({sql})"
 
 
 def layout_is_exact(bounds: Mapping[str, Bound]) -> bool:

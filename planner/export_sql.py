@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlml.backends.sql import print_sql
-from sqlml.dialects import DUCKDB
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.program import Program
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
@@ -36,6 +36,7 @@ def expression(
     output: str,
     column: int | None = None,
     inputs: Mapping[str, str] | None = None,
+    dialect: Dialect = DUCKDB,
 ) -> str:
     """One output (its column alone when `column` is given) as SQL.
 
@@ -48,10 +49,10 @@ def expression(
     """
     part = fold_casts_into_trees(prepare(program, output, column).program)
     if inputs is None:
-        inputs = {name: DUCKDB.quote_name(name) for name in part.inputs}
-    made = print_sql(part, output, {name: [inputs[name]] for name in part.inputs})
+        inputs = {name: dialect.quote_name(name) for name in part.inputs}
+    made = print_sql(part, output, {name: [inputs[name]] for name in part.inputs}, dialect)
     listed = output == "proba" and column is None and part.output_type(output).width == 1
-    return f"[{made}]" if listed else made
+    return dialect.array([made]) if listed else made
 
 
 def export_sql(program: Program, name: str, options: Mapping[str, Any] | None = None) -> str:

@@ -254,8 +254,6 @@ def _plan_call(
         as_sql = as_asked(wanted, alone, bounds, layout)
     elif leaves_open(options):
         as_sql = written(wanted, alone, bounds, layout, choice, together.calls)
-        if as_sql is not None and as_sql.fits is not None and not dialect.lazy_calls:
-            as_sql = None
     if as_sql is not None:  # the engine sees by itself which sums are equal
         prepared, together = alone, Shared((target.part,), False, 1)
         choice = choose(alone.split.core, options)

@@ -11,7 +11,7 @@ from functools import partial
 
 from sqlml.backends.costs import current
 from sqlml.backends.sql.literals import number
-from sqlml.dialects import DUCKDB, Dialect
+from sqlml.dialects import Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.program import Program
 from sqlml.passes.one_tree import OneTree, one_tree
@@ -91,6 +91,8 @@ def written(
         calls: how many calls the function would serve at once.
     """
     summed = linear(prepared, bounds)
+    if not wanted.dialect.lazy_calls:
+        return _without_function(wanted, prepared, bounds, function, calls)
     if summed is not None:
         estimate = sql_estimate(prepared.split.core, current(), function.rows)
         why = "a weighted sum is cheapest as an expression; rows that it cannot score go to the UDF"
@@ -100,10 +102,40 @@ def written(
     if one is None or not function.estimates:
         return None
     estimate = sql_estimate(prepared.split.core, current(), function.rows)
-    best = function.estimates[0]
-    if calls * estimate.seconds > WORTH * (best.seconds + best.start):
+    if not _is_worth_it(estimate, function, calls):
         return None
     return _tree(wanted, one, prepared, bounds, layout, estimate)
+
+
+def _is_worth_it(estimate: Estimate, function: Choice, calls: int) -> bool:
+    best = function.estimates[0]
+    return calls * estimate.seconds <= WORTH * (best.seconds + best.start)
+
+
+def _without_function(
+    wanted: Wanted,
+    prepared: Prepared,
+    bounds: Mapping[str, Bound],
+    function: Choice,
+    calls: int,
+) -> Written | None:
+    """The model as an expression that fails by itself for rows that it refuses.
+
+    An engine that calls a function for all rows, whatever branch of a CASE calls it, would gain
+    nothing by an expression for most of them.
+    """
+    summed = linear(prepared, bounds) is not None
+    if not summed and (_one_tree(wanted, prepared, bounds) is None or not function.estimates):
+        return None
+    estimate = sql_estimate(prepared.split.core, current(), function.rows)
+    if not summed and not _is_worth_it(estimate, function, calls):
+        return None
+    try:
+        value = _printed(wanted, prepared, bounds)
+    except BackendError:
+        return None
+    kind = "weighted sum" if summed else "small tree"
+    return Written(value, None, estimate, f"a {kind} is cheapest as an expression")
 
 
 def as_asked(
@@ -114,29 +146,37 @@ def as_asked(
     Raises:
         BackendError: it cannot be written as one.
     """
-    summed = linear(prepared, bounds)
+    lazy = wanted.dialect.lazy_calls
+    summed = linear(prepared, bounds) if lazy else None
     if summed is not None:
         fits = wanted.dialect.is_finite(summed.sum)
         return Written(wanted.decoded(summed.value), fits, None, "asked for")
-    one = _one_tree(wanted, prepared, bounds)
+    one = _one_tree(wanted, prepared, bounds) if lazy else None
     if one is not None:
         return _tree(wanted, one, prepared, bounds, layout, None)
-    if wanted.dialect is not DUCKDB:
-        raise _cannot(f"only a weighted sum or a small tree is written in {wanted.dialect.name}")
-    names = list(prepared.program.inputs)
     if len(wanted.program.labels) > 1:
         raise _cannot("it has several targets")
-    once = not all(plain(bounds[name].sql) for name in names)
-    inputs = {name: f"sqlml_x.c{k}" if once else bounds[name].sql for k, name in enumerate(names)}
     try:
-        made = expression(wanted.program, wanted.output, wanted.column, inputs)
+        return Written(_printed(wanted, prepared, bounds), None, None, "asked for")
     except BackendError as error:
         raise _cannot(str(error)) from None
+
+
+def _printed(wanted: Wanted, prepared: Prepared, bounds: Mapping[str, Bound]) -> str:
+    """The user's value, by an expression of the whole Program.
+
+    Raises:
+        BackendError: an operator has no form in SQL, or it would be too long.
+    """
+    names, dialect = list(prepared.program.inputs), wanted.dialect
+    once = not all(plain(bounds[name].sql) for name in names)
+    inputs = {name: f"sqlml_x.c{k}" if once else bounds[name].sql for k, name in enumerate(names)}
+    made = expression(wanted.program, wanted.output, wanted.column, inputs, dialect)
     value = wanted.decoded(made)
     if once:  # what is no plain column may be long, or another value each time
-        fields = ", ".join(f"'c{k}': {bounds[name].sql}" for k, name in enumerate(names))
-        value = f"list_transform([{{{fields}}}], lambda sqlml_x: {value})[1]"
-    return Written(value, None, None, "asked for")
+        fields = {f"c{k}": bounds[name].sql for k, name in enumerate(names)}
+        value = dialect.let("sqlml_x", dialect.struct(fields), value)
+    return value
 
 
 def _cannot(why: str) -> BackendError:

@@ -118,6 +118,22 @@ class Dialect(Protocol):
         """`value`, which is made of that; or the error that it has in place of a value."""
         ...
 
+    def is_infinite(self, number: str) -> str:
+        """Whether a number is an infinity; NULL of NULL."""
+        ...
+
+    def truncated(self, number: str, type: str) -> str:
+        """A number without its fraction as a whole one."""
+        ...
+
+    def rounded_to_even(self, number: str) -> str:
+        """A number rounded to a whole one of its own type, halves to the even one."""
+        ...
+
+    def place_of_greatest(self, values: str) -> str:
+        """The first place of the greatest number of a list."""
+        ...
+
     def star_without(self, names: Sequence[str]) -> str:
         """All columns but those of some quoted names."""
         ...

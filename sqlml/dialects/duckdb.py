@@ -110,6 +110,22 @@ class DuckDB:
         """See `Dialect`: the function itself fails."""
         return value
 
+    def is_infinite(self, number: str) -> str:
+        """See `Dialect`."""
+        return f"isinf({number})"
+
+    def truncated(self, number: str, type: str) -> str:
+        """See `Dialect`."""
+        return f"CAST(trunc({number}) AS {type})"
+
+    def rounded_to_even(self, number: str) -> str:
+        """See `Dialect`."""
+        return f"round_even({number}, 0)"
+
+    def place_of_greatest(self, values: str) -> str:
+        """See `Dialect`."""
+        return f"list_position({values}, list_max({values}))"
+
     def star_without(self, names: Sequence[str]) -> str:
         """See `Dialect`."""
         return f"* EXCLUDE ({', '.join(names)})"

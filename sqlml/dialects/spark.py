@@ -134,6 +134,22 @@ class Spark:
         """See `Dialect`: Spark calls a function for each row, whether its value is used or not."""
         return f"CASE WHEN {call}.error IS NULL THEN {value} ELSE raise_error({call}.error) END"
 
+    def is_infinite(self, number: str) -> str:
+        """See `Dialect`."""
+        return f"(abs({number}) = 'inf'::DOUBLE)"
+
+    def truncated(self, number: str, type: str) -> str:
+        """See `Dialect`."""
+        return f"CAST({number} AS {type})"
+
+    def rounded_to_even(self, number: str) -> str:
+        """See `Dialect`: rint makes a DOUBLE, which holds each FLOAT."""
+        return f"rint({number})"
+
+    def place_of_greatest(self, values: str) -> str:
+        """See `Dialect`."""
+        return f"array_position({values}, array_max({values}))"
+
     def star_without(self, names: Sequence[str]) -> str:
         """See `Dialect`."""
         return f"* EXCEPT ({', '.join(names)})"

@@ -32,10 +32,10 @@ def test_plain_queries_call_a_function_for_each_model(
 
 def test_spark_sees_through_them(con: Any, spark: Any) -> None:
     plan = spark.sql(
-        "EXPLAIN FORMATTED SELECT predict_value(age, income), predict_value(age, income) + 1 "
-        "FROM customers"
+        "EXPLAIN FORMATTED SELECT predict_churn(age, income, plan), "
+        "upper(predict_churn(age, income, plan)) FROM customers"
     ).collect()[0][0]
-    assert "ReadSchema: struct<age:double,income:double>" in plan
+    assert "ReadSchema: struct<age:double,income:double,plan:string>" in plan
     (evaluated,) = re.findall(r"Arguments: \[(sqlml_.*)\], \[pythonUDF", plan)
     assert evaluated.count("sqlml_") == 1
 

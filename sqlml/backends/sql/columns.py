@@ -94,8 +94,8 @@ def _first_greatest(p: Printing, line: Value) -> str:
         return number(0, p.dtype)
     if len(line) == 2:
         return f"CAST(CASE WHEN {line[0].sql} >= {line[1].sql} THEN 0 ELSE 1 END AS {kind})"
-    name = p.bindings.name(f"[{', '.join(e.sql for e in line)}]")
-    return f"CAST(list_position({name}, list_max({name})) - 1 AS {kind})"
+    name = p.bindings.name(p.dialect.array([e.sql for e in line]))
+    return f"CAST({p.dialect.place_of_greatest(name)} - 1 AS {kind})"
 
 
 def _softmax(p: Printing) -> Value:
@@ -118,10 +118,10 @@ def _encode(p: Printing) -> Value:
     codes = {float(c): k for k, c in enumerate(p.attrs["categories"].tolist()) if c == c}
     code = number(-1, "int64")
     if codes:
-        keys = ", ".join(number(c, p.operand) for c in codes)
-        values = ", ".join(map(str, codes.values()))
+        keys = p.dialect.array([number(c, p.operand) for c in codes])
+        known = p.dialect.map(keys, p.dialect.array([str(code) for code in codes.values()]))
         zero = number(0, p.operand)  # -0.0 is another key than 0.0
-        code = f"CAST(coalesce(MAP([{keys}], [{values}])[{e.sql} + {zero}], -1) AS BIGINT)"
+        code = f"CAST(coalesce({known}[{e.sql} + {zero}], -1) AS BIGINT)"
     missing = p.attrs["missing"]
     if e.nan:
         code = f"CASE WHEN {e.missing} THEN {number(missing, 'int64')} ELSE {code} END"
@@ -134,7 +134,7 @@ def _require_known(p: Printing) -> Value:
         text = p.text(
             f"column {p.attrs['feature']!r} has a category that {p.attrs['step']} does not know"
         )
-        sql = f"CASE WHEN {e.sql} < 0 THEN error({text}) ELSE {e.sql} END"
+        sql = f"CASE WHEN {e.sql} < 0 THEN {p.dialect.error(text)} ELSE {e.sql} END"
         made.append(Expression(sql, nan=False))
     return tuple(made)
 
@@ -156,10 +156,10 @@ def _take(p: Printing) -> Value:
     table, index = p.values
     shape = p.shapes[0]
     columns = np.arange(len(table)).reshape(shape[0], -1).T.tolist()
-    lists = [f"([{', '.join(table[i].sql for i in column)}])" for column in columns]
+    lists = [f"({p.dialect.array([table[i].sql for i in column])})" for column in columns]
     missing = any(e.nan for e in table)
     return tuple(
-        Expression(f"{entries}[{e.sql} + 1]", nan=missing)
+        Expression(p.dialect.at(entries, f"{e.sql} + 1"), nan=missing)
         for e in p.bind(index)
         for entries in lists
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from sqlml.backends.sql.expression import Expression, Value, constants
 from sqlml.backends.sql.literals import TYPES, number
 from sqlml.backends.sql.printing import Printing
+from sqlml.dialects import DUCKDB
+from sqlml.errors import BackendError
 from sqlml.types import FLOATS
 
 LARGEST = "'3.4028235677973366e38'::DOUBLE"
@@ -73,6 +76,41 @@ def _arithmetic(symbol: str) -> Callable[[Printing], Value]:
         )
 
     return printer
+
+
+def _divided(p: Printing) -> Value:
+    """Spark divides in DOUBLE, and fails where a divisor is 0: only by numbers that are not."""
+    made = []
+    for a, b in p.side_by_side():
+        sql = f"({a.sql} / {b.sql})"
+        if p.dialect is not DUCKDB:
+            if not _is_nonzero(b):
+                raise BackendError("a division is not printed as SQL of Spark, which refuses x / 0")
+            sql = f"CAST({sql} AS {TYPES[p.dtype]})" if p.dtype == "float32" else sql
+        made.append(Expression(sql, nan=p.dtype in FLOATS))
+    return tuple(made)
+
+
+def _is_nonzero(e: Expression) -> bool:
+    """Whether it is the literal of a number other than 0."""
+    found = re.fullmatch(r"'([^']*)'::(FLOAT|DOUBLE)", e.sql)
+    return found is not None and float(found[1]) != 0
+
+
+def _of_duckdb(form: str) -> Callable[[Printing], Value]:
+    """A function that makes whole numbers of another type elsewhere."""
+    printer = _unary(form)
+
+    def checked(p: Printing) -> Value:
+        if p.dialect is not DUCKDB:
+            raise BackendError(f"operator {p.op} is not printed as SQL of {p.dialect.name}")
+        return printer(p)
+
+    return checked
+
+
+def _rint(p: Printing) -> Value:
+    return tuple(Expression(p.dialect.rounded_to_even(e.sql), nan=e.nan) for e in p.values[0])
 
 
 def _sign(p: Printing) -> Value:
@@ -151,9 +189,13 @@ def _cast(p: Printing) -> Value:
     if wanted == "bool":
         zero = number(0, below)
         return tuple(Expression(f"({e.sql} <> {zero})", nan=False) for e in p.values[0])
-    form = "CAST(trunc({}) AS {})" if below in FLOATS and wanted not in FLOATS else "CAST({} AS {})"
+    whole = below in FLOATS and wanted not in FLOATS
+    kind = TYPES[wanted]
     return tuple(
-        Expression(form.format(e.sql, TYPES[wanted]), nan=e.nan and wanted in FLOATS)
+        Expression(
+            p.dialect.truncated(e.sql, kind) if whole else f"CAST({e.sql} AS {kind})",
+            nan=e.nan and wanted in FLOATS,
+        )
         for e in p.values[0]
     )
 
@@ -175,7 +217,7 @@ def _require_finite(p: Printing) -> Value:
     ]
     for k, (e, feature) in enumerate(zip(x, p.attrs["features"], strict=True)):
         low, high = (None if b is None else b[k].sql for b in bounds)
-        bad = [f"isinf({e.sql})"]
+        bad = [p.dialect.is_infinite(e.sql)]
         if e.nan and not p.attrs["allow_nan"]:
             bad.append(e.missing)
         bad += [f"{e.sql} < {low}"] * (low is not None) + [f"{e.sql} > {high}"] * (high is not None)
@@ -186,7 +228,7 @@ def _require_finite(p: Printing) -> Value:
         good = e.sql
         if p.attrs["allow_nan"] and high is not None:
             bad[-1] = f"({bad[-1]} AND NOT {e.missing})"
-        sql = f"CASE WHEN {' OR '.join(bad)} THEN error({text}) ELSE {good} END"
+        sql = f"CASE WHEN {' OR '.join(bad)} THEN {p.dialect.error(text)} ELSE {good} END"
         made.append(Expression(sql, nan=e.nan and p.attrs["allow_nan"]))
     return tuple(made)
 
@@ -230,10 +272,10 @@ PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(
         "tanh": _function("tanh({x})", nan=False),
         "exp2": _function("pow(2, {x})", nan=False),
         "cbrt": _function("cbrt({x})", nan=False),
-        "trunc": _unary("trunc({x})"),
-        "floor": _unary("floor({x})"),
-        "ceil": _unary("ceil({x})"),
-        "rint": _unary("round_even({x}, 0)"),
+        "trunc": _of_duckdb("trunc({x})"),
+        "floor": _of_duckdb("floor({x})"),
+        "ceil": _of_duckdb("ceil({x})"),
+        "rint": _rint,
         "neg": _unary("(-{x})"),
         "abs": _unary("abs({x})"),
         "square": _unary("({x} * {x})", twice=True),
@@ -241,7 +283,7 @@ PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(
         "add": _arithmetic("+"),
         "sub": _arithmetic("-"),
         "mul": _arithmetic("*"),
-        "div": _arithmetic("/"),
+        "div": _divided,
         "maximum": _maximum,
         "minimum": _minimum,
         # In the engine NaN is the greatest number and equals itself.

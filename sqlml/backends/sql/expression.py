@@ -14,10 +14,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from sqlml.backends.sql.literals import number
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.types import Array
 
 
@@ -66,15 +68,17 @@ class Bindings:
     """
 
     row: str = "sqlml"
+    dialect: Dialect = DUCKDB
     bound: list[str] = field(default_factory=list)
 
     def bind(self, value: Sequence[Expression]) -> Value:
         """The value under a name, unless all of it is cheap. All of it has one type."""
         if all(e.cheap for e in value):
             return tuple(value)
-        name = self.name(f"[{', '.join(e.sql for e in value)}]")
+        name = self.name(self.dialect.array([e.sql for e in value]))
         return tuple(
-            Expression(f"{name}[{k}]", cheap=True, nan=e.nan) for k, e in enumerate(value, 1)
+            Expression(self.dialect.at(name, k), cheap=True, nan=e.nan)
+            for k, e in enumerate(value, 1)
         )
 
     def name(self, sql: str) -> str:
@@ -103,6 +107,7 @@ class Bindings:
             own = {j: texts[j] for j in range(len(self.bound)) if stage[j] == s}
             kept = [j for j in range(len(self.bound)) if stage[j] < s < until[j]]
             fields = {**{j: f"{self.row}.v{j + 1}" for j in kept}, **own}
-            struct = "{" + ", ".join(f"'v{j + 1}': {text}" for j, text in fields.items()) + "}"
-            made = f"list_transform({made}, lambda {self.row}: {struct})" if made else f"[{struct}]"
-        return f"list_transform({made}, lambda {self.row}: {sql})[1]"
+            struct = self.dialect.struct({f"v{j + 1}": text for j, text in fields.items()})
+            each = partial(self.dialect.each, made, self.row)
+            made = each(struct) if made else self.dialect.array([struct])
+        return self.dialect.at(self.dialect.each(made, self.row, sql), 1)

@@ -17,7 +17,7 @@ from sqlml.backends.sql.expression import Bindings, Expression, Value, constants
 from sqlml.backends.sql.literals import TYPES
 from sqlml.backends.sql.printing import Printing
 from sqlml.backends.sql.trees import print_trees
-from sqlml.dialects import DUCKDB
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.program import Node, Program
 
@@ -40,7 +40,12 @@ def printable(program: Program) -> str | None:
     return f"no SQL for operator {', '.join(missing)}" if missing else None
 
 
-def print_sql(program: Program, output: str, inputs: Mapping[str, Sequence[str]]) -> str:
+def print_sql(
+    program: Program,
+    output: str,
+    inputs: Mapping[str, Sequence[str]],
+    dialect: Dialect = DUCKDB,
+) -> str:
     """One output of `program` as a SQL expression: a number, or a list of them (width above 1).
 
     Args:
@@ -50,9 +55,8 @@ def print_sql(program: Program, output: str, inputs: Mapping[str, Sequence[str]]
     Raises:
         BackendError: an operator has no SQL, or the expression would be too long.
     """
-    made = _Printer(program, inputs).value(program.outputs[output])
-    bindings, value = made
-    sql = value[0].sql if len(value) == 1 else f"[{', '.join(e.sql for e in value)}]"
+    bindings, value = _Printer(program, inputs, dialect).value(program.outputs[output])
+    sql = value[0].sql if len(value) == 1 else dialect.array([e.sql for e in value])
     sql = bindings.around(sql)
     if len(sql) > LONGEST:
         raise BackendError(
@@ -64,12 +68,14 @@ def print_sql(program: Program, output: str, inputs: Mapping[str, Sequence[str]]
 class _Printer:
     """Prints what one node needs, node by node."""
 
-    def __init__(self, program: Program, inputs: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, program: Program, inputs: Mapping[str, Sequence[str]], dialect: Dialect
+    ) -> None:
         self._program = program
         self._inputs = inputs
         taken = " ".join(c.lower() for columns in inputs.values() for c in columns)
         row = next(name for k in count() if (name := f"sqlml{k or ''}") not in taken)
-        self._bindings = Bindings(row)
+        self._bindings = Bindings(row, dialect)
 
     def value(self, wanted: int) -> tuple[Bindings, Value]:
         """The columns of node `wanted`, and what they are bound by."""
@@ -95,7 +101,7 @@ class _Printer:
             return constants(node.attrs["value"], node.type.dtype)
         below = [self._program.nodes[j].type for j in node.inputs]
         if "string" in (t.dtype for t in below):
-            return _text(node, values)
+            return _text(node, values, self._bindings.dialect)
         printer = PRINTERS.get(node.op)
         if printer is None or node.type.dtype not in TYPES:
             raise BackendError(f"operator {node.op} with a {node.type!r} is not printed as SQL")
@@ -124,14 +130,14 @@ def _input(node: Node, columns: Sequence[str]) -> Value:
     return tuple(made)
 
 
-def _text(node: Node, values: Mapping[int, Value]) -> Value:
+def _text(node: Node, values: Mapping[int, Value], dialect: Dialect) -> Value:
     printer = texts.PRINTERS.get(node.op)
     if printer is None:
         raise BackendError(f"operator {node.op} of texts is not printed as SQL")
     (x,) = (values[j] for j in node.inputs)
     made = []
     for e in x:
-        sql = printer([e.sql], node.attrs, DUCKDB)
+        sql = printer([e.sql], node.attrs, dialect)
         if node.type.dtype != "string":
             sql = f"CAST({sql} AS {TYPES[node.type.dtype]})"
         made.append(Expression(sql, nan=False))

@@ -10,6 +10,7 @@ import numpy as np
 
 from sqlml.backends.sql.expression import Bindings, Expression, Value
 from sqlml.backends.sql.literals import string_literal
+from sqlml.dialects import Dialect
 from sqlml.ir.program import Attrs
 from sqlml.types import TensorType
 
@@ -83,4 +84,9 @@ class Printing:
 
     def text(self, text: str) -> str:
         """A text as a literal."""
-        return string_literal(text)
+        return string_literal(text, self.dialect)
+
+    @property
+    def dialect(self) -> Dialect:
+        """The SQL that is written."""
+        return self.bindings.dialect

@@ -45,12 +45,12 @@ def print_trees(p: Printing) -> Value:
             sums[int(e.target[t])].append(_node(e, int(e.roots[t]), x, leaves, p.operand))
             continue
         leaves = {
-            k: f"[{', '.join(number(v, own) for v in row)}]"
+            k: p.dialect.array([number(v, own) for v in row])
             for k, row in enumerate(e.leaf_values.tolist())
         }
         name = p.bindings.name(_node(e, int(e.roots[t]), x, leaves, p.operand))
         for k in range(values):
-            sums[int(e.target[t]) + k].append(f"{name}[{k + 1}]")
+            sums[int(e.target[t]) + k].append(p.dialect.at(name, k + 1))
     return tuple(Expression(total(s), nan=not np.isfinite(e.leaf_values).all()) for s in sums)
 
 
