@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from sqlml.errors import ParseError, SqlmlError, StatementError
+from sqlml.dialects import Dialect
+from sqlml.errors import BindError, ParseError, SqlmlError, StatementError
 from sqlml.front.lexer import Token, tokenize
 from sqlml.ir.program import Program
 from sqlml.passes.split import Layout
@@ -26,7 +27,7 @@ from sqlml.planner.constants import Constants
 from sqlml.planner.context import Context
 from sqlml.planner.literals import allowed, literals, pays
 from sqlml.planner.literals import constants as constants_of
-from sqlml.planner.local_names import local_tokens
+from sqlml.planner.local_names import local_names, local_tokens
 from sqlml.planner.margins import Margins, margins
 from sqlml.planner.names import FunctionSpec
 from sqlml.planner.nulls import Once, any_missing, either, no_row, refused, unless
@@ -254,6 +255,8 @@ def _plan_call(
         as_sql = as_asked(wanted, alone, bounds, layout)
     elif leaves_open(options):
         as_sql = written(wanted, alone, bounds, layout, choice, together.calls)
+    if as_sql is None and not dialect.calls_in_lambdas:
+        _refuse_lambda(call, scope, dialect)
     if as_sql is not None:  # the engine sees by itself which sums are equal
         prepared, together = alone, Shared((target.part,), False, 1)
         choice = choose(alone.split.core, options)
@@ -311,6 +314,18 @@ def _plan_call(
         tuple(empty),
     )
     return done, column
+
+
+def _refuse_lambda(call: Call, scope: Scope, dialect: Dialect) -> None:
+    """Refuse a call of a function inside a lambda, which the engine cannot make."""
+    if scope.tokens[0].upper != "CREATE" and local_names(scope.tokens, call.start):
+        raise BindError(
+            f"{dialect.name} calls no function of Python inside a lambda; unfold the list first, "
+            "as in SELECT .. FROM t LATERAL VIEW explode(list) l AS x, or ask for an expression "
+            "with backend = 'sql'",
+            scope.sql,
+            scope.tokens[call.start].start,
+        )
 
 
 def _constants(

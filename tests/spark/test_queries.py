@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,37 @@ def test_what_is_wrong_is_said(con: Any) -> None:
     ):
         with pytest.raises(error, match=says):
             con.sql(query)
+
+
+def test_inside_a_lambda(con: Any, value: Any) -> None:
+    """Spark calls no function of Python there, but it evaluates expressions."""
+    query = "SELECT transform(array(1, 2), x -> predict('{}', age := x, income := 0{})) AS made"
+    found = con.sql(query.format("value", "")).collect()[0].made
+    assert found == pytest.approx(value.predict([[1, 0], [2, 0]]).tolist())
+    with pytest.raises(errors.BindError, match="inside a lambda; unfold the list first"):
+        con.sql(query.format("churn", ", plan := 'pro'"))
+
+
+def test_a_stream(con: Any, spark: Any, frame: pd.DataFrame, churn: Any, tmp_path: Path) -> None:
+    """A stream is scored as tables are, and goes on when its model is dropped."""
+    folder = str(tmp_path / "arriving")
+    spark.createDataFrame(frame.iloc[:1000]).write.parquet(folder)
+    schema = spark.read.parquet(folder).schema
+    spark.readStream.schema(schema).parquet(folder).createOrReplaceTempView("arriving")
+    scored = con.sql("SELECT id, predict('churn', *) AS y FROM arriving WHERE age > 20")
+    assert scored.isStreaming
+    query = scored.writeStream.format("memory").queryName("made").start()
+    try:
+        query.processAllAvailable()
+        con.sql("DROP MODEL churn")
+        spark.createDataFrame(frame.iloc[1000:1500]).write.mode("append").parquet(folder)
+        query.processAllAvailable()
+        found = {row.id: row.y for row in spark.sql("SELECT * FROM made").collect()}
+    finally:
+        query.stop()
+    arrived = frame.iloc[:1500]
+    arrived = arrived[arrived.age > 20]
+    assert found == dict(zip(arrived.id, churn.predict(arrived[FEATURES]), strict=True))
 
 
 def test_rows_that_the_model_refuses(con: Any, frame: pd.DataFrame, value: Any) -> None:
