@@ -99,12 +99,16 @@ def _scorer(name: str, program: Any, wanted: Mapping[str, str]) -> Any:
     return scored
 
 
-_AT = re.compile(r"; line \d+ pos \d+")
+_AT = re.compile(r"; line \d+ pos \d+| \(line \d+, pos \d+\)")
 
 
 def _first_line(message: str) -> str:
-    """Spark's message without its plan, its class of errors and the place in our probe."""
-    line = _AT.sub("", message.split("\n")[0]).rstrip(";")
+    """Spark's message without its plan, its class of errors and the place in our probe.
+
+    >>> _first_line("\\n[PARSE_SYNTAX_ERROR] Syntax error at 'a'. SQLSTATE: 42601 (line 1, pos 7)")
+    "Syntax error at 'a'."
+    """
+    line = _AT.sub("", message.strip().split("\n")[0]).rstrip(";")
     return re.sub(r"^\[[A-Z_.]+\] | SQLSTATE: \w+", "", line).strip()
 
 

@@ -134,6 +134,10 @@ class Dialect(Protocol):
         """The first place of the greatest number of a list."""
         ...
 
+    def divided(self, a: str, b: str, kind: str) -> str:
+        """A quotient of two numbers of one type, in that type."""
+        ...
+
     def star_without(self, names: Sequence[str]) -> str:
         """All columns but those of some quoted names."""
         ...

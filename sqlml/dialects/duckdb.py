@@ -126,6 +126,10 @@ class DuckDB:
         """See `Dialect`."""
         return f"list_position({values}, list_max({values}))"
 
+    def divided(self, a: str, b: str, kind: str) -> str:
+        """See `Dialect`."""
+        return f"({a} / {b})"
+
     def star_without(self, names: Sequence[str]) -> str:
         """See `Dialect`."""
         return f"* EXCLUDE ({', '.join(names)})"

@@ -115,8 +115,11 @@ class Spark:
         return f"coalesce(array_position({self.array(texts)}, {text}) - 1, -1)"
 
     def number_arguments(self, numbers: Sequence[str], kind: str) -> str:
-        """See `Dialect`: one argument each, which Spark writes as an Arrow column of its own."""
-        return ", ".join(numbers)
+        """See `Dialect`: one argument each, which Spark writes as an Arrow column of its own.
+
+        All are cast, since a column of NULLs may have no type; Spark drops casts that do nothing.
+        """
+        return ", ".join(f"CAST({number} AS {kind})" for number in numbers)
 
     def text_arguments(self, texts: Sequence[str]) -> str:
         """See `Dialect`."""
@@ -149,6 +152,10 @@ class Spark:
     def place_of_greatest(self, values: str) -> str:
         """See `Dialect`."""
         return f"array_position({values}, array_max({values}))"
+
+    def divided(self, a: str, b: str, kind: str) -> str:
+        """See `Dialect`: Spark divides in DOUBLE, and rounded again that is the FLOAT."""
+        return f"CAST({a} / {b} AS {kind})" if kind != "DOUBLE" else f"({a} / {b})"
 
     def star_without(self, names: Sequence[str]) -> str:
         """See `Dialect`."""

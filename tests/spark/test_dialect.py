@@ -17,6 +17,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from xgboost import XGBClassifier
 
 from sqlml.dialects import DUCKDB, SPARK, Dialect
 from tests.spark.conftest import FEATURES, NUMBERS
@@ -103,6 +104,21 @@ def test_a_model_as_an_expression(con: Any, frame: pd.DataFrame, name: str) -> N
     query = "SELECT predict_proba('m', *) AS p, id FROM customers ORDER BY id"
     proba = [list(row.p.values()) for row in con.sql(query).collect()]
     np.testing.assert_allclose(proba, model.predict_proba(x), rtol=1e-9, atol=1e-12)
+
+
+def test_probabilities_in_float32(con: Any, frame: pd.DataFrame) -> None:
+    """As XGBoost rounds them, be it in an expression or in the function."""
+    x = frame[NUMBERS].astype("float32")
+    model = XGBClassifier(n_estimators=3, max_depth=2).fit(x, frame.age > 40)
+    con.create_model("m", model, verify=False)
+    want = model.predict_proba(x).astype(float).tolist()
+    for backend in ("sql", "native"):
+        con.sql(f"ALTER MODEL m SET OPTIONS (backend = '{backend}')")
+        found = con.sql("SELECT id, predict_proba('m', *) AS p FROM customers ORDER BY id")
+        assert [list(row.p.values()) for row in found.collect()] == want
+        nothing = "SELECT predict('m', *) FROM (SELECT NULL AS age, income FROM customers) LIMIT 5"
+        gone = model.predict(np.array([[np.nan, 1.0]], np.float32))[0]
+        assert {row[0] for row in con.sql(nothing).collect()} == {bool(gone)}
 
 
 def test_categories_as_expressions(con: Any, frame: pd.DataFrame) -> None:

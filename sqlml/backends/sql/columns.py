@@ -109,7 +109,8 @@ def _softmax(p: Printing) -> Value:
     e = p.bind([Expression(power) for power in powers])
     parts = [f"CAST({v.sql} AS {TYPES[str(p.attrs['sum_dtype'])]})" for v in e]
     (whole,) = p.bind([Expression(f"CAST({total(parts)} AS {TYPES[p.dtype]})")])
-    return tuple(Expression(f"({v.sql} / {whole.sql})") for v in e)
+    kind = TYPES[p.dtype]
+    return tuple(Expression(p.dialect.divided(v.sql, whole.sql, kind)) for v in e)
 
 
 def _encode(p: Printing) -> Value:

@@ -61,9 +61,8 @@ def _sigmoid(p: Printing) -> Value:
         if e.nan:
             limited = f"CASE WHEN {e.missing} THEN {e.sql} ELSE {limited} END"
         power = f"CAST(exp(CAST({limited} AS DOUBLE)) AS FLOAT)"
-        made.append(
-            Expression(f"('1.0'::FLOAT / ({power} + '1.0'::FLOAT + '1e-16'::FLOAT))", nan=e.nan)
-        )
+        below = f"({power} + '1.0'::FLOAT + '1e-16'::FLOAT)"
+        made.append(Expression(p.dialect.divided("'1.0'::FLOAT", below, "FLOAT"), nan=e.nan))
     return tuple(made)
 
 
@@ -79,14 +78,12 @@ def _arithmetic(symbol: str) -> Callable[[Printing], Value]:
 
 
 def _divided(p: Printing) -> Value:
-    """Spark divides in DOUBLE, and fails where a divisor is 0: only by numbers that are not."""
+    """Spark fails where a divisor is 0: only by numbers that are not."""
     made = []
     for a, b in p.side_by_side():
-        sql = f"({a.sql} / {b.sql})"
-        if p.dialect is not DUCKDB:
-            if not _is_nonzero(b):
-                raise BackendError("a division is not printed as SQL of Spark, which refuses x / 0")
-            sql = f"CAST({sql} AS {TYPES[p.dtype]})" if p.dtype == "float32" else sql
+        if p.dialect is not DUCKDB and not _is_nonzero(b):
+            raise BackendError("a division is not printed as SQL of Spark, which refuses x / 0")
+        sql = p.dialect.divided(a.sql, b.sql, TYPES[p.dtype])
         made.append(Expression(sql, nan=p.dtype in FLOATS))
     return tuple(made)
 
