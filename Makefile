@@ -6,6 +6,7 @@
 # bench  time scoring beside the source libraries and others, family by family (hours)
 # bench-report  draw the results of `make bench`, and write them into docs/performance.md
 # bench-passes  time what the model passes save
+# bench-spark   time scoring in Spark SQL beside functions of Python (minutes; needs Java)
 # docs   write docs/operators.md anew
 # clean  remove the virtual environments and caches
 #
@@ -30,7 +31,7 @@ export OMP_WAIT_POLICY ?= passive
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
 FAMILIES := trees operators scaling pipelines end_to_end choice starting planner
 
-.PHONY: demo test nightly lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile docs clean
+.PHONY: demo test nightly lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.openmp
@@ -68,6 +69,9 @@ bench-passes: $(VENV)/.openmp
 
 bench-compile: $(VENV)/.openmp
 	$(PY) -m benchmarks.compile_time
+
+bench-spark: $(VENV)/.bench
+	$(PY) -m benchmarks.spark $(OPTIONS) --write benchmarks/results/spark.json
 
 docs: $(VENV)/.dev
 	$(PY) -m tests.contract.estimators.page --write
