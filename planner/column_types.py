@@ -68,7 +68,8 @@ def typed(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> 
         advice = "give it one number of each list"
     own = scope.dialect.quote_name(feature.name)
     raise ColumnTypeError(
-        f"feature {feature.name!r} of {model} takes {wants}, but {bound.sql} is {bound.type}; "
+        f"feature {feature.name!r} of {model} takes {wants}, but {bound.sql} is "
+        f"{scope.dialect.type(bound.type)}; "
         f"{advice}, for instance {own} := {fix}, if that is what the model was "
         "trained on",
         scope.sql,

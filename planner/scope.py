@@ -14,7 +14,7 @@ from sqlml.planner.probe import Column, Describe, Text, columns_of
 
 _BLAMED = re.compile(
     r'with name "?([^"\s]+)"? does not exist|Referenced (?:column|table) "([^"]+)" not found'
-    r'|does not have a column named "([^"]+)"'
+    r'|does not have a column named "([^"]+)"|with name `([^`]+)` cannot be resolved'
 )
 """What the engine says of a name that it does not know."""
 

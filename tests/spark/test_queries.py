@@ -119,9 +119,14 @@ def test_what_is_wrong_is_said(con: Any) -> None:
         (
             "SELECT predict('value', *, age := plan) FROM customers",
             errors.ColumnTypeError,
-            "takes numbers",
+            "takes numbers, but .* is STRING",
         ),
         ("SELECT predict('value', *, aeg := 1) FROM customers", errors.BindError, "'age'"),
+        (
+            "SELECT predict('value', age, incom) FROM customers",
+            errors.BindError,
+            "(?s)name `incom` cannot be resolved.*column 30",
+        ),
         (
             "SELECT predict_proba('churn', *, class := 'maybe') FROM customers",
             errors.BindError,
