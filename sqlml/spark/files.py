@@ -7,7 +7,6 @@ writers, and is never seen half written.
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -82,9 +81,9 @@ class LocalFiles:
         target = self._folder / path
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            handle, fresh = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".new")
+            fresh = target.with_name(f".{uuid4().hex}.new")
             try:
-                with os.fdopen(handle, "wb") as file:
+                with open(fresh, "xb") as file:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
@@ -93,7 +92,7 @@ class LocalFiles:
                 except FileExistsError:
                     return False
             finally:
-                os.unlink(fresh)
+                fresh.unlink(missing_ok=True)
         except OSError as error:
             raise _cannot("write", f"{self.place}/{path}", error.strerror) from None
         return True
@@ -188,7 +187,8 @@ def files_of(folder: str, spark: SparkSession) -> Files:
 
 def _cannot(what: str, place: str, why: str | None) -> CatalogError:
     return CatalogError(
-        f"cannot {what} {place}: {why}; sqlml.attach(spark, catalog=..) takes another directory"
+        f"cannot {what} {place}: {why}; name another place "
+        "(of models: sqlml.attach(spark, catalog=..))"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,40 @@ def test_many_writers_lose_nothing(con: Any, spark: Any, value: Any, tmp_path: P
     assert numbers[-1] == 14 and numbers == list(range(numbers[0], 15))
 
 
+def test_a_writer_that_was_overtaken_loses_nothing(
+    con: Any, spark: Any, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many others wrote meanwhile that the number that it takes is free again."""
+    add = LocalFiles.add
+    others = sqlml.attach(spark, catalog=tmp_path / "models")
+    overtaken: list[str] = []
+
+    def slow(self: LocalFiles, path: str, content: bytes) -> bool:
+        if path.startswith("index/") and not overtaken:
+            overtaken.append(path)
+            for k in range(15):
+                others.sql(f"ALTER MODEL value SET TAG t{k} = 'x'")
+            assert not (tmp_path / "models" / path).exists()
+        return add(self, path, content)
+
+    monkeypatch.setattr(LocalFiles, "add", slow)
+    con.sql("ALTER MODEL value SET TAG mine = 'y'")
+    others.close()
+    with sqlml.attach(spark, catalog=tmp_path / "models") as fresh:
+        tags = dict(rows(fresh, "DESCRIBE MODEL value"))["tags"]
+    assert "mine=y" in tags and "t0=x" in tags and "t14=x" in tags
+
+
+def test_files_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        LocalFiles(tmp_path).add("a/b", b"x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"sqlml_catalog": 1}', b'{"a": 1}'])
 def test_a_damaged_index_is_told(con: Any, spark: Any, tmp_path: Path, content: bytes) -> None:
     newest = indexes(tmp_path / "models")[-1]
@@ -121,12 +156,12 @@ def test_a_program_that_is_damaged_or_gone_is_told(con: Any, spark: Any, tmp_pat
 
 def test_a_directory_that_cannot_be_written(spark: Any, value: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no directory")
-    with pytest.raises(errors.CatalogError, match="cannot read .*takes another directory"):
+    with pytest.raises(errors.CatalogError, match=r"cannot read .*catalog=\.\.\)"):
         sqlml.attach(spark, catalog=tmp_path / "file")
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "programs").write_text("no directory")
     with sqlml.attach(spark, catalog=tmp_path / "models") as con:
-        with pytest.raises(errors.CatalogError, match="cannot write .*takes another directory"):
+        with pytest.raises(errors.CatalogError, match=r"cannot write .*catalog=\.\.\)"):
             con.create_model("value", value, verify=False)
 
 
