@@ -38,6 +38,14 @@ class Files(Protocol):
         """
         ...
 
+    def size(self, path: str) -> int | None:
+        """The bytes that a file has; None where there is no such file.
+
+        Raises:
+            CatalogError: it cannot be asked.
+        """
+        ...
+
     def add(self, path: str, content: bytes) -> bool:
         """Make a file that is not there yet, whole or not at all; False where it is there.
 
@@ -71,6 +79,16 @@ class LocalFiles:
         """See `Files`."""
         try:
             return (self._folder / path).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _cannot("read", f"{self.place}/{path}", error.strerror) from None
+
+    def size(self, path: str) -> int | None:
+        """See `Files`."""
+        try:
+            found = self._folder / path
+            return found.stat().st_size if not found.is_dir() else None
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -138,6 +156,16 @@ class HadoopFiles:
                 return bytes(stream.readAllBytes())
             finally:
                 stream.close()
+        except Exception as error:
+            if "FileNotFoundException" in str(error):
+                return None
+            raise _cannot("read", f"{self.place}/{path}", _reason(error)) from None
+
+    def size(self, path: str) -> int | None:
+        """See `Files`."""
+        try:
+            found = self._files.getFileStatus(self._path(path))
+            return int(found.getLen()) if found.isFile() else None
         except Exception as error:
             if "FileNotFoundException" in str(error):
                 return None

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from sqlml.errors import ArtifactError, ParseError
-from sqlml.spark.files import files_of
+from sqlml.spark.files import Files, files_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,25 +20,28 @@ class SparkHost:
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
         """See `Host`."""
-        folder, name = os.path.split(path)
-        content = files_of(folder or ".", self._spark).read(name)
-        return [] if content is None else [(path, len(content))]
+        files, name = self._place(path)
+        size = files.size(name)
+        return [] if size is None else [(path, size)]
 
     def file_content(self, path: str) -> bytes:
         """See `Host`."""
-        folder, name = os.path.split(path)
-        content = files_of(folder or ".", self._spark).read(name)
+        files, name = self._place(path)
+        content = files.read(name)
         if content is None:
             raise ArtifactError(f"there is no file {path!r} any more")
         return content
 
     def write_file(self, path: str, content: bytes) -> None:
         """See `Host`."""
-        folder, name = os.path.split(path)
-        files = files_of(folder or ".", self._spark)
+        files, name = self._place(path)
         if not files.add(name, content):
             files.remove(name)
             files.add(name, content)
+
+    def _place(self, path: str) -> tuple[Files, str]:
+        folder, name = os.path.split(path)
+        return files_of(folder or ".", self._spark), name
 
     def fetch_frame(self, query: str) -> Any:
         """See `Host`."""

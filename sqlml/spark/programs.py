@@ -44,7 +44,7 @@ class FilePrograms:
 
     def stored_bytes(self, digest: str, schema: str) -> int:
         """See `Programs`."""
-        return len(self._files.read(_path(digest)) or b"")
+        return self._files.size(_path(digest)) or 0
 
     def collect(self, digests: list[str], schema: str) -> None:
         """See `Programs`: nothing is removed."""
