@@ -117,6 +117,17 @@ def setting(name: str, value: Any) -> str:
     return text
 
 
+def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
+    """The options of a session with another one, or (None) without it.
+
+    Raises:
+        ConfigError: there is no such option, or it has no such value.
+    """
+    chosen = setting(name, "auto" if value is None else value)
+    others = {k: v for k, v in settings.items() if k != name}
+    return others if value is None else {**others, name: chosen}
+
+
 def batch_rows(options: Mapping[str, Any]) -> int | None:
     """The most rows that are scored at once, of the option `batch_size`; None: the engine says.
 

@@ -51,7 +51,14 @@ from sqlml.importers.stored import StoredModel
 from sqlml.ir.program import Program
 from sqlml.planner.calls import may_call
 from sqlml.planner.explain_model import explain_model
-from sqlml.registration import Artifact, check_fit, read_file, version_of
+from sqlml.registration import (
+    Artifact,
+    check_arguments,
+    check_fit,
+    read_file,
+    version_of,
+    whole_model,
+)
 from sqlml.udfs.engine import Host
 from sqlml.verifying.originals import original
 from sqlml.verifying.sources import has_source
@@ -106,6 +113,41 @@ class LifeCycle:
                 "registers it all the same. Please report this message: the fault is sqlml's"
             )
         return replace(new, verification=found.to_dict())
+
+    def create_from_object(
+        self,
+        name: str,
+        model: Any,
+        *,
+        inputs: Sequence[str] | Mapping[str, str] | None,
+        or_replace: bool,
+        if_not_exists: bool,
+        comment: str | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        """Register a fitted object: `Session.create_model`."""
+        reference = whole_model(name)
+        check_arguments(comment=comment, or_replace=or_replace, if_not_exists=if_not_exists)
+        new = self.verified_version(model, inputs=inputs, options=options)
+        self._changes.create(
+            reference, new, comment=comment, or_replace=or_replace, if_not_exists=if_not_exists
+        )
+
+    def add_object(
+        self,
+        name: str,
+        model: Any,
+        *,
+        number: int | None,
+        inputs: Sequence[str] | Mapping[str, str] | None,
+        comment: str | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        """Add a fitted object as a version: `Session.add_version`."""
+        reference = whole_model(name)
+        check_arguments(comment=comment, number=number)
+        new = self.verified_version(model, inputs=inputs, options=options)
+        self._changes.add_version(reference, replace(new, comment=comment), number)
 
     def _version_from(self, artifact: statements.Artifact) -> NewVersion:
         options = artifact.options

@@ -12,17 +12,16 @@ import duckdb
 
 from sqlml.backup import exported_program
 from sqlml.catalog.catalog import Catalog
-from sqlml.catalog.model import Model, parse_reference
 from sqlml.errors import ParseError, SqlmlError, UnknownModelError
 from sqlml.ir.program import Program
+from sqlml.lookup import Lookup
 from sqlml.planner.cache import PlanCache
-from sqlml.planner.choice import setting
+from sqlml.planner.choice import with_setting
 from sqlml.planner.context import Context
 from sqlml.planner.explaining import is_stored, with_rows
 from sqlml.planner.measured import Analysis, Measured
 from sqlml.planner.names import FunctionSpec, parse_name
 from sqlml.planner.plan import Plan
-from sqlml.recent import Recent
 from sqlml.rewording import reworded_errors
 from sqlml.udfs.duckdb import DuckDBEngine
 from sqlml.udfs.engine import EngineFunction
@@ -35,34 +34,22 @@ T = TypeVar("T")
 class Scoring:
     """Plans queries on one connection, and keeps the functions registered that plans call."""
 
-    def __init__(self, engine: DuckDBEngine, catalog: Catalog) -> None:
+    def __init__(self, engine: DuckDBEngine, catalog: Catalog, lookup: Lookup) -> None:
         self._engine = engine
         self._catalog = catalog
+        self._lookup = lookup
         context = Context(
             engine.bind,
-            self.model,
+            self._lookup.model,
             engine.has_function,
             engine.unique_keys,
             {},
             engine.rows,
             engine.registry.column_name,
         )
-        self._plans = PlanCache(context, self._stamp)
+        self._plans = PlanCache(context, self._lookup.stamp)
         self._told: tuple[Plan | None, Plan | None] = None, None
-        self._models: Recent[str, tuple[object, Model]] = Recent()
         self._settings: Mapping[str, str] = {}
-
-    def model(self, name: str) -> Model:
-        """The model that a reference such as 'churn' or 'churn/3' means.
-
-        It is read from the catalog again when its stamp is another one.
-        """
-        stamp, known = self._stamp(name), self._models.get(name)
-        if stamp is not None and known is not None and known[0] == stamp:
-            return known[1]
-        found = self._catalog.get(parse_reference(name))
-        self._models.put(name, (stamp, found), found.program.nbytes)
-        return found
 
     def plan(self, sql: str, parameters: Any) -> Plan | None:
         """The plan of one statement, or None when it calls no model."""
@@ -74,9 +61,7 @@ class Scoring:
         Raises:
             ConfigError: there is no such option, or it has no such value.
         """
-        others = {k: v for k, v in self._settings.items() if k != option}
-        chosen = setting(option, "auto" if value is None else value)
-        self._settings = others if value is None else {**others, option: chosen}
+        self._settings = with_setting(self._settings, option, value)
 
     def told(self, sql: str, parameters: Any) -> Plan | None:
         """The same with the engine's estimate of rows for all its calls.
@@ -91,9 +76,6 @@ class Scoring:
             told = with_rows(found, self._engine.rows)
             self._told = found, told
         return told
-
-    def _stamp(self, name: str) -> object:
-        return self._catalog.stamp(parse_reference(name))
 
     def rewritten(self, sql: str, parameters: Any, runs: bool = False) -> tuple[str, Any]:
         """The statement and parameters for the engine, all functions registered.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -35,10 +34,11 @@ from sqlml.front.statements import (
     Statement,
 )
 from sqlml.life_cycle import LifeCycle
+from sqlml.lookup import Lookup
 from sqlml.planner.calls import may_call
 from sqlml.planner.plan import Plan
 from sqlml.planner.table_form import parsable
-from sqlml.registration import calls_of, check_arguments, whole_model
+from sqlml.registration import calls_of
 from sqlml.relation import typed, typed_errors, unwrap, wrap
 from sqlml.rewording import reworded_errors
 from sqlml.scoring import Scoring
@@ -78,9 +78,10 @@ class Session:
         self._engine = DuckDBEngine(connection, _registry or Registry(connection))
         self._catalog = Catalog(self._engine, TablePrograms(self._engine, self._loaded))
         self._macros = Macros(self._engine)
-        self._changes = Changes(self._engine, self._catalog, self._macros, calls_of)
-        self._life_cycle = LifeCycle(self._engine, self._catalog, self._changes, allow_pickle)
-        self._scoring = Scoring(self._engine, self._catalog)
+        changes = Changes(self._engine, self._catalog, self._macros, calls_of)
+        self._life_cycle = LifeCycle(self._engine, self._catalog, changes, allow_pickle)
+        self._lookup = Lookup(self._catalog)
+        self._scoring = Scoring(self._engine, self._catalog, self._lookup)
         if self._owns_registry:
             if self._catalog.schema_exists():
                 self._scoring.register_for_views()
@@ -216,17 +217,16 @@ class Session:
         Raises:
             UnsupportedModelError, ModelExistsError, ConfigError, VerificationError.
         """
-        reference = whole_model(name)
-        check_arguments(comment=comment, or_replace=or_replace, if_not_exists=if_not_exists)
         with self._calling():
             self._engine.finish()
-            new = self._life_cycle.verified_version(model, inputs=inputs, options=options)
-            self._changes.create(
-                reference,
-                new,
+            self._life_cycle.create_from_object(
+                name,
+                model,
+                inputs=inputs,
                 comment=comment,
                 or_replace=or_replace,
                 if_not_exists=if_not_exists,
+                options=options,
             )
             self._scoring.register_for_macros()
         return self
@@ -251,12 +251,11 @@ class Session:
         Raises:
             UnknownModelError, UnsupportedModelError, ModelExistsError, ConfigError.
         """
-        reference = whole_model(name)
-        check_arguments(comment=comment, number=number)
         with self._calling():
             self._engine.finish()
-            new = self._life_cycle.verified_version(model, inputs=inputs, options=options)
-            self._changes.add_version(reference, replace(new, comment=comment), number)
+            self._life_cycle.add_object(
+                name, model, number=number, inputs=inputs, comment=comment, options=options
+            )
         return self
 
     def export_model(
@@ -274,7 +273,7 @@ class Session:
         """
         with self._calling():
             self._engine.finish()
-            model = self._scoring.model(name)
+            model = self._lookup.model(name)
             export_to_file(model, os.fspath(path), format, self._engine)
         return self
 

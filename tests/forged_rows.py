@@ -192,7 +192,7 @@ class Shop:
                 self.outcomes["no such row"] += 1
                 return None  # the table itself refuses it
             session = sqlml.attach(plain.cursor()) if rng.random() < 0.02 else self.con
-            session._scoring._models = Recent()  # nothing is known from before
+            session._lookup.forget()  # nothing is known from before
             session._catalog.programs._loaded = Recent()
             try:
                 session.execute(asked).fetchall()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sqlml import answers
@@ -27,8 +26,8 @@ from sqlml.front.statements import (
     Statement,
 )
 from sqlml.life_cycle import LifeCycle
+from sqlml.lookup import Lookup
 from sqlml.planner.plan import Plan
-from sqlml.registration import check_arguments, whole_model
 from sqlml.spark.files import Files
 from sqlml.spark.functions import MOST, drop_functions, make_functions
 from sqlml.spark.host import SparkHost
@@ -65,10 +64,11 @@ class SparkSession:
         self._mirror = Mirror(files)
         self._catalog = Catalog(self._mirror, FilePrograms(files, Loaded()))
         macros = Macros(self._mirror)
-        self._changes = Changes(self._mirror, self._catalog, macros, lambda version: ())
+        changes = Changes(self._mirror, self._catalog, macros, lambda version: ())
         self._host = SparkHost(spark)
-        self._life_cycle = LifeCycle(self._host, self._catalog, self._changes, allow_pickle)
-        self._scoring = SparkScoring(self._engine, self._catalog)
+        self._life_cycle = LifeCycle(self._host, self._catalog, changes, allow_pickle)
+        self._lookup = Lookup(self._catalog)
+        self._scoring = SparkScoring(self._engine, self._catalog, self._lookup)
         names = self._catalog.names()
         for name in names if len(names) <= MOST else ():
             self._refresh(name)
@@ -115,11 +115,14 @@ class SparkSession:
         **options: Any,
     ) -> SparkSession:
         """Register a fitted object; see `Session.create_model`."""
-        reference = whole_model(name)
-        check_arguments(comment=comment, or_replace=or_replace, if_not_exists=if_not_exists)
-        new = self._life_cycle.verified_version(model, inputs=inputs, options=options)
-        self._changes.create(
-            reference, new, comment=comment, or_replace=or_replace, if_not_exists=if_not_exists
+        self._life_cycle.create_from_object(
+            name,
+            model,
+            inputs=inputs,
+            or_replace=or_replace,
+            if_not_exists=if_not_exists,
+            comment=comment,
+            options=options,
         )
         self._refresh(name)
         return self
@@ -135,17 +138,16 @@ class SparkSession:
         **options: Any,
     ) -> SparkSession:
         """Add a version to a model; see `Session.add_version`."""
-        reference = whole_model(name)
-        check_arguments(comment=comment, number=number)
-        new = self._life_cycle.verified_version(model, inputs=inputs, options=options)
-        self._changes.add_version(reference, replace(new, comment=comment), number)
+        self._life_cycle.add_object(
+            name, model, number=number, inputs=inputs, comment=comment, options=options
+        )
         return self
 
     def export_model(
         self, name: str, path: str | os.PathLike[str], *, format: str | None = None
     ) -> SparkSession:
         """Write a model to a file; see `Session.export_model`."""
-        export_to_file(self._scoring.model(name), os.fspath(path), format, self._host)
+        export_to_file(self._lookup.model(name), os.fspath(path), format, self._host)
         return self
 
     @property
@@ -194,7 +196,7 @@ class SparkSession:
     def _refresh(self, name: str) -> None:
         """Make the functions of a model that plain queries call, as its default version is now."""
         try:
-            model = self._scoring.model(name)
+            model = self._lookup.model(name)
         except UnknownModelError:
             drop_functions(name, self._engine)
         except SqlmlError:
