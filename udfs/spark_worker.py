@@ -21,7 +21,7 @@ from sqlml.passes.split import text_input
 from sqlml.planner.names import parse_name
 from sqlml.recent import Recent
 from sqlml.types import Array
-from sqlml.udfs.arrow import BatchFunction, TextBatchFunction
+from sqlml.udfs.arrow import BatchFunction, TextBatchFunction, rows_of
 from sqlml.udfs.function import engine_function
 
 _LIBRARIES = ("sqlml", "numpy", "numba", "pyarrow")
@@ -54,15 +54,15 @@ def score(
         name: of the function (`planner.names`).
         program: Spark's broadcast of the stored Program, as bytes.
         wanted: the `versions` of the driver.
-        columns: numbers, then texts, each (n,).
+        columns: (n,) each: lists of the numbers, then the texts.
 
     Raises:
         BackendError: the worker has other libraries than the driver.
     """
     made = _ready.get(name) or _made(name, program, wanted)
     batch = _batch(made)
-    matrix = _matrix(columns[: batch.width], batch.dtype)
-    texts = columns[batch.width :]
+    matrix = _matrix(columns[0], batch.width, batch.dtype)
+    texts = columns[1:]
 
     def value_of(rows: Array | slice) -> pa.Array:
         own = [c[rows] if isinstance(rows, slice) else c.take(pa.array(rows)) for c in texts]
@@ -153,13 +153,7 @@ def _batch(made: BatchFunction | TextBatchFunction) -> BatchFunction:
     return made.batch if isinstance(made, TextBatchFunction) else made
 
 
-def _matrix(columns: Sequence[pa.Array], dtype: str) -> Array:
-    """Columns as rows (n, k); NULL becomes NaN."""
-    matrix = np.empty((len(columns[0]), len(columns)), dtype)
-    for k, column in enumerate(columns):
-        if column.null_count:
-            column = column.fill_null(float("nan"))
-        matrix[:, k] = np.frombuffer(
-            column.buffers()[1], dtype, len(column), column.offset * matrix.itemsize
-        )
-    return matrix
+def _matrix(lists: pa.ListArray, width: int, dtype: str) -> Array:
+    """Lists of `width` numbers as rows (n, width); NULL becomes NaN."""
+    values = lists.flatten()
+    return rows_of(pa.FixedSizeListArray.from_arrays(values, width), width, dtype)

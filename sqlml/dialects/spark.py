@@ -115,11 +115,11 @@ class Spark:
         return f"coalesce(array_position({self.array(texts)}, {text}) - 1, -1)"
 
     def number_arguments(self, numbers: Sequence[str], kind: str) -> str:
-        """See `Dialect`: one argument each, which Spark writes as an Arrow column of its own.
+        """See `Dialect`: an array. Of an argument each, Spark would box each value (28: 1.2x time).
 
         All are cast, since a column of NULLs may have no type; Spark drops casts that do nothing.
         """
-        return ", ".join(f"CAST({number} AS {kind})" for number in numbers)
+        return self.array([f"CAST({number} AS {kind})" for number in numbers])
 
     def text_arguments(self, texts: Sequence[str]) -> str:
         """See `Dialect`."""
