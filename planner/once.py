@@ -1,4 +1,4 @@
-"""A model evaluated once for WHERE and the other clauses: in the FROM clause of their block.
+"""What FROM makes besides its own columns: a model evaluated once, or a row's packed numbers.
 
 The engine evaluates WHERE in one operator and SELECT in another, so that a call in both is made
 twice, and a column that is computed in FROM is computed again in the filter, unless its function
@@ -7,22 +7,33 @@ is called volatile. So, where f is volatile::
     SELECT a, predict('m', *) FROM t WHERE predict_proba('m', *, class := 1) > 0.8 AND b
     SELECT a, f[1] FROM (SELECT *, f(..) AS f FROM t) AS t WHERE f[2] > 0.8 AND b
 
-Filters that do not need the column still go below it, and into the scan. This is done where FROM
-is one table, file or subquery, and where nobody can see that it has another column now: stars
-leave it out, and nobody takes whole rows. The engine's binder has the last word: the rewritten
-block must bind, with columns of the same names and types. And only where WHERE asks for each row:
-`a IS NULL OR predict('m', *) = 1` keeps rows from the model that it might refuse.
+Filters that do not need the column still go below it, and into the scan: DuckDB sees to that
+itself, and for Spark, which leaves them above a volatile column, `b` goes into the inner query.
+This is done where FROM is one table, file or subquery, and where nobody can see that it has another
+column now: stars leave it out, and nobody takes whole rows. The engine's binder has the last word:
+the rewritten block must bind, with columns of the same names and types. And only where WHERE asks
+for each row: `a IS NULL OR predict('m', *) = 1` keeps rows from the model that it might refuse.
+
+Packed numbers, of which the function is called in its own place::
+
+    SELECT a, predict('m', *) FROM t
+    SELECT a, f(r, r) FROM (SELECT *, array(..) AS r FROM t) AS t
+
+Spark copies each column of the rows that it hands to Python several times; r is one column, and a
+column that is used twice is not written out where it is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from sqlml.dialects import Dialect
 from sqlml.front.lexer import Token, brackets_around, closing
 from sqlml.front.lexer import level as top_level
-from sqlml.planner.blocks import Span, block_at, block_tokens, clause_tokens
+from sqlml.planner.blocks import Span, block_at, block_tokens, clause_span, clause_tokens
 from sqlml.planner.calls import Call
 from sqlml.planner.probe import Text
 from sqlml.types import fold
@@ -36,18 +47,22 @@ class Source:
     """A FROM clause that can take a column more: the only source of its block, and its name.
 
     `stars` are the tokens of the block's stars, and `excluded` those that open a star's own list
-    of columns to leave out.
+    of columns to leave out. `filters` are the operands of WHERE's ANDs that call no model.
     """
 
     span: Span
     alias: str
     stars: tuple[int, ...]
     excluded: tuple[int, ...]
+    filters: tuple[range, ...]
 
-    def text(self, written: str, columns: Mapping[str, str], dialect: Dialect) -> str:
+    def text(
+        self, written: str, columns: Mapping[str, str], where: Sequence[str], dialect: Dialect
+    ) -> str:
         """The FROM clause `written` with `columns` (name -> expression) besides its own."""
         made = ", ".join(f"{sql} AS {dialect.quote_name(name)}" for name, sql in columns.items())
-        return f"(SELECT *, {made} FROM {written}) AS {self.alias}"
+        kept = f" WHERE {' AND '.join(where)}" if where else ""
+        return f"(SELECT *, {made} FROM {written}{kept}) AS {self.alias}"
 
     def patches(self, columns: Iterable[str], dialect: Dialect) -> dict[int, str]:
         """Token -> text: stars that leave `columns` out."""
@@ -58,12 +73,43 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """What FROM is to make besides its own columns: a function's call, its arguments, its type."""
+class Way:
+    """What FROM may be asked to make.
 
+    Columns of models that WHERE asks, too (`models`); with the filters that call no model below
+    them (`filters`); and the packed numbers of other calls (`rows`).
+    """
+
+    models: bool = False
+    filters: bool = False
+    rows: bool = False
+
+
+def ways(dialect: Dialect) -> tuple[Way, ...]:
+    """The ways to write a statement of a dialect, the best first; the last one always does."""
+    if dialect.copies_rows:
+        return Way(True, True, True), Way(True), Way()
+    return Way(True), Way()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What FROM is to make besides its own columns.
+
+    name: of the column. sql: what it is. arguments: what must bind that it may be so. type: as the
+    dialect spells it.
+    """
+
+    name: str
     sql: str
     arguments: str
     type: str
+
+    @staticmethod
+    def of_row(packed: str, kind: str) -> Column:
+        """The packed numbers of one row, of type `kind`."""
+        digest = hashlib.blake2b(packed.encode(), digest_size=12).hexdigest()
+        return Column(f"sqlml_row_{digest}", packed, packed, kind)
 
     @property
     def probe(self) -> str:
@@ -78,26 +124,58 @@ class Moved:
     token -> text, for the stars of their blocks.
     """
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
+    def __init__(self, tokens: Sequence[Token], dialect: Dialect, way: Way) -> None:
+        self._tokens, self._dialect, self._way = tokens, dialect, way
         self.sources: dict[Span, str] = {}
         self.probes: dict[Span, str] = {}
         self.patches: dict[int, str] = {}
-        self._columns: dict[Source, dict[str, Column]] = {}
-        self._written: dict[Source, tuple[str, str]] = {}
+        self._rows: dict[Source, dict[str, Column]] = {}
+        self._models: dict[Source, dict[str, Column]] = {}
+        self._written: dict[Source, tuple[_Written, _Written]] = {}
 
-    def add(self, source: Source, name: str, column: Column, text: Text, probed: Text) -> None:
-        """Let `source` make a column `name`; `text` and `probed` are the statement's, as it is."""
+    def add_row(self, source: Source, column: Column, text: Text, probed: Text) -> None:
+        """Let `source` make a row's packed numbers; both texts are the statement's, as it is."""
+        self._rows.setdefault(source, {})[column.name] = column
+        self._write(source, text, probed)
+
+    def add_model(self, source: Source, column: Column, text: Text, probed: Text) -> None:
+        """Let `source` make what a model computes, and filter before where that is the way."""
+        self._models.setdefault(source, {})[column.name] = column
+        self._write(source, text, probed)
+
+    def _write(self, source: Source, text: Text, probed: Text) -> None:
         if source not in self._written:
-            self._written[source] = text(source.span), probed(source.span)
-        columns = self._columns.setdefault(source, {})
-        columns[name] = column
-        written, seen = self._written[source]
-        made = {n: c.sql for n, c in columns.items()}
-        probes = {n: c.probe for n, c in columns.items()}
-        self.sources[source.span] = source.text(written, made, self._dialect)
-        self.probes[source.span] = source.text(seen, probes, self._dialect)
-        self.patches.update(source.patches(columns, self._dialect))
+            spans = [
+                Span(self._tokens[f[0]].start, self._tokens[f[-1]].end) for f in source.filters
+            ]
+            self._written[source] = (
+                _Written(text(source.span), tuple(map(text, spans))),
+                _Written(probed(source.span), tuple(map(probed, spans))),
+            )
+        rows, models = self._rows.get(source, {}), self._models.get(source, {})
+        filters = source.filters if models and self._way.filters else ()
+        sql, probe = self._written[source]
+        layers = [layer for layer in (rows, models) if layer]
+        for written, texts, of in (
+            (sql, self.sources, operator.attrgetter("sql")),
+            (probe, self.probes, operator.attrgetter("probe")),
+        ):
+            made, where = written.source, written.filters if filters else ()
+            for layer in layers:
+                columns = {name: of(column) for name, column in layer.items()}
+                made, where = source.text(made, columns, where, self._dialect), ()
+            texts[source.span] = made
+        self.patches.update(source.patches([*rows, *models], self._dialect))
+        for tokens in filters:
+            self.patches |= dict.fromkeys(tokens, "") | {tokens[0]: "TRUE"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """The texts of a FROM clause and of the filters on it."""
+
+    source: str
+    filters: tuple[str, ...]
 
 
 def source_of(
@@ -137,7 +215,31 @@ def source_of(
             excluded.append(level[k + 2])
         else:
             return None
-    return Source(span, sql[alias.start : alias.end], tuple(stars), tuple(excluded))
+    filters = tuple(_filters(tokens, place, in_calls))
+    return Source(span, sql[alias.start : alias.end], tuple(stars), tuple(excluded), filters)
+
+
+def _filters(tokens: Sequence[Token], place: int, in_calls: Set[int]) -> Iterator[range]:
+    """The operands of the ANDs of WHERE, of the block around `place`, that call no model."""
+    where = clause_span(tokens, place, "WHERE")
+    inside = [
+        i
+        for i in block_tokens(tokens, place)
+        if where is not None and where.start <= tokens[i].start < where.end
+    ]
+    if not inside or any(tokens[i].upper in _CONDITIONS for i in inside):
+        return
+    between, ends = False, []
+    for i in inside:
+        if tokens[i].upper == "AND" and not between:
+            ends.append(i)
+        between = tokens[i].upper == "BETWEEN" or (between and tokens[i].upper != "AND")
+    begin = inside[0]
+    for end in [*ends, inside[-1] + 1]:
+        operand = range(begin, end)
+        if operand and in_calls.isdisjoint(operand):
+            yield operand
+        begin = end + 1
 
 
 def always_asked(tokens: Sequence[Token], place: int) -> bool:

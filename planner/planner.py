@@ -31,7 +31,7 @@ from sqlml.planner.local_names import local_names, local_tokens
 from sqlml.planner.margins import Margins, margins
 from sqlml.planner.names import FunctionSpec
 from sqlml.planner.nulls import Once, any_missing, either, no_row, refused, unless
-from sqlml.planner.once import Column, Moved, query_start
+from sqlml.planner.once import Column, Moved, Way, query_start, source_of, ways
 from sqlml.planner.parameters import Parameters
 from sqlml.planner.plan import Plan, PlannedCall
 from sqlml.planner.probe import Describe, ProbeError
@@ -95,9 +95,8 @@ def _plan(
     compared = margins(targets, tokens, given)
     numbers = {**given.renumbered(inside), **compared.patches}
     statement = _Statement(sql, tokens, given, numbers, context, compared, subqueries)
-    made = _rewritten(statement, once=True) or _rewritten(statement, once=False)
-    assert made is not None  # only the first way may fail
-    rewritten, planned = made
+    made = (_rewritten(statement, way) for way in ways(context.dialect))
+    rewritten, planned = next(m for m in made if m is not None)
     joins: tuple[str, ...] = ()
     if context.unique_keys is not None:
         rewritten, joins = without_unneeded(
@@ -146,14 +145,12 @@ class _Statement:
         return splice(self.sql, self.tokens, self.nulls, self.given.as_nulls(), self.whole, names)
 
 
-def _rewritten(s: _Statement, once: bool) -> tuple[str, tuple[PlannedCall, ...]] | None:
-    """The statement for the engine, and its calls as planned.
-
-    With `once`, calls that share an evaluation with WHERE are made in FROM; None where they cannot.
-    """
-    together = shared(s.targets, s.sql, s.tokens, once)
+def _rewritten(s: _Statement, way: Way) -> tuple[str, tuple[PlannedCall, ...]] | None:
+    """The statement for the engine, and its calls as planned; None where it cannot go this way."""
+    together = shared(s.targets, s.sql, s.tokens, way.models)
     replaced: dict[Call, str] = {}
-    moved = Moved(s.context.dialect)
+    shown = dict(s.nulls)
+    moved = Moved(s.tokens, s.context.dialect, way)
     planned: list[PlannedCall] = []
     for call in inner_first(s.tokens, s.targets):
         own = local_tokens(s.tokens, call.start, call.end)
@@ -176,23 +173,31 @@ def _rewritten(s: _Statement, once: bool) -> tuple[str, tuple[PlannedCall, ...]]
             refuse_hidden(s.sql, s.tokens, call.start, others, s.context.dialect)
         rows = rows_of(call, tuple(s.targets), scope)
         target = s.targets[call]
+        source = together[call].source
+        if source is None and way.rows:
+            source = source_of(s.sql, s.tokens, call.start, s.targets)
+        apart = way.rows and source is not None
         try:
-            done, column = _plan_call(call, target, together[call], scope, s.context, rows)
+            done, model, row = _plan_call(
+                call, target, together[call], scope, s.context, rows, apart
+            )
         except StatementError:
             raise
         except SqlmlError as error:  # what the model is, or is asked to run on
             place = s.tokens[call.start].start
             raise error.at(s.sql, place, f"model {target.model.name!r}: ") from None
-        source = done.shared.source if done.shared is not None else None
-        if source is not None:
-            moved.add(source, done.spec.name, column, scope.text, scope.probed)
         replaced[call] = s.margins.result(call, done.sql)
+        if row is not None and source is not None:
+            moved.add_row(source, row, scope.text, scope.probed)
+            shown[call] = f"CASE WHEN {row.name} IS NULL THEN NULL ELSE {shown[call]} END"
+        if model is not None and source is not None:
+            moved.add_model(source, model, scope.text, scope.probed)
+            shown[call] = replaced[call]
         planned.append(done)
     names = column_names(s.sql, s.tokens, replaced, s.context.column_name, s.context.dialect)
     patches = {**s.numbers, **moved.patches}
     text = splice(s.sql, s.tokens, replaced, patches, s.whole, names, moved.sources)
     if moved.sources:
-        shown = {c: replaced[c] if together[c].source else null for c, null in s.nulls.items()}
         patches = {**s.given.as_nulls(), **moved.patches}
         after = splice(s.sql, s.tokens, shown, patches, s.whole, names, moved.probes)
         begin = s.tokens[query_start(s.tokens) or 0].start
@@ -210,9 +215,18 @@ def _same_columns(before: str, after: str, describe: Describe) -> bool:
 
 
 def _plan_call(
-    call: Call, target: Target, together: Shared, scope: Scope, context: Context, rows: Rows
-) -> tuple[PlannedCall, Column]:
-    """The call as planned, and the column that its function makes where that is made in FROM."""
+    call: Call,
+    target: Target,
+    together: Shared,
+    scope: Scope,
+    context: Context,
+    rows: Rows,
+    apart: bool,
+) -> tuple[PlannedCall, Column | None, Column | None]:
+    """The call as planned, and what FROM is to make for it: its function's column, and its row.
+
+    `apart` says that FROM can make the row.
+    """
     model, dialect = target.model, context.dialect
     options = {**model.options, **context.settings}
     alone = prepare_parts(model.program, (target.part,))
@@ -276,13 +290,18 @@ def _plan_call(
         rows=batch_rows(options),
     )
     missing = either(no_row(scope, call.start), any_missing(bounds, empty))
-    columns = packed(prepared, bounds, "FLOAT" if layout == "f32" else "DOUBLE", dialect)
+    kind = "FLOAT" if layout == "f32" else "DOUBLE"
+    columns = packed(prepared, bounds, kind, dialect)
+    row = Column.of_row(columns, dialect.type(f"{kind}[]")) if apart else None
+    if row is not None:
+        columns = dialect.packed_arguments(row.name)
     arguments = columns + texts(prepared, bounds, dialect)
-    function = f"{spec.name}({arguments})"
+    made = f"{spec.name}({arguments})"
+    column = None
     if together.source is not None:
-        function = unless(missing, function)
-    column = Column(function, arguments, dialect.returned(together.type(model.program)))
-    made = function if together.source is None else dialect.quote_name(spec.name)
+        returned = dialect.returned(together.type(model.program))
+        column = Column(spec.name, unless(missing, made), arguments, returned)
+        made = dialect.quote_name(spec.name)
     scored = together.element(dialect.value_of(made), model.program, target.part, dialect)
     result = decoded(scored, model.program, target.output, target.chosen, dialect)
     result = dialect.checked(made, result)
@@ -313,7 +332,8 @@ def _plan_call(
         other_columns(call, model.features, scope),
         tuple(empty),
     )
-    return done, column
+    used_row = row is not None and (column is not None or row.name in result)
+    return done, column, row if used_row else None
 
 
 def _refuse_lambda(call: Call, scope: Scope, dialect: Dialect) -> None:

@@ -54,7 +54,7 @@ def score(
         name: of the function (`planner.names`).
         program: Spark's broadcast of the stored Program, as bytes.
         wanted: the `versions` of the driver.
-        columns: (n,) each: lists of the numbers, then the texts.
+        columns: (n,) each: lists of the numbers, maybe several times; then the texts.
 
     Raises:
         BackendError: the worker has other libraries than the driver.
@@ -62,7 +62,7 @@ def score(
     made = _ready.get(name) or _made(name, program, wanted)
     batch = _batch(made)
     matrix = _matrix(columns[0], batch.width, batch.dtype)
-    texts = columns[1:]
+    texts = columns[len(columns) - made.columns :] if isinstance(made, TextBatchFunction) else ()
 
     def value_of(rows: Array | slice) -> pa.Array:
         own = [c[rows] if isinstance(rows, slice) else c.take(pa.array(rows)) for c in texts]

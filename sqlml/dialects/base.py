@@ -34,6 +34,13 @@ class Dialect(Protocol):
         """Whether a function that scores may be called inside a lambda."""
         ...
 
+    @property
+    def copies_rows(self) -> bool:
+        """Whether all columns of a row are copied for a function, and filters that need not be
+        evaluated behind it are not evaluated before.
+        """
+        ...
+
     def quote_name(self, name: str) -> str:
         """A name as a quoted identifier."""
         ...
@@ -100,6 +107,10 @@ class Dialect(Protocol):
 
     def number_arguments(self, numbers: Sequence[str], kind: str) -> str:
         """Numbers of one type as arguments of a function that scores: one for all, or one each."""
+        ...
+
+    def packed_arguments(self, name: str) -> str:
+        """What a column, `name`, that holds such numbers is as an argument."""
         ...
 
     def text_arguments(self, texts: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ class DuckDB:
     name = "duckdb"
     most_cases = 16
     calls_in_lambdas = lazy_calls = True
+    copies_rows = False
 
     def quote_name(self, name: str) -> str:
         """See `Dialect`.
@@ -93,6 +94,10 @@ class DuckDB:
         time, 1.1x of two threads').
         """
         return f"{self.array(numbers)}::{kind}[{len(numbers)}]"
+
+    def packed_arguments(self, name: str) -> str:
+        """See `Dialect`."""
+        return self.quote_name(name)
 
     def text_arguments(self, texts: Sequence[str]) -> str:
         """See `Dialect`: their bytes, since a VARCHAR may come in several layouts."""

@@ -21,6 +21,7 @@ class Spark:
 
     name = "spark"
     calls_in_lambdas = lazy_calls = False
+    copies_rows = True
     most_cases = 0  # it writes the operand of a CASE out for each value, and then calls it as often
 
     def quote_name(self, name: str) -> str:
@@ -120,6 +121,10 @@ class Spark:
         All are cast, since a column of NULLs may have no type; Spark drops casts that do nothing.
         """
         return self.array([f"CAST({number} AS {kind})" for number in numbers])
+
+    def packed_arguments(self, name: str) -> str:
+        """See `Dialect`: what is used once, Spark writes out where it is used."""
+        return f"{self.quote_name(name)}, {self.quote_name(name)}"
 
     def text_arguments(self, texts: Sequence[str]) -> str:
         """See `Dialect`."""

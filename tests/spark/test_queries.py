@@ -104,7 +104,7 @@ def test_only_the_models_columns_are_scanned(con: Any) -> None:
     assert "ReadSchema: struct<age:double,income:double,plan:string>" in both
     assert both.count("one evaluation of label, proba") == 2
     (evaluated,) = re.findall(r"Arguments: \[(sqlml_.*)\], \[pythonUDF", both)
-    assert evaluated.count("sqlml_") == 1 and "array_position" in evaluated
+    assert evaluated.count("label_proba") == 1 and "array_position" in both
 
 
 def test_what_is_wrong_is_said(con: Any) -> None:
