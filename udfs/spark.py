@@ -16,7 +16,7 @@ from sqlml.planner.names import FunctionSpec
 from sqlml.planner.probe import Column, ProbeError
 from sqlml.udfs.function import engine_function
 from sqlml.udfs.spark_types import columns_of, result_type
-from sqlml.udfs.spark_worker import score, versions
+from sqlml.udfs.spark_worker import versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,7 +92,20 @@ class SparkEngine:
 
 
 def _scorer(name: str, program: Any, wanted: Mapping[str, str]) -> Any:
+    """The function that travels: by value, with no name of sqlml that unpickling would import."""
+
     def scored(*columns: pa.Array) -> pa.Array:
+        try:
+            from sqlml.udfs.spark_worker import score
+        except ModuleNotFoundError as error:
+            import sys
+
+            raise ModuleNotFoundError(
+                f"{error}: the Python of this Spark worker ({sys.executable}) cannot score; "
+                f"pip install 'sqlml[spark]=={wanted['sqlml']}' on all nodes, or let "
+                "spark.pyspark.python name a Python that has it",
+                name=error.name,
+            ) from None
         return score(name, program, wanted, columns)
 
     scored.__name__ = name

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,11 +15,15 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from sklearn.ensemble import RandomForestClassifier
 
 import sqlml
 from sqlml import errors
 from sqlml.udfs import spark_worker
+from sqlml.udfs.spark import _scorer
 from tests.spark.conftest import FEATURES
 
 
@@ -78,6 +86,47 @@ def test_other_versions_on_a_node_are_told(con: Any, monkeypatch: pytest.MonkeyP
         Exception, match=r"other libraries than the driver: numpy .*driver: 1\.0\.0"
     ):
         con.sql("SELECT predict('churn/9', *) FROM customers").collect()
+
+
+def test_a_node_without_sqlml_is_told() -> None:
+    """The function is unpickled where no sqlml can be imported, and says so when it is called."""
+    from pyspark.cloudpickle import dumps
+
+    function = dumps(_scorer("sqlml_x", None, spark_worker.versions()))
+    child = (
+        "import pickle, sys; sys.modules['sqlml'] = None; import pyarrow as pa\n"
+        f"pickle.loads({function!r})(pa.array([1.0]))"
+    )
+    made = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True)
+    assert re.search(r"pip install 'sqlml\[spark\]==\d.* on all nodes", made.stderr), made.stderr
+
+
+def test_a_table_larger_than_an_executors_memory(con: Any, spark: Any, tmp_path: Path) -> None:
+    """Spark and its workers stream: 40 files of 100,000 rows in two executors of 1 GiB each."""
+    rng = np.random.default_rng(5)
+    x = rng.normal(size=(100_000, 36))
+    names = [f"f{k}" for k in range(x.shape[1])]
+    forest = RandomForestClassifier(20, max_depth=8, random_state=0, n_jobs=2)
+    forest.fit(pd.DataFrame(x[:5000], columns=names), np.where(x[:5000, 0] > x[:5000, 1], "a", "b"))
+    con.create_model("wide", forest, verify=False)
+    block = pa.table({n: x[:, k] for k, n in enumerate(names)})
+    folder = tmp_path / "large"
+    folder.mkdir()
+    pq.write_table(block, folder / "0.parquet", compression="none", use_dictionary=False)
+    for part in range(1, 40):
+        shutil.copy(folder / "0.parquet", folder / f"{part}.parquet")
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    assert spark.sparkContext.getConf().get("spark.executor.memory", "1g") == "1g"
+    assert size > 1024 << 20
+    found = con.sql(
+        "SELECT predict('wide', *) AS label, count(*), sum(predict_proba('wide', *, class := 'a')) "
+        f"FROM parquet.`{folder}` GROUP BY label ORDER BY label"
+    ).collect()
+    shutil.rmtree(folder)
+    named = pd.DataFrame(x, columns=names)
+    label, a = forest.predict(named), forest.predict_proba(named)[:, 0]
+    assert [tuple(row)[:2] for row in found] == [(k, 40 * int((label == k).sum())) for k in "ab"]
+    assert [row[2] for row in found] == pytest.approx([40 * a[label == k].sum() for k in "ab"])
 
 
 def _another() -> Any:
