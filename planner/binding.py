@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
+from sqlml.dialects.type_names import UNTYPED
 from sqlml.errors import (
     AmbiguousColumnError,
     ArityError,
@@ -20,7 +21,6 @@ from sqlml.planner.probe import Column
 from sqlml.planner.scope import Scope
 from sqlml.planner.stars import AMBIGUOUS, is_star, star_columns, star_names
 from sqlml.planner.structs import struct_columns
-from sqlml.planner.type_names import UNTYPED
 from sqlml.types import Feature, fold
 
 

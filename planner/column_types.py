@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sqlml.dialects import Dialect
+from sqlml.dialects.type_names import NUMBERS, STRINGS, UNTYPED, element
 from sqlml.errors import ColumnTypeError
 from sqlml.planner.nested_columns import WANTS, as_json, fix_of
 from sqlml.planner.scope import Scope
-from sqlml.planner.type_names import NUMBERS, STRINGS, UNTYPED, element
 from sqlml.types import NESTED, Feature
 
 NULL = re.compile(r"[(\s]*NULL[)\s]*", re.IGNORECASE)
@@ -44,7 +45,8 @@ def typed(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> 
     untyped = bound.type in UNTYPED or NULL.fullmatch(bound.sql) is not None
     if feature.kind in NESTED:
         untyped = untyped or EMPTY.fullmatch(bound.sql) is not None
-        sql = as_json(bound.sql, UNTYPED[0] if untyped else bound.type, feature.kind)
+        kind = UNTYPED[0] if untyped else bound.type
+        sql = as_json(bound.sql, kind, feature.kind, scope.dialect)
         if sql is not None:
             return Bound(sql, bound.type)
         fix = fix_of(bound.sql, bound.type, feature.kind)
@@ -61,7 +63,7 @@ def typed(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> 
             return Bound(bound.sql, "DOUBLE")
         if NUMBERS.fullmatch(bound.type):
             return bound
-        fix = _number(bound)
+        fix = _number(bound, scope.dialect)
         wants = "numbers"
     advice = "cast it"
     if feature.kind == "number" and element(bound.type) is not None:
@@ -77,13 +79,13 @@ def typed(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> 
     )
 
 
-def _number(bound: Bound) -> str:
+def _number(bound: Bound, dialect: Dialect) -> str:
     """An expression that makes a number of one of another type."""
     inner = element(bound.type)
     if inner is not None:
-        return f"{bound.sql}[1] (an element) or list_sum({bound.sql})"
+        return f"{dialect.at(bound.sql, 1)} (an element) or {dialect.sum(bound.sql)}"
     if bound.type.startswith(("DATE", "TIME", "INTERVAL")):
-        return f"date_part('epoch', {bound.sql})"
+        return dialect.seconds(bound.sql)
     return f"CAST({bound.sql} AS DOUBLE)"
 
 

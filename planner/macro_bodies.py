@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlml.catalog.macros import helper
 from sqlml.dialects import DUCKDB
+from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import SqlmlError
 from sqlml.ir.program import Program
 from sqlml.planner.arguments import packed, texts
@@ -23,7 +24,6 @@ from sqlml.planner.names import FunctionSpec, Output, Part
 from sqlml.planner.nulls import any_missing, refused, unless
 from sqlml.planner.results import decoded, label_literal
 from sqlml.planner.target import OUTPUTS_OF
-from sqlml.planner.type_names import NUMBERS, UNTYPED
 from sqlml.types import NESTED, Feature, Labels
 
 _KINDS: Mapping[str, str] = {

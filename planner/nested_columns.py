@@ -1,17 +1,12 @@
-"""Which nested column types feed lists, maps and pairs, and the SQL that feeds one: its JSON.
-
-`to_json` is compiled into the engine and writes what Python's json module reads back as it was
-(seen on 1.5.6 and 2.0.0): NaN and Infinity, each DOUBLE in as many digits as tell it from its
-neighbours, a FLOAT as the DOUBLE that it is, DECIMAL, HUGEINT and BIGNUM with all digits, and
-control characters escaped.
-"""
+"""Which nested column types feed lists, maps and pairs, and the SQL that feeds one: its JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from sqlml.planner.type_names import (
+from sqlml.dialects import DUCKDB, Dialect
+from sqlml.dialects.type_names import (
     NUMBERS,
     STRINGS,
     UNTYPED,
@@ -31,14 +26,14 @@ WANTS: Mapping[Kind, str] = MappingProxyType(
 )
 
 
-def as_json(sql: str, type: str, kind: Kind) -> str | None:
+def as_json(sql: str, type: str, kind: Kind, dialect: Dialect = DUCKDB) -> str | None:
     """The JSON of an expression, which feeds a feature of `kind`; None where its type does not.
 
     An untyped one is a parameter, whose value says what it is, or NULL.
     """
     if type == "JSON":
         return f"CAST({sql} AS VARCHAR)"
-    return f"to_json({sql})" if type in UNTYPED or _FEEDS[kind](type) else None
+    return dialect.json(sql, type) if type in UNTYPED or _FEEDS[kind](type) else None
 
 
 def fix_of(sql: str, type: str, kind: Kind) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sqlml.dialects.type_names import struct_fields
 from sqlml.errors import BindError
 from sqlml.front.lexer import closing, split_commas
 from sqlml.planner.calls import Argument
 from sqlml.planner.column_types import Available, Bound, bracket
 from sqlml.planner.scope import Scope
-from sqlml.planner.type_names import struct_fields
 from sqlml.types import fold
 
 

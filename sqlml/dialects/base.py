@@ -101,6 +101,21 @@ class Dialect(Protocol):
         """The bytes of a text in UTF-8."""
         ...
 
+    def json(self, value: str, type: str) -> str:
+        """The JSON of a list, map or struct of a type as DuckDB spells it, as Python's json reads
+
+        it back; NULL of NULL.
+        """
+        ...
+
+    def sum(self, values: str) -> str:
+        """The sum of a list of numbers."""
+        ...
+
+    def seconds(self, time: str) -> str:
+        """A point in time as seconds since 1970."""
+        ...
+
     def place_of(self, text: str, texts: Sequence[str]) -> str:
         """The place of a text among different ones, from 0; -1 where it is not there, or NULL."""
         ...

@@ -81,6 +81,24 @@ class DuckDB:
         """See `Dialect`."""
         return f"encode({text})"
 
+    def json(self, value: str, type: str) -> str:
+        """See `Dialect`.
+
+        `to_json` is compiled into the engine and writes what Python's json module reads back as it
+        was (seen on 1.5.6 and 2.0.0): NaN and Infinity, each DOUBLE in as many digits as tell it
+        from its neighbours, a FLOAT as the DOUBLE that it is, DECIMAL, HUGEINT and BIGNUM with all
+        digits, and control characters escaped.
+        """
+        return f"to_json({value})"
+
+    def sum(self, values: str) -> str:
+        """See `Dialect`."""
+        return f"list_sum({values})"
+
+    def seconds(self, time: str) -> str:
+        """See `Dialect`."""
+        return f"date_part('epoch', {time})"
+
     def place_of(self, text: str, texts: Sequence[str]) -> str:
         """See `Dialect`."""
         return f"coalesce(MAP({self.array(texts)}, range({len(texts)}))[{text}], -1)"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
+
+from sqlml.dialects.spark_json import json_text
+from sqlml.dialects.type_names import element, map_types, struct_fields
 
 _NAMES = {
     "VARCHAR": "STRING",
@@ -43,22 +45,17 @@ class Spark:
     def type(self, name: str) -> str:
         """See `Dialect`.
 
-        >>> SPARK.type("MAP(VARCHAR, DOUBLE)"), SPARK.type("STRUCT(t0 BIGINT, t1 VARCHAR)[]")
-        ('MAP<STRING, DOUBLE>', 'ARRAY<STRUCT<`t0`: BIGINT, `t1`: STRING>>')
+        >>> SPARK.type("MAP(VARCHAR, DOUBLE)"), SPARK.type('STRUCT(t0 BIGINT, "a, b" VARCHAR)[]')
+        ('MAP<STRING, DOUBLE>', 'ARRAY<STRUCT<`t0`: BIGINT, `a, b`: STRING>>')
         """
-        listed = _LIST.fullmatch(name)
-        if listed is not None:
-            return f"ARRAY<{self.type(listed[1])}>"
-        nested = _NESTED.fullmatch(name)
-        if nested is None:
+        inner, types, fields = element(name), map_types(name), struct_fields(name)
+        if inner is not None:
+            return f"ARRAY<{self.type(inner)}>"
+        if types is not None:
+            return f"MAP<{', '.join(map(self.type, types))}>"
+        if fields is None:
             return _NAMES.get(name, name)
-        parts = _split(nested[2])
-        if nested[1] == "MAP":
-            return f"MAP<{', '.join(map(self.type, parts))}>"
-        fields = [part.partition(" ") for part in parts]
-        made = ", ".join(
-            f"{self.quote_name(field)}: {self.type(kind)}" for field, _, kind in fields
-        )
+        made = ", ".join(f"{self.quote_name(f.name)}: {self.type(f.type)}" for f in fields)
         return f"STRUCT<{made}>"
 
     def array(self, items: Sequence[str]) -> str:
@@ -110,6 +107,18 @@ class Spark:
     def bytes(self, text: str) -> str:
         """See `Dialect`."""
         return f"encode({text}, 'UTF-8')"
+
+    def json(self, value: str, type: str) -> str:
+        """See `Dialect`: written out, since Spark's to_json makes a text of NaN."""
+        return json_text(value, type)
+
+    def sum(self, values: str) -> str:
+        """See `Dialect`."""
+        return f"aggregate({values}, 0D, (a, b) -> a + b)"
+
+    def seconds(self, time: str) -> str:
+        """See `Dialect`."""
+        return f"unix_timestamp({time})"
 
     def place_of(self, text: str, texts: Sequence[str]) -> str:
         """See `Dialect`."""
@@ -165,21 +174,6 @@ class Spark:
     def star_without(self, names: Sequence[str]) -> str:
         """See `Dialect`."""
         return f"* EXCEPT ({', '.join(names)})"
-
-
-_LIST = re.compile(r"(.*)\[\d*\]", re.DOTALL)
-_NESTED = re.compile(r"(MAP|STRUCT)\((.*)\)", re.DOTALL)
-
-
-def _split(body: str) -> list[str]:
-    """What the commas outside of brackets separate."""
-    parts, depth, begin = [], 0, 0
-    for i, c in enumerate(body + ","):
-        depth += (c in "([") - (c in ")]")
-        if c == "," and depth == 0:
-            parts.append(body[begin:i].strip())
-            begin = i + 1
-    return parts
 
 
 SPARK = Spark()

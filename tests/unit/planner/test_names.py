@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from sqlml.dialects.type_names import struct_fields
 from sqlml.planner.names import FunctionSpec, Part, parse_name
 from sqlml.planner.probe import Column
-from sqlml.planner.type_names import struct_fields
 
 
 @pytest.mark.parametrize("again", [False, True])

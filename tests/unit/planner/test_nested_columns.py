@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from sqlml.dialects.type_names import element, map_types, pair_types
 from sqlml.planner.nested_columns import as_json, fix_of
-from sqlml.planner.type_names import element, map_types, pair_types
 from sqlml.types import Kind
 
 NESTED: tuple[Kind, ...] = ("list", "map", "pairs")

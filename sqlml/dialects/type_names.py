@@ -1,10 +1,9 @@
-"""Names of the engine's types, and nested ones taken apart: `MAP(VARCHAR, DECIMAL(9,2))`."""
+"""Names of types as DuckDB spells them, and nested ones taken apart: `MAP(VARCHAR, DOUBLE)`."""
 
 from __future__ import annotations
 
 import re
-
-from sqlml.planner.probe import Column
+from typing import NamedTuple
 
 NUMBERS = re.compile(
     r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BIGNUM|VARINT|FLOAT|DOUBLE|BOOLEAN"
@@ -12,6 +11,14 @@ NUMBERS = re.compile(
 )
 STRINGS = re.compile(r"(VARCHAR|ENUM\(.*\))", re.DOTALL)
 UNTYPED = ('"NULL"', "NULL", "UNKNOWN")
+
+
+class Field(NamedTuple):
+    """A field of a struct."""
+
+    name: str
+    type: str
+
 
 _LIST = re.compile(r"(.*)\[\d*\]", re.DOTALL)
 
@@ -52,15 +59,15 @@ def pair_types(kind: str) -> tuple[str, str] | None:
     return (types[0], types[1]) if len(types) == 2 else None
 
 
-def struct_fields(kind: str) -> tuple[Column, ...] | None:
+def struct_fields(kind: str) -> tuple[Field, ...] | None:
     """The fields of a type `STRUCT(a INTEGER, "b c" VARCHAR)`; None for another type.
 
     >>> struct_fields('STRUCT(a INTEGER, b DECIMAL(9,2))')
-    (Column(name='a', type='INTEGER'), Column(name='b', type='DECIMAL(9,2)'))
+    (Field(name='a', type='INTEGER'), Field(name='b', type='DECIMAL(9,2)'))
     """
     if not kind.startswith("STRUCT(") or not kind.endswith(")"):
         return None
-    columns = []
+    fields = []
     for field in _parts(kind[len("STRUCT(") : -1]):
         if field.startswith('"'):
             end = 1
@@ -69,8 +76,8 @@ def struct_fields(kind: str) -> tuple[Column, ...] | None:
             name, rest = field[1:end].replace('""', '"'), field[end + 1 :]
         else:
             name, _, rest = field.partition(" ")
-        columns.append(Column(name, rest.strip()))
-    return tuple(columns)
+        fields.append(Field(name, rest.strip()))
+    return tuple(fields)
 
 
 def _parts(body: str) -> list[str]:
