@@ -13,14 +13,16 @@ from dataclasses import dataclass
 
 from sqlml.front.lexer import Token, brackets_around, closing, split_commas
 from sqlml.front.lexer import level as top_level
+from sqlml.types import fold
 
 _STARTS = frozenset(
     "SELECT FROM WITH VALUES UPDATE DELETE PIVOT UNPIVOT TABLE SUMMARIZE DESCRIBE SHOW".split()
 )
 _CLAUSES = frozenset(
-    "SELECT FROM WHERE GROUP HAVING WINDOW QUALIFY ORDER LIMIT OFFSET RETURNING "
-    "USING_SAMPLE".split()
+    "SELECT FROM WHERE GROUP HAVING WINDOW QUALIFY ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET "
+    "RETURNING USING_SAMPLE".split()
 )
+_BEFORE_BY = frozenset({"GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"})
 _SET_OPERATORS = frozenset({"UNION", "INTERSECT", "EXCEPT"})
 
 
@@ -135,6 +137,29 @@ def clause_tokens(tokens: Sequence[Token], place: int) -> tuple[int, int]:
         return 0, 0
     after = next((level[k] for k in keywords if level[k] > place), end)
     return level[before[-1]] + 1, after
+
+
+def output_names(tokens: Sequence[Token], place: int) -> frozenset[str]:
+    """Names, folded, that the select items around token `place` give themselves, and maybe more.
+
+    >>> from sqlml.front.lexer import tokenize
+    >>> sorted(output_names(tokenize("SELECT a, -b AS c, f(d) E, t.x FROM t ORDER BY g(c)"), 18))
+    ['c', 'e']
+    """
+    level = block_tokens(tokens, place)
+    span = _clause(tokens, level, "SELECT")
+    items: list[list[Token]] = [[]]
+    for i in level:
+        if span is not None and span.start <= tokens[i].start < span.end:
+            if tokens[i].is_symbol(","):
+                items.append([])
+            else:
+                items[-1].append(tokens[i])
+    return frozenset(
+        fold(item[-1].text)
+        for item in items
+        if len(item) > 1 and item[-1].is_identifier and not item[-2].is_symbol(".")
+    )
 
 
 def _cuts(tokens: Sequence[Token], level: list[int], k: int) -> bool:
@@ -320,7 +345,7 @@ def _keyword(tokens: Sequence[Token], level: list[int], k: int) -> str:
         return "CONFLICT" if then.is_symbol("(") or then.upper in ("DO", "ON") else ""
     if word == "WITH" and after in ("NO", "DATA"):
         return "WITH_DATA"  # of CREATE TABLE .. AS
-    if word in ("GROUP", "ORDER") and after != "BY":
+    if word in _BEFORE_BY and after != "BY":
         return ""
     return word if word in _CLAUSES else ""
 

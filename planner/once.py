@@ -33,7 +33,15 @@ from dataclasses import dataclass
 from sqlml.dialects import Dialect
 from sqlml.front.lexer import Token, brackets_around, closing
 from sqlml.front.lexer import level as top_level
-from sqlml.planner.blocks import Span, block_at, block_tokens, clause_span, clause_tokens
+from sqlml.planner.blocks import (
+    Span,
+    block_at,
+    block_tokens,
+    clause_at,
+    clause_span,
+    clause_tokens,
+    output_names,
+)
 from sqlml.planner.calls import Call
 from sqlml.planner.probe import Text
 from sqlml.types import fold
@@ -217,6 +225,43 @@ def source_of(
             return None
     filters = tuple(_filters(tokens, place, in_calls))
     return Source(span, sql[alias.start : alias.end], tuple(stars), tuple(excluded), filters)
+
+
+def row_source(
+    sql: str, tokens: Sequence[Token], call: Call, calls: Iterable[Call]
+) -> Source | None:
+    """The FROM clause that can make the row of a call; None where it would be another row there.
+
+    It would be where a window looks at the rows that WHERE keeps, and where ORDER BY means a select
+    item by a name that a column has, too.
+    """
+    if any(token.upper == "OVER" for token in tokens[call.start : call.end]):
+        return None
+    return None if means_outputs(tokens, call) else source_of(sql, tokens, call.start, calls)
+
+
+def hidden_columns(tokens: Sequence[Token], call: Call) -> frozenset[str]:
+    """Names, folded, that mean select items where a call stands, though its star means columns."""
+    star = any(tokens[argument.start].is_symbol("*") for argument in call.arguments)
+    if not star or clause_at(tokens, call.start) not in _SEE_OUTPUTS:
+        return frozenset()
+    return output_names(tokens, call.start)
+
+
+def means_outputs(tokens: Sequence[Token], call: Call) -> bool:
+    """Whether a call stands where names are select items first, and names one of them."""
+    if clause_at(tokens, call.start) not in _SEE_OUTPUTS:
+        return False
+    words = {
+        fold(token.text)
+        for argument in call.arguments
+        for token in tokens[argument.start : argument.end]
+        if token.is_identifier
+    }
+    return not words.isdisjoint(output_names(tokens, call.start))
+
+
+_SEE_OUTPUTS = frozenset({"GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"})
 
 
 def _filters(tokens: Sequence[Token], place: int, in_calls: Set[int]) -> Iterator[range]:

@@ -22,7 +22,7 @@ from sqlml.planner.build import Prepared, prepare_parts
 from sqlml.planner.by_rows import depends_on_rows
 from sqlml.planner.calls import Call, find_calls
 from sqlml.planner.choice import Choice, asks_for_sql, batch_rows, choose, leaves_open
-from sqlml.planner.column_types import layout_is_exact
+from sqlml.planner.column_types import Bound, layout_is_exact
 from sqlml.planner.constants import Constants
 from sqlml.planner.context import Context
 from sqlml.planner.literals import allowed, literals, pays
@@ -31,7 +31,7 @@ from sqlml.planner.local_names import local_names, local_tokens
 from sqlml.planner.margins import Margins, margins
 from sqlml.planner.names import FunctionSpec
 from sqlml.planner.nulls import Once, any_missing, either, no_row, refused, unless
-from sqlml.planner.once import Column, Moved, Way, query_start, source_of, ways
+from sqlml.planner.once import Column, Moved, Way, hidden_columns, query_start, row_source, ways
 from sqlml.planner.parameters import Parameters
 from sqlml.planner.plan import Plan, PlannedCall
 from sqlml.planner.probe import Describe, ProbeError
@@ -44,6 +44,7 @@ from sqlml.planner.table_form import WrittenOut, refuse_hidden, written_out
 from sqlml.planner.target import Target, target_of
 from sqlml.planner.unneeded_joins import without_unneeded
 from sqlml.planner.written import Wanted, as_asked, written
+from sqlml.types import fold
 
 
 def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
@@ -175,7 +176,7 @@ def _rewritten(s: _Statement, way: Way) -> tuple[str, tuple[PlannedCall, ...]] |
         target = s.targets[call]
         source = together[call].source
         if source is None and way.rows:
-            source = source_of(s.sql, s.tokens, call.start, s.targets)
+            source = row_source(s.sql, s.tokens, call, s.targets)
         apart = way.rows and source is not None
         try:
             done, model, row = _plan_call(
@@ -271,6 +272,8 @@ def _plan_call(
         as_sql = written(wanted, alone, bounds, layout, choice, together.calls)
     if as_sql is None and not dialect.calls_in_lambdas:
         _refuse_lambda(call, scope, dialect)
+    if dialect.outputs_first and (as_sql is not None or not (apart or together.source)):
+        _refuse_hidden(call, bounds, scope)
     if as_sql is not None:  # the engine sees by itself which sums are equal
         prepared, together = alone, Shared((target.part,), False, 1)
         choice = choose(alone.split.core, options)
@@ -334,6 +337,20 @@ def _plan_call(
     )
     used_row = row is not None and (column is not None or row.name in result)
     return done, column, row if used_row else None
+
+
+def _refuse_hidden(call: Call, bounds: Mapping[str, Bound], scope: Scope) -> None:
+    """Refuse a star whose columns have names that the engine takes for select items there."""
+    hidden = hidden_columns(scope.tokens, call)
+    named = {fold(argument.name) for argument in call.arguments if argument.name is not None}
+    for name, bound in bounds.items():
+        if fold(name) not in named and fold(bound.sql.strip("`")) in hidden:
+            raise BindError(
+                f"the star's column {bound.sql} is hidden here by the select item of that name; "
+                "write the table's star, as in t.*, or rename the item",
+                scope.sql,
+                scope.tokens[call.start].start,
+            )
 
 
 def _refuse_lambda(call: Call, scope: Scope, dialect: Dialect) -> None:

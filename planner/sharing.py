@@ -21,7 +21,7 @@ from sqlml.planner.blocks import block_at, clause_at
 from sqlml.planner.build import width_of
 from sqlml.planner.calls import Call
 from sqlml.planner.names import Part
-from sqlml.planner.once import Source, always_asked, source_of
+from sqlml.planner.once import Source, always_asked, means_outputs, source_of
 
 _FIRST = frozenset({"WHERE", "FROM"})
 """Clauses whose rows are filtered before the others see them."""
@@ -101,6 +101,8 @@ def same_row(call: Call, target: Target, tokens: Sequence[Token]) -> Any:
     """Equal for calls of one model version in one block whose arguments are written alike."""
     if len(target.model.program.labels) > 1:
         return call  # several targets come as lists of their own
+    if means_outputs(tokens, call):
+        return call  # its names may be others there
     written = tuple(
         (a.name, *((t.kind, t.text) for t in tokens[a.start : a.end])) for a in call.arguments
     )

@@ -35,6 +35,11 @@ class Dialect(Protocol):
         ...
 
     @property
+    def outputs_first(self) -> bool:
+        """Whether a name in an expression of ORDER BY means a select item before a column."""
+        ...
+
+    @property
     def copies_rows(self) -> bool:
         """Whether all columns of a row are copied for a function, and filters that need not be
         evaluated behind it are not evaluated before.

@@ -11,7 +11,7 @@ class DuckDB:
     name = "duckdb"
     most_cases = 16
     calls_in_lambdas = lazy_calls = True
-    copies_rows = False
+    copies_rows = outputs_first = False
 
     def quote_name(self, name: str) -> str:
         """See `Dialect`.

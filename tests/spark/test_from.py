@@ -14,7 +14,8 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from .conftest import FEATURES, NUMBERS
+from sqlml import errors
+from tests.spark.conftest import FEATURES, NUMBERS
 
 YES = "predict_proba('churn', *, class := 'yes')"
 
@@ -113,6 +114,39 @@ def test_hidden_columns_stay_in_sight(con: Any, want: pd.DataFrame, tmp_path: Pa
     source = f"parquet.`{folder}` WHERE {YES} > 0.5 AND id > 0"
     query = f"SELECT id, {YES}, _metadata.file_name FROM {source}"
     assert ids(con, query) == want.id[(want.yes > 0.5) & (want.id > 0)].tolist()
+
+
+def test_a_window_sees_what_where_keeps(con: Any, frame: pd.DataFrame, churn: Any) -> None:
+    """In FROM it would see all rows."""
+    query = (
+        "SELECT id, predict_proba('churn', *, age := max(age) OVER (PARTITION BY plan), class := "
+        "'yes') AS p FROM customers WHERE id < 50 ORDER BY id"
+    )
+    kept = frame[:50].assign(age=frame[:50].groupby("plan").age.transform("max"))
+    want = churn.predict_proba(kept[FEATURES])[:, 1]
+    np.testing.assert_array_equal([row.p for row in con.sql(query).collect()], want)
+
+
+def test_order_by_means_select_items(con: Any, frame: pd.DataFrame, churn: Any) -> None:
+    """As everywhere in Spark; a star means the columns of FROM, or is refused."""
+    column = churn.predict_proba(frame[FEATURES])[:, 1]
+    item = churn.predict_proba(frame[FEATURES].assign(age=-frame.age))[:, 1]
+    call = "predict_proba('churn', {}, class := 'yes')"
+    asked = "SELECT id, -age AS age FROM customers{} WHERE {} >= 0 ORDER BY {}, id"
+    for arguments, want in (
+        ("age, income, plan", item),
+        ("customers.age, income, plan", column),
+        ("*", column),
+        ("*, age := age", item),
+    ):
+        for first in (call.format(arguments), "id"):
+            found = con.sql(asked.format("", first, call.format(arguments))).collect()
+            assert [row.id for row in found] == np.lexsort([frame.id, want]).tolist()
+    joined = " JOIN (SELECT id AS other FROM customers) ON id = other"
+    found = con.sql(asked.format(joined, "id", call.format("customers.*"))).collect()
+    assert [row.id for row in found] == np.lexsort([frame.id, column]).tolist()
+    with pytest.raises(errors.BindError, match="hidden here by the select item"):
+        con.sql(asked.format(joined, "id", call.format("*")))
 
 
 def test_stars_show_no_more(con: Any, frame: pd.DataFrame) -> None:
