@@ -19,7 +19,7 @@ from sqlml.planner.column_types import Available, Bound, bracket, typed
 from sqlml.planner.nested_columns import as_json
 from sqlml.planner.probe import Column
 from sqlml.planner.scope import Scope
-from sqlml.planner.stars import AMBIGUOUS, is_star, star_columns, star_names
+from sqlml.planner.stars import is_star, meanings, star_columns, star_names
 from sqlml.planner.structs import struct_columns
 from sqlml.types import Feature, fold
 
@@ -189,7 +189,7 @@ def _owners(bound: Bound, scope: Scope) -> str:
     try:
         scope.ask([bound.sql])
     except BindError as error:
-        tables = AMBIGUOUS.findall(error.message)
+        tables = meanings(error.message)
         if tables:
             return f" ({' and '.join(tables)})"
     return ""

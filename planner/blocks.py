@@ -23,7 +23,8 @@ _CLAUSES = frozenset(
     "RETURNING USING_SAMPLE".split()
 )
 _BEFORE_BY = frozenset({"GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"})
-_SET_OPERATORS = frozenset({"UNION", "INTERSECT", "EXCEPT"})
+_OPERANDS = frozenset("SELECT FROM VALUES TABLE WITH ALL DISTINCT".split())
+_SET_OPERATORS = frozenset({"UNION", "INTERSECT", "EXCEPT", "MINUS"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,9 @@ def select_item(tokens: Sequence[Token], place: int) -> tuple[int, int] | None:
     start, end = _groups(tokens, place)[-1]
     level = top_level(tokens, start, end)
     keywords = [
-        k for k in range(len(level)) if _keyword(tokens, level, k) or _cuts(tokens, level, k)
+        k
+        for k in range(len(level))
+        if _keyword(tokens, level, k) or _cuts(tokens, level, k) or tokens[level[k]].text == "|>"
     ]
     before = [k for k in keywords if level[k] <= place]
     if not before or tokens[level[before[-1]]].upper != "SELECT":
@@ -168,6 +171,8 @@ def _cuts(tokens: Sequence[Token], level: list[int], k: int) -> bool:
     if tokens[i].upper not in _SET_OPERATORS or (i and tokens[i - 1].is_symbol("::")):
         return False
     after = tokens[i + 1 : i + 3]
+    if tokens[i].upper == "MINUS":  # elsewhere than in Spark a name like others
+        return bool(after) and (after[0].upper in _OPERANDS or after[0].is_symbol("("))
     listed = len(after) == 2 and after[0].is_symbol("(") and after[1].upper not in _STARTS
     return not (i and tokens[i - 1].is_symbol("*") and listed and not after[1].is_symbol("("))
 

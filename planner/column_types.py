@@ -55,8 +55,8 @@ def typed(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> 
         if bound.type == "VARCHAR":
             return bound
         if untyped or STRINGS.fullmatch(bound.type):
-            return Bound(f"CAST({bound.sql} AS VARCHAR)", "VARCHAR")
-        fix = f"CAST({bound.sql} AS VARCHAR)"
+            return Bound(f"CAST({bound.sql} AS {scope.dialect.type('VARCHAR')})", "VARCHAR")
+        fix = f"CAST({bound.sql} AS {scope.dialect.type('VARCHAR')})"
         wants = "strings"
     else:
         if untyped:

@@ -52,7 +52,7 @@ def _macro_parameters(tokens: Sequence[Token], place: int) -> set[str]:
     table: bool | None = None
     for i in level(tokens, 0, place):
         close = closing(tokens, i) if tokens[i].is_symbol("(") else None
-        if close is None or close >= place or tokens[close + 1].upper != "AS":
+        if close is None or close >= place or tokens[close + 1].upper not in _BODIES:
             continue
         is_table = close + 2 < len(tokens) and tokens[close + 2].upper == "TABLE"
         if table is not None and not (tokens[i - 1].is_symbol(",") and table == is_table):
@@ -61,6 +61,10 @@ def _macro_parameters(tokens: Sequence[Token], place: int) -> set[str]:
         starts = [i, *(j for j in range(i, close) if tokens[j].is_symbol(","))]
         found = {tokens[j + 1].text for j in starts if tokens[j + 1].is_identifier}
     return found
+
+
+_BODIES = frozenset({"AS", "RETURNS", "RETURN"})
+"""What follows the parameters of a macro, and of a function of Spark."""
 
 
 def _lambda_parameters(tokens: Sequence[Token], inside: list[int], place: int) -> set[str]:

@@ -6,12 +6,13 @@ The rest of the user's text stays byte for byte as it was.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 from sqlml.dialects import Dialect
-from sqlml.errors import BindError, ParseError, SqlmlError, StatementError
+from sqlml.errors import BackendError, BindError, ParseError, SqlmlError, StatementError
 from sqlml.front.lexer import Token, tokenize
 from sqlml.ir.program import Program
 from sqlml.passes.split import Layout
@@ -43,7 +44,7 @@ from sqlml.planner.splicing import column_names, inner_first, splice
 from sqlml.planner.table_form import WrittenOut, refuse_hidden, written_out
 from sqlml.planner.target import Target, target_of
 from sqlml.planner.unneeded_joins import without_unneeded
-from sqlml.planner.written import Wanted, as_asked, written
+from sqlml.planner.written import Wanted, Written, as_asked, written
 from sqlml.types import fold
 
 
@@ -270,8 +271,8 @@ def _plan_call(
         as_sql = as_asked(wanted, alone, bounds, layout)
     elif leaves_open(options):
         as_sql = written(wanted, alone, bounds, layout, choice, together.calls)
-    if as_sql is None and not dialect.calls_in_lambdas:
-        _refuse_lambda(call, scope, dialect)
+    if as_sql is None and _in_lambda(call, scope, dialect):
+        as_sql = _for_lambda(wanted, alone, bounds, layout, options, scope, call)
     if dialect.outputs_first and (as_sql is not None or not (apart or together.source)):
         _refuse_hidden(call, bounds, scope)
     if as_sql is not None:  # the engine sees by itself which sums are equal
@@ -353,16 +354,39 @@ def _refuse_hidden(call: Call, bounds: Mapping[str, Bound], scope: Scope) -> Non
             )
 
 
-def _refuse_lambda(call: Call, scope: Scope, dialect: Dialect) -> None:
-    """Refuse a call of a function inside a lambda, which the engine cannot make."""
-    if scope.tokens[0].upper != "CREATE" and local_names(scope.tokens, call.start):
-        raise BindError(
-            f"{dialect.name} calls no function of Python inside a lambda; unfold the list first, "
-            "as in SELECT .. FROM t LATERAL VIEW explode(list) l AS x, or ask for an expression "
-            "with backend = 'sql'",
-            scope.sql,
-            scope.tokens[call.start].start,
-        )
+def _in_lambda(call: Call, scope: Scope, dialect: Dialect) -> bool:
+    """Whether a call stands inside a lambda, where the engine cannot call a function of ours."""
+    if dialect.calls_in_lambdas or scope.tokens[0].upper == "CREATE":
+        return False
+    return bool(local_names(scope.tokens, call.start))
+
+
+def _for_lambda(
+    wanted: Wanted,
+    prepared: Prepared,
+    bounds: Mapping[str, Bound],
+    layout: Layout,
+    options: Mapping[str, Any],
+    scope: Scope,
+    call: Call,
+) -> Written:
+    """The model as an expression, whatever it costs, since there is no other way."""
+    if leaves_open(options):
+        with suppress(BackendError):
+            made = as_asked(wanted, prepared, bounds, layout)
+            if len(made.value) <= _LONGEST:
+                return replace(made, reason="a lambda calls no function of Python")
+    raise BindError(
+        f"{wanted.dialect.name} calls no function of Python inside a lambda, and the model is no "
+        "short expression; unfold the list first, as in SELECT .. FROM t LATERAL VIEW "
+        "explode(list) l AS x",
+        scope.sql,
+        scope.tokens[call.start].start,
+    )
+
+
+_LONGEST = 20_000
+"""Characters of an expression that nobody asked for."""
 
 
 def _constants(

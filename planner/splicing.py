@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from sqlml.dialects import Dialect
-from sqlml.front.lexer import CLOSING, Token, brackets_around
+from sqlml.front.lexer import CLOSING, Token, brackets_around, closing
 from sqlml.planner.blocks import Span, select_item
 from sqlml.planner.calls import FUNCTIONS, Call
 
@@ -99,6 +99,9 @@ def _has_name(tokens: Sequence[Token], start: int, end: int) -> bool:
         return True
     if before is None or before.upper == "AS":
         return before is not None
+    if last.is_symbol(")"):  # Spark's `explode(x) AS (a, b)`, also without AS
+        opening = brackets_around(tokens, end - 1)[-1]
+        return tokens[opening - 1].upper == "AS" or tokens[opening - 1].is_symbol(")")
     if not last.is_identifier or last.upper in _LAST_WORDS:
         return False
     if before.kind == "symbol":  # an operator's right side is no name
@@ -113,11 +116,19 @@ _OPERATORS = frozenset("AND OR NOT IN IS LIKE ILIKE GLOB SIMILAR TO BETWEEN COLL
 """Words whose right side is no name either."""
 
 
+_GENERATORS = frozenset(
+    "EXPLODE EXPLODE_OUTER POSEXPLODE POSEXPLODE_OUTER INLINE INLINE_OUTER STACK JSON_TUPLE".split()
+)
+
+
 def _is_several(tokens: Sequence[Token], begin: int, end: int) -> bool:
     """Whether an item gives several columns, which have names of their own.
 
-    It is a star (`* REPLACE (..)`), or holds COLUMNS(..) that is no model call's argument.
+    It is a star (`* REPLACE (..)`), a generator of Spark's, or holds COLUMNS(..) that is no model
+    call's argument.
     """
+    if tokens[begin].upper in _GENERATORS and closing(tokens, begin + 1) == end - 1:
+        return True
     star = begin + 2 if begin + 2 < end and tokens[begin + 1].is_symbol(".") else begin
     columns = [i for i in range(begin, end - 1) if tokens[i].upper == "COLUMNS"]
     around = [brackets_around(tokens, i)[-1:] for i in columns if tokens[i + 1].is_symbol("(")]

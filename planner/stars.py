@@ -13,8 +13,17 @@ from sqlml.planner.probe import Column
 from sqlml.planner.scope import Scope
 from sqlml.types import fold
 
-AMBIGUOUS = re.compile(r"""["']([^"'\s]+\.[^"'\s]+)["']""")
-"""The choices in the engine's error: (use: 'a.id' or 'b.id'), in double quotes before 2.0."""
+_AMBIGUOUS = re.compile(r"""["']([^"'\s]+\.[^"'\s]+)["']|((?:`[^`]+`\.)+`[^`]+`)""")
+"""The choices in an engine's error: (use: 'a.id' or 'b.id'), in other quotes elsewhere."""
+
+
+def meanings(message: str) -> list[str]:
+    """The columns that an engine says an ambiguous name may mean.
+
+    >>> meanings("could be: [`c`.`a`, `x`.`a`]"), meanings('use: "c.a" or "x.a"')
+    (['c.a', 'x.a'], ['c.a', 'x.a'])
+    """
+    return [(a or b).replace("`", "") for a, b in _AMBIGUOUS.findall(message)]
 
 
 _STAR_CLAUSES = frozenset(
@@ -59,7 +68,8 @@ def star_columns(star: Argument, scope: Scope) -> list[tuple[str, Bound]]:
         found.append((column.name, Bound(expressions.get(folded, own), column.type)))
     excluded = frozenset(
         fold(".".join(t.text for t in tokens[begin:end] if t.is_identifier))
-        for begin, end in _clause_items(tokens, star, "EXCLUDE")
+        for word in ("EXCLUDE", "EXCEPT")
+        for begin, end in _clause_items(tokens, star, word)
     )
     if any("." in e for e in excluded) and not qualifier:
         return [_resolved(name, bound, scope, excluded) for name, bound in found]
@@ -105,7 +115,7 @@ def _resolved(name: str, bound: Bound, scope: Scope, excluded: frozenset[str]) -
     try:
         scope.ask([bound.sql])
     except BindError as error:
-        for choice in AMBIGUOUS.findall(error.message):
+        for choice in meanings(error.message):
             if fold(choice) not in excluded:
                 own = ".".join(map(scope.dialect.quote_name, choice.split(".")))
                 return name, Bound(own, bound.type)

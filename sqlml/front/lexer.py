@@ -35,7 +35,7 @@ class _Spark(Spark):
         COMMANDS: ClassVar[set[TokenType]] = set()
         NUMERIC_LITERALS: ClassVar[dict[str, str]] = {}  # else 1.5D is a number and a cast
         KEYWORDS: ClassVar[dict[str, TokenType]] = {  # a hint is a comment to us
-            k: v for k, v in Spark.Tokenizer.KEYWORDS.items() if v != TokenType.HINT
+            k: v for k, v in Spark.Tokenizer.KEYWORDS.items() if v != TokenType.HINT and k != "?::"
         }
 
 

@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from functools import lru_cache
 
+from sqlml.errors import ParseError
 from sqlml.front.grammar import read_statement
 from sqlml.front.lexer import statements, tokenize
 from sqlml.front.statements import Explain, Query, Statement
@@ -40,19 +41,42 @@ def mentions_models(sql: str) -> bool:
 def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
     """The statements of `sql`, in order; those that do not concern models are Query.
 
+    DuckDB takes a text of several statements that do not concern models as it is; Spark takes one
+    at a time, of which one may be a script in BEGIN and END.
+
     Raises:
         ParseError: a statement about models breaks the grammar; the error shows the place.
     """
+    one_at_a_time = dialect != "duckdb"
     if not mentions_models(sql):
-        return (Query(sql),)
+        return _cut(sql, dialect) if one_at_a_time and ";" in sql else (Query(sql),)
     tokens = tokenize(sql, dialect)
+    if one_at_a_time and tokens and tokens[0].upper == "BEGIN":
+        return (Query(sql),)
     ranges = statements(tokens)
     found = [read_statement(sql, tokens[a:b]) for a, b in ranges]
     if all(isinstance(s, Query) for s in found) and len(found) == 1:
-        return (Query(sql),)
+        (start, end), *_ = ranges
+        return (Query(sql[tokens[start].start : tokens[end - 1].end] if one_at_a_time else sql),)
     # Where the engine cuts a text, before the first word of a statement: nothing is left out.
-    starts = [0, *(tokens[a].start for a, _ in ranges[1:]), len(sql)]
+    starts = [
+        tokens[ranges[0][0]].start if one_at_a_time and ranges else 0,
+        *(tokens[a].start for a, _ in ranges[1:]),
+        len(sql),
+    ]
     return tuple(
         replace(one, sql=sql[start:end]) if isinstance(one, Query | Explain) else one
         for one, start, end in zip(found, starts, starts[1:], strict=False)
     )
+
+
+def _cut(sql: str, dialect: str) -> tuple[Statement, ...]:
+    """The statements of a text without models; all of it where it cannot be read."""
+    try:
+        tokens = tokenize(sql, dialect)
+    except ParseError:
+        return (Query(sql),)
+    ranges = statements(tokens)
+    if not ranges or tokens[0].upper == "BEGIN":
+        return (Query(sql),)
+    return tuple(Query(sql[tokens[a].start : tokens[b - 1].end]) for a, b in ranges)

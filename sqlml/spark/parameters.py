@@ -40,7 +40,9 @@ def with_literals(sql: str, values: Any) -> str:
                 raise ConfigError(f"no value is given for the parameter :{name}")
             edits.append((token, values[name]))
     for token, value in reversed(edits):
-        sql = sql[: token.start] + literal(value) + sql[token.end :]
+        made = literal(value)  # in brackets where a sign before it would make a comment of it
+        made = f"({made})" if made.startswith("-") else made
+        sql = sql[: token.start] + made + sql[token.end :]
     return sql
 
 

@@ -214,6 +214,6 @@ class SparkSession:
     def _explained(self, query: str) -> list[tuple[str, str]]:
         found = self._scoring.plan(query)
         sql = query if found is None else self._scoring.ready(found)
-        ((own,),) = self._engine.execute(f"EXPLAIN FORMATTED {sql}").collect()
-        rows = [("physical_plan", str(own))]
+        own = "".join(row[0] for row in self._engine.execute(f"EXPLAIN FORMATTED {sql}").collect())
+        rows = [("physical_plan", own)]
         return rows if found is None else [("sqlml_plan", str(found)), *rows]

@@ -16,7 +16,9 @@ sections, each where it is needed:
   the library scores them, into the table `given` of the plain connection;
 * `parameters`: a Python literal for the query, `expected parameters` one for the other text;
 * `since`: the version of DuckDB that has the syntax;
-* `known`: why the case fails today; it is expected to, until somebody mends it.
+* `known`: why the case fails today; it is expected to, until somebody mends it;
+* `spark`, `spark setup`, `spark then`: the same in the words of Spark, where these are others;
+* `spark gap`: why Spark has no such query; nothing is run there.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ from sqlml.planner.table_form import table_forms
 FOLDER = Path(__file__).parents[1] / "golden" / "sql" / "scored"
 
 _MARK = re.compile(
-    r"^-- (name|setup|rows|parameters|expected parameters|expect|then|since|known):[ ]*",
+    r"^-- (name|setup|rows|parameters|expected parameters|expect|then|since|known|spark|"
+    r"spark setup|spark then|spark gap):[ ]*",
     re.MULTILINE,
 )
 _READS = frozenset("SELECT FROM WITH VALUES PIVOT UNPIVOT DESCRIBE SUMMARIZE".split())
@@ -61,6 +64,10 @@ class Case:
     expected_parameters: Any = None
     since: str = ""
     known: str = ""
+    spark: str = ""
+    spark_setup: str = ""
+    spark_then: str = ""
+    spark_gap: str = ""
 
     @property
     def writes(self) -> bool:
@@ -102,7 +109,7 @@ def _cases_of(path: Path) -> Iterator[Case]:
                 sections[-1]["query"] = body.strip()
         else:
             # the lines after one that says a value are the query's
-            value = mark[1] not in ("setup", "rows", "expect", "then")
+            value = mark[1] in ("parameters", "expected parameters", "since", "known", "spark gap")
             head, _, rest = body.partition("\n") if value else (body, "", "")
             assert mark[1] not in sections[-1], (path, sections[-1]["name"], mark[1])
             sections[-1][mark[1]] = head
@@ -114,7 +121,7 @@ def _cases_of(path: Path) -> Iterator[Case]:
             for key in ("parameters", "expected parameters")
             if key in found
         }
-        yield Case(path.stem, **found, **values)
+        yield Case(path.stem, **{k.replace(" ", "_"): v for k, v in found.items()}, **values)
 
 
 def is_ordered(sql: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.tree import DecisionTreeRegressor
 
 from sqlml import errors
 from tests.spark.conftest import FEATURES, NUMBERS
@@ -137,13 +138,64 @@ def test_what_is_wrong_is_said(con: Any) -> None:
             con.sql(query)
 
 
-def test_inside_a_lambda(con: Any, value: Any) -> None:
+def test_inside_a_lambda(con: Any, frame: pd.DataFrame, value: Any) -> None:
     """Spark calls no function of Python there, but it evaluates expressions."""
-    query = "SELECT transform(array(1, 2), x -> predict('{}', age := x, income := 0{})) AS made"
-    found = con.sql(query.format("value", "")).collect()[0].made
-    assert found == pytest.approx(value.predict([[1, 0], [2, 0]]).tolist())
-    with pytest.raises(errors.BindError, match="inside a lambda; unfold the list first"):
+    query = "SELECT transform(array(1, 2), x -> predict('{}', age := x + 1, income := 0{})) AS made"
+    asked = pd.DataFrame({"age": [2, 3], "income": [0, 0]})
+    tree = DecisionTreeRegressor(max_depth=3).fit(frame[NUMBERS], frame.age)
+    con.create_model("tree", tree, verify=False)
+    for name, model in (("value", value), ("tree", tree)):
+        (row,) = con.sql(query.format(name, "")).collect()
+        assert row.made == pytest.approx(model.predict(asked).tolist())
+    con.sql("ALTER MODEL churn SET OPTIONS (backend = 'native')")
+    with pytest.raises(errors.BindError, match="inside a lambda, .*; unfold the list first"):
         con.sql(query.format("churn", ", plan := 'pro'"))
+
+
+def test_parameters_beside_signs_and_casts(con: Any) -> None:
+    assert rows(con, "SELECT ?::DOUBLE AS a, CAST(? AS INT) AS b", ["12.5", "3"]) == [(12.5, 3)]
+    assert rows(con, "SELECT 5-? AS a", [-3]) == [(8,)]
+    assert rows(con, "SELECT 5-:a AS a", {"a": -0.5}) == [(5.5,)]
+
+
+def test_several_statements(con: Any, spark: Any) -> None:
+    """Spark takes one at a time, a script in BEGIN and END as one, and no semicolon before it."""
+    texts = [
+        ";;SELECT 1 AS a; SELECT 2 AS b;",
+        "SELECT ';' AS a; -- ;\nSELECT 2 AS b",
+        "SELECT 1; SELECT predict('value', 1, 2) > -1e9 AS c; SELECT 2 AS b;;",
+        "BEGIN DECLARE b INT DEFAULT 2; SELECT b; END",
+    ]
+    for text in texts:
+        assert rows(con, text) == [(2,)]
+    assert rows(con, ";SELECT predict('value', 1, 2) > -1e9 AS c") == [(True,)]
+
+
+def test_spellings_of_spark_alone(con: Any, frame: pd.DataFrame, churn: Any) -> None:
+    label = churn.predict(frame[FEATURES])
+    call = "predict('churn', *)"
+    found = rows(con, f"SELECT id, {call} FROM customers MINUS SELECT id, 'yes' FROM customers")
+    assert sorted(row[0] for row in found) == np.flatnonzero(label != "yes").tolist()
+    for names in (" AS (x)", " (x)", ""):
+        made = rows(con, f"SELECT stack(2, 'a', {call}){names} FROM customers WHERE id = 3")
+        assert made == [("a",), (label[3],)]
+    assert (
+        len(rows(con, "SELECT explode(predict_proba('churn', *)) FROM customers LIMIT 2")[0]) == 2
+    )
+    piped = con.sql(f"FROM customers |> SELECT id, {call} AS y |> WHERE y = 'yes' |> SELECT id")
+    assert sorted(row.id for row in piped.collect()) == np.flatnonzero(label == "yes").tolist()
+    nothing = churn.predict(frame[FEATURES].head(1).assign(plan=None))[0]
+    assert rows(con, "SELECT predict('churn', *, plan := NULL) FROM customers LIMIT 1") == [
+        (nothing,)
+    ]
+    con.sql(
+        "CREATE TEMPORARY FUNCTION richer(a DOUBLE, b DOUBLE) RETURNS DOUBLE RETURN "
+        "predict('value', age := a, income := b + 1)"
+    )
+    made = rows(
+        con, "SELECT richer(age, income) - predict('value', age, income + 1) FROM customers"
+    )
+    assert made == [(0.0,)] * len(frame)
 
 
 def test_a_stream(con: Any, spark: Any, frame: pd.DataFrame, churn: Any, tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ SELECT id, v FROM scored
 SELECT id, predict('loyal', "TENURE" := tenure, Visits := visits) AS l FROM customers
 -- expect:
 SELECT id, l FROM scored
+-- spark:
+SELECT id, predict('loyal', `TENURE` := tenure, Visits := visits) AS l FROM customers
 
 -- name: a bare list binds by position
 SELECT id, predict('churn', tenure, charges, plan, region) AS p FROM customers
@@ -46,11 +48,15 @@ SELECT id, v FROM scored
 SELECT id, predict('loyal', struct_pack(visits := visits, tenure := tenure)) AS l FROM customers
 -- expect:
 SELECT id, l FROM scored
+-- spark:
+SELECT id, predict('loyal', struct(visits, tenure)) AS l FROM customers
 
 -- name: a row of the table as struct
 SELECT id, predict('churn', c) AS p FROM customers c
 -- expect:
 SELECT id, p FROM scored
+-- spark:
+SELECT id, predict('churn', struct(c.*)) AS p FROM customers c
 
 -- name: literals only, without a table
 SELECT predict('churn', {'tenure': 3, 'plan': 'basic', 'charges': 30.5, 'region': 'north'}) AS p
@@ -81,6 +87,9 @@ SELECT id, map_keys(predict_proba('risk', *)) AS k, list_max(map_values(predict_
 FROM customers
 -- expect:
 SELECT id, [0::BIGINT, 1, 2] AS k, greatest(r0, r1, r2) AS best FROM scored
+-- spark:
+SELECT id, map_keys(predict_proba('risk', *)) AS k, array_max(map_values(predict_proba('risk', *))) AS best
+FROM customers
 
 -- name: a class that is a number
 SELECT id, predict_proba('risk', *, class := 1) AS r1, predict_proba('risk', *, class := '2') AS r2
@@ -102,6 +111,8 @@ SELECT id, q FROM scored
 SELECT id, predict_score('risk', *)[1] AS first, len(predict_score('risk', *)) AS n FROM customers
 -- expect:
 SELECT id, rm[1] AS first, 3::BIGINT AS n FROM scored
+-- spark:
+SELECT id, predict_score('risk', *)[0] AS first, size(predict_score('risk', *)) AS n FROM customers
 
 -- name: a transformer gives a list
 SELECT id, transform('scale', *) AS s FROM customers
@@ -112,11 +123,15 @@ SELECT id, s FROM scored
 SELECT id, transform('scale', *)[2] - transform('scale', *)[1] AS d FROM customers
 -- expect:
 SELECT id, s[2] - s[1] AS d FROM scored
+-- spark:
+SELECT id, transform('scale', *)[1] - transform('scale', *)[0] AS d FROM customers
 
 -- name: unnest what a transformer gives
 SELECT id, unnest(transform('scale', *)) AS x FROM customers WHERE id < 9
 -- expect:
 SELECT id, unnest(s) AS x FROM scored WHERE id < 9
+-- spark:
+SELECT id, explode(transform('scale', *)) AS x FROM customers WHERE id < 9
 
 -- name: versions of a model
 SELECT id, predict('value/1', *) AS v1, predict('value/2', *) AS v2, predict('value', *) AS v
@@ -160,6 +175,8 @@ SELECT id, v FROM given
 SELECT id, predict('risk', tenure::DECIMAL(9, 2), charges::DECIMAL(12, 2), visits::UTINYINT) AS r FROM customers
 -- expect:
 SELECT id, r FROM scored
+-- spark:
+SELECT id, predict('risk', tenure::DECIMAL(9, 2), charges::DECIMAL(12, 2), visits::SMALLINT) AS r FROM customers
 
 -- name: booleans and hugeints feed numbers
 SELECT id, predict('value', charges := visits::HUGEINT, visits := visits > 3) AS v FROM customers
@@ -167,6 +184,8 @@ SELECT id, predict('value', charges := visits::HUGEINT, visits := visits > 3) AS
 SELECT id, visits::DOUBLE AS charges, (visits > 3)::INTEGER AS visits FROM customers
 -- expect:
 SELECT id, v FROM given
+-- spark:
+SELECT id, predict('value', charges := visits::DECIMAL(38, 0), visits := visits > 3) AS v FROM customers
 
 -- name: enums feed categories
 CREATE TYPE plans AS ENUM ('pro', 'max', 'basic');
@@ -174,6 +193,7 @@ SELECT id, predict('churn', * REPLACE (plan::plans AS plan)) AS p FROM customers
 -- expect:
 CREATE TYPE plans AS ENUM ('pro', 'max', 'basic');
 SELECT id, p FROM scored
+-- spark gap: Spark has no ENUM
 
 -- name: an unseen category that the encoder ignores
 SELECT id, predict_proba('churn', *, region := 'west', class := 'yes') AS q FROM customers

@@ -18,21 +18,29 @@ SELECT 'predict(''churn'', *)' AS t, p FROM scored
 SELECT $$predict('churn', *)$$ AS a, $x$ it's $$ predict('x', $x$ AS b, predict('churn', *) AS p FROM customers
 -- expect:
 SELECT 'predict(''churn'', *)' AS a, ' it''s $$ predict(''x'', ' AS b, p FROM scored
+-- spark:
+SELECT "predict('churn', *)" AS a, " it's $$ predict('x', " AS b, predict('churn', *) AS p FROM customers
 
 -- name: strings with escapes
 SELECT E'it\'s predict(\'x\', *)\n' AS a, e'tab\tpredict(' AS b, predict('loyal', *) AS l FROM customers
 -- expect:
 SELECT 'it''s predict(''x'', *)' || chr(10) AS a, 'tab' || chr(9) || 'predict(' AS b, l FROM scored
+-- spark:
+SELECT 'it\'s predict(\'x\', *)\n' AS a, "tab\tpredict(" AS b, predict('loyal', *) AS l FROM customers
 
 -- name: a backslash before the end of a plain string
 SELECT 'a\' AS a, predict('churn', *) AS p, '\' AS b FROM customers
 -- expect:
 SELECT 'a' || chr(92) AS a, p, chr(92) AS b FROM scored
+-- spark:
+SELECT r'a\' AS a, predict('churn', *) AS p, '\\' AS b FROM customers
 
 -- name: a quoted name that looks like a call
 SELECT id AS "predict('churn', *)", predict('churn', *) AS "-- p" FROM customers
 -- expect:
 SELECT id AS "predict('churn', *)", p AS "-- p" FROM scored
+-- spark:
+SELECT id AS `predict('churn', *)`, predict('churn', *) AS `-- p` FROM customers
 
 -- name: a string with a comment, a comment with a quote
 SELECT '-- no comment' AS a, predict('risk', *) /* it's "one */ AS r, '/*' AS b FROM customers -- isn't it
@@ -81,27 +89,39 @@ SELECT id, ')([' AS s, p FROM given
 SELECT id, predict(E'churn', *) AS p FROM customers
 -- expect:
 SELECT id, p FROM scored
+-- spark:
+SELECT id, predict('c\u0068urn', *) AS p FROM customers
 
 -- name: the model's name in dollars
 SELECT id, predict($$churn$$, *) AS p FROM customers
 -- expect:
 SELECT id, p FROM scored
+-- spark:
+SELECT id, predict("churn", *) AS p FROM customers
 
 -- name: blob literals and numbers beside a call
 SELECT id, '\xAA'::BLOB AS b, 1_000 AS n, 1e3 AS e, predict('risk', *) AS r FROM customers
 -- expect:
 SELECT id, '\xAA'::BLOB AS b, 1000 AS n, 1e3 AS e, r FROM scored
+-- spark:
+SELECT id, X'AA' AS b, 1000 AS n, 1e3 AS e, predict('risk', *) AS r FROM customers
 
 -- name: operators that look like the start of something else
 SELECT id, visits--1
  AS x, visits - -1 AS y, charges//2 AS z, predict('churn', *)!='yes' AS p FROM customers WHERE id<>3 AND id>=- 1
 -- expect:
 SELECT id, visits AS x, visits + 1 AS y, charges // 2 AS z, p = 'no' AS p FROM scored WHERE id <> 3
+-- spark:
+SELECT id, visits--1
+ AS x, visits - -1 AS y, charges/2 AS z, predict('churn', *)!='yes' AS p FROM customers
+WHERE id<>3 AND id>=- 1
 
 -- name: a json arrow and a cast beside a call
 SELECT id, ('{"predict": "(' || id || '"}')::JSON->>'predict' AS j, predict('loyal', *) AS l FROM customers
 -- expect:
 SELECT id, '(' || id AS j, l FROM scored
+-- spark:
+SELECT id, get_json_object('{"predict": "(' || id || '"}', '$.predict') AS j, predict('loyal', *) AS l FROM customers
 
 -- name: a tab, a carriage return and hardly a blank
 SELECT	id,predict_score('churn',*)as	v
@@ -126,3 +146,5 @@ SELECT id,predict('risk',*,tenure:=?)as r FROM customers WHERE id<?AND predict('
 SELECT id, 2.0 AS tenure, charges, visits FROM customers WHERE id < 90 ORDER BY id LIMIT 50
 -- expect:
 SELECT id, r FROM given ORDER BY id
+-- spark:
+SELECT id,predict('risk',*,tenure:=?)as r FROM customers WHERE id<(?)AND predict('risk',*)<>9 ORDER BY id LIMIT(?)

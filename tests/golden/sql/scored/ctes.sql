@@ -18,11 +18,16 @@ WITH s AS MATERIALIZED (SELECT id, predict('risk', *) AS r FROM customers)
 SELECT a.id, b.r FROM s a JOIN s b ON a.id = b.id + 1
 -- expect:
 SELECT a.id, b.r FROM scored a JOIN scored b ON a.id = b.id + 1
+-- spark:
+WITH s AS (SELECT id, predict('risk', *) AS r FROM customers)
+SELECT a.id, b.r FROM s a JOIN s b ON a.id = b.id + 1
 
 -- name: a definition that is not materialized
 WITH s AS NOT MATERIALIZED (SELECT *, predict('risk', *) AS k FROM customers) SELECT k, count(*) AS n FROM s GROUP BY k
 -- expect:
 SELECT r AS k, count(*) AS n FROM scored GROUP BY r
+-- spark:
+WITH s AS (SELECT *, predict('risk', *) AS k FROM customers) SELECT k, count(*) AS n FROM s GROUP BY k
 
 -- name: a definition that hides a table
 WITH customers AS (SELECT * REPLACE ('pro' AS plan) FROM customers) SELECT id, predict('churn', *) AS p FROM customers
@@ -30,6 +35,8 @@ WITH customers AS (SELECT * REPLACE ('pro' AS plan) FROM customers) SELECT id, p
 SELECT * REPLACE ('pro' AS plan) FROM customers
 -- expect:
 SELECT id, p FROM given
+-- spark:
+WITH customers AS (SELECT * EXCEPT (plan), 'pro' AS plan FROM customers) SELECT id, predict('churn', *) AS p FROM customers
 
 -- name: definitions inside a subquery
 SELECT x.id, x.v FROM (WITH a AS (SELECT * FROM customers WHERE plan = 'max') SELECT id, predict('value', *) AS v FROM a) x
@@ -78,6 +85,7 @@ SELECT k, n, predict('value', charges := n, visits := k) AS v FROM t
 SELECT 1 AS k, 5 AS n, 5 AS charges, 1 AS visits
 -- expect:
 SELECT k, n, v FROM given
+-- spark gap: Spark has no USING KEY in a recursion
 
 -- name: union all of two scored sets
 SELECT id, predict('churn', *) AS p FROM customers WHERE id < 9 UNION ALL SELECT id, predict('churn', *) FROM customers WHERE id > 110
@@ -104,6 +112,7 @@ SELECT r FROM scored EXCEPT ALL SELECT r FROM scored WHERE id < 60
 SELECT predict('value', *) AS v, id FROM customers WHERE id < 5 UNION ALL BY NAME SELECT id, plan FROM customers WHERE id < 3
 -- expect:
 SELECT v, id FROM scored WHERE id < 5 UNION ALL BY NAME SELECT id, plan FROM customers WHERE id < 3
+-- spark gap: Spark has UNION BY NAME for data frames only, not in SQL
 
 -- name: a union in brackets, ordered as a whole
 (SELECT id, predict('value', *) AS v FROM customers WHERE id < 20) UNION ALL (SELECT -1, 0.0::DOUBLE) ORDER BY v, id
@@ -132,6 +141,9 @@ WITH a AS (FROM customers WHERE id % 2 = 0), b AS (SELECT *, predict('churn', *)
 d AS (SELECT id, predict('risk', *) AS r FROM c) SELECT r, count(*) AS n FROM d GROUP BY r ORDER BY r
 -- expect:
 SELECT r, count(*) AS n FROM scored WHERE id % 2 = 0 AND p = 'yes' GROUP BY r ORDER BY r
+-- spark:
+WITH a AS (FROM customers |> WHERE id % 2 = 0), b AS (SELECT *, predict('churn', *) AS label FROM a), c AS (SELECT * EXCEPT (label) FROM b WHERE label = 'yes'),
+d AS (SELECT id, predict('risk', *) AS r FROM c) SELECT r, count(*) AS n FROM d GROUP BY r ORDER BY r
 
 -- name: values as a definition
 WITH t(charges, visits) AS (VALUES (1.5, 2), (99.5, 0)) SELECT charges::DOUBLE AS c, predict('value', t.*) AS v FROM t

@@ -17,16 +17,22 @@ SELECT id, name, tenure, charges, plan, region, visits, joined, m FROM scored WH
 SELECT * EXCLUDE (name, joined) REPLACE (charges + 1 AS charges) RENAME (visits AS calls), predict('churn', *) AS p FROM customers WHERE predict('churn', *) = 'yes'
 -- expect:
 SELECT id, tenure, charges + 1 AS charges, plan, region, visits AS calls, p FROM scored WHERE p = 'yes'
+-- spark:
+SELECT * EXCEPT (name, joined, charges, plan, region, visits), charges + 1 AS charges, plan, region, visits AS calls, predict('churn', *) AS p FROM customers WHERE predict('churn', *) = 'yes'
 
 -- name: count of all rows that a call filters
 SELECT count(*) AS n, count(*) FILTER (predict('risk', *) > 0) AS r FROM customers WHERE predict('risk', *) < 2
 -- expect:
 SELECT count(*) AS n, count(*) FILTER (r > 0) AS r FROM scored WHERE r < 2
+-- spark:
+SELECT count(*) AS n, count(*) FILTER (WHERE predict('risk', *) > 0) AS r FROM customers WHERE predict('risk', *) < 2
 
 -- name: the whole row beside a filtered call
 SELECT c.id, c AS whole, predict('loyal', c) AS l FROM customers c WHERE predict('loyal', c)
 -- expect:
 SELECT c.id, {'id': id, 'name': name, 'tenure': tenure, 'charges': charges, 'plan': plan, 'region': region, 'visits': visits, 'joined': joined} AS whole, l FROM scored c WHERE l
+-- spark:
+SELECT c.id, struct(c.*) AS whole, predict('loyal', c.*) AS l FROM customers c WHERE predict('loyal', c.*)
 
 -- name: distinct rows that a call filters
 SELECT DISTINCT plan, region, predict('loyal', *) AS l FROM customers WHERE predict('loyal', *) IS NOT NULL
@@ -95,26 +101,36 @@ SELECT c.id, predict('churn', c.*) AS p FROM customers c WHERE predict('churn', 
 CREATE MACRO customers_pages(n) AS n + 0
 -- expect:
 SELECT c.id, c.p FROM scored c WHERE c.p = 'yes' AND EXISTS (SELECT 1 FROM logins WHERE customer_id = c.id AND pages > 3)
+-- spark setup:
+CREATE OR REPLACE TEMPORARY FUNCTION customers_pages(n INT) RETURNS INT RETURN n + 0
 
 -- name: rowid beside a filtered call
 SELECT rowid, predict('churn', *) AS p FROM customers WHERE predict('churn', *) = 'no'
 -- expect:
 SELECT rowid, p FROM scored WHERE p = 'no'
+-- spark:
+SELECT _metadata.row_index AS rowid, predict('churn', *) AS p FROM customers WHERE predict('churn', *) = 'no'
 
 -- name: a sample of a table, filtered by a call
 SELECT id, predict('churn', *) AS p FROM customers TABLESAMPLE 100% WHERE predict('churn', *) = 'yes'
 -- expect:
 SELECT id, p FROM scored WHERE p = 'yes'
+-- spark:
+SELECT id, predict('churn', *) AS p FROM customers TABLESAMPLE (100 PERCENT) WHERE predict('churn', *) = 'yes'
 
 -- name: using sample behind a filter
 SELECT id, predict('risk', *) AS r FROM customers WHERE predict('risk', *) = 2 USING SAMPLE 100%
 -- expect:
 SELECT id, r FROM scored WHERE r = 2
+-- spark:
+FROM customers |> WHERE predict('risk', *) = 2 |> TABLESAMPLE (100 PERCENT) |> SELECT id, predict('risk', *) AS r
 
 -- name: an alias with other names for its columns, filtered by a call
 SELECT c.k, predict('churn', c.*) AS p FROM customers AS c(k) WHERE predict('churn', c.*) = 'no'
 -- expect:
 SELECT id AS k, p FROM scored WHERE p = 'no'
+-- spark:
+SELECT c.k, predict('churn', c.*) AS p FROM customers AS c(k, name, tenure, charges, plan, region, visits, joined) WHERE predict('churn', c.*) = 'no'
 
 -- name: a join, filtered by a call of one side
 SELECT c.id, l.pages, predict('risk', c.*) AS r FROM customers c JOIN logins l ON l.customer_id = c.id WHERE predict('risk', c.*) = 1
@@ -143,6 +159,8 @@ SELECT id, predict('risk', *, visits := $1) AS r FROM customers WHERE predict_pr
 SELECT id, tenure, charges, 3 AS visits FROM customers WHERE plan = 'max'
 -- expect:
 SELECT id, r FROM given WHERE r0 > 0.4
+-- spark:
+SELECT id, predict('risk', *, visits := ?) AS r FROM customers WHERE predict_proba('risk', *, visits := 3, class := 0) > ? AND plan = ?
 
 -- name: a select without from, filtered by a call
 SELECT predict('value', 40, 3) AS v WHERE predict('value', 40, 3) < 1000
@@ -155,6 +173,8 @@ SELECT v FROM given
 SELECT id, predict('risk', *) AS r, predict_proba('risk', *, class := 1) AS r1 FROM customers WHERE r = 1 AND r1 > 0.3
 -- expect:
 SELECT id, r, r1 FROM scored WHERE r = 1 AND r1 > 0.3
+-- spark:
+FROM customers |> SELECT id, predict('risk', *) AS r, predict_proba('risk', *, class := 1) AS r1 |> WHERE r = 1 AND r1 > 0.3
 
 -- name: from-first with columns, filtered by a call
 FROM customers c SELECT c.*, predict('loyal', c.*) AS l WHERE predict('loyal', c.*) AND c.id > 3
@@ -166,11 +186,15 @@ FROM scored SELECT id, name, tenure, charges, plan, region, visits, joined, l WH
 SELECT c.id, predict('churn', c.*) AS p, (SELECT len(to_json(x)::VARCHAR) FROM (SELECT c.*) x) AS n FROM customers c WHERE predict('churn', c.*) = 'yes'
 -- expect:
 SELECT c.id, s.p, len(to_json(c)::VARCHAR) AS n FROM customers c JOIN scored s USING (id) WHERE s.p = 'yes'
+-- spark:
+SELECT c.id, predict('churn', c.*) AS p, (SELECT length(to_json(struct(x.*), map('ignoreNullFields', 'false'))) FROM (SELECT c.*) x) AS n FROM customers c WHERE predict('churn', c.*) = 'yes'
 
 -- name: a row as json by the name of its table, filtered by a call
 SELECT id, to_json(customers) AS j, predict('risk', *) AS r FROM customers WHERE predict('risk', *) = 1
 -- expect:
 SELECT customers.id, to_json(customers) AS j, r FROM customers JOIN scored USING (id) WHERE r = 1
+-- spark:
+SELECT id, to_json(struct(customers.*), map('ignoreNullFields', 'false')) AS j, predict('risk', *) AS r FROM customers WHERE predict('risk', *) = 1
 
 -- name: an inner query with the outer row in its call, filtered
 SELECT c.id, (SELECT predict('loyal', tenure := i.tenure, visits := c.visits) FROM customers i WHERE i.id = c.id // 2 AND predict('loyal', tenure := i.tenure, visits := c.visits) IS NOT NULL) AS l FROM customers c
@@ -178,6 +202,8 @@ SELECT c.id, (SELECT predict('loyal', tenure := i.tenure, visits := c.visits) FR
 SELECT c.id, i.tenure, c.visits FROM customers c JOIN customers i ON i.id = c.id // 2
 -- expect:
 SELECT id, l FROM given
+-- spark:
+SELECT c.id, (SELECT predict('loyal', tenure := i.tenure, visits := c.visits) FROM customers i WHERE i.id = c.id DIV 2 AND predict('loyal', tenure := i.tenure, visits := c.visits) IS NOT NULL) AS l FROM customers c
 
 -- name: an alias of the select list in a filtered call
 SELECT id, charges * 2 AS twice, predict('value', charges := twice, visits := visits) AS v, predict('risk', tenure, twice, visits) AS r FROM customers WHERE predict('risk', tenure, twice, visits) > 0
@@ -185,11 +211,14 @@ SELECT id, charges * 2 AS twice, predict('value', charges := twice, visits := vi
 SELECT id, tenure, charges * 2 AS charges, visits FROM customers
 -- expect:
 SELECT id, charges AS twice, v, r FROM given WHERE r > 0
+-- spark gap: WHERE of Spark knows no alias of the select list
 
 -- name: columns qualified by the schema beside a filtered call
 SELECT main.customers.id, predict('risk', *) AS r FROM main.customers WHERE predict('risk', *) = 1 AND main.customers.plan <> 'pro'
 -- expect:
 SELECT id, r FROM scored WHERE r = 1 AND plan <> 'pro'
+-- spark:
+SELECT corpus.customers.id, predict('risk', *) AS r FROM corpus.customers WHERE predict('risk', *) = 1 AND corpus.customers.plan <> 'pro'
 
 -- name: a correlated subquery by the table's name beside a filtered call
 SELECT id, predict('churn', *) AS p FROM customers WHERE predict('churn', *) = 'yes' AND id IN (SELECT customer_id FROM logins WHERE logins.pages < customers.visits)
@@ -220,6 +249,8 @@ SELECT 2 * r AS a, charges * visits AS b, count(*) OVER () AS c FROM scored WHER
 CREATE VIEW risky AS SELECT *, predict('risk', *) AS r FROM customers WHERE predict('risk', *) > 0; CREATE VIEW more AS SELECT *, predict('churn', *) AS p FROM risky WHERE predict('churn', *) = 'yes'; SELECT * FROM more
 -- expect:
 SELECT id, name, tenure, charges, plan, region, visits, joined, r, p FROM scored WHERE r > 0 AND p = 'yes'
+-- spark:
+CREATE TEMPORARY VIEW risky AS SELECT *, predict('risk', *) AS r FROM customers WHERE predict('risk', *) > 0; CREATE TEMPORARY VIEW more AS SELECT *, predict('churn', *) AS p FROM risky WHERE predict('churn', *) = 'yes'; SELECT * FROM more
 
 -- name: create table as with a filtered call
 CREATE TABLE out AS SELECT *, predict_proba('risk', *, class := 1) AS r1 FROM customers WHERE predict('risk', *) > 0
@@ -227,6 +258,8 @@ CREATE TABLE out AS SELECT *, predict_proba('risk', *, class := 1) AS r1 FROM cu
 CREATE TABLE out AS SELECT id, name, tenure, charges, plan, region, visits, joined, r1 FROM scored WHERE r > 0
 -- then:
 DESCRIBE out; FROM out
+-- spark then:
+SELECT * FROM out
 
 -- name: a sampled filter of a values list
 SELECT x.*, predict('value', x.*) AS v, predict('spare', x.*) AS sp FROM (VALUES (10.5, 3), (99.5, 20), (50.0, 12)) AS x(charges, visits) WHERE predict('spare', x.*) >= 0

@@ -12,6 +12,8 @@ SELECT id FROM scored WHERE q > 0.5
 FROM customers WHERE predict('loyal', *) ORDER BY predict('value', *) DESC, id LIMIT 3
 -- expect:
 SELECT id, name, tenure, charges, plan, region, visits, joined FROM scored WHERE l ORDER BY v DESC, id LIMIT 3
+-- spark:
+FROM customers |> WHERE predict('loyal', *) |> ORDER BY predict('value', *) DESC, id |> LIMIT 3
 
 -- name: from, group and having
 FROM customers SELECT plan, max(predict('value', *)) AS m GROUP BY plan HAVING m > 0 ORDER BY plan
@@ -27,6 +29,8 @@ SELECT avg(q) AS a FROM scored WHERE visits > 4
 WITH s AS (FROM customers SELECT id, predict('risk', *) AS r) FROM s WHERE r = 1
 -- expect:
 SELECT id, r FROM scored WHERE r = 1
+-- spark:
+WITH s AS (FROM customers SELECT id, predict('risk', *) AS r) FROM s SELECT * WHERE r = 1
 
 -- name: from a join first
 FROM customers c JOIN logins l ON c.id = l.customer_id SELECT l.seen, predict('value', c.*) AS v ORDER BY seen
@@ -42,6 +46,7 @@ SELECT DISTINCT p FROM scored ORDER BY p
 FROM c: customers SELECT id, predict('churn', c.*) AS p
 -- expect:
 SELECT id, p FROM scored
+-- spark gap: Spark writes an alias only behind its table
 
 -- name: from values
 FROM (VALUES (40.0, 1), (80.0, 20)) t(charges, visits) SELECT predict('value', *) AS v, charges::DOUBLE AS charges
@@ -63,6 +68,8 @@ SELECT n, predict('loyal', tenure := n, visits := n % 7) AS l FROM generate_seri
 SELECT n, n AS tenure, n % 7 AS visits FROM generate_series(0, 70, 7) AS g(n)
 -- expect:
 SELECT n, l FROM given
+-- spark:
+SELECT n, predict('loyal', tenure := n, visits := n % 7) AS l FROM explode(sequence(0, 70, 7)) AS g(n)
 
 -- name: a call on a generated grid
 SELECT t, c::DOUBLE AS c, predict('risk', tenure := t, charges := c, visits := 4) AS r
@@ -72,6 +79,9 @@ SELECT t, c, t AS tenure, c AS charges, 4 AS visits
 FROM generate_series(0, 60, 20) a(t), (VALUES (20.0), (60.0), (90.0)) b(c)
 -- expect:
 SELECT t, c, r FROM given
+-- spark:
+SELECT t, c::DOUBLE AS c, predict('risk', tenure := t, charges := c, visits := 4) AS r
+FROM explode(sequence(0, 60, 20)) a(t), (VALUES (20.0), (60.0), (90.0)) b(c)
 
 -- name: values with calls in them
 VALUES (0, predict('value', charges := 10, visits := 2)), (1, predict('value', 20, 3))
@@ -79,3 +89,5 @@ VALUES (0, predict('value', charges := 10, visits := 2)), (1, predict('value', 2
 SELECT * FROM (VALUES (10.0, 2), (20.0, 3)) t(charges, visits)
 -- expect:
 SELECT row::INTEGER AS col0, v AS col1 FROM given
+-- spark:
+SELECT * FROM stack(2, 0, predict('value', charges := 10, visits := 2), 1, predict('value', 20, 3)) t(col0, col1)

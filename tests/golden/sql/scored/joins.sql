@@ -95,6 +95,7 @@ SELECT predict('value', *) AS v FROM (SELECT charges FROM customers ORDER BY id)
     POSITIONAL JOIN (SELECT visits FROM customers ORDER BY id)
 -- expect:
 SELECT v FROM scored
+-- spark gap: Spark has no POSITIONAL JOIN
 
 -- name: an as-of join
 SELECT l.customer_id, l.seen, d.day, predict('value', charges := d.charges, visits := l.pages) AS v
@@ -106,6 +107,7 @@ FROM logins l ASOF JOIN (SELECT TIMESTAMP '2024-06-01' + to_days(id) AS day, cha
     ON l.seen >= d.day
 -- expect:
 SELECT customer_id, seen, day, v FROM given
+-- spark gap: Spark has no ASOF JOIN
 
 -- name: an as-of left join of scored rows
 SELECT c.id, s.pages, predict('churn', c.*) AS p
@@ -113,6 +115,7 @@ FROM customers c ASOF LEFT JOIN logins s ON c.id = s.customer_id AND c.joined::T
 -- expect:
 SELECT c.id, s.pages, p
 FROM scored c ASOF LEFT JOIN logins s ON c.id = s.customer_id AND c.joined::TIMESTAMP + INTERVAL 100 DAY >= s.seen
+-- spark gap: Spark has no ASOF JOIN
 
 -- name: an as-of join with using
 SELECT count(*) AS n, sum(predict('value', charges := charges, visits := pages)) AS s
@@ -123,6 +126,7 @@ SELECT charges, pages AS visits FROM (SELECT customer_id, seen, pages FROM login
     (SELECT id AS customer_id, joined::TIMESTAMP AS seen, charges FROM customers) USING (customer_id, seen)
 -- expect:
 SELECT count(*) AS n, sum(v) AS s FROM given
+-- spark gap: Spark has no ASOF JOIN
 
 -- name: a lateral subquery of a call
 SELECT c.id, x.p FROM customers c, LATERAL (SELECT predict('churn', c.*) AS p) x
@@ -133,6 +137,7 @@ SELECT id, p FROM scored
 SELECT c.id, v2 FROM customers c, (SELECT predict('value', c.charges, c.visits) * 2 AS v2)
 -- expect:
 SELECT id, v * 2 AS v2 FROM scored
+-- spark gap: Spark takes a correlated subquery in FROM only behind LATERAL
 
 -- name: a lateral join with rows of its own
 SELECT c.id, x.more, x.v FROM customers c
@@ -164,6 +169,8 @@ SELECT id, extra, predict('value', charges := charges, visits := extra) AS v FRO
 SELECT id, extra, charges, extra AS visits FROM customers, unnest([1, 2, 30]) u(extra)
 -- expect:
 SELECT id, extra, v FROM given
+-- spark:
+SELECT id, extra, predict('value', charges := charges, visits := extra) AS v FROM customers, explode(array(1, 2, 30)) u(extra)
 
 -- name: three tables and a named argument
 SELECT c.id, x.id AS other, predict('churn', c.*, plan := x.plan) AS p

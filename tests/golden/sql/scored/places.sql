@@ -2,16 +2,22 @@
 SELECT c.id, t.x FROM customers c, LATERAL (VALUES (predict('churn', c.*)), (c.plan)) t(x)
 -- expect:
 SELECT id, unnest([p, plan]) AS x FROM scored
+-- spark:
+SELECT c.id, t.x FROM customers c, LATERAL stack(2, predict('churn', c.*), c.plan) t(x)
 
 -- name: unnest of a list of calls in from
 SELECT c.id, u.x FROM customers c, unnest([predict('value', c.*), c.charges]) u(x)
 -- expect:
 SELECT id, unnest([v, charges]) AS x FROM scored
+-- spark:
+SELECT c.id, u.x FROM customers c, LATERAL explode(array(predict('value', c.*), c.charges)) u(x)
 
 -- name: a lateral range as long as a label says
 SELECT c.id, g.n FROM customers c, range(predict('risk', c.*)) g(n)
 -- expect:
 SELECT s.id, g.n FROM scored s, range(s.r) g(n)
+-- spark:
+SELECT c.id, g.n FROM customers c, LATERAL (SELECT * FROM range(9) r WHERE r.id < predict('risk', c.*)) g(n)
 
 -- name: a scalar subquery of values
 SELECT (VALUES (predict('value', 10, 3))) AS v
@@ -19,6 +25,8 @@ SELECT (VALUES (predict('value', 10, 3))) AS v
 SELECT 10 AS charges, 3 AS visits
 -- expect:
 SELECT v FROM given
+-- spark:
+SELECT (SELECT * FROM stack(1, predict('value', 10, 3))) AS v
 
 -- name: the word table
 SELECT id FROM (TABLE customers) t WHERE predict('churn', t.*) = 'yes'
@@ -29,6 +37,8 @@ SELECT id FROM scored WHERE p = 'yes'
 SELECT c.k, predict('churn', c.*) AS p FROM customers c(k, n, TENURE, CHARGES, PLAN, REGION)
 -- expect:
 SELECT id AS k, p FROM scored
+-- spark:
+SELECT c.k, predict('churn', c.*) AS p FROM customers c(k, n, TENURE, CHARGES, PLAN, REGION, v, j)
 
 -- name: the order of a union by a call
 SELECT id, charges, visits FROM customers WHERE id < 5 UNION ALL SELECT id, charges + 50, visits FROM customers WHERE id < 5 ORDER BY predict('value', *) DESC
@@ -47,6 +57,8 @@ SELECT c.id, (SELECT count(*) FROM scored i WHERE i.p = c.p AND i.id < c.id) AS 
 SELECT id FROM customers c WHERE EXISTS (FROM logins l WHERE l.customer_id = c.id AND l.pages > predict('risk', c.*) + 5)
 -- expect:
 SELECT id FROM scored c WHERE EXISTS (FROM logins l WHERE l.customer_id = c.id AND l.pages > c.r + 5)
+-- spark:
+SELECT id FROM customers c WHERE EXISTS (FROM logins l SELECT * WHERE l.customer_id = c.id AND l.pages > predict('risk', c.*) + 5)
 
 -- name: a join condition with a bare star of both sides
 SELECT c.id, l.pages FROM customers c JOIN logins l ON c.id = l.customer_id AND predict('loyal', *)
@@ -67,6 +79,8 @@ SELECT c.id, l.pages FROM scored c LEFT JOIN logins l ON l.customer_id = c.id AN
 SELECT 'churn' AS m, predict('churn', *) AS x FROM customers WHERE id < 9 UNION ALL SELECT 'risk', predict('risk', *)::VARCHAR FROM customers WHERE id < 9
 -- expect:
 SELECT 'churn' AS m, p AS x FROM scored WHERE id < 9 UNION ALL SELECT 'risk', r::VARCHAR FROM scored WHERE id < 9
+-- spark:
+SELECT 'churn' AS m, predict('churn', *) AS x FROM customers WHERE id < 9 UNION ALL SELECT 'risk', predict('risk', *)::STRING FROM customers WHERE id < 9
 
 -- name: a subquery in from with limit, scored outside
 SELECT id, predict('churn', *) AS p FROM (SELECT * FROM customers ORDER BY charges DESC, id LIMIT 12 OFFSET 3) ORDER BY id

@@ -48,6 +48,8 @@ SELECT id FROM scored WHERE p = 'yes' AND plan IN (SELECT plan FROM customers WH
 SELECT id FROM customers WHERE predict('value', *) >= ALL (SELECT predict('value', x.*) FROM customers x WHERE x.plan = customers.plan)
 -- expect:
 SELECT id FROM scored WHERE v >= ALL (SELECT x.v FROM scored x WHERE x.plan = scored.plan)
+-- spark:
+SELECT id FROM customers WHERE predict('value', *) >= (SELECT max(predict('value', x.*)) FROM customers x WHERE x.plan = customers.plan)
 
 -- name: above the average of all
 SELECT id FROM customers WHERE predict('value', *) > (SELECT avg(predict('value', *)) FROM customers)
@@ -64,6 +66,9 @@ SELECT plan, ARRAY(SELECT predict('churn', i.*) FROM customers i WHERE i.plan = 
 FROM (SELECT DISTINCT plan FROM customers) o
 -- expect:
 SELECT plan, ARRAY(SELECT i.p FROM scored i WHERE i.plan = o.plan AND i.id < 20 ORDER BY i.id) AS ps
+FROM (SELECT DISTINCT plan FROM customers) o
+-- spark:
+SELECT plan, (SELECT transform(array_sort(collect_list(struct(i.id, predict('churn', i.*) AS p))), s -> s.p) FROM customers i WHERE i.plan = o.plan AND i.id < 20) AS ps
 FROM (SELECT DISTINCT plan FROM customers) o
 
 -- name: a feature is a subquery
@@ -130,11 +135,13 @@ SELECT id, v FROM given
 SELECT c.id, (SELECT (SELECT predict('churn', c.*))) AS p FROM customers c
 -- expect:
 SELECT id, p FROM scored
+-- spark gap: a subquery of Spark sees only the columns of the query right around it
 
 -- name: a subquery in order by
 SELECT id FROM customers c ORDER BY (SELECT predict('value', c.*)) DESC, id LIMIT 7
 -- expect:
 SELECT id FROM scored ORDER BY v DESC, id LIMIT 7
+-- spark gap: Spark takes no correlated subquery in ORDER BY
 
 -- name: a subquery compared by row
 SELECT id FROM customers c WHERE (predict('churn', c.*), c.plan) = ('yes', 'max')

@@ -2,6 +2,8 @@
 SELECT id, predict('risk', * REPLACE (coalesce(tenure, 'nan'::DOUBLE) AS tenure)) AS r FROM customers
 -- expect:
 SELECT id, r FROM scored
+-- spark:
+SELECT id, predict('risk', * EXCEPT (tenure), tenure := coalesce(tenure, 'nan'::DOUBLE)) AS r FROM customers
 
 -- name: every kind of whole number
 SELECT id, predict('value', charges := 40::TINYINT, visits := visits::UBIGINT) AS a, predict('value', charges := 40::SMALLINT, visits := visits::USMALLINT) AS b,
@@ -10,6 +12,9 @@ SELECT id, predict('value', charges := 40::TINYINT, visits := visits::UBIGINT) A
 SELECT id, 40 AS charges, visits FROM customers
 -- expect:
 SELECT id, v AS a, v AS b, v AS c, v AS d FROM given
+-- spark:
+SELECT id, predict('value', charges := 40::TINYINT, visits := visits::BIGINT) AS a, predict('value', charges := 40::SMALLINT, visits := visits::INT) AS b,
+    predict('value', charges := 40::BIGINT, visits := visits::SMALLINT) AS c, predict('value', charges := 40::DECIMAL(38, 0), visits := visits::TINYINT) AS d FROM customers
 
 -- name: floats of single precision
 SELECT id, predict('risk', tenure::FLOAT, charges::FLOAT, visits::FLOAT) AS r, predict('value', charges::FLOAT, visits) AS v FROM customers
@@ -52,6 +57,8 @@ SELECT id, predict('value', charges := date_diff('day', DATE '2024-01-01', joine
 SELECT id, date_diff('day', DATE '2024-01-01', joined) AS charges, month(joined) AS visits FROM customers
 -- expect:
 SELECT id, v FROM given
+-- spark:
+SELECT id, predict('value', charges := date_diff(DAY, DATE '2024-01-01', joined), visits := month(joined)) AS v FROM customers
 
 -- name: an untyped NULL in every form
 SELECT predict('risk', NULL, 50, NULL) AS a, predict('risk', {'tenure': NULL, 'charges': 50, 'visits': NULL}) AS b, predict('risk', tenure := (NULL), charges := 50, visits := CAST(NULL AS TINYINT)) AS c

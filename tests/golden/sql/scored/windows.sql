@@ -35,6 +35,8 @@ SELECT id, avg(v) OVER (ORDER BY id ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING) AS
 SELECT id, max(predict_score('churn', *)) OVER (ORDER BY joined RANGE BETWEEN INTERVAL 10 DAYS PRECEDING AND CURRENT ROW EXCLUDE CURRENT ROW) AS m FROM customers
 -- expect:
 SELECT id, max(m) OVER (ORDER BY joined RANGE BETWEEN INTERVAL 10 DAYS PRECEDING AND CURRENT ROW EXCLUDE CURRENT ROW) AS m FROM scored
+-- spark:
+SELECT id, max(predict_score('churn', *)) OVER (ORDER BY joined RANGE BETWEEN INTERVAL 10 DAYS PRECEDING AND INTERVAL 1 DAY PRECEDING) AS m FROM customers
 
 -- name: lag and lead of labels
 SELECT id, lag(predict('churn', *), 1, 'none') OVER (ORDER BY id) AS a, lead(predict('risk', *)) OVER (ORDER BY id DESC) AS b FROM customers
@@ -47,6 +49,9 @@ SELECT id, first_value(CASE WHEN predict('loyal', *) THEN id END IGNORE NULLS) O
 -- expect:
 SELECT id, first_value(CASE WHEN l THEN id END IGNORE NULLS) OVER (PARTITION BY plan ORDER BY id) AS f,
     last_value(p) OVER (PARTITION BY region ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS l FROM scored
+-- spark:
+SELECT id, first_value(CASE WHEN predict('loyal', *) THEN id END) IGNORE NULLS OVER (PARTITION BY plan ORDER BY id) AS f,
+    last_value(predict('churn', *)) OVER (PARTITION BY region ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS l FROM customers
 
 -- name: ntile and percent_rank
 SELECT id, ntile(4) OVER (ORDER BY predict('value', *), id) AS n, percent_rank() OVER (ORDER BY predict('value', *)) AS x FROM customers
@@ -101,6 +106,8 @@ SELECT id, count(*) OVER () AS n FROM scored QUALIFY p = 'yes' AND n > 3
 SELECT id, list(predict('risk', *) ORDER BY id DESC) OVER (ORDER BY id ROWS 2 PRECEDING) AS rs FROM customers
 -- expect:
 SELECT id, list(r ORDER BY id DESC) OVER (ORDER BY id ROWS 2 PRECEDING) AS rs FROM scored
+-- spark:
+SELECT id, reverse(collect_list(predict('risk', *)) OVER (ORDER BY id ROWS 2 PRECEDING)) AS rs FROM customers
 
 -- name: a fill of missing values by a window
 SELECT id, predict('risk', * REPLACE (coalesce(tenure, avg(tenure) OVER (PARTITION BY plan)) AS tenure)) AS r FROM customers
@@ -108,3 +115,5 @@ SELECT id, predict('risk', * REPLACE (coalesce(tenure, avg(tenure) OVER (PARTITI
 SELECT * REPLACE (coalesce(tenure, avg(tenure) OVER (PARTITION BY plan)) AS tenure) FROM customers
 -- expect:
 SELECT id, r FROM given
+-- spark:
+SELECT id, predict('risk', * EXCEPT (tenure), tenure := coalesce(tenure, avg(tenure) OVER (PARTITION BY plan))) AS r FROM customers
