@@ -85,7 +85,7 @@ def tables(
         spark.conf.set(key, value)
     spark.sql("CREATE DATABASE corpus")
     spark.sql("USE corpus")
-    views = [t.name for t in spark.catalog.listTables() if t.isTemporary]
+    views = {t.name: spark.table(t.name) for t in spark.catalog.listTables() if t.isTemporary}
     for view in views:  # of other tests, by names that are tables here
         spark.catalog.dropTempView(view)
     yield Tables(spark, files[0], tmp_path_factory.mktemp("models"))
@@ -93,6 +93,8 @@ def tables(
     spark.sql("DROP DATABASE corpus CASCADE")
     for key, value in before.items():
         spark.conf.set(key, value)
+    for view, frame in views.items():
+        frame.createOrReplaceTempView(view)
 
 
 @pytest.fixture(scope="module")
