@@ -172,7 +172,8 @@ def _cuts(tokens: Sequence[Token], level: list[int], k: int) -> bool:
         return False
     after = tokens[i + 1 : i + 3]
     if tokens[i].upper == "MINUS":  # elsewhere than in Spark a name like others
-        return bool(after) and (after[0].upper in _OPERANDS or after[0].is_symbol("("))
+        bracketed = len(after) == 2 and after[0].is_symbol("(") and after[1].upper in _STARTS
+        return bool(after) and (after[0].upper in _OPERANDS or bracketed)
     listed = len(after) == 2 and after[0].is_symbol("(") and after[1].upper not in _STARTS
     return not (i and tokens[i - 1].is_symbol("*") and listed and not after[1].is_symbol("("))
 

@@ -127,7 +127,8 @@ def _is_several(tokens: Sequence[Token], begin: int, end: int) -> bool:
     It is a star (`* REPLACE (..)`), a generator of Spark's, or holds COLUMNS(..) that is no model
     call's argument.
     """
-    if tokens[begin].upper in _GENERATORS and closing(tokens, begin + 1) == end - 1:
+    opened = end - begin > 2 and tokens[begin + 1].is_symbol("(")
+    if opened and tokens[begin].upper in _GENERATORS and closing(tokens, begin + 1) == end - 1:
         return True
     star = begin + 2 if begin + 2 < end and tokens[begin + 1].is_symbol(".") else begin
     columns = [i for i in range(begin, end - 1) if tokens[i].upper == "COLUMNS"]

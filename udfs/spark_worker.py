@@ -171,4 +171,7 @@ def _batch(made: BatchFunction | TextBatchFunction) -> BatchFunction:
 def _matrix(lists: pa.ListArray, width: int, dtype: str) -> Array:
     """Lists of `width` numbers as rows (n, width); NULL becomes NaN."""
     values = lists.flatten()
+    assert len(values) == len(lists) * width, (
+        "the planner packs as many numbers as there are columns"
+    )
     return rows_of(pa.FixedSizeListArray.from_arrays(values, width), width, dtype)

@@ -8,6 +8,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LinearRegression
 from sklearn.tree import DecisionTreeRegressor
 
 import sqlml
@@ -137,3 +138,14 @@ def test_a_table_of_500_columns(db: sqlml.Session) -> None:
     found = db.execute("SELECT predict('m', *) FROM wide").fetchall()
     assert found == Y
     np.testing.assert_allclose([y for (y,) in found], [14, 25, 36])
+
+
+def test_names_that_are_words_of_spark_alone() -> None:
+    """A macro called minus is no set operator, and a column called stack no generator."""
+    model = LinearRegression().fit([[1.0], [2.0]], [1.0, 2.0])
+    with sqlml.connect(":memory:") as con:
+        con.create_model("m", model, inputs=["a"])
+        con.execute("CREATE TABLE t AS SELECT 3.0 AS a, 4 AS stack")
+        con.execute("CREATE MACRO minus(x, y) AS x - y")
+        found = con.execute("SELECT minus (predict('m', *), 1), stack + predict('m', *) FROM t")
+        assert found.fetchall() == [pytest.approx((2.0, 7.0))]
