@@ -9,10 +9,11 @@ does not know yet. What the names *mean* is left to the engine, which binds the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlml.front.lexer import Token, brackets_around, closing, split_commas
 from sqlml.front.lexer import level as top_level
+from sqlml.planner.pipes import Step, step_at
 from sqlml.types import fold
 
 _STARTS = frozenset(
@@ -48,7 +49,8 @@ class Block:
     """A query block: what one SELECT, UPDATE, DELETE or INSERT sees.
 
     `sources` are the texts of its FROM clause (an UPDATE has its table and its FROM); they are
-    the operands of a UNION where `is_chain`, for the ORDER BY of the whole. `excluded` says that
+    what has a result of its own where `is_chain`: the operands of a UNION, for the ORDER BY of the
+    whole, or the steps of a pipe before this one, and `name` is that result's. `excluded` says that
     the source is also known as such (ON CONFLICT). `window` is its WINDOW clause. `ctes` are the
     definitions that its own WITH puts in scope at the place asked for, `recursive` whether that
     WITH says so. `parent` is the block around it; `lateral` whether it stands in the parent's
@@ -63,6 +65,7 @@ class Block:
     parent: Block | None
     lateral: bool = False
     is_chain: bool = False
+    name: str = "sqlml_chain"
     excluded: bool = False
 
 
@@ -77,12 +80,13 @@ def block_at(tokens: Sequence[Token], place: int) -> Block | None:
 def block_tokens(tokens: Sequence[Token], place: int) -> list[int]:
     """The tokens of the query block around `place`, outside of all brackets but its own.
 
-    None of its WITH clause, and none where `place` stands behind a whole chain of UNIONs.
+    None of its WITH clause, and none where `place` stands behind a whole chain of UNIONs or in a
+    pipe.
     """
     start, end = _groups(tokens, place)[-1]
     level = top_level(tokens, start, end)
     _, _, body = _with(tokens, level, place)
-    if body is None:
+    if body is None or step_at(tokens, level, place) is not None:
         return []
     segment, tail_of_set = _segment(tokens, [i for i in level if i >= body], place)
     return [] if tail_of_set is not None else segment
@@ -202,7 +206,11 @@ def _block(
             return parent
         return Block((), None, (), ctes, recursive, parent, lateral)
     level = [i for i in level if i >= body]
-    segment, tail_of_set = _segment(tokens, level, place)
+    step = step_at(tokens, level, place)
+    if step is not None and step.own is not step.first:
+        made = _made_before(tokens, level, step)
+        return replace(made, ctes=ctes, recursive=recursive, parent=parent, lateral=lateral)
+    segment, tail_of_set = _segment(tokens, level if step is None else step.first, place)
     if tail_of_set is not None:
         whole = Span(tokens[level[0]].start, tail_of_set)
         return Block((whole,), None, (), ctes, recursive, parent, lateral, is_chain=True)
@@ -220,6 +228,17 @@ def _block(
         lateral,
         excluded=after_conflict,
     )
+
+
+def _made_before(tokens: Sequence[Token], level: list[int], step: Step) -> Block:
+    """What a step of a pipe sees: its FROM clause, or the result of the steps before it."""
+    own = _aliases(tokens, step.own)
+    first = [k for k in range(len(step.first)) if _keyword(tokens, step.first, k)]
+    if step.chooses and first == [0] and tokens[step.first[0]].upper == "FROM":
+        return Block(_sources(tokens, step.first, step.first[0]), None, own, (), False, None)
+    whole = Span(tokens[level[0]].start, tokens[step.before - 1].end)
+    name = "`" + step.name.replace("`", "``") + "`" if step.name else "sqlml_chain"
+    return Block((whole,), None, own, (), False, None, is_chain=True, name=name)
 
 
 def _with(

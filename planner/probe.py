@@ -131,7 +131,7 @@ def _nest(select: str, block: Block, text: Text, tail: str = "", outer: bool = T
 
 def _from(block: Block, text: Text) -> str:
     if block.is_chain:
-        return f"({text(block.sources[0])}) sqlml_chain"
+        return f"({text(block.sources[0])}) {block.name}"
     return ", ".join(text(s) for s in block.sources)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import RandomForestRegressor
 from sklearn.tree import DecisionTreeRegressor
 
 from sqlml import errors
@@ -150,6 +151,52 @@ def test_inside_a_lambda(con: Any, frame: pd.DataFrame, value: Any) -> None:
     con.sql("ALTER MODEL churn SET OPTIONS (backend = 'native')")
     with pytest.raises(errors.BindError, match="inside a lambda, .*; unfold the list first"):
         con.sql(query.format("churn", ", plan := 'pro'"))
+
+
+PIPES = [
+    "WHERE {c} = 'yes' |> SELECT id, {c} AS y",
+    "SELECT id, {c} AS y |> WHERE y = 'yes'",
+    "EXTEND {c} AS y |> WHERE y = 'yes' |> SET plan = 1, age = 'x' |> SELECT id, y",
+    "EXTEND age AS a |> DROP age |> EXTEND predict('churn', *, age := a) AS y |> WHERE y = 'yes' "
+    "|> SELECT id, y",
+    "AS c |> WHERE predict('churn', c.*) = 'yes' |> SELECT c.id, predict('churn', c.*) AS y",
+    "SET unused = 1 |> AS c |> WHERE {c} = 'yes' |> SELECT id, predict('churn', c.*) AS y",
+    "WHERE id >= 0 |> ORDER BY id |> EXTEND {c} AS y |> AGGREGATE max(y) AS y GROUP BY id |> WHERE "
+    "y = 'yes' |> SELECT id, y",
+    "AGGREGATE max({c}) AS y GROUP BY id |> WHERE y = 'yes'",
+    "AGGREGATE count(*) AS n GROUP BY id, {c} AS y |> WHERE y = 'yes' |> SELECT id, y",
+    "SELECT *, -age AS minus |> SELECT * EXCEPT (age), minus AS age |> EXTEND "
+    "predict('churn', *, age := -age) AS y |> WHERE y = 'yes' |> SELECT id, y",
+    "UNION ALL (SELECT * FROM customers WHERE id < 0) |> SELECT id, {c} AS y |> WHERE y = 'yes'",
+]
+
+
+@pytest.mark.parametrize("steps", PIPES)
+@pytest.mark.parametrize("start", ["FROM", "TABLE", "SELECT * FROM"])
+def test_pipes(con: Any, frame: pd.DataFrame, churn: Any, start: str, steps: str) -> None:
+    """Each step sees what the steps before it made, and nothing of those behind it."""
+    call = "predict('churn', *)"
+    found = rows(con, f"{start} customers |> {steps.format(c=call)}")
+    yes = np.flatnonzero(churn.predict(frame[FEATURES]) == "yes").tolist()
+    assert sorted(found) == [(k, "yes") for k in yes]
+
+
+def test_a_name_before_other_columns_is_refused(con: Any) -> None:
+    """To Spark, c.age is then still the column of the table, and not what SET made of it."""
+    with pytest.raises(errors.BindError, match=r"Cannot resolve `c`\.\*"):
+        con.sql("FROM customers |> AS c |> SET age = 0D |> EXTEND predict('churn', c.*) AS y")
+
+
+def test_a_later_step_does_not_round_an_earlier_one(con: Any, frame: pd.DataFrame) -> None:
+    """Columns are DOUBLE where the call stands, and FLOAT behind it."""
+    model = RandomForestRegressor(30, random_state=0).fit(frame[NUMBERS], frame.age)
+    con.create_model("m", model, verify=False)
+    found = rows(
+        con,
+        "FROM customers |> SELECT id, age, income |> EXTEND predict('m', *) AS y |> SET age = "
+        "age::FLOAT, income = income::FLOAT |> AGGREGATE max(y) GROUP BY id",
+    )
+    np.testing.assert_array_equal([y for _, y in sorted(found)], model.predict(frame[NUMBERS]))
 
 
 def test_parameters_beside_signs_and_casts(con: Any) -> None:
