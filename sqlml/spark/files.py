@@ -7,7 +7,6 @@ writers, and is never seen half written.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
@@ -55,7 +54,11 @@ class Files(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it is there.
+
+        Raises:
+            CatalogError: it cannot be removed.
+        """
         ...
 
 
@@ -117,8 +120,10 @@ class LocalFiles:
 
     def remove(self, path: str) -> None:
         """See `Files`."""
-        with suppress(FileNotFoundError):
-            (self._folder / path).unlink()
+        try:
+            (self._folder / path).unlink(missing_ok=True)
+        except OSError as error:
+            raise _cannot("remove", f"{self.place}/{path}", error.strerror) from None
 
 
 class HadoopFiles:
@@ -196,8 +201,10 @@ class HadoopFiles:
 
     def remove(self, path: str) -> None:
         """See `Files`."""
-        with suppress(Exception):
+        try:
             self._files.delete(self._path(path), False)
+        except Exception as error:
+            raise _cannot("remove", f"{self.place}/{path}", _reason(error)) from None
 
     def _path(self, path: str) -> Any:
         return self._hadoop.Path(f"{self.place}/{path}")

@@ -28,6 +28,7 @@ from sqlml.front.statements import (
 from sqlml.life_cycle import LifeCycle
 from sqlml.lookup import Lookup
 from sqlml.planner.plan import Plan
+from sqlml.spark.directory import Directory
 from sqlml.spark.files import Files
 from sqlml.spark.functions import MOST, drop_functions, make_functions
 from sqlml.spark.host import SparkHost
@@ -47,7 +48,7 @@ class SparkSession:
     `sql` takes what `SparkSession.sql` takes, the statements about models (CREATE, ALTER, DROP,
     SHOW, DESCRIBE, EXPORT MODEL, EXPLAIN), and the functions `predict`, `predict_proba`,
     `predict_score` and `transform`; it gives DataFrames. All else is the SparkSession's own. Models
-    live in a directory (`sqlml.spark.mirror`); each statement that changes them does so at once.
+    live in a directory (`sqlml.spark.directory`); each statement that changes them does so at once.
     Made by `sqlml.attach`; for one thread at a time.
 
     Args:
@@ -61,8 +62,9 @@ class SparkSession:
     ) -> None:
         self._spark = spark
         self._engine = SparkEngine(spark)
-        self._mirror = Mirror(files)
-        self._catalog = Catalog(self._mirror, FilePrograms(files, Loaded()))
+        directory = Directory(files)
+        self._mirror = Mirror(directory)
+        self._catalog = Catalog(self._mirror, FilePrograms(directory, Loaded()))
         macros = Macros(self._mirror)
         changes = Changes(self._mirror, self._catalog, macros, lambda version: ())
         self._host = SparkHost(spark)

@@ -8,10 +8,12 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import sqlml
 from sqlml import errors
+from sqlml.spark.directory import KEPT, Directory
 from sqlml.spark.files import HadoopFiles, LocalFiles
 
 
@@ -91,6 +93,8 @@ def test_many_writers_lose_nothing(con: Any, spark: Any, value: Any, tmp_path: P
         thread.join(120)
     assert not failures
     assert len(rows(con, "SHOW MODELS LIKE 'm_%'")) == 12
+    asked = [f"predict('m_{n}_{k}', age := 1, income := 0)" for n in range(4) for k in range(3)]
+    assert rows(con, f"SELECT {', '.join(asked)}") == [(pytest.approx(2.0),) * 12]
     numbers = [int(path.stem) for path in indexes(tmp_path / "models")]
     assert numbers[-1] == 14 and numbers == list(range(numbers[0], 15))
 
@@ -117,6 +121,82 @@ def test_a_writer_that_was_overtaken_loses_nothing(
     with sqlml.attach(spark, catalog=tmp_path / "models") as fresh:
         tags = dict(rows(fresh, "DESCRIBE MODEL value"))["tags"]
     assert "mine=y" in tags and "t0=x" in tags and "t14=x" in tags
+
+
+def test_programs_leave_with_the_last_index_that_names_them(
+    con: Any, spark: Any, value: Any, tmp_path: Path
+) -> None:
+    programs = tmp_path / "models" / "programs"
+    kept = {file.name for file in programs.iterdir()}
+    for k in range(15):
+        con.sql("DROP MODEL IF EXISTS other")
+        con.create_model("other", _step(value, float(k)), verify=False)
+    assert len(indexes(tmp_path / "models")) == KEPT
+    assert len(list(programs.iterdir())) == len(kept) + KEPT // 2
+    with sqlml.attach(spark, catalog=tmp_path / "models") as fresh:
+        assert rows(fresh, "SELECT predict('other', age := 1, income := 0)") == [
+            (pytest.approx(14.0),)
+        ]
+    con.sql("DROP MODEL other")
+    for k in range(KEPT):
+        con.sql(f"ALTER MODEL value SET TAG k = '{k}'")
+    assert {file.name for file in programs.iterdir()} == kept
+
+
+def test_a_program_that_is_swept_while_it_comes_back(
+    con: Any, spark: Any, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another session removes it between its file, which was there, and the index that names it."""
+    con.create_model("other", _step(value, 1.0), verify=False)
+    digest = dict(rows(con, "DESCRIBE MODEL other"))["hash"]
+    con.sql("DROP MODEL other")
+    add = LocalFiles.add
+    file = tmp_path / "models" / "programs" / f"{digest}.sqlml"
+
+    def slow(self: LocalFiles, path: str, content: bytes) -> bool:
+        if path.startswith("index/"):
+            file.unlink()
+        return add(self, path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFiles, "add", slow)
+        con.create_model("other", _step(value, 1.0), verify=False)
+    assert file.exists()
+
+
+def test_a_session_does_not_sweep_while_another_writes(
+    con: Any, spark: Any, value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other's index may name what this one would remove; a later change removes it."""
+    con.create_model("other", _step(value, 1.0), verify=False)
+    con.sql("DROP MODEL other")
+    programs = tmp_path / "models" / "programs"
+    for k in range(KEPT - 2):
+        con.sql(f"ALTER MODEL value SET TAG k = '{k}'")
+    assert len(list(programs.iterdir())) == 3
+    ask = Directory.index
+    with sqlml.attach(spark, catalog=tmp_path / "models") as others, monkeypatch.context() as patch:
+
+        def slow(self: Directory, number: int) -> dict[str, Any]:
+            patch.undo()
+            others.create_model("again", _step(value, 1.0), verify=False)
+            return ask(self, number)
+
+        patch.setattr(Directory, "index", slow)
+        con.sql("ALTER MODEL value SET TAG k = 'last'")
+    assert len(list(programs.iterdir())) == 3
+    with sqlml.attach(spark, catalog=tmp_path / "models") as fresh:
+        assert rows(fresh, "SELECT predict('again', age := 1, income := 0) > 0.99") == [(True,)]
+
+
+def _step(value: Any, height: float) -> Any:
+    return type(value)().fit(pd.DataFrame({"age": [0.0, 1.0], "income": [0.0, 0.0]}), [0.0, height])
+
+
+@pytest.mark.parametrize("digest", ["../../../../etc/passwd", "", "A" * 64, "x", "a" * 63])
+def test_a_hash_is_no_path(tmp_path: Path, digest: str) -> None:
+    with pytest.raises(errors.CatalogError, match="no hash of a model"):
+        Directory(LocalFiles(tmp_path)).program(digest)
 
 
 def test_files_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
