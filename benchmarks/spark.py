@@ -8,6 +8,12 @@ turns with
 * transfer: an Arrow UDF that returns its first column: what handing rows to Python costs;
 * scan: a query that adds up every column: what reading them costs.
 
+Then the table form, whose rows go nowhere (Spark's sink noop), in turns with mapInArrow over the
+same rows, scored by the same function:
+
+* sqlml: `SELECT * FROM ml_predict(MODEL m, TABLE t)`: label and probabilities beside each row;
+* mapInArrow: every column goes to Python and back, with what the function returns beside it.
+
 The model of the other functions travels by broadcast, too, and scores with one thread, as Spark has
 a worker for each core. Cold is the first query of a fresh cluster over a few rows: workers start,
 import and compile. Peak is the most memory of one Python worker.
@@ -42,6 +48,7 @@ from benchmarks.rounds import best_calls
 from benchmarks.tables import table
 from sqlml.importers.registry import import_model
 from sqlml.ir import store
+from sqlml.udfs import spark_worker
 
 TABLE = "higgs"
 PARTS = 8
@@ -124,6 +131,60 @@ def functions(spark: Any, model: Any, names: list[str]) -> dict[str, Callable[[s
         "transfer": lambda t: f"SELECT sum(nothing({listed})) FROM {t}",
         "scan": lambda t: f"SELECT sum({' + '.join(names)}) FROM {t}",
     }
+
+
+def table_form(
+    spark: Any, con: Any, names: list[str], program: bytes, case: Any, options: Namespace
+) -> list[Row]:
+    """ml_predict over t, and mapInArrow, which calls the same function: all rows are kept."""
+    query = "SELECT * FROM ml_predict(MODEL m, TABLE t)"
+    (function,) = con.plan(query).functions
+    held = spark.sparkContext.broadcast(program)
+    wanted = spark_worker.versions()
+
+    def scored(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            matrix = np.empty((batch.num_rows, len(names)), np.float32)
+            for k, name in enumerate(names):
+                matrix[:, k] = batch.column(name).to_numpy(zero_copy_only=False)
+            ends = np.arange(0, matrix.size + 1, len(names), dtype=np.int32)
+            rows = pa.ListArray.from_arrays(ends, matrix.ravel())
+            values = spark_worker.score(function, held, wanted, (rows, rows)).field("value")
+            yield pa.record_batch([*batch.columns, values], [*batch.schema.names, "scores"])
+
+    schema = f"{', '.join(f'{name} float' for name in names)}, scores array<double>"
+    forms: dict[str, tuple[Callable[[], Any], str]] = {
+        "sqlml": (lambda: con.sql(query), "predicted_label_probs[1]"),
+        "mapInArrow": (lambda: spark.table("t").mapInArrow(scored, schema), "scores[2]"),
+    }
+    totals = [
+        form().selectExpr(f"sum({probability})").first()[0] for form, probability in forms.values()
+    ]
+    ours, theirs = (canonical(np.array([total]), "predict_proba") for total in totals)
+    found = compare(ours, theirs, "predict_proba", labels=False)
+    timings = best_calls(
+        [partial(_to_nowhere, form) for form, _ in forms.values()],
+        options.rounds,
+        patience=options.patience,
+    )
+    return with_ratios(
+        [
+            row_of(
+                {**case, "query": "ml_predict"},
+                name,
+                threads=case["executors"],
+                ns=timing.seconds / options.rows * 1e9,
+                rounds=timing.rounds,
+                difference=found if name == "sqlml" else None,
+                note=f"{options.rows / timing.seconds:,.0f} rows/s",
+            )
+            for name, timing in zip(forms, timings, strict=True)
+        ]
+    )
+
+
+def _to_nowhere(form: Callable[[], Any]) -> None:
+    form().write.format("noop").mode("overwrite").save()
 
 
 def workers() -> Iterator[Path]:
@@ -217,8 +278,9 @@ def measure(options: Namespace, executors: int, folder: Path) -> list[Row]:
             )
         )
     rows.append(row_of(case, "memory", threads=executors, note=f"peak {peak():.0f} MB a worker"))
+    kept = table_form(spark, con, names, store.dumps(program), case, options)
     spark.stop()
-    return with_ratios(rows)
+    return [*with_ratios(rows), *kept]
 
 
 def _rows(folder: Path, count: int) -> Any:
@@ -252,7 +314,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(child.stderr[-3000:], file=sys.stderr)
             return 1
         done += [Row(**row) for row in json.loads(child.stdout.splitlines()[-1])]
-        for row in done[-6:]:
+        for row in (row for row in done if row.threads == executors):
             print(executors, row.contender, row.ns, row.ratio, row.note, flush=True)
         save("spark", options, done)
     return status(done)
