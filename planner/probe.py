@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from sqlml.errors import BindError
-from sqlml.planner.blocks import Block, Span
+from sqlml.planner.blocks import Block
+from sqlml.planner.clauses import Span
 
 
 class Column(NamedTuple):

@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sqlml.planner.blocks import Block, Span, clause_span
+from sqlml.planner.blocks import Block, clause_span
 from sqlml.planner.calls import Call
+from sqlml.planner.clauses import Span
 from sqlml.planner.cost import ROWS
 from sqlml.planner.probe import ProbeError, row_queries
 from sqlml.planner.scope import Scope

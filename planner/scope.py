@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError
 from sqlml.front.lexer import Token
-from sqlml.planner.blocks import Block, Span
+from sqlml.planner.blocks import Block
+from sqlml.planner.clauses import Span
 from sqlml.planner.probe import Column, Describe, Text, columns_of
 
 _BLAMED = re.compile(

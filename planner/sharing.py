@@ -20,8 +20,10 @@ from sqlml.ir.program import Program
 from sqlml.planner.blocks import block_at, clause_at
 from sqlml.planner.build import width_of
 from sqlml.planner.calls import Call
+from sqlml.planner.conditions import always_asked
 from sqlml.planner.names import Part
-from sqlml.planner.once import Source, always_asked, means_outputs, source_of
+from sqlml.planner.select_items import means_outputs
+from sqlml.planner.single_source import Source, source_of
 
 _FIRST = frozenset({"WHERE", "FROM"})
 """Clauses whose rows are filtered before the others see them."""

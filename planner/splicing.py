@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from sqlml.dialects import Dialect
 from sqlml.front.lexer import CLOSING, Token, brackets_around, closing
-from sqlml.planner.blocks import Span, select_item
 from sqlml.planner.calls import FUNCTIONS, Call
+from sqlml.planner.clauses import Span
+from sqlml.planner.select_items import select_item
 
 
 def inner_first(tokens: Sequence[Token], calls: Iterable[Call]) -> list[Call]:

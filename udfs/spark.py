@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sqlml.dialects import SPARK
+from sqlml.errors import BindError
 from sqlml.ir import store
 from sqlml.ir.program import Program
 from sqlml.planner.names import FunctionSpec
@@ -33,6 +34,8 @@ class SparkEngine:
     def bind(self, query: str) -> tuple[Column, ...]:
         """Names and types of a query's result, without running it.
 
+        In brackets, since Spark carries out a statement that is no query at once: WITH .. INSERT ..
+
         Raises:
             ProbeError: the query does not bind.
         """
@@ -40,7 +43,7 @@ class SparkEngine:
 
         try:
             with _quiet():
-                return columns_of(self.spark.sql(query).schema)
+                return columns_of(self.spark.sql(f"SELECT * FROM (\n{query}\n\n)").schema)
         except (AnalysisException, ParseException) as error:
             raise ProbeError(_first_line(str(error))) from None
 
@@ -69,6 +72,23 @@ class SparkEngine:
     def execute(self, sql: str) -> DataFrame:
         """The DataFrame of a query; a statement is carried out."""
         return self.spark.sql(sql)
+
+    def execute_with_models(self, sql: str) -> DataFrame:
+        """The DataFrame of a query whose calls of models are planned.
+
+        Raises:
+            BindError: it calls one in VALUES.
+        """
+        from pyspark.errors import AnalysisException
+
+        try:
+            return self.execute(sql)
+        except AnalysisException as error:
+            if "INVALID_INLINE_TABLE" not in str(error.getCondition()):
+                raise
+            raise BindError(
+                "Spark calls no function in VALUES; write SELECT .. UNION ALL SELECT .."
+            ) from None
 
     def register(self, spec: FunctionSpec, program: Program) -> str:
         """Make a function callable; returns the name to call.

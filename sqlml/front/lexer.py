@@ -57,6 +57,11 @@ _DOLLARS = re.compile(
 sqlglot takes `$1, b := $` in `f($1, b := $2)` for the tag of a dollar quote.
 """
 
+_CONTINUED = re.compile(
+    r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|/\*.*?\*/|(--(?:\\\n|[^\r\n])*)", re.DOTALL
+)
+"""Strings, names and comments of Spark; a comment goes on behind a backslash at its line's end."""
+
 OPENING = {"(": ")", "[": "]", "{": "}"}
 CLOSING = frozenset(OPENING.values())
 
@@ -99,6 +104,8 @@ def tokenize(sql: str, dialect: str = "duckdb") -> tuple[Token, ...]:
         ParseError: an unclosed string, name or comment.
     """
     marked = _DOLLARS.sub(_mark, sql) if "$" in sql and dialect == "duckdb" else sql
+    if dialect == "spark" and "\\\n" in sql:
+        marked = _CONTINUED.sub(lambda m: " " * len(m[1]) if m[1] else m[0], sql)
     try:
         raw = _TOKENIZERS[dialect].tokenize(marked)
     except TokenError as error:

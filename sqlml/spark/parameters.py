@@ -11,6 +11,7 @@ from typing import Any
 from sqlml.dialects import SPARK
 from sqlml.errors import ConfigError
 from sqlml.front.lexer import tokenize
+from sqlml.front.parse import mentions_models
 
 
 def with_literals(sql: str, values: Any) -> str:
@@ -22,23 +23,26 @@ def with_literals(sql: str, values: Any) -> str:
     Raises:
         ConfigError: a value is missing, or has no literal.
     """
-    if not values:
-        return sql
+    if not values and not mentions_models(sql):
+        return sql  # Spark says what is missing
+    named = isinstance(values, Mapping)
     edits = []
     position = 0
     for token in tokenize(sql, SPARK.name):
         if token.kind != "param":
             continue
-        if token.text == "?" and not isinstance(values, Mapping):
-            if position >= len(values):
-                raise ConfigError(f"{len(values)} values are given, and there are more parameters")
-            edits.append((token, values[position]))
-            position += 1
-        elif token.text != "?" and isinstance(values, Mapping):
+        if values and named == (token.text == "?"):
+            raise ConfigError("parameters written ? take a list of values, those as :name a dict")
+        if token.text != "?":
             name = token.text[1:]
-            if name not in values:
+            if name not in (values or {}):
                 raise ConfigError(f"no value is given for the parameter :{name}")
             edits.append((token, values[name]))
+        elif position >= len(values or ()):
+            raise ConfigError(f"{position} values are given, and there are more parameters")
+        else:
+            edits.append((token, values[position]))
+            position += 1
     for token, value in reversed(edits):
         made = literal(value)  # in brackets where a sign before it would make a comment of it
         made = f"({made})" if made.startswith("-") else made

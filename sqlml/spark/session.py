@@ -176,9 +176,9 @@ class SparkSession:
     def _run(self, statement: Statement) -> pyspark.sql.DataFrame:
         if isinstance(statement, Query):
             found = self._scoring.plan(statement.sql)
-            return self._engine.execute(
-                statement.sql if found is None else self._scoring.ready(found)
-            )
+            if found is None:
+                return self._engine.execute(statement.sql)
+            return self._engine.execute_with_models(self._scoring.ready(found))
         if isinstance(statement, SetOption):
             self._scoring.set(statement.option, statement.value)
             return self._spark.createDataFrame([], "key string, value string")

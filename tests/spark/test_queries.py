@@ -199,6 +199,35 @@ def test_a_later_step_does_not_round_an_earlier_one(con: Any, frame: pd.DataFram
     np.testing.assert_array_equal([y for _, y in sorted(found)], model.predict(frame[NUMBERS]))
 
 
+def test_columns_called_as_statements_begin(con: Any, frame: pd.DataFrame, value: Any) -> None:
+    """They are names like others to Spark, also at the start of brackets."""
+    want = value.predict(frame[NUMBERS]) + frame.age
+    for name in ("update", "delete", "values", "table", "show", "describe", "pivot", "insert"):
+        found = con.sql(
+            f"SELECT ({name} + predict('value', c.*, age := {name})) AS v FROM (SELECT id, income, "
+            f"age AS {name} FROM customers) c ORDER BY id"
+        )
+        np.testing.assert_allclose([row.v for row in found.collect()], want, rtol=1e-9)
+
+
+def test_parameters_without_values_are_named(con: Any) -> None:
+    for query, args, says in (
+        ("SELECT predict('value', age := :a, income := 0)", None, "no value .* parameter :a"),
+        ("SELECT predict('value', age := :a, income := 0)", {"b": 1}, "no value .* parameter :a"),
+        ("SELECT predict('value', age := ?, income := ?)", [1], "1 values are given"),
+        ("SELECT predict('value', age := ?, income := 0)", None, "0 values are given"),
+        ("SELECT predict('value', age := ?, income := 0)", {"a": 1}, "a list of values"),
+        ("SELECT predict('value', age := :a, income := 0)", [1], "a list of values"),
+    ):
+        with pytest.raises(errors.ConfigError, match=says):
+            con.sql(query, args)
+
+
+def test_a_comment_goes_on_behind_a_backslash(con: Any) -> None:
+    assert rows(con, "SELECT 1 AS a -- \\\n, predict('nope', *)\n, 2 AS b") == [(1, 2)]
+    assert rows(con, "SELECT '-- \\\n' AS a, predict('value', 0, 0) > -1e9 AS b")[0][1]
+
+
 def test_parameters_beside_signs_and_casts(con: Any) -> None:
     assert rows(con, "SELECT ?::DOUBLE AS a, CAST(? AS INT) AS b", ["12.5", "3"]) == [(12.5, 3)]
     assert rows(con, "SELECT 5-? AS a", [-3]) == [(8,)]

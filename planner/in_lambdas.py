@@ -1,0 +1,53 @@
+"""Calls inside lambdas, where an engine may not call functions of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from sqlml.dialects import Dialect
+from sqlml.errors import BackendError, BindError
+from sqlml.passes.split import Layout
+from sqlml.planner.build import Prepared
+from sqlml.planner.calls import Call
+from sqlml.planner.choice import leaves_open
+from sqlml.planner.column_types import Bound
+from sqlml.planner.local_names import local_names
+from sqlml.planner.scope import Scope
+from sqlml.planner.written import Wanted, Written, as_asked
+
+_LONGEST = 20_000
+"""Characters of an expression that nobody asked for."""
+
+
+def in_lambda(call: Call, scope: Scope, dialect: Dialect) -> bool:
+    """Whether a call stands inside a lambda, where the engine cannot call a function of ours."""
+    if dialect.calls_in_lambdas or scope.tokens[0].upper == "CREATE":
+        return False
+    return bool(local_names(scope.tokens, call.start))
+
+
+def for_lambda(
+    wanted: Wanted,
+    prepared: Prepared,
+    bounds: Mapping[str, Bound],
+    layout: Layout,
+    options: Mapping[str, Any],
+    scope: Scope,
+    call: Call,
+) -> Written:
+    """The model as an expression, whatever it costs, since there is no other way."""
+    if leaves_open(options):
+        with suppress(BackendError):
+            made = as_asked(wanted, prepared, bounds, layout)
+            if len(made.value) <= _LONGEST:
+                return replace(made, reason="a lambda calls no function of Python")
+    raise BindError(
+        f"{wanted.dialect.name} calls no function of Python inside a lambda, and the model is no "
+        "short expression; unfold the list first, as in SELECT .. FROM t LATERAL VIEW "
+        "explode(list) l AS x",
+        scope.sql,
+        scope.tokens[call.start].start,
+    )
