@@ -127,9 +127,9 @@ def _block(
             return parent
         return Block((), None, (), ctes, recursive, parent, lateral)
     level = [i for i in level if i >= body]
-    step = step_at(tokens, level, place)
+    step = step_at(tokens, _query(tokens, level), place)
     if step is not None and step.own is not step.first:
-        made = _made_before(tokens, level, step)
+        made = _made_before(tokens, step)
         return replace(made, ctes=ctes, recursive=recursive, parent=parent, lateral=lateral)
     segment, tail_of_set = segment_at(tokens, level if step is None else step.first, place)
     if tail_of_set is not None:
@@ -151,12 +151,20 @@ def _block(
     )
 
 
-def _made_before(tokens: Sequence[Token], level: list[int], step: Step) -> Block:
+def _query(tokens: Sequence[Token], level: list[int]) -> list[int]:
+    """The tokens of what INSERT INTO writes, or CREATE TABLE .. AS makes; others as they are."""
+    if not level or tokens[level[0]].upper not in ("INSERT", "CREATE"):
+        return level
+    begin = (k for k in range(len(level)) if keyword(tokens, level, k) in ("FROM", "SELECT"))
+    return level[next(begin, 0) :]
+
+
+def _made_before(tokens: Sequence[Token], step: Step) -> Block:
     """What a step of a pipe sees: its FROM clause, or the result of the steps before it."""
     own = aliases(tokens, step.own)
     first = [k for k in range(len(step.first)) if keyword(tokens, step.first, k)]
     if step.chooses and first == [0] and tokens[step.first[0]].upper == "FROM":
         return Block(sources_of(tokens, step.first, step.first[0]), None, own, (), False, None)
-    whole = Span(tokens[level[0]].start, tokens[step.before - 1].end)
+    whole = Span(tokens[step.first[0]].start, tokens[step.before - 1].end)
     name = "`" + step.name.replace("`", "``") + "`" if step.name else "sqlml_chain"
     return Block((whole,), None, own, (), False, None, is_chain=True, name=name)

@@ -17,8 +17,8 @@ from sqlml.front.parse import mentions_models
 def with_literals(sql: str, values: Any) -> str:
     """`sql` with literals in place of its parameters: `?` of a sequence, `:name` of a mapping.
 
-    >>> with_literals("SELECT ?, 'a?', :b", {"b": 1.5}), with_literals("SELECT ?", ["it's"])
-    ("SELECT ?, 'a?', 1.5D", "SELECT 'it\\\\'s'")
+    >>> with_literals("SELECT 'a?', :b", {"b": 1.5}), with_literals("SELECT ?", ["it's"])
+    ("SELECT 'a?', 1.5D", "SELECT 'it\\\\'s'")
 
     Raises:
         ConfigError: a value is missing, or has no literal.

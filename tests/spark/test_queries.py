@@ -202,7 +202,7 @@ def test_a_later_step_does_not_round_an_earlier_one(con: Any, frame: pd.DataFram
 def test_columns_called_as_statements_begin(con: Any, frame: pd.DataFrame, value: Any) -> None:
     """They are names like others to Spark, also at the start of brackets."""
     want = value.predict(frame[NUMBERS]) + frame.age
-    for name in ("update", "delete", "values", "table", "show", "describe", "pivot", "insert"):
+    for name in ("update", "delete", "table", "show", "describe", "pivot", "insert"):
         found = con.sql(
             f"SELECT ({name} + predict('value', c.*, age := {name})) AS v FROM (SELECT id, income, "
             f"age AS {name} FROM customers) c ORDER BY id"

@@ -40,8 +40,11 @@ def test_inserting(con: Any, target: str, frame: pd.DataFrame, churn: Any, state
     assert found == list(zip(frame.id, churn.predict(frame[FEATURES]), strict=True))
 
 
-def test_a_table_of_scores(con: Any, frame: pd.DataFrame, churn: Any) -> None:
-    con.sql(f"CREATE TABLE scored USING parquet AS SELECT id, {CALL} AS y FROM customers")
+@pytest.mark.parametrize(
+    "query", [f"SELECT id, {CALL} AS y FROM customers", f"FROM customers |> SELECT id, {CALL} AS y"]
+)
+def test_a_table_of_scores(con: Any, frame: pd.DataFrame, churn: Any, query: str) -> None:
+    con.sql(f"CREATE TABLE scored USING parquet AS {query}")
     try:
         found = [tuple(row) for row in con.sql("SELECT * FROM scored ORDER BY id").collect()]
     finally:
