@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sqlml.dialects import SPARK
-from sqlml.errors import BindError
+from sqlml.errors import BackendError, BindError
 from sqlml.ir import store
 from sqlml.ir.program import Program
 from sqlml.planner.names import FunctionSpec
@@ -21,6 +21,19 @@ from sqlml.udfs.spark_worker import versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+def require_live(spark: SparkSession) -> None:
+    """Refuse a session that has been stopped.
+
+    Raises:
+        BackendError: it has.
+    """
+    if getattr(spark.sparkContext, "_jsc", None) is None:
+        raise BackendError(
+            "the SparkSession has been stopped; make another one, and attach that: the models are "
+            "still in their directory"
+        )
 
 
 class SparkEngine:

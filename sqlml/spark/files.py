@@ -127,16 +127,23 @@ class LocalFiles:
 
 
 class HadoopFiles:
-    """Files of a file system that Spark's own Hadoop libraries reach: hdfs, s3a, abfss, gs .."""
+    """Files of a file system that Spark's own Hadoop libraries reach: hdfs, s3a, abfss, gs ..
+
+    Raises:
+        CatalogError: they do not reach it.
+    """
 
     def __init__(self, folder: str, spark: SparkSession) -> None:
         self.place = folder.rstrip("/")
         jvm: Any = spark.sparkContext._jvm
         self._hadoop = jvm.org.apache.hadoop.fs
         configuration = spark.sparkContext._jsc.hadoopConfiguration()
-        root = self._hadoop.Path(self.place)
-        self._files = root.getFileSystem(configuration)
-        self._context = self._hadoop.FileContext.getFileContext(root.toUri(), configuration)
+        try:
+            root = self._hadoop.Path(self.place)
+            self._files = root.getFileSystem(configuration)
+            self._context = self._hadoop.FileContext.getFileContext(root.toUri(), configuration)
+        except Exception as error:
+            raise _cannot("reach", self.place, _reason(error)) from None
         options = jvm.java.lang.reflect.Array.newInstance(
             jvm.java.lang.Class.forName("org.apache.hadoop.fs.Options$Rename"), 1
         )

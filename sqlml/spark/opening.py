@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from sqlml.errors import BackendError
+from sqlml.errors import BackendError, ConfigError
 from sqlml.spark.files import files_of
 from sqlml.spark.session import SparkSession
+from sqlml.udfs.spark import require_live
 
 if TYPE_CHECKING:
     import pyspark.sql
@@ -22,14 +23,16 @@ def open_spark(
     """A session on a live SparkSession.
 
     Raises:
-        BackendError: a remote session (Spark Connect), or a Spark that is too old.
-        CatalogError: the directory cannot be read.
+        BackendError: a remote session (Spark Connect), a Spark that is too old or stopped.
+        ConfigError: the directory has no name.
+        CatalogError: it cannot be read.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise BackendError(
             "sqlml runs in the driver's own process, and this is a session of Spark Connect; open "
             "one with SparkSession.builder.master(..).getOrCreate()"
         )
+    require_live(spark)
     found = re.match(r"(\d+)\.(\d+)", spark.version)
     if found is None or (int(found[1]), int(found[2])) < LEAST:
         raise BackendError(
@@ -37,7 +40,9 @@ def open_spark(
             "pip install 'sqlml[spark]'"
         )
     conf: Any = spark.conf
-    place = catalog or conf.get("spark.sqlml.catalog", None)
+    place = conf.get("spark.sqlml.catalog", None) if catalog is None else catalog
+    if place == "":
+        raise ConfigError("the directory of the models has no name; write catalog='models', say")
     if place is None:
         place = f"{conf.get('spark.sql.warehouse.dir').rstrip('/')}/_sqlml"
     session = SparkSession(spark, files_of(place, spark), allow_pickle=allow_pickle)

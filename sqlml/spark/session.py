@@ -36,7 +36,7 @@ from sqlml.spark.mirror import Mirror
 from sqlml.spark.parameters import with_literals
 from sqlml.spark.programs import FilePrograms
 from sqlml.spark.scoring import SparkScoring
-from sqlml.udfs.spark import SparkEngine
+from sqlml.udfs.spark import SparkEngine, require_live
 
 if TYPE_CHECKING:
     import pyspark.sql
@@ -80,7 +80,12 @@ class SparkSession:
 
         Args:
             args: values of the parameters: a list for `?`, a dict for `:name`.
+
+        Raises:
+            BackendError: the SparkSession has been stopped.
+            ParseError, BindError and their kin: each says what to change.
         """
+        require_live(self._spark)
         statements = parse(with_literals(query, args), "spark")
         for statement in statements[:-1]:
             self._run(statement)
@@ -94,6 +99,7 @@ class SparkSession:
         Raises:
             ParseError: several statements, or one that is no query.
         """
+        require_live(self._spark)
         statements = parse(with_literals(query, args), "spark")
         if len(statements) != 1 or not isinstance(statements[0], Query | Explain):
             raise ParseError("explain takes one query; CREATE MODEL and the like have no plan")
@@ -103,6 +109,7 @@ class SparkSession:
 
     def plan(self, query: str, args: Any = None) -> Plan | None:
         """The Plan of a query that calls models; None when it calls none."""
+        require_live(self._spark)
         return self._scoring.plan(with_literals(query, args))
 
     def create_model(
@@ -117,6 +124,7 @@ class SparkSession:
         **options: Any,
     ) -> SparkSession:
         """Register a fitted object; see `Session.create_model`."""
+        require_live(self._spark)
         self._life_cycle.create_from_object(
             name,
             model,
@@ -140,15 +148,18 @@ class SparkSession:
         **options: Any,
     ) -> SparkSession:
         """Add a version to a model; see `Session.add_version`."""
+        require_live(self._spark)
         self._life_cycle.add_object(
             name, model, number=number, inputs=inputs, comment=comment, options=options
         )
+        self._refresh(name)
         return self
 
     def export_model(
         self, name: str, path: str | os.PathLike[str], *, format: str | None = None
     ) -> SparkSession:
         """Write a model to a file; see `Session.export_model`."""
+        require_live(self._spark)
         export_to_file(self._lookup.model(name), os.fspath(path), format, self._host)
         return self
 

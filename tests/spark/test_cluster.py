@@ -141,6 +141,54 @@ def test_sessions_that_cannot_be() -> None:
         sqlml.attach(3)  # type: ignore[call-overload]
 
 
+_STOPPED = """
+import sys
+import sqlml
+from pyspark.sql import SparkSession
+from sqlml.errors import BackendError
+from sklearn.linear_model import LinearRegression
+
+def started():
+    made = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    made = made.config("spark.sql.warehouse.dir", sys.argv[1] + "/warehouse").getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    return made
+
+line = LinearRegression().fit([[0.0], [1.0]], [1.0, 3.0])
+spark = started()
+con = sqlml.attach(spark, catalog=sys.argv[1])
+con.create_model("m", line, inputs=["a"])
+spark.stop()
+for asked in (
+    lambda: con.sql("SELECT predict('m', a := 2)"),
+    lambda: con.sql("SHOW MODELS"),
+    lambda: con.explain("SELECT predict('m', a := 2)"),
+    lambda: con.plan("SELECT predict('m', a := 2)"),
+    lambda: con.create_model("n", line, inputs=["a"]),
+    lambda: con.add_version("m", line, inputs=["a"]),
+    lambda: con.export_model("m", sys.argv[1] + "/m.sqlml"),
+    lambda: sqlml.attach(spark, catalog=sys.argv[1]),
+):
+    try:
+        asked()
+    except BackendError as error:
+        assert "the SparkSession has been stopped; make another" in str(error)
+    else:
+        raise AssertionError(asked)
+con = sqlml.attach(started(), catalog=sys.argv[1])
+assert [row.name for row in con.sql("SHOW MODELS").collect()] == ["m"]
+((five,),) = con.sql("SELECT predict('m', a := 2)").collect()
+assert abs(five - 5) < 1e-9
+"""
+
+
+def test_a_session_that_has_been_stopped_is_told(spark: Any, tmp_path: Path) -> None:
+    """In a process of its own, which may stop its Spark; another one scores with the models."""
+    command = [sys.executable, "-c", _STOPPED, str(tmp_path)]
+    made = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert made.returncode == 0, made.stderr[-2000:]
+
+
 def test_an_old_spark_is_told(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(spark.__dict__, "version", "4.0.1")
     with pytest.raises(errors.BackendError, match=r"Spark 4\.0\.1, and sqlml needs 4\.1"):

@@ -251,6 +251,24 @@ def test_a_directory_that_cannot_be_written(spark: Any, value: Any, tmp_path: Pa
             con.create_model("value", value, verify=False)
 
 
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("nope://x/y", 'cannot reach nope://x/y: No FileSystem for scheme "nope"'),
+        ("s3a://bucket/models", "cannot reach .*S3AFileSystem not found"),
+        ("hdfs://nohost.invalid:9000/models", "cannot reach .*nohost.invalid"),
+    ],
+)
+def test_a_place_that_cannot_be_reached(spark: Any, place: str, says: str) -> None:
+    with pytest.raises(errors.CatalogError, match=says):
+        sqlml.attach(spark, catalog=place)
+
+
+def test_a_place_without_a_name(spark: Any) -> None:
+    with pytest.raises(errors.ConfigError, match="has no name"):
+        sqlml.attach(spark, catalog="")
+
+
 def test_hadoops_files_are_as_those_of_this_machine(spark: Any, tmp_path: Path) -> None:
     local = LocalFiles(tmp_path / "a")
     hadoop = HadoopFiles(f"file://{tmp_path / 'a'}", spark)
