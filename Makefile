@@ -39,7 +39,8 @@ demo: $(VENV)/.openmp
 
 test: $(VENV)/.dev $(VENV15)/.duckdb
 	$(PY) -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal --ignore tests/spark
-	@command -v java >/dev/null || echo "no Java: the tests of Spark are skipped (docs/spark.md says how to get it)"
+	@command -v java >/dev/null || test -n "$$JAVA_HOME" || \
+		echo "no Java: the tests of Spark are skipped (README.md says how to get it)"
 	$(PY) -m pytest --quiet tests/spark
 	$(VENV15)/bin/python -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal \
 		tests/unit/catalog tests/unit/udfs tests/unit/planner tests/e2e --ignore tests/e2e/test_packaging.py
