@@ -55,15 +55,16 @@ def block_at(tokens: Sequence[Token], place: int) -> Block | None:
 def block_tokens(tokens: Sequence[Token], place: int) -> list[int]:
     """The tokens of the query block around `place`, outside of all brackets but its own.
 
-    None of its WITH clause, and none where `place` stands behind a whole chain of UNIONs or in a
-    pipe.
+    None of its WITH clause nor of INSERT INTO t [REPLACE WHERE ..], and none where `place` stands
+    behind a whole chain of UNIONs or in a pipe.
     """
     start, end = _groups(tokens, place)[-1]
     level = top_level(tokens, start, end)
     _, _, body = with_clause(tokens, level, place)
     if body is None or step_at(tokens, level, place) is not None:
         return []
-    segment, tail_of_set = segment_at(tokens, [i for i in level if i >= body], place)
+    query = _query(tokens, [i for i in level if i >= body])
+    segment, tail_of_set = segment_at(tokens, query, place)
     return [] if tail_of_set is not None else segment
 
 

@@ -112,7 +112,7 @@ def row_source(
 
 def query_start(tokens: Sequence[Token]) -> int | None:
     """The token where the query of a statement begins: of a SELECT, of CREATE TABLE or VIEW .. AS,
-    or of INSERT INTO ..; None for other statements.
+    or of INSERT INTO ..; None for other statements, as FROM .. INSERT INTO .. SELECT ..
     """
     words = [token.upper for token in tokens]
     level, at = top_level(tokens, 0, len(tokens)), 0
@@ -120,6 +120,8 @@ def query_start(tokens: Sequence[Token]) -> int | None:
         at = next((i + 1 for i in level if words[i] == "AS"), 0)
     elif words[0] == "INSERT":
         at = next((i for i in level if words[i] in _QUERIES), 0)
+    if words[0] in _QUERIES and any(words[i] == "INSERT" for i in level):
+        return None
     is_query = at < len(words) and (words[at] in _QUERIES or tokens[at].is_symbol("("))
     return at if is_query else None
 
