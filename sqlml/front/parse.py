@@ -58,15 +58,14 @@ def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
     if all(isinstance(s, Query) for s in found) and len(found) == 1:
         (start, end), *_ = ranges
         return (Query(sql[tokens[start].start : tokens[end - 1].end] if one_at_a_time else sql),)
-    # Where the engine cuts a text, before the first word of a statement: nothing is left out.
-    starts = [
-        tokens[ranges[0][0]].start if one_at_a_time and ranges else 0,
-        *(tokens[a].start for a, _ in ranges[1:]),
-        len(sql),
-    ]
+    if one_at_a_time:
+        texts = [sql[tokens[a].start : tokens[b - 1].end] for a, b in ranges]
+    else:  # where the engine cuts, before the first word of a statement: nothing is left out
+        starts = [0, *(tokens[a].start for a, _ in ranges[1:]), len(sql)]
+        texts = [sql[start:end] for start, end in zip(starts, starts[1:], strict=False)]
     return tuple(
-        replace(one, sql=sql[start:end]) if isinstance(one, Query | Explain) else one
-        for one, start, end in zip(found, starts, starts[1:], strict=False)
+        replace(one, sql=text) if isinstance(one, Query | Explain) else one
+        for one, text in zip(found, texts, strict=False)
     )
 
 
