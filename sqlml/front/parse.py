@@ -51,9 +51,9 @@ def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
     if not mentions_models(sql):
         return _cut(sql, dialect) if one_at_a_time and ";" in sql else (Query(sql),)
     tokens = tokenize(sql, dialect)
-    if one_at_a_time and tokens and tokens[0].upper == "BEGIN":
-        return (Query(sql),)
     ranges = statements(tokens)
+    if one_at_a_time and (not ranges or tokens[0].upper == "BEGIN"):
+        return (Query(sql),)
     found = [read_statement(sql, tokens[a:b]) for a, b in ranges]
     if all(isinstance(s, Query) for s in found) and len(found) == 1:
         (start, end), *_ = ranges

@@ -100,6 +100,15 @@ def test_no_byte_of_the_engines_statements_is_left_out() -> None:
     assert "".join(s.sql for s in found) == sql
 
 
+def test_spark_takes_one_statement_at_a_time() -> None:
+    call = "SELECT predict('m', ';') -- ;\n FROM t"
+    for sql in (f"; {call};", f"SELECT 1; -- a\n{call} ; -- b", f"DROP MODEL m;{call}"):
+        last = parse(sql, "spark")[-1]
+        assert isinstance(last, Query) and last.sql == call
+    for sql in ("-- predict('m', *)", "/* SHOW MODELS */ ;", f"BEGIN {call}; END"):
+        assert parse(sql, "spark")[-1] == Query(sql)
+
+
 def test_text_without_a_word_of_ours_is_not_touched() -> None:
     sql = "SELEC nonsense ' ;"
     assert not mentions_models(sql)
