@@ -27,7 +27,7 @@ from sqlml.planner.probe import Describe, ProbeError
 from sqlml.planner.rows import rows_of
 from sqlml.planner.scope import Scope
 from sqlml.planner.sharing import shared
-from sqlml.planner.single_source import query_start, row_source
+from sqlml.planner.single_source import before_query, row_source
 from sqlml.planner.splicing import column_names, inner_first, splice
 from sqlml.planner.table_form import WrittenOut, refuse_hidden, written_out
 from sqlml.planner.target import Target, target_of
@@ -128,9 +128,12 @@ class _Statement:
         spelled = self.context.dialect.type
         return {c: f"CAST(NULL AS {spelled(t.type)})" for c, t in self.targets.items()}
 
-    def probed(self, names: Mapping[int, str] | None = None) -> str:
-        """The statement as a probe."""
-        return splice(self.sql, self.tokens, self.nulls, self.given.as_nulls(), self.whole, names)
+    def probed(
+        self, names: Mapping[int, str] | None = None, patches: Mapping[int, str] | None = None
+    ) -> str:
+        """The statement as a probe; `names` and `patches` are `splice`'s."""
+        own = {**self.given.as_nulls(), **(patches or {})}
+        return splice(self.sql, self.tokens, self.nulls, own, self.whole, names)
 
 
 def _rewritten(s: _Statement, way: Way) -> tuple[str, tuple[PlannedCall, ...]] | None:
@@ -186,10 +189,10 @@ def _rewritten(s: _Statement, way: Way) -> tuple[str, tuple[PlannedCall, ...]] |
     patches = {**s.numbers, **moved.patches}
     text = splice(s.sql, s.tokens, replaced, patches, s.whole, names, moved.sources)
     if moved.sources:
-        patches = {**s.given.as_nulls(), **moved.patches}
+        blanks = dict.fromkeys(before_query(s.tokens) or (), "")
+        patches = {**s.given.as_nulls(), **moved.patches, **blanks}
         after = splice(s.sql, s.tokens, shown, patches, s.whole, names, moved.probes)
-        begin = s.tokens[query_start(s.tokens) or 0].start
-        if not _same_columns(s.probed(names)[begin:], after[begin:], s.context.describe):
+        if not _same_columns(s.probed(names, blanks), after, s.context.describe):
             return None
     return text, tuple(planned)
 

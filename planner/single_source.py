@@ -16,6 +16,7 @@ from sqlml.planner.blocks import block_at, block_tokens
 from sqlml.planner.calls import Call
 from sqlml.planner.clauses import Span
 from sqlml.planner.conditions import filters
+from sqlml.planner.ctes import with_clause
 from sqlml.planner.select_items import means_outputs
 from sqlml.types import fold
 
@@ -63,7 +64,7 @@ def source_of(
 
     `calls` are the model calls of the statement: what stands inside them is written anew anyway.
     """
-    if query_start(tokens) is None:
+    if before_query(tokens) is None:
         return None
     block, level = block_at(tokens, place), block_tokens(tokens, place)
     if block is None or len(block.sources) != 1 or block.is_chain or not level:
@@ -110,20 +111,27 @@ def row_source(
     return None if means_outputs(tokens, call) else source_of(sql, tokens, call.start, calls)
 
 
-def query_start(tokens: Sequence[Token]) -> int | None:
-    """The token where the query of a statement begins: of a SELECT, of CREATE TABLE or VIEW .. AS,
-    or of INSERT INTO ..; None for other statements, as FROM .. INSERT INTO .. SELECT ..
+def before_query(tokens: Sequence[Token]) -> range | None:
+    """The tokens of a statement that say where the rows of its query go; None if it is none.
+
+    CREATE TABLE or VIEW .. AS, and INSERT INTO .., also behind WITH; not FROM .. INSERT INTO ..
+
+    >>> from sqlml.front.lexer import tokenize
+    >>> [before_query(tokenize(s)) for s in ("SELECT 1", "INSERT INTO t SELECT 1", "DROP TABLE t")]
+    [range(0, 0), range(0, 3), None]
     """
     words = [token.upper for token in tokens]
-    level, at = top_level(tokens, 0, len(tokens)), 0
-    if words[0] == "CREATE" and {"TABLE", "VIEW"} & set(words[:5]):
-        at = next((i + 1 for i in level if words[i] == "AS"), 0)
-    elif words[0] == "INSERT":
-        at = next((i for i in level if words[i] in _QUERIES), 0)
-    if words[0] in _QUERIES and any(words[i] == "INSERT" for i in level):
+    level = top_level(tokens, 0, len(tokens))
+    _, _, body = with_clause(tokens, level, len(tokens))
+    begin = end = body or 0
+    if words[begin] == "CREATE" and {"TABLE", "VIEW"} & set(words[:5]):
+        end = next((i + 1 for i in level if words[i] == "AS"), begin)
+    elif words[begin] == "INSERT":
+        end = next((i for i in level if i > begin and words[i] in _QUERIES), begin)
+    elif any(words[i] == "INSERT" and words[i + 1 : i + 2] == ["INTO"] for i in level):
         return None
-    is_query = at < len(words) and (words[at] in _QUERIES or tokens[at].is_symbol("("))
-    return at if is_query else None
+    is_query = end < len(words) and (words[end] in _QUERIES or tokens[end].is_symbol("("))
+    return range(begin, end) if is_query else None
 
 
 def _name(sql: str, tokens: Sequence[Token], source: list[int]) -> Token | None:

@@ -34,6 +34,8 @@ def filters(sql: str) -> list[str]:
         (f"SELECT {CALL} FROM t", []),
         (f"INSERT INTO x REPLACE WHERE d > 0 SELECT a FROM t WHERE b AND {CALL} = 2", ["b"]),
         (f"INSERT INTO x REPLACE WHERE d > 0 SELECT {CALL} FROM t", []),
+        (f"WITH s AS (SELECT * FROM t) INSERT INTO x SELECT {CALL} FROM s WHERE b", ["b"]),
+        (f"WITH s AS (SELECT 1) SELECT {CALL} FROM s WHERE b AND insert", ["b", "insert"]),
         (f"CREATE TABLE x AS SELECT a FROM t WHERE b AND {CALL} = 2", ["b"]),
     ],
 )
@@ -49,7 +51,6 @@ def test_filters(sql: str, expected: list[str]) -> None:
         f"SELECT {CALL}, t FROM t",
         f"SELECT {CALL}, struct(t.*) FROM t",
         f"FROM t INSERT INTO x SELECT {CALL} INSERT INTO y SELECT a WHERE b",
-        f"WITH s AS (SELECT * FROM t) INSERT INTO x SELECT {CALL} FROM s",
         f"UPDATE t SET a = {CALL}",
         f"DELETE FROM t WHERE {CALL} = 1",
         f"MERGE INTO t USING u ON t.a = u.a WHEN MATCHED THEN UPDATE SET a = {CALL}",
