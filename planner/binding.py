@@ -202,9 +202,10 @@ def _missing(missing: list[str], have: list[str], model: str, quoted: str) -> st
         parts.append(f"{name!r}" + (f" (did you mean {close[0]!r}?)" if close else ""))
     more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
     shown = ", ".join(have[:30]) + (", .." if len(have) > 30 else "")
+    none = "no columns at all (is there a FROM clause?)"
     return (
         f"{model} needs {'columns' if len(missing) > 1 else 'column'} {', '.join(parts)}{more}, "
-        f"not among: {shown or 'no columns at all'}; add {'them' if len(missing) > 1 else 'it'} to "
+        f"not among: {shown or none}; add {'them' if len(missing) > 1 else 'it'} to "
         f"the query or write {quoted} := <expression>"
     )
 

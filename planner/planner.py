@@ -189,10 +189,10 @@ def _rewritten(s: _Statement, way: Way) -> tuple[str, tuple[PlannedCall, ...]] |
     patches = {**s.numbers, **moved.patches}
     text = splice(s.sql, s.tokens, replaced, patches, s.whole, names, moved.sources)
     if moved.sources:
-        blanks = dict.fromkeys(before_query(s.tokens) or (), "")
-        patches = {**s.given.as_nulls(), **moved.patches, **blanks}
+        prefix = dict.fromkeys(before_query(s.tokens) or (), "")
+        patches = {**s.given.as_nulls(), **moved.patches, **prefix}
         after = splice(s.sql, s.tokens, shown, patches, s.whole, names, moved.probes)
-        if not _same_columns(s.probed(names, blanks), after, s.context.describe):
+        if not _same_columns(s.probed(names, prefix), after, s.context.describe):
             return None
     return text, tuple(planned)
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.sql import string_literal
-from sqlml.dialects import DUCKDB
-from sqlml.errors import BackendError, SqlmlError, UnknownCategoryError
+from sqlml.dialects import DUCKDB, Dialect
+from sqlml.errors import SqlmlError, UnknownCategoryError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.categories import unknown_category
@@ -33,12 +32,14 @@ def named(
     inputs: Mapping[str, Any],
     read: Read,
     encoders: Program | None = None,
+    dialect: Dialect = DUCKDB,
 ) -> UnknownCategoryError:
     """`error` with the first value that is refused, or with the query that finds it.
 
     Args:
         core: the Program that raised it, over `inputs`.
         encoders: what made codes of strings before, where those are no more in sight.
+        dialect: of the query.
     """
     if error.feature is None or error.step is None:
         return error
@@ -53,7 +54,7 @@ def named(
         return error
     refuses_null = _code_of_null(encoders, error.feature) < 0
     found = "a category (or NULL)" if refuses_null else "a category"
-    query = _query(encoders, error.feature, refuses_null)
+    query = _query(encoders, error.feature, refuses_null, dialect)
     return unknown_category(error.feature, error.step, found, query)
 
 
@@ -108,16 +109,13 @@ def _code_of_null(encoders: Program, feature: str) -> int:
     return min((int(c.min()) for c in made.values()), default=0)
 
 
-def _query(encoders: Program, feature: str, refuses_null: bool) -> str:
+def _query(encoders: Program, feature: str, refuses_null: bool, dialect: Dialect) -> str:
     """SQL that finds what the encoders of `feature` do not know; "" where that is too long."""
     sets = [n.attrs["categories"] for n in _codes_of(encoders, feature).nodes if n.op == "encode"]
     known = {str(c) for c in sets[0]}.intersection(*sets) if sets else set()
-    try:
-        listed = ", ".join(string_literal(c) for c in sorted(known))
-    except BackendError:
+    listed = ", ".join(map(dialect.quote_string, sorted(known)))
+    if "\0" in listed or not known or len(listed) > _LONGEST_QUERY:
         return ""
-    if not known or len(listed) > _LONGEST_QUERY:
-        return ""
-    column = DUCKDB.quote_name(feature)
+    column = dialect.quote_name(feature)
     null = f" OR {column} IS NULL" if refuses_null else ""
     return f"SELECT DISTINCT {column} FROM .. WHERE {column} NOT IN ({listed}){null}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.model import Model, Reference
-from sqlml.dialects import DUCKDB
+from sqlml.dialects import Dialect
 from sqlml.ir.operators.items import unpack_items
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
@@ -119,58 +119,61 @@ def _verification(found: Mapping[str, Any] | None) -> str:
     return "" if found is None else ", ".join(f"{k}={v}" for k, v in found.items())
 
 
-def creation(catalog: Catalog, reference: Reference) -> Answer:
+def creation(catalog: Catalog, reference: Reference, dialect: Dialect) -> Answer:
     """SHOW CREATE MODEL: statements that make the version, and what the model says of itself."""
     model = catalog.get(reference)
-    return rows(("name", "statement"), [(model.name, creation_text(catalog, reference, model))])
+    return rows(
+        ("name", "statement"), [(model.name, creation_text(catalog, reference, model, dialect))]
+    )
 
 
-def creation_text(catalog: Catalog, reference: Reference, model: Model) -> str:
+def creation_text(catalog: Catalog, reference: Reference, model: Model, dialect: Dialect) -> str:
     """CREATE MODEL, with what ALTER MODEL adds behind it.
 
     A model that came from an object of Python has no file; its statement names one that EXPORT
     MODEL writes.
     """
-    name, origin = DUCKDB.quote_name(model.name), model.origin
+    name, origin = dialect.quote_name(model.name), model.origin
     if reference.database is not None:
-        name = f"{DUCKDB.quote_name(reference.database)}.{name}"
+        name = f"{dialect.quote_name(reference.database)}.{name}"
     lines = []
     if origin.path is None:
         path = f"{model.name}.sqlml"
         version = "" if not reference.names_a_version else f"/{model.version}"
         lines.append(
             f"-- came from an object of Python: EXPORT MODEL {name}{version} TO "
-            f"{DUCKDB.quote_string(path)} writes the file"
+            f"{dialect.quote_string(path)} writes the file"
         )
-        lines += [f"CREATE MODEL {name}", f"FROM {DUCKDB.quote_string(path)} FORMAT SQLML"]
+        lines += [f"CREATE MODEL {name}", f"FROM {dialect.quote_string(path)} FORMAT SQLML"]
     else:
         columns = ", ".join(
-            f"{DUCKDB.quote_name(f.name)} {_sql_type(model.program, f)}" for f in model.features
+            f"{dialect.quote_name(f.name)} {_sql_type(model.program, f)}" for f in model.features
         )
         lines += [f"CREATE MODEL {name}", f"INPUT ({columns})"]
-        lines.append(f"FROM {DUCKDB.quote_string(origin.path)} FORMAT {origin.format}")
+        lines.append(f"FROM {dialect.quote_string(origin.path)} FORMAT {origin.format}")
     options = {**model.options, **({} if origin.sha256 is None else {"sha256": origin.sha256})}
     label = options.pop(OUTPUT, None)
     if label is not None:
         kind = result_type(model.program, "label", None)
-        lines.insert(-1, f"OUTPUT ({DUCKDB.quote_name(str(label))} {kind})")
+        lines.insert(-1, f"OUTPUT ({dialect.quote_name(str(label))} {kind})")
     if options:
-        lines.append(f"OPTIONS ({', '.join(f'{k} = {_literal(v)}' for k, v in options.items())})")
+        lines.append(
+            f"OPTIONS ({', '.join(f'{k} = {_literal(v, dialect)}' for k, v in options.items())})"
+        )
     whole = Reference(reference.name, reference.database)
     comment = catalog.comment(whole)
     if comment is not None:
-        lines.append(f"COMMENT {DUCKDB.quote_string(comment)}")
+        lines.append(f"COMMENT {dialect.quote_string(comment)}")
     text = "\n".join(lines) + ";"
     for tag, value in catalog.tags(whole).items():
-        text += (
-            f"\nALTER MODEL {name} SET TAG {DUCKDB.quote_name(tag)} = {DUCKDB.quote_string(value)};"
-        )
+        told = f"{dialect.quote_name(tag)} = {dialect.quote_string(value)}"
+        text += f"\nALTER MODEL {name} SET TAG {told};"
     return text
 
 
-def _literal(value: Any) -> str:
+def _literal(value: Any, dialect: Dialect) -> str:
     if isinstance(value, str):
-        return DUCKDB.quote_string(value)
+        return dialect.quote_string(value)
     return json.dumps(value)
 
 

@@ -12,6 +12,7 @@ from sqlml import options as model_options
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.changes import Changes
 from sqlml.catalog.model import Model, NewVersion, Reference, parse_reference
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import (
     ConfigError,
     MissingColumnError,
@@ -72,7 +73,15 @@ class LifeCycle:
     whose result it is.
     """
 
-    def __init__(self, host: Host, catalog: Catalog, changes: Changes, allow_pickle: bool) -> None:
+    def __init__(
+        self,
+        host: Host,
+        catalog: Catalog,
+        changes: Changes,
+        allow_pickle: bool,
+        dialect: Dialect = DUCKDB,
+    ) -> None:
+        self._dialect = dialect
         self._host = host
         self._catalog = catalog
         self._changes = changes
@@ -241,7 +250,7 @@ class LifeCycle:
         return answers.versions(self._catalog, reference)
 
     def _show_create(self, s: ShowCreate) -> answers.Answer:
-        return answers.creation(self._catalog, referred(s.name))
+        return answers.creation(self._catalog, referred(s.name), self._dialect)
 
     def _describe(self, s: DescribeModel) -> answers.Answer:
         return answers.description(self._catalog, referred(s.name))

@@ -35,7 +35,7 @@ def reworded(error: duckdb.Error, rewritten: str, written: str) -> duckdb.Error:
     """
     found = _PLACE.search(str(error))
     offset = None if found is None else _offset(rewritten, *found.groups())
-    place = None if offset is None else _place(rewritten, written, offset)
+    place = None if offset is None else place_in(rewritten, written, offset)
     if found is None or place is None:
         return error
     text = str(error)
@@ -59,10 +59,10 @@ def _offset(text: str, line: str, shown: str, blanks: str) -> int | None:
     return sum(len(before) + 1 for before in lines[:number]) + at + caret
 
 
-def _place(rewritten: str, written: str, offset: int) -> int | None:
+def place_in(rewritten: str, written: str, offset: int, dialect: str = "duckdb") -> int | None:
     """The character of `written` that `rewritten[offset]` was, or that stood where it is."""
     try:
-        ours, theirs = tokenize(rewritten), tokenize(written)
+        ours, theirs = tokenize(rewritten, dialect), tokenize(written, dialect)
     except SqlmlError:
         return None
     if len(ours) * len(theirs) > _MOST:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlml.backends.base import Filler, filler_of
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import UnknownCategoryError
 from sqlml.ir.program import Program
 from sqlml.passes.split import PACKED
@@ -41,8 +42,12 @@ class CompiledOnUse:
         return filler_of(compile_core(self.program, self.choice), output, columns, width)
 
 
-def engine_function(spec: FunctionSpec, program: Program, on_use: bool = False) -> EngineFunction:
+def engine_function(
+    spec: FunctionSpec, program: Program, on_use: bool = False, dialect: Dialect = DUCKDB
+) -> EngineFunction:
     """Compile what `spec` asks of `program`, now or (`on_use`) when it is first called.
+
+    Queries in its messages are in the words of `dialect`.
 
     Raises:
         ConfigError: the Program has no such output, or there is no such backend.
@@ -77,7 +82,7 @@ def engine_function(spec: FunctionSpec, program: Program, on_use: bool = False) 
         listed,
         groups,
         shifts,
-        _explainer(prepared),
+        _explainer(prepared, dialect),
         LastRows() if spec.again else None,
         core.nbytes,
         spec.rows,
@@ -90,7 +95,7 @@ def engine_function(spec: FunctionSpec, program: Program, on_use: bool = False) 
     return EngineFunction(spec.name, batch, (packed,), result, spec.once)
 
 
-def _explainer(prepared: Prepared) -> Explain:
+def _explainer(prepared: Prepared, dialect: Dialect) -> Explain:
     """Names the value of a refused category; strings are codes by now, so a query that finds it."""
     split = prepared.split
     places = {c.name: k for k, c in enumerate(split.columns) if not c.encoded}
@@ -99,6 +104,6 @@ def _explainer(prepared: Prepared) -> Explain:
         def read(feature: str, row: int) -> tuple[Any] | None:
             return (inputs[PACKED][row, places[feature]],) if feature in places else None
 
-        return named(error, split.core, inputs, read, split.encoders)
+        return named(error, split.core, inputs, read, split.encoders, dialect)
 
     return explain

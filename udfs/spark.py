@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from sqlml.dialects import SPARK
-from sqlml.errors import BackendError, BindError
+from sqlml.errors import BackendError
 from sqlml.ir import store
 from sqlml.ir.program import Program
 from sqlml.planner.names import FunctionSpec
@@ -64,13 +65,37 @@ class SparkEngine:
         """Whether a user's own function has this name."""
         return bool(self.spark.catalog.functionExists(name))
 
-    def drop_function(self, name: str) -> None:
-        """Take a temporary function away, if there is one."""
-        self._try(f"DROP TEMPORARY FUNCTION IF EXISTS {SPARK.quote_name(name)}")
+    def drop_function(self, name: str, owner: str) -> None:
+        """Take a temporary function away, if there is one that `owner` has made."""
+        if self._owner(name) == owner:
+            self._try(f"DROP TEMPORARY FUNCTION IF EXISTS {SPARK.quote_name(name)}")
 
-    def make_function(self, statement: str) -> bool:
-        """Make a function of Spark's SQL; False where Spark refuses it, for its name, say."""
-        return self._try(statement)
+    def make_function(
+        self, name: str, signature: str, body: str, owner: str, replaces: Callable[[str], bool]
+    ) -> bool:
+        """Make a function of Spark's SQL: `(parameters) RETURNS type`, and what it returns.
+
+        False where there is one whose owner `replaces` does not take, or Spark refuses it, for its
+        name, say. A function of the user has the owner "".
+        """
+        there = self._owner(name)
+        if there is not None and not replaces(there):
+            return False
+        return self._try(
+            f"CREATE OR REPLACE TEMPORARY FUNCTION {SPARK.quote_name(name)}{signature} "
+            f"COMMENT {SPARK.quote_string(owner)} RETURN {body}"
+        )
+
+    def _owner(self, name: str) -> str | None:
+        """Who has made a function, or "" if that is not known; None: there is no such function."""
+        quoted = SPARK.quote_name(name)
+        if not self.spark.catalog.functionExists(quoted):
+            return None
+        try:
+            told = json.loads(self.spark.catalog.getFunction(quoted).description or "")
+        except ValueError:
+            return ""
+        return str(told.get("sqlFunction.comment", "")) if isinstance(told, dict) else ""
 
     def _try(self, statement: str) -> bool:
         from pyspark.errors import PySparkException
@@ -85,23 +110,6 @@ class SparkEngine:
     def execute(self, sql: str) -> DataFrame:
         """The DataFrame of a query; a statement is carried out."""
         return self.spark.sql(sql)
-
-    def execute_with_models(self, sql: str) -> DataFrame:
-        """The DataFrame of a query whose calls of models are planned.
-
-        Raises:
-            BindError: it calls one in VALUES.
-        """
-        from pyspark.errors import AnalysisException
-
-        try:
-            return self.execute(sql)
-        except AnalysisException as error:
-            if "INVALID_INLINE_TABLE" not in str(error.getCondition()):
-                raise
-            raise BindError(
-                "Spark calls no function in VALUES; write SELECT .. UNION ALL SELECT .."
-            ) from None
 
     def register(self, spec: FunctionSpec, program: Program) -> str:
         """Make a function callable; returns the name to call.

@@ -31,8 +31,15 @@ _RESULTS = {"INTEGER": "int", "DOUBLE": "double"}
 
 
 def columns_of(schema: StructType) -> tuple[Column, ...]:
-    """The columns of a DataFrame."""
-    return tuple(Column(field.name, type_name(field.dataType)) for field in schema.fields)
+    """The columns of a DataFrame; a collated string says so, since it compares otherwise."""
+    return tuple(
+        Column(f.name, type_name(f.dataType) + _collation(f.dataType)) for f in schema.fields
+    )
+
+
+def _collation(kind: DataType) -> str:
+    name = getattr(kind, "collation", "UTF8_BINARY")
+    return "" if name == "UTF8_BINARY" else f" COLLATE {name}"
 
 
 def type_name(kind: DataType) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sqlml.dialects import SPARK
 from sqlml.errors import BackendError, MissingValueError, SqlmlError
 from sqlml.ir import store
 from sqlml.ir.texts import Texts
@@ -61,6 +62,8 @@ def score(
     Raises:
         BackendError: the worker has other libraries than the driver.
     """
+    if columns[0].null_count:
+        return _of_rows_that_are(name, program, wanted, columns)
     made = _ready.get(name) or _made(name, program, wanted)
     batch = _batch(made)
     matrix = _matrix(columns[0], batch.width, batch.dtype)
@@ -80,6 +83,16 @@ def score(
         values, errors = row_by_row(matrix, value_of)
     _settle(name)
     return pa.StructArray.from_arrays([values, errors], names=["value", "error"])
+
+
+def _of_rows_that_are(
+    name: str, program: Any, wanted: Mapping[str, str], columns: Sequence[pa.Array]
+) -> pa.StructArray:
+    """NULL, and no error, for rows without numbers: Spark makes some to count several DISTINCTs."""
+    there = columns[0].is_valid()
+    found = score(name, program, wanted, [column.filter(there) for column in columns])
+    kept = there.to_numpy(zero_copy_only=False)
+    return found.take(pa.array(np.cumsum(kept) - 1, mask=~kept))
 
 
 def _settle(name: str) -> None:
@@ -158,7 +171,7 @@ def _made(name: str, program: Any, wanted: Mapping[str, str]) -> BatchFunction |
             )
         spec = parse_name(name)
         assert spec is not None
-        made = engine_function(spec, store.loads(program.value)).function
+        made = engine_function(spec, store.loads(program.value), dialect=SPARK).function
         assert isinstance(made, BatchFunction | TextBatchFunction)
         _ready.put(name, made, _batch(made).nbytes)
         return made

@@ -51,7 +51,11 @@ class Dialect(Protocol):
         ...
 
     def quote_string(self, text: str) -> str:
-        """A text as a literal."""
+        """A text in quotes, as statements have it."""
+        ...
+
+    def text(self, text: str) -> str:
+        """A text as a value, which is the same under all settings of the engine."""
         ...
 
     def type(self, name: str) -> str:

@@ -29,6 +29,10 @@ class DuckDB:
         """
         return "'" + text.replace("'", "''") + "'"
 
+    def text(self, text: str) -> str:
+        """See `Dialect`."""
+        return self.quote_string(text)
+
     def type(self, name: str) -> str:
         """See `Dialect`."""
         return name
@@ -71,7 +75,7 @@ class DuckDB:
 
     def error(self, message: str) -> str:
         """See `Dialect`."""
-        return f"error({message})"
+        return f"error({self.quote_string(message)})"
 
     def is_finite(self, number: str) -> str:
         """See `Dialect`."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sqlml.dialects.spark_json import json_text
+from sqlml.dialects.spark_text import exact, quoted
 from sqlml.dialects.type_names import element, map_types, struct_fields
+from sqlml.errors import BindError
 
 _NAMES = {
     "VARCHAR": "STRING",
@@ -31,16 +33,21 @@ class Spark:
 
         >>> SPARK.quote_name("a`b")
         '`a``b`'
+
+        Raises:
+            BindError: Spark would replace a part of the name.
         """
+        if "${" in name:
+            raise BindError(f"Spark replaces ${{..}} in SQL, also in a name; rename {name!r}")
         return "`" + name.replace("`", "``") + "`"
 
     def quote_string(self, text: str) -> str:
-        r"""See `Dialect`; two quotes side by side would end one text and begin another.
+        """See `Dialect`."""
+        return quoted(text)
 
-        >>> SPARK.quote_string("it's a \\")
-        "'it\\'s a \\\\'"
-        """
-        return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    def text(self, text: str) -> str:
+        """See `Dialect`."""
+        return exact(text)
 
     def type(self, name: str) -> str:
         """See `Dialect`.
@@ -63,9 +70,10 @@ class Spark:
         return f"array({', '.join(items)})"
 
     def at(self, values: str, place: str | int) -> str:
-        """See `Dialect`."""
-        at = place - 1 if isinstance(place, int) else f"{place} - 1"
-        return f"{values}[{at}]"
+        """See `Dialect`; `values[NULL]` fails in Spark 4.3, which takes it for never NULL."""
+        if isinstance(place, int):
+            return f"{values}[{place - 1}]"
+        return f"get({values}, {place} - 1)"
 
     def part(self, values: str, first: int, last: int) -> str:
         """See `Dialect`."""
@@ -98,7 +106,8 @@ class Spark:
 
     def error(self, message: str) -> str:
         """See `Dialect`."""
-        return f"raise_error({message})"
+        text = quoted(message).replace("$", "\\u0024")
+        return f"raise_error({text})"
 
     def is_finite(self, number: str) -> str:
         """See `Dialect`; NaN is greater than infinity there."""

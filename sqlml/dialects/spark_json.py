@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sqlml.dialects.spark_text import exact
 from sqlml.dialects.type_names import element, map_types, struct_fields
 
 
@@ -29,7 +30,7 @@ coalesce(CAST(CAST(e0 AS DOUBLE) AS STRING), 'null')), ','), ']')"
         pairs = []
         for field in fields:
             read = f"({value}).`{field.name.replace('`', '``')}`"
-            name = _text("'" + field.name.replace("\\", "\\\\").replace("'", "\\'") + "'")
+            name = _text(exact(field.name))
             pairs.append(f"concat({name}, ':', {_or_null(read, field.type, depth)})")
         made = f"concat('{{', concat_ws(',', {', '.join(pairs)}), '}}')"
         return f"CASE WHEN {value} IS NOT NULL THEN {made} END"

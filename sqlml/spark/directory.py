@@ -139,5 +139,4 @@ def _index(number: int) -> str:
 
 def _number(name: str) -> int:
     """The number of an index by its file's name; 0 for other files."""
-    stem, dot, ending = name.partition(".")
-    return int(stem) if len(stem) == 20 and stem.isdigit() and dot and ending == "json" else 0
+    return int(name[:20]) if re.fullmatch(r"0[0-9]{19}\.json", name) else 0

@@ -220,7 +220,9 @@ class HadoopFiles:
 def files_of(folder: str, spark: SparkSession) -> Files:
     """The files below a path or URI."""
     scheme, _, rest = folder.partition(":")
-    if scheme == "file" and rest:
+    if scheme == "file":
+        if not rest.startswith("/"):
+            raise _cannot("reach", folder, "a URI of a file has a whole path, as file:/models")
         return LocalFiles("/" + rest.lstrip("/"))
     if "://" in folder or (len(scheme) > 1 and rest.startswith("/")):
         return HadoopFiles(folder, spark)

@@ -102,7 +102,7 @@ class Mirror(DuckDBEngine):
                 for table in _TABLES:
                     self._fill(f"{_SCHEMA}.catalog_{table}", tables[table])
             run("COMMIT")
-        except (duckdb.Error, KeyError, TypeError) as error:
+        except (duckdb.Error, KeyError, TypeError, AttributeError) as error:
             run("ROLLBACK")
             raise CatalogError(
                 f"the model catalog in {self._directory.place} is damaged ({error}); remove the "

@@ -59,6 +59,8 @@ def literal(value: Any) -> str:
     Raises:
         ConfigError: it has none.
     """
+    if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
+        value = value.item()  # of numpy
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -72,13 +74,15 @@ def literal(value: Any) -> str:
             return f"{value!r}D"
         return f"'{'NaN' if value != value else 'inf' if value > 0 else '-inf'}'::DOUBLE"
     if isinstance(value, str):
-        return SPARK.quote_string(value)
+        return SPARK.text(value) if "${" in value else SPARK.quote_string(value)
     if isinstance(value, bytes):
         return f"X'{value.hex()}'"
     if isinstance(value, decimal.Decimal) and value.is_finite():
         return f"{value:f}BD"
     if isinstance(value, datetime.datetime):
-        return f"TIMESTAMP '{value.isoformat(sep=' ')}'"
+        from pyspark.sql.types import TimestampType
+
+        return f"timestamp_micros({TimestampType().toInternal(value)})"  # Python's zone, not SQL's
     if isinstance(value, datetime.date):
         return f"DATE '{value.isoformat()}'"
     if isinstance(value, Sequence):

@@ -16,6 +16,8 @@ from sqlml import errors
 from sqlml.spark.directory import KEPT, Directory
 from sqlml.spark.files import HadoopFiles, LocalFiles
 
+FORGED = b'{"sqlml_catalog": 1, "models": [], "versions": "abc", "aliases": [], "tags": []}'
+
 
 def rows(con: Any, query: str) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in con.sql(query).collect()]
@@ -209,7 +211,26 @@ def test_files_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b"]
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"sqlml_catalog": 1}', b'{"a": 1}'])
+def test_files_that_are_none_of_ours(con: Any, spark: Any, value: Any, tmp_path: Path) -> None:
+    """Whatever they are called, the models stay."""
+    index = tmp_path / "models" / "index"
+    newest = indexes(tmp_path / "models")[-1]
+    for name in ("9" * 20, "0" * 18 + "99\u00b2", "\u0660" * 19 + "9", "x", "1" * 21):
+        (index / f"{name}.json").write_bytes(newest.read_bytes())
+    (index / ".0.json.new").write_bytes(b"")
+    con.create_model("new", value, verify=False)
+    with sqlml.attach(spark, catalog=tmp_path / "models") as fresh:
+        assert [row[0] for row in rows(fresh, "SHOW MODELS")] == ["churn", "new", "value"]
+
+
+def test_a_uri_without_a_whole_path(spark: Any) -> None:
+    with pytest.raises(errors.CatalogError, match="a whole path"):
+        sqlml.attach(spark, catalog="file:relative/models")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"sqlml_catalog": 1}', b'{"a": 1}', FORGED]
+)
 def test_a_damaged_index_is_told(con: Any, spark: Any, tmp_path: Path, content: bytes) -> None:
     newest = indexes(tmp_path / "models")[-1]
     newest.with_name(f"{int(newest.stem) + 1:020d}.json").write_bytes(content)

@@ -58,3 +58,40 @@ def test_they_follow_the_model(con: Any, spark: Any, tmp_path: Path) -> None:
     assert not spark.catalog.functionExists("predict_proba_value")
     with sqlml.attach(spark, catalog=tmp_path / "models"):
         assert spark.catalog.functionExists("predict_proba_churn")
+
+
+def test_a_name_that_two_models_mean_has_no_function(con: Any, spark: Any, value: Any) -> None:
+    """predict_proba of churn, or predict of proba_churn."""
+    name = "predict_proba_churn"
+    assert spark.catalog.functionExists(name)
+    con.create_model("proba_churn", value, verify=False)
+    assert not spark.catalog.functionExists(name)
+    assert spark.catalog.functionExists("predict_churn")
+    con.sql("DROP MODEL proba_churn")
+    assert spark.catalog.functionExists(name)
+    con.create_model("proba_churn", value, verify=False)
+    con.sql("DROP MODEL churn")
+    assert spark.sql(f"SELECT {name}(1, 0)").collect()[0][0] == pytest.approx(2.0)
+
+
+def test_functions_of_others_stay(con: Any, spark: Any, value: Any, tmp_path: Path) -> None:
+    """The user's own, and those of an open session on another directory."""
+    spark.udf.register("predict_mine", lambda a, b: "mine")
+    with pytest.warns(UserWarning, match=r"predict_mine\(\.\.\) of plain queries is not made"):
+        con.create_model("mine", value, verify=False)
+    assert con.sql("SELECT predict('mine', 1, 0), predict_mine(1, 0)").collect()[0][1] == "mine"
+    con.sql("DROP MODEL mine")
+    assert spark.catalog.functionExists("predict_mine")
+    spark.sql("DROP TEMPORARY FUNCTION predict_mine")
+
+    other = LinearRegression().fit([[0.0, 0.0], [1.0, 0.0]], [0.0, 100.0])
+    with sqlml.attach(spark, catalog=tmp_path / "others") as second:
+        with pytest.warns(UserWarning, match="predict_value"):
+            second.create_model("value", other, inputs=NUMBERS, verify=False)
+        assert con.sql("SELECT predict_value(1, 0)").collect()[0][0] == pytest.approx(2.0)
+        second.sql("DROP MODEL value")
+        assert con.sql("SELECT predict_value(1, 0)").collect()[0][0] == pytest.approx(2.0)
+        con.close()
+        second.create_model("value", other, inputs=NUMBERS, verify=False)
+        assert spark.sql("SELECT predict_value(1, 0)").collect()[0][0] == pytest.approx(100.0)
+        second.sql("DROP MODEL value")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeRegressor
 
 from sqlml import errors
@@ -137,6 +141,101 @@ def test_what_is_wrong_is_said(con: Any) -> None:
     ):
         with pytest.raises(error, match=says):
             con.sql(query)
+
+
+def test_several_distincts_beside_a_filter(con: Any, frame: pd.DataFrame, churn: Any) -> None:
+    """Spark makes rows without values for each, and calls the function for them, too."""
+    found = rows(
+        con,
+        "SELECT count(DISTINCT plan), count(DISTINCT id), count(*) FILTER (WHERE "
+        "predict('churn', *) = 'yes') FROM customers",
+    )
+    yes = int((churn.predict(frame[FEATURES]) == "yes").sum())
+    assert found == [(3, len(frame), yes)]
+
+
+def test_errors_show_what_the_user_wrote(con: Any, spark: Any) -> None:
+    from pyspark.errors import AnalysisException, ParseException
+
+    for query, kind, says in (
+        (
+            "SELCT predict('churn', *) FROM customers",
+            ParseException,
+            r"'SELCT'[^\n]*\n\nLINE 1: SELCT",
+        ),
+        (
+            "SELECT id, predict('churn', *) AS y\nFROM customers WHERE y = 'yes'",
+            AnalysisException,
+            r"`y` cannot[^\n]*\n\nLINE 2: FROM customers WHERE y = 'yes'\n *\^ column 22",
+        ),
+        (
+            "CREATE VIEW v AS SELECT predict('churn', *) AS y FROM customers",
+            AnalysisException,
+            "CREATE TEMPORARY VIEW",
+        ),
+    ):
+        with pytest.raises(kind, match=says) as caught:
+            con.sql(query)
+        assert "sqlml_" not in str(caught.value) and caught.value.getCondition()
+    with pytest.raises(Exception, match="SELECT DISTINCT `plan` FROM .. WHERE `plan` NOT IN"):
+        strict = make_pipeline(
+            make_column_transformer((OneHotEncoder(), ["plan"]), ("passthrough", NUMBERS)),
+            RandomForestRegressor(3),
+        )
+        known = con.sql("SELECT * FROM customers").toPandas()
+        con.create_model("strict", strict.fit(known[FEATURES], known.age), verify=False)
+        con.sql("SELECT predict('strict', *, plan := 'new') FROM customers").collect()
+
+
+def test_explain_has_sparks_modes(con: Any) -> None:
+    call = "SELECT predict('churn', *) FROM customers"
+    for mode, holds in (
+        ("", "physical_plan"),
+        ("EXTENDED ", "Analyzed Logical Plan"),
+        ("COST ", "sizeInBytes"),
+        ("FORMATTED ", "ReadSchema"),
+        ("CODEGEN ", "WholeStageCodegen"),
+    ):
+        assert holds in str(con.sql(f"EXPLAIN {mode}{call}").collect())
+    with pytest.raises(errors.ParseError, match="no EXPLAIN ANALYZE"):
+        con.sql(f"EXPLAIN ANALYZE {call}")
+
+
+def test_the_sparksession_itself(con: Any, spark: Any) -> None:
+    frame = spark.range(3)
+    assert len(con.sql("SELECT * FROM {x}", x=frame).collect()) == 3
+    with pytest.raises(errors.ConfigError, match="createOrReplaceTempView"):
+        con.sql("SELECT predict('value', id, id) FROM {x}", x=frame)
+
+
+def test_show_create_is_in_sparks_words(con: Any, tmp_path: Path) -> None:
+    con.export_model("churn", tmp_path / "churn.sqlml")
+    con.sql(f"CREATE MODEL `it's` FROM '{tmp_path}/churn.sqlml' COMMENT 'it\\'s'")
+    (row,) = con.sql("SHOW CREATE MODEL `it's`").collect()
+    con.sql("DROP MODEL `it's`")
+    con.sql(row.statement)
+    assert dict(con.sql("DESCRIBE MODEL `it's`").collect())["comment"] == "it's"
+
+
+def test_threads_share_a_session(con: Any, frame: pd.DataFrame, churn: Any, value: Any) -> None:
+    want = int((churn.predict(frame[FEATURES]) == "yes").sum())
+
+    def work(k: int) -> int:
+        con.create_model(f"m_{k}", value, verify=False)
+        con.sql("SHOW MODELS").collect()
+        query = f"SELECT count(*) FROM customers WHERE predict('churn', *) = 'yes' AND {k} < 99"
+        return int(con.sql(query).collect()[0][0])
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(work, range(6))) == [want] * 6
+    assert len(con.sql("SHOW MODELS LIKE 'm_%'").collect()) == 6
+
+
+def test_a_closed_session_says_so(con: Any) -> None:
+    con.close()
+    con.close()
+    with pytest.raises(errors.BackendError, match="this session has been closed"):
+        con.sql("SHOW MODELS")
 
 
 def test_inside_a_lambda(con: Any, frame: pd.DataFrame, value: Any) -> None:

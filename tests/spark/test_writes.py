@@ -8,7 +8,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sqlml import errors
 from tests.spark.conftest import FEATURES
 
 CALL = "predict('churn', *)"
@@ -53,5 +52,7 @@ def test_a_table_of_scores(con: Any, frame: pd.DataFrame, churn: Any, query: str
 
 
 def test_values_call_no_model(con: Any) -> None:
-    with pytest.raises(errors.BindError, match="UNION ALL"):
+    from pyspark.errors import AnalysisException
+
+    with pytest.raises(AnalysisException, match="UNION ALL"):
         con.sql("VALUES (1, predict('churn', age := 1, income := 2, plan := 'pro'))")

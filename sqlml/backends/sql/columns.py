@@ -132,10 +132,10 @@ def _encode(p: Printing) -> Value:
 def _require_known(p: Printing) -> Value:
     made = []
     for e in p.bind(p.values[0]):
-        text = p.text(
+        error = p.error(
             f"column {p.attrs['feature']!r} has a category that {p.attrs['step']} does not know"
         )
-        sql = f"CASE WHEN {e.sql} < 0 THEN {p.dialect.error(text)} ELSE {e.sql} END"
+        sql = f"CASE WHEN {e.sql} < 0 THEN {error} ELSE {e.sql} END"
         made.append(Expression(sql, nan=False))
     return tuple(made)
 

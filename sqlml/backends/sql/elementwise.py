@@ -218,14 +218,14 @@ def _require_finite(p: Printing) -> Value:
         if e.nan and not p.attrs["allow_nan"]:
             bad.append(e.missing)
         bad += [f"{e.sql} < {low}"] * (low is not None) + [f"{e.sql} > {high}"] * (high is not None)
-        text = p.text(
+        error = p.error(
             f"column {feature!r} has NULL, NaN or infinity (or a value too large), which "
             f"{p.attrs['step']} does not take"
         )
         good = e.sql
         if p.attrs["allow_nan"] and high is not None:
             bad[-1] = f"({bad[-1]} AND NOT {e.missing})"
-        sql = f"CASE WHEN {' OR '.join(bad)} THEN {p.dialect.error(text)} ELSE {good} END"
+        sql = f"CASE WHEN {' OR '.join(bad)} THEN {error} ELSE {good} END"
         made.append(Expression(sql, nan=e.nan and p.attrs["allow_nan"]))
     return tuple(made)
 

@@ -44,4 +44,4 @@ def string_literal(text: str, dialect: Dialect = DUCKDB) -> str:
     """
     if "\0" in text:
         raise BackendError(f"the category {text!r} holds a NUL character, which SQL cannot spell")
-    return dialect.quote_string(text)
+    return dialect.text(text)

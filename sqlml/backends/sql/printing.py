@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sqlml.backends.sql.expression import Bindings, Expression, Value
-from sqlml.backends.sql.literals import string_literal
 from sqlml.dialects import Dialect
+from sqlml.errors import BackendError
 from sqlml.ir.program import Attrs
 from sqlml.types import TensorType
 
@@ -82,9 +82,11 @@ class Printing:
         flat = along.reshape(-1, along.shape[-1]).tolist()
         return [tuple(self.values[0][i] for i in line) for line in flat]
 
-    def text(self, text: str) -> str:
-        """A text as a literal."""
-        return string_literal(text, self.dialect)
+    def error(self, message: str) -> str:
+        """What fails with a message."""
+        if "\0" in message:
+            raise BackendError(f"{message!r} holds a NUL character, which SQL cannot spell")
+        return self.dialect.error(message)
 
     @property
     def dialect(self) -> Dialect:
