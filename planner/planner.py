@@ -178,6 +178,10 @@ def _rewritten(s: _Statement, way: Way) -> tuple[str, tuple[PlannedCall, ...]] |
             place = s.tokens[call.start].start
             raise error.at(s.sql, place, f"model {target.model.name!r}: ") from None
         replaced[call] = s.margins.result(call, done.sql)
+        if not done.calls_function:  # it must bind, too, where FROM is another
+            shown[call] = (
+                f"CASE WHEN ({done.sql}) IS NULL THEN {shown[call]} ELSE {shown[call]} END"
+            )
         if row is not None and source is not None:
             moved.add_row(source, row, scope.text, scope.probed)
             shown[call] = f"CASE WHEN {row.name} IS NULL THEN NULL ELSE {shown[call]} END"

@@ -32,7 +32,7 @@ from sqlml.life_cycle import LifeCycle
 from sqlml.lookup import Lookup
 from sqlml.planner.plan import Plan
 from sqlml.spark.directory import Directory
-from sqlml.spark.files import Files
+from sqlml.spark.files import Files, LocalFiles
 from sqlml.spark.functions import MOST, drop_functions, hold, let_go, make_functions, rivals
 from sqlml.spark.host import SparkHost
 from sqlml.spark.mirror import Mirror
@@ -83,8 +83,8 @@ class SparkSession:
         self._closed = False
         self._engine = SparkEngine(spark)
         directory = Directory(files)
-        self._place = files.place
-        hold(self._place)
+        local = isinstance(files, LocalFiles)
+        self._place = os.path.abspath(files.place) if local else files.place
         self._mirror = Mirror(directory)
         self._catalog = Catalog(self._mirror, FilePrograms(directory, Loaded()))
         macros = Macros(self._mirror)
@@ -94,6 +94,7 @@ class SparkSession:
         self._lookup = Lookup(self._catalog)
         self._scoring = SparkScoring(self._engine, self._catalog, self._lookup)
         names = self._catalog.names()
+        hold(self._place)
         for name in names if len(names) <= MOST else ():
             self._refresh(name, also=False)
 

@@ -176,3 +176,23 @@ def test_rows_that_a_filter_keeps_away_are_not_packed(con: Any, frame: pd.DataFr
     assert ids(con, f"{asked} WHERE plan <> 'pro'") == known.id.tolist()
     both = f"{asked} WHERE plan <> 'pro' AND predict('strict', *) > -100"
     assert ids(con, both) == known.id.tolist()
+
+
+def test_a_qualified_column_of_an_expression_beside_a_function(
+    con: Any, spark: Any, want: pd.DataFrame, value: Any
+) -> None:
+    """FROM cannot make a row for one where the other names the table with its database."""
+    spark.sql("CREATE DATABASE IF NOT EXISTS apart")
+    spark.table("customers").write.mode("overwrite").saveAsTable("apart.people")
+    try:
+        found = con.sql(
+            "SELECT id, predict('churn', *) AS label, predict('value', apart.people.*) AS a, "
+            "predict('value', age := apart.people.age, income := people.income) AS b "
+            "FROM apart.people ORDER BY id"
+        ).collect()
+    finally:
+        spark.sql("DROP DATABASE apart CASCADE")
+    assert [row.label for row in found] == want.label.tolist()
+    numbers = value.predict(want[NUMBERS])
+    np.testing.assert_allclose([row.a for row in found], numbers, rtol=1e-9)
+    np.testing.assert_allclose([row.b for row in found], numbers, rtol=1e-9)
