@@ -113,6 +113,7 @@ def _marked(case: Case) -> object:
     return pytest.param(case, id=f"{case.file}: {case.name}", marks=marks)
 
 
+@pytest.mark.filterwarnings("ignore:.* of plain queries is not made")
 @pytest.mark.parametrize("case", list(map(_marked, CASES)))
 def test_a_query_gives_what_it_gives_on_duckdb(
     case: Case,

@@ -97,6 +97,8 @@ SELECT id, v FROM scored
 EXPLAIN SELECT predict('churn', *) FROM customers; EXPLAIN ANALYZE SELECT predict('value', *) FROM customers; SELECT id, predict('churn', *) AS p FROM customers
 -- expect:
 SELECT id, p FROM scored
+-- spark:
+EXPLAIN SELECT predict('churn', *) FROM customers; EXPLAIN COST SELECT predict('value', *) FROM customers; SELECT id, predict('churn', *) AS p FROM customers
 
 -- name: explain of an update changes nothing
 EXPLAIN UPDATE customers SET charges = predict('value', *); SELECT id, charges FROM customers
