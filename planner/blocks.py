@@ -25,11 +25,11 @@ class Block:
 
     `sources` are the texts of its FROM clause (an UPDATE has its table and its FROM); they are
     what has a result of its own where `is_chain`: the operands of a UNION, for the ORDER BY of the
-    whole, or the steps of a pipe before this one, and `name` is that result's. `excluded` says that
-    the source is also known as such (ON CONFLICT). `window` is its WINDOW clause. `ctes` are the
-    definitions that its own WITH puts in scope at the place asked for, `recursive` whether that
-    WITH says so. `parent` is the block around it; `lateral` whether it stands in the parent's
-    FROM clause.
+    whole, or the steps of a pipe before this one, and `name` is that result's. `joins` are those
+    of a pipe, behind the sources. `excluded` says that the source is also known as such (ON
+    CONFLICT). `window` is its WINDOW clause. `ctes` are the definitions that its own WITH puts in
+    scope at the place asked for, `recursive` whether that WITH says so. `parent` is the block
+    around it; `lateral` whether it stands in the parent's FROM clause.
     """
 
     sources: tuple[Span, ...]
@@ -41,6 +41,7 @@ class Block:
     lateral: bool = False
     is_chain: bool = False
     name: str = "sqlml_chain"
+    joins: tuple[Span, ...] = ()
     excluded: bool = False
 
 
@@ -163,9 +164,11 @@ def _query(tokens: Sequence[Token], level: list[int]) -> list[int]:
 def _made_before(tokens: Sequence[Token], step: Step) -> Block:
     """What a step of a pipe sees: its FROM clause, or the result of the steps before it."""
     own = aliases(tokens, step.own)
+    joins = tuple(Span(tokens[join[0]].start, tokens[join[-1]].end) for join in step.joins)
     first = [k for k in range(len(step.first)) if keyword(tokens, step.first, k)]
-    if step.chooses and first == [0] and tokens[step.first[0]].upper == "FROM":
-        return Block(sources_of(tokens, step.first, step.first[0]), None, own, (), False, None)
-    whole = Span(tokens[step.first[0]].start, tokens[step.before - 1].end)
+    if step.plain and first == [0] and tokens[step.first[0]].upper == "FROM":
+        sources = sources_of(tokens, step.first, step.first[0])
+        return Block(sources, None, own, (), False, None, joins=joins)
+    whole = Span(tokens[step.first[0]].start, tokens[step.end - 1].end)
     name = "`" + step.name.replace("`", "``") + "`" if step.name else "sqlml_chain"
-    return Block((whole,), None, own, (), False, None, is_chain=True, name=name)
+    return Block((whole,), None, own, (), False, None, is_chain=True, name=name, joins=joins)

@@ -131,9 +131,10 @@ def _nest(select: str, block: Block, text: Text, tail: str = "", outer: bool = T
 
 
 def _from(block: Block, text: Text) -> str:
+    made = ", ".join(map(text, block.sources))
     if block.is_chain:
-        return f"({text(block.sources[0])}) {block.name}"
-    return ", ".join(text(s) for s in block.sources)
+        made = f"({made}) {block.name}"
+    return " ".join([made, *map(text, block.joins)])
 
 
 def _with_own(query: str, block: Block, text: Text) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from sqlml.dialects import Dialect
+from sqlml.errors import BindError
 from sqlml.front.lexer import CLOSING, Token, brackets_around, closing
 from sqlml.planner.calls import FUNCTIONS, Call
 from sqlml.planner.clauses import Span
@@ -81,7 +83,8 @@ def column_names(
         if not (_has_name(tokens, start, end) or _is_several(tokens, start, end)):
             written = sql[tokens[start].start : tokens[end - 1].end]
             name = column_name(written) or " ".join(written.split())
-            names[tokens[end - 1].end] = f" AS {dialect.quote_name(name)}"
+            with suppress(BindError):  # Spark's variable ${..}: its name is that of our text
+                names[tokens[end - 1].end] = f" AS {dialect.quote_name(name)}"
     return names
 
 

@@ -55,4 +55,4 @@ def _text(error: Exception, rewritten: str, written: str) -> str:
         before = rewritten.split("\n")[: line - 1]
         offset = sum(len(text) + 1 for text in before) + column
         place = place_in(rewritten, written, offset, SPARK.name)
-    return f"{told}\n\n{excerpt(written, place or 0)}"
+    return told if place is None else f"{told}\n\n{excerpt(written, place)}"

@@ -24,7 +24,7 @@ import sqlml
 from sqlml import errors
 from sqlml.udfs import spark_worker
 from sqlml.udfs.spark import _scorer
-from tests.spark.conftest import FEATURES
+from tests.spark.conftest import FEATURES, NUMBERS
 
 
 def executors() -> list[int]:
@@ -75,6 +75,44 @@ def test_an_executor_is_killed_in_mid_query(
     assert {row.n for row in rows} == {400}
     np.testing.assert_allclose([row.least for row in rows], want, rtol=1e-12)
     np.testing.assert_allclose([row.most for row in rows], want, rtol=1e-12)
+
+
+def test_a_program_travels_once_and_is_compiled_once_a_worker(
+    con: Any, spark: Any, frame: pd.DataFrame
+) -> None:
+    """Two functions of a model share a broadcast; tasks of later queries find what is compiled."""
+    from pyspark.sql.functions import udf
+
+    sent: list[Any] = []
+    context = spark.sparkContext
+    broadcast = context.broadcast
+    context.broadcast = lambda value: sent.append(value) or broadcast(value)
+    try:
+        model = RandomForestClassifier(30, max_depth=6, random_state=9)
+        con.create_model("once", model.fit(frame[NUMBERS], frame.plan), verify=False)
+        queries = [
+            f"SELECT {call} FROM (SELECT /*+ REPARTITION(16) */ * FROM customers)"
+            for call in ("predict('once', *)", "predict_proba('once', *)")
+        ]
+        for query in queries:
+            con.sql(query).collect()
+        assert len(sent) == 1
+        name = con.plan(queries[0]).calls[0].spec.name
+
+        def compiled(_: int) -> str | None:
+            made = spark_worker._ready.get(name)
+            return None if made is None else f"{os.getpid()} {id(made)}"
+
+        look = spark.range(0, 64, 1, 16).select(udf(compiled, "string")("id"))
+        before = {row[0] for row in look.collect()} - {None}
+        for query in [*queries, *queries]:
+            con.sql(query).collect()
+        after = {row[0] for row in look.collect()} - {None}
+    finally:
+        del context.broadcast
+    workers = [found.split()[0] for found in before | after]
+    assert before & after and len(workers) == len(set(workers))
+    assert len(sent) == 1
 
 
 def test_other_versions_on_a_node_are_told(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:

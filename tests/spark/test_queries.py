@@ -280,6 +280,27 @@ def test_pipes(con: Any, frame: pd.DataFrame, churn: Any, start: str, steps: str
     assert sorted(found) == [(k, "yes") for k in yes]
 
 
+@pytest.mark.parametrize("join", ["JOIN others o ON {t}.id = o.id", "JOIN others o USING (id)"])
+@pytest.mark.parametrize(
+    "pipe",
+    [
+        "FROM customers AS x |> {x} |> WHERE {c} = 'yes' |> SELECT x.id",
+        "FROM customers |> AS x |> {x} |> WHERE {c} = 'yes' |> SELECT x.id",
+        "FROM customers |> WHERE id >= 0 |> AS x |> LIMIT 9999 |> LEFT {x} |> EXTEND {c} AS y |> "
+        "WHERE y = 'yes' |> SELECT x.id",
+        "SELECT * FROM customers |> AS x |> {x} |> JOIN others AS p ON p.id = x.id |> WHERE {c} = "
+        "'yes' |> SELECT x.id",
+    ],
+)
+def test_tables_that_a_pipe_joins(
+    con: Any, spark: Any, frame: pd.DataFrame, churn: Any, pipe: str, join: str
+) -> None:
+    spark.range(len(frame)).createOrReplaceTempView("others")
+    query = pipe.format(x=join.format(t="x"), c="predict('churn', x.*)")
+    found = sorted(row[0] for row in con.sql(query).collect())
+    assert found == np.flatnonzero(churn.predict(frame[FEATURES]) == "yes").tolist()
+
+
 def test_a_name_before_other_columns_is_refused(con: Any) -> None:
     """To Spark, c.age is then still the column of the table, and not what SET made of it."""
     with pytest.raises(errors.BindError, match=r"Cannot resolve `c`\.\*"):

@@ -74,6 +74,13 @@ def test_names_that_spark_replaces_are_refused(con: Any, spark: Any) -> None:
         con.sql("SELECT predict('odd', *) FROM x")
 
 
+def test_variables_of_the_users_query(con: Any, spark: Any, value: Any) -> None:
+    with set_to(spark, "my.age", "1"):
+        (row,) = con.sql("SELECT predict('value', age := ${my.age}, income := 0)").collect()
+    asked = pd.DataFrame({"age": [1.0], "income": [0.0]})
+    assert row[0] == pytest.approx(value.predict(asked)[0])
+
+
 def test_parameters_are_what_they_are(con: Any, spark: Any) -> None:
     for text in ODD:
         assert con.sql("SELECT :p AS p", {"p": text}).collect()[0].p == text
