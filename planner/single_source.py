@@ -123,7 +123,7 @@ def before_query(tokens: Sequence[Token]) -> range | None:
     words = [token.upper for token in tokens]
     level = top_level(tokens, 0, len(tokens))
     _, _, body = with_clause(tokens, level, len(tokens))
-    begin = end = body or 0
+    begin = end = 0 if words[0] in ("CREATE", "INSERT") else body or 0
     if words[begin] == "CREATE" and {"TABLE", "VIEW"} & set(words[:5]):
         end = next((i + 1 for i in level if words[i] == "AS"), begin)
     elif words[begin] == "INSERT":

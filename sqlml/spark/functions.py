@@ -37,15 +37,16 @@ def make_functions(
     the models `names` of the directory `place` has not that one, and neither has the other; what a
     user or a session on another directory has made stays.
     """
-    if any(f.kind in NESTED for f in model.features):
-        return
-    drop_functions(model.name, place, engine)
     taken = {f"{f}_{fold(n)}" for n in names if fold(n) != fold(model.name) for f in OUTPUTS_OF}
+    nested = any(f.kind in NESTED for f in model.features)
     for function in OUTPUTS_OF:
         name = f"{function}_{model.name}"
-        if fold(name) not in taken:
+        made = False
+        if fold(name) not in taken and not nested:
             with suppress(SqlmlError):  # the session says what is wrong, when it is called there
-                _make(function, model, place, scoring, engine)
+                made = _made(function, model, place, scoring, engine)
+        if not made:
+            engine.drop_function(name, _owner(place, model.name))
 
 
 def drop_functions(name: str, place: str, engine: SparkEngine) -> None:
@@ -69,11 +70,11 @@ def _owner(place: str, model: str) -> str:
     return json.dumps({"sqlml": place, "model": fold(model)})
 
 
-def _make(
+def _made(
     function: str, model: Model, place: str, scoring: SparkScoring, engine: SparkEngine
-) -> None:
+) -> bool:
     if not any(output in model.program.outputs for output in OUTPUTS_OF[function]):
-        return
+        return False
     kinds = {f.name: SPARK.type(_TYPES[f.kind]) for f in model.features}
     nulls = [f"CAST(NULL AS {kind}) AS {SPARK.quote_name(n)}" for n, kind in kinds.items()]
     source = f"(SELECT {', '.join(nulls) or '0'})"
@@ -91,6 +92,8 @@ def _make(
             f"Spark does not take it; con.sql knows {function}({model.name!r}, ..)",
             stacklevel=2,
         )
+        return False
+    return True
 
 
 _held: Counter[str] = Counter()

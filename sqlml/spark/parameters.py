@@ -66,9 +66,9 @@ def literal(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
-        if abs(value) >= 1 << 63:
+        if not -(1 << 63) <= value < 1 << 63:
             return f"{value}BD"
-        return str(value) if abs(value) < 1 << 31 else f"{value}L"
+        return str(value) if -(1 << 31) <= value < 1 << 31 else f"{value}L"
     if isinstance(value, float):
         if math.isfinite(value):
             return f"{value!r}D"

@@ -86,6 +86,11 @@ def test_parameters_are_what_they_are(con: Any, spark: Any) -> None:
         assert con.sql("SELECT :p AS p", {"p": text}).collect()[0].p == text
     numbers = [np.float64(0.5), np.int32(-7), np.bool_(True), np.str_("x")]
     assert list(con.sql("SELECT ?, ?, ?, ?", numbers).collect()[0]) == [0.5, -7, True, "x"]
+    for whole in (-(2**31), 2**31 - 1, -(2**63), 2**63 - 1, 2**63):
+        (own,) = spark.sql("SELECT :p AS p", {"p": whole}).collect() if whole < 2**63 else [None]
+        made = con.sql("SELECT :p AS p", {"p": whole})
+        assert own is None or made.schema == spark.sql("SELECT :p AS p", {"p": whole}).schema
+        assert made.collect()[0].p == whole
     noon = datetime.datetime(2020, 1, 1, 12)
     aware = noon.replace(tzinfo=datetime.timezone(datetime.timedelta(hours=3)))
     with set_to(spark, "spark.sql.session.timeZone", "America/Los_Angeles"):

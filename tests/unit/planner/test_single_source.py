@@ -36,6 +36,7 @@ def filters(sql: str) -> list[str]:
         (f"INSERT INTO x REPLACE WHERE d > 0 SELECT {CALL} FROM t", []),
         (f"WITH s AS (SELECT * FROM t) INSERT INTO x SELECT {CALL} FROM s WHERE b", ["b"]),
         (f"WITH s AS (SELECT 1) SELECT {CALL} FROM s WHERE b AND insert", ["b", "insert"]),
+        (f"INSERT INTO x WITH s AS (SELECT 1) SELECT a FROM s WHERE b AND {CALL} = 2", ["b"]),
         (f"CREATE TABLE x AS SELECT a FROM t WHERE b AND {CALL} = 2", ["b"]),
     ],
 )
