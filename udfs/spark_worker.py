@@ -60,7 +60,7 @@ def score(
         columns: (n,) each: lists of the numbers, maybe several times; then the texts.
 
     Raises:
-        BackendError: the worker has other libraries than the driver.
+        BackendError: the worker has other libraries than the driver, or not the Program.
     """
     if columns[0].null_count:
         return _of_rows_that_are(name, program, wanted, columns)
@@ -171,10 +171,20 @@ def _made(name: str, program: Any, wanted: Mapping[str, str]) -> BatchFunction |
             )
         spec = parse_name(name)
         assert spec is not None
-        made = engine_function(spec, store.loads(program.value), dialect=SPARK).function
+        made = engine_function(spec, store.loads(_content(program)), dialect=SPARK).function
         assert isinstance(made, BatchFunction | TextBatchFunction)
         _ready.put(name, made, _batch(made).nbytes)
         return made
+
+
+def _content(program: Any) -> bytes:
+    try:
+        return bytes(program.value)
+    except Exception as error:  # whatever kept it from coming
+        raise BackendError(
+            f"the model has not reached a Spark worker: {error}; attach the SparkSession again, "
+            "which sends it once more"
+        ) from error
 
 
 def _batch(made: BatchFunction | TextBatchFunction) -> BatchFunction:

@@ -139,6 +139,17 @@ def test_a_node_without_sqlml_is_told() -> None:
     assert re.search(r"pip install 'sqlml\[spark\]==\d.* on all nodes", made.stderr), made.stderr
 
 
+def test_a_model_that_is_missing_on_a_worker_is_told(tmp_path: Path) -> None:
+    """Spark keeps a broadcast in a file of each node."""
+    from pyspark.broadcast import Broadcast
+
+    lost: Any = Broadcast(path=str(tmp_path / "gone"))
+    name = "sqlml_" + "0" * 24 + "_proba_f64_native_traverse_cpu"
+    rows = pa.array([[1.0, 2.0]])
+    with pytest.raises(errors.BackendError, match="has not reached a Spark worker: .*gone"):
+        spark_worker.score(name, lost, spark_worker.versions(), [rows, rows])
+
+
 def test_a_table_larger_than_an_executors_memory(con: Any, spark: Any, tmp_path: Path) -> None:
     """Spark and its workers stream: 40 files of 100,000 rows in two executors of 1 GiB each."""
     rng = np.random.default_rng(5)
