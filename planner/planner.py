@@ -178,7 +178,8 @@ def _rewritten(s: _Statement, way: Way) -> tuple[str, tuple[PlannedCall, ...]] |
             place = s.tokens[call.start].start
             raise error.at(s.sql, place, f"model {target.model.name!r}: ") from None
         replaced[call] = s.margins.result(call, done.sql)
-        if not done.calls_function:  # it must bind, too, where FROM is another
+        inner = any(call.start < c.start < call.end for c in s.targets)
+        if not done.calls_function and not inner:  # it must bind, too, where FROM is another
             shown[call] = (
                 f"CASE WHEN ({done.sql}) IS NULL THEN {shown[call]} ELSE {shown[call]} END"
             )

@@ -14,7 +14,7 @@ from sqlml.front.lexer import Token
 from sqlml.front.lexer import level as top_level
 from sqlml.planner.blocks import block_at, block_tokens
 from sqlml.planner.calls import Call
-from sqlml.planner.clauses import Span
+from sqlml.planner.clauses import Span, keyword
 from sqlml.planner.conditions import filters
 from sqlml.planner.ctes import with_clause
 from sqlml.planner.select_items import means_outputs
@@ -22,7 +22,6 @@ from sqlml.types import fold
 
 _SETS_OF_COLUMNS = frozenset({"LIKE", "ILIKE", "GLOB", "SIMILAR", "NOT"})
 """What may follow a star and does not go with EXCLUDE."""
-
 
 _QUERIES = ("SELECT", "WITH", "FROM")
 
@@ -128,7 +127,7 @@ def before_query(tokens: Sequence[Token]) -> range | None:
         end = next((i + 1 for i in level if words[i] == "AS"), begin)
     elif words[begin] == "INSERT":
         end = next((i for i in level if i > begin and words[i] in _QUERIES), begin)
-    elif any(words[i] == "INSERT" and words[i + 1 : i + 2] == ["INTO"] for i in level):
+    elif any(keyword(tokens, level, k) == "INSERT" for k in range(len(level))):
         return None
     is_query = end < len(words) and (words[end] in _QUERIES or tokens[end].is_symbol("("))
     return range(begin, end) if is_query else None

@@ -51,6 +51,7 @@ def test_filters(sql: str, expected: list[str]) -> None:
         f"SELECT {CALL} FROM t JOIN u USING (a)",
         f"SELECT {CALL}, t FROM t",
         f"SELECT {CALL}, struct(t.*) FROM t",
+        f"FROM t INSERT OVERWRITE x SELECT {CALL} WHERE b",
         f"FROM t INSERT INTO x SELECT {CALL} INSERT INTO y SELECT a WHERE b",
         f"UPDATE t SET a = {CALL}",
         f"DELETE FROM t WHERE {CALL} = 1",
