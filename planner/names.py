@@ -20,7 +20,7 @@ _PART = r"(label|proba|score|samples|transform)(0|[1-9]\d{0,6})?"
 _NAME = re.compile(
     r"sqlml_(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
     r"_(?P<backend>[a-z]{1,20})_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})"
-    r"(?P<constants>CONSTANTS)(?:_r(?P<rows>[1-9]\d{0,8}))?(?P<again>_again|_once)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
+    r"(?P<constants>CONSTANTS)(?:_r(?P<rows>[1-9]\d{0,8}))?(?P<again>_again)?(?P<once>_once)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
         "PART", _PART.replace("(", "(?:")
     ).replace("CONSTANTS", PATTERN)
 )
@@ -71,7 +71,8 @@ class FunctionSpec:
             f"{PREFIX}{self.program[:HASH_DIGITS]}_{'_'.join(map(str, self.parts))}_{self.layout}"
             f"_{self.backend}_{self.strategy}_{self.device}{spelled(self.constants)}"
             + ("" if self.rows is None else f"_r{self.rows}")
-            + ("_again" if self.again else "_once" if self.once else "")
+            + "_again" * self.again
+            + "_once" * self.once
             + ("" if self.twin is None else f"_t{self.twin}")
         )
 
@@ -93,9 +94,9 @@ def parse_name(text: str) -> FunctionSpec | None:
         match["backend"],
         match["strategy"],
         match["device"],
-        match["again"] == "_again",
+        match["again"] is not None,
         int(match["twin"]) if match["twin"] else None,
-        match["again"] == "_once",
+        match["once"] is not None,
         parse_constants(match["constants"]),
         int(match["rows"]) if match["rows"] else None,
     )

@@ -81,7 +81,7 @@ def plan_call(
     if read_once is not None:
         bounds = read_once.fields
         if together.source is not None:  # there the fields are not in sight
-            prepared, together = alone, Shared((target.part,), False, 1)
+            prepared, together = alone, together.apart(target.part)
             choice = choose(alone.split.core, options)
     wanted = Wanted(model.program, target.output, target.column, target.chosen, dialect)
     as_sql = None
@@ -94,7 +94,7 @@ def plan_call(
     if dialect.outputs_first and (as_sql is not None or not (apart or together.source)):
         _refuse_hidden(call, bounds, scope)
     if as_sql is not None:  # the engine sees by itself which sums are equal
-        prepared, together = alone, Shared((target.part,), False, 1)
+        prepared, together = alone, together.apart(target.part)
         choice = choose(alone.split.core, options)
     elif depends_on_rows(prepared.split.core, options):
         rows = replace(rows.ask(context.rows), chosen_by=True)
@@ -107,7 +107,7 @@ def plan_call(
         choice.strategy,
         choice.device,
         together.again,
-        once=together.source is not None,
+        once=together.once,
         constants=constants,
         rows=batch_rows(options),
     )

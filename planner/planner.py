@@ -138,7 +138,7 @@ class _Statement:
 
 def _rewritten(s: _Statement, way: Way) -> tuple[str, tuple[PlannedCall, ...]] | None:
     """The statement for the engine, and its calls as planned; None where it cannot go this way."""
-    together = shared(s.targets, s.sql, s.tokens, way.models)
+    together = shared(s.targets, s.sql, s.tokens, way.models, s.context.dialect)
     replaced: dict[Call, str] = {}
     shown = dict(s.nulls)
     moved = Moved(s.tokens, s.context.dialect, way)

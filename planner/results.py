@@ -71,11 +71,11 @@ def first_positions(labels: Sequence[Labels]) -> tuple[int, ...]:
 
 
 def _label(call: str, labels: Labels, dialect: Dialect) -> str:
-    values = _literals(labels, dialect)
-    if len(values) <= dialect.most_cases:
-        cases = " ".join(f"WHEN {i} THEN {v}" for i, v in enumerate(values))
-        return f"CASE {call} {cases} END"
-    return dialect.at(f"({dialect.array(values)})", f"{call} + 1")
+    """An element of a list, since both engines call what CASE compares more often than needed.
+
+    DuckDB evaluates it for a row of NULLs under a LEFT JOIN, Spark once for each WHEN.
+    """
+    return dialect.at(f"({_array(labels, dialect)})", f"{call} + 1")
 
 
 def _several_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> str:

@@ -22,6 +22,7 @@ from sqlml.planner.build import width_of
 from sqlml.planner.calls import Call
 from sqlml.planner.conditions import always_asked
 from sqlml.planner.names import Part
+from sqlml.planner.refusals import guarded, refuses_rows
 from sqlml.planner.select_items import means_outputs
 from sqlml.planner.single_source import Source, source_of
 
@@ -43,13 +44,19 @@ class Target(Protocol):
 class Shared:
     """All `parts` that calls of one model on the same row ask for, and whether it comes `again`.
 
-    `calls` says how many they are, `source` the FROM clause that makes them all.
+    `calls` says how many they are, `source` the FROM clause that makes them all. `once` says that
+    the engine is to evaluate the function where it is written, and for no other rows.
     """
 
     parts: tuple[Part, ...]
     again: bool
     calls: int
     source: Source | None = None
+    once: bool = False
+
+    def apart(self, part: Part) -> Shared:
+        """The same for one call that shares nothing."""
+        return Shared((part,), False, 1, once=self.once)
 
     def type(self, program: Program) -> str:
         """The SQL type of the function of all parts."""
@@ -75,9 +82,13 @@ class Shared:
 
 
 def shared(
-    targets: Mapping[Call, Target], sql: str, tokens: Sequence[Token], once: bool
+    targets: Mapping[Call, Target],
+    sql: str,
+    tokens: Sequence[Token],
+    in_source: bool,
+    dialect: Dialect,
 ) -> dict[Call, Shared]:
-    """For each call what it shares, with itself at least; by the FROM clause where `once`."""
+    """For each call what it shares, with itself at least; by FROM, where it may be `in_source`."""
     groups: dict[Any, list[Call]] = {}
     for call, target in targets.items():
         groups.setdefault(same_row(call, target, tokens), []).append(call)
@@ -87,10 +98,12 @@ def shared(
         clauses = {clause_at(tokens, c.start) in _FIRST for c in calls}
         again = len(clauses) > 1
         source = None
-        if again and once and any(_filters(tokens, call) for call in calls):
+        if again and in_source and any(_filters(tokens, call) for call in calls):
             source = source_of(sql, tokens, calls[0].start, targets)
+        refuses = dialect.lazy_calls and refuses_rows(targets[calls[0]].model.program)
         for call in calls:
-            found[call] = Shared(parts, again and source is None, len(calls), source)
+            once = source is not None or (refuses and guarded(tokens, call.start))
+            found[call] = Shared(parts, again and source is None, len(calls), source, once)
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlml.catalog.macros import defined_functions
 from sqlml.errors import ParseError
+from sqlml.front.lexer import tokenize
 from sqlml.front.parse import mentions_models, parse
 from sqlml.front.statements import Query
 
@@ -63,3 +64,21 @@ def ends_a_transaction(text: Any) -> bool:
     (False, False)
     """
     return isinstance(text, str) and _ENDS.search(_COMMENTS.sub(" ", text)) is not None
+
+
+def brings_models(text: Any) -> bool:
+    """Whether a statement of a text is ATTACH or IMPORT: views that call models may come with it.
+
+    >>> brings_models("-- mine\nATTACH 'shop.db'"), brings_models("SELECT 1; import database 'd'")
+    (True, True)
+    >>> brings_models("SELECT '; attach', import FROM attach; SELECT 1 AS attach")
+    False
+    """
+    if not isinstance(text, str) or not any(word in text.lower() for word in ("attach", "import")):
+        return False
+    try:
+        tokens = tokenize(text)
+    except ParseError:
+        return False
+    starts = [0, *(i + 1 for i, token in enumerate(tokens) if token.is_symbol(";"))]
+    return any(t.upper in ("ATTACH", "IMPORT") for i in starts for t in tokens[i : i + 1])

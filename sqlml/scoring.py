@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -145,14 +145,21 @@ class Scoring:
                 return work()
             except duckdb.CatalogException as error:
                 spec = parse_name(str(error))
-                if spec is None or spec.name in tried:
-                    raise
+                if spec is None or spec.name in tried or self._engine.has_several(statement):
+                    raise  # what stands before in a text has been done, and would be done again
                 tried.add(spec.name)
                 program = None
                 if isinstance(statement, str):
                     program = exported_program(self._engine, statement, spec.program)
                 program = program or self._find_program(spec.program)
                 self._engine.register(engine_function(spec, program))
+
+    def take_in(self) -> object:
+        """Make all functions known that views and macros call; returns what there is to see."""
+        texts = self._engine.view_texts()
+        self._register_for(texts)
+        self.register_for_macros()
+        return self._engine.attached(), texts
 
     def register_for_macros(self) -> None:
         """Make the functions known that our own macros call, for connections without a session."""
@@ -161,8 +168,10 @@ class Scoring:
 
     def register_for_views(self) -> None:
         """Views hold rewritten text; make their functions known before somebody reads them."""
-        for text in self._engine.view_texts():
-            at = text
+        self._register_for(self._engine.view_texts())
+
+    def _register_for(self, texts: Sequence[str]) -> None:
+        for at in texts:
             while (spec := parse_name(at)) is not None:
                 at = at[at.index(spec.name) + len(spec.name) :]
                 try:

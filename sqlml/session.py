@@ -9,13 +9,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import duckdb
 
 from sqlml import answers
+from sqlml.arrivals import Arrivals
 from sqlml.calling import Calling
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.changes import Changes
@@ -82,6 +83,7 @@ class Session:
         self._life_cycle = LifeCycle(self._engine, self._catalog, changes, allow_pickle)
         self._lookup = Lookup(self._catalog)
         self._scoring = Scoring(self._engine, self._catalog, self._lookup)
+        self._arrivals = Arrivals(self._scoring, self._beside)
         if self._owns_registry:
             if self._catalog.schema_exists():
                 self._scoring.register_for_views()
@@ -94,7 +96,7 @@ class Session:
     def execute(self, query: Any, parameters: Any = None) -> Any:
         """Run one or more statements; fetch the last one's result from the returned Session."""
         with self._calling(query) as calling:
-            settled = not self._macros.outdated
+            settled = not self._macros.outdated and not self._arrivals.unseen
             if settled and is_the_engines(query):
                 made = self._scoring.retrying(
                     lambda: self._engine.execute(query, parameters), query
@@ -106,12 +108,12 @@ class Session:
                 return self
             statements = self._statements(query)
             self._make_room(query)
-            self._refresh()
+            self._catch_up()
             if not statements:
-                made = self._scoring.retrying(
-                    lambda: self._engine.execute(query, parameters), query
-                )
-                self._look_for_views(query)
+                with self._arrivals.of(query):
+                    made = self._scoring.retrying(
+                        lambda: self._engine.execute(query, parameters), query
+                    )
                 self._refresh(query)
                 return None if made is None else self
             self._engine.finish()
@@ -144,10 +146,12 @@ class Session:
         with self._calling(query) as calling:
             statements = self._statements(query)
             self._make_room(query)
-            self._refresh()
+            self._catch_up()
             if not statements:
-                native = self._scoring.retrying(lambda: self._engine.relation(query, params, alias))
-                self._look_for_views(query)
+                with self._arrivals.of(query):
+                    native = self._scoring.retrying(
+                        lambda: self._engine.relation(query, params, alias), query
+                    )
                 self._refresh(query)
                 return native
             for statement in statements[:-1]:
@@ -372,11 +376,18 @@ class Session:
                     self._connection.extract_statements(parsable(statement.sql))
         return found
 
-    def _look_for_views(self, query: Any) -> None:
-        """After ATTACH: the views of that database may call functions that nobody made yet."""
-        if isinstance(query, str) and any(w in query.lower() for w in ("attach", "import")):
-            self._scoring.register_for_views()
-            self._scoring.register_for_macros()
+    @contextmanager
+    def _beside(self) -> Iterator[Scoring]:
+        """The scoring of another connection to the same database."""
+        with self.cursor() as other:
+            yield other._scoring
+
+    def _catch_up(self) -> None:
+        """Before a statement: what waited for the end of the one before it."""
+        if self._arrivals.unseen:
+            self._engine.finish()
+            self._arrivals.catch_up()
+        self._refresh()
 
     def _refresh(self, query: Any = "COMMIT") -> None:
         """Before a statement, and after one that ends a transaction: macros that waited for it."""
@@ -394,7 +405,7 @@ class Session:
     def _run(self, statement: Statement, parameters: Any) -> None:
         if isinstance(statement, Query):
             sql, parameters = self._scoring.rewritten(statement.sql, parameters, runs=True)
-            with reworded_errors(sql, statement.sql):
+            with self._arrivals.of(sql), reworded_errors(sql, statement.sql):
                 self._scoring.retrying(lambda: self._engine.execute(sql, parameters))
             return
         answer = self._answer(statement, parameters)

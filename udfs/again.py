@@ -27,6 +27,12 @@ class LastRows:
         self._last: OrderedDict[int, tuple[Array, Array]] = OrderedDict()
         self._lock = threading.Lock()
 
+    def twin(self) -> LastRows:
+        """Another with the same rows, and a count of its own."""
+        made = LastRows()
+        made._last, made._lock = self._last, self._lock
+        return made
+
     def find(self, rows: Array) -> Array | None:
         """The results of `rows` (n, k), if all of them come again: (n, outputs)."""
         with self._lock:

@@ -2,7 +2,7 @@
 
 DuckDB finds `SELECT * FROM my_frame` by looking my_frame up in the innermost Python frame. With a
 Session in between that would be a frame of ours, so the call is made from a small evaluated
-frame that has the user's locals and globals.
+frame that has the user's locals and globals, and their file and line, which DuckDB's errors name.
 """
 
 from __future__ import annotations
@@ -57,5 +57,6 @@ def call_from(frame: FrameType | None, function: Callable[[], T]) -> T:
             natives = {k: v.native for k, v in space.items() if isinstance(v, Wrapper)}
             names.update({k: v for k, v in natives.items() if space is names or k not in names})
     names["__sqlml_call__"] = function
-    result: T = eval(_CODE, frame.f_globals, names)
+    code = _CODE.replace(co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno)
+    result: T = eval(code, frame.f_globals, names)
     return result

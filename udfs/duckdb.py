@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 import duckdb
+from duckdb import StatementType
 
 from sqlml.catalog.rebuild import OURS
 from sqlml.errors import CatalogError, ConflictError, ParseError
@@ -56,14 +57,34 @@ class DuckDBEngine:
         return tuple(map(Column, relation.columns, map(str, relation.types)))
 
     def _bound(self, query: str) -> Any:
-        """The lazy relation of a probe. Raises ProbeError where the engine cannot bind it."""
+        """The lazy relation of a probe. Raises ProbeError where the engine cannot bind it.
+
+        Of what does not parse, and of what is no query, only the parser hears: on 2.0 either ends
+        the user's transaction.
+        """
         try:
-            relation = call_from(self.frame, partial(self.connection.sql, query))
+            (statement,) = self.connection.extract_statements(query)
+        except (duckdb.Error, ValueError) as error:
+            raise ProbeError(_first_line(error)) from None
+        if statement.type not in (StatementType.SELECT, StatementType.MULTI):
+            raise ProbeError("not a query")
+        try:
+            if statement.type == StatementType.MULTI and self.in_transaction():
+                self._try_beside(statement)
+            relation = call_from(self.frame, partial(self.connection.sql, statement))
         except duckdb.Error as error:
             raise ProbeError(_first_line(error)) from None
         if relation is None:
             raise ProbeError("not a query")
         return relation
+
+    def _try_beside(self, statement: duckdb.Statement) -> None:
+        """Let a PIVOT, which is carried out to be bound, fail on another connection first.
+
+        What that one lacks may be a table of the open transaction.
+        """
+        with self.connection.cursor() as own, suppress(duckdb.CatalogException):
+            own.sql(statement)
 
     def rows(self, query: str) -> int | None:
         """The engine's own estimate of the rows of a query; None where it has none.
@@ -230,6 +251,15 @@ class DuckDBEngine:
         except CatalogError:  # a damaged table
             return []
 
+    def attached(self) -> list[str]:
+        """Names of all attached databases."""
+        rows = self.read("SELECT database_name FROM duckdb_databases() ORDER BY ALL")
+        return [str(row[0]) for row in rows]
+
+    def has_several(self, text: Any) -> bool:
+        """Whether a text is several statements."""
+        return isinstance(text, str) and len(self.connection.extract_statements(text)) > 1
+
     def databases(self) -> list[str]:
         """Names of the attached databases that have a model catalog."""
         rows = self.read(
@@ -391,6 +421,6 @@ def _called_function(name: Any, arguments: Any, result: Any) -> EngineFunction |
     return EngineFunction(spec.name, None, kinds, str(result))
 
 
-def _first_line(error: duckdb.Error) -> str:
+def _first_line(error: Exception) -> str:
     """The engine's message without the excerpt of our probe."""
     return str(error).split("\n\nLINE ")[0].split("\nLINE ")[0]

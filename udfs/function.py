@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from sqlml.backends.base import Filler, filler_of
 from sqlml.dialects import DUCKDB, Dialect
@@ -83,7 +84,7 @@ def engine_function(
         groups,
         shifts,
         _explainer(prepared, dialect),
-        LastRows() if spec.again else None,
+        _last_rows(spec) if spec.again else None,
         core.nbytes,
         spec.rows,
     )
@@ -93,6 +94,16 @@ def engine_function(
         with_texts = TextBatchFunction(batch, texts)
         return EngineFunction(spec.name, with_texts, (packed, "BLOB[]"), result, spec.once)
     return EngineFunction(spec.name, batch, (packed,), result, spec.once)
+
+
+def _last_rows(spec: FunctionSpec) -> LastRows:
+    """What remembers rows for a function, volatile or not: WHERE calls one, SELECT the other."""
+    own = LastRows()
+    first = _remembered.setdefault(replace(spec, once=False).name, own)
+    return own if first is own else first.twin()
+
+
+_remembered: WeakValueDictionary[str, LastRows] = WeakValueDictionary()
 
 
 def _explainer(prepared: Prepared, dialect: Dialect) -> Explain:

@@ -34,9 +34,21 @@ class Registry:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.lock = threading.RLock()
         self.names: set[str] = set()
-        self._cursor = connection.cursor()
+        self._made: duckdb.DuckDBPyConnection | None = None
+        self._connection = weakref.ref(connection)
         _OF_CONNECTIONS[connection] = self
         add_source(self.stored_program)
+
+    @property
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        """Our own connection, made when it is first needed: the engine counts and shows them."""
+        with self.lock:
+            if self._made is None:
+                connection = self._connection()
+                if connection is None:
+                    raise duckdb.ConnectionException("the connection is closed")
+                self._made = connection.cursor()
+            return self._made
 
     def add(self, function: EngineFunction) -> None:
         """Register once; a second database object on the same instance may have been faster."""
@@ -87,7 +99,8 @@ class Registry:
 
     def close(self) -> None:
         """Close the cursor; only when the whole database closes."""
-        self._cursor.close()
+        if self._made is not None:
+            self._made.close()
 
 
 def create(connection: duckdb.DuckDBPyConnection, name: str, function: EngineFunction) -> None:

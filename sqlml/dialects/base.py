@@ -25,11 +25,6 @@ class Dialect(Protocol):
         ...
 
     @property
-    def most_cases(self) -> int:
-        """The most values among which a CASE chooses by number; of more, a list's element."""
-        ...
-
-    @property
     def calls_in_lambdas(self) -> bool:
         """Whether a function that scores may be called inside a lambda."""
         ...

@@ -9,7 +9,6 @@ class DuckDB:
     """See `Dialect`."""
 
     name = "duckdb"
-    most_cases = 16
     calls_in_lambdas = lazy_calls = True
     copies_rows = outputs_first = False
 

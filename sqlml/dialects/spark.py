@@ -26,7 +26,6 @@ class Spark:
     name = "spark"
     calls_in_lambdas = lazy_calls = False
     copies_rows = outputs_first = True
-    most_cases = 0  # it writes the operand of a CASE out for each value, and then calls it as often
 
     def quote_name(self, name: str) -> str:
         """See `Dialect`.

@@ -31,7 +31,7 @@ def program(labels: tuple[Labels, ...], label: int, proba: int = 0) -> Program:
         (program((), 3), "label", None, "DOUBLE[]", "f()"),
         (
             program((flag,), 1, 2), "label", None, "BOOLEAN",
-            "CASE f() WHEN 0 THEN false WHEN 1 THEN true END",
+            "([false, true])[f() + 1]",
         ),
         (program((flag,), 1, 2), "proba", None, "MAP(BOOLEAN, DOUBLE)", "MAP([false, true], f())"),
         (program((flag,), 1, 2), "proba", (1,), "DOUBLE", "f()"),
