@@ -17,6 +17,7 @@ from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
 from sqlml.importers.registry import import_model
 from sqlml.ir.program import Program
 from sqlml.passes.split import PACKED, Layout, Split, text_input
+from sqlml.planner.absent import why_none
 from sqlml.planner.build import compile_core, prepare
 from sqlml.planner.choice import Choice, choose
 from sqlml.planner.cost import ROWS
@@ -112,7 +113,10 @@ class Scorer:
     def _run(self, output: str, X: Any, options: Mapping[str, Any]) -> Array:
         if output not in self.program.outputs:
             have = ", ".join(self.program.outputs)
-            raise AttributeError(f"this model has no output {output!r}; it has {have}")
+            raise AttributeError(
+                f"this model has no output {output!r}; it has {have}"
+                + why_none(output, self.program)
+            )
         chosen = _checked({**self._options, **options}) if options else self._options
         table = Table.of(X, self.features)
         ready = self._ready_for(output, table.layout, chosen)
