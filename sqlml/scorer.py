@@ -98,8 +98,12 @@ class Scorer:
         return self._values("samples", X, options)[:, 0]
 
     def transform(self, X: Any, **options: Any) -> Array:
-        """The transformed columns: (n, k)."""
-        return self._values("transform", X, options)
+        """The transformed columns, (n, k) float64; (n,) where the source has it so: the codes of a
+        LabelEncoder, int64, and what IsotonicRegression predicts."""
+        made = self._values("transform", X, options)
+        ends = self.program.outputs
+        flat = made.dtype == np.int64 or ends["transform"] == ends.get("label")
+        return made[:, 0] if flat and made.shape[1] == 1 else made
 
     def to_onnx(self) -> bytes:
         """The model as an ONNX file: one input (N, 1) a column, outputs by name.

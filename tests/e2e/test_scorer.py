@@ -18,7 +18,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import LabelEncoder, MinMaxScaler, OneHotEncoder, StandardScaler
 
 import sqlml
 from sqlml import errors
@@ -119,6 +119,31 @@ def test_transform_of_a_pipeline(frame: pd.DataFrame) -> None:
         np.testing.assert_allclose(scorer.transform(held), want, **CLOSE)
     assert scorer.transform(frame[:0]).shape == (0, want.shape[1])
     assert scorer.transform(frame, backend="reference").dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "classes", [["b", "a", "c"], [5, 1, 7], [2.5, np.nan, 1.0], [True, False]], ids=str
+)
+@pytest.mark.parametrize("backend", ["auto", "reference", "torch", "onnxruntime"])
+def test_codes_of_labels_have_the_shape_and_type_of_the_source(
+    classes: list[Any], backend: str
+) -> None:
+    encoder = LabelEncoder().fit(classes)
+    scorer = sqlml.compile(encoder, backend=backend)
+    for values in (np.array(classes), pd.Series(classes)):
+        made, want = scorer.transform(values), encoder.transform(values)
+        assert (made.shape, made.dtype) == (want.shape, want.dtype)
+        np.testing.assert_array_equal(made, want)
+
+
+@pytest.mark.parametrize("backend", ["auto", "native", "sql", "torch", "onnxruntime"])
+def test_codes_of_labels_are_doubles_in_sql(backend: str) -> None:
+    con = sqlml.connect()
+    con.create_model("codes", LabelEncoder().fit(["a", "b", "c"]), inputs=["x"])
+    con.execute(f"SET sqlml_backend = '{backend}'")
+    query = "SELECT transform('codes', *) FROM (VALUES ('c'), ('a')) t(x)"
+    assert [tuple(map(repr, row)) for row in con.execute(query).fetchall()] == [("2.0",), ("0.0",)]
+    assert con.execute(f"DESCRIBE {query}").fetchone()[1] == "DOUBLE"
 
 
 def test_a_method_that_the_model_does_not_have(boosted: Any, value_model: Any) -> None:
