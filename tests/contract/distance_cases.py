@@ -102,7 +102,8 @@ CASES: dict[str, list[Make]] = {
         for metric in sorted(distances.METRICS)
         for attrs in _PARAMETERS.get(metric, [{}])
         for dtype in ("float64", "float32")
-    ],
+    ]
+    + [pairwise("sqeuclidean", "float64", expanded=True)],
     "nearest": [
         *(nearest(m, 4) for m in ("sqeuclidean", "manhattan", "chebyshev", "canberra")),
         nearest("sqeuclidean", 1, squared=True),

@@ -13,7 +13,11 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.deferred import called
-from sqlml.backends.native.expanded_search import Search, expanded_search
+from sqlml.backends.native.expanded_search import (
+    Search,
+    expanded_distances,
+    expanded_search,
+)
 from sqlml.backends.native.jit import reads, specialise, writes
 from sqlml.backends.native.wide_linear import squared_distances, wide_linear
 from sqlml.ir.operators.expanded import SPLIT, slack, squares
@@ -40,6 +44,8 @@ def pairwise(attrs: Attrs) -> Callable[[Array], Array] | None:
     points: Array = attrs["points"]
     if attrs["metric"] not in CODES or "weights" in attrs:
         return None
+    if attrs.get("expanded", False):
+        return expanded_distances(points)
     if attrs["metric"] == "sqeuclidean" and points.dtype == np.float64:
         return squared_distances(points)
     if attrs["metric"] == "dot" and points.dtype == np.float64:

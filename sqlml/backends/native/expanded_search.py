@@ -1,8 +1,8 @@
-"""The nearest of fixed points by expanded distances (`ir/operators/expanded.py`), by tiles.
+"""Expanded distances to fixed points (`ir/operators/expanded.py`), and the nearest by them.
 
-All distances of a few rows to a few points come out of one tile of a matrix product and go
-through the rows' heaps at once; so no distance is ever written to memory, and each point is read
-once for `HIGH` rows.
+All distances of a few rows to a few points come out of one tile of a matrix product. In a search
+they go through the rows' heaps at once; so no distance is ever written to memory, and each point is
+read once for `HIGH` rows.
 """
 
 from __future__ import annotations
@@ -53,6 +53,48 @@ def expanded_search(points: Array) -> Search | None:
         kernel(x, squares(x), held, lengths, together, values, index)
 
     return search
+
+
+def expanded_distances(points: Array) -> Callable[[Array], Array] | None:
+    """x (n, k) float64 -> (n, m), squared; None where the processor has no fused multiply-add."""
+    if not FUSES:
+        return None
+    count = len(points)
+    held = panels(points.T)
+    lengths = np.zeros(held.shape[0] * WIDE)
+    lengths[:count] = squares(points)
+    floats = np.float64
+    kernel = specialise(
+        _distances,
+        (
+            reads(floats, 2, "C"),
+            reads(floats, 1, "C"),
+            reads(floats, 3, "C"),
+            reads(floats, 1, "C"),
+            writes(floats, 2),
+        ),
+    )
+
+    def compute(x: Array) -> Array:
+        out = np.empty((x.shape[0], count))
+        x = whole_tiles(x)
+        kernel(x, squares(x), held, lengths, out)
+        return out
+
+    return compute
+
+
+def _distances(x: Any, own: Any, points: Any, lengths: Any, out: Any) -> None:
+    rows, count = out.shape
+    made, nothing = np.empty(HIGH * WIDE), np.zeros(HIGH)
+    for panel in range(points.shape[0]):
+        start = panel * WIDE
+        columns = min(WIDE, count - start)
+        for first in range(0, rows, HIGH):
+            distance_tile(x, first, points, panel, own, lengths, nothing, made)
+            for r in range(min(HIGH, rows - first)):
+                for w in range(columns):
+                    out[first + r, start + w] = made[r * WIDE + w]
 
 
 def _search(

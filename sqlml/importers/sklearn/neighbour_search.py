@@ -126,7 +126,8 @@ def within(model: Any, frame: Frame) -> tuple[Value, Value]:
     """Distances (n, m) to all fitted points, and whether each lies within the radius (n, m)."""
     attrs = search_attrs(model)
     builder = frame.builder
-    kept = {key: attrs[key] for key in ("points", "metric", "p", "weights") if key in attrs}
+    own = ("points", "metric", "p", "weights", "expanded")
+    kept = {key: attrs[key] for key in own if key in attrs}
     reduced = builder.op("pairwise", numbers(frame, type(model).__name__), **kept)
     radius = float(model.radius)
     if attrs["metric"] == "sqeuclidean" and "squared" not in attrs:

@@ -4,6 +4,9 @@ The sums run over the columns one by one, on differences, so nothing cancels and
 is ever made. Distances are *reduced* ones, as trees of neighbours compare them: the square of the
 euclidean, the p-th power of Minkowski's. `nearest` (neighbours.py) selects among them.
 
+`expanded` squares of the euclidean distance are rounded as scikit-learn's brute searches round them
+(expanded.py): a row's distance to its own copy is not 0 then, and 1 / distance not infinite.
+
 ==============  ==================================================================
 dot             sum x*y
 sqeuclidean     sum (x-y)^2, each term times its weight if there are weights
@@ -27,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.ir.operators.expanded import expanded, squares
 from sqlml.ir.operators.op import Function, Op, Types, array, floating, need
 from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType, dtype_of, matrix
@@ -133,16 +137,33 @@ def reduced(x: Array, attrs: Attrs) -> Array:
 
 
 def _pairwise_type(types: Types, attrs: Attrs) -> TensorType:
-    return matrix(types[0].dtype, check_metric(types, attrs))
+    points = check_metric(types, attrs)
+    need(
+        not attrs.get("expanded", False)
+        or (types[0].dtype, attrs["metric"], "weights" in attrs)
+        == ("float64", "sqeuclidean", False),
+        "only plain euclidean distances in float64 are expanded",
+    )
+    return matrix(types[0].dtype, points)
 
 
 def _pairwise(args: Sequence[Array], attrs: Attrs) -> Array:
     (x,) = args
+    if attrs.get("expanded", False):
+        points = attrs["points"]
+        return expanded(x, points, squares(x), squares(points))
     return reduced(x, attrs)
 
 
 OPERATORS: tuple[Op, ...] = (
-    Op("pairwise", "both", "complex", (1, 1), _pairwise_type, METRIC_ATTRS),
+    Op(
+        "pairwise",
+        "both",
+        "complex",
+        (1, 1),
+        _pairwise_type,
+        {**METRIC_ATTRS, "expanded": "bool?"},
+    ),
 )
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType({"pairwise": _pairwise})

@@ -16,6 +16,7 @@ from sklearn.neighbors import (
     RadiusNeighborsRegressor,
 )
 
+import sqlml
 from sqlml.errors import MissingValueError, ProgramError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
@@ -267,3 +268,21 @@ def test_a_tree_that_reaches_outside_is_no_program(change: dict[str, Any], messa
     x = b.input("x", "float64", 2)
     with pytest.raises(ProgramError, match=message):
         b.op("nearest", x, **{"points": np.zeros((40, 2)), **attrs, **change})
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "minkowski", "l2", "sqeuclidean", "manhattan"])
+@pytest.mark.parametrize("centre", [0.0, 1e3])
+@pytest.mark.parametrize("model", [RadiusNeighborsRegressor, KNeighborsRegressor])
+def test_a_training_rows_distance_to_itself_is_rounded_as_the_source_rounds_it(
+    metric: str, centre: float, model: Any
+) -> None:
+    """Not 0 but 1e-7, say, by which weights="distance" divides."""
+    points = np.random.default_rng(3).normal(centre, 3, (200, 4))
+    how = {"algorithm": "brute", "weights": "distance", "metric": metric}
+    first = 3.0 if model is RadiusNeighborsRegressor else 5
+    fitted = model(first, **how).fit(points, np.arange(200.0))
+    rows = np.concatenate([points[:80], points[:40] + 0.25])
+    want = fitted.predict(rows)
+    for backend in ("native", "reference", "torch", "onnxruntime"):
+        got = sqlml.compile(fitted, backend=backend).predict(rows)
+        np.testing.assert_allclose(got, want, rtol=1e-11, err_msg=backend)
