@@ -30,6 +30,9 @@ from sqlml.types import Array, Feature
 SOME_NS = 50.0
 """What a row takes where nobody has an estimate."""
 
+_UNSETTLED: Any = object()
+"""In place of how a matrix is scored, until that is known."""
+
 _OPTIONS = ("backend", "strategy", "device", "threads")
 
 
@@ -144,6 +147,8 @@ class Scorer:
         try:
             direct = self._direct[output, x.dtype]
         except KeyError:
+            direct = _UNSETTLED
+        if direct is _UNSETTLED:  # not above, where what it raises would come with a KeyError
             direct = self._direct[output, x.dtype] = self._direct_for(output, x.dtype)
         if direct is None or x.ndim != 2 or x.shape[1] != direct.width or not x.flags.aligned:
             return None
@@ -268,7 +273,8 @@ def compile(
         ConfigError: no such option, backend, strategy or device; or `inputs` does not fit.
         MissingDependencyError: the backend's library is not installed.
 
-    That a backend cannot run this model is a BackendError with the first batch.
+    That a backend cannot run this model is a BackendError, here where its trees are too large for
+    the strategy, else with the first batch.
 
     >>> import numpy as np
     >>> from sklearn.linear_model import LogisticRegression

@@ -245,6 +245,36 @@ def test_a_wrong_option_is_named(
 # -- wrong input
 
 
+@pytest.mark.parametrize("backend", ["auto", "torch", "onnxruntime"])
+def test_trees_too_deep_for_a_strategy_are_refused_when_compiled(backend: str) -> None:
+    x = np.arange(4000.0)[:, None]
+    deep = RandomForestClassifier(2, random_state=0).fit(x, np.arange(4000) // 3 % 2)
+    how = {"backend": backend, "strategy": "ptt"}
+    con = sqlml.connect()
+    con.create_model("deep", deep, inputs=["x"])
+    for ask in (
+        lambda: sqlml.compile(deep, **how),
+        lambda: sqlml.compile(deep).predict(x, **how),
+        lambda: con.create_model("again", deep, inputs=["x"], **how),
+        lambda: con.execute(f"ALTER MODEL deep SET OPTIONS (backend='{backend}', strategy='ptt')"),
+    ):
+        with pytest.raises(
+            errors.BackendError, match=r"the limit is depth 10\); use strategy='tt'"
+        ):
+            ask()
+    shallow = RandomForestClassifier(2, max_depth=10).fit(x, np.arange(4000) // 3 % 2)
+    assert list(sqlml.compile(shallow, **how).predict(x)) == list(shallow.predict(x))
+
+
+def test_what_the_first_batch_raises_stands_alone(matrix: Array) -> None:
+    """No error of a cache that had nothing yet is printed before it."""
+    forest = RandomForestClassifier(2).fit(matrix, matrix[:, 0] > 0)
+    scorer = sqlml.compile(forest, backend="torch", strategy="fused", device="cpu")
+    with pytest.raises(errors.BackendError, match="cannot run this model") as caught:
+        scorer.predict(matrix)
+    assert caught.value.__context__ is None
+
+
 def test_a_wrong_width_names_the_columns(boosted: Any, value_model: Any) -> None:
     with pytest.raises(errors.InputTypeError, match=r"shape \(3, 5\).*4 columns"):
         sqlml.compile(boosted).predict(np.zeros((3, 5)))
