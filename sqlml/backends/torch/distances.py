@@ -28,10 +28,11 @@ def _pairwise(node: Node, put: Any) -> Function:
         return _on_host(fixed.FUNCTIONS["pairwise"])(node, put)
     points = put(attrs["points"])
     weights = put(attrs["weights"]) if "weights" in attrs else None
+    inverse = put(attrs["inverse"]) if "inverse" in attrs else None
     metric, p = attrs["metric"], attrs.get("p", 0.0)
 
     def pairwise(x: Tensor) -> Tensor:
-        made: Tensor = distances(torch, x, points, metric, p, weights)
+        made: Tensor = distances(torch, x, points, metric, p, weights, inverse)
         return made.to(x.dtype)
 
     return pairwise

@@ -16,6 +16,7 @@ minkowski       sum |x-y|^p, each term times its weight if there are weights
 hamming         share of the columns where x and y differ
 canberra        sum |x-y| / (|x|+|y|), terms of two zeros left out
 braycurtis      sum |x-y| / sum (|x|+|y|), 0 where both are zero
+mahalanobis     (x-y) inverse (x-y), the square of the distance
 cosine          1 - x*y of rows and points brought to length 1, cut to [0, 2]
 chi2            sum (x-y)^2 / (x+y), terms with x+y = 0 left out
 ==============  ==================================================================
@@ -36,12 +37,22 @@ from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType, dtype_of, matrix
 
 METRICS = frozenset(
-    "dot sqeuclidean manhattan chebyshev minkowski hamming canberra braycurtis cosine chi2".split()
+    "dot sqeuclidean manhattan chebyshev minkowski hamming canberra braycurtis mahalanobis cosine "
+    "chi2".split()
 )
+SQUARES = frozenset({"sqeuclidean", "mahalanobis"})
+"""Metrics whose reduced distance is the square of the distance."""
+
 WEIGHTED = frozenset({"sqeuclidean", "minkowski"})
 """Metrics whose terms may have weights."""
 
-METRIC_ATTRS = {"points": "array", "metric": "str", "p": "float?", "weights": "array?"}
+METRIC_ATTRS = {
+    "points": "array",
+    "metric": "str",
+    "p": "float?",
+    "weights": "array?",
+    "inverse": "array?",
+}
 
 
 def check_metric(types: Types, attrs: Attrs) -> int:
@@ -57,6 +68,13 @@ def check_metric(types: Types, attrs: Attrs) -> int:
     need(("p" in attrs) == (metric == "minkowski"), "minkowski, and no other metric, has a p")
     if "p" in attrs:
         need(math.isfinite(attrs["p"]) and attrs["p"] > 0, "p must be positive and finite")
+    need(("inverse" in attrs) == (metric == "mahalanobis"), "mahalanobis alone has an inverse")
+    if "inverse" in attrs:
+        inverse = array(attrs, "inverse")
+        need(
+            dtype_of(inverse) == x.dtype and inverse.shape == (x.width, x.width),
+            "the inverse is a number of the columns' dtype for each pair of columns",
+        )
     if "weights" in attrs:
         weights = array(attrs, "weights")
         need(metric in WEIGHTED, f"{metric} has no weights")
@@ -67,7 +85,9 @@ def check_metric(types: Types, attrs: Attrs) -> int:
     return int(points.shape[0])
 
 
-def distances(xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any) -> Any:
+def distances(
+    xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any, inverse: Any = None
+) -> Any:
     """What `pairwise` computes, on arrays of `xp`: numpy, or a library with its functions.
 
     Args:
@@ -75,7 +95,10 @@ def distances(xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any)
         points: (m, k).
         p: the power of minkowski, ignored by the others.
         weights: (k,) or None.
+        inverse: (k, k), of mahalanobis.
     """
+    if metric == "mahalanobis":
+        return _mahalanobis(x, points, inverse)
     if metric == "cosine":
         similar = distances(xp, _unit(xp, x), _unit(xp, points), "dot", p, None)
         return xp.clip(1.0 - similar, 0.0, 2.0)
@@ -118,6 +141,19 @@ def distances(xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any)
     return total
 
 
+def _mahalanobis(x: Any, points: Any, inverse: Any) -> Any:
+    """Summed in the order of `sklearn/metrics/_dist_metrics.pyx`."""
+    width = points.shape[1]
+    gaps = [x[:, j : j + 1] - points[:, j] for j in range(width)]
+    total: Any = 0.0
+    for i in range(width):
+        line: Any = 0.0
+        for j in range(width):
+            line = line + inverse[i, j] * gaps[j]
+        total = total + line * gaps[i]
+    return total
+
+
 def _unit(xp: Any, x: Any) -> Any:
     """Rows brought to length 1; rows of zeros stay."""
     squares = x[:, :1] * x[:, :1]
@@ -130,7 +166,13 @@ def _unit(xp: Any, x: Any) -> Any:
 def reduced(x: Array, attrs: Attrs) -> Array:
     """(n, m) reduced distances of rows `x` under the metric that `attrs` describe."""
     found = distances(
-        np, x, attrs["points"], attrs["metric"], attrs.get("p", 0.0), attrs.get("weights")
+        np,
+        x,
+        attrs["points"],
+        attrs["metric"],
+        attrs.get("p", 0.0),
+        attrs.get("weights"),
+        attrs.get("inverse"),
     )
     made: Array = found.astype(x.dtype, copy=False)
     return made

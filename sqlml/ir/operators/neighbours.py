@@ -22,7 +22,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.ir.operators.distances import METRIC_ATTRS, check_metric, reduced
+from sqlml.ir.operators.distances import METRIC_ATTRS, SQUARES, check_metric, reduced
 from sqlml.ir.operators.expanded import expanded, slack, squares
 from sqlml.ir.operators.op import Function, Op, Types, array, need
 from sqlml.ir.program import Attrs
@@ -128,7 +128,7 @@ _KD_POWER: Mapping[str, float] = MappingProxyType(
 
 def true_distance(values: Array, attrs: Attrs) -> Array:
     """Reduced distances as distances."""
-    if attrs["metric"] == "sqeuclidean" and not attrs.get("squared", False):
+    if attrs["metric"] in SQUARES and not attrs.get("squared", False):
         return np.asarray(np.sqrt(values))
     if attrs["metric"] == "minkowski":
         return np.asarray(values ** (1.0 / attrs["p"]))
@@ -255,7 +255,7 @@ def _node_distance(x: Array, attrs: Attrs) -> Array:
     if attrs["ties"] == "ball_tree":
         centres = {**attrs, "points": bounds[:, :width]}
         gap = np.maximum(0.0, true_distance(reduced(x, centres), attrs) - bounds[:, width])
-        if metric == "sqeuclidean":
+        if metric in SQUARES:
             return np.asarray(gap * gap)
         return np.asarray(gap ** attrs["p"]) if metric == "minkowski" else gap
     power = attrs["p"] if metric == "minkowski" else _KD_POWER[metric]

@@ -286,3 +286,38 @@ def test_a_training_rows_distance_to_itself_is_rounded_as_the_source_rounds_it(
     for backend in ("native", "reference", "torch", "onnxruntime"):
         got = sqlml.compile(fitted, backend=backend).predict(rows)
         np.testing.assert_allclose(got, want, rtol=1e-11, err_msg=backend)
+
+
+@pytest.mark.parametrize("search", ["brute", "ball_tree"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        KNeighborsRegressor(4, weights="distance"),
+        RadiusNeighborsRegressor(1.5, weights="distance"),
+        LocalOutlierFactor(novelty=True),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_mahalanobis(search: str, model: Any) -> None:
+    rng = np.random.default_rng(4)
+    points = rng.normal(size=(150, 3)) @ rng.normal(size=(3, 3))
+    inverse = np.linalg.inv(np.cov(points.T))
+    model.set_params(algorithm=search, metric="mahalanobis", metric_params={"VI": inverse})
+    assert_same(model.fit(points, np.arange(150.0)), np.concatenate([points, points + 0.1]))
+
+
+def test_a_mahalanobis_search_that_raises_in_the_source_is_refused() -> None:
+    points = np.random.default_rng(5).normal(size=(30, 2))
+    for given in ({"V": np.cov(points.T)}, None):
+        model = KNeighborsClassifier(3, algorithm="brute", metric="mahalanobis")
+        model.set_params(metric_params=given).fit(points, points[:, 0] > 0)
+        with pytest.raises(UnsupportedModelError, match="metric_params={'VI'"):
+            import_model(model)
+
+
+def test_a_density_by_mahalanobis_distances() -> None:
+    points = np.random.default_rng(6).normal(size=(60, 2))
+    how = {"metric": "mahalanobis", "metric_params": {"V": np.cov(points.T)}}
+    model = KernelDensity(algorithm="ball_tree", rtol=0, **how).fit(points)
+    made = sqlml.compile(model).score_samples(points)
+    np.testing.assert_allclose(made, model.score_samples(points), rtol=1e-9)
