@@ -15,7 +15,9 @@ from sqlml.backends.encoding import ArrowEncoder, arrow_encoders
 from sqlml.direct import Direct, decodes, pool
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
 from sqlml.importers.registry import import_model
+from sqlml.ir import reference
 from sqlml.ir.program import Program
+from sqlml.passes.order import only
 from sqlml.passes.split import PACKED, Layout, Split, text_input
 from sqlml.planner.absent import why_none
 from sqlml.planner.build import compile_core, prepare
@@ -102,7 +104,7 @@ class Scorer:
 
     def transform(self, X: Any, **options: Any) -> Array:
         """The transformed columns, (n, k) float64; (n,) where the source has it so: the codes of a
-        LabelEncoder, int64, and what IsotonicRegression predicts."""
+        LabelEncoder, int64, and what IsotonicRegression predicts. Filled strings are objects."""
         made = self._values("transform", X, options)
         ends = self.program.outputs
         flat = made.dtype == np.int64 or ends["transform"] == ends.get("label")
@@ -126,6 +128,8 @@ class Scorer:
             )
         chosen = _checked({**self._options, **options}) if options else self._options
         table = Table.of(X, self.features)
+        if self.program.output_type(output).dtype == "string":
+            return self._texts(output, table)
         ready = self._ready_for(output, table.layout, chosen)
         threads = int(chosen.get("threads") or os.cpu_count() or 1)
         parts = tasks(table.rows, threads, ready.row_ns)
@@ -135,6 +139,11 @@ class Scorer:
         return np.concatenate(
             list(run(lambda part: ready.score(table.slice(part.start, part.stop)), parts))
         )
+
+    def _texts(self, output: str, table: Table) -> Array:
+        """An output of strings, (n, k) objects: no backend has anything faster than numpy."""
+        program = only(self.program, [output])
+        return reference.run(program, {n: table.objects(n) for n in program.inputs})[output]
 
     def _values(self, output: str, X: Any, options: Mapping[str, Any]) -> Array:
         made = self._directly(output, X, options)

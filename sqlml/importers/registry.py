@@ -98,7 +98,7 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     made = _convert(model, Frame.raw(builder, names))
     try:
         if isinstance(made, Frame):
-            made = Outputs({"transform": made.matrix()})
+            made = Outputs({"transform": made.whole()})
         program = verify(builder.build(made.values, made.label_sets))
     except ProgramError as error:
         raise _refused(model, error) from error

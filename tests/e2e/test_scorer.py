@@ -146,6 +146,40 @@ def test_codes_of_labels_are_doubles_in_sql(backend: str) -> None:
     assert con.execute(f"DESCRIBE {query}").fetchone()[1] == "DOUBLE"
 
 
+@pytest.mark.parametrize(
+    "imputer",
+    [
+        SimpleImputer(missing_values=None, strategy="most_frequent"),
+        SimpleImputer(missing_values=None, strategy="constant", fill_value="none"),
+        SimpleImputer(missing_values="a", strategy="most_frequent"),
+    ],
+    ids=["frequent", "constant", "of a text"],
+)
+def test_an_imputer_of_strings_scores_alone(imputer: SimpleImputer) -> None:
+    values = np.array([["a", "x"], ["b", None], ["a", "y"], [None, "x"]], object)
+    if imputer.missing_values is not None:
+        values = np.where(values == None, "u", values)  # noqa: E711
+    want = imputer.fit(values).transform(values)
+    scorer = pickle.loads(pickle.dumps(sqlml.compile(imputer)))
+    columns = {"x0": values[:, 0].tolist(), "x1": values[:, 1].tolist()}
+    for held in (values, pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns), columns):
+        made = scorer.transform(held)
+        assert made.dtype == want.dtype == object
+        np.testing.assert_array_equal(made, want)
+    assert scorer.transform(values[:0]).shape == (0, 2)
+    for backend in ("torch", "onnxruntime", "reference"):
+        np.testing.assert_array_equal(scorer.transform(values, backend=backend), want)
+    with pytest.raises(errors.UnsupportedModelError, match=r"write coalesce\(column, 'value'\)"):
+        sqlml.connect().create_model("filled", imputer, inputs=["a", "b"])
+
+
+def test_strings_and_numbers_side_by_side_are_named() -> None:
+    mixed = pd.DataFrame({"a": ["u", np.nan, "u"], "b": [1.0, np.nan, 1.0]}, dtype=object)
+    imputer = SimpleImputer(strategy="most_frequent").fit(mixed)
+    with pytest.raises(errors.UnsupportedModelError, match="columns of strings and of numbers"):
+        sqlml.compile(imputer)
+
+
 def test_a_method_that_the_model_does_not_have(boosted: Any, value_model: Any) -> None:
     scorer = sqlml.compile(value_model)
     for method in ("predict_proba", "decision_function", "transform", "score_samples"):
