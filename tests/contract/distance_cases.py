@@ -108,7 +108,7 @@ CASES: dict[str, list[Make]] = {
         for attrs in _PARAMETERS.get(metric, [{}])
         for dtype in ("float64", "float32")
     ]
-    + [pairwise("sqeuclidean", "float64", expanded=True)],
+    + [pairwise(metric, "float64", expanded=True) for metric in ("sqeuclidean", "cosine")],
     "nearest": [
         *(nearest(m, 4) for m in ("sqeuclidean", "manhattan", "chebyshev", "canberra")),
         nearest("sqeuclidean", 1, squared=True),
@@ -116,6 +116,7 @@ CASES: dict[str, list[Make]] = {
         nearest("sqeuclidean", 4, expanded=True),
         nearest("minkowski", 5, p=3.0),
         nearest("cosine", 5, "partition"),
+        nearest("cosine", 5, "partition", expanded=True),
         nearest("mahalanobis", 5, "partition", inverse=INVERSE),
         nearest("hamming", 3, "partition"),
         nearest("sqeuclidean", 6, "kd_tree", **tree("kd_tree")),

@@ -14,7 +14,7 @@ import numpy as np
 
 from sqlml.backends.native.jit import helper, reads, specialise, writes
 from sqlml.backends.native.tiles import FUSES, HIGH, WIDE, distance_tile, panels, whole_tiles
-from sqlml.ir.operators.expanded import squares
+from sqlml.ir.operators.expanded import squares, units
 from sqlml.types import Array
 
 _CACHED = 1 << 18
@@ -57,12 +57,27 @@ def expanded_search(points: Array) -> Search | None:
 
 def expanded_distances(points: Array) -> Callable[[Array], Array] | None:
     """x (n, k) float64 -> (n, m), squared; None where the processor has no fused multiply-add."""
+    fill = _all_distances(points, squares(points))
+    return None if fill is None else lambda x: fill(x, squares(x))
+
+
+def cosine_distances(points: Array) -> Callable[[Array], Array] | None:
+    """x (n, k) float64 -> (n, m); None where the processor has no fused multiply-add."""
+    # 1 - x.y is |x|^2 - 2 x.y + |y|^2 with half of x, 1 and 0: halves and doubles are exact.
+    fill = _all_distances(units(points), np.zeros(len(points)))
+    if fill is None:
+        return None
+    return lambda x: np.minimum(fill(0.5 * units(x), np.ones(len(x))), 2.0)
+
+
+def _all_distances(points: Array, theirs: Array) -> Callable[[Array, Array], Array] | None:
+    """Rows (n, k) and what stands for the squares of them -> (n, m)."""
     if not FUSES:
         return None
     count = len(points)
     held = panels(points.T)
     lengths = np.zeros(held.shape[0] * WIDE)
-    lengths[:count] = squares(points)
+    lengths[:count] = theirs
     floats = np.float64
     kernel = specialise(
         _distances,
@@ -75,10 +90,11 @@ def expanded_distances(points: Array) -> Callable[[Array], Array] | None:
         ),
     )
 
-    def compute(x: Array) -> Array:
+    def compute(x: Array, squared: Array) -> Array:
         out = np.empty((x.shape[0], count))
-        x = whole_tiles(x)
-        kernel(x, squares(x), held, lengths, out)
+        own = np.zeros(-(-len(x) // HIGH) * HIGH)
+        own[: len(x)] = squared
+        kernel(whole_tiles(x), own, held, lengths, out)
         return out
 
     return compute

@@ -112,7 +112,8 @@ def search_attrs(model: Any) -> dict[str, Any]:
     attrs["ties"] = "heap" if metric in _IN_ORDER and native and not sparse else "partition"
     if metric == "sqeuclidean":
         attrs["squared"] = True
-    if metric in ("euclidean", "sqeuclidean") and attrs["ties"] == "heap":
+    by_product = metric in ("euclidean", "sqeuclidean") and attrs["ties"] == "heap"
+    if by_product or (metric == "cosine" and not sparse):
         attrs["expanded"] = True  # "l2" and "minkowski" with weights are computed directly
     return attrs
 

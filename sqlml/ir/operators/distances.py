@@ -4,8 +4,9 @@ The sums run over the columns one by one, on differences, so nothing cancels and
 is ever made. Distances are *reduced* ones, as trees of neighbours compare them: the square of the
 euclidean, the p-th power of Minkowski's. `nearest` (neighbours.py) selects among them.
 
-`expanded` squares of the euclidean distance are rounded as scikit-learn's brute searches round them
-(expanded.py): a row's distance to its own copy is not 0 then, and 1 / distance not infinite.
+`expanded` distances, squared euclidean and cosine ones, are rounded as scikit-learn's brute
+searches round them (expanded.py): a row's distance to its own copy is not 0 then, and 1 / distance
+not infinite.
 
 ==============  ==================================================================
 dot             sum x*y
@@ -31,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.ir.operators.expanded import expanded, squares
+from sqlml.ir.operators.expanded import cosine, expanded, squares
 from sqlml.ir.operators.op import Function, Op, Types, array, floating, need
 from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType, dtype_of, matrix
@@ -40,6 +41,9 @@ METRICS = frozenset(
     "dot sqeuclidean manhattan chebyshev minkowski hamming canberra braycurtis mahalanobis cosine "
     "chi2".split()
 )
+EXPANDED = frozenset({"sqeuclidean", "cosine"})
+"""Metrics of which scikit-learn makes a matrix product."""
+
 SQUARES = frozenset({"sqeuclidean", "mahalanobis"})
 """Metrics whose reduced distance is the square of the distance."""
 
@@ -178,23 +182,28 @@ def reduced(x: Array, attrs: Attrs) -> Array:
     return made
 
 
+def as_expanded(x: Array, attrs: Attrs) -> Array:
+    """The same of a metric of `EXPANDED`, rounded as the source rounds it."""
+    points = attrs["points"]
+    if attrs["metric"] == "cosine":
+        return cosine(x, points)
+    return expanded(x, points, squares(x), squares(points))
+
+
 def _pairwise_type(types: Types, attrs: Attrs) -> TensorType:
     points = check_metric(types, attrs)
-    need(
-        not attrs.get("expanded", False)
-        or (types[0].dtype, attrs["metric"], "weights" in attrs)
-        == ("float64", "sqeuclidean", False),
-        "only plain euclidean distances in float64 are expanded",
-    )
+    if attrs.get("expanded", False):
+        plain = attrs["metric"] in EXPANDED and "weights" not in attrs
+        need(
+            plain and types[0].dtype == "float64",
+            "only euclidean and cosine distances in float64, without weights, are expanded",
+        )
     return matrix(types[0].dtype, points)
 
 
 def _pairwise(args: Sequence[Array], attrs: Attrs) -> Array:
     (x,) = args
-    if attrs.get("expanded", False):
-        points = attrs["points"]
-        return expanded(x, points, squares(x), squares(points))
-    return reduced(x, attrs)
+    return as_expanded(x, attrs) if attrs.get("expanded", False) else reduced(x, attrs)
 
 
 OPERATORS: tuple[Op, ...] = (

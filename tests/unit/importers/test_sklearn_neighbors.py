@@ -270,6 +270,23 @@ def test_a_tree_that_reaches_outside_is_no_program(change: dict[str, Any], messa
         b.op("nearest", x, **{"points": np.zeros((40, 2)), **attrs, **change})
 
 
+@pytest.mark.parametrize("model", [RadiusNeighborsRegressor, KNeighborsRegressor])
+@pytest.mark.parametrize("whole", [True, False], ids=["integers", "reals"])
+def test_rows_in_one_direction_with_a_training_row(model: Any, whole: bool) -> None:
+    """1 - x.y of rows of length 1 is 0, or 1e-16: a weight that counts alone, or among others."""
+    points = np.random.default_rng(7).normal(4, 3, (200, 3))
+    points = np.round(points).astype(int) if whole else points
+    points = points[np.abs(points).sum(axis=1) > 0]
+    how = {"algorithm": "brute", "weights": "distance", "metric": "cosine"}
+    first = 0.1 if model is RadiusNeighborsRegressor else 6
+    fitted = model(first, **how).fit(points, np.arange(len(points)) * 1.0)
+    rows = np.concatenate([points, points[:50] * 3, points[:50] / 7]).astype(np.float64)
+    want = fitted.predict(rows)
+    for backend in ("native", "reference", "torch", "onnxruntime"):
+        got = sqlml.compile(fitted, backend=backend).predict(rows)
+        np.testing.assert_allclose(got, want, rtol=1e-9, err_msg=backend)
+
+
 @pytest.mark.parametrize("metric", ["euclidean", "minkowski", "l2", "sqeuclidean", "manhattan"])
 @pytest.mark.parametrize("centre", [0.0, 1e3])
 @pytest.mark.parametrize("model", [RadiusNeighborsRegressor, KNeighborsRegressor])
