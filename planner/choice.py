@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlml.backends.base import BACKENDS, load
 from sqlml.backends.costs import current
-from sqlml.errors import ConfigError, MissingDependencyError
+from sqlml.errors import BackendError, ConfigError, MissingDependencyError
 from sqlml.ir.operators.opaque import OWNERS
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.lower import lower
+from sqlml.passes.lower import lower, refusal
 from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.planner.cost import BATCH, ROWS, Estimate, estimates
 from sqlml.recent import of_programs
@@ -55,6 +55,7 @@ def choose(
 
     Raises:
         ConfigError: an unknown name, or a strategy that the backend does not have.
+        BackendError: the trees are too large for the strategy.
         MissingDependencyError: the backend's library is not installed.
     """
     backend = str(options.get("backend", "auto")).lower()
@@ -179,7 +180,15 @@ def _strategy(program: Program, backend: str, asked: str) -> str:
             f"backend {backend!r} has no strategy {asked!r}; it has {', '.join(strategies)}, "
             f"and auto (backends: {', '.join(BACKENDS)})"
         )
+    reason = _refusal(program, asked)
+    if reason is not None:
+        raise BackendError(reason)
     return asked
+
+
+@of_programs
+def _refusal(program: Program, strategy: str) -> str | None:
+    return refusal(program, strategy)
 
 
 def _by_depth(program: Program, strategies: tuple[str, ...]) -> str:

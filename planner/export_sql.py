@@ -51,7 +51,10 @@ def expression(
     if inputs is None:
         inputs = {name: dialect.quote_name(name) for name in part.inputs}
     made = print_sql(part, output, {name: [inputs[name]] for name in part.inputs}, dialect)
-    listed = output == "proba" and column is None and part.output_type(output).width == 1
+    kind = part.output_type(output)
+    if output == "transform" and kind.width == 1 and kind.dtype != "float64":
+        made = f"CAST({made} AS DOUBLE)"  # codes of labels
+    listed = output == "proba" and column is None and kind.width == 1
     return dialect.array([made]) if listed else made
 
 

@@ -9,6 +9,7 @@ from sqlml.catalog.model import Model
 from sqlml.errors import BindError, UnknownModelError
 from sqlml.front.lexer import Token, closing
 from sqlml.ir.program import Program
+from sqlml.planner.absent import why_none
 from sqlml.planner.calls import Call
 from sqlml.planner.classes import chosen_class
 from sqlml.planner.context import Context
@@ -110,8 +111,8 @@ def target_of(
     if output is None:
         others = [f"{f}(..)" for f in OUTPUTS_OF if _output(f, model.program) is not None]
         raise BindError(
-            f"{call.function} does not fit model {model.name!r}: {_NO_OUTPUT[call.function]}; "
-            f"use {' or '.join(others)}",
+            f"{call.function} does not fit model {model.name!r}: {_NO_OUTPUT[call.function]}"
+            f"{why_none(OUTPUTS_OF[call.function][0], model.program)}; use {' or '.join(others)}",
             sql,
             tokens[call.start].start,
         )

@@ -13,7 +13,7 @@ from sqlml import options as model_options
 from sqlml.catalog.macros import ModelCall
 from sqlml.catalog.model import Model, NewVersion, Origin, Reference, parse_reference
 from sqlml.config import MAX_ARTIFACT_BYTES
-from sqlml.errors import ArtifactError, ConfigError, UnknownModelError
+from sqlml.errors import ArtifactError, ConfigError, UnknownModelError, UnsupportedModelError
 from sqlml.importers.artifact import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.importers.stored import StoredModel
@@ -91,6 +91,7 @@ def version_of(
             "create_model(.., inputs=['a', 'b', ..]), or CREATE MODEL m INPUT (a DOUBLE, b DOUBLE, "
             "..) FROM '..'"
         )
+    _check_numbers(imported.program)
     check_fit(imported.program, kept)
     if output is not None:
         kept[model_options.OUTPUT] = _label_name(imported.program, output)
@@ -98,6 +99,14 @@ def version_of(
     if file is not None:
         origin = replace(origin, path=file.path, format=file.format, sha256=file.sha256)
     return NewVersion(imported.program, imported.features, _used(imported.program), origin, kept)
+
+
+def _check_numbers(program: Program) -> None:
+    if any(program.output_type(name).dtype == "string" for name in program.outputs):
+        raise UnsupportedModelError(
+            "this model only fills columns of strings, and transform(..) in SQL gives numbers: "
+            "write coalesce(column, 'value') in the query; sqlml.compile takes the model as it is"
+        )
 
 
 def check_fit(program: Program, options: Mapping[str, Any]) -> None:

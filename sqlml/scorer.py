@@ -15,8 +15,11 @@ from sqlml.backends.encoding import ArrowEncoder, arrow_encoders
 from sqlml.direct import Direct, decodes, pool
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
 from sqlml.importers.registry import import_model
+from sqlml.ir import reference
 from sqlml.ir.program import Program
+from sqlml.passes.order import only
 from sqlml.passes.split import PACKED, Layout, Split, text_input
+from sqlml.planner.absent import why_none
 from sqlml.planner.build import compile_core, prepare
 from sqlml.planner.choice import Choice, choose
 from sqlml.planner.cost import ROWS
@@ -28,6 +31,9 @@ from sqlml.types import Array, Feature
 
 SOME_NS = 50.0
 """What a row takes where nobody has an estimate."""
+
+_UNSETTLED: Any = object()
+"""In place of how a matrix is scored, until that is known."""
 
 _OPTIONS = ("backend", "strategy", "device", "threads")
 
@@ -97,8 +103,12 @@ class Scorer:
         return self._values("samples", X, options)[:, 0]
 
     def transform(self, X: Any, **options: Any) -> Array:
-        """The transformed columns: (n, k)."""
-        return self._values("transform", X, options)
+        """The transformed columns, (n, k) float64; (n,) where the source has it so: the codes of a
+        LabelEncoder, int64, and what IsotonicRegression predicts. Filled strings are objects."""
+        made = self._values("transform", X, options)
+        ends = self.program.outputs
+        flat = made.dtype == np.int64 or ends["transform"] == ends.get("label")
+        return made[:, 0] if flat and made.shape[1] == 1 else made
 
     def to_onnx(self) -> bytes:
         """The model as an ONNX file: one input (N, 1) a column, outputs by name.
@@ -112,9 +122,14 @@ class Scorer:
     def _run(self, output: str, X: Any, options: Mapping[str, Any]) -> Array:
         if output not in self.program.outputs:
             have = ", ".join(self.program.outputs)
-            raise AttributeError(f"this model has no output {output!r}; it has {have}")
+            raise AttributeError(
+                f"this model has no output {output!r}; it has {have}"
+                + why_none(output, self.program)
+            )
         chosen = _checked({**self._options, **options}) if options else self._options
         table = Table.of(X, self.features)
+        if self.program.output_type(output).dtype == "string":
+            return self._texts(output, table)
         ready = self._ready_for(output, table.layout, chosen)
         threads = int(chosen.get("threads") or os.cpu_count() or 1)
         parts = tasks(table.rows, threads, ready.row_ns)
@@ -124,6 +139,11 @@ class Scorer:
         return np.concatenate(
             list(run(lambda part: ready.score(table.slice(part.start, part.stop)), parts))
         )
+
+    def _texts(self, output: str, table: Table) -> Array:
+        """An output of strings, (n, k) objects: no backend has anything faster than numpy."""
+        program = only(self.program, [output])
+        return reference.run(program, {n: table.objects(n) for n in program.inputs})[output]
 
     def _values(self, output: str, X: Any, options: Mapping[str, Any]) -> Array:
         made = self._directly(output, X, options)
@@ -136,6 +156,8 @@ class Scorer:
         try:
             direct = self._direct[output, x.dtype]
         except KeyError:
+            direct = _UNSETTLED
+        if direct is _UNSETTLED:  # not above, where what it raises would come with a KeyError
             direct = self._direct[output, x.dtype] = self._direct_for(output, x.dtype)
         if direct is None or x.ndim != 2 or x.shape[1] != direct.width or not x.flags.aligned:
             return None
@@ -260,7 +282,8 @@ def compile(
         ConfigError: no such option, backend, strategy or device; or `inputs` does not fit.
         MissingDependencyError: the backend's library is not installed.
 
-    That a backend cannot run this model is a BackendError with the first batch.
+    That a backend cannot run this model is a BackendError, here where its trees are too large for
+    the strategy, else with the first batch.
 
     >>> import numpy as np
     >>> from sklearn.linear_model import LogisticRegression

@@ -131,6 +131,22 @@ class Frame:
             )
         return self.builder.op("densify", value, fill=0.0)
 
+    def whole(self) -> Value:
+        """All columns as one (n, width) value: strings where all of them are, else numbers.
+
+        Raises:
+            UnsupportedModelError: some columns are strings and others numbers.
+        """
+        texts = [b for b in self.blocks if isinstance(b, Value) and b.type.dtype == "string"]
+        if not texts:
+            return self.matrix()
+        if len(texts) < len(self.blocks):
+            raise UnsupportedModelError(
+                "the model makes columns of strings and of numbers, which are no one matrix; "
+                "compile a transformer of the strings and one of the numbers, or encode the strings"
+            )
+        return texts[0] if len(texts) == 1 else self.builder.op("concat", *texts)
+
     def numbers(self, i: int, dtype: DType = "float64") -> Value:
         """Column `i` as (n, 1) numbers."""
         return self.take([i]).matrix(dtype)

@@ -19,6 +19,7 @@ from sqlml.importers.sklearn import table as sklearn
 from sqlml.importers.sklearn.unsupported import UNSUPPORTED
 from sqlml.importers.stored import StoredModel
 from sqlml.importers.torch import table as torch
+from sqlml.importers.unfitted import without_columns
 from sqlml.importers.xgboost import table as xgboost
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
@@ -97,7 +98,7 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     made = _convert(model, Frame.raw(builder, names))
     try:
         if isinstance(made, Frame):
-            made = Outputs({"transform": made.matrix()})
+            made = Outputs({"transform": made.whole()})
         program = verify(builder.build(made.values, made.label_sets))
     except ProgramError as error:
         raise _refused(model, error) from error
@@ -224,9 +225,7 @@ def sklearn_schema(model: Any) -> Schema:
         return Schema(tuple(str(n) for n in names), len(names))
     count = getattr(model, "n_features_in_", None)
     if count is None:
-        raise UnsupportedModelError(
-            f"{type(model).__name__} does not know its columns; is it fitted?"
-        )
+        raise without_columns(model)
     return Schema(None, int(count))
 
 

@@ -7,6 +7,10 @@ from types import MappingProxyType
 
 from sqlml.errors import ConfigError
 from sqlml.ir.program import Program
+from sqlml.ir.trees import Ensemble
+from sqlml.passes import lower_gemm as gemm
+from sqlml.passes import lower_ptt as ptt
+from sqlml.passes.exit_leaves import Shape, shape_of
 from sqlml.passes.lower_gemm import lower_gemm
 from sqlml.passes.lower_model_ops import lower_model_ops
 from sqlml.passes.lower_ptt import lower_ptt
@@ -16,8 +20,23 @@ STRATEGIES: Mapping[str, Callable[[Program], Program]] = MappingProxyType(
     {"gemm": lower_gemm, "tt": lower_tt, "ptt": lower_ptt}
 )
 
+REFUSALS: Mapping[str, Callable[[Shape], str | None]] = MappingProxyType(
+    {"gemm": gemm.refusal, "ptt": ptt.refusal}
+)
+"""Strategies that do not suit all trees, and why not."""
+
 WHOLE = ("traverse", "fused")
 """Strategies of backends that have a kernel for trees as they are."""
+
+
+def refusal(program: Program, strategy: str) -> str | None:
+    """Why `strategy` does not suit a tree of the program, before anything is lowered; None: it
+    does."""
+    why = REFUSALS.get(strategy)
+    if why is None:
+        return None
+    trees = (Ensemble.of(n.attrs) for n in program.nodes if n.op == "tree_ensemble")
+    return next((reason for e in trees if (reason := why(shape_of(e))) is not None), None)
 
 
 def lower(program: Program, strategy: str) -> Program:

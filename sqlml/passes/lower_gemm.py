@@ -36,19 +36,29 @@ def _inner_nodes(shape: Shape) -> Array:
     return np.bincount(shape.node_tree, minlength=shape.depth.size)
 
 
+def _leaves(shape: Shape) -> Array:
+    return np.bincount(shape.leaf_tree, minlength=shape.depth.size)
+
+
+def refusal(shape: Shape) -> str | None:
+    """Why trees of this shape are not written so; None: they are."""
+    nodes_of = _inner_nodes(shape)
+    entries = int((nodes_of * _leaves(shape)).sum())
+    if entries <= MAX_ENTRIES:
+        return None
+    return (
+        f"strategy gemm tests every node for every row, and its matrices would have {entries} "
+        f"entries for trees of up to {nodes_of.max()} nodes (the limit is {MAX_ENTRIES}); "
+        "use strategy='tt'"
+    )
+
+
 def _strategy(tests: NodeTests, shape: Shape) -> Find:
     b, e = tests.builder, tests.ensemble
-    nodes_of, leaves_of = (
-        _inner_nodes(shape),
-        np.bincount(shape.leaf_tree, minlength=shape.depth.size),
-    )
-    entries = int((nodes_of * leaves_of).sum())
-    if entries > MAX_ENTRIES:
-        raise BackendError(
-            f"strategy gemm tests every node for every row, and its matrices would have {entries} "
-            f"entries for trees of up to {nodes_of.max()} nodes (the limit is {MAX_ENTRIES}); "
-            "use strategy='tt'"
-        )
+    reason = refusal(shape)
+    if reason is not None:
+        raise BackendError(reason)
+    nodes_of, leaves_of = _inner_nodes(shape), _leaves(shape)
     node_place, leaf_place = _places(shape.node_tree), _places(shape.leaf_tree)
 
     def find(trees: Array) -> Value:

@@ -30,14 +30,22 @@ def lower_ptt(program: Program) -> Program:
     return lower_trees(program, _strategy, lambda shape: shape.depth)
 
 
+def refusal(shape: Shape) -> str | None:
+    """Why trees of this shape are not written so; None: they are."""
+    deepest = int(shape.depth.max(initial=0))
+    if deepest <= MAX_DEPTH:
+        return None
+    return (
+        f"strategy ptt pads every tree to a perfect one, and a tree of depth {deepest} would "
+        f"get 2^{deepest} leaves (the limit is depth {MAX_DEPTH}); use strategy='tt'"
+    )
+
+
 def _strategy(tests: NodeTests, shape: Shape) -> Find:
     b, e = tests.builder, tests.ensemble
-    deepest = int(shape.depth.max())
-    if deepest > MAX_DEPTH:
-        raise BackendError(
-            f"strategy ptt pads every tree to a perfect one, and a tree of depth {deepest} would "
-            f"get 2^{deepest} leaves (the limit is depth {MAX_DEPTH}); use strategy='tt'"
-        )
+    reason = refusal(shape)
+    if reason is not None:
+        raise BackendError(reason)
 
     def find(trees: Array) -> Value:
         level = e.roots[trees].astype(np.int64)

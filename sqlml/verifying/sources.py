@@ -188,21 +188,37 @@ def _onnx(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
+    ports = session.get_inputs()
+    fixed = next((p.shape[0] for p in ports if p.shape and isinstance(p.shape[0], int)), None)
+    parts = [frame] if fixed is None else _filled_up(frame, fixed)
+    made = [_onnx_part(session, part) for part in parts]
+    joined = [np.concatenate(values)[: len(frame)] for values in zip(*made, strict=True)]
+    if program.labels and len(joined) > 1:
+        return {"label": joined[0], "proba": joined[1]}
+    return {next(iter(program.outputs)): joined[0]}
+
+
+def _filled_up(frame: pd.DataFrame, rows: int) -> list[pd.DataFrame]:
+    """Parts of just so many rows; the last one has rows of the first again."""
+    return [
+        frame.iloc[np.arange(start, start + rows) % len(frame)]
+        for start in range(0, len(frame), rows)
+    ]
+
+
+def _onnx_part(session: Any, frame: pd.DataFrame) -> list[Array]:
     feed, taken = {}, 0
     for port in session.get_inputs():
         width = port.shape[1] if len(port.shape) > 1 and isinstance(port.shape[1], int) else 1
         part = frame.iloc[:, taken : taken + width]
         feed[port.name] = _ONNX_TYPES[port.type](part)
         taken += width
-    made = [
+    return [
         np.array([list(row.values()) for row in m], np.float32)  # a map for each row
         if isinstance(m, list)
         else np.asarray(m)
         for m in session.run(None, feed)
     ]
-    if program.labels and len(made) > 1:
-        return {"label": made[0], "proba": made[1]}
-    return {next(iter(program.outputs)): made[0]}
 
 
 def _numbers(dtype: str) -> Callable[[pd.DataFrame], Array]:

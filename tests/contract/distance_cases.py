@@ -87,10 +87,15 @@ def require(b: Builder) -> Value:
 _PARAMETERS: dict[str, list[dict[str, object]]] = {
     "minkowski": [{"p": 3.0}, {"p": 1.5, "weights": True}],
     "sqeuclidean": [{}, {"weights": True}],
+    "mahalanobis": [{"inverse": True}],
 }
+
+INVERSE = np.array([[2.0, 0.5, 0.0], [0.5, 1.0, 0.25], [0.0, 0.25, 3.0]])
 
 
 def _with_weights(attrs: dict[str, object], dtype: str) -> dict[str, object]:
+    if "inverse" in attrs:
+        return {**attrs, "inverse": INVERSE.astype(dtype)}
     if "weights" not in attrs:
         return attrs
     return {**attrs, "weights": np.array([0.5, 2.0, 0.0], dtype)}
@@ -102,7 +107,8 @@ CASES: dict[str, list[Make]] = {
         for metric in sorted(distances.METRICS)
         for attrs in _PARAMETERS.get(metric, [{}])
         for dtype in ("float64", "float32")
-    ],
+    ]
+    + [pairwise(metric, "float64", expanded=True) for metric in ("sqeuclidean", "cosine")],
     "nearest": [
         *(nearest(m, 4) for m in ("sqeuclidean", "manhattan", "chebyshev", "canberra")),
         nearest("sqeuclidean", 1, squared=True),
@@ -110,6 +116,8 @@ CASES: dict[str, list[Make]] = {
         nearest("sqeuclidean", 4, expanded=True),
         nearest("minkowski", 5, p=3.0),
         nearest("cosine", 5, "partition"),
+        nearest("cosine", 5, "partition", expanded=True),
+        nearest("mahalanobis", 5, "partition", inverse=INVERSE),
         nearest("hamming", 3, "partition"),
         nearest("sqeuclidean", 6, "kd_tree", **tree("kd_tree")),
         nearest("chebyshev", 6, "kd_tree", **tree("kd_tree")),

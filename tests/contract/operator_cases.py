@@ -211,9 +211,9 @@ def linear_leaves(counts: list[int], trees: int, outputs: int, dtype: str) -> Ma
     return make
 
 
-def trees(**recipe: object) -> Make:
+def trees(columns: int = 5, **recipe: object) -> Make:
     e = grow(Recipe(seed=3, **recipe))
-    return on(e.threshold.dtype.name, 5, "tree_ensemble", **e.attrs())
+    return on(e.threshold.dtype.name, columns, "tree_ensemble", **e.attrs())
 
 
 def both(make: Callable[[str], Make]) -> list[Make]:
@@ -388,6 +388,7 @@ CASES: dict[str, list[Make]] = {
         trees(),
         trees(trees=1, depth=0),
         trees(trees=0),
+        *(trees(columns, trees=4, depth=0, values=2, outputs=3) for columns in (0, 5)),
         trees(dtype="float64", compare="le", leaves="float64", sets=True),
     ],
 }

@@ -7,6 +7,7 @@ fitted objects that lack an attribute.
 from __future__ import annotations
 
 import copy
+import importlib
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, partial
@@ -24,7 +25,7 @@ from sklearn.model_selection import (
     HalvingRandomSearchCV,
     RandomizedSearchCV,
 )
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from sqlml.errors import UnsupportedModelError
@@ -225,3 +226,34 @@ def test_what_an_importer_stumbles_over_is_named_and_may_be_sqlmls_fault() -> No
         import_model(model)
     cause = caught.value.__cause__
     assert cause is not None and type(cause).__name__ in str(caught.value)
+
+
+def test_every_class_says_in_the_same_words_that_it_is_not_fitted() -> None:
+    inner = LogisticRegression()
+    arguments = ((), (inner,), ([("a", StandardScaler()), ("b", inner)],), (inner, {"C": [1]}))
+    asked = 0
+    for path in (*IMPORTERS, *COMPOSITES):
+        module, name = path.rsplit(".", 1)
+        made = _made(getattr(importlib.import_module(module), name), arguments)
+        if made is None or name in NEVER_FITTED or not hasattr(made, "fit"):
+            continue
+        with pytest.raises(UnsupportedModelError) as caught:
+            import_model(made)
+        assert str(caught.value) == f"{name} is not fitted; call its fit() first"
+        asked += 1
+    assert asked > 180
+
+
+NEVER_FITTED = frozenset({"FeatureHasher", "HashingVectorizer"})
+
+
+def _made(cls: Any, arguments: Any) -> Any:
+    """An object of the class, which wants none of `arguments` or the first that it takes."""
+    if cls in (Pipeline, FeatureUnion):
+        return cls(arguments[2][0])
+    for given in arguments:
+        try:
+            return cls(*given)
+        except TypeError:
+            continue
+    return None

@@ -19,7 +19,12 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    StandardScaler,
+)
 from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeRegressor
 
@@ -145,6 +150,17 @@ def test_a_scorer_exports_too_and_trees_keep_their_bits() -> None:
     made = scored(sqlml.compile(booster).to_onnx())
     np.testing.assert_array_equal(made["scores"][:, 0], booster.decision_function(FRAME))
     assert list(made["label"]) == list(booster.predict(FRAME))
+
+
+@pytest.mark.parametrize("function", [np.exp2, np.log2, np.log10, np.cbrt, np.tan])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_functions_that_onnx_lacks_are_spelt_with_others(function: Any, dtype: str) -> None:
+    x = pd.DataFrame({"v": [-8.0, -0.5, 0.0, 1.0, 8.0, 1e-30, 99.0, np.inf, -np.inf]}, dtype=dtype)
+    model = FunctionTransformer(function).fit(x)
+    with np.errstate(all="ignore"):
+        want = model.transform(x).to_numpy()
+        made = scored(sqlml.compile(model).to_onnx(), x.astype("float64"))["transform"]
+    np.testing.assert_allclose(made, want, rtol=1e-6 if dtype == "float32" else 1e-14)
 
 
 def test_trees_with_categories_are_lowered() -> None:

@@ -18,7 +18,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import LabelEncoder, MinMaxScaler, OneHotEncoder, StandardScaler
 
 import sqlml
 from sqlml import errors
@@ -121,6 +121,65 @@ def test_transform_of_a_pipeline(frame: pd.DataFrame) -> None:
     assert scorer.transform(frame, backend="reference").dtype == np.float64
 
 
+@pytest.mark.parametrize(
+    "classes", [["b", "a", "c"], [5, 1, 7], [2.5, np.nan, 1.0], [True, False]], ids=str
+)
+@pytest.mark.parametrize("backend", ["auto", "reference", "torch", "onnxruntime"])
+def test_codes_of_labels_have_the_shape_and_type_of_the_source(
+    classes: list[Any], backend: str
+) -> None:
+    encoder = LabelEncoder().fit(classes)
+    scorer = sqlml.compile(encoder, backend=backend)
+    for values in (np.array(classes), pd.Series(classes)):
+        made, want = scorer.transform(values), encoder.transform(values)
+        assert (made.shape, made.dtype) == (want.shape, want.dtype)
+        np.testing.assert_array_equal(made, want)
+
+
+@pytest.mark.parametrize("backend", ["auto", "native", "sql", "torch", "onnxruntime"])
+def test_codes_of_labels_are_doubles_in_sql(backend: str) -> None:
+    con = sqlml.connect()
+    con.create_model("codes", LabelEncoder().fit(["a", "b", "c"]), inputs=["x"])
+    con.execute(f"SET sqlml_backend = '{backend}'")
+    query = "SELECT transform('codes', *) FROM (VALUES ('c'), ('a')) t(x)"
+    assert [tuple(map(repr, row)) for row in con.execute(query).fetchall()] == [("2.0",), ("0.0",)]
+    assert con.execute(f"DESCRIBE {query}").fetchone()[1] == "DOUBLE"
+
+
+@pytest.mark.parametrize(
+    "imputer",
+    [
+        SimpleImputer(missing_values=None, strategy="most_frequent"),
+        SimpleImputer(missing_values=None, strategy="constant", fill_value="none"),
+        SimpleImputer(missing_values="a", strategy="most_frequent"),
+    ],
+    ids=["frequent", "constant", "of a text"],
+)
+def test_an_imputer_of_strings_scores_alone(imputer: SimpleImputer) -> None:
+    values = np.array([["a", "x"], ["b", None], ["a", "y"], [None, "x"]], object)
+    if imputer.missing_values is not None:
+        values = np.where(values == None, "u", values)  # noqa: E711
+    want = imputer.fit(values).transform(values)
+    scorer = pickle.loads(pickle.dumps(sqlml.compile(imputer)))
+    columns = {"x0": values[:, 0].tolist(), "x1": values[:, 1].tolist()}
+    for held in (values, pd.DataFrame(columns), pl.DataFrame(columns), pa.table(columns), columns):
+        made = scorer.transform(held)
+        assert made.dtype == want.dtype == object
+        np.testing.assert_array_equal(made, want)
+    assert scorer.transform(values[:0]).shape == (0, 2)
+    for backend in ("torch", "onnxruntime", "reference"):
+        np.testing.assert_array_equal(scorer.transform(values, backend=backend), want)
+    with pytest.raises(errors.UnsupportedModelError, match=r"write coalesce\(column, 'value'\)"):
+        sqlml.connect().create_model("filled", imputer, inputs=["a", "b"])
+
+
+def test_strings_and_numbers_side_by_side_are_named() -> None:
+    mixed = pd.DataFrame({"a": ["u", np.nan, "u"], "b": [1.0, np.nan, 1.0]}, dtype=object)
+    imputer = SimpleImputer(strategy="most_frequent").fit(mixed)
+    with pytest.raises(errors.UnsupportedModelError, match="columns of strings and of numbers"):
+        sqlml.compile(imputer)
+
+
 def test_a_method_that_the_model_does_not_have(boosted: Any, value_model: Any) -> None:
     scorer = sqlml.compile(value_model)
     for method in ("predict_proba", "decision_function", "transform", "score_samples"):
@@ -218,6 +277,36 @@ def test_a_wrong_option_is_named(
 
 
 # -- wrong input
+
+
+@pytest.mark.parametrize("backend", ["auto", "torch", "onnxruntime"])
+def test_trees_too_deep_for_a_strategy_are_refused_when_compiled(backend: str) -> None:
+    x = np.arange(4000.0)[:, None]
+    deep = RandomForestClassifier(2, random_state=0).fit(x, np.arange(4000) // 3 % 2)
+    how = {"backend": backend, "strategy": "ptt"}
+    con = sqlml.connect()
+    con.create_model("deep", deep, inputs=["x"])
+    for ask in (
+        lambda: sqlml.compile(deep, **how),
+        lambda: sqlml.compile(deep).predict(x, **how),
+        lambda: con.create_model("again", deep, inputs=["x"], **how),
+        lambda: con.execute(f"ALTER MODEL deep SET OPTIONS (backend='{backend}', strategy='ptt')"),
+    ):
+        with pytest.raises(
+            errors.BackendError, match=r"the limit is depth 10\); use strategy='tt'"
+        ):
+            ask()
+    shallow = RandomForestClassifier(2, max_depth=10).fit(x, np.arange(4000) // 3 % 2)
+    assert list(sqlml.compile(shallow, **how).predict(x)) == list(shallow.predict(x))
+
+
+def test_what_the_first_batch_raises_stands_alone(matrix: Array) -> None:
+    """No error of a cache that had nothing yet is printed before it."""
+    forest = RandomForestClassifier(2).fit(matrix, matrix[:, 0] > 0)
+    scorer = sqlml.compile(forest, backend="torch", strategy="fused", device="cpu")
+    with pytest.raises(errors.BackendError, match="cannot run this model") as caught:
+        scorer.predict(matrix)
+    assert caught.value.__context__ is None
 
 
 def test_a_wrong_width_names_the_columns(boosted: Any, value_model: Any) -> None:

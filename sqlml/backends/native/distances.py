@@ -13,7 +13,12 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.deferred import called
-from sqlml.backends.native.expanded_search import Search, expanded_search
+from sqlml.backends.native.expanded_search import (
+    Search,
+    cosine_distances,
+    expanded_distances,
+    expanded_search,
+)
 from sqlml.backends.native.jit import reads, specialise, writes
 from sqlml.backends.native.wide_linear import squared_distances, wide_linear
 from sqlml.ir.operators.expanded import SPLIT, slack, squares
@@ -38,6 +43,10 @@ DEPTH = 128
 def pairwise(attrs: Attrs) -> Callable[[Array], Array] | None:
     """x (n, k) -> (n, m); None where numpy shall compute it."""
     points: Array = attrs["points"]
+    if attrs.get("expanded", False):
+        return (
+            cosine_distances(points) if attrs["metric"] == "cosine" else expanded_distances(points)
+        )
     if attrs["metric"] not in CODES or "weights" in attrs:
         return None
     if attrs["metric"] == "sqeuclidean" and points.dtype == np.float64:
@@ -61,10 +70,10 @@ def pairwise(attrs: Attrs) -> Callable[[Array], Array] | None:
 def nearest(attrs: Attrs) -> Callable[[Array], Array] | None:
     """x (n, k) float64 -> (n, 2 * neighbours); None where numpy shall search."""
     ties, metric, k = attrs["ties"], attrs["metric"], int(attrs["k"])
-    if metric not in CODES or metric == "dot" or "weights" in attrs:
-        return None
     if ties == "partition":
         return _partitioned(attrs)
+    if metric not in CODES or metric == "dot" or "weights" in attrs:
+        return None
     search = expanded_search(attrs["points"]) if attrs.get("expanded", False) else None
     fill = search or _pruned_search(attrs)
     sort = specialise(_sorted, (writes(np.float64, 2), writes(np.int64, 2)))

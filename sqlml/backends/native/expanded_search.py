@@ -1,8 +1,8 @@
-"""The nearest of fixed points by expanded distances (`ir/operators/expanded.py`), by tiles.
+"""Expanded distances to fixed points (`ir/operators/expanded.py`), and the nearest by them.
 
-All distances of a few rows to a few points come out of one tile of a matrix product and go
-through the rows' heaps at once; so no distance is ever written to memory, and each point is read
-once for `HIGH` rows.
+All distances of a few rows to a few points come out of one tile of a matrix product. In a search
+they go through the rows' heaps at once; so no distance is ever written to memory, and each point is
+read once for `HIGH` rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from sqlml.backends.native.jit import helper, reads, specialise, writes
 from sqlml.backends.native.tiles import FUSES, HIGH, WIDE, distance_tile, panels, whole_tiles
-from sqlml.ir.operators.expanded import squares
+from sqlml.ir.operators.expanded import squares, units
 from sqlml.types import Array
 
 _CACHED = 1 << 18
@@ -53,6 +53,64 @@ def expanded_search(points: Array) -> Search | None:
         kernel(x, squares(x), held, lengths, together, values, index)
 
     return search
+
+
+def expanded_distances(points: Array) -> Callable[[Array], Array] | None:
+    """x (n, k) float64 -> (n, m), squared; None where the processor has no fused multiply-add."""
+    fill = _all_distances(points, squares(points))
+    return None if fill is None else lambda x: fill(x, squares(x))
+
+
+def cosine_distances(points: Array) -> Callable[[Array], Array] | None:
+    """x (n, k) float64 -> (n, m); None where the processor has no fused multiply-add."""
+    # 1 - x.y is |x|^2 - 2 x.y + |y|^2 with half of x, 1 and 0: halves and doubles are exact.
+    fill = _all_distances(units(points), np.zeros(len(points)))
+    if fill is None:
+        return None
+    return lambda x: np.minimum(fill(0.5 * units(x), np.ones(len(x))), 2.0)
+
+
+def _all_distances(points: Array, theirs: Array) -> Callable[[Array, Array], Array] | None:
+    """Rows (n, k) and what stands for the squares of them -> (n, m)."""
+    if not FUSES:
+        return None
+    count = len(points)
+    held = panels(points.T)
+    lengths = np.zeros(held.shape[0] * WIDE)
+    lengths[:count] = theirs
+    floats = np.float64
+    kernel = specialise(
+        _distances,
+        (
+            reads(floats, 2, "C"),
+            reads(floats, 1, "C"),
+            reads(floats, 3, "C"),
+            reads(floats, 1, "C"),
+            writes(floats, 2),
+        ),
+    )
+
+    def compute(x: Array, squared: Array) -> Array:
+        out = np.empty((x.shape[0], count))
+        own = np.zeros(-(-len(x) // HIGH) * HIGH)
+        own[: len(x)] = squared
+        kernel(whole_tiles(x), own, held, lengths, out)
+        return out
+
+    return compute
+
+
+def _distances(x: Any, own: Any, points: Any, lengths: Any, out: Any) -> None:
+    rows, count = out.shape
+    made, nothing = np.empty(HIGH * WIDE), np.zeros(HIGH)
+    for panel in range(points.shape[0]):
+        start = panel * WIDE
+        columns = min(WIDE, count - start)
+        for first in range(0, rows, HIGH):
+            distance_tile(x, first, points, panel, own, lengths, nothing, made)
+            for r in range(min(HIGH, rows - first)):
+                for w in range(columns):
+                    out[first + r, start + w] = made[r * WIDE + w]
 
 
 def _search(

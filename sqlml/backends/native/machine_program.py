@@ -297,7 +297,9 @@ def _products(work: _Work, weights: Array, bias: Array) -> Array:
 def _pairwise(work: _Work) -> Array:
     attrs = work.node.attrs
     points = attrs["points"]
-    if "weights" in attrs or attrs["metric"] not in ("dot", "sqeuclidean"):
+    if "weights" in attrs or attrs.get("expanded", False):
+        raise _Unknown
+    if attrs["metric"] not in ("dot", "sqeuclidean"):
         raise _Unknown
     if attrs["metric"] == "dot":
         return _products(work, points, np.zeros(len(points)))

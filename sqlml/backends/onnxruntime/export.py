@@ -181,6 +181,39 @@ def _refusing(g: Graph, bad: str, name: str, dtype: DType, note: Mapping[str, An
     return g.add("Gather", zero, g.cast(bad, "int64"), name=name[:200], note=written)
 
 
+def _wide(formula: Callable[[Graph, str], str]) -> Emit:
+    """An operator that ONNX lacks, computed in float64 as the reference computes it."""
+
+    def emit(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
+        dtype = node.type.dtype
+        if dtype == "float64":
+            return formula(g, args[0])
+        return g.cast(formula(g, g.cast(args[0], "float64")), dtype)
+
+    return emit
+
+
+def _exp2(g: Graph, x: str) -> str:
+    return g.add("Pow", g.scalar(2, "float64"), x)
+
+
+def _log2(g: Graph, x: str) -> str:
+    return g.add("Div", g.add("Log", x), g.scalar(np.log(2), "float64"))
+
+
+def _log10(g: Graph, x: str) -> str:
+    return g.add("Div", g.add("Log", x), g.scalar(np.log(10), "float64"))
+
+
+def _cbrt(g: Graph, x: str) -> str:
+    root = g.add("Pow", g.add("Abs", x), g.scalar(1 / 3, "float64"))
+    return g.add("Where", g.add("Less", x, g.scalar(0, "float64")), g.add("Neg", root), root)
+
+
+def _tan(g: Graph, x: str) -> str:
+    return g.add("Div", g.add("Sin", x), g.add("Cos", x))
+
+
 def _label(
     g: Graph, value: str, kind: TensorType, label_sets: Sequence[Labels]
 ) -> tuple[str, TensorType]:
@@ -206,5 +239,10 @@ _OWN: Mapping[str, Emit] = MappingProxyType(
         "encode": _encode,
         "require_finite": _require_finite,
         "require_known": _require_known,
+        "exp2": _wide(_exp2),
+        "log2": _wide(_log2),
+        "log10": _wide(_log10),
+        "cbrt": _wide(_cbrt),
+        "tan": _wide(_tan),
     }
 )

@@ -14,9 +14,10 @@ from onnx import TensorProto, numpy_helper
 
 from sqlml.backends.onnxruntime.graph import Graph
 from sqlml.errors import BackendError
+from sqlml.ir import reference
 from sqlml.ir.program import Node
 from sqlml.ir.trees import Ensemble
-from sqlml.types import Array, DType, TensorType
+from sqlml.types import Array, DType, TensorType, numpy_dtype
 
 _BRANCH_LEQ, _BRANCH_LT = 0, 1
 
@@ -71,8 +72,8 @@ def tree_ensemble(g: Graph, node: Node, args: Sequence[str], types: Sequence[Ten
     if e.has_categories:
         raise BackendError("ONNX has no sets of categories with our meaning")
     values = e.leaf_values.shape[1]
-    if not e.trees:
-        return ordered_sum(g, None, args[0], e.base, e.target, values)
+    if not e.nodes:
+        return _same_for_all(g, node, args[0], types[0])
     first = _first_leaves(e)
     owner = np.repeat(np.arange(e.trees), np.diff(np.append(first, e.leaf_values.shape[0])))
     number = np.arange(owner.size) - first[owner]
@@ -86,6 +87,20 @@ def tree_ensemble(g: Graph, node: Node, args: Sequence[str], types: Sequence[Ten
     picked = g.add("Gather", g.constant(e.leaf_values), places, axis=0)
     flat = g.add("Reshape", picked, g.ints(-1, e.trees * values))
     return ordered_sum(g, flat, args[0], e.base, e.target, values)
+
+
+def _same_for_all(g: Graph, node: Node, x: str, kind: TensorType) -> str:
+    """What rows get where no tree tests anything: TreeEnsemble would read a column all the same,
+    and there may be none."""
+    nothing = np.zeros((1, kind.width), numpy_dtype(kind.dtype))
+    total: Array = reference.FUNCTIONS["tree_ensemble"]([nothing], node.attrs)[0]
+    made = g.constant(total)
+    if not kind.width:
+        rows = g.add("Shape", x, start=0, end=1)
+        return g.add("Expand", made, g.add("Concat", rows, g.ints(total.size), axis=0))
+    # The importer of ONNX sees at this that there is one for each row.
+    first = g.add("Gather", x, g.ints(0), axis=1)
+    return g.add("Where", g.add("IsNaN", first), made, made)
 
 
 def _exit_numbers(g: Graph, e: Ensemble, x: str, dtype: DType, owner: Array, number: Array) -> str:

@@ -193,7 +193,8 @@ def _dot(p: Printing, line: Sequence[Expression], weights: Sequence[Expression])
 def _pairwise(p: Printing) -> Value:
     points = p.attrs["points"]
     form = _METRICS.get(p.attrs["metric"])
-    if form is None or "weights" in p.attrs or points.size > MOST_NUMBERS:
+    other = "weights" in p.attrs or p.attrs.get("expanded", False)
+    if form is None or other or points.size > MOST_NUMBERS:
         raise BackendError(
             f"distances ({p.attrs['metric']}) to {points.shape[0]} points are not printed as SQL"
         )

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from sqlml.ir.operators import coupling, neighbours, requirements
+from sqlml.ir.operators import distances as fixed
 from sqlml.ir.operators.distances import distances
 from sqlml.ir.operators.op import Function as Reference
 from sqlml.ir.program import Node
@@ -23,12 +24,15 @@ Bind = Callable[[Node, Any], Function]
 
 def _pairwise(node: Node, put: Any) -> Function:
     attrs = node.attrs
+    if attrs.get("expanded", False):  # rounded as numpy rounds it, or not at all
+        return _on_host(fixed.FUNCTIONS["pairwise"])(node, put)
     points = put(attrs["points"])
     weights = put(attrs["weights"]) if "weights" in attrs else None
+    inverse = put(attrs["inverse"]) if "inverse" in attrs else None
     metric, p = attrs["metric"], attrs.get("p", 0.0)
 
     def pairwise(x: Tensor) -> Tensor:
-        made: Tensor = distances(torch, x, points, metric, p, weights)
+        made: Tensor = distances(torch, x, points, metric, p, weights, inverse)
         return made.to(x.dtype)
 
     return pairwise

@@ -18,6 +18,7 @@ from sqlml.importers.catboost.loss import Output, loss, predict
 from sqlml.importers.categories import coded_columns
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
 from sqlml.importers.json_text import read_json
+from sqlml.importers.unfitted import unfitted
 from sqlml.ir.builder import Value
 from sqlml.ir.operators.hashing import city_hash32
 from sqlml.types import Array, Labels
@@ -82,7 +83,7 @@ def import_file(model: CatBoostModel, frame: Frame) -> Outputs:
 
 def _check_fitted(model: Any) -> None:
     if not model.is_fitted():
-        raise UnsupportedModelError(f"this {type(model).__name__} is not fitted: call fit first")
+        raise unfitted(model)
 
 
 def _document(model: Any) -> CatBoostModel:

@@ -14,6 +14,7 @@ from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
 from sqlml.importers.lightgbm.forest import PLAIN, TRUNCATED, ZERO, ZERO_MISSING, forest_of
 from sqlml.importers.lightgbm.objective import HALF, Objective
 from sqlml.importers.lightgbm.text import LightGBMModel, LinearLeaves, read_lines
+from sqlml.importers.unfitted import unfitted
 from sqlml.ir.builder import Value
 from sqlml.types import Array, Labels
 
@@ -65,7 +66,7 @@ def import_file(model: LightGBMModel, frame: Frame) -> Outputs:
 
 def _booster(model: Any) -> Any:
     if not hasattr(model, "booster_") and hasattr(model, "get_params"):
-        raise UnsupportedModelError(f"this {type(model).__name__} is not fitted: call fit first")
+        raise unfitted(model)
     return getattr(model, "booster_", model)
 
 

@@ -7,6 +7,7 @@ of its own name.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -65,6 +66,12 @@ def import_proto(proto: Any, frame: Frame) -> Outputs:
 
 def import_file(model: OnnxModel, frame: Frame) -> Outputs:
     """An ONNX file: its outputs by what they are (see `_outputs`)."""
+    if model.rows is not None:
+        warnings.warn(
+            f"the ONNX model is made for {model.rows} rows at a time; sqlml reads it as one for "
+            "any number of rows",
+            stacklevel=2,
+        )
     try:
         known = walk(model, frame.builder, _inputs(model, frame), frame.names)
         return _outputs(model, known, frame.builder)

@@ -110,6 +110,8 @@ class Call:
     opset: int
     names: Sequence[str]
     """Names of the model's columns, for messages."""
+    fixed: int | None = None
+    """The number of rows that the graph is made for, and may have among its constants."""
 
     def unknown(self, why: str) -> UnknownOperator:
         return UnknownOperator(f"operator {self.node.op}: {why}")

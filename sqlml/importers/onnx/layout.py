@@ -86,7 +86,7 @@ def _reshape(call: Call) -> Item:
         return Const(item.value.reshape(wanted))
     width = math.prod(item.inner)
     rest = wanted[1:]
-    if not wanted or wanted[0] != -1:
+    if not wanted or wanted[0] not in (ROWS, call.fixed):
         raise call.unknown("it does not keep the rows")
     if -1 in rest:  # the rows were written 0, so -1 stands for what is left
         known = math.prod(d for d in rest if d != -1)
@@ -320,8 +320,11 @@ def _expand(call: Call) -> Item:
     if isinstance(item, Const) or isinstance(shape, Dims):
         raise call.unknown("it makes rows")
     dims = call.ints(1)
-    if math.prod(dims) > MAX_ROW_VALUES or len(dims) != len(shape_of(item)) or dims[0] != 1:
+    if math.prod(dims) > MAX_ROW_VALUES or len(dims) != len(shape_of(item)):
         raise call.unknown("it makes rows")
+    if dims[0] not in (1, call.fixed):
+        raise call.unknown("it makes rows")
+    dims[0] = 1
 
     def wider(grid: Array) -> Array:
         return np.broadcast_to(grid, np.broadcast_shapes(grid.shape, tuple(dims)))

@@ -72,6 +72,8 @@ class OnnxModel:
     opset: int
     content: bytes
     written_by: str
+    rows: int | None = None
+    """How many rows the file is made for; None where it leaves that open. Ports say it is open."""
 
 
 def library() -> Any:
@@ -115,6 +117,9 @@ def read_proto(proto: Any, content: bytes | None = None) -> OnnxModel:
 
 def _checked(proto: Any, content: bytes | None) -> OnnxModel:
     opsets = {o.domain: int(o.version) for o in proto.opset_import}
+    rows = _fixed_rows(proto.graph)
+    if rows is not None:
+        proto, content = _opened(proto, rows), None
     foreign = sorted(set(opsets) - DOMAINS)
     graph = proto.graph
     if not graph.node and not graph.output:
@@ -136,6 +141,7 @@ def _checked(proto: Any, content: bytes | None) -> OnnxModel:
     outputs = tuple(_port(o) for o in graph.output)
     _check_order(inputs, nodes, constants, outputs)
     producer = " ".join(w for w in (proto.producer_name, proto.producer_version) if w)
+    writer = f"onnx ({producer})" if producer and not foreign else "onnx"
     return OnnxModel(
         inputs,
         outputs,
@@ -143,8 +149,34 @@ def _checked(proto: Any, content: bytes | None) -> OnnxModel:
         MappingProxyType(constants),
         opsets.get("", opsets.get("ai.onnx", 1)),
         proto.SerializeToString() if content is None else content,
-        f"onnx ({producer})" if producer and not foreign else "onnx",
+        writer if rows is None else f"{writer}, made for {rows} rows and read as open",
+        rows,
     )
+
+
+def _fixed_rows(graph: Any) -> int | None:
+    """The number of rows that all inputs agree on, where they fix one: a converter was told a
+    batch size. An axis alone may as well be the columns of one row."""
+    constants = {t.name for t in graph.initializer}
+    shapes = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in constants]
+    fixed = [dims for dims in shapes if len(dims) and dims[0].HasField("dim_value")]
+    counts = {int(dims[0].dim_value) for dims in fixed}
+    if len(counts) != 1 or min(counts) < 1:
+        return None
+    (rows,) = counts
+    return rows if rows == 1 or all(len(dims) > 1 for dims in fixed) else None
+
+
+def _opened(proto: Any, rows: int) -> Any:
+    """A copy whose inputs and outputs have any number of rows."""
+    made = type(proto)()
+    made.CopyFrom(proto)
+    del made.graph.value_info[:]  # shapes of values in between: they follow from the others
+    for port in (*made.graph.input, *made.graph.output):
+        dims = port.type.tensor_type.shape.dim
+        if len(dims) and dims[0].dim_value == rows:
+            dims[0].dim_param = "rows"
+    return made
 
 
 def tensor(proto: Any) -> Array:

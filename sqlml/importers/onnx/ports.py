@@ -30,8 +30,8 @@ def width(port: Port) -> int:
         )
     if port.shape[0] is not None:
         raise UnsupportedModelError(
-            f"input {port.name!r} of the ONNX model has a fixed number of rows "
-            f"({port.shape[0]}); export it with an open first axis"
+            f"input {port.name!r} of the ONNX model has a fixed shape {port.shape}, whose first "
+            "axis is not plainly the rows; export it with an open first axis"
         )
     return math.prod(d for d in port.shape[1:] if d is not None)
 

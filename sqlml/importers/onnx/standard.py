@@ -98,6 +98,9 @@ def _xor(call: Call) -> Item:
 
 
 def _pow(call: Call) -> Item:
+    base = call.item(0)
+    if isinstance(base, Const):
+        return _power_of(call, base)
     x, exponent = _floats(call, 0), call.item(1)
     if isinstance(exponent, Const) and exponent.value.dtype.kind in "iuf":
         if exponent.value.size == 1 and exponent.value.item() == 2:
@@ -105,6 +108,18 @@ def _pow(call: Call) -> Item:
         exponent = Const(exponent.value.astype(x.dtype))
     values, inner = aligned(call, [x, exponent])
     return Rows(call.op("pow", *values), inner)
+
+
+def _power_of(call: Call, base: Const) -> Item:
+    """A constant to the power of numbers of rows, in the dtype of the constant."""
+    values, inner = aligned(call, [base, call.item(1)])
+    dtype = values[0].type.dtype
+    if dtype not in FLOATS:
+        raise call.unknown(f"it computes with {dtype}")
+    exponent = call.cast(values[1], dtype)
+    if base.value.size == 1 and base.value.item() == 2:
+        return Rows(call.op("exp2", exponent), inner)
+    return Rows(call.op("pow", values[0], exponent), inner)
 
 
 def _reciprocal(call: Call) -> Item:

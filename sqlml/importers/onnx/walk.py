@@ -92,7 +92,12 @@ def walk(
         if convert is None:
             raise UnknownOperator(f"operator {node.op} is not one that sqlml imports")
         call = Call(
-            builder, node, tuple(known[n] if n else None for n in node.inputs), model.opset, names
+            builder,
+            node,
+            tuple(known[n] if n else None for n in node.inputs),
+            model.opset,
+            names,
+            model.rows,
         )
         try:
             with np.errstate(all="ignore"):

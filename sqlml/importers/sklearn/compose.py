@@ -18,6 +18,7 @@ from sqlml.importers.sklearn.dict_vectorizer import dict_schema
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.items import hashed_columns, one_list
 from sqlml.importers.sklearn.text import one_text
+from sqlml.importers.unfitted import without_columns
 from sqlml.ir.builder import Builder
 
 OWN_COLUMNS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
@@ -138,9 +139,7 @@ def composite_schema(model: Any) -> Schema:
     schema = _remembered(model)
     if schema is None:
         _check_refit(model)
-        raise UnsupportedModelError(
-            f"{type(model).__name__} does not know its columns; call its fit() first"
-        )
+        raise without_columns(model)
     return schema
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.sklearn.parameters import PARAMETERS
+from sqlml.importers.unfitted import learned, unfitted
 
 
 def check(model: Any, *attributes: str) -> None:
@@ -26,8 +27,8 @@ def check(model: Any, *attributes: str) -> None:
             "constraints.txt or update sqlml"
         )
     missing = [name for name in attributes if not hasattr(model, name)]
-    if missing and not any(name.endswith("_") for name in vars(model)):
-        raise UnsupportedModelError(f"{cls.__name__} is not fitted; call its fit() first")
+    if missing and not learned(model):
+        raise unfitted(model)
     if missing:
         raise UnsupportedModelError(
             f"{cls.__name__} lacks {', '.join(missing)}: it is only partly fitted, or comes from "

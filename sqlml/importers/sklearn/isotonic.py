@@ -14,6 +14,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.unfitted import unfitted
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, dtype_of
 
@@ -34,7 +35,7 @@ def isotonic_schema(model: Any) -> Schema:
         UnsupportedModelError: not fitted.
     """
     if not hasattr(model, "X_thresholds_"):
-        raise UnsupportedModelError("IsotonicRegression is not fitted; call its fit() first")
+        raise unfitted(model)
     return Schema(None, 1)
 
 

@@ -50,7 +50,7 @@ def kernel_density(model: Any, frame: Frame) -> Outputs:
 
 
 def _distance(builder: Builder, reduced: Value, attrs: dict[str, Any]) -> Value:
-    if attrs["metric"] == "sqeuclidean":
+    if attrs["metric"] in ("sqeuclidean", "mahalanobis"):
         return builder.op("sqrt", reduced)
     if attrs["metric"] == "minkowski":
         return builder.op("pow", reduced, builder.constant(np.full(1, 1.0 / attrs["p"])))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Schema
+from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Builder, Value
@@ -19,14 +19,14 @@ def label_schema(model: Any) -> Schema:
     return Schema(None, 1)
 
 
-def label_encoder(model: Any, frame: Frame) -> Frame:
-    """The number of the class; an unknown label raises."""
+def label_encoder(model: Any, frame: Frame) -> Outputs:
+    """The number of the class, a whole one; an unknown label raises."""
     check(model, "classes_")
     classes, missing = _classes(model)
     codes = _codes(model, frame, classes, missing)
     b = frame.builder
     codes = b.op("require_known", codes, feature=frame.names[0], step="LabelEncoder")
-    return Frame.of(b, b.op("cast", codes, dtype="float64"), frame.names)
+    return Outputs({"transform": codes})
 
 
 def label_binarizer(model: Any, frame: Frame) -> Frame:

@@ -21,12 +21,12 @@ _METRICS: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("manhattan", "l1", "cityblock"), "manhattan"),
         **dict.fromkeys(("chebyshev", "infinity"), "chebyshev"),
         **dict.fromkeys(("minkowski", "p"), "minkowski"),
-        **{name: name for name in ("hamming", "canberra", "braycurtis", "cosine")},
+        **{name: name for name in ("hamming", "canberra", "braycurtis", "cosine", "mahalanobis")},
     }
 )
 """scikit-learn's metric -> the operator's."""
 
-_IN_ORDER = frozenset(_METRICS) - {"hamming", "cosine"}
+_IN_ORDER = frozenset(_METRICS) - {"hamming", "cosine", "mahalanobis"}
 """Metrics whose brute search keeps a heap; the others' partition all distances."""
 
 
@@ -60,12 +60,25 @@ def metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> dict[str
             attrs["weights"] = np.asarray(left.pop("w"), np.float64)
     if metric == "seuclidean" and "V" in left:
         attrs["weights"] = 1.0 / np.asarray(left.pop("V"), np.float64)
+    if metric == "mahalanobis" and left.keys() & {"V", "VI"}:
+        covariance, inverse = left.pop("V", None), left.pop("VI", None)
+        given = np.linalg.inv(covariance) if inverse is None else inverse
+        attrs["inverse"] = np.asarray(given, np.float64)
+    elif metric == "mahalanobis":
+        raise _without_inverse(step)
     if left or (metric == "seuclidean" and "weights" not in attrs):
         raise UnsupportedModelError(
             f"{step} has metric {metric!r} with metric_params {sorted(params)}, which sqlml does "
             "not cover"
         )
     return attrs
+
+
+def _without_inverse(step: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{step} has metric 'mahalanobis' and raises on every row: its search takes the inverse of "
+        "the covariance alone; fit it with metric_params={'VI': numpy.linalg.inv(V)}"
+    )
 
 
 def _minkowski(p: float) -> dict[str, Any]:
@@ -91,13 +104,16 @@ def search_attrs(model: Any) -> dict[str, Any]:
         attrs |= _TREES[model._fit_method](model._tree)
         attrs["ties"] = model._fit_method
         return attrs
+    if metric == "mahalanobis" and set(model.effective_metric_params_) != {"VI"}:
+        raise _without_inverse(type(model).__name__)  # scipy takes nothing else
     # A search among whole numbers or float32 goes another way than one among float64.
     native = np.dtype(getattr(model._fit_X, "dtype", np.float64)) == np.float64
     sparse = hasattr(model._fit_X, "toarray")
     attrs["ties"] = "heap" if metric in _IN_ORDER and native and not sparse else "partition"
     if metric == "sqeuclidean":
         attrs["squared"] = True
-    if metric in ("euclidean", "sqeuclidean") and attrs["ties"] == "heap":
+    by_product = metric in ("euclidean", "sqeuclidean") and attrs["ties"] == "heap"
+    if by_product or (metric == "cosine" and not sparse):
         attrs["expanded"] = True  # "l2" and "minkowski" with weights are computed directly
     return attrs
 
@@ -126,11 +142,18 @@ def within(model: Any, frame: Frame) -> tuple[Value, Value]:
     """Distances (n, m) to all fitted points, and whether each lies within the radius (n, m)."""
     attrs = search_attrs(model)
     builder = frame.builder
-    kept = {key: attrs[key] for key in ("points", "metric", "p", "weights") if key in attrs}
+    own = ("points", "metric", "p", "weights", "inverse", "expanded")
+    kept = {key: attrs[key] for key in own if key in attrs}
     reduced = builder.op("pairwise", numbers(frame, type(model).__name__), **kept)
     radius = float(model.radius)
     if attrs["metric"] == "sqeuclidean" and "squared" not in attrs:
         distance, radius = builder.op("sqrt", reduced), radius * radius
+    elif attrs["metric"] == "mahalanobis":
+        distance = builder.op("sqrt", reduced)
+        if attrs["ties"] == "partition":  # scipy has no squares
+            reduced = distance
+        else:
+            radius = radius * radius
     elif attrs["metric"] == "minkowski":
         power = builder.constant(np.full(1, 1.0 / attrs["p"]))
         distance, radius = builder.op("pow", reduced, power), radius ** attrs["p"]

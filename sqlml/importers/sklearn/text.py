@@ -15,6 +15,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Schema
 from sqlml.importers.sklearn.checked import numbers, stored_dtype
 from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.unfitted import unfitted
 from sqlml.ir.analyzer import MAX_N
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.texts import pack
@@ -42,7 +43,7 @@ def tfidf_transformer(model: Any, frame: Frame) -> Frame:
     """log(tf) + 1, idf and norm of counts that an earlier step made, or of columns of numbers."""
     check(model)
     if model.use_idf and not hasattr(model, "idf_"):
-        raise UnsupportedModelError("TfidfTransformer is not fitted; call its fit() first")
+        raise unfitted(model)
     value = numbers(frame, "TfidfTransformer", dtype=stored_dtype(frame), rows="sparse")
     if not value.type.sparse:
         value = frame.builder.op("sparsify", value)

@@ -14,6 +14,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.members import OUTPUT, Recurse, classes_of, predictor, wide
+from sqlml.importers.unfitted import unfitted
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import numpy_dtype
 
@@ -62,7 +63,7 @@ def threshold_schema(model: Any) -> Schema:
     names = getattr(inner, "feature_names_in_", None)
     count = getattr(inner, "n_features_in_", None)
     if count is None:
-        raise UnsupportedModelError(f"{type(model).__name__} is not fitted; call its fit() first")
+        raise unfitted(model)
     return Schema(None if names is None else tuple(str(n) for n in names), int(count))
 
 

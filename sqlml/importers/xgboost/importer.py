@@ -15,6 +15,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.categories import category_codes, coded_columns
 from sqlml.importers.frame import Frame, Outputs, Schema
+from sqlml.importers.unfitted import unfitted
 from sqlml.importers.xgboost import ubjson
 from sqlml.importers.xgboost.document import XGBoostModel, read_document
 from sqlml.importers.xgboost.forest import compact
@@ -73,7 +74,7 @@ def _booster(model: Any) -> Any:
     if get is None:
         return model
     if not model.__sklearn_is_fitted__():
-        raise UnsupportedModelError(f"this {type(model).__name__} is not fitted: call fit first")
+        raise unfitted(model)
     return get()
 
 

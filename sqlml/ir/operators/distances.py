@@ -4,6 +4,10 @@ The sums run over the columns one by one, on differences, so nothing cancels and
 is ever made. Distances are *reduced* ones, as trees of neighbours compare them: the square of the
 euclidean, the p-th power of Minkowski's. `nearest` (neighbours.py) selects among them.
 
+`expanded` distances, squared euclidean and cosine ones, are rounded as scikit-learn's brute
+searches round them (expanded.py): a row's distance to its own copy is not 0 then, and 1 / distance
+not infinite.
+
 ==============  ==================================================================
 dot             sum x*y
 sqeuclidean     sum (x-y)^2, each term times its weight if there are weights
@@ -13,6 +17,7 @@ minkowski       sum |x-y|^p, each term times its weight if there are weights
 hamming         share of the columns where x and y differ
 canberra        sum |x-y| / (|x|+|y|), terms of two zeros left out
 braycurtis      sum |x-y| / sum (|x|+|y|), 0 where both are zero
+mahalanobis     (x-y) inverse (x-y), the square of the distance
 cosine          1 - x*y of rows and points brought to length 1, cut to [0, 2]
 chi2            sum (x-y)^2 / (x+y), terms with x+y = 0 left out
 ==============  ==================================================================
@@ -27,17 +32,31 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.ir.operators.expanded import cosine, expanded, squares
 from sqlml.ir.operators.op import Function, Op, Types, array, floating, need
 from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType, dtype_of, matrix
 
 METRICS = frozenset(
-    "dot sqeuclidean manhattan chebyshev minkowski hamming canberra braycurtis cosine chi2".split()
+    "dot sqeuclidean manhattan chebyshev minkowski hamming canberra braycurtis mahalanobis cosine "
+    "chi2".split()
 )
+EXPANDED = frozenset({"sqeuclidean", "cosine"})
+"""Metrics of which scikit-learn makes a matrix product."""
+
+SQUARES = frozenset({"sqeuclidean", "mahalanobis"})
+"""Metrics whose reduced distance is the square of the distance."""
+
 WEIGHTED = frozenset({"sqeuclidean", "minkowski"})
 """Metrics whose terms may have weights."""
 
-METRIC_ATTRS = {"points": "array", "metric": "str", "p": "float?", "weights": "array?"}
+METRIC_ATTRS = {
+    "points": "array",
+    "metric": "str",
+    "p": "float?",
+    "weights": "array?",
+    "inverse": "array?",
+}
 
 
 def check_metric(types: Types, attrs: Attrs) -> int:
@@ -53,6 +72,13 @@ def check_metric(types: Types, attrs: Attrs) -> int:
     need(("p" in attrs) == (metric == "minkowski"), "minkowski, and no other metric, has a p")
     if "p" in attrs:
         need(math.isfinite(attrs["p"]) and attrs["p"] > 0, "p must be positive and finite")
+    need(("inverse" in attrs) == (metric == "mahalanobis"), "mahalanobis alone has an inverse")
+    if "inverse" in attrs:
+        inverse = array(attrs, "inverse")
+        need(
+            dtype_of(inverse) == x.dtype and inverse.shape == (x.width, x.width),
+            "the inverse is a number of the columns' dtype for each pair of columns",
+        )
     if "weights" in attrs:
         weights = array(attrs, "weights")
         need(metric in WEIGHTED, f"{metric} has no weights")
@@ -63,7 +89,9 @@ def check_metric(types: Types, attrs: Attrs) -> int:
     return int(points.shape[0])
 
 
-def distances(xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any) -> Any:
+def distances(
+    xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any, inverse: Any = None
+) -> Any:
     """What `pairwise` computes, on arrays of `xp`: numpy, or a library with its functions.
 
     Args:
@@ -71,7 +99,10 @@ def distances(xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any)
         points: (m, k).
         p: the power of minkowski, ignored by the others.
         weights: (k,) or None.
+        inverse: (k, k), of mahalanobis.
     """
+    if metric == "mahalanobis":
+        return _mahalanobis(x, points, inverse)
     if metric == "cosine":
         similar = distances(xp, _unit(xp, x), _unit(xp, points), "dot", p, None)
         return xp.clip(1.0 - similar, 0.0, 2.0)
@@ -114,6 +145,19 @@ def distances(xp: Any, x: Any, points: Any, metric: str, p: float, weights: Any)
     return total
 
 
+def _mahalanobis(x: Any, points: Any, inverse: Any) -> Any:
+    """Summed in the order of `sklearn/metrics/_dist_metrics.pyx`."""
+    width = points.shape[1]
+    gaps = [x[:, j : j + 1] - points[:, j] for j in range(width)]
+    total: Any = 0.0
+    for i in range(width):
+        line: Any = 0.0
+        for j in range(width):
+            line = line + inverse[i, j] * gaps[j]
+        total = total + line * gaps[i]
+    return total
+
+
 def _unit(xp: Any, x: Any) -> Any:
     """Rows brought to length 1; rows of zeros stay."""
     squares = x[:, :1] * x[:, :1]
@@ -126,23 +170,51 @@ def _unit(xp: Any, x: Any) -> Any:
 def reduced(x: Array, attrs: Attrs) -> Array:
     """(n, m) reduced distances of rows `x` under the metric that `attrs` describe."""
     found = distances(
-        np, x, attrs["points"], attrs["metric"], attrs.get("p", 0.0), attrs.get("weights")
+        np,
+        x,
+        attrs["points"],
+        attrs["metric"],
+        attrs.get("p", 0.0),
+        attrs.get("weights"),
+        attrs.get("inverse"),
     )
     made: Array = found.astype(x.dtype, copy=False)
     return made
 
 
+def as_expanded(x: Array, attrs: Attrs) -> Array:
+    """The same of a metric of `EXPANDED`, rounded as the source rounds it."""
+    points = attrs["points"]
+    if attrs["metric"] == "cosine":
+        return cosine(x, points)
+    return expanded(x, points, squares(x), squares(points))
+
+
 def _pairwise_type(types: Types, attrs: Attrs) -> TensorType:
-    return matrix(types[0].dtype, check_metric(types, attrs))
+    points = check_metric(types, attrs)
+    if attrs.get("expanded", False):
+        plain = attrs["metric"] in EXPANDED and "weights" not in attrs
+        need(
+            plain and types[0].dtype == "float64",
+            "only euclidean and cosine distances in float64, without weights, are expanded",
+        )
+    return matrix(types[0].dtype, points)
 
 
 def _pairwise(args: Sequence[Array], attrs: Attrs) -> Array:
     (x,) = args
-    return reduced(x, attrs)
+    return as_expanded(x, attrs) if attrs.get("expanded", False) else reduced(x, attrs)
 
 
 OPERATORS: tuple[Op, ...] = (
-    Op("pairwise", "both", "complex", (1, 1), _pairwise_type, METRIC_ATTRS),
+    Op(
+        "pairwise",
+        "both",
+        "complex",
+        (1, 1),
+        _pairwise_type,
+        {**METRIC_ATTRS, "expanded": "bool?"},
+    ),
 )
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType({"pairwise": _pairwise})

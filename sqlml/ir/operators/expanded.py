@@ -1,6 +1,6 @@
-"""Squared distances as |x|^2 - 2 x.y + |y|^2, with the rounding of BLAS.
+"""Squared distances as |x|^2 - 2 x.y + |y|^2, and cosine distances, with the rounding of BLAS.
 
-scikit-learn's brute search for euclidean neighbours computes them so, by GEMM. Points that are
+scikit-learn's brute searches for neighbours compute them so, by GEMM. Points that are
 equally far then differ in their last bits, and those bits decide which of them are neighbours. So
 they are computed here as BLAS does: products by a chain of fused multiply-adds over the columns,
 squares by its own dot product. A BLAS without fused multiply-add, one that splits more than a few
@@ -44,7 +44,24 @@ def fused(a: Array, b: Array, c: Array) -> Array:
 
 def expanded(x: Array, points: Array, x_squares: Array, point_squares: Array) -> Array:
     """(n, m) squared distances of rows to points (m, k), or to points (n, m, k) of their own."""
+    return np.maximum(0.0, (x_squares[:, None] + -2.0 * _products(x, points)) + point_squares)
+
+
+def _products(x: Array, points: Array) -> Array:
     product = np.zeros((x.shape[0], points.shape[-2]))
     for j in range(x.shape[1]):
         product = fused(x[:, j : j + 1], points[..., j], product)
-    return np.maximum(0.0, (x_squares[:, None] + -2.0 * product) + point_squares)
+    return product
+
+
+def units(x: Array) -> Array:
+    """Rows of length 1, as `sklearn.preprocessing.normalize` makes them; rows of nothing stay."""
+    x = np.ascontiguousarray(x)
+    length = np.sqrt(np.einsum("ij,ij->i", x, x))
+    length[length < 10 * np.finfo(np.float64).eps] = 1.0
+    return np.asarray(x / length[:, None])
+
+
+def cosine(x: Array, points: Array) -> Array:
+    """(n, m) cosine distances of rows to points (m, k)."""
+    return np.clip(1.0 - _products(units(x), units(points)), 0.0, 2.0)

@@ -22,7 +22,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.ir.operators.distances import METRIC_ATTRS, check_metric, reduced
+from sqlml.ir.operators.distances import (
+    METRIC_ATTRS,
+    SQUARES,
+    as_expanded,
+    check_metric,
+    reduced,
+)
 from sqlml.ir.operators.expanded import expanded, slack, squares
 from sqlml.ir.operators.op import Function, Op, Types, array, need
 from sqlml.ir.program import Attrs
@@ -44,8 +50,9 @@ def _nearest_type(types: Types, attrs: Attrs) -> TensorType:
     need(attrs["metric"] not in ("dot", "chi2"), f"{attrs['metric']} is no distance")
     need(
         not attrs.get("expanded", False)
-        or (attrs["ties"], attrs["metric"], "weights" in attrs) == ("heap", "sqeuclidean", False),
-        "only plain euclidean distances are expanded, for a heap",
+        or (attrs["ties"], attrs["metric"], "weights" in attrs)
+        in (("heap", "sqeuclidean", False), ("partition", "cosine", False)),
+        "only plain euclidean distances are expanded for a heap, and cosine ones without it",
     )
     if attrs["ties"] in TREES:
         _check_tree(types, attrs, points)
@@ -128,7 +135,7 @@ _KD_POWER: Mapping[str, float] = MappingProxyType(
 
 def true_distance(values: Array, attrs: Attrs) -> Array:
     """Reduced distances as distances."""
-    if attrs["metric"] == "sqeuclidean" and not attrs.get("squared", False):
+    if attrs["metric"] in SQUARES and not attrs.get("squared", False):
         return np.asarray(np.sqrt(values))
     if attrs["metric"] == "minkowski":
         return np.asarray(values ** (1.0 / attrs["p"]))
@@ -142,8 +149,12 @@ def _nearest(args: Sequence[Array], attrs: Attrs) -> Array:
     rows = max(1, BLOCK_VALUES // attrs["points"].shape[0])
     for start in range(0, x.shape[0], rows):
         part = x[start : start + rows]
-        choose = select_expanded if attrs.get("expanded", False) else select
-        values, index = choose(reduced(part, attrs), part, attrs)
+        if not attrs.get("expanded", False):
+            values, index = select(reduced(part, attrs), part, attrs)
+        elif attrs["ties"] == "heap":
+            values, index = select_expanded(reduced(part, attrs), part, attrs)
+        else:
+            values, index = select(as_expanded(part, attrs), part, attrs)
         out[start : start + rows, :k] = true_distance(values, attrs)
         out[start : start + rows, k:] = index
     return out
@@ -255,7 +266,7 @@ def _node_distance(x: Array, attrs: Attrs) -> Array:
     if attrs["ties"] == "ball_tree":
         centres = {**attrs, "points": bounds[:, :width]}
         gap = np.maximum(0.0, true_distance(reduced(x, centres), attrs) - bounds[:, width])
-        if metric == "sqeuclidean":
+        if metric in SQUARES:
             return np.asarray(gap * gap)
         return np.asarray(gap ** attrs["p"]) if metric == "minkowski" else gap
     power = attrs["p"] if metric == "minkowski" else _KD_POWER[metric]

@@ -43,6 +43,8 @@ def pair(table: pd.DataFrame, seed: int) -> Array:
     return np.stack([first, -3 * first**2], axis=1)
 
 
+COVARIANCE = np.diag([1.0, 2.0, 0.5, 1.0, 3.0, 0.25]) + 0.1
+
 METRICS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "manhattan": {"metric": "manhattan"},
@@ -52,6 +54,12 @@ METRICS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "seuclidean": {
             "metric": "seuclidean",
             "metric_params": {"V": [1.0, 2.0, 0.5, 1.0, 3.0, 0.25]},
+        },
+        "mahalanobis": {"metric": "mahalanobis", "metric_params": {"V": COVARIANCE}},
+        "mahalanobis-brute": {
+            "metric": "mahalanobis",
+            "algorithm": "brute",
+            "metric_params": {"VI": np.linalg.inv(COVARIANCE)},
         },
         "canberra": {"metric": "canberra"},
         "braycurtis": {"metric": "braycurtis", "algorithm": "brute"},
@@ -122,7 +130,7 @@ CASES: tuple[Case, ...] = (
             real,
             scaled,
         )
-        for name in ("manhattan", "minkowski-3", "cosine")
+        for name in ("manhattan", "minkowski-3", "cosine", "mahalanobis", "mahalanobis-brute")
     ),
     Case("NearestCentroid", NearestCentroid, three),
     Case("NearestCentroid-two", NearestCentroid, two),

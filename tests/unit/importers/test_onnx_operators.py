@@ -54,6 +54,19 @@ def test_arithmetic_with_a_constant(op: str) -> None:
         one(op, constants={"c": np.asarray(constant)}, x=x)
 
 
+@pytest.mark.parametrize("base", [2, np.array([0.5, 10, 3])])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_constant_to_the_power_of_numbers(base: Any, dtype: str) -> None:
+    power = node("Pow", "c x", "y")
+    content = graph(
+        [power],
+        {"x": ("float32", (None, 3))},
+        {"y": dtype},
+        {"c": np.asarray(base, dtype)},
+    )
+    agree(content, {"x": rows()})
+
+
 @pytest.mark.parametrize("op", "ReduceSum ReduceMean ReduceSumSquare ReduceL1 ReduceL2".split())
 def test_reductions(op: str) -> None:
     finite = np.nan_to_num(rows(), posinf=5, neginf=-5).clip(-100, 100)

@@ -17,6 +17,7 @@ from sklearn.ensemble import (
     ExtraTreesClassifier,
     GradientBoostingClassifier,
     HistGradientBoostingClassifier,
+    IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
 )
@@ -165,6 +166,35 @@ def test_bare_leaves_and_outputs_with_fewer_trees() -> None:
     _, back = again(constant)
     made = answers(back, pd.DataFrame({"x0": np.zeros(3)}))
     np.testing.assert_array_equal(made["score"], constant.decision_function(np.zeros((3, 1))))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        DecisionTreeClassifier(),
+        RandomForestRegressor(3),
+        GradientBoostingClassifier(n_estimators=2),
+        HistGradientBoostingClassifier(max_iter=2),
+        lightgbm.LGBMClassifier(n_estimators=2, verbose=-1),
+        xgboost.XGBClassifier(n_estimators=2),
+        IsolationForest(n_estimators=3),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_trees_that_never_split_run_in_onnxruntime_from_their_file_too(model: Any) -> None:
+    x = np.zeros((30, 2))
+    model.fit(x, np.arange(30) % 3 == 0)
+    want = np.asarray(model.predict(x), float)
+    scorer = sqlml.compile(model, backend="onnxruntime")
+    np.testing.assert_array_equal(np.asarray(scorer.predict(x), float), want)
+    content = scorer.to_onnx()
+    label = theirs(content, {"x0": x[:, :1], "x1": x[:, 1:]})[0]
+    np.testing.assert_array_equal(np.ravel(label).astype(float), want)
+    back = load(content)
+    assert not any(n.op == "onnx_graph" for n in back.program)
+    made = answers(back, pd.DataFrame({"x0": x[:, 0], "x1": x[:, 1]}))["label"][:, 0]
+    known = back.program.labels
+    np.testing.assert_array_equal(known[0].array()[made] if known else made, want)
 
 
 def test_checks_come_back_as_checks() -> None:

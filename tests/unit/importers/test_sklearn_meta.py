@@ -29,7 +29,8 @@ from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from xgboost import XGBClassifier, XGBRegressor
 
-from sqlml.errors import MissingValueError, UnsupportedModelError
+import sqlml
+from sqlml.errors import BindError, MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from tests.sklearn_checks import assert_both_raise, assert_same, scored
 
@@ -65,6 +66,15 @@ def test_voting_ties_go_to_the_first_class(voting: Any, weights: list[float] | N
 def test_soft_votes_side_by_side_or_not_at_all() -> None:
     model = VotingClassifier(trees(2), voting="soft", flatten_transform=False).fit(X, Y3)
     assert "transform" not in scored(import_model(model), X)
+    con = sqlml.connect()
+    con.create_model("soft", model, inputs=list("abcdefghij")[: X.shape[1]])
+    nulls = ", ".join(["0"] * X.shape[1])
+    for ask in (
+        lambda: sqlml.compile(model).transform(X),
+        lambda: con.execute(f"SELECT transform('soft', {nulls})"),
+    ):
+        with pytest.raises((AttributeError, BindError), match="flatten_transform=True"):
+            ask()
     model.flatten_transform = True
     assert scored(import_model(model), X)["transform"].shape == (240, 6)
 

@@ -16,6 +16,7 @@ from sklearn.neighbors import (
     RadiusNeighborsRegressor,
 )
 
+import sqlml
 from sqlml.errors import MissingValueError, ProgramError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
@@ -267,3 +268,73 @@ def test_a_tree_that_reaches_outside_is_no_program(change: dict[str, Any], messa
     x = b.input("x", "float64", 2)
     with pytest.raises(ProgramError, match=message):
         b.op("nearest", x, **{"points": np.zeros((40, 2)), **attrs, **change})
+
+
+@pytest.mark.parametrize("model", [RadiusNeighborsRegressor, KNeighborsRegressor])
+@pytest.mark.parametrize("whole", [True, False], ids=["integers", "reals"])
+def test_rows_in_one_direction_with_a_training_row(model: Any, whole: bool) -> None:
+    """1 - x.y of rows of length 1 is 0, or 1e-16: a weight that counts alone, or among others."""
+    points = np.random.default_rng(7).normal(4, 3, (200, 3))
+    points = np.round(points).astype(int) if whole else points
+    points = points[np.abs(points).sum(axis=1) > 0]
+    how = {"algorithm": "brute", "weights": "distance", "metric": "cosine"}
+    first = 0.1 if model is RadiusNeighborsRegressor else 6
+    fitted = model(first, **how).fit(points, np.arange(len(points)) * 1.0)
+    rows = np.concatenate([points, points[:50] * 3, points[:50] / 7]).astype(np.float64)
+    want = fitted.predict(rows)
+    for backend in ("native", "reference", "torch", "onnxruntime"):
+        got = sqlml.compile(fitted, backend=backend).predict(rows)
+        np.testing.assert_allclose(got, want, rtol=1e-9, err_msg=backend)
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "minkowski", "l2", "sqeuclidean", "manhattan"])
+@pytest.mark.parametrize("centre", [0.0, 1e3])
+@pytest.mark.parametrize("model", [RadiusNeighborsRegressor, KNeighborsRegressor])
+def test_a_training_rows_distance_to_itself_is_rounded_as_the_source_rounds_it(
+    metric: str, centre: float, model: Any
+) -> None:
+    """Not 0 but 1e-7, say, by which weights="distance" divides."""
+    points = np.random.default_rng(3).normal(centre, 3, (200, 4))
+    how = {"algorithm": "brute", "weights": "distance", "metric": metric}
+    first = 3.0 if model is RadiusNeighborsRegressor else 5
+    fitted = model(first, **how).fit(points, np.arange(200.0))
+    rows = np.concatenate([points[:80], points[:40] + 0.25])
+    want = fitted.predict(rows)
+    for backend in ("native", "reference", "torch", "onnxruntime"):
+        got = sqlml.compile(fitted, backend=backend).predict(rows)
+        np.testing.assert_allclose(got, want, rtol=1e-11, err_msg=backend)
+
+
+@pytest.mark.parametrize("search", ["brute", "ball_tree"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        KNeighborsRegressor(4, weights="distance"),
+        RadiusNeighborsRegressor(1.5, weights="distance"),
+        LocalOutlierFactor(novelty=True),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_mahalanobis(search: str, model: Any) -> None:
+    rng = np.random.default_rng(4)
+    points = rng.normal(size=(150, 3)) @ rng.normal(size=(3, 3))
+    inverse = np.linalg.inv(np.cov(points.T))
+    model.set_params(algorithm=search, metric="mahalanobis", metric_params={"VI": inverse})
+    assert_same(model.fit(points, np.arange(150.0)), np.concatenate([points, points + 0.1]))
+
+
+def test_a_mahalanobis_search_that_raises_in_the_source_is_refused() -> None:
+    points = np.random.default_rng(5).normal(size=(30, 2))
+    for given in ({"V": np.cov(points.T)}, None):
+        model = KNeighborsClassifier(3, algorithm="brute", metric="mahalanobis")
+        model.set_params(metric_params=given).fit(points, points[:, 0] > 0)
+        with pytest.raises(UnsupportedModelError, match="metric_params={'VI'"):
+            import_model(model)
+
+
+def test_a_density_by_mahalanobis_distances() -> None:
+    points = np.random.default_rng(6).normal(size=(60, 2))
+    how = {"metric": "mahalanobis", "metric_params": {"V": np.cov(points.T)}}
+    model = KernelDensity(algorithm="ball_tree", rtol=0, **how).fit(points)
+    made = sqlml.compile(model).score_samples(points)
+    np.testing.assert_allclose(made, model.score_samples(points), rtol=1e-9)
