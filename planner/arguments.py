@@ -12,21 +12,23 @@ from sqlml.planner.column_types import Bound
 
 
 def texts(prepared: Prepared, bounds: Mapping[str, Bound], dialect: Dialect = DUCKDB) -> str:
-    """What stands behind the numbers, where the model reads whole texts."""
-    own = [bounds[name].sql for name in prepared.split.texts]
+    """What stands behind the numbers, where the function is given whole texts."""
+    own = [bounds[name].sql for name in prepared.split.whole]
     return f", {dialect.text_arguments(own)}" if own else ""
 
 
 def linear(prepared: Prepared, bounds: Mapping[str, Bound]) -> Linear | None:
     """The model as an expression, where it is a linear one of plain columns."""
-    columns = plain_columns(prepared, bounds)
-    return None if columns is None else linear_sql(prepared.split.core, columns)
+    if plain_columns(prepared, bounds) is None:
+        return None
+    columns = [_as(bounds[c.name], "DOUBLE") for c in prepared.split.columns if not c.encoded]
+    return linear_sql(prepared.split.core, columns)
 
 
 def plain_columns(prepared: Prepared, bounds: Mapping[str, Bound]) -> list[str] | None:
     """The columns of the packed matrix as SQL; None where one of them is more than a column."""
     columns = [bounds[c.name].sql for c in prepared.split.columns if not c.encoded]
-    whole = prepared.split.encoders is None and all(map(plain, columns))
+    whole = len(columns) == len(prepared.split.columns) and all(map(plain, columns))
     return columns if whole else None
 
 
@@ -38,8 +40,9 @@ def plain(sql: str) -> bool:
 _COLUMN = re.compile(
     r'(\w+|"([^"]|"")*"|`([^`]|``)*`)(\.(\w+|"([^"]|"")*"|`([^`]|``)*`))*'
     r"|\(-?\d+(\.\d*)?([eE][+-]?\d+)?\)"
+    r"|system\.main\.struct_extract\(sqlml_n, 'c\d+'\)"
 )
-"""A column, or a number as `bracket` writes it."""
+"""A column, a number as `bracket` writes it, or a field of `nulls.Once`."""
 
 
 def packed(
@@ -52,7 +55,7 @@ def packed(
         encoded = expressions(prepared.split.encoders, strings, dialect)
     parts = [
         f"CAST({encoded[c.name]} AS {kind})" if c.encoded else _as(bounds[c.name], kind)
-        for c in prepared.split.columns
+        for c in prepared.split.given
     ] or [f"CAST(0 AS {kind})"]
     return dialect.number_arguments(parts, kind)
 

@@ -9,11 +9,11 @@ does not know yet. What the names *mean* is left to the engine, which binds the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from sqlml.front.lexer import Token, brackets_around, closing
+from sqlml.front.lexer import Token, closing, queries_around
 from sqlml.front.lexer import level as top_level
-from sqlml.planner.clauses import Span, clause, keyword, segment_at, starts_query
+from sqlml.planner.clauses import Span, clause, keyword, segment_at
 from sqlml.planner.ctes import Cte, with_clause
 from sqlml.planner.pipes import Step, step_at
 from sqlml.planner.sources import aliases, sources_of
@@ -29,7 +29,8 @@ class Block:
     of a pipe, behind the sources. `excluded` says that the source is also known as such (ON
     CONFLICT). `window` is its WINDOW clause. `ctes` are the definitions that its own WITH puts in
     scope at the place asked for, `recursive` whether that WITH says so. `parent` is the block
-    around it; `lateral` whether it stands in the parent's FROM clause.
+    around it; `lateral` whether it stands in the parent's FROM clause. `start` is the token where
+    its query begins, which tells it from others without a look at its parents.
     """
 
     sources: tuple[Span, ...]
@@ -37,19 +38,21 @@ class Block:
     aliases: tuple[Span, ...]
     ctes: tuple[Cte, ...]
     recursive: bool
-    parent: Block | None
+    parent: Block | None = field(compare=False)
     lateral: bool = False
     is_chain: bool = False
     name: str = "sqlml_chain"
     joins: tuple[Span, ...] = ()
     excluded: bool = False
+    start: int = 0
 
 
 def block_at(tokens: Sequence[Token], place: int) -> Block | None:
     """The innermost query block around token `place`, or None when there is no query."""
     block: Block | None = None
     for start, end in _groups(tokens, place):
-        block = _block(tokens, start, end, place, block)
+        made = _block(tokens, start, end, place, block)
+        block = made if made is block or made is None else replace(made, start=start)
     return block
 
 
@@ -67,6 +70,17 @@ def block_tokens(tokens: Sequence[Token], place: int) -> list[int]:
     query = _query(tokens, [i for i in level if i >= body])
     segment, tail_of_set = segment_at(tokens, query, place)
     return [] if tail_of_set is not None else segment
+
+
+def query_depth(tokens: Sequence[Token], place: int) -> int:
+    """How many queries stand around token `place`.
+
+    >>> from sqlml.front.lexer import tokenize
+    >>> tokens = tokenize("SELECT f((a)) FROM (SELECT b)")
+    >>> query_depth(tokens, 4), query_depth(tokens, len(tokens) - 2)
+    (1, 2)
+    """
+    return len(_groups(tokens, place))
 
 
 def clause_at(tokens: Sequence[Token], place: int) -> str:
@@ -107,13 +121,8 @@ def query_around(tokens: Sequence[Token], place: int) -> tuple[int, int]:
 
 def _groups(tokens: Sequence[Token], place: int) -> list[tuple[int, int]]:
     """Token ranges of the brackets around `place` that hold a query, outermost first."""
-    groups = [(0, len(tokens))]
-    for opening in brackets_around(tokens, place):
-        end = closing(tokens, opening) or len(tokens)
-        first = opening + 1
-        if first < end and starts_query(tokens, first):
-            groups.append((first, end))
-    return groups
+    inner = queries_around(tokens, place)
+    return [(0, len(tokens)), *((i + 1, closing(tokens, i) or len(tokens)) for i in inner)]
 
 
 def _block(

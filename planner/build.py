@@ -30,16 +30,22 @@ class Prepared:
 
 
 def prepare(
-    program: Program, output: str, column: int | None = None, layout: Layout = "f64"
+    program: Program,
+    output: str,
+    column: int | None = None,
+    layout: Layout = "f64",
+    lookup: int | None = None,
 ) -> Prepared:
     """The part of `program` that computes `output` (its column alone when `column` is given).
+
+    Encoders of more than `lookup` categories are left to the function (`passes.split`).
 
     Raises:
         ConfigError: the Program has no such output or column.
     """
     if output not in program.outputs or (column or 0) >= program.output_type(output).width:
         raise ConfigError(f"the model has no output {output!r}, or no column {column} of it")
-    return _prepare(program, output, column, layout)
+    return _prepare(program, output, column, layout, lookup)
 
 
 def prepare_parts(
@@ -47,6 +53,7 @@ def prepare_parts(
     parts: tuple[Part, ...],
     layout: Layout = "f64",
     constants: Constants = (),
+    lookup: int | None = None,
 ) -> Prepared:
     """The same for several parts of outputs, side by side in one output called `ALL`; of one part
     that alone, under its own name. `constants` are values of inputs that become part of it.
@@ -57,10 +64,10 @@ def prepare_parts(
     if constants:
         program = _folded(program, constants)
     if len(parts) == 1:
-        return prepare(program, parts[0].output, parts[0].column, layout)
+        return prepare(program, parts[0].output, parts[0].column, layout, lookup)
     for part in parts:
         prepare(program, part.output, part.column, layout)
-    return _prepare(_side_by_side(program, parts), ALL, None, layout)
+    return _prepare(_side_by_side(program, parts), ALL, None, layout, lookup)
 
 
 def width_of(program: Program, part: Part) -> int:
@@ -110,10 +117,12 @@ def _chosen(program: Program, output: str, column: int | None) -> Program:
 
 
 @of_programs
-def _prepare(program: Program, output: str, column: int | None, layout: Layout) -> Prepared:
+def _prepare(
+    program: Program, output: str, column: int | None, layout: Layout, lookup: int | None
+) -> Prepared:
     try:
         part = run(_chosen(program, output, column))
-        return Prepared(part, split(part, layout))
+        return Prepared(part, split(part, layout, lookup))
     except RecursionError:
         raise BackendError(_TOO_DEEP) from None
 

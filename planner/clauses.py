@@ -8,18 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlml.front.lexer import Token
+from sqlml.front.lexer import Token, starts_query
 
-_STARTS = frozenset(
-    "SELECT FROM WITH VALUES UPDATE DELETE PIVOT UNPIVOT TABLE SUMMARIZE DESCRIBE SHOW".split()
-)
-_BETWEEN_OPERANDS = frozenset(
-    "AND OR IS IN LIKE ILIKE RLIKE BETWEEN NOT AS COLLATE DIV OVER ASC DESC".split()
-)
 _CLAUSES = frozenset(
     "SELECT FROM WHERE GROUP HAVING WINDOW QUALIFY ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET "
     "RETURNING USING_SAMPLE".split()
 )
+_MAY_START = _CLAUSES | {"USING", "ON", "INSERT", "WITH"}
 _BEFORE_BY = frozenset({"GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"})
 _OPERANDS = frozenset("SELECT FROM VALUES TABLE WITH ALL DISTINCT".split())
 _SET_OPERATORS = frozenset({"UNION", "INTERSECT", "EXCEPT", "MINUS"})
@@ -33,27 +28,11 @@ class Span:
     end: int
 
 
-def starts_query(tokens: Sequence[Token], i: int) -> bool:
-    """Whether token i, the first in a bracket, starts a query or statement, and is no column.
-
-    >>> from sqlml.front.lexer import tokenize
-    >>> [starts_query(tokenize(s), 0) for s in ("TABLE t", "table + 1", "VALUES (1)", "values)")]
-    [True, False, True, False]
-    """
-    word = tokens[i].upper
-    if word not in _STARTS:
-        return False
-    after = tokens[i + 1] if i + 1 < len(tokens) else None
-    if word == "SELECT" or after is None:
-        return True
-    if after.is_identifier:
-        return after.upper not in _BETWEEN_OPERANDS
-    return after.kind in ("string", "number", "param") or after.is_symbol("(")
-
-
 def keyword(tokens: Sequence[Token], level: list[int], k: int) -> str:
     """The clause that starts at level[k], or "" for a word that starts none."""
     word = tokens[level[k]].upper
+    if word not in _MAY_START:
+        return ""
     before = tokens[level[k - 1]].upper if k else ""
     after = tokens[level[k + 1]].upper if k + 1 < len(level) else ""
     if k and tokens[level[k - 1]].is_symbol("."):

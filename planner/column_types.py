@@ -42,6 +42,7 @@ def typed(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> 
     Raises:
         ColumnTypeError: the type does not feed the feature; the message says what would.
     """
+    shown = scope.dialect.shown(bound.sql)
     untyped = bound.type in UNTYPED or NULL.fullmatch(bound.sql) is not None
     if feature.kind in NESTED:
         untyped = untyped or EMPTY.fullmatch(bound.sql) is not None
@@ -49,14 +50,14 @@ def typed(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> 
         sql = as_json(bound.sql, kind, feature.kind, scope.dialect)
         if sql is not None:
             return Bound(sql, bound.type)
-        fix = fix_of(bound.sql, bound.type, feature.kind)
+        fix = fix_of(shown, bound.type, feature.kind)
         wants = WANTS[feature.kind]
     elif feature.kind == "string":
         if bound.type == "VARCHAR":
             return bound
         if untyped or STRINGS.fullmatch(bound.type):
             return Bound(f"CAST({bound.sql} AS {scope.dialect.type('VARCHAR')})", "VARCHAR")
-        fix = f"CAST({bound.sql} AS {scope.dialect.type('VARCHAR')})"
+        fix = f"CAST({shown} AS {scope.dialect.type('VARCHAR')})"
         wants = "strings"
     else:
         if untyped:
@@ -70,7 +71,7 @@ def typed(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> 
         advice = "give it one number of each list"
     own = scope.dialect.quote_name(feature.name)
     raise ColumnTypeError(
-        f"feature {feature.name!r} of {model} takes {wants}, but {bound.sql} is "
+        f"feature {feature.name!r} of {model} takes {wants}, but {shown} is "
         f"{scope.dialect.type(bound.type)}; "
         f"{advice}, for instance {own} := {fix}, if that is what the model was "
         "trained on",
@@ -81,12 +82,12 @@ def typed(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> 
 
 def _number(bound: Bound, dialect: Dialect) -> str:
     """An expression that makes a number of one of another type."""
-    inner = element(bound.type)
+    inner, shown = element(bound.type), dialect.shown(bound.sql)
     if inner is not None:
-        return f"{dialect.at(bound.sql, 1)} (an element) or {dialect.sum(bound.sql)}"
+        return f"{dialect.first(shown)} (an element) or {dialect.sum(shown)}"
     if bound.type.startswith(("DATE", "TIME", "INTERVAL")):
-        return dialect.seconds(bound.sql)
-    return f"CAST({bound.sql} AS DOUBLE)"
+        return dialect.seconds(shown)
+    return f"CAST({shown} AS DOUBLE)"
 
 
 def bracket(sql: str) -> str:

@@ -11,12 +11,11 @@ import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.costs import Costs
+from sqlml.backends.costs import Costs, current
 from sqlml.backends.gpu import available
 from sqlml.backends.installed import installed
 from sqlml.backends.tree_costs import tree_costs
@@ -120,6 +119,16 @@ def sql_estimate(program: Program, costs: Costs, rows: int = ROWS) -> Estimate:
     return Estimate("sql", "", "cpu", nanoseconds * 1e-9, has_trees=False)
 
 
+def most_categories() -> int:
+    """Categories of an encoder up to which they are written into the query.
+
+    Beyond, that takes longer for `ROWS` rows than to give the function their texts.
+    """
+    costs = current()
+    each = costs["sql.category"] + ROWS * costs["sql.lookup"]
+    return max(1, round(ROWS * costs["udf.text"] / each))
+
+
 def _one_tree(one: OneTree, costs: Costs, rows: int) -> float:
     checks = sum(r.limited for r in one.ranges)
     a_row = one.levels * costs["sql.level"] + one.tests * costs["sql.test"]
@@ -181,7 +190,6 @@ def _products(node: Node) -> int:
     return sum(a.size for a in matrices if a.dtype.kind == "f")
 
 
-@lru_cache(maxsize=8)
 def _shape(node: Node) -> TreeShape:
     return tree_shape(Ensemble.of(node.attrs))
 

@@ -20,7 +20,9 @@ def _with_rows(call: PlannedCall, ask: AskRows) -> PlannedCall:
     rows = call.rows if call.rows.asked else call.rows.ask(ask)
     if call.source is None or rows.chosen_by:
         return replace(call, rows=rows)
-    prepared = prepare_parts(call.source, call.spec.parts, call.spec.layout, call.spec.constants)
+    prepared = prepare_parts(
+        call.source, call.spec.parts, call.spec.layout, call.spec.constants, call.spec.lookup
+    )
     return replace(call, rows=rows, choice=for_rows(prepared.split.core, call.choice, rows.count))
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping, Sequence
 
+from sqlml.config import MADE_BYTES
 from sqlml.front.lexer import Token
 from sqlml.ir.operators.hashing import HASHED
 from sqlml.ir.operators.items import ITEMS
@@ -22,6 +23,7 @@ from sqlml.passes.fold_arguments import refuses
 from sqlml.planner.calls import Call
 from sqlml.planner.choice import Choice
 from sqlml.planner.constants import Constants, spelled
+from sqlml.recent import Recent
 from sqlml.types import Feature, fold
 
 LONGEST = 64
@@ -32,6 +34,9 @@ MOST_LITERALS = 4
 MOST = 64
 """Different constants of a model; other literals are passed as columns, as parameters are."""
 
+_BYTES = 1000
+"""What the constants of one call take, about."""
+
 LEAST = 0.02
 """Seconds that the unchanged model is estimated to take, at which constants begin to pay."""
 
@@ -40,7 +45,7 @@ _EXACT = 1 << 53
 _UNFOLLOWED = TEXT | ITEMS | HASHED | OWNERS.keys()
 """Operators that have no value for one row of which only some columns are known."""
 
-_made: dict[str, set[Constants]] = {}
+_made: Recent[str, set[Constants]] = Recent(MADE_BYTES)
 _lock = threading.Lock()
 
 
@@ -109,8 +114,9 @@ def pays(choice: Choice, rows: int) -> bool:
 def allowed(program: Program, found: Constants) -> bool:
     """Whether these constants are among the first `MOST` of a model; they count from now on."""
     with _lock:
-        made = _made.setdefault(program.hash, set())
+        made = _made.get(program.hash) or set()
         if found not in made and len(made) >= MOST:
             return False
         made.add(found)
+        _made.put(program.hash, made, _BYTES * len(made))
         return True

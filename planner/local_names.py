@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlml.front.lexer import Token, brackets_around, closing, level
+from sqlml.front.lexer import Token, as_tokens, brackets_around, closing, level
 
 
 def local_names(tokens: Sequence[Token], place: int) -> frozenset[str]:
     """Folded names that are local at token `place`."""
+    if _GIVE_NAMES.isdisjoint(as_tokens(tokens).words):
+        return frozenset()
     names = set(_macro_parameters(tokens, place))
     for opening in brackets_around(tokens, place):
         close = closing(tokens, opening) or len(tokens)
@@ -62,6 +64,8 @@ def _macro_parameters(tokens: Sequence[Token], place: int) -> set[str]:
         found = {tokens[j + 1].text for j in starts if tokens[j + 1].is_identifier}
     return found
 
+
+_GIVE_NAMES = frozenset({"MACRO", "FUNCTION", "LAMBDA", "->", "FOR"})
 
 _BODIES = frozenset({"AS", "RETURNS", "RETURN"})
 """What follows the parameters of a macro, and of a function of Spark."""

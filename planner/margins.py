@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from sqlml.backends.sql.literals import number
+from sqlml.dialects import Dialect
 from sqlml.front.lexer import Token, brackets_around
 from sqlml.passes.margin_threshold import Threshold, margin_threshold
 from sqlml.planner.calls import Call
@@ -47,9 +48,9 @@ class Margins:
     patches: dict[int, str] = field(default_factory=dict)
     negated: set[Call] = field(default_factory=set)
 
-    def result(self, call: Call, sql: str) -> str:
+    def result(self, call: Call, sql: str, dialect: Dialect) -> str:
         """What stands in place of the call."""
-        return f"(-{sql})" if call in self.negated else sql
+        return dialect.negated(sql) if call in self.negated else sql
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ _PART = r"(label|proba|score|samples|transform)(0|[1-9]\d{0,6})?"
 _NAME = re.compile(
     r"sqlml_(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
     r"_(?P<backend>[a-z]{1,20})_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})"
-    r"(?P<constants>CONSTANTS)(?:_r(?P<rows>[1-9]\d{0,8}))?(?P<again>_again)?(?P<once>_once)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
+    r"(?P<constants>CONSTANTS)(?:_l(?P<lookup>[1-9]\d{0,8}))?(?:_r(?P<rows>[1-9]\d{0,8}))?(?P<again>_again)?(?P<once>_once)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
         "PART", _PART.replace("(", "(?:")
     ).replace("CONSTANTS", PATTERN)
 )
@@ -50,6 +50,7 @@ class FunctionSpec:
     engine shall evaluate it where it is written and nowhere else. A `twin` is the same function
     under another name, for a transaction that cannot see the first. `constants` are inputs that
     have become part of the model. `rows` are the most that are scored at once, where it says so.
+    Encoders of more than `lookup` categories are the function's own, which is given their texts.
     """
 
     program: str
@@ -63,6 +64,7 @@ class FunctionSpec:
     once: bool = False
     constants: Constants = ()
     rows: int | None = None
+    lookup: int | None = None
 
     @property
     def name(self) -> str:
@@ -70,6 +72,7 @@ class FunctionSpec:
         return (
             f"{PREFIX}{self.program[:HASH_DIGITS]}_{'_'.join(map(str, self.parts))}_{self.layout}"
             f"_{self.backend}_{self.strategy}_{self.device}{spelled(self.constants)}"
+            + ("" if self.lookup is None else f"_l{self.lookup}")
             + ("" if self.rows is None else f"_r{self.rows}")
             + "_again" * self.again
             + "_once" * self.once
@@ -99,4 +102,5 @@ def parse_name(text: str) -> FunctionSpec | None:
         match["once"] is not None,
         parse_constants(match["constants"]),
         int(match["rows"]) if match["rows"] else None,
+        int(match["lookup"]) if match["lookup"] else None,
     )

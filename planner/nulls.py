@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.dialects import Dialect
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import ConfigError, MissingValueError, SqlmlError, UnknownCategoryError
 from sqlml.ir import reference
 from sqlml.ir.program import Program
@@ -34,14 +34,16 @@ def refused(options: Mapping[str, Any], program: Program) -> frozenset[str]:
     return _refusing(program) if options.get("on_null") == "null" else frozenset()
 
 
-def any_missing(bounds: Mapping[str, Bound], names: Iterable[str]) -> str | None:
+def any_missing(
+    bounds: Mapping[str, Bound], names: Iterable[str], dialect: Dialect = DUCKDB
+) -> str | None:
     """Whether one of these columns has no value, as SQL; None where there are no such columns."""
     tests = []
     for name in names:
         bound = bounds[name]
         tests.append(f"{bound.sql} IS NULL")
         if bound.type in ("FLOAT", "DOUBLE"):
-            tests.append(f"isnan({bound.sql})")
+            tests.append(dialect.call("isnan", bound.sql))
     return " OR ".join(tests) or None
 
 
@@ -82,7 +84,10 @@ class Once:
         """None where all columns may be written several times."""
         if all(plain(bound.sql) for bound in bounds.values()):
             return None
-        fields = {n: Bound(f"sqlml_n.c{k}", b.type) for k, (n, b) in enumerate(bounds.items())}
+        fields = {
+            n: Bound(dialect.member("sqlml_n", f"c{k}"), b.type)
+            for k, (n, b) in enumerate(bounds.items())
+        }
         return cls(bounds, fields, dialect)
 
     def around(self, value: str) -> str:

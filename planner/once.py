@@ -76,10 +76,10 @@ class Column:
         digest = hashlib.blake2b(packed.encode(), digest_size=12).hexdigest()
         return Column(f"sqlml_row_{digest}", packed, packed, kind)
 
-    @property
-    def probe(self) -> str:
+    def probe(self, dialect: Dialect) -> str:
         """A NULL of the same type, which binds where the function's arguments bind."""
-        return f"CASE WHEN ({self.arguments}) IS NULL THEN CAST(NULL AS {self.type}) END"
+        row = dialect.row(self.arguments)
+        return f"CASE WHEN {row} IS NULL THEN CAST(NULL AS {self.type}) END"
 
 
 class Moved:
@@ -123,7 +123,7 @@ class Moved:
         layers = [layer for layer in (rows, models) if layer]
         for written, texts, of in (
             (sql, self.sources, operator.attrgetter("sql")),
-            (probe, self.probes, operator.attrgetter("probe")),
+            (probe, self.probes, operator.methodcaller("probe", self._dialect)),
         ):
             made, where = written.source, written.filters if filters else ()
             for layer in layers:

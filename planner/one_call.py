@@ -17,6 +17,7 @@ from sqlml.planner.choice import Choice, asks_for_sql, batch_rows, choose, leave
 from sqlml.planner.column_types import Bound, layout_is_exact
 from sqlml.planner.constants import Constants
 from sqlml.planner.context import Context
+from sqlml.planner.cost import most_categories
 from sqlml.planner.in_lambdas import for_lambda, in_lambda
 from sqlml.planner.literals import allowed, literals, pays
 from sqlml.planner.literals import constants as constants_of
@@ -49,8 +50,9 @@ def plan_call(
     """
     model, dialect = target.model, context.dialect
     options = {**model.options, **context.settings}
-    alone = prepare_parts(model.program, (target.part,))
-    prepared = prepare_parts(model.program, together.parts)
+    most = None if asks_for_sql(options) else most_categories()
+    alone = prepare_parts(model.program, (target.part,), lookup=most)
+    prepared = prepare_parts(model.program, together.parts, lookup=most)
     choice = choose(prepared.split.core, options)
     used = frozenset(prepared.program.inputs)
     bounds = bind(
@@ -65,8 +67,8 @@ def plan_call(
     literal = {} if asks_for_sql(options) else literals(call, model.features, used, scope.tokens)
     constants = _constants(literal, model.program, prepared, together, choice, rows, context)
     if constants:
-        alone = prepare_parts(model.program, (target.part,), constants=constants)
-        prepared = prepare_parts(model.program, together.parts, constants=constants)
+        alone = prepare_parts(model.program, (target.part,), "f64", constants, most)
+        prepared = prepare_parts(model.program, together.parts, "f64", constants, most)
         choice = choose(prepared.split.core, options)
         bounds = {name: b for name, b in bounds.items() if name in prepared.program.inputs}
     codes_fit = all(
@@ -74,8 +76,8 @@ def plan_call(
     )
     layout: Layout = "f32" if codes_fit and layout_is_exact(bounds) else "f64"
     if layout == "f32":
-        alone = prepare_parts(model.program, (target.part,), "f32", constants)
-        prepared = prepare_parts(model.program, together.parts, "f32", constants)
+        alone = prepare_parts(model.program, (target.part,), "f32", constants, most)
+        prepared = prepare_parts(model.program, together.parts, "f32", constants, most)
     empty = sorted(refused(options, model.program) & prepared.program.inputs.keys())
     read_once = Once.of(bounds, dialect) if empty and dialect.calls_in_lambdas else None
     if read_once is not None:
@@ -110,15 +112,16 @@ def plan_call(
         once=together.once,
         constants=constants,
         rows=batch_rows(options),
+        lookup=None if prepared.split.lookup is None else most,
     )
-    missing = either(no_row(scope, call.start), any_missing(bounds, empty))
+    missing = either(no_row(scope, call.start), any_missing(bounds, empty, dialect))
     kind = "FLOAT" if layout == "f32" else "DOUBLE"
     columns = packed(prepared, bounds, kind, dialect)
     row = Column.of_row(columns, dialect.type(f"{kind}[]")) if apart else None
     if row is not None:
         columns = dialect.packed_arguments(row.name)
     arguments = columns + texts(prepared, bounds, dialect)
-    made = f"{spec.name}({arguments})"
+    made = f"{dialect.scorer(spec.name)}({arguments})"
     column = None
     if together.source is not None:
         returned = dialect.returned(together.type(model.program))
@@ -146,7 +149,7 @@ def plan_call(
         choice,
         result,
         target.type,
-        prepared.split.texts,
+        prepared.split.whole,
         any(node.op == "tree_ensemble" for node in prepared.split.core),
         together,
         model.program,

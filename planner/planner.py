@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
-from sqlml.errors import ParseError, SqlmlError, StatementError
-from sqlml.front.lexer import Token, tokenize
+from sqlml.errors import BindError, ParseError, SqlmlError, StatementError
+from sqlml.front.lexer import Token, brackets_around, tokenize
 from sqlml.planner.binding import other_columns
 from sqlml.planner.blocks import block_at
 from sqlml.planner.calls import Call, find_calls
@@ -83,6 +83,8 @@ def _plan(
     compared = margins(targets, tokens, given)
     numbers = {**given.renumbered(inside), **compared.patches}
     statement = _Statement(sql, tokens, given, numbers, context, compared, subqueries)
+    if _is_too_deep(statement):
+        return None  # the engine's parser says so, in its own words
     made = (_rewritten(statement, way) for way in ways(context.dialect))
     rewritten, planned = next(m for m in made if m is not None)
     joins: tuple[str, ...] = ()
@@ -136,11 +138,36 @@ class _Statement:
         return splice(self.sql, self.tokens, self.nulls, own, self.whole, names)
 
 
+_DEEP = 200
+"""Brackets around a call from which on the engine is asked first whether it takes so many."""
+
+
+def _is_too_deep(s: _Statement) -> bool:
+    """Whether the engine's parser refuses the statement for its depth: planning would take long.
+
+    Raises:
+        BindError: its binder does.
+    """
+    if max(len(brackets_around(s.tokens, call.start)) for call in s.targets) <= _DEEP:
+        return False
+    try:
+        s.context.describe(s.probed())
+    except ProbeError as error:
+        message = str(error)
+        if "expression depth" not in message:
+            return False  # no query, or an error that is told better where it is
+        if message.startswith("Parser"):
+            return True
+        raise BindError(message) from None
+    return False
+
+
 def _rewritten(s: _Statement, way: Way) -> tuple[str, tuple[PlannedCall, ...]] | None:
     """The statement for the engine, and its calls as planned; None where it cannot go this way."""
     together = shared(s.targets, s.sql, s.tokens, way.models, s.context.dialect)
     replaced: dict[Call, str] = {}
-    shown = dict(s.nulls)
+    nulls = s.nulls
+    shown = dict(nulls)
     moved = Moved(s.tokens, s.context.dialect, way)
     planned: list[PlannedCall] = []
     for call in inner_first(s.tokens, s.targets):
@@ -154,7 +181,7 @@ def _rewritten(s: _Statement, way: Way) -> tuple[str, tuple[PlannedCall, ...]] |
             lambda span: splice(
                 s.sql, s.tokens, replaced, {**s.numbers, **moved.patches}, span, None, moved.sources
             ),
-            partial(splice, s.sql, s.tokens, s.nulls, {**s.given.as_nulls(), **blanks}),
+            partial(splice, s.sql, s.tokens, nulls, {**s.given.as_nulls(), **blanks}),
             s.given.untyped() | own,
             s.context.describe,
             s.context.dialect,
@@ -177,7 +204,7 @@ def _rewritten(s: _Statement, way: Way) -> tuple[str, tuple[PlannedCall, ...]] |
         except SqlmlError as error:  # what the model is, or is asked to run on
             place = s.tokens[call.start].start
             raise error.at(s.sql, place, f"model {target.model.name!r}: ") from None
-        replaced[call] = s.margins.result(call, done.sql)
+        replaced[call] = s.margins.result(call, done.sql, s.context.dialect)
         inner = any(call.start < c.start < call.end for c in s.targets)
         if not done.calls_function and not inner:  # it must bind, too, where FROM is another
             shown[call] = (

@@ -49,7 +49,11 @@ def columns_of(
         BindError: the engine cannot bind them in any reading; carries the engine's message.
     """
     first: ProbeError | None = None
+    tried: set[str] = set()
     for query, skip in _queries(items, block, text):
+        if query in tried:  # a block around that has no FROM adds nothing
+            continue
+        tried.add(query)
         try:
             columns = describe(query)
         except ProbeError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlml.front.lexer import Token, brackets_around
+from sqlml.front.lexer import Token, brackets_around, queries_around
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
 from sqlml.planner.blocks import block_tokens, clause_at, query_around
@@ -39,22 +39,26 @@ def _filters_rows(tokens: Sequence[Token], place: int) -> bool:
     """Whether a filter, or a column that one may test, holds what stands at token `place`."""
     if clause_at(tokens, place) in _FILTERS:
         return True
-    nested = any(starts_query(tokens, i + 1) for i in brackets_around(tokens, place))
-    return nested or _created(tokens) == "VIEW"
+    return bool(queries_around(tokens, place)) or _created(tokens) == "VIEW"
 
 
 def _may_be_volatile(tokens: Sequence[Token], place: int) -> bool:
     """Whether the engine takes a volatile function at token `place`.
 
     It takes none in TRY, in an index, in what a window is ordered or divided by, and in a select
-    item whose name another clause or item uses.
+    item whose name another clause or item uses; a subquery in such an item is part of it.
     """
     if any(tokens[i - 1].upper == "TRY" for i in brackets_around(tokens, place) if i):
         return False
     if _created(tokens) in _STORED:
         return False
-    if clause_at(tokens, place) in _FILTERS:
-        return True
+    filters = clause_at(tokens, place) in _FILTERS
+    queries = [i for i in brackets_around(tokens, place) if starts_query(tokens, i + 1)]
+    items = [i for i in queries if select_item(tokens, i) is not None]
+    return all(_item_may_be_volatile(tokens, i) for i in [*items, *[place] * (not filters)])
+
+
+def _item_may_be_volatile(tokens: Sequence[Token], place: int) -> bool:
     windows = any(tokens[i].upper in ("OVER", "QUALIFY") for i in block_tokens(tokens, place))
     return not windows and not _is_named_elsewhere(tokens, place)
 

@@ -75,7 +75,7 @@ def _label(call: str, labels: Labels, dialect: Dialect) -> str:
 
     DuckDB evaluates it for a row of NULLs under a LEFT JOIN, Spark once for each WHEN.
     """
-    return dialect.at(f"({_array(labels, dialect)})", f"{call} + 1")
+    return dialect.at(f"({_array(labels, dialect)})", dialect.operator("+", call, "1"))
 
 
 def _several_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> str:
@@ -84,7 +84,7 @@ def _several_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> st
         return dialect.pick(everything, call)
     parts = []
     for t, (s, first) in enumerate(zip(labels, first_positions(labels), strict=True), 1):
-        place = f"{dialect.at('p', t)} - {first - 1}"
+        place = dialect.operator("-", dialect.at("p", t), str(first - 1))
         parts.append(dialect.at(f"({_array(s, dialect)})", place))
     return _struct(call, parts, dialect)
 
@@ -100,12 +100,16 @@ def _maps(call: str, labels: Sequence[Labels], dialect: Dialect) -> str:
 def _one_each(call: str, labels: Sequence[Labels], dialect: Dialect) -> str:
     """`call` returns one number per target, the probability of the second of its two classes."""
     if _equal(labels):
-        made = dialect.map(_array(labels[0], dialect), dialect.array(["1 - p", "p"]))
+        made = dialect.map(
+            _array(labels[0], dialect), dialect.array([dialect.operator("-", "1", "p"), "p"])
+        )
         return dialect.each(call, "p", made)
     parts = []
     for t, s in enumerate(labels, 1):
         p = dialect.at("p", t)
-        parts.append(dialect.map(_array(s, dialect), dialect.array([f"1 - {p}", p])))
+        parts.append(
+            dialect.map(_array(s, dialect), dialect.array([dialect.operator("-", "1", p), p]))
+        )
     return _together(call, parts, labels, dialect)
 
 
@@ -123,7 +127,7 @@ def _chosen(call: str, program: Program, chosen: Chosen, dialect: Dialect) -> st
         if k is None:
             parts.append("CAST(NULL AS DOUBLE)")
         elif program.one_probability:
-            parts.append(p if k else f"1 - {p}")
+            parts.append(p if k else dialect.operator("-", "1", p))
         else:
             parts.append(dialect.at(p, k + 1))
     return dialect.let("p", call, dialect.array(parts))
@@ -142,7 +146,15 @@ def _equal(labels: Sequence[Labels]) -> bool:
     return _alike(labels) and len({s.values for s in labels}) == 1
 
 
+_FEW = 16
+"""Whole numbers that are written one by one."""
+
+
 def _array(labels: Labels, dialect: Dialect) -> str:
+    if labels.kind == "string" and not any("\0" in str(v) for v in labels.values):
+        return dialect.texts(list(map(str, labels.values)))
+    if labels.kind == "int64" and len(labels) > _FEW and dialect is DUCKDB:
+        return f"CAST({dialect.texts([str(int(v)) for v in labels.values])} AS BIGINT[])"
     return dialect.array(_literals(labels, dialect))
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from sqlml.front.lexer import as_tokens
 from sqlml.planner.blocks import Block, clause_span
 from sqlml.planner.calls import Call
 from sqlml.planner.clauses import Span
@@ -68,7 +69,7 @@ def rows_of(call: Call, calls: Sequence[Call], scope: Scope) -> Rows:
 
     Nothing where a parameter stands in FROM: in a probe that is a NULL, which mostly fits no row.
     """
-    parameters = [i for i, t in enumerate(scope.tokens) if t.kind == "param"]
+    parameters = as_tokens(scope.tokens).parameters
     if parameters and any(_holds(span, parameters, scope) for span in _read(scope.block)):
         return Rows()
     queries = tuple(row_queries(scope.block, scope.probed))

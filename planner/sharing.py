@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from sqlml.catalog.model import Model
 from sqlml.dialects import DUCKDB, Dialect
-from sqlml.front.lexer import Token
+from sqlml.front.lexer import Token, as_tokens
 from sqlml.ir.program import Program
 from sqlml.planner.blocks import block_at, clause_at
 from sqlml.planner.build import width_of
@@ -118,8 +118,7 @@ def same_row(call: Call, target: Target, tokens: Sequence[Token]) -> Any:
         return call  # several targets come as lists of their own
     if means_outputs(tokens, call):
         return call  # its names may be others there
-    written = tuple(
-        (a.name, *((t.kind, t.text) for t in tokens[a.start : a.end])) for a in call.arguments
-    )
+    spelled = as_tokens(tokens).spelled
+    written = tuple((a.name, spelled[a.start : a.end]) for a in call.arguments)
     model = target.model
     return block_at(tokens, call.start), model.database, model.name, model.version, written

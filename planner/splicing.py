@@ -7,24 +7,26 @@ from contextlib import suppress
 
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError
-from sqlml.front.lexer import CLOSING, Token, brackets_around, closing
+from sqlml.front.lexer import CLOSING, Token, brackets_around, closing, queries_around
+from sqlml.planner.blocks import clause_at, query_depth
 from sqlml.planner.calls import FUNCTIONS, Call
 from sqlml.planner.clauses import Span
 from sqlml.planner.select_items import select_item
 
 
 def inner_first(tokens: Sequence[Token], calls: Iterable[Call]) -> list[Call]:
-    """Calls that others may depend on first: arguments of calls, FROM clauses, CTEs."""
+    """Calls that others may depend on first: nested queries, FROM clauses, arguments of calls.
 
-    def depth(call: Call) -> int:
-        level = 0
-        for token in tokens[: call.start]:
-            if token.kind == "symbol":
-                level += token.text in "([{"
-                level -= token.text in ")]}"
-        return level
+    Brackets alone do not tell: `SELECT max(f(x.*)) FROM (SELECT f(..) ..) x` has both calls in one.
+    """
 
-    return sorted(calls, key=lambda c: (-depth(c), c.start))
+    def order(call: Call) -> tuple[int, bool, int, int]:
+        depth = len(brackets_around(tokens, call.start))
+        in_from = clause_at(tokens, call.start) == "FROM"
+        return -query_depth(tokens, call.start), not in_from, -depth, call.start
+
+    calls = list(calls)
+    return sorted(calls, key=order) if len(calls) > 1 else calls
 
 
 def splice(
@@ -40,7 +42,11 @@ def splice(
 
     `insertions` puts text behind a character.
     """
-    edits = [(tokens[c.start].start, tokens[c.end - 1].end, text) for c, text in replaced.items()]
+    edits = [
+        (tokens[c.start].start, tokens[c.end - 1].end, text)
+        for c, text in replaced.items()
+        if span.start <= tokens[c.start].start < span.end
+    ]
     edits += [(tokens[i].start, tokens[i].end, text) for i, text in patches.items()]
     edits += [(s.start, s.end, text) for s, text in (sources or {}).items()]
     edits += [(at, at, text) for at, text in (insertions or {}).items()]
@@ -90,7 +96,7 @@ def column_names(
 
 def _items_around(tokens: Sequence[Token], place: int) -> Iterator[tuple[int, int]]:
     """Token ranges of the select items that hold token `place`: its own, and of queries around."""
-    for at in (place, *brackets_around(tokens, place)):
+    for at in (place, *reversed(queries_around(tokens, place))):
         item = select_item(tokens, at)
         if item is not None:
             yield item

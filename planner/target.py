@@ -126,6 +126,8 @@ def _output(function: str, program: Program) -> Output | None:
 
 def _defines_a_table(tokens: Sequence[Token], place: int) -> bool:
     """Whether the token stands in a table's definition: a column list, or an ALTER of one."""
+    if tokens[0].upper not in ("ALTER", "CREATE"):
+        return False
     words = [t.upper for t in tokens[:place]]
     if words[:2] == ["ALTER", "TABLE"] and {"DEFAULT", "GENERATED", "AS"} & set(words):
         return True

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sqlml.backends.sql.literals import number
+from sqlml.dialects.duckdb import builtin
 from sqlml.passes.one_tree import Leaf, OneTree, Range, Tree
 from sqlml.types import Array
 
@@ -121,7 +122,7 @@ class _Column:
         held = self._between(sql, kind, low, float(_floor(r.high, dtype)))
         if not r.missing:
             return held
-        nan = f" OR isnan({sql})" if self.column.type in _FLOATS else ""
+        nan = f" OR {builtin('isnan')}({sql})" if self.column.type in _FLOATS else ""
         return f"({held} OR {self.column.sql} IS NULL{nan})"
 
     @property

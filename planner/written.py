@@ -170,7 +170,10 @@ def _printed(wanted: Wanted, prepared: Prepared, bounds: Mapping[str, Bound]) ->
     """
     names, dialect = list(prepared.program.inputs), wanted.dialect
     once = not all(plain(bounds[name].sql) for name in names)
-    inputs = {name: f"sqlml_x.c{k}" if once else bounds[name].sql for k, name in enumerate(names)}
+    inputs = {
+        name: dialect.member("sqlml_x", f"c{k}") if once else bounds[name].sql
+        for k, name in enumerate(names)
+    }
     made = expression(wanted.program, wanted.output, wanted.column, inputs, dialect)
     value = wanted.decoded(made)
     if once:  # what is no plain column may be long, or another value each time

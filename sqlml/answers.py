@@ -11,6 +11,7 @@ from typing import Any
 from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.model import Model, Reference
 from sqlml.dialects import Dialect
+from sqlml.dialects.duckdb import builtin
 from sqlml.ir.operators.items import unpack_items
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
@@ -36,13 +37,13 @@ def models(catalog: Catalog, like: str | None, database: str | None = None) -> A
     query = f"SELECT {columns} FROM ({catalog.models_query(database)})"
     if like is None:
         return f"{query} ORDER BY name", None
-    return f"{query} WHERE name ILIKE ? ORDER BY name", [like]
+    return f"{query} WHERE {builtin('~~*')}(name, ?) ORDER BY name", [like]
 
 
 def versions(catalog: Catalog, reference: Reference) -> Answer:
     """SHOW VERSIONS IN MODEL, the oldest first."""
     query = f"SELECT * EXCLUDE (name) FROM ({catalog.versions_query(reference.database)})"
-    return f"{query} WHERE lower(name) = ? ORDER BY version", [reference.key]
+    return f"{query} WHERE {builtin('lower')}(name) = ? ORDER BY version", [reference.key]
 
 
 def rows(columns: tuple[str, str], found: Sequence[tuple[str, str]]) -> Answer:

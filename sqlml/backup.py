@@ -13,6 +13,7 @@ from typing import Protocol
 
 import duckdb
 
+from sqlml.dialects.duckdb import builtin
 from sqlml.errors import SqlmlError
 from sqlml.ir import store
 from sqlml.ir.program import Program
@@ -77,12 +78,14 @@ def _loaded(engine: Engine, path: str, options: str, digest: str) -> Program | N
         if "header" in named:
             named["header"] = str(named["header"].lower() in ("1", "true"))
         settings = "".join(f", {name} = ?" for name in named)
-        columns = "{'hash': 'VARCHAR', 'format': 'INTEGER', 'content': 'BLOB'}"
-        rows = f"read_csv(?, columns = {columns}, auto_detect = false{settings})"
+        columns = "hash := 'VARCHAR', format := 'INTEGER', content := 'BLOB'"
+        columns = f"{builtin('struct_pack')}({columns})"
+        rows = f"{builtin('read_csv')}(?, columns = {columns}, auto_detect = false{settings})"
         params += named.values()
     else:
-        rows = "read_parquet(?)"
-    found = engine.read(f"SELECT content FROM {rows} WHERE starts_with(hash, ?)", [*params, digest])
+        rows = f"{builtin('read_parquet')}(?)"
+    wanted = f"{builtin('starts_with')}(hash, ?)"
+    found = engine.read(f"SELECT content FROM {rows} WHERE {wanted}", [*params, digest])
     for (content,) in found:
         program = store.loads(bytes(content))  # type: ignore[call-overload]
         if program.hash.startswith(digest):

@@ -28,4 +28,11 @@ RECENT_BYTES = 1 << 30
 compiled functions of a process."""
 
 PREPARED_BYTES = 1 << 28
-"""The same for each step between the two; what they make shares most of its arrays."""
+"""The same for what each step between the two makes of one Program, while that lives; most of its
+arrays are the Program's own."""
+
+DROPPED_BYTES = 1 << 24
+"""The same for compiled functions of dropped models, which a query that runs may still call."""
+
+FOUND_BYTES = MADE_BYTES = 1 << 22
+"""The same for where models' features lie in frames, and for the literals that models have seen."""

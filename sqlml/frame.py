@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from sqlml.config import FOUND_BYTES
 from sqlml.errors import AmbiguousColumnError, MissingColumnError
+from sqlml.recent import Recent
 from sqlml.types import Array, Feature, fold
 
 FEW = 12
@@ -92,10 +93,20 @@ def find(features: tuple[Feature, ...], names: Sequence[str]) -> Mapping[str, in
         MissingColumnError: a feature is not among them.
         AmbiguousColumnError: two columns have its name.
     """
-    return _find(_Same(features), tuple(names))
+    key = _Same(features), tuple(names)
+    found = _found.get(key)
+    if found is None:
+        found = _find(*key)
+        _found.put(key, found, _BYTES * (len(features) + len(names)))
+    return found
 
 
-@lru_cache(maxsize=128)
+_BYTES = 200
+"""What a name takes, about."""
+
+_found: Recent[tuple[_Same, tuple[str, ...]], Mapping[str, int]] = Recent(FOUND_BYTES)
+
+
 def _find(same: _Same, names: tuple[str, ...]) -> Mapping[str, int]:
     exact, folded = _by_name(names), _by_name([fold(name) for name in names])
     found: dict[str, int] = {}

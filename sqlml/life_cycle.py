@@ -61,9 +61,9 @@ from sqlml.registration import (
     whole_model,
 )
 from sqlml.udfs.engine import Host
-from sqlml.verifying.originals import original
+from sqlml.verifying.source import source_of
 from sqlml.verifying.sources import has_source
-from sqlml.verifying.verify import verify_object, verify_rows
+from sqlml.verifying.verify import verify_object, verify_rows, verify_source
 
 
 class LifeCycle:
@@ -108,13 +108,18 @@ class LifeCycle:
 
         Raises:
             VerificationError: they answer otherwise.
+            ArtifactError: the library that wrote the file ends on it.
             UnsupportedModelError, ConfigError.
         """
         new = version_of(model, inputs=inputs, options=options, file=file, output=output)
         verify = options.get("verify", True)
         if verify is False or isinstance(model, Program | StoredModel) or not has_source(model):
             return new
-        found = verify_object(model, new.program, new.features)
+        if file is None:
+            found = verify_object(model, new.program, new.features)
+        else:
+            made_of = source_of(file, new.program, allow_pickle=False)
+            found = verify_source(made_of, new.program, new.features)
         if verify is True and not found.agrees:
             raise VerificationError(
                 f"sqlml's form of this {type(model).__name__} does not answer as the object itself "
@@ -277,9 +282,9 @@ class LifeCycle:
                 "connect with allow_pickle=True if you trust it"
             )
         file = read_file(path, self._host, format=form, sha256=sha256, allow_pickle=trusted)
-        source = original(file, model.program, allow_pickle=trusted)
-        frame = self._frame(s.query, model)
-        found = verify_rows(source, model.program, model.features, model.options, frame)
+        with source_of(file, model.program, allow_pickle=trusted) as source:
+            frame = self._frame(s.query, model)
+            found = verify_rows(source, model.program, model.features, model.options, frame)
         rows = [
             (d.output, d.rows, d.absolute, d.relative, d.bound, d.flips, d.agrees)
             for d in found.differences

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any, Generic, TypeVar
 
@@ -49,6 +50,15 @@ class Recent(Generic[K, V]):
                 _, (_, freed) = self._kept.popitem(last=False)
                 self._bytes -= freed
 
+    def take(self, is_wanted: Callable[[K], bool]) -> list[tuple[K, V, int]]:
+        """What has such a key, with its bytes, which is kept no longer."""
+        with self._lock:
+            found = [(k, *kept) for k, kept in self._kept.items() if is_wanted(k)]
+            for key, _, nbytes in found:
+                del self._kept[key]
+                self._bytes -= nbytes
+        return found
+
     def __len__(self) -> int:
         return len(self._kept)
 
@@ -75,17 +85,21 @@ _of_arrays: dict[tuple[str | int, ...], tuple[Any, list[weakref.ref[Array]]]] = 
 def of_programs(function: F) -> F:
     """Keep what a function makes of its arguments, the first of which is a Program.
 
-    A result is taken to be as large as the Program, and to have a thousand bytes besides.
+    It is kept for as long as that Program lives, of each Program the latest within a number of
+    bytes: a result is taken to be as large as the Program, and to have a thousand bytes besides.
+    The function is given a twin of the Program, so that no result holds what it is kept for.
     """
-    kept: Recent[Any, tuple[Any]] = Recent(PREPARED_BYTES)
+    of: weakref.WeakKeyDictionary[Any, Recent[Any, tuple[Any]]] = weakref.WeakKeyDictionary()
 
     @wraps(function)
     def made(program: Any, *rest: Any) -> Any:
-        key = (program, *rest)
-        found = kept.get(key)
+        kept = of.get(program)
+        if kept is None:
+            kept = of.setdefault(program, Recent(PREPARED_BYTES))
+        found = kept.get(rest)
         if found is None:
-            found = (function(program, *rest),)
-            kept.put(key, found, program.nbytes + 1000)
+            found = (function(replace(program), *rest),)
+            kept.put(rest, found, program.nbytes + 1000)
         return found[0]
 
     return made  # type: ignore[return-value]

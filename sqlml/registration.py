@@ -25,6 +25,7 @@ from sqlml.planner.macro_bodies import HELPERS, model_bodies
 from sqlml.planner.nulls import refused
 from sqlml.planner.results import result_type
 from sqlml.planner.target import OUTPUTS_OF
+from sqlml.regular_files import irregular, local_path
 from sqlml.udfs.callee import any_function
 from sqlml.udfs.engine import Host
 from sqlml.udfs.function import engine_function
@@ -247,11 +248,13 @@ def _content(host: Host, path: str) -> bytes:
 
 def _absent(path: str) -> str:
     """Why the engine, which may look at the file system, found nothing there."""
-    if "://" in path:
+    named = local_path(path)
+    if named is None:
         return f"there is no file {path!r}"
-    place = os.path.abspath(os.path.expanduser(path))
-    if os.path.isdir(place):
-        return f"{path!r} is a directory ({place}); name the model file in it"
+    place = os.path.abspath(named)
+    found = irregular(place)
+    if found is not None:
+        return f"{path!r} is {found} ({place}); name a model file"
     if any(c in path for c in "*?["):
         return f"no file matches {path!r} (looked for {place})"
     return f"no such file: {path!r}; looked for {place}, from the current directory of this process"

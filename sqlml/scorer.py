@@ -14,6 +14,7 @@ from sqlml.backends.costs import current
 from sqlml.backends.encoding import ArrowEncoder, arrow_encoders
 from sqlml.direct import Direct, decodes, pool
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
+from sqlml.importers.gaps import Gaps
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.ir.program import Program
@@ -25,6 +26,7 @@ from sqlml.planner.choice import Choice, choose
 from sqlml.planner.cost import ROWS
 from sqlml.planner.export import export
 from sqlml.planner.unknown import named
+from sqlml.sparse import SparseRows
 from sqlml.table import Table
 from sqlml.tasks import tasks
 from sqlml.types import Array, Feature
@@ -41,25 +43,31 @@ _OPTIONS = ("backend", "strategy", "device", "threads")
 class Scorer:
     """A compiled model. Thread-safe and picklable.
 
-    Each method takes a numpy array (columns in training order), a pandas or polars frame, an
-    Arrow table, a relation of DuckDB or a mapping of columns (by name, case-insensitively), one
-    column alone where the model has one, and options that override those of `compile`. Which
-    methods work depends on the model, as in the source library; another is an AttributeError that
-    names those that do. Errors about the rows are `ScoringError`s.
+    Each method takes a numpy array, a sparse matrix of scipy or a list of rows that are lists
+    (columns in training order); a pandas, polars (lazy too), dask or Spark frame, an Arrow table,
+    a relation of DuckDB, a mapping of columns or a list of rows that are dicts (by name,
+    case-insensitively); one column alone where the model has one; and options that override those
+    of `compile`. Which methods work depends on the model, as in the source library; another is an
+    AttributeError that names those that do. Errors about the rows are `ScoringError`s.
     """
 
     def __init__(
-        self, program: Program, features: Sequence[Feature], options: Mapping[str, Any]
+        self,
+        program: Program,
+        features: Sequence[Feature],
+        options: Mapping[str, Any],
+        gaps: Gaps | None = None,
     ) -> None:
         self.program = program
         self.features = tuple(features)
         self._options = dict(options)
+        self._gaps = gaps or Gaps()
         self._ready: dict[tuple[Any, ...], _Ready] = {}
         self._direct: dict[tuple[str, np.dtype[Any]], Direct | None] = {}
         self._labels = [labels.array() for labels in program.labels]
 
     def __reduce__(self) -> Any:
-        return Scorer, (self.program, self.features, self._options)
+        return Scorer, (self.program, self.features, self._options, self._gaps)
 
     @property
     def classes_(self) -> Array | list[Array]:
@@ -127,15 +135,20 @@ class Scorer:
                 + why_none(output, self.program)
             )
         chosen = _checked({**self._options, **options}) if options else self._options
-        table = Table.of(X, self.features)
+        table = Table.of(X, self.features, self._gaps)
         if self.program.output_type(output).dtype == "string":
             return self._texts(output, table)
         ready = self._ready_for(output, table.layout, chosen)
         threads = int(chosen.get("threads") or os.cpu_count() or 1)
         parts = tasks(table.rows, threads, ready.row_ns)
-        if len(parts) == 1 or threads == 1 or not ready.on_cpu:
+        one = threads == 1 or not ready.on_cpu
+        if isinstance(table.matrix, SparseRows):
+            parts = min(table.matrix.parts, parts, key=lambda parts: parts[0].stop)
+        elif one:
+            parts = parts[:1]
+        if len(parts) == 1:
             return ready.score(table)
-        run = pool(threads).map
+        run = map if one else pool(threads).map
         return np.concatenate(
             list(run(lambda part: ready.score(table.slice(part.start, part.stop)), parts))
         )
@@ -294,13 +307,13 @@ def compile(
     """
     checked = _checked(options)
     if isinstance(model, Program):
-        program, features = model, model.features
+        program, features, gaps = model, model.features, Gaps()
     else:
         imported = import_model(model, inputs)
-        program, features = imported.program, imported.features
+        program, features, gaps = imported.program, imported.features, imported.gaps
     if checked:
         choose(program, checked)  # the names of the options, before a batch needs them
-    return Scorer(program, features, checked)
+    return Scorer(program, features, checked, gaps)
 
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from sqlml.catalog.catalog import Catalog
 from sqlml.catalog.changes import Changes
 from sqlml.catalog.macros import Macros, defined_functions
 from sqlml.catalog.programs import Loaded, TablePrograms
-from sqlml.errors import ParseError, SqlmlError
+from sqlml.errors import CatalogError, ParseError, SqlmlError
 from sqlml.exporting import export_to_file
 from sqlml.first_look import ends_a_transaction, is_one_query, is_the_engines
 from sqlml.front.parse import mentions_models, parse
@@ -85,10 +85,11 @@ class Session:
         self._scoring = Scoring(self._engine, self._catalog, self._lookup)
         self._arrivals = Arrivals(self._scoring, self._beside)
         if self._owns_registry:
-            if self._catalog.schema_exists():
-                self._scoring.register_for_views()
-                with suppress(duckdb.Error, SqlmlError):  # read-only, or others are at it
-                    self._macros.catch_up()
+            with suppress(CatalogError):  # who asks for its models is told what is wrong with it
+                if self._catalog.schema_exists():
+                    self._scoring.register_for_views()
+                    with suppress(duckdb.Error, SqlmlError):  # read-only, or others are at it
+                        self._macros.catch_up()
             self._scoring.register_for_macros()
 
     # -- statements
@@ -126,13 +127,13 @@ class Session:
             self._refresh(query)
         return self
 
-    def executemany(self, query: Any, parameters: Any = None) -> Session:
+    def executemany(self, query: Any, parameters: Any = None) -> Any:
         """Run a statement once for each set of parameters."""
         with self._calling(query):
             statements = self._statements(query)
             if all(isinstance(s, Query) for s in statements) and not may_call(query):
-                self._scoring.retrying(lambda: self._connection.executemany(query, parameters))
-                return self
+                made = self._scoring.retrying(lambda: self._engine.executemany(query, parameters))
+                return None if made is None else self
         for one in parameters:
             self.execute(query, one)
         return self

@@ -1,4 +1,4 @@
-"""`Table`: what a user hands to a Scorer (array, frame, Arrow table, relation ..), by columns."""
+"""`Table`: what a user hands to a Scorer (array, frame, table, relation, rows ..), by columns."""
 
 from __future__ import annotations
 
@@ -11,9 +11,20 @@ import pyarrow as pa
 
 from sqlml.errors import InputTypeError
 from sqlml.frame import FrameColumns, find
+from sqlml.importers.gaps import Gaps
 from sqlml.ir.texts import Texts
+from sqlml.lazy import fetched
 from sqlml.nested import is_one_column, json_texts, rows_of
 from sqlml.passes.split import Layout, PackedColumn
+from sqlml.rows import (
+    column_of,
+    columns_of_dicts,
+    columns_of_records,
+    columns_of_rows,
+    numbers_of,
+    records_of,
+)
+from sqlml.sparse import SparseRows, is_sparse
 from sqlml.types import NESTED, Array, Feature, fold
 
 
@@ -23,24 +34,34 @@ class Table:
 
     rows: int
     features: tuple[Feature, ...]
-    matrix: Array | None
+    matrix: Array | SparseRows | None
     columns: Mapping[str, Any]
 
     @classmethod
-    def of(cls, X: Any, features: Sequence[Feature]) -> Table:
-        """Read `X`.
+    def of(cls, X: Any, features: Sequence[Feature], gaps: Gaps) -> Table:
+        """Read `X`; `gaps` says what sparse matrices and dicts of `X` leave out.
 
         Raises:
             InputTypeError: another kind of object, or an array of another width.
             MissingColumnError: a feature that the model reads is not among the columns.
         """
         features = tuple(features)
-        X = _result(X)
+        X = fetched(X, features)
         if len(features) == 1 and features[0].kind in NESTED and is_one_column(X):
             rows = rows_of(X)
             return cls(len(rows), features, None, {features[0].name: rows})
-        if isinstance(X, np.ndarray):
-            return _from_array(X, features)
+        if is_sparse(X):
+            return _from_sparse(X, features, gaps)
+        records = records_of(X)
+        if records is not None:
+            by_name = (
+                columns_of_records(records, features)
+                if gaps.separator is None
+                else columns_of_dicts(records, features, gaps.separator)
+            )
+            return cls(len(records), features, None, by_name)
+        if isinstance(X, np.ndarray) and X.dtype.names is None:
+            return _from_array(np.asarray(X), features)
         if _is_texts(X, features):
             return cls(len(X), features, None, {features[0].name: X})
         if _is_series(X):
@@ -56,12 +77,18 @@ class Table:
             return cls(int(X.shape[0]), features, None, FrameColumns(X, find(features, names)))
         nested = {fold(f.name) for f in features if f.kind in NESTED}
         named = _named_columns(X, nested)
+        if named is None and isinstance(X, list | tuple):
+            held = columns_of_rows(X, features)
+            if isinstance(held, np.ndarray):
+                return _from_array(held, features)
+            return cls(len(X), features, None, held)
         if named is None:
             array = np.asarray(X)
             if array.ndim != 2:
                 raise InputTypeError(
-                    f"cannot score a {type(X).__name__}; pass a 2-d array, a pandas or polars "
-                    "frame, an Arrow table or a mapping of columns"
+                    f"cannot score a {type(X).__name__}; pass a 2-d array, a sparse matrix, a "
+                    "frame (pandas, polars, dask, Spark), an Arrow table, a relation of DuckDB, "
+                    "a mapping of columns, or a list of rows (lists or dicts)"
                 )
             return _from_array(array, features)
         rows, names, column = named
@@ -106,6 +133,9 @@ class Table:
         """One value, in a tuple; None where there is no such column."""
         if self.matrix is not None:
             places = [k for k, feature in enumerate(self.features) if feature.name == name]
+            if isinstance(self.matrix, SparseRows):
+                held = self.matrix[row : row + 1].dense(places, np.dtype(np.float64))
+                return (held[0, 0],) if places else None
             return (self.matrix[row, places[0]],) if places else None
         if name not in self.columns:
             return None
@@ -132,6 +162,10 @@ class Table:
         if self.matrix is not None and not codes:
             order = {f.name: i for i, f in enumerate(self.features)}
             places = [order[c.name] for c in columns]
+            if isinstance(self.matrix, SparseRows):
+                return (
+                    self.matrix.dense(places, dtype) if places else np.zeros((self.rows, 1), dtype)
+                )
             if places == list(range(self.matrix.shape[1])):
                 return self.matrix.astype(dtype, copy=False)
             if places:
@@ -160,15 +194,29 @@ class Table:
 def _from_array(array: Array, features: tuple[Feature, ...]) -> Table:
     if array.ndim == 1 and len(features) == 1:
         array = array.reshape(-1, 1)
+    _check_shape(array, features)
+    if array.dtype.kind in "biuf":
+        return Table(array.shape[0], features, array, {})
+    columns = {f.name: array[:, i] for i, f in enumerate(features)}
+    return Table(array.shape[0], features, None, columns)
+
+
+def _from_sparse(X: Any, features: tuple[Feature, ...], gaps: Gaps) -> Table:
+    if gaps.cell is None:
+        raise InputTypeError(
+            "what a sparse matrix does not store is a zero to some steps of a model and missing "
+            "to others (XGBoost), and of a Program nobody knows; pass X.toarray() if it is zeros"
+        )
+    _check_shape(X, features)
+    return Table(X.shape[0], features, SparseRows(X, gaps.cell), {})
+
+
+def _check_shape(array: Any, features: tuple[Feature, ...]) -> None:
     if array.ndim != 2 or array.shape[1] != len(features):
         raise InputTypeError(
             f"the array has shape {array.shape}, but the model takes {len(features)} columns: "
             f"{', '.join(f.name for f in features[:12])}"
         )
-    if array.dtype.kind in "biuf":
-        return Table(array.shape[0], features, array, {})
-    columns = {f.name: array[:, i] for i, f in enumerate(features)}
-    return Table(array.shape[0], features, None, columns)
 
 
 def _named_columns(
@@ -183,13 +231,15 @@ def _named_columns(
     if isinstance(X, Mapping):
         names = [str(name) for name in X]
         columns = [
-            np.asarray(c) if isinstance(c, list | tuple) and fold(name) not in nested else c
+            column_of(c) if isinstance(c, list | tuple) and fold(name) not in nested else c
             for name, c in zip(names, X.values(), strict=True)
         ]
         lengths = {len(c) for c in columns}
         if len(lengths) > 1:
             raise InputTypeError(f"the columns have different lengths: {sorted(lengths)}")
         return (lengths.pop() if lengths else 0), names, columns.__getitem__
+    if isinstance(X, np.ndarray) and X.dtype.names is not None:
+        return len(X), list(X.dtype.names), lambda k: np.asarray(X[X.dtype.names[k]])
     if hasattr(X, "columns") and hasattr(X, "__getitem__") and hasattr(X, "shape"):
         held = list(X.columns)
         return int(X.shape[0]), [str(name) for name in held], lambda k: X[held[k]]
@@ -201,14 +251,6 @@ def _named_columns(
 def _is_pandas(X: Any) -> bool:
     """Whether `X` is a frame whose columns have places too: two of them may have one name."""
     return hasattr(X, "iloc") and hasattr(X, "columns")
-
-
-def _result(X: Any) -> Any:
-    """A relation of DuckDB, or one of ours, as the table that it gives; else `X` itself."""
-    for method in ("to_arrow_table", "fetch_arrow_table"):
-        if hasattr(X, method):
-            return getattr(X, method)()
-    return X
 
 
 def _is_series(X: Any) -> bool:
@@ -231,11 +273,18 @@ def _rows(column: Any, start: int, stop: int) -> Any:
 def _numbers(column: Any, name: str) -> Array:
     """A numeric column as float64 (n,), NULL as NaN."""
     array = column if isinstance(column, np.ndarray) else None
-    if array is None and hasattr(column, "dtype") and isinstance(column.dtype, np.dtype):
+    kind = getattr(column, "dtype", None)
+    if array is None and (isinstance(kind, np.dtype) or type(kind).__name__ == "SparseDtype"):
         array = np.asarray(column)
     if array is not None and array.dtype.kind in "biuf":
         return array
-    arrow = _arrow(column if array is None else array, name)
+    try:
+        arrow = _arrow(column if array is None else array, name)
+    except (InputTypeError, OverflowError):
+        mixed = None if array is None or array.dtype != object else numbers_of(array)
+        if mixed is None:
+            raise
+        return mixed
     kind = arrow.type
     if pa.types.is_dictionary(kind):
         raise _wrong(name, "numbers", str(kind))
@@ -259,6 +308,8 @@ def _text_column(column: Any, name: str) -> Any:
     kind = arrow.type.value_type if pa.types.is_dictionary(arrow.type) else arrow.type
     if pa.types.is_null(kind):
         return arrow.cast(pa.string())
+    if pa.types.is_floating(kind) and np.isnan(arrow.to_numpy(zero_copy_only=False)).all():
+        return pa.nulls(len(arrow), pa.string())  # a column that is missing has no type of its own
     if not any(
         is_kind(kind)
         for is_kind in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)

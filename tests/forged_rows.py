@@ -187,7 +187,7 @@ class Shop:
         try:
             try:
                 plain.execute(change)
-                plain.execute(f"CREATE OR REPLACE VIEW sqlml.stamp_m AS SELECT 1 AS f{seed}")
+                plain.execute(f"CREATE OR REPLACE TYPE sqlml.stamp_m AS ENUM ('f{seed}')")
             except duckdb.Error:
                 self.outcomes["no such row"] += 1
                 return None  # the table itself refuses it

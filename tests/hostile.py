@@ -149,6 +149,7 @@ FORMATS: Mapping[str, tuple[Files, mutations.Mutation, str]] = MappingProxyType(
         "skops": (small_files.skops_files, of_archive, "SKOPS"),
         "program": (small_files.program_files, of_program, "SQLML"),
         "torch": (small_files.torch_files, of_archive, "TORCH"),
+        "torch-whole": (small_files.whole_torch_files, of_archive, "TORCH"),
     }
 )
 """Format -> its small files, the damage to do, and how artifacts name it."""

@@ -45,6 +45,20 @@ def xgboost_files() -> tuple[bytes, ...]:
 
 
 @lru_cache(maxsize=1)
+def xgboost_sets() -> bytes:
+    """A JSON document whose trees test sets of categories."""
+    import pandas as pd
+    import xgboost
+
+    frame = pd.DataFrame({"a": X[:, 0]})
+    frame["d"] = pd.Categorical(np.array(["x", "y", "z", "u", "v"])[X[:, 3].astype(int)])
+    y = np.isin(X[:, 3], [0, 2]) + 0.1 * X[:, 3]
+    small = {"n_estimators": 1, "max_depth": 3, "max_cat_to_onehot": 1}
+    model = xgboost.XGBRegressor(**small, enable_categorical=True).fit(frame, y)
+    return bytes(model.get_booster().save_raw("json"))
+
+
+@lru_cache(maxsize=1)
 def ubj_files() -> tuple[bytes, ...]:
     """The same documents as XGBoost's UBJSON."""
     import xgboost
@@ -63,7 +77,7 @@ def lightgbm_files() -> tuple[bytes, ...]:
 
     frame = pd.DataFrame(X[:, :3], columns=["a", "b", "c"])
     frame["d"] = pd.Categorical(np.array(["x", "y", "z", "u", "v"])[X[:, 3].astype(int)])
-    small: dict[str, Any] = {"n_estimators": 2, "num_leaves": 4, "verbose": -1}
+    small: dict[str, Any] = {"n_estimators": 2, "num_leaves": 4, "verbose": -1, "n_jobs": 1}
     small |= {"min_child_samples": 5, "min_data_per_group": 5, "cat_smooth": 1}
     models = [
         lightgbm.LGBMClassifier(**small).fit(frame, TWO),
@@ -156,9 +170,32 @@ def skops_files() -> tuple[bytes, ...]:
     return tuple(skops.io.dumps(m) for m in models)
 
 
+def torch_file(module: Any) -> bytes:
+    """An archive of torch.export: of a module that takes five numbers a row."""
+    import torch
+
+    made = torch.export.export(
+        module.eval(), (torch.randn(3, 5),), dynamic_shapes=({0: torch.export.Dim("rows")},)
+    )
+    out = io.BytesIO()
+    torch.export.save(made, out)
+    return out.getvalue()
+
+
 @lru_cache(maxsize=1)
 def torch_files() -> tuple[bytes, ...]:
-    """Archives of torch.export: one that is imported layer by layer, one that runs as a whole."""
+    """An archive of torch.export that is imported layer by layer."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    layers = (nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 2), nn.Softmax(dim=1))
+    return (torch_file(nn.Sequential(*layers)),)
+
+
+@lru_cache(maxsize=1)
+def whole_torch_files() -> tuple[bytes, ...]:
+    """One that runs as a whole, so a process of its own tries it first."""
     import torch
     from torch import nn
 
@@ -168,20 +205,8 @@ def torch_files() -> tuple[bytes, ...]:
         def forward(self, x: Any) -> Any:
             return torch.cumsum(torch.sin(x), dim=1)[:, 1:]
 
-    modules = [
-        nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 2), nn.Softmax(dim=1)),
-        nn.Sequential(nn.Linear(5, 3), Odd()),
-    ]
-    files = []
     torch.manual_seed(0)
-    for module in modules:
-        made = torch.export.export(
-            module.eval(), (torch.randn(3, 5),), dynamic_shapes=({0: torch.export.Dim("rows")},)
-        )
-        out = io.BytesIO()
-        torch.export.save(made, out)
-        files.append(out.getvalue())
-    return tuple(files)
+    return (torch_file(nn.Sequential(nn.Linear(5, 3), Odd())),)
 
 
 @lru_cache(maxsize=1)

@@ -18,9 +18,14 @@ from sqlml.passes.split import text_input
 from sqlml.types import Array
 from sqlml.udfs.again import LastRows
 from sqlml.udfs.failures import park
+from sqlml.udfs.lookup import Lookup
 
-Explain = Callable[[UnknownCategoryError, Mapping[str, Any]], UnknownCategoryError]
-"""An error and the inputs of the batch that it is about -> an error that says more."""
+Explain = Callable[
+    [UnknownCategoryError, Mapping[str, Any], Mapping[str, Texts]], UnknownCategoryError
+]
+"""An error, the inputs of the batch that it is about, and the texts that were looked up -> an error
+that says more.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class BatchFunction:
     Several targets: `groups` are the lengths of the lists that a row's numbers are dealt into
     (none: one list), `shifts` what is added to the class numbers of each target. `explain` makes
     the most of an error about a category. `last`, if given, has the rows that come again. The
-    model takes `nbytes`, and `most` rows at once.
+    model takes `nbytes`, and `most` rows at once. `lookup`, if given, finds some of the columns.
     """
 
     compiled: Compiled
@@ -51,6 +56,12 @@ class BatchFunction:
     last: LastRows | None = None
     nbytes: int = 0
     most: int | None = None
+    lookup: Lookup | None = None
+
+    @property
+    def given(self) -> int:
+        """Columns of the matrix that the engine packs."""
+        return self.width if self.lookup is None else max(1, len(self.lookup.given))
 
     def __call__(self, packed: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Score one batch.
@@ -77,11 +88,20 @@ class BatchFunction:
             raise park(failure) from None
 
     def _score(self, packed: pa.Array | pa.ChunkedArray, texts: Mapping[str, Any]) -> pa.Array:
-        return self.of_matrix(rows_of(packed, self.width, self.dtype), texts)
+        return self.of_matrix(rows_of(packed, self.given, self.dtype), texts)
 
     def of_matrix(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """What rows (n, width) of `dtype` give; it raises the typed errors themselves."""
-        numbers = self._made(matrix, texts)
+        """What rows (n, given) of `dtype` give; it raises the typed errors themselves."""
+        looked_up: dict[str, Texts] = {}
+        if self.lookup is not None:
+            looked_up = self.lookup.texts(texts)
+            matrix, texts = self.lookup.completed(matrix, looked_up), self.lookup.rest(texts)
+        try:
+            numbers = self._made(matrix, texts)
+        except UnknownCategoryError as error:
+            inputs = {self.input_name: matrix, **texts}
+            told = error if self.explain is None else self.explain(error, inputs, looked_up)
+            raise told from None
         if self.columns == 1 and not self.listed:
             return numbers
         rows = matrix.shape[0]
@@ -131,10 +151,7 @@ class BatchFunction:
 
     def _computed(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         inputs = {self.input_name: matrix, **texts}
-        try:
-            result = self.compiled.run(inputs, [self.output])[self.output]
-        except UnknownCategoryError as error:
-            raise (error if self.explain is None else self.explain(error, inputs)) from None
+        result = self.compiled.run(inputs, [self.output])[self.output]
         if result.shape != (matrix.shape[0], self.columns):
             raise ScoringError(
                 f"the model made {result.shape} instead of {(matrix.shape[0], self.columns)}"

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Collection
 from dataclasses import replace
 
 import pyarrow as pa
 
+from sqlml.config import DROPPED_BYTES
 from sqlml.errors import ArtifactError, SqlmlError, UnknownModelError
 from sqlml.ir import store
-from sqlml.planner.names import parse_name
+from sqlml.planner.names import HASH_DIGITS, PREFIX, parse_name
 from sqlml.recent import Recent
 from sqlml.udfs.arrow import BatchFunction, TextBatchFunction
 from sqlml.udfs.engine import EngineFunction
@@ -34,6 +36,7 @@ _SIGNATURE = re.compile(
 """The types of a function of ours (`function.engine_function`)."""
 
 _ready: Recent[str, Compiled] = Recent()
+_dropped: Recent[str, Compiled] = Recent(DROPPED_BYTES)
 _making = tuple(threading.Lock() for _ in range(16))
 
 
@@ -43,13 +46,20 @@ def ready(name: str, function: Compiled) -> None:
     _ready.put(name, function, batch.nbytes)
 
 
+def dropped(digests: Collection[str]) -> None:
+    """The functions of these Programs are of no use, but to queries that run already."""
+    names = tuple(f"{PREFIX}{digest[:HASH_DIGITS]}_" for digest in digests)
+    for name, function, nbytes in _ready.take(lambda name: name.startswith(names)):
+        _dropped.put(name, function, nbytes)
+
+
 def found(name: str) -> Compiled:
     """What scores under a name, made from its stored Program where it is not at hand.
 
     Raises:
         ParkedFailure: stands for the typed error that `failures.claim` gives back.
     """
-    known = _ready.get(name)
+    known = _ready.get(name) or _dropped.get(name)
     if known is not None:
         return known
     with _making[hash(name) % len(_making)]:

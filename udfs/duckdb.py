@@ -15,20 +15,24 @@ from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Any
+from uuid import uuid4
 
 import duckdb
 from duckdb import StatementType
 
 from sqlml.catalog.rebuild import OURS
+from sqlml.catalog.shape import sound_tables
+from sqlml.dialects.duckdb import builtin
 from sqlml.errors import CatalogError, ConflictError, ParseError
 from sqlml.front.lexer import tokenize
 from sqlml.planner.names import parse_name
 from sqlml.planner.probe import Column, ProbeError
-from sqlml.udfs.callee import ANY, any_function, is_signature
+from sqlml.regular_files import check_regular, local_path
+from sqlml.udfs.callee import ANY, any_function, dropped, is_signature
 from sqlml.udfs.caller import call_from
 from sqlml.udfs.cardinality import top_cardinality
 from sqlml.udfs.engine import EngineFunction
-from sqlml.udfs.registry import Registry, create
+from sqlml.udfs.registry import HAS_TRIGGERS, Registry, create
 
 _twins = itertools.count(1)
 _ATTEMPTS = 10
@@ -106,8 +110,9 @@ class DuckDBEngine:
     def has_function(self, name: str) -> bool:
         """Whether a user's own function or macro has this name."""
         rows = self.read(
-            "SELECT 1 FROM duckdb_functions() WHERE lower(function_name) = ? "
-            "AND NOT regexp_matches(coalesce(macro_definition, ''), ?) LIMIT 1",
+            "SELECT 1 FROM system.main.duckdb_functions() "
+            "WHERE system.main.lower(function_name) = ? "
+            "AND NOT system.main.regexp_matches(coalesce(macro_definition, ''), ?) LIMIT 1",
             [name.lower(), OURS],
         )
         return bool(rows)
@@ -127,22 +132,24 @@ class DuckDBEngine:
         given = dict(zip(fields, reversed(names), strict=False))
         if len(names) == 2:  # a schema, or a database with its main schema
             del given["schema_name"]
-            either = "AND ? IN (lower(schema_name), lower(database_name))"
+            either = " AND ? IN (system.main.lower(schema_name), system.main.lower(database_name))"
             values = [names[1], names[0]]
         else:
             either, values = "", list(given.values())
-        where = " AND ".join(f"lower({field}) = ?" for field in given) + either
+        where = " AND ".join(f"system.main.lower({field}) = ?" for field in given) + either
         meant = self.read(
             "SELECT database_name, schema_name, table_name FROM (SELECT database_name, "
-            "schema_name, table_name FROM duckdb_tables() UNION ALL SELECT database_name, "
-            f"schema_name, view_name FROM duckdb_views()) WHERE {where}",
+            "schema_name, table_name FROM system.main.duckdb_tables() UNION ALL SELECT "
+            "database_name, schema_name, view_name FROM system.main.duckdb_views()) "
+            f"WHERE {where}",
             values,
         )
         if len(meant) != 1:
             return ()
         found = self.read(
-            "SELECT constraint_column_names FROM duckdb_constraints() WHERE (database_name, "
-            "schema_name, table_name) = (?, ?, ?) AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')",
+            "SELECT constraint_column_names FROM system.main.duckdb_constraints() "
+            "WHERE database_name = ? AND schema_name = ? AND table_name = ? "
+            "AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')",
             list(meant[0]),
         )
         return tuple(frozenset(str(c).lower() for c in columns) for (columns,) in found)
@@ -173,7 +180,7 @@ class DuckDBEngine:
     def _sees(self, name: str, function: EngineFunction) -> bool:
         try:
             nulls = ", ".join(f"NULL::{kind}" for kind in function.argument_types)
-            self.bind(f"SELECT {name}({nulls})")
+            self.bind(f"SELECT {builtin(name)}({nulls})")
         except ProbeError:
             return False
         return True
@@ -182,6 +189,10 @@ class DuckDBEngine:
         """See `Engine.execute`."""
         arguments = (sql,) if parameters is None else (sql, parameters)
         return call_from(self.frame, partial(self.connection.execute, *arguments))
+
+    def executemany(self, sql: str, parameters: Any) -> Any:
+        """A statement once for each of the sets of parameters."""
+        return call_from(self.frame, partial(self.connection.executemany, sql, parameters))
 
     def relation(self, sql: str, parameters: Any = None, alias: str = "") -> Any:
         """The lazy relation of a query; None for a statement without a result."""
@@ -222,10 +233,12 @@ class DuckDBEngine:
         return [
             str(text)
             for (text,) in self.read(
-                "SELECT sql FROM duckdb_views() WHERE NOT internal AND contains(sql, 'sqlml_') "
-                "UNION ALL SELECT macro_definition FROM duckdb_functions() "
-                "WHERE NOT internal AND contains(macro_definition, 'sqlml_') "
-                "AND NOT (schema_name = 'sqlml' AND starts_with(function_name, 'score_'))"
+                "SELECT sql FROM system.main.duckdb_views() "
+                "WHERE NOT internal AND system.main.contains(sql, 'sqlml_') "
+                "UNION ALL SELECT macro_definition FROM system.main.duckdb_functions() "
+                "WHERE NOT internal AND system.main.contains(macro_definition, 'sqlml_') "
+                "AND NOT (schema_name = 'sqlml' "
+                "AND system.main.starts_with(function_name, 'score_'))"
             )
         ]
 
@@ -233,10 +246,10 @@ class DuckDBEngine:
         """The functions that our own macros call, each to be compiled when it is first used."""
         functions = {}
         for (database,) in self.read(
-            "SELECT database_name FROM duckdb_tables() "
+            "SELECT database_name FROM system.main.duckdb_tables() "
             "WHERE schema_name = 'sqlml' AND table_name = 'catalog_calls'"
         ):
-            for row in self._called(f"{self.quote(str(database))}.sqlml"):
+            for row in self._called(self.schema(str(database))):
                 made = _called_function(*row)
                 if made is not None:
                     functions[made.name] = made
@@ -244,16 +257,17 @@ class DuckDBEngine:
 
     def _called(self, schema: str) -> list[tuple[Any, ...]]:
         try:
+            self.tables(schema)
             return self.read(
                 f"SELECT DISTINCT function, arguments, result FROM {schema}.catalog_calls "
                 "WHERE function IS NOT NULL"
             )
-        except CatalogError:  # a damaged table
+        except CatalogError:  # not ours, or damaged: whoever asks for its models is told
             return []
 
     def attached(self) -> list[str]:
         """Names of all attached databases."""
-        rows = self.read("SELECT database_name FROM duckdb_databases() ORDER BY ALL")
+        rows = self.read("SELECT database_name FROM system.main.duckdb_databases() ORDER BY ALL")
         return [str(row[0]) for row in rows]
 
     def has_several(self, text: Any) -> bool:
@@ -263,7 +277,7 @@ class DuckDBEngine:
     def databases(self) -> list[str]:
         """Names of the attached databases that have a model catalog."""
         rows = self.read(
-            "SELECT database_name FROM duckdb_tables() "
+            "SELECT database_name FROM system.main.duckdb_tables() "
             "WHERE schema_name = 'sqlml' AND table_name = 'catalog_models'"
         )
         return [str(row[0]) for row in rows]
@@ -293,45 +307,40 @@ class DuckDBEngine:
     def schema(self, database: str | None) -> str:
         """The qualified schema of the model catalog, in the current database or another.
 
-        An attached database may itself be called sqlml, so that the bare name is ambiguous.
+        The bare name would be ambiguous beside a database that is itself called sqlml.
         """
         if database is None:
-            try:
-                self.connection.sql("SELECT 1 FROM sqlml.catalog_models LIMIT 0")
-            except (duckdb.BinderException, duckdb.CatalogException):
-                if self.has_database("sqlml"):
-                    ((database,),) = self.read("SELECT current_database()")
-        own = self.quote("sqlml")
-        return own if database is None else f"{self.quote(str(database))}.{own}"
+            ((database,),) = self.read("SELECT system.main.current_database()")
+        return f"{self.quote(str(database))}.{self.quote('sqlml')}"
 
-    def columns(self, relation: str) -> tuple[str, ...] | None:
-        """The columns' names of a qualified table or view; None where there is none."""
+    def tables(self, schema: str) -> frozenset[str]:
+        """See `Connection`."""
+        database = schema.removesuffix('."sqlml"').removeprefix('"').removesuffix('"')
+        return sound_tables(self.read, database.replace('""', '"'), HAS_TRIGGERS)
+
+    def type(self, name: str) -> str | None:
+        """See `Connection`."""
         try:
-            return tuple(self.connection.sql(f"FROM {relation}").columns)
+            (found,) = self.connection.sql(f"SELECT CAST(NULL AS {name})").types
         except (duckdb.BinderException, duckdb.CatalogException):
             return None
+        return str(found)
 
     def parameters(self, function: str, name: str) -> list[str]:
         """The lists of parameters of a macro, as the engine shows them when a call fits none.
 
-        It takes no look at other functions: duckdb_functions() writes out the bodies of all.
+        It takes no look at other functions: duckdb_functions() writes out the bodies of all. No
+        macro has a parameter of that name, so that none is bound, which might run what it holds.
         """
-        many = ", ".join(["NULL"] * 20)
         try:
-            self.connection.sql(f"SELECT {function}({many})")
+            self.connection.sql(f'SELECT {function}("{uuid4().hex}" := NULL)')
         except (duckdb.BinderException, duckdb.CatalogException) as error:
             return re.findall(rf"^\t{name}\((.*)\)$", str(error), re.MULTILINE)
         return []
 
     def exists(self, schema: str) -> bool:
-        """Whether the schema has a model catalog."""
-        try:
-            self.connection.sql(f"SELECT 1 FROM {schema}.catalog_models LIMIT 0")
-        except duckdb.CatalogException:
-            return False
-        except duckdb.BinderException:
-            return False
-        return True
+        """See `Connection`."""
+        return "catalog_models" in self.tables(schema)
 
     def atomic(self, work: Callable[[], None]) -> None:
         """Run `work` in the open transaction, or in one of its own that it ends."""
@@ -362,32 +371,62 @@ class DuckDBEngine:
 
     def in_transaction(self) -> bool:
         """Whether the user has a transaction open: then two statements share its number."""
-        ask = "SELECT txid_current()"
+        ask = "SELECT system.main.txid_current()"
         return self.read(ask) == self.read(ask)
 
     def quote(self, name: str) -> str:
         """A name as a quoted identifier."""
         return '"' + name.replace('"', '""') + '"'
 
+    def collected(self, digests: Sequence[str]) -> None:
+        """See `catalog.Connection`: their functions may go."""
+        dropped(digests)
+
     def has_database(self, name: str) -> bool:
         """Whether a database of this name is attached."""
-        ask = "SELECT 1 FROM duckdb_databases() WHERE lower(database_name) = ?"
+        ask = "SELECT 1 FROM system.main.duckdb_databases() "
+        ask += "WHERE system.main.lower(database_name) = ?"
         return bool(self.read(ask, [name.lower()]))
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Names and sizes of the files that `path` means, as the engine sees them."""
+        """Names and sizes of the files that `path` means, as the engine sees them.
+
+        Raises:
+            ArtifactError: one of them is no regular file.
+        """
+        self._check_regular(path)
         return [
             (str(name), int(size))
-            for name, size in self.read("SELECT filename, size FROM read_blob(?)", [path])
+            for name, size in self.read(
+                "SELECT filename, size FROM system.main.read_blob(?)", [path]
+            )
         ]
 
     def file_content(self, path: str) -> bytes:
-        """The bytes of one file, read by the engine under its own access settings."""
-        ((content,),) = self.read("SELECT content FROM read_blob(?)", [path])
+        """The bytes of one file, read by the engine under its own access settings.
+
+        Raises:
+            ArtifactError: it is no regular file.
+        """
+        self._check_regular(path)
+        ((content,),) = self.read("SELECT content FROM system.main.read_blob(?)", [path])
         return bytes(content)
 
+    def _check_regular(self, path: str) -> None:
+        """The engine says what `path` means, if it may look there, and opens nothing for that."""
+        if local_path(path) is None:
+            return
+        for (name,) in self.read("SELECT filename FROM system.main.read_blob(?)", [path]):
+            check_regular(str(name))
+
     def write_file(self, path: str, content: bytes) -> None:
-        """Write one file through the engine, under its own access settings."""
+        """Write one file through the engine, under its own access settings.
+
+        Raises:
+            ArtifactError: something is there that is no regular file.
+        """
+        self._check_regular(path)  # which first asks whether the engine may look there
+        check_regular(path)  # the path itself: what is written to is no pattern
         target = "'" + path.replace("'", "''") + "'"
         self.write(f"COPY (SELECT ?::BLOB AS content) TO {target} (FORMAT BLOB)", [content])
 

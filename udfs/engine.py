@@ -28,7 +28,11 @@ class Host(Protocol):
     """Where a session's files and rows are."""
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Names and sizes of the files that `path` means."""
+        """Names and sizes of the files that `path` means.
+
+        Raises:
+            ArtifactError: one of them is no regular file.
+        """
         ...
 
     def file_content(self, path: str) -> bytes:
@@ -36,7 +40,11 @@ class Host(Protocol):
         ...
 
     def write_file(self, path: str, content: bytes) -> None:
-        """Write one file, over one that is there."""
+        """Write one file, over one that is there.
+
+        Raises:
+            ArtifactError: something is there that is no regular file.
+        """
         ...
 
     def fetch_frame(self, query: str) -> Any:

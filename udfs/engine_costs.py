@@ -1,7 +1,7 @@
 """`engine_costs`: what `backends.costs` ships of the engine's part, measured on this machine.
 
 Every coefficient is the slope between two queries over the same rows that differ in one thing:
-more columns in a sum, more in a function's argument, deeper trees.
+more columns in a sum, more in a function's argument, deeper trees, more categories.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import duckdb
 import numpy as np
 
+from sqlml.dialects import DUCKDB
 from sqlml.ir.builder import Builder
 from sqlml.planner.cost import BATCH
 from sqlml.planner.names import FunctionSpec, Part
@@ -20,6 +21,8 @@ from sqlml.udfs.function import engine_function
 from sqlml.udfs.registry import create
 
 ROWS, COLUMNS, FEW = 61_440, 16, 4
+SOME, MANY = 16, 256
+"""Categories."""
 ROUNDS = 5
 
 
@@ -29,7 +32,8 @@ def engine_costs() -> dict[str, float]:
     with duckdb.connect() as connection:
         connection.execute("SET threads = 1")
         values = ", ".join(f"(random() * 2 - 1)::FLOAT AS {name}" for name in names)
-        connection.execute(f"CREATE TABLE t AS SELECT {values} FROM range({ROWS})")
+        category = f"'category number ' || (random() * {MANY})::INTEGER AS c"
+        connection.execute(f"CREATE TABLE t AS SELECT {values}, {category} FROM range({ROWS})")
 
         def row(value: str) -> float:
             """Nanoseconds a row for an expression; all columns are read in any case."""
@@ -47,13 +51,49 @@ def engine_costs() -> dict[str, float]:
         low, high = row(_full(names[:3])), row(_full(names[:5]))
         level = (high - row(_chain(names, 31))) / 3  # of 31 tests, a row passes 5, and here 2
         test = (high - low - 2 * level) / 24
+
+        few_known, known = row(_code(SOME)), row(_code(MANY))
+        planned = [_time(connection, f"SELECT {_code(n)} FROM (SELECT 'x' AS c)") for n in _SIZES]
+        category_planned = (planned[1] - planned[0]) * ROWS / (MANY - SOME)
+        looked_at = (known - few_known - category_planned * (MANY - SOME) / ROWS) / (MANY - SOME)
+        argument_of_texts = f"[{DUCKDB.bytes('c')}]::BLOB[]"
+        texts = row(f"{_lookup(connection)}([0]::FLOAT[1], {argument_of_texts})") - packed(1)
+        in_sql = few_known - nothing - SOME * (looked_at + category_planned / ROWS)
     return {
         "sql.number": number,
         "sql.level": level,
         "sql.test": test,
         "udf.number": argument,
         "udf.call": call * BATCH,
+        "sql.category": category_planned,
+        "sql.lookup": looked_at,
+        "udf.text": texts - in_sql,
     }
+
+
+_SIZES = (SOME, MANY)
+
+
+def _categories(count: int) -> list[str]:
+    return [f"category number {k}" for k in range(count)]
+
+
+def _code(count: int) -> str:
+    """The code of a category among so many, as `backends.sql` writes it."""
+    return DUCKDB.place_of("c", [DUCKDB.quote_string(name) for name in _categories(count)])
+
+
+def _lookup(connection: duckdb.DuckDBPyConnection) -> str:
+    """A function that looks up a category among many; its name."""
+    b = Builder()
+    names = np.array(_categories(MANY), object)
+    code = b.op("encode", b.input("c", "string"), categories=names, missing=-1)
+    program = b.build({"score": b.op("cast", code, dtype="float64")})
+    spec = FunctionSpec(
+        program.hash, (Part("score"),), "f32", "native", "traverse", "cpu", lookup=1
+    )
+    create(connection, spec.name, engine_function(spec, program))
+    return spec.name
 
 
 def _sum(name: str) -> str:

@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 
 _TOKEN = re.compile(r"sqlml-failure-(\d+)")
-_MOST = 1000
+_MOST = 100
 
 _counter = itertools.count(1)
 _parked: OrderedDict[int, BaseException] = OrderedDict()
@@ -24,7 +24,14 @@ class ParkedFailure(Exception):
 
 
 def park(error: BaseException) -> ParkedFailure:
-    """Keep `error` and return the exception to raise in its place."""
+    """Keep `error` and return the exception to raise in its place.
+
+    Not its traceback, which holds the batch and the model: nobody may ever ask for it.
+    """
+    kept: BaseException | None = error
+    while kept is not None:
+        kept.__traceback__ = None
+        kept = kept.__cause__ or kept.__context__
     number = next(_counter)
     with _lock:
         _parked[number] = error

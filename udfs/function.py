@@ -11,6 +11,7 @@ from sqlml.backends.base import Filler, filler_of
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import UnknownCategoryError
 from sqlml.ir.program import Program
+from sqlml.ir.texts import Texts
 from sqlml.passes.split import PACKED
 from sqlml.planner.build import ALL, Prepared, compile_core, prepare_parts
 from sqlml.planner.choice import Choice
@@ -21,6 +22,7 @@ from sqlml.types import Array
 from sqlml.udfs.again import LastRows
 from sqlml.udfs.arrow import BatchFunction, Explain, TextBatchFunction
 from sqlml.udfs.engine import EngineFunction
+from sqlml.udfs.lookup import Lookup
 
 _TYPES = {"f32": ("float32", "FLOAT"), "f64": ("float64", "DOUBLE")}
 
@@ -54,7 +56,7 @@ def engine_function(
         ConfigError: the Program has no such output, or there is no such backend.
         BackendError: its backend cannot run it.
     """
-    prepared = prepare_parts(program, spec.parts, spec.layout, spec.constants)
+    prepared = prepare_parts(program, spec.parts, spec.layout, spec.constants, spec.lookup)
     core = prepared.split.core
     choice = Choice(spec.backend, spec.strategy, spec.device, "function name")
     compiled = CompiledOnUse(core, choice) if on_use else compile_core(core, choice)
@@ -64,6 +66,7 @@ def engine_function(
     labels = program.labels
     integer = part.output == "label" and bool(labels)
     width = core.input_type(PACKED).width
+    lookup = _lookup(prepared, dtype, on_use)
     groups: tuple[int, ...] = ()
     shifts: tuple[int, ...] = ()
     if len(labels) > 1 and part.output == "proba" and not program.one_probability:
@@ -87,9 +90,10 @@ def engine_function(
         _last_rows(spec) if spec.again else None,
         core.nbytes,
         spec.rows,
+        lookup,
     )
-    packed = f"{sql_type}[{width}]"
-    texts = len(prepared.split.texts)
+    packed = f"{sql_type}[{batch.given}]"
+    texts = len(prepared.split.whole)
     if texts:
         with_texts = TextBatchFunction(batch, texts)
         return EngineFunction(spec.name, with_texts, (packed, "BLOB[]"), result, spec.once)
@@ -106,13 +110,35 @@ def _last_rows(spec: FunctionSpec) -> LastRows:
 _remembered: WeakValueDictionary[str, LastRows] = WeakValueDictionary()
 
 
+def _lookup(prepared: Prepared, dtype: str, on_use: bool) -> Lookup | None:
+    """What finds the codes that the engine does not."""
+    split = prepared.split
+    if split.lookup is None:
+        return None
+    how = Choice("native", "traverse", "cpu", "a table of categories")
+    return Lookup(
+        CompiledOnUse(split.lookup, how) if on_use else compile_core(split.lookup, how),
+        len(split.texts),
+        tuple(split.lookup.inputs),
+        tuple(c.name for c in split.columns if c.found),
+        tuple(k for k, c in enumerate(split.columns) if not c.found),
+        tuple(k for k, c in enumerate(split.columns) if c.found),
+        dtype,
+    )
+
+
 def _explainer(prepared: Prepared, dialect: Dialect) -> Explain:
     """Names the value of a refused category; strings are codes by now, so a query that finds it."""
     split = prepared.split
     places = {c.name: k for k, c in enumerate(split.columns) if not c.encoded}
 
-    def explain(error: UnknownCategoryError, inputs: Mapping[str, Any]) -> UnknownCategoryError:
+    def explain(
+        error: UnknownCategoryError, inputs: Mapping[str, Any], looked_up: Mapping[str, Texts]
+    ) -> UnknownCategoryError:
         def read(feature: str, row: int) -> tuple[Any] | None:
+            if feature in looked_up:
+                texts = looked_up[feature]
+                return (None if texts.missing[row] else texts.text(row),)
             return (inputs[PACKED][row, places[feature]],) if feature in places else None
 
         return named(error, split.core, inputs, read, split.encoders, dialect)

@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import Any
 
 from sqlml.planner.measured import Measured
-from sqlml.udfs.arrow import BatchFunction, TextBatchFunction
+from sqlml.udfs.arrow import TextBatchFunction
+from sqlml.udfs.callee import Compiled, found
 from sqlml.udfs.engine import EngineFunction
 
 
@@ -62,56 +63,62 @@ class Meter:
 
 
 class _Twin:
-    """A function under another name, in use by one analysis at most."""
+    """A function under another name, in use by one analysis at most.
+
+    It holds what scores while that lasts: the engine keeps the twin for ever.
+    """
 
     def __init__(self, function: EngineFunction, number: int) -> None:
-        made = function.function
-        call: Callable[..., Any]
-        if isinstance(made, TextBatchFunction):
-            self.batch, call = made.batch, _metered_texts(made, self)
-        else:
-            assert isinstance(made, BatchFunction)
-            self.batch, call = made, _metered(made, self)
+        call = _metered if len(function.argument_types) == 1 else _metered_texts
         self.name = function.name
-        self.function = replace(function, name=f"{function.name}_m{number}", function=call)
-        self.meter: Meter | None = None
+        self.function = replace(function, name=f"{function.name}_m{number}", function=call(self))
+        self._now: tuple[Meter, Compiled] | None = None
 
-    def run(self, rows: int, score: Callable[[], Any]) -> Any:
-        """What `score` makes of a batch of so many rows."""
-        meter = self.meter
-        if meter is None:  # a statement that was prepared while it was analysed
-            return score()
+    @property
+    def is_free(self) -> bool:
+        """Whether no analysis has it."""
+        return self._now is None
+
+    def take(self, meter: Meter, function: EngineFunction) -> None:
+        """Stand for the function in one analysis."""
+        assert isinstance(function.function, Compiled)
+        self._now = meter, function.function
+
+    def run(self, *columns: Any) -> Any:
+        """The function's values for a batch."""
+        if self._now is None:  # a statement that was prepared while it was analysed
+            return found(self.name)(*columns)
+        meter, made = self._now
         start = meter.enter()
         try:
-            return score()
+            return made(*columns)
         finally:
-            meter.leave(self.name, start, rows)
+            meter.leave(self.name, start, len(columns[0]))
 
     def measured(self) -> Measured:
         """What it did since it was taken."""
-        assert self.meter is not None
-        last = self.batch.last
-        return replace(self.meter.of(self.name), again=0 if last is None else last.found)
+        assert self._now is not None
+        meter, made = self._now
+        last = (made.batch if isinstance(made, TextBatchFunction) else made).last
+        return replace(meter.of(self.name), again=0 if last is None else last.found)
 
     def release(self) -> None:
         """Give it back, for another analysis."""
-        self.meter = None
-        if self.batch.last is not None:
-            self.batch.last.clear()
+        self._now = None
 
 
-def _metered(batch: BatchFunction, twin: _Twin) -> Callable[[Any], Any]:
+def _metered(twin: _Twin) -> Callable[[Any], Any]:
     """An engine looks at the signature: one argument, and two below."""
 
     def call(packed: Any) -> Any:
-        return twin.run(len(packed), lambda: batch(packed))
+        return twin.run(packed)
 
     return call
 
 
-def _metered_texts(both: TextBatchFunction, twin: _Twin) -> Callable[[Any, Any], Any]:
+def _metered_texts(twin: _Twin) -> Callable[[Any, Any], Any]:
     def call(packed: Any, texts: Any) -> Any:
-        return twin.run(len(packed), lambda: both(packed, texts))
+        return twin.run(packed, texts)
 
     return call
 
@@ -121,18 +128,15 @@ _lock = threading.Lock()
 
 
 def _take(name: str, make: Callable[[], EngineFunction], meter: Meter) -> _Twin:
+    function = make()  # it may compile
     with _lock:
         known = _twins.setdefault(name, [])
-        twin = next((t for t in known if t.meter is None), None)
-        if twin is not None:
-            twin.meter = meter
-            return twin
-    made = make()  # it may compile
-    with _lock:
-        twin = _Twin(made, len(known) + 1)
-        twin.meter = meter
-        known.append(twin)
-    return twin
+        twin = next((t for t in known if t.is_free), None)
+        if twin is None:
+            twin = _Twin(function, len(known) + 1)
+            known.append(twin)
+        twin.take(meter, function)
+        return twin
 
 
 @contextmanager

@@ -15,9 +15,14 @@ from typing import Any
 import duckdb
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
+from sqlml.catalog.shape import sound_tables
+from sqlml.errors import CatalogError
 from sqlml.udfs.callee import callee
 from sqlml.udfs.engine import EngineFunction
 from sqlml.udfs.stored import add_source
+
+HAS_TRIGGERS = hasattr(duckdb.DuckDBPyConnection, "complete")
+"""Whether this is DuckDB 2.0, whose tables may have triggers."""
 
 _ALIVE: dict[str, Callable[..., Any]] = {}
 """Strong references for the life of the process: the engine calls functions it does not keep."""
@@ -55,7 +60,12 @@ class Registry:
         with self.lock:
             call = _call(function.name, function)
             if function.name not in self.names:
-                _create(self._cursor, function.name, call, function)
+                try:
+                    _create(self._cursor, function.name, call, function)
+                except duckdb.CatalogException:
+                    # A macro of the file has this name: on our own cursor it is out of sight then.
+                    self._cursor.execute("SET search_path = 'system.main'")
+                    _create(self._cursor, function.name, call, function)
                 self.names.add(function.name)
 
     def stored_program(self, digest: str) -> bytes | None:
@@ -65,14 +75,18 @@ class Registry:
         """
         with self._cursor.cursor() as own:
             found = own.execute(
-                "SELECT database_name FROM duckdb_tables() "
+                "SELECT database_name FROM system.main.duckdb_tables() "
                 "WHERE schema_name = 'sqlml' AND table_name = 'catalog_programs'"
             ).fetchall()
             for (database,) in found:
+                try:
+                    sound_tables(lambda *q: own.execute(*q).fetchall(), database, HAS_TRIGGERS)
+                except CatalogError:
+                    continue  # the next may have it too
                 name = database.replace('"', '""')
                 rows = own.execute(
                     f'SELECT content FROM "{name}".sqlml.catalog_programs '
-                    "WHERE starts_with(hash, ?)",
+                    "WHERE system.main.starts_with(hash, ?)",
                     [digest],
                 ).fetchall()
                 if rows and isinstance(rows[0][0], bytes):
@@ -87,11 +101,11 @@ class Registry:
         query = f"SELECT {expression}"
         with self.lock:
             try:
-                ask = "SELECT json_serialize_sql(?)"
+                ask = "SELECT system.main.json_serialize_sql(?)"
                 ((tree,),) = self._cursor.execute(ask, [query]).fetchall()
                 if '"error":false' not in tree:
                     return None
-                ask = "SELECT json_deserialize_sql(?)"
+                ask = "SELECT system.main.json_deserialize_sql(?)"
                 ((text,),) = self._cursor.execute(ask, [tree]).fetchall()
             except duckdb.Error:
                 return None

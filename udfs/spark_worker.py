@@ -66,7 +66,7 @@ def score(
         return _of_rows_that_are(name, program, wanted, columns)
     made = _ready.get(name) or _made(name, program, wanted)
     batch = _batch(made)
-    matrix = _matrix(columns[0], batch.width, batch.dtype)
+    matrix = _matrix(columns[0], batch.given, batch.dtype)
     texts = columns[len(columns) - made.columns :] if isinstance(made, TextBatchFunction) else ()
 
     def value_of(rows: Array | slice) -> pa.Array:

@@ -12,6 +12,7 @@ from sqlml.catalog.model import SPECIAL, Model, Origin, Reference
 from sqlml.catalog.programs import Programs
 from sqlml.catalog.stamps import read_stamp
 from sqlml.catalog.tables import MODELS, VERSIONS
+from sqlml.dialects.duckdb import builtin
 from sqlml.errors import ArtifactError, CatalogError, UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.types import Feature
@@ -65,9 +66,7 @@ class Catalog:
 
     def stored_bytes(self, model: Model) -> int:
         """What the model's Program takes in the database."""
-        return self.programs.stored_bytes(
-            model.program.hash, self._connection.schema(model.database)
-        )
+        return self.programs.stored_bytes(model.program.hash, self._checked(model.database))
 
     def version(self, reference: Reference) -> int:
         """The number of the version that a reference means.
@@ -90,12 +89,12 @@ class Catalog:
         schema = self._connection.schema(database) if database else '"sqlml"'
         made = read_stamp(self._connection, schema, reference.key)
         if made is not None:
-            return made
-        try:  # somebody took the stamp away
+            return (made,)
+        try:  # an older sqlml made none, or somebody took it away
             rows = self._rows(
                 "m.name, v.version, v.program, v.features, v.options, v.created_at",
                 reference,
-                schema,
+                self._checked(database),
             )
         except CatalogError:
             return None
@@ -120,10 +119,20 @@ class Catalog:
         return int(found[0][0]) if found else None
 
     def _of_model(self, columns: str, table: str, reference: Reference) -> list[tuple[Any, ...]]:
-        schema = self._connection.schema(reference.database)
+        schema = self._checked(reference.database)
         return self._connection.read(
             f"SELECT {columns} FROM {schema}.{table} WHERE key = ? ORDER BY ALL", [reference.key]
         )
+
+    def _checked(self, database: str | None) -> str:
+        """The schema of a database's catalog, whose tables may be read.
+
+        Raises:
+            CatalogError: they are not as sqlml makes them.
+        """
+        schema = self._connection.schema(database)
+        self._connection.tables(schema)
+        return schema
 
     def names(self, database: str | None = None) -> list[str]:
         """Names of all models, in order."""
@@ -151,11 +160,11 @@ class Catalog:
 
         The view itself fails where another database is attached under the name sqlml.
         """
-        return MODELS.format(schema=self._connection.schema(database))
+        return MODELS.format(schema=self._checked(database))
 
     def versions_query(self, database: str | None = None) -> str:
         """The query behind the view `model_versions`."""
-        return VERSIONS.format(schema=self._connection.schema(database))
+        return VERSIONS.format(schema=self._checked(database))
 
     def _rows(self, columns: str, reference: Reference, schema: str) -> list[tuple[Any, ...]]:
         """`columns` of the model `m` and its version `v` behind a reference: one row, or none."""
@@ -163,9 +172,8 @@ class Catalog:
         alias = None if reference.alias is None else reference.alias.lower()
         if alias in ("first", "last"):
             pick = "min" if alias == "first" else "max"
-            wanted = (
-                f"(SELECT {pick}(version) FROM {schema}.catalog_versions w WHERE w.key = m.key)"
-            )
+            found = f"SELECT {builtin(pick)}(version) FROM {schema}.catalog_versions w"
+            wanted = f"({found} WHERE w.key = m.key)"
         elif alias is not None and alias not in SPECIAL:
             wanted = (
                 f"(SELECT version FROM {schema}.catalog_aliases a "
@@ -203,7 +211,8 @@ class Catalog:
     def missing(self, reference: Reference, schema: str) -> UnknownModelError:
         """Why a reference means no version of a model."""
         found = self._connection.read(
-            f"SELECT list(version ORDER BY version) FROM {schema}.catalog_versions WHERE key = ?",
+            f"SELECT {builtin('list')}(version ORDER BY version) FROM {schema}.catalog_versions "
+            "WHERE key = ?",
             [reference.key],
         )[0][0]
         if found is None:
@@ -238,11 +247,14 @@ class Catalog:
     def _elsewhere(self, reference: Reference) -> str | None:
         """Another database that has a model of this name."""
         others = self._connection.read(
-            "SELECT database_name FROM duckdb_tables() WHERE schema_name = 'sqlml' "
-            "AND table_name = 'catalog_models' AND database_name <> current_database()"
+            "SELECT database_name FROM system.main.duckdb_tables() WHERE schema_name = 'sqlml' "
+            "AND table_name = 'catalog_models' AND database_name <> system.main.current_database()"
         )
         for (database,) in others:
-            schema = self._connection.schema(str(database))
+            try:
+                schema = self._checked(str(database))
+            except CatalogError:  # nobody asked about that one
+                continue
             ask = f"SELECT 1 FROM {schema}.catalog_models WHERE key = ?"
             if self._connection.read(ask, [reference.key]):
                 return str(database)

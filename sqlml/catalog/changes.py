@@ -64,7 +64,7 @@ class Changes:
         made: list[int] = []
 
         def work(schema: str, shared: bool) -> None:
-            self._make_tables(schema)
+            self._make_tables(schema, reference.database)
             known = self._model(reference, schema)
             if known is not None and if_not_exists:
                 return
@@ -347,13 +347,26 @@ class Changes:
 
     def _atomically(self, schema: str, work: Work) -> None:
         shared = self._connection.in_transaction()
-        self._connection.atomic(lambda: work(schema, shared))
 
-    def _make_tables(self, schema: str) -> None:
-        # In a database that is itself called sqlml the engine cannot bind such views.
-        views = () if schema.lower() == '"sqlml"."sqlml"' else VIEWS
-        for statement in (*TABLES, *views):
+        def checked() -> None:
+            self._connection.tables(schema)  # in the transaction, so that they stay as they are
+            work(schema, shared)
+
+        self._connection.atomic(checked)
+
+    def _make_tables(self, schema: str, database: str | None) -> None:
+        for statement in TABLES:
             self._connection.write(statement.format(schema=schema))
+        if schema.lower() == '"sqlml"."sqlml"':
+            return  # the engine cannot bind such views
+        # A file may be attached under another name, which its views do not know.
+        inner = '"sqlml"'
+        if database is not None or self._connection.has_database("sqlml"):
+            inner = schema
+        for name, query in VIEWS.items():
+            self._connection.write(
+                f"CREATE VIEW IF NOT EXISTS {schema}.{name} AS {query.format(schema=inner)}"
+            )
 
     def _model(self, reference: Reference, schema: str) -> tuple[int, int] | None:
         """The default version of a model, and the last one ever made; None: there is none."""

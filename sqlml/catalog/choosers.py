@@ -25,12 +25,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sqlml.dialects.duckdb import builtin
+
 MOST = 16
 """Models that one macro tells apart by their names."""
 
 _DIGITS = "0123456789abcdef"
 _MACRO = re.compile(r"(?:choose|score)_[0-9a-f]{24}")
-_NOBODY = "struct_extract({'SHOW MODELS tells which there are': NULL}, m)"
+_NOBODY = (
+    f"{builtin('struct_extract')}("
+    f'{builtin("struct_pack")}("SHOW MODELS tells which there are" := NULL), m)'
+)
 """Where no model has such digits: an error that names the model, as where its name is not known."""
 
 
@@ -52,12 +57,14 @@ class Chooser:
 
     def call(self, row: str = "r", model: str = "m") -> str:
         """The expression that computes the model of that name of the row."""
-        chosen = f"substr(md5(lower({model})), {len(self.prefix) + 1}, 1)"
-        own = f"lower({model})"  # of a struct's fields the engine ignores case in ASCII alone
+        own = f"{builtin('lower')}({model})"
+        chosen = f"{builtin('substr')}({builtin('md5')}({own}), {len(self.prefix) + 1}, 1)"
+        # lower: of a struct's fields the engine ignores case in ASCII alone
         numbers = ", ".join(
-            f"{_text(name)}: NULL::BOOLEAN[{place}]" for place, name in enumerate(self.names, 1)
+            f"{_quoted(name)} := NULL::BOOLEAN[{place}]" for place, name in enumerate(self.names, 1)
         )
-        number = f"struct_extract({{{numbers}}}, {chosen if self.by_digit else own})"
+        number = f"{builtin('struct_extract')}({builtin('struct_pack')}({numbers}), "
+        number += f"{chosen if self.by_digit else own})"
         return f"sqlml.{self.macro}({number}, {row}, {model}{self.extra})"
 
 
@@ -125,5 +132,5 @@ def digest(*content: str) -> str:
     return hashlib.sha256("\0".join(content).encode()).hexdigest()[:24]
 
 
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

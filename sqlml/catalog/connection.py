@@ -17,8 +17,16 @@ class Connection(Protocol):
         """Run a statement in the user's transaction."""
         ...
 
-    def columns(self, relation: str) -> tuple[str, ...] | None:
-        """The columns' names of a qualified table or view (already quoted); None: there is none."""
+    def tables(self, schema: str) -> frozenset[str]:
+        """The catalog's tables that a schema, as `schema` gave it, has: all that may be used.
+
+        Raises:
+            CatalogError: one of them is not as sqlml makes it (`shape.py`).
+        """
+        ...
+
+    def type(self, name: str) -> str | None:
+        """What a type of a qualified name (already quoted) is; None: there is none."""
         ...
 
     def parameters(self, function: str, name: str) -> list[str]:
@@ -26,7 +34,11 @@ class Connection(Protocol):
         ...
 
     def exists(self, schema: str) -> bool:
-        """Whether the qualified schema (already quoted) has a model catalog."""
+        """Whether the qualified schema (already quoted) has a model catalog.
+
+        Raises:
+            CatalogError: it is not as sqlml makes it.
+        """
         ...
 
     def atomic(self, work: Callable[[], None]) -> None:
@@ -39,6 +51,10 @@ class Connection(Protocol):
 
     def schema(self, database: str | None) -> str:
         """The qualified, quoted schema of the catalog in a database (None: the current one)."""
+        ...
+
+    def collected(self, digests: Sequence[str]) -> None:
+        """These Programs are no longer needed by what the statement changed."""
         ...
 
     def has_database(self, name: str) -> bool:

@@ -22,21 +22,9 @@ from functools import partial
 from sqlml.catalog.choosers import digest
 from sqlml.catalog.connection import Connection
 from sqlml.catalog.rebuild import FUNCTIONS, OURS, rebuild
+from sqlml.catalog.stamps import unstamped, write_stamps
+from sqlml.catalog.tables import MACRO_TABLES
 
-_TABLES = (
-    """
-    CREATE TABLE IF NOT EXISTS {schema}.catalog_calls (
-        key VARCHAR,
-        kind VARCHAR,
-        macro VARCHAR NOT NULL,
-        function VARCHAR,
-        arguments VARCHAR[],
-        result VARCHAR,
-        PRIMARY KEY (key, kind)
-    )
-    """,
-    "CREATE TABLE IF NOT EXISTS {schema}.catalog_stale (key VARCHAR NOT NULL, macro VARCHAR)",
-)
 _DEFINED = re.compile(
     r"\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:MACRO|FUNCTION)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
     r"(?:(?:\w+|\"[^\"]*\")\s*\.\s*)?((?:\w+|\"[^\"]*\")\s*\.\s*)?"
@@ -116,9 +104,15 @@ class Macros:
             del self._outdated[database]
 
     def catch_up(self) -> None:
-        """Make the macros that a process left stale which ended before it came to them."""
+        """Make the macros that a process left stale which ended before it came to them.
+
+        And the stamps of models that an older sqlml made.
+        """
         schema = self._connection.schema(None)
-        if self._connection.columns(f"{schema}.catalog_stale") is None:
+        tables = self._connection.tables(schema)
+        if "catalog_models" in tables and (keys := unstamped(self._connection, schema)):
+            self._connection.atomic(partial(write_stamps, self._connection, schema, keys))
+        if "catalog_stale" not in tables:
             return
         if self._connection.read(f"SELECT 1 FROM {schema}.catalog_stale LIMIT 1"):
             name = self._database(None)
@@ -131,8 +125,9 @@ class Macros:
             return
         database = self._database(None)
         found = self._connection.read(
-            "SELECT 1 FROM duckdb_functions() WHERE database_name = ? AND schema_name = 'main' "
-            "AND function_name = ? AND regexp_matches(coalesce(macro_definition, ''), ?)",
+            "SELECT 1 FROM system.main.duckdb_functions() WHERE database_name = ? "
+            "AND schema_name = 'main' AND function_name = ? "
+            "AND system.main.regexp_matches(coalesce(macro_definition, ''), ?)",
             [database, name, OURS],
         )
         if found:
@@ -141,8 +136,9 @@ class Macros:
     def _database(self, name: str | None) -> str:
         """The name of a database (None: the current one) as the engine writes it."""
         rows = self._connection.read(
-            "SELECT database_name FROM duckdb_databases() "
-            "WHERE lower(database_name) = lower(coalesce(?, current_database()))",
+            "SELECT database_name FROM system.main.duckdb_databases() WHERE "
+            "system.main.lower(database_name) = "
+            "system.main.lower(coalesce(?, system.main.current_database()))",
             [name],
         )
         return str(rows[0][0])
@@ -160,11 +156,11 @@ def _keep(
     Returns:
         Whether `rebuild` has something to do.
     """
-    if not calls and connection.columns(f"{schema}.catalog_calls") is None:
+    if not calls and "catalog_calls" not in connection.tables(schema):
         return False
     if not _takes_types(connection, database):
         return False
-    for statement in _TABLES:
+    for statement in MACRO_TABLES:
         connection.write(statement.format(schema=schema))
     own = f"FROM {schema}.catalog_calls WHERE key = ?"
     stale = f"INSERT INTO {schema}.catalog_stale SELECT ?, NULL UNION SELECT key, macro {own}"
@@ -201,7 +197,8 @@ def _takes_types(connection: Connection, database: str) -> bool:
     if database.lower() == "sqlml":
         return False
     rows = connection.read(
-        "SELECT path IS NULL, tags::VARCHAR FROM duckdb_databases() WHERE database_name = ?",
+        "SELECT path IS NULL, tags::VARCHAR FROM system.main.duckdb_databases() "
+        "WHERE database_name = ?",
         [database],
     )
     for in_memory, tags in rows:

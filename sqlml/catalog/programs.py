@@ -56,7 +56,9 @@ class TablePrograms:
         if known is not None:
             return known
         found = self._connection.exists(schema) and self._connection.read(
-            f"SELECT min(hash) FROM {schema}.catalog_programs WHERE starts_with(hash, ?)", [digest]
+            f"SELECT system.main.min(hash) FROM {schema}.catalog_programs "
+            "WHERE system.main.starts_with(hash, ?)",
+            [digest],
         )
         rows = found and self._connection.read(  # by equality: the engine reads one content
             f"SELECT hash, content FROM {schema}.catalog_programs WHERE hash = ?", found[0]
@@ -102,14 +104,19 @@ class TablePrograms:
     def stored_bytes(self, digest: str, schema: str) -> int:
         """See `Programs`."""
         rows = self._connection.read(
-            f"SELECT octet_length(content) FROM {schema}.catalog_programs WHERE hash = ?", [digest]
+            f"SELECT system.main.octet_length(content) FROM {schema}.catalog_programs "
+            "WHERE hash = ?",
+            [digest],
         )
         return int(rows[0][0]) if rows else 0
 
     def collect(self, digests: list[str], schema: str) -> None:
         """See `Programs`."""
         self._connection.write(
-            f"DELETE FROM {schema}.catalog_programs WHERE list_contains(?::VARCHAR[], hash) "
+            f"DELETE FROM {schema}.catalog_programs "
+            "WHERE system.main.list_contains(?::VARCHAR[], hash) "
             f"AND NOT EXISTS (SELECT 1 FROM {schema}.catalog_versions WHERE program = hash)",
             [digests],
         )
+        self._loaded.take(lambda known: any(digest.startswith(known) for digest in digests))
+        self._connection.collected(digests)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sqlml.catalog.choosers import MOST, Chooser, choosers, digits, is_ours
 from sqlml.catalog.connection import Connection
+from sqlml.catalog.tables import CHOOSERS
 
 FUNCTIONS: Mapping[str, Mapping[str, str]] = {
     "predict": {"label": ""},
@@ -23,15 +24,6 @@ FUNCTIONS: Mapping[str, Mapping[str, str]] = {
 OURS = r"sqlml\.choose_[0-9a-f]{24}\("
 """A pattern (of Python and of the engine) that is in the definition of each of our macros."""
 
-_TABLE = """
-    CREATE TABLE IF NOT EXISTS {schema}.catalog_choosers (
-        kind VARCHAR NOT NULL,
-        prefix VARCHAR NOT NULL,
-        macro VARCHAR NOT NULL,
-        names VARCHAR[] NOT NULL,
-        by_digit BOOLEAN NOT NULL
-    )
-"""
 _MODEL, _ROW = "sqlml_model", "sqlml_row"
 """Parameters of the macros that users call, by which they are known to be ours."""
 
@@ -45,12 +37,15 @@ def rebuild(connection: Connection, schema: str, database: str) -> None:
         schema: the catalog's schema, qualified and quoted.
         database: the database's name.
     """
-    if connection.columns(f"{schema}.catalog_calls") is None:
+    tables = connection.tables(schema)
+    if "catalog_calls" not in tables:
         return
-    kinds = connection.read(f"SELECT kind, count(*) FROM {schema}.catalog_calls GROUP BY kind")
+    kinds = connection.read(
+        f"SELECT kind, system.main.count(*) FROM {schema}.catalog_calls GROUP BY kind"
+    )
     counts = {str(kind): int(count) for kind, count in kinds if kind in _EXTRA}
     known: set[str] = set()
-    if connection.columns(f"{schema}.catalog_choosers") is not None:
+    if "catalog_choosers" in tables:
         rows = connection.read(f"SELECT DISTINCT kind FROM {schema}.catalog_choosers")
         known = {str(kind) for (kind,) in rows}
     if known == set(counts) and known:
@@ -72,7 +67,8 @@ def _rebuild_stale(
     for kind, count in counts.items():
         stored = connection.read(
             f"SELECT prefix, macro, names, by_digit FROM {schema}.catalog_choosers WHERE kind = ? "
-            "AND (length(prefix) <= 1 OR list_contains(?::VARCHAR[], prefix[1]))",
+            "AND (system.main.length(prefix) <= 1 OR "
+            f"system.main.list_contains(?::VARCHAR[], {_first('prefix')}))",
             [kind, first],
         )
         beside: dict[str, str] = {}
@@ -92,7 +88,7 @@ def _rebuild_stale(
         gone = [list(before), kind]
         connection.write(
             f"DELETE FROM {schema}.catalog_choosers "
-            "WHERE list_contains(?::VARCHAR[], prefix) AND kind = ?",
+            "WHERE system.main.list_contains(?::VARCHAR[], prefix) AND kind = ?",
             gone,
         )
         _write_down(connection, schema, kind, parts)
@@ -102,7 +98,8 @@ def _rebuild_stale(
         if any(_ROW in p for p in connection.parameters(f"{main}.{function}", function)):
             _make(connection, main, function, roots)
     needed = connection.read(
-        f"SELECT macro FROM {schema}.catalog_calls WHERE list_contains(?::VARCHAR[], macro)",
+        f"SELECT macro FROM {schema}.catalog_calls "
+        "WHERE system.main.list_contains(?::VARCHAR[], macro)",
         [sorted(unneeded)],
     )
     _drop(connection, schema, unneeded - {str(macro) for (macro,) in needed})
@@ -114,7 +111,8 @@ def _rebuild_all(
     names = ", ".join(f"'{name}'" for name in FUNCTIONS)
     before = connection.read(
         f"SELECT database_name, schema_name, function_name, macro_definition "
-        f"FROM duckdb_functions() WHERE function_name IN ({names}) OR schema_name = 'sqlml'"
+        "FROM system.main.duckdb_functions() "
+        f"WHERE function_name IN ({names}) OR schema_name = 'sqlml'"
     )
     own = {str(f) for d, s, f, _ in before if (d, s) == (database, "sqlml")}
     bare = {
@@ -124,7 +122,7 @@ def _rebuild_all(
     }
     taken = {str(f) for d, s, f, _ in before if s != "sqlml" and d in (database, "system", "temp")}
     free = bare | (set(FUNCTIONS) - taken - own)
-    connection.write(_TABLE.format(schema=schema))
+    connection.write(CHOOSERS.format(schema=schema))
     connection.write(f"DELETE FROM {schema}.catalog_choosers")
     wanted: set[str] = set()
     roots = {}
@@ -156,7 +154,7 @@ def _models(
     """Key -> macro of the models that compute `kind`; those whose first digit is one of `first`."""
     where, values = "", [kind]
     if first is not None:
-        where = " AND list_contains(?::VARCHAR[], md5(key)[1])"
+        where = f" AND system.main.list_contains(?::VARCHAR[], {_first('system.main.md5(key)')})"
         values.append(list(first))  # type: ignore[arg-type]
     rows = connection.read(
         f"SELECT key, macro FROM {schema}.catalog_calls WHERE kind = ?{where}", values
@@ -170,10 +168,16 @@ def _write_down(connection: Connection, schema: str, kind: str, parts: Sequence[
     rows = [(part.prefix, part.macro, list(part.names), part.by_digit) for part in parts]
     prefixes, macros, names, digits_ = map(list, zip(*rows, strict=True))
     connection.write(
-        f"INSERT INTO {schema}.catalog_choosers SELECT ?, unnest(?::VARCHAR[]), "
-        "unnest(?::VARCHAR[]), unnest(?::VARCHAR[][]), unnest(?::BOOLEAN[])",
+        f"INSERT INTO {schema}.catalog_choosers SELECT ?, system.main.unnest(?::VARCHAR[]), "
+        "system.main.unnest(?::VARCHAR[]), system.main.unnest(?::VARCHAR[][]), "
+        "system.main.unnest(?::BOOLEAN[])",
         [kind, prefixes, macros, names, digits_],
     )
+
+
+def _first(text: str) -> str:
+    """The first character of a text, as SQL."""
+    return f"system.main.substr({text}, 1, 1)"
 
 
 def _make(connection: Connection, place: str, function: str, roots: Mapping[str, Chooser]) -> None:

@@ -1,33 +1,52 @@
-"""Stamps: what a model is now, told in one look at a view.
+"""Stamps: what a model is now, told in one look at a type.
 
-Of each model there is a view of one column, whose name is another one after each change of the
-model. The engine tells a view's columns without reading a row, and of two transactions that change
-one model the second fails, as it shall: there is a view for each model, so those that change
+Of each model there is a type, an ENUM of one value, which is another one after each change of the
+model. The engine tells it without reading a row. A type runs nothing, whoever made it, as a view
+might: so it is looked at without a look at the catalog's shape before. Of two transactions that
+change one model the second fails, as it shall: there is a type for each model, so those that change
 different ones do not meet.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from uuid import uuid4
 
 from sqlml.catalog.connection import Connection
+from sqlml.dialects.duckdb import builtin
 
 
-def read_stamp(connection: Connection, schema: str, key: str) -> tuple[str, ...] | None:
+def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
     """The stamp of the model `key`; None where there is none."""
-    return connection.columns(_view(schema, key))
+    return connection.type(_type(schema, key))
 
 
 def write_stamp(connection: Connection, schema: str, key: str) -> None:
     """Give the model `key` a new stamp."""
-    connection.write(f'CREATE OR REPLACE VIEW {_view(schema, key)} AS SELECT 1 AS "{uuid4().hex}"')
+    connection.write(f"CREATE OR REPLACE TYPE {_type(schema, key)} AS ENUM ('{uuid4().hex}')")
+
+
+def write_stamps(connection: Connection, schema: str, keys: Sequence[str]) -> None:
+    """Give several models new stamps."""
+    for key in keys:
+        write_stamp(connection, schema, key)
+
+
+def unstamped(connection: Connection, schema: str) -> list[str]:
+    """The models of the current database that have no stamp, since an older sqlml made them."""
+    rows = connection.read(
+        f"SELECT key FROM {schema}.catalog_models WHERE {builtin('||')}('stamp_', key) NOT IN "
+        "(SELECT type_name FROM system.main.duckdb_types() WHERE schema_name = 'sqlml' "
+        "AND database_name = system.main.current_database())"
+    )
+    return [str(key) for (key,) in rows]
 
 
 def drop_stamp(connection: Connection, schema: str, key: str) -> None:
     """Take the stamp away from the model `key`."""
-    connection.write(f"DROP VIEW IF EXISTS {_view(schema, key)}")
+    connection.write(f"DROP TYPE IF EXISTS {_type(schema, key)}")
 
 
-def _view(schema: str, key: str) -> str:
+def _type(schema: str, key: str) -> str:
     name = key.replace('"', '""')
     return f'{schema}."stamp_{name}"'

@@ -2,17 +2,27 @@
 
 Programs are stored once each, by content hash; a model's versions point to them. Keys are the
 names in lower case, since the engine's own names ignore case. Times are UTC.
+
+A macro of the file hides a function of the engine, but for one that is called by its full name
+(`dialects.duckdb.builtin`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 MODELS = """
     SELECT m.name, m.default_version AS version,
-           (SELECT count(*) FROM {schema}.catalog_versions w WHERE w.key = m.key) AS versions,
-           v.source, v.library, len(v.features) AS features, v.labels, v.outputs, v.bytes,
-           (SELECT map_from_entries(list((a.alias, a.version) ORDER BY a.alias))
+           (SELECT system.main.count(*) FROM {schema}.catalog_versions w
+            WHERE w.key = m.key) AS versions,
+           v.source, v.library, system.main.len(v.features) AS features, v.labels, v.outputs,
+           v.bytes,
+           (SELECT system.main.map_from_entries(
+                system.main.list(system.main.row(a.alias, a.version) ORDER BY a.alias))
             FROM {schema}.catalog_aliases a WHERE a.key = m.key) AS aliases,
-           (SELECT map_from_entries(list((t.tag, t.value) ORDER BY t.tag))
+           (SELECT system.main.map_from_entries(
+                system.main.list(system.main.row(t.tag, t.value) ORDER BY t.tag))
             FROM {schema}.catalog_tags t WHERE t.key = m.key) AS tags,
            m.comment, m.created_at
     FROM {schema}.catalog_models m
@@ -21,7 +31,7 @@ MODELS = """
 
 VERSIONS = """
     SELECT m.name, v.version, v.version = m.default_version AS is_default,
-           (SELECT list(a.alias ORDER BY a.alias) FROM {schema}.catalog_aliases a
+           (SELECT system.main.list(a.alias ORDER BY a.alias) FROM {schema}.catalog_aliases a
             WHERE a.key = v.key AND a.version = v.version) AS aliases,
            v.program AS hash, v.source, v.library, v.path, v.labels, v.outputs, v.bytes, v.options,
            v.verification, v.comment, v.created_at
@@ -29,11 +39,13 @@ VERSIONS = """
 """
 
 FEATURES = """
-    SELECT name, version, position, feature.name AS feature, feature.kind AS kind,
-           feature.used AS used
+    SELECT name, version, position, system.main.struct_extract(feature, 'name') AS feature,
+           system.main.struct_extract(feature, 'kind') AS kind,
+           system.main.struct_extract(feature, 'used') AS used
     FROM (
-        SELECT m.name, v.version, unnest(v.features) AS feature,
-               unnest(range(1, len(v.features) + 1)) AS position
+        SELECT m.name, v.version, system.main.unnest(v.features) AS feature,
+               system.main.unnest(system.main.range(
+                   1, system.main."+"(system.main.len(v.features), 1))) AS position
         FROM {schema}.catalog_versions v JOIN {schema}.catalog_models m ON m.key = v.key
     )
 """
@@ -97,8 +109,34 @@ TABLES: tuple[str, ...] = (
     """,
 )
 
-VIEWS: tuple[str, ...] = (
-    "CREATE VIEW IF NOT EXISTS {schema}.models AS " + MODELS,
-    "CREATE VIEW IF NOT EXISTS {schema}.model_versions AS " + VERSIONS,
-    "CREATE VIEW IF NOT EXISTS {schema}.model_features AS " + FEATURES,
+MACRO_TABLES: tuple[str, ...] = (
+    """
+    CREATE TABLE IF NOT EXISTS {schema}.catalog_calls (
+        key VARCHAR,
+        kind VARCHAR,
+        macro VARCHAR NOT NULL,
+        function VARCHAR,
+        arguments VARCHAR[],
+        result VARCHAR,
+        PRIMARY KEY (key, kind)
+    )
+    """,
+    "CREATE TABLE IF NOT EXISTS {schema}.catalog_stale (key VARCHAR NOT NULL, macro VARCHAR)",
 )
+"""Those of the macros of plain connections (`macros.py`)."""
+
+CHOOSERS = """
+    CREATE TABLE IF NOT EXISTS {schema}.catalog_choosers (
+        kind VARCHAR NOT NULL,
+        prefix VARCHAR NOT NULL,
+        macro VARCHAR NOT NULL,
+        names VARCHAR[] NOT NULL,
+        by_digit BOOLEAN NOT NULL
+    )
+"""
+"""That of the macros which choose a model (`rebuild.py`)."""
+
+VIEWS: Mapping[str, str] = MappingProxyType(
+    {"models": MODELS, "model_versions": VERSIONS, "model_features": FEATURES}
+)
+"""View -> its query: what others read; sqlml does not, since a view may be anybody's."""

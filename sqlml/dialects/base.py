@@ -57,8 +57,32 @@ class Dialect(Protocol):
         """A type, such as `MAP(VARCHAR, DOUBLE)`."""
         ...
 
+    def call(self, name: str, *arguments: str) -> str:
+        """A function of the engine's own, which no function of a database's can stand in for."""
+        ...
+
+    def operator(self, symbol: str, a: str, b: str) -> str:
+        """Two operands of an operator that computes: + - * / and || (none that compares)."""
+        ...
+
+    def negated(self, number: str) -> str:
+        """A number with the other sign."""
+        ...
+
+    def total(self, terms: Sequence[str]) -> str:
+        """The sum of numbers from left to right."""
+        ...
+
+    def scorer(self, name: str) -> str:
+        """A function that scores, as it is called."""
+        ...
+
     def array(self, items: Sequence[str]) -> str:
         """A list of values."""
+        ...
+
+    def texts(self, texts: Sequence[str]) -> str:
+        """A list of texts, none of which has a NUL character."""
         ...
 
     def at(self, values: str, place: str | int) -> str:
@@ -73,6 +97,10 @@ class Dialect(Protocol):
         """The elements of a list at the places that another list holds."""
         ...
 
+    def value_at(self, values: str, key: str) -> str:
+        """The value of a map at a key; NULL where it has none."""
+        ...
+
     def map(self, keys: str, values: str) -> str:
         """A map of two lists."""
         ...
@@ -81,8 +109,16 @@ class Dialect(Protocol):
         """A struct of plain names and their values."""
         ...
 
+    def row(self, values: str) -> str:
+        """A struct of values, one behind the other, whose names do not matter."""
+        ...
+
     def field(self, value: str, name: str) -> str:
         """The field of a struct."""
+        ...
+
+    def member(self, name: str, field: str) -> str:
+        """The field of a struct for which a plain name stands, inside `let` and `each`."""
         ...
 
     def let(self, name: str, value: str, body: str) -> str:
@@ -112,12 +148,20 @@ class Dialect(Protocol):
         """
         ...
 
+    def shown(self, sql: str) -> str:
+        """SQL that we wrote as a message shows it: functions by the names that users know."""
+        ...
+
+    def first(self, values: str) -> str:
+        """The first element of a list, as a message advises it."""
+        ...
+
     def sum(self, values: str) -> str:
-        """The sum of a list of numbers."""
+        """The sum of a list of numbers, as a message advises it."""
         ...
 
     def seconds(self, time: str) -> str:
-        """A point in time as seconds since 1970."""
+        """A point in time as seconds since 1970, as a message advises it."""
         ...
 
     def place_of(self, text: str, texts: Sequence[str]) -> str:

@@ -64,9 +64,33 @@ class Spark:
         made = ", ".join(f"{self.quote_name(f.name)}: {self.type(f.type)}" for f in fields)
         return f"STRUCT<{made}>"
 
+    def call(self, name: str, *arguments: str) -> str:
+        """See `Dialect`: in Spark no function of a database hides one of its own."""
+        return f"{name}({', '.join(arguments)})"
+
+    def operator(self, symbol: str, a: str, b: str) -> str:
+        """See `Dialect`."""
+        return f"({a} {symbol} {b})"
+
+    def negated(self, number: str) -> str:
+        """See `Dialect`."""
+        return f"(-{number})"
+
+    def total(self, terms: Sequence[str]) -> str:
+        """See `Dialect`."""
+        return f"({' + '.join(terms)})"
+
+    def scorer(self, name: str) -> str:
+        """See `Dialect`."""
+        return name
+
     def array(self, items: Sequence[str]) -> str:
         """See `Dialect`."""
         return f"array({', '.join(items)})"
+
+    def texts(self, texts: Sequence[str]) -> str:
+        """See `Dialect`."""
+        return self.array([self.text(text) for text in texts])
 
     def at(self, values: str, place: str | int) -> str:
         """See `Dialect`; `values[NULL]` fails in Spark 4.3, which takes it for never NULL."""
@@ -82,6 +106,10 @@ class Spark:
         """See `Dialect`."""
         return self.each(places, "sqlml_i", f"({values})[sqlml_i - 1]")
 
+    def value_at(self, values: str, key: str) -> str:
+        """See `Dialect`."""
+        return f"{values}[{key}]"
+
     def map(self, keys: str, values: str) -> str:
         """See `Dialect`."""
         return f"map_from_arrays({keys}, {values})"
@@ -91,9 +119,17 @@ class Spark:
         made = [f"'{name}', {value}" for name, value in fields.items()]
         return f"named_struct({', '.join(made)})"
 
+    def row(self, values: str) -> str:
+        """See `Dialect`."""
+        return f"({values})"
+
     def field(self, value: str, name: str) -> str:
         """See `Dialect`."""
         return f"({value}).{self.quote_name(name)}"
+
+    def member(self, name: str, field: str) -> str:
+        """See `Dialect`."""
+        return f"{name}.{field}"
 
     def let(self, name: str, value: str, body: str) -> str:
         """See `Dialect`."""
@@ -119,6 +155,14 @@ class Spark:
     def json(self, value: str, type: str) -> str:
         """See `Dialect`: written out, since Spark's to_json makes a text of NaN."""
         return json_text(value, type)
+
+    def shown(self, sql: str) -> str:
+        """See `Dialect`."""
+        return sql
+
+    def first(self, values: str) -> str:
+        """See `Dialect`."""
+        return f"{values}[0]"
 
     def sum(self, values: str) -> str:
         """See `Dialect`."""

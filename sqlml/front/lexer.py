@@ -7,8 +7,9 @@ from swallowing the rest of a statement after EXPLAIN, PREPARE and the like.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import zip_longest
 from typing import ClassVar
 
@@ -94,7 +95,7 @@ class Token:
         return self.kind in ("word", "name")
 
 
-def tokenize(sql: str, dialect: str = "duckdb") -> tuple[Token, ...]:
+def tokenize(sql: str, dialect: str = "duckdb") -> Tokens:
     """All tokens of `sql`; comments are left out.
 
     Args:
@@ -110,8 +111,8 @@ def tokenize(sql: str, dialect: str = "duckdb") -> tuple[Token, ...]:
         raw = _TOKENIZERS[dialect].tokenize(marked)
     except TokenError as error:
         raise ParseError(f"the text cannot be read as SQL: {error}") from None
-    found = tuple(t for token in raw for t in _tokens(marked, token))
-    return tuple(_sparks(sql, found)) if dialect == "spark" else found
+    found = Tokens(t for token in raw for t in _tokens(marked, token))
+    return Tokens(_sparks(sql, found)) if dialect == "spark" else found
 
 
 def _sparks(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
@@ -196,62 +197,142 @@ def statements(tokens: Sequence[Token]) -> list[tuple[int, int]]:
     return [(a, b) for a, b in ranges if b > a]
 
 
+class Tokens(tuple[Token, ...]):
+    """The tokens of a text. What each call of a statement asks about all of them is found once."""
+
+    @cached_property
+    def parameters(self) -> tuple[int, ...]:
+        """Indices of the parameters."""
+        return tuple(i for i, token in enumerate(self) if token.kind == "param")
+
+    @cached_property
+    def spelled(self) -> tuple[tuple[str, str], ...]:
+        """Kind and text of each: equal where two pieces of the text say the same."""
+        return tuple((token.kind, token.text) for token in self)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """All bare words, in capitals, and symbols."""
+        return frozenset(t.upper or t.text for t in self if t.kind in ("word", "symbol"))
+
+    @cached_property
+    def brackets(self) -> Brackets:
+        """Where brackets open and close."""
+        return Brackets.of(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Brackets:
+    """Where brackets open and close: one look at the tokens serves all questions about them.
+
+    `closing`: opening bracket -> the one that closes it, where there is one. `around`: for each
+    token, and behind the last, the innermost bracket that is open there, or -1; `queries`: the same
+    of brackets that hold a query.
+    """
+
+    closing: Mapping[int, int]
+    around: Sequence[int]
+    queries: Sequence[int]
+
+    @classmethod
+    def of(cls, tokens: Sequence[Token]) -> Brackets:
+        """The brackets of `tokens`, whose kinds need not fit: that is for the engine to say."""
+        ends: dict[int, int] = {}
+        around, queries = [-1], [-1]
+        for i, token in enumerate(tokens):
+            inner, query = around[i], queries[i]
+            if token.kind == "symbol" and token.text in OPENING:
+                query = i if starts_query(tokens, i + 1) else query
+                inner = i
+            elif token.kind == "symbol" and token.text in CLOSING and inner >= 0:
+                ends[inner] = i
+                inner, query = around[inner], queries[inner]
+            around.append(inner)
+            queries.append(query)
+        return cls(ends, around, queries)
+
+
+def as_tokens(tokens: Sequence[Token]) -> Tokens:
+    """The same tokens; those of a whole text keep what they know of themselves."""
+    return tokens if isinstance(tokens, Tokens) else Tokens(tokens)
+
+
+def _brackets(tokens: Sequence[Token]) -> Brackets:
+    return as_tokens(tokens).brackets
+
+
 def closing(tokens: Sequence[Token], opening: int) -> int | None:
     """Index of the bracket that closes the one at `opening`, or None."""
-    depth = 0
-    for i in range(opening, len(tokens)):
-        token = tokens[i]
-        if token.kind != "symbol":
-            continue
-        if token.text in OPENING:
-            depth += 1
-        elif token.text in CLOSING:
-            depth -= 1
-            if depth == 0:
-                return i
-    return None
+    return _brackets(tokens).closing.get(opening)
 
 
 def brackets_around(tokens: Sequence[Token], place: int) -> list[int]:
     """Indices of the brackets that are open at token `place`, outermost first."""
-    stack: list[int] = []
-    for i in range(place):
-        if tokens[i].kind == "symbol":
-            if tokens[i].text in OPENING:
-                stack.append(i)
-            elif tokens[i].text in CLOSING and stack:
-                stack.pop()
-    return stack
+    return _outwards(_brackets(tokens).around, place)
+
+
+def queries_around(tokens: Sequence[Token], place: int) -> list[int]:
+    """The same of brackets that hold a query."""
+    return _outwards(_brackets(tokens).queries, place)
+
+
+def _outwards(around: Sequence[int], place: int) -> list[int]:
+    found, at = [], around[place]
+    while at >= 0:
+        found.append(at)
+        at = around[at]
+    return found[::-1]
 
 
 def level(tokens: Sequence[Token], start: int, end: int) -> list[int]:
     """Indices of tokens[start:end] outside of all brackets, the brackets themselves included."""
-    found, depth = [], 0
-    for i in range(start, end):
-        symbol = tokens[i].kind == "symbol"
-        if symbol and tokens[i].text in CLOSING:
-            depth -= 1
-        if depth == 0:
-            found.append(i)
-        if symbol and tokens[i].text in OPENING:
-            depth += 1
+    ends = _brackets(tokens).closing
+    found, i = [], start
+    while i < end:
+        token = tokens[i]
+        if token.kind == "symbol" and token.text in CLOSING:
+            break  # of a bracket that opened before
+        found.append(i)
+        if token.kind == "symbol" and token.text in OPENING:
+            i = ends.get(i, end)
+            if i < end:
+                found.append(i)
+        i += 1
     return found
 
 
 def split_commas(tokens: Sequence[Token], start: int, end: int) -> list[tuple[int, int]]:
     """Index ranges of the items between commas at the depth of tokens[start:end]."""
-    items, depth, begin = [], 0, start
-    for i in range(start, end):
-        token = tokens[i]
-        if token.kind != "symbol":
-            continue
-        if token.text in OPENING:
-            depth += 1
-        elif token.text in CLOSING:
-            depth -= 1
-        elif token.text == "," and depth == 0:
+    items, begin = [], start
+    for i in level(tokens, start, end):
+        if tokens[i].is_symbol(","):
             items.append((begin, i))
             begin = i + 1
     if begin < end or items:
         items.append((begin, end))
     return items
+
+
+_STARTS = frozenset(
+    "SELECT FROM WITH VALUES UPDATE DELETE PIVOT UNPIVOT TABLE SUMMARIZE DESCRIBE SHOW".split()
+)
+_BETWEEN_OPERANDS = frozenset(
+    "AND OR IS IN LIKE ILIKE RLIKE BETWEEN NOT AS COLLATE DIV OVER ASC DESC".split()
+)
+
+
+def starts_query(tokens: Sequence[Token], i: int) -> bool:
+    """Whether token i, the first in a bracket, starts a query or statement, and is no column.
+
+    >>> [starts_query(tokenize(s), 0) for s in ("TABLE t", "table + 1", "VALUES (1)", "values)")]
+    [True, False, True, False]
+    """
+    word = tokens[i].upper if i < len(tokens) else ""
+    if word not in _STARTS:
+        return False
+    after = tokens[i + 1] if i + 1 < len(tokens) else None
+    if word == "SELECT" or after is None:
+        return True
+    if after.is_identifier:
+        return after.upper not in _BETWEEN_OPERANDS
+    return after.kind in ("string", "number", "param") or after.is_symbol("(")

@@ -149,13 +149,14 @@ def _xgboost(content: bytes) -> Any:
 
 
 def _catboost(content: bytes) -> Any:
-    return catboost.read_document(_json(content.lstrip(_BLANK), catboost_forest.compact))
+    text = content.lstrip(_BLANK)
+    return catboost.read_document(_json(text, catboost_forest.compact, strict=True))
 
 
-def _json(text: bytes, hook: Hook) -> Any:
+def _json(text: bytes, hook: Hook, *, strict: bool = False) -> Any:
     """The document in `text`, of which each object goes through `hook`."""
     try:
-        return read_json(text, hook)
+        return read_json(text, hook, strict=strict)
     except RecursionError:
         raise ArtifactError("the JSON document is nested too deeply") from None
     except ValueError as error:

@@ -16,6 +16,10 @@ from sqlml.types import DType, LabelKind, Labels, label_sets
 Rows = Literal["dense", "wide", "sparse"]
 """Which rows a step takes: see `Frame.matrix`."""
 
+Sparse = Literal[False, True, "with zeros"]
+"""Whether the source library hands columns on as a sparse matrix, and whether that stores a zero
+of a row (DictVectorizer's numbers) or leaves it out."""
+
 MAX_DENSE = 4096
 """Most columns of sparse rows that are made dense for a step that computes with all of them."""
 
@@ -35,14 +39,14 @@ class Frame:
     """An ordered list of columns: raw ones, and (n, k) values that earlier steps made.
 
     `names` has one entry per column, for selection by name and for error messages. `sparse` says
-    that the source library hands these columns on as a sparse matrix, whose zeros are not stored:
-    XGBoost takes those for missing.
+    that the source library hands these columns on as a sparse matrix: XGBoost takes what that
+    does not store for missing.
     """
 
     builder: Builder
     blocks: tuple[RawColumn | Value, ...]
     names: tuple[str, ...]
-    sparse: bool = False
+    sparse: Sparse = False
 
     @classmethod
     def raw(cls, builder: Builder, names: Sequence[str]) -> Frame:

@@ -19,8 +19,11 @@ _FOREIGN = re.compile(rb"[\x80-\xff]+")
 _CHUNK = 1 << 16
 
 
-def read_json(content: bytes, hook: Hook | None = None) -> Any:
+def read_json(content: bytes, hook: Hook | None = None, *, strict: bool = False) -> Any:
     r"""The document in UTF-8 `content`, of which each object goes through `hook`.
+
+    Args:
+        strict: NaN and Infinity, which are no JSON, are none here either.
 
     >>> read_json('{"name": "größe"}'.encode())
     {'name': 'größe'}
@@ -30,8 +33,14 @@ def read_json(content: bytes, hook: Hook | None = None) -> Any:
         RecursionError: it is nested too deeply.
     """
     return json.loads(
-        content.decode() if content.isascii() else _escaped(content), object_hook=hook
+        content.decode() if content.isascii() else _escaped(content),
+        object_hook=hook,
+        parse_constant=_no_constant if strict else None,
     )
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _escaped(content: bytes) -> str:

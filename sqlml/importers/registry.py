@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import PurePath
@@ -11,11 +11,13 @@ from typing import Any
 
 from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
 from sqlml.importers.catboost import table as catboost
+from sqlml.importers.foreign import try_foreign
 from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
+from sqlml.importers.gaps import Gaps
 from sqlml.importers.lightgbm import table as lightgbm
 from sqlml.importers.onnx import table as onnx
-from sqlml.importers.onnx.whole import try_graphs
 from sqlml.importers.sklearn import table as sklearn
+from sqlml.importers.sklearn.compose import dict_separator
 from sqlml.importers.sklearn.unsupported import UNSUPPORTED
 from sqlml.importers.stored import StoredModel
 from sqlml.importers.torch import table as torch
@@ -62,6 +64,7 @@ class Imported:
 
     `features` has every column of the training table in order; the Program's inputs are those
     of them that it reads. `named` is False when the object never saw names and none were given.
+    `gaps` says what rows that leave out values mean to the object.
     """
 
     program: Program
@@ -69,6 +72,7 @@ class Imported:
     source: str
     library: str
     named: bool
+    gaps: Gaps = Gaps()
 
 
 def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = None) -> Imported:
@@ -95,7 +99,8 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
         schema = Schema(None, ANY_COUNT)  # what its first layer says is a guess
     names = _names(schema, inputs)
     builder = Builder()
-    made = _convert(model, Frame.raw(builder, names))
+    parts: set[str] = set()
+    made = _converter(parts)(model, Frame.raw(builder, names))
     try:
         if isinstance(made, Frame):
             made = Outputs({"transform": made.whole()})
@@ -112,7 +117,16 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
         path,
         library_version(model),
         schema.names is not None or inputs is not None,
+        _gaps(model, path, parts),
     )
+
+
+def _gaps(model: Any, path: str, parts: Set[str]) -> Gaps:
+    """What XGBoost takes for missing where a sparse matrix has nothing, the others take for 0."""
+    cell: float | None = 0.0
+    if not parts.isdisjoint(xgboost.IMPORTERS):
+        cell = float("nan") if path in xgboost.IMPORTERS else None
+    return Gaps(cell, dict_separator(model))
 
 
 def _stored(model: StoredModel, inputs: Sequence[str] | Mapping[str, str] | None) -> Imported:
@@ -123,7 +137,7 @@ def _stored(model: StoredModel, inputs: Sequence[str] | Mapping[str, str] | None
     if wide or other:
         what = f"input {wide[0]!r} is a matrix" if wide else f"output {other[0]!r} has no function"
         raise UnsupportedModelError(f"this Program is a part of a model: its {what}")
-    try_graphs(program)
+    try_foreign(program)
     if _names(Schema(columns, len(columns)), inputs) != columns:
         raise ConfigError(f"a stored model keeps the names of its columns: {', '.join(columns)}")
     if isinstance(inputs, Mapping):
@@ -229,18 +243,24 @@ def sklearn_schema(model: Any) -> Schema:
     return Schema(None, int(count))
 
 
-def _convert(model: Any, frame: Frame) -> Frame | Outputs:
-    path = _entry(model)
-    try:
-        if path in COMPOSITES:
-            return COMPOSITES[path](model, frame, _convert)
-        if path in IMPORTERS:
-            return IMPORTERS[path](model, frame)
-    except ProgramError as error:
-        raise _refused(model, error) from error
-    except _DAMAGE as error:
-        raise _damaged(model, error) from error
-    raise _unknown(model)
+def _converter(parts: set[str]) -> Recurse:
+    """What imports an object and what it holds; `parts` gets the class paths of all of them."""
+
+    def convert(model: Any, frame: Frame) -> Frame | Outputs:
+        path = _entry(model)
+        parts.add(path)
+        try:
+            if path in COMPOSITES:
+                return COMPOSITES[path](model, frame, convert)
+            if path in IMPORTERS:
+                return IMPORTERS[path](model, frame)
+        except ProgramError as error:
+            raise _refused(model, error) from error
+        except _DAMAGE as error:
+            raise _damaged(model, error) from error
+        raise _unknown(model)
+
+    return convert
 
 
 def _unknown(model: Any) -> UnsupportedModelError:

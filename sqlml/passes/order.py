@@ -22,6 +22,7 @@ from sqlml.passes.settle_missing import settle_missing
 from sqlml.passes.share_work import share_work
 from sqlml.passes.sink_checks import sink_checks
 from sqlml.passes.sparse_weights import sparse_weights
+from sqlml.passes.take_categories import take_categories
 
 Pass = Callable[[Program], Program]
 
@@ -37,6 +38,7 @@ MODEL_PASSES: tuple[Pass, ...] = (
     settle_missing,
     share_work,
     merge_linears,
+    take_categories,
     fold_layout,
 )
 """Applied to a model once its outputs are chosen, before it is split between SQL and kernels."""

@@ -1,8 +1,9 @@
 """Split a Program where strings become numbers: the first part runs as SQL, the rest as kernels.
 
 Numbers cross into the kernels packed as one (n, k) matrix: that is the fastest way through an
-Arrow UDF. Categories become codes on the way; texts that are cut into tokens cross as they are,
-beside the matrix. Exact.
+Arrow UDF. Categories become codes on the way; where an encoder has very many of them, which would
+all be written into the query, their texts cross beside the matrix, and the function looks them up.
+So do texts that are cut into tokens. Exact.
 """
 
 from __future__ import annotations
@@ -33,29 +34,43 @@ PACKED = "x"
 
 @dataclass(frozen=True, slots=True)
 class PackedColumn:
-    """A column of the packed matrix: input `name`, or (`encoded`) output `name` of the encoders.
+    """A column of the packed matrix: input `name`, or (`encoded`) output `name` of the encoders, or
+    (`found`, too) of the look-up.
 
     Two namespaces: a feature may have any name, that of an encoder's output too.
     """
 
     name: str
     encoded: bool = False
+    found: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A Program in two parts.
+    """A Program in two parts, or three.
 
     `columns` are the columns of the packed matrix in order. `encoders` (None when the model needs
-    no codes) turns string inputs into codes; `core` reads the matrix as input `PACKED`,
-    (n, max(1, k)), and the texts that no look-up replaces, inputs `texts` of the whole Program, as
-    inputs `text_input(0)`, `text_input(1)` ..
+    no codes) turns string inputs into codes in SQL, and `lookup` those whose categories are too
+    many for that; `core` reads the matrix as input `PACKED`, (n, max(1, k)), and the texts that no
+    look-up replaces, inputs `texts` of the whole Program, as inputs `text_input(0)`,
+    `text_input(1)` ..
     """
 
     columns: tuple[PackedColumn, ...]
     encoders: Program | None
     core: Program
     texts: tuple[str, ...] = ()
+    lookup: Program | None = None
+
+    @property
+    def given(self) -> tuple[PackedColumn, ...]:
+        """The columns that the engine packs; the function finds the others."""
+        return tuple(c for c in self.columns if not c.found)
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """The inputs of which the function is given the texts: the core's, then the look-up's."""
+        return (*self.texts, *(self.lookup.inputs if self.lookup is not None else ()))
 
 
 def text_input(place: int) -> str:
@@ -63,11 +78,12 @@ def text_input(place: int) -> str:
     return f"text{place}"
 
 
-def split(program: Program, layout: Layout = "f64") -> Split:
+def split(program: Program, layout: Layout = "f64", most: int | None = None) -> Split:
     """Cut `program` into string encoders and a core over a packed matrix of `layout`.
 
     The core computes in the dtypes of `program`; with layout "f32" the caller promises that all
-    numbers are exact in float32.
+    numbers are exact in float32. Encoders of more than `most` categories (None: none) become the
+    look-up.
     """
     nodes = program.nodes
     textual = [False] * len(nodes)
@@ -78,10 +94,36 @@ def split(program: Program, layout: Layout = "f64") -> Split:
     texts = tuple(name for name, i in program.inputs.items() if i in whole)
     boundary = _boundary(program, textual)
     columns = [PackedColumn(name) for name, i in program.inputs.items() if not textual[i]]
-    columns += [PackedColumn(_code(i), True) for i in boundary]
-    encoders = _encoders(program, textual, boundary) if boundary else None
+    large = _large(program, boundary, most)
+    columns += [PackedColumn(_code(i), True, i in large) for i in boundary]
     core = _core(program, textual, whole, columns, texts, layout)
-    return Split(tuple(columns), encoders, core, texts)
+    in_sql = [i for i in boundary if i not in large]
+    encoders, lookup = (
+        _encoders(program, textual, part) if part else None for part in (in_sql, sorted(large))
+    )
+    return Split(tuple(columns), encoders, core, texts, lookup)
+
+
+_LOOKED_UP = frozenset({"input", "fill", "encode"})
+"""What a look-up may consist of."""
+
+
+def _large(program: Program, boundary: Sequence[int], most: int | None) -> frozenset[int]:
+    """Those of `boundary` that encode more than `most` categories."""
+    if most is None:
+        return frozenset()
+
+    def chain(i: int) -> list[int]:
+        below = program.nodes[i].inputs
+        return [i, *(chain(below[0]) if below else ())]
+
+    found = set()
+    for i in boundary:
+        nodes = [program.nodes[j] for j in chain(i)]
+        size = max((n.attrs["categories"].size for n in nodes if n.op == "encode"), default=0)
+        if size > most and all(n.op in _LOOKED_UP for n in nodes):
+            found.add(i)
+    return frozenset(found)
 
 
 def _read_whole(program: Program) -> frozenset[int]:
@@ -136,10 +178,10 @@ def _core(
 ) -> Program:
     b = Builder()
     packed = b.input(PACKED, _DTYPE[layout], max(1, len(columns)))
-    place = {column: k for k, column in enumerate(columns)}
+    place = {(column.name, column.encoded): k for k, column in enumerate(columns)}
     values: dict[int, Value] = {}
 
-    def read(column: PackedColumn, dtype: DType) -> Value:
+    def read(column: tuple[str, bool], dtype: DType) -> Value:
         picked = b.op("select", packed, indices=np.array([place[column]], np.int64))
         return picked if picked.type.dtype == dtype else b.op("cast", picked, dtype=dtype)
 
@@ -150,11 +192,11 @@ def _core(
         elif i in whole:
             values[i] = b.again(node, [values[j] for j in node.inputs])
         elif textual[i]:
-            code = PackedColumn(_code(i), True)
+            code = (_code(i), True)
             if code in place:
                 values[i] = read(code, node.type.dtype)
         elif node.op == "input":
-            values[i] = read(PackedColumn(str(node.attrs["name"])), node.type.dtype)
+            values[i] = read((str(node.attrs["name"]), False), node.type.dtype)
         else:
             values[i] = b.again(node, [values[j] for j in node.inputs])
     built = b.build(

@@ -7,11 +7,13 @@ writers, and is never seen half written.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from sqlml.errors import CatalogError
+from sqlml.regular_files import irregular_mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +40,7 @@ class Files(Protocol):
         ...
 
     def size(self, path: str) -> int | None:
-        """The bytes that a file has; None where there is no such file.
+        """The bytes that a regular file has; None where there is no such file.
 
         Raises:
             CatalogError: it cannot be asked.
@@ -81,7 +83,11 @@ class LocalFiles:
     def read(self, path: str) -> bytes | None:
         """See `Files`."""
         try:
-            return (self._folder / path).read_bytes()
+            with open(self._folder / path, "rb", opener=_at_once) as file:
+                found = irregular_mode(os.fstat(file.fileno()).st_mode)
+                if found is not None:
+                    raise _cannot("read", f"{self.place}/{path}", f"it is {found}")
+                return file.read()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -90,8 +96,8 @@ class LocalFiles:
     def size(self, path: str) -> int | None:
         """See `Files`."""
         try:
-            found = self._folder / path
-            return found.stat().st_size if not found.is_dir() else None
+            found = (self._folder / path).stat()
+            return found.st_size if stat.S_ISREG(found.st_mode) else None
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -227,6 +233,11 @@ def files_of(folder: str, spark: SparkSession) -> Files:
     if "://" in folder or (len(scheme) > 1 and rest.startswith("/")):
         return HadoopFiles(folder, spark)
     return LocalFiles(folder)
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file without waiting for the writer of a pipe."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _cannot(what: str, place: str, why: str | None) -> CatalogError:

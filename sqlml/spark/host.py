@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from sqlml.errors import ArtifactError, ParseError
+from sqlml.regular_files import check_regular
 from sqlml.spark.files import Files, files_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class SparkHost:
 
     def write_file(self, path: str, content: bytes) -> None:
         """See `Host`."""
+        check_regular(path)  # which the next lines would replace
         files, name = self._place(path)
         if not files.add(name, content):
             files.remove(name)

@@ -13,7 +13,7 @@ from typing import Any
 
 import duckdb
 
-from sqlml.catalog.tables import TABLES, VIEWS
+from sqlml.catalog.tables import TABLES
 from sqlml.errors import CatalogError, ConflictError
 from sqlml.spark.directory import Directory
 from sqlml.udfs.duckdb import DuckDBEngine
@@ -45,10 +45,10 @@ class Mirror(DuckDBEngine):
         self.catch_up_with_directory()
         return super().exists(schema)
 
-    def columns(self, relation: str) -> tuple[str, ...] | None:
+    def type(self, name: str) -> str | None:
         """See `DuckDBEngine`."""
         self.catch_up_with_directory()
-        return super().columns(relation)
+        return super().type(name)
 
     def atomic(self, work: Callable[[], None]) -> None:
         """Run `work`, and write what has become of the tables as the next index.
@@ -97,7 +97,7 @@ class Mirror(DuckDBEngine):
         try:
             run("DROP SCHEMA IF EXISTS sqlml CASCADE")
             if tables is not None:
-                for statement in (*TABLES, *VIEWS):
+                for statement in TABLES:
                     run(statement.format(schema=_SCHEMA))
                 for table in _TABLES:
                     self._fill(f"{_SCHEMA}.catalog_{table}", tables[table])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -12,6 +13,14 @@ from sqlml.types import Array
 
 BOUND = 1e-6
 """What a number may differ by, of its own size: the contract of docs/exactness.md."""
+
+_BOUNDS = MappingProxyType({"torch": 2e-5, "onnx": 2e-5})
+
+
+def bound_of(family: str | None) -> float:
+    """What the numbers of a model of this package may differ by."""
+    return _BOUNDS.get(family or "", BOUND)
+
 
 NEAR_ZERO = 1e-3
 """Numbers smaller than this share of the largest are measured by that; those of a source that
@@ -45,7 +54,7 @@ def compare(
     program: Program,
     ours: Mapping[str, Array],
     theirs: Mapping[str, Array],
-    bound: float = BOUND,
+    bound: float,
 ) -> tuple[Difference, ...]:
     """The differences of the outputs that both have: numbers (n, k), and labels as they are."""
     return tuple(

@@ -1,4 +1,7 @@
-"""`answers`: what the library that a model came from says of rows, by the library's own methods."""
+"""`answers`: what the library that a model came from says of rows, by the library's own methods.
+
+A process of its own imports this module: it must stay light.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlml.errors import VerificationError
-from sqlml.ir.program import Program
-from sqlml.scorer import Scorer
 from sqlml.types import Array
-from sqlml.verifying.comparison import BOUND
+from sqlml.verifying.asked import Asked
 
 if TYPE_CHECKING:  # a model is registered without pandas, too; then there is nothing to compare
     import pandas as pd
@@ -25,21 +26,21 @@ Answers = dict[str, Array]
 
 def has_source(model: Any) -> bool:
     """Whether `answers` knows how to ask a model."""
-    return _family(model) is not None and _first_step(model) not in _OF_THEIR_OWN
+    return family_of(model) is not None and _first_step(model) not in _OF_THEIR_OWN
 
 
-def answers(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
+def answers(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
     """All that the model itself says of the rows of a frame, which has the model's own columns.
 
     Raises:
         VerificationError: nobody knows how to ask it, or its library refuses such rows.
     """
-    family = _family(model)
+    family = family_of(model)
     if family is None:
         raise VerificationError(f"there is no way to ask a {type(model).__name__} for its answers")
     try:
         with _quiet():
-            made = FAMILIES[family](model, frame, program)
+            made = FAMILIES[family](model, frame, asked)
             return {name: _matrix(value) for name, value in made.items()}
     except Exception as error:  # a library raises what it likes of rows that it does not score
         reason = (str(error).splitlines() or [""])[0]
@@ -48,18 +49,10 @@ def answers(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
         ) from error
 
 
-def _family(model: Any) -> str | None:
+def family_of(model: Any) -> str | None:
+    """The package of `FAMILIES` that a model is of."""
     packages = (c.__module__.split(".")[0] for c in type(model).__mro__)
-    found = next((package for package in packages if package in FAMILIES), None)
-    return None if found == "sqlml" and not isinstance(model, Program) else found
-
-
-def bound_of(model: Any) -> float:
-    """What the numbers of a model may differ by: docs/exactness.md."""
-    return _BOUNDS.get(_family(model) or "", BOUND)
-
-
-_BOUNDS = MappingProxyType({"torch": 2e-5, "onnx": 2e-5})
+    return next((package for package in packages if package in FAMILIES), None)
 
 
 @contextmanager
@@ -87,14 +80,14 @@ METHODS = MappingProxyType(
 )
 
 
-def _sklearn(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
+def _sklearn(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
     x: Any = frame
     if _first_step(model) in _OF_ONE_COLUMN:
         x = frame.iloc[:, 0]
-    elif not hasattr(model, "feature_names_in_") and _all_numbers(program):
+    elif not hasattr(model, "feature_names_in_") and asked.numbers:
         x = frame.to_numpy(np.float64)
-    asked = {o: m for o, m in METHODS.items() if o in program.outputs and hasattr(model, m)}
-    return {output: getattr(model, method)(x) for output, method in asked.items()}
+    has = {o: m for o, m in METHODS.items() if o in asked.outputs and hasattr(model, m)}
+    return {output: getattr(model, method)(x) for output, method in has.items()}
 
 
 _OF_ONE_COLUMN = frozenset(
@@ -120,67 +113,61 @@ def _first_step(model: Any) -> str:
     return type(model).__name__
 
 
-def _all_numbers(program: Program) -> bool:
-    return all(feature.kind == "number" for feature in program.features)
-
-
-def _categories(frame: pd.DataFrame, program: Program) -> pd.DataFrame:
+def _categories(frame: pd.DataFrame, asked: Asked) -> pd.DataFrame:
     """The frame with strings as categories, as boosters were given them."""
-    texts = [f.name for f in program.features if f.kind == "string"]
+    texts = asked.texts
     return frame.astype(dict.fromkeys(texts, "category")) if texts else frame
 
 
-def _xgboost(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
+def _xgboost(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
     import xgboost
 
-    frame = _categories(frame, program)
+    frame = _categories(frame, asked)
     if isinstance(model, xgboost.Booster):
         x: Any = frame if model.feature_names else frame.set_axis(range(frame.shape[1]), axis=1)
         data = xgboost.DMatrix(x, enable_categorical=True)
         data.feature_names = model.feature_names
         made = model.predict(data)
         score = model.predict(data, output_margin=True)
-        return {**_of_booster(np.asarray(made), program), "score": score}
+        return {**_of_booster(np.asarray(made), asked), "score": score}
     named = getattr(model, "feature_names_in_", None) is not None
     x = frame if named else frame.to_numpy(np.float64)
     found = {"label": model.predict(x), "score": model.predict(x, output_margin=True)}
-    return found | ({"proba": model.predict_proba(x)} if "proba" in program.outputs else {})
+    return found | ({"proba": model.predict_proba(x)} if "proba" in asked.outputs else {})
 
 
-def _of_booster(made: Array, program: Program) -> Answers:
+def _of_booster(made: Array, asked: Asked) -> Answers:
     """What a booster without a wrapper predicts: probabilities, where the model has classes."""
-    if not program.labels:
+    if not asked.classes:
         return {"label": made}
     if made.ndim == 1:
         made = np.stack([1 - made, made], axis=1)
     return {"proba": made}
 
 
-def _lightgbm(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
+def _lightgbm(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
     import pandas as pd
 
     booster = getattr(model, "booster_", model)
     known = getattr(booster, "pandas_categorical", None) or []
-    texts = [f.name for f in program.features if f.kind == "string"]
-    for name, values in zip(texts, known, strict=False):
+    for name, values in zip(asked.texts, known, strict=False):
         frame = frame.assign(**{name: pd.Categorical(frame[name], categories=values)})
     score = model.predict(frame, raw_score=True)
     if booster is model:
-        return {**_of_booster(model.predict(frame), program), "score": score}
+        return {**_of_booster(model.predict(frame), asked), "score": score}
     found = {"label": model.predict(frame), "score": score}
-    return found | ({"proba": model.predict_proba(frame)} if "proba" in program.outputs else {})
+    return found | ({"proba": model.predict_proba(frame)} if "proba" in asked.outputs else {})
 
 
-def _catboost(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
-    texts = [f.name for f in program.features if f.kind == "string"]
-    x = frame.fillna(dict.fromkeys(texts, "")) if texts else frame
+def _catboost(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+    x = frame.fillna(dict.fromkeys(asked.texts, "")) if asked.texts else frame
     found = {"label": model.predict(x), "score": model.predict(x, prediction_type="RawFormulaVal")}
-    if "proba" in program.outputs:
+    if "proba" in asked.outputs:
         found["proba"] = model.predict(x, prediction_type="Probability")
     return found
 
 
-def _onnx(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
+def _onnx(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -193,9 +180,9 @@ def _onnx(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
     parts = [frame] if fixed is None else _filled_up(frame, fixed)
     made = [_onnx_part(session, part) for part in parts]
     joined = [np.concatenate(values)[: len(frame)] for values in zip(*made, strict=True)]
-    if program.labels and len(joined) > 1:
+    if asked.classes and len(joined) > 1:
         return {"label": joined[0], "proba": joined[1]}
-    return {next(iter(program.outputs)): joined[0]}
+    return {asked.outputs[0]: joined[0]}
 
 
 def _filled_up(frame: pd.DataFrame, rows: int) -> list[pd.DataFrame]:
@@ -237,7 +224,7 @@ _ONNX_TYPES: Mapping[str, Callable[[pd.DataFrame], Array]] = MappingProxyType(
 )
 
 
-def _torch(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
+def _torch(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
     import torch
 
     module = model.module() if isinstance(model, torch.export.ExportedProgram) else model
@@ -252,27 +239,10 @@ def _torch(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
     finally:
         if module is model:
             module.train(training)
-    return {next(iter(program.outputs)): made}
+    return {asked.outputs[0]: made}
 
 
-def _program(model: Any, frame: pd.DataFrame, program: Program) -> Answers:
-    """What an exported model says, as the reference interpreter reads it."""
-    scorer = Scorer(model, model.features, {"backend": "reference"})
-    return {output: METHODS_OF_SCORER[output](scorer, frame) for output in model.outputs}
-
-
-METHODS_OF_SCORER: Mapping[str, Callable[[Scorer, Any], Any]] = MappingProxyType(
-    {
-        "label": Scorer.predict,
-        "proba": Scorer.predict_proba,
-        "score": Scorer.decision_function,
-        "samples": Scorer.score_samples,
-        "transform": Scorer.transform,
-    }
-)
-
-
-FAMILIES: Mapping[str, Callable[[Any, pd.DataFrame, Program], Answers]] = MappingProxyType(
+FAMILIES: Mapping[str, Callable[[Any, pd.DataFrame, Asked], Answers]] = MappingProxyType(
     {
         "sklearn": _sklearn,
         "xgboost": _xgboost,
@@ -280,7 +250,6 @@ FAMILIES: Mapping[str, Callable[[Any, pd.DataFrame, Program], Answers]] = Mappin
         "catboost": _catboost,
         "onnx": _onnx,
         "torch": _torch,
-        "sqlml": _program,
     }
 )
 """The package of a model's class -> how its models are asked."""

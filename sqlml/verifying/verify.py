@@ -1,10 +1,10 @@
-"""`verify_object`, `verify_rows`: a Program held against the model that it was made of."""
+"""`verify_object`, `verify_source`, `verify_rows`: a Program held against what it was made of."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from itertools import product, zip_longest
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,10 @@ from sqlml.ir.program import Program
 from sqlml.planner.nulls import refused
 from sqlml.planner.sample import samples, samples_suit
 from sqlml.scorer import Scorer
-from sqlml.types import Array, Feature
+from sqlml.types import Feature
 from sqlml.verifying.comparison import Difference, compare
-from sqlml.verifying.sources import METHODS_OF_SCORER, Answers, answers, bound_of, has_source
+from sqlml.verifying.source import ObjectSource, Source, scored
+from sqlml.verifying.sources import has_source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,31 +73,43 @@ class Verification:
 
 
 def verify_object(model: Any, program: Program, features: Sequence[Feature]) -> Verification:
-    """Compare a Program with the object that it was imported from, on rows of its own making.
-
-    The Program runs in the reference interpreter: this is about the import, and compiles nothing.
-    """
+    """Compare a Program with the object that it was imported from, as `verify_source` does."""
     if not has_source(model):
         return Verification(skipped=f"no way to ask a {type(model).__name__}")
+    return verify_source(nullcontext(ObjectSource(model, program)), program, features)
+
+
+def verify_source(
+    made_of: AbstractContextManager[Source], program: Program, features: Sequence[Feature]
+) -> Verification:
+    """Compare a Program with what it was imported from, on rows of its own making.
+
+    The Program runs in the reference interpreter: this is about the import, and compiles nothing.
+
+    Raises:
+        ArtifactError: the source's library ends on it.
+    """
     if not _has_pandas():
         return Verification(skipped="pandas is not installed")
     if not samples_suit(features):
         return Verification(skipped="no rows can be made for columns of lists or maps")
     found: list[Difference] = []
-    rows, why, start = 0, "", time.perf_counter()
+    rows, why = 0, ""
     scorer = Scorer(program, features, {"backend": "reference"})
-    for frame in samples(program, features):
-        if program.nbytes > LARGE:
-            frame = frame.head(FEW)
-        try:
-            differences = _compared(model, scorer, frame, careful=True)
-        except (VerificationError, ScoringError) as error:  # one of the two refuses such rows
-            why = why or error.message.splitlines()[0]
-            continue
-        found += differences
-        rows += len(frame)
-        if time.perf_counter() - start > SECONDS:
-            break
+    with made_of as source:
+        start = time.perf_counter()
+        for frame in samples(program, features):
+            if program.nbytes > LARGE:
+                frame = frame.head(FEW)
+            try:
+                differences = _compared(source, scorer, frame, careful=True)
+            except (VerificationError, ScoringError) as error:  # one of the two refuses such rows
+                why = why or error.message.splitlines()[0]
+                continue
+            found += differences
+            rows += len(frame)
+            if time.perf_counter() - start > SECONDS:
+                break
     return Verification(_largest(found), rows) if found else Verification(skipped=why)
 
 
@@ -109,29 +122,30 @@ def _has_pandas() -> bool:
 
 
 def verify_rows(
-    model: Any,
+    source: Source,
     program: Program,
     features: Sequence[Feature],
     options: Mapping[str, Any],
     frame: pd.DataFrame,
 ) -> Verification:
-    """Compare a Program, run as its options say, with an object on the rows of a frame.
+    """Compare a Program, run as its options say, with its source on the rows of a frame.
 
     Rows that the options answer with NULL are left out: the library may well refuse them.
 
     Raises:
         VerificationError: the library refuses these rows.
         ScoringError: sqlml refuses them.
+        ArtifactError: the library ends on them.
     """
     scorer = Scorer(program, features, options)
     frame = frame[frame[sorted(refused(options, program))].notna().all(axis=1)]
     if frame.empty:
         raise VerificationError("each of these rows lacks a value, for which on_null gives NULL")
-    return Verification(_largest(_compared(model, scorer, frame, careful=False)), len(frame))
+    return Verification(_largest(_compared(source, scorer, frame, careful=False)), len(frame))
 
 
 def _compared(
-    model: Any, scorer: Scorer, frame: pd.DataFrame, careful: bool
+    source: Source, scorer: Scorer, frame: pd.DataFrame, careful: bool
 ) -> tuple[Difference, ...]:
     """The differences on the rows of a frame.
 
@@ -144,22 +158,22 @@ def _compared(
         VerificationError: the library refuses these rows.
         ScoringError: sqlml refuses them.
     """
-    program, bound = scorer.program, bound_of(model)
+    program, bound = scorer.program, source.bound
     variants = _variants(frame, [f.name for f in program.features if f.kind == "string"])
     frame = next(variants)
-    theirs = answers(model, frame, program)
-    ours = _asked(scorer, frame, theirs)
+    theirs = source.answers(frame)
+    ours = scored(scorer, frame, theirs)
     first = compare(program, ours, theirs, bound)
     if all(d.agrees for d in first):
         return first
     for other in variants:
         with suppress(VerificationError):  # the library may score None, and not NaN
-            second = compare(program, ours, answers(model, other, program), bound)
+            second = compare(program, ours, source.answers(other), bound)
             if all(d.agrees for d in second):
                 return second
     if not careful:
         return first
-    again = compare(program, answers(model, frame, program), theirs, bound)
+    again = compare(program, source.answers(frame), theirs, bound)
     steady = {d.output for d in again if d.agrees}
     return tuple(d for d in first if d.output in steady)
 
@@ -173,15 +187,6 @@ def _variants(frame: pd.DataFrame, texts: Sequence[str]) -> Iterator[pd.DataFram
         yield frame.assign(
             **{n: c.where(gone[n], nothing[n]) if n in gone else c for n, c in held.items()}
         )
-
-
-def _asked(scorer: Scorer, frame: pd.DataFrame, theirs: Answers) -> dict[str, Array]:
-    made: dict[str, Array] = {}
-    for name in theirs:
-        value = METHODS_OF_SCORER[name](scorer, frame)
-        value = np.concatenate(value, axis=1) if isinstance(value, list) else value
-        made[name] = value.reshape(len(value), -1)
-    return made
 
 
 def _largest(found: Sequence[Difference]) -> tuple[Difference, ...]:

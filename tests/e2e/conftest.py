@@ -31,7 +31,7 @@ def customers() -> pd.DataFrame:
         }
     )
     frame.loc[rng.random(ROWS) < 0.1, "tenure"] = np.nan
-    frame.loc[rng.random(ROWS) < 0.1, "region"] = None
+    frame.loc[rng.random(ROWS) < 0.1, "region"] = np.nan
     return frame
 
 

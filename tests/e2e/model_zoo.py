@@ -107,7 +107,7 @@ def people(rows: int = 400) -> pd.DataFrame:
 
 
 def typed(table: pd.DataFrame) -> pd.DataFrame:
-    """`table` with each number rounded to what its SQL type holds; NaN and None for NULL."""
+    """`table` with each number rounded to what its SQL type holds; NaN for NULL."""
     out: dict[str, Any] = {}
     for name, kind in COLUMNS.items():
         column = table[name]
@@ -119,6 +119,8 @@ def typed(table: pd.DataFrame) -> pd.DataFrame:
             column = column.round(2)
         elif pa.types.is_floating(kind) or pa.types.is_boolean(kind):
             column = column.astype(kind.to_pandas_dtype())
+        elif column.dtype == object:  # pandas 2, where imputers tell None from NaN
+            column = column.where(column.notna(), np.nan)
         out[name] = column
     return pd.DataFrame(out)
 

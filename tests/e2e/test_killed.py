@@ -105,5 +105,5 @@ def whole(con: sqlml.Session) -> None:
     if names:
         for table in ("versions", "aliases", "tags", "programs"):
             assert con.execute(f"SELECT count(*) FROM sqlml.catalog_{table}").fetchall() == [(0,)]
-        ask = "SELECT count(*) FROM duckdb_views() WHERE starts_with(view_name, 'stamp_')"
+        ask = "SELECT count(*) FROM duckdb_types() WHERE starts_with(type_name, 'stamp_')"
         assert con.execute(ask).fetchall() == [(0,)]

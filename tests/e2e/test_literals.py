@@ -21,6 +21,7 @@ from sklearn.tree import DecisionTreeClassifier
 import sqlml
 from sqlml.errors import ColumnTypeError, MissingValueError, UnknownCategoryError
 from sqlml.planner import literals
+from sqlml.recent import Recent
 
 from .child import run
 
@@ -58,7 +59,7 @@ LGB = lightgbm.LGBMClassifier(n_estimators=80, verbose=-1).fit(HOLES, CLASS)
 def con(monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlml.Session]:
     """Where every model is worth folding."""
     monkeypatch.setattr(literals, "LEAST", 0.0)
-    monkeypatch.setattr(literals, "_made", {})
+    monkeypatch.setattr(literals, "_made", Recent())
     with sqlml.connect() as session:
         session.register("frame", FRAME.assign(id=np.arange(ROWS), c=NUMBERS.c))
         session.execute("CREATE TABLE t AS FROM frame")

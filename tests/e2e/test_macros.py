@@ -255,7 +255,6 @@ def test_damaged_rows_do_not_stop_the_database_from_opening(
         "UPDATE sqlml.catalog_calls SET arguments = ['VARCHAR; --', NULL], result = 'x'",
         "UPDATE sqlml.catalog_calls SET arguments = NULL",
         "DROP TABLE sqlml.catalog_calls",
-        "CREATE TABLE sqlml.catalog_calls (a INTEGER)",
     ):
         with duckdb.connect(path, config=CONFIG) as plain:
             plain.execute(damage)

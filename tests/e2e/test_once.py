@@ -252,3 +252,32 @@ def test_a_view_over_a_query_that_evaluates_once(tmp_path: Path) -> None:
             (i, HIGH[i]) for i in np.flatnonzero(HIGH > 0.6)
         ]
         assert [d[0] for d in con.execute("FROM w").description] == ["a", "b", "c", "id", "p"]
+
+
+@pytest.mark.parametrize(
+    ("source", "rows"),
+    [
+        (f"(SELECT * FROM t WHERE {P} > 0.3)", "s WHERE high > 0.3"),
+        (
+            f"(SELECT a, b, c, id FROM t WHERE round(abs({P}), 3) > 0.3)",
+            "s WHERE round(high, 3) > 0.3",
+        ),
+        (
+            f"(WITH n AS (SELECT *, abs({P}) AS p FROM t) FROM n WHERE p > 0.3)",
+            "s WHERE high > 0.3",
+        ),
+        (
+            f"(SELECT y.* FROM t y JOIN (SELECT id AS i FROM t WHERE {P} > 0.3) z ON y.id = z.i)",
+            "s WHERE high > 0.3",
+        ),
+    ],
+)
+@pytest.mark.parametrize("wrapped", ["max({})", "max(abs(({})))", "sum(abs({}) + 0)"])
+def test_once_over_a_source_with_calls_of_its_own(
+    con: sqlml.Session, source: str, rows: str, wrapped: str
+) -> None:
+    """What FROM holds is written first, however deep in brackets the calls above it stand."""
+    p = P.replace("*", "x.*", 1)
+    query = f"SELECT round({wrapped.format(p)}, 9) AS m FROM {source} x WHERE {p} > 0.6"
+    assert is_once(con, query.replace(source, "t"))
+    same(con, query, f"SELECT round({wrapped.format('high')}, 9) AS m FROM {rows} AND high > 0.6")

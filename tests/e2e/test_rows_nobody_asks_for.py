@@ -95,6 +95,22 @@ def test_windows_beside_such_a_filter(con, model):
 
 
 @pytest.mark.parametrize("model", ["inline", "function"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT {} AS p FROM r WHERE p = 1",
+        "SELECT {0} AS p, row_number() OVER (ORDER BY {0}) AS n FROM r WHERE p = 1",
+        "SELECT (SELECT max(id) + {} FROM r) AS p FROM r WHERE p = 2",
+    ],
+)
+def test_a_subquery_whose_item_is_named_elsewhere(con, model, query):
+    """The engine takes nothing volatile there, however deep in the item the call stands."""
+    call = CALL.format(model=model)
+    found = con.execute(query.format(f"(SELECT count(*) FROM m WHERE {call} = 0)")).fetchall()
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("model", ["inline", "function"])
 @pytest.mark.parametrize("test", ["{} = 0", "CASE WHEN {} = 0 THEN true END"])
 def test_a_row_of_nulls_that_the_query_asks_for_is_refused(con, model, test):
     call = CALL.format(model=model)

@@ -27,7 +27,7 @@ TPCH = groups("tpch.sql")[""]
 WAKING = "/* predict('churn', *), CREATE MODEL churn */ "
 """A comment that makes sqlml read a statement to its end, as if it might call a model."""
 
-OWN = re.compile(r"\bsqlml\b|duckdb_functions\(\)|duckdb_databases\(\)|AS unnamed_relation__\(")
+OWN = re.compile(r"\bsqlml\b|\bsystem\.main\.|AS unnamed_relation__\(")
 """sqlml's own questions: which models there are, and whether a function is the user's.
 
 1.5 logs the result of a relation with parameters as a second query, of values.
@@ -235,6 +235,10 @@ def test_executemany(pair: Pair) -> None:
         ):
             side.con.executemany(WAKING + text, [[1, "x"], [2, "y"]])
     assert not list(pair.differences("FROM t ORDER BY ALL", fails=False))
+    none = [
+        side.con.executemany("-- no statement", [[]]) is None for side in (pair.plain, pair.ours)
+    ]
+    assert none[0] == none[1]
 
 
 @pytest.mark.parametrize("given", [5, b"SELECT 1", ["SELECT 1"]])

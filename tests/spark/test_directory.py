@@ -306,6 +306,20 @@ def test_hadoops_files_are_as_those_of_this_machine(spark: Any, tmp_path: Path) 
     assert local.read("x/1") is None and hadoop.read("x/1") is None
 
 
+def test_what_is_no_regular_file_is_neither_read_nor_replaced(con: Any, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", f"file:{tmp_path / 'pipe'}"):
+        with pytest.raises(errors.ArtifactError, match="is a pipe"):
+            con.sql(f"CREATE MODEL m FROM '{path}'")
+        with pytest.raises(errors.ArtifactError, match="is a pipe"):
+            con.sql(f"EXPORT MODEL churn TO '{path}' FORMAT SQLML")
+    assert (tmp_path / "pipe").is_fifo()
+    with pytest.raises(errors.ArtifactError, match="is a device"):
+        con.sql("CREATE MODEL m FROM '/dev/zero'")
+    with pytest.raises(errors.CatalogError, match="it is a pipe"):
+        LocalFiles(tmp_path).read("pipe")
+
+
 def test_hadoop_holds_a_catalog(spark: Any, value: Any, tmp_path: Path) -> None:
     from sqlml.spark.session import SparkSession
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import weakref
+from dataclasses import dataclass
 
 import numpy as np
 
-from sqlml.recent import Recent, while_alive
+from sqlml.recent import Recent, of_programs, while_alive
 
 
 def test_what_was_not_used_for_longest_goes_first() -> None:
@@ -52,3 +54,40 @@ def test_what_is_made_of_an_array_lives_as_long_as_the_array() -> None:
         other.setflags(write=False)
         before = len(made)
         assert while_alive("x", [other, b], make) == before + 1
+
+
+@dataclass(frozen=True, eq=False)
+class _Program:
+    """As much of one as `of_programs` asks for."""
+
+    numbers: tuple[int, ...]
+    nbytes = 10
+
+
+def test_what_is_made_of_a_program_lives_as_long_even_where_it_holds_the_program() -> None:
+    calls = []
+
+    @of_programs
+    def made(program: _Program, times: int) -> tuple[_Program, int]:
+        calls.append(times)
+        return program, sum(program.numbers) * times
+
+    one, other = _Program((1, 2)), _Program((1, 2))
+    assert made(one, 2)[1] == 6 and made(one, 2) is made(one, 2) and made(one, 3)[1] == 9
+    assert made(other, 2)[1] == 6 and calls == [2, 3, 2]
+    gone = weakref.ref(made(one, 2)[0])
+    gc.disable()
+    try:
+        del one
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_what_is_taken_is_kept_no_longer() -> None:
+    kept: Recent[str, int] = Recent(most_bytes=30)
+    for key in ("a1", "a2", "b"):
+        kept.put(key, len(key), 10)
+    assert kept.take(lambda key: key.startswith("a")) == [("a1", 2, 10), ("a2", 2, 10)]
+    kept.put("c", 1, 20)
+    assert kept.get("b") == 1 and kept.get("a1") is None

@@ -32,9 +32,6 @@ from sqlml.backends.native.array_fields import (
 )
 from sqlml.backends.native.kinds import ArrayKind, Kind, Signature, numba_type
 
-RUNTIME = frozenset({"NRT_MemInfo_alloc_aligned", "NRT_MemInfo_call_dtor"})
-"""Functions of numba's runtime that a kernel may call."""
-
 _BYTE, _INT, _LONG = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _POINTER = _BYTE.as_pointer()
 
@@ -197,7 +194,7 @@ def type_numbers(dtype: np.dtype[Any]) -> tuple[int, ...]:
 
 
 def _runtime(module: Any) -> None:
-    """The two functions of `RUNTIME`: an array's memory is one piece, and its own until freed.
+    """What kernels call of numba's: an array's memory is one piece, and its own until freed.
 
     A meminfo is {references, destructor, its argument, data, size, allocator}.
     """

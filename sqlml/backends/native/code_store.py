@@ -1,31 +1,31 @@
 """Machine code on disk: a file for each kernel, whose name says all that it depends on.
 
-Files lie in NUMBA_CACHE_DIR if that is set; else beside the source, or where that is read-only in
-the user's own cache folder. A file is written beside its place and renamed, so that no process
-sees half of it, and holds a digest of its content; one that is damaged is as good as none.
+Files lie in NUMBA_CACHE_DIR if that is set; else beside the source, or in the user's own cache
+folder. Whoever writes them runs code as the user, so a folder or a file that somebody else can
+write is passed over (`own_files.py`); where that leaves none, each process compiles for itself. A
+file holds a digest of its name and content; one that is damaged is as good as none.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import struct
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from sqlml.backends import own_files
 from sqlml.backends.native.object_code import ObjectCode
 
 SUFFIX = ".kernel"
 
 KEPT = 86_400.0
-"""Seconds that files of another version of sqlml stay at least."""
+"""Seconds that files of another version of sqlml, or half written ones, stay at least."""
 
-_MAGIC = b"sqlml kernel 1\n"
-_SIZES = struct.Struct("<QQ")
+_MAGIC = b"sqlml kernel 2\n"
+_SIZE = struct.Struct("<Q")
 
 
 def folders() -> Iterator[Path]:
@@ -40,28 +40,25 @@ def folders() -> Iterator[Path]:
 
 
 def read(name: str) -> ObjectCode | None:
-    """The code of a file, or None where there is none or it is damaged."""
+    """The code of a file, or None where there is none, it is damaged, or not the user's own."""
     for folder in folders():
-        with suppress(OSError):
-            code = _parsed((folder / name).read_bytes())
-            if code is not None:
-                return code
+        if own_files.is_private(folder):
+            with suppress(OSError):
+                code = _parsed(name, own_files.read(folder / name))
+                if code is not None:
+                    return code
     return None
 
 
 def write(name: str, code: ObjectCode) -> None:
     """Keep the code where that is possible."""
-    content = _content(code)
+    content = _content(name, code)
     for folder in folders():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            fresh = folder / f"{name}.{os.getpid()}.{threading.get_ident()}"
-            fresh.write_bytes(content)
-            fresh.replace(folder / name)
-        except OSError:
-            continue
-        _forget(folder, name)
-        return
+        if own_files.made_private(folder):
+            _forget(folder, name)
+            with suppress(OSError):
+                own_files.replace(folder / name, content)
+                return
 
 
 def file_name(kernel: str, source: str, rest: str) -> str:
@@ -71,28 +68,30 @@ def file_name(kernel: str, source: str, rest: str) -> str:
 
 
 def _forget(folder: Path, name: str) -> None:
-    """Delete the kernel's files that older versions of sqlml have left."""
+    """Delete the kernel's files that older versions of sqlml, or ended processes, have left."""
     kernel, source, _ = name.rsplit("-", 2)
-    for path in folder.glob(f"{kernel}-*{SUFFIX}"):
+    for path in folder.glob(f"{kernel}-*{SUFFIX}*"):
         with suppress(OSError):
             old = path.stat().st_mtime < time.time() - KEPT
-            if old and not path.name.startswith(f"{kernel}-{source}-"):
+            current = path.suffix == SUFFIX and path.name.startswith(f"{kernel}-{source}-")
+            if old and not current:
                 path.unlink()
 
 
-def _content(code: ObjectCode) -> bytes:
-    calls = json.dumps(code.calls).encode()
-    sizes = _SIZES.pack(len(code.kernel), len(code.entry))
-    body = sizes + code.kernel + code.entry + calls
-    return _MAGIC + hashlib.sha256(body).digest() + body
+def _content(name: str, code: ObjectCode) -> bytes:
+    body = _SIZE.pack(len(code.kernel)) + code.kernel + code.entry
+    return _digest(name, body) + body
 
 
-def _parsed(content: bytes) -> ObjectCode | None:
+def _digest(name: str, body: bytes) -> bytes:
+    return _MAGIC + hashlib.sha256(name.encode() + b"\n" + body).digest()
+
+
+def _parsed(name: str, content: bytes) -> ObjectCode | None:
     begin = len(_MAGIC) + hashlib.sha256().digest_size
     body = content[begin:]
-    if content[:begin] != _MAGIC + hashlib.sha256(body).digest():
+    if content[:begin] != _digest(name, body) or len(body) < _SIZE.size:
         return None
-    kernel, entry = _SIZES.unpack_from(body)
-    rest = body[_SIZES.size :]
-    calls = json.loads(rest[kernel + entry :])
-    return ObjectCode(rest[:kernel], rest[kernel : kernel + entry], tuple(calls))
+    (size,) = _SIZE.unpack_from(body)
+    rest = body[_SIZE.size :]
+    return ObjectCode(rest[:size], rest[size:])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from sqlml.backends.encoding import encoder
+from sqlml.backends.native.categories import text_encoder, text_filler
 from sqlml.backends.native.columns import argmax, checker, imputer, one_hot, range_checker
 from sqlml.backends.native.distances import nearest, pairwise
 from sqlml.backends.native.linear import linear
@@ -21,6 +24,7 @@ from sqlml.backends.native.trees import Forest
 from sqlml.ir import reference
 from sqlml.ir.csr import Selector
 from sqlml.ir.program import Program
+from sqlml.ir.texts import Texts
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array, numpy_dtype
 
@@ -100,8 +104,25 @@ def _cast(program: Program, i: int) -> Bound | None:
 
 def _encode(program: Program, i: int) -> Bound | None:
     attrs = program.nodes[i].attrs
-    encode = encoder(attrs["categories"], attrs["missing"])
-    return Bound(program.nodes[i].inputs, encode)
+    categories, missing = attrs["categories"], attrs["missing"]
+    if categories.dtype != object:
+        return Bound(program.nodes[i].inputs, encoder(categories, missing))
+    of_texts = cache(lambda: text_encoder(categories, missing))
+    of_objects = cache(lambda: encoder(categories, missing))
+    return Bound(
+        program.nodes[i].inputs,
+        lambda x: of_texts()(x) if isinstance(x, Texts) else of_objects()(x),
+    )
+
+
+def _fill(program: Program, i: int) -> Bound | None:
+    node = program.nodes[i]
+    of_texts = text_filler(node.attrs)
+
+    def fill(x: Any) -> Any:
+        return of_texts(x) if isinstance(x, Texts) else reference.FUNCTIONS["fill"]([x], node.attrs)
+
+    return Bound(node.inputs, fill)
 
 
 def _one_hot(program: Program, i: int) -> Bound | None:
@@ -204,6 +225,7 @@ KERNELS: Mapping[str, Bind] = MappingProxyType(
         "select": _select,
         "cast": _cast,
         "encode": _encode,
+        "fill": _fill,
         "one_hot": _one_hot,
         "impute": _impute,
         "argmax": _argmax,

@@ -23,6 +23,7 @@ import numpy as np
 from sqlml.backends.native.array_fields import ENTRY
 from sqlml.backends.native.deferred import compilable
 from sqlml.backends.native.kinds import Signature, numba_type
+from sqlml.backends.native.object_files import DamagedError, symbols
 
 _FASTCALL = 0x80
 """CPython's METH_FASTCALL."""
@@ -33,15 +34,14 @@ _NUMBAS = ("NRT_", "numba_", "_ZN5numba")
 
 @dataclass(frozen=True, slots=True)
 class ObjectCode:
-    """Two object files, the kernel and its entry (`call_wrapper.py`), and what they call."""
+    """Two object files: the kernel and its entry (`call_wrapper.py`)."""
 
     kernel: bytes
     entry: bytes
-    calls: tuple[str, ...]
 
 
 class NotLoadable(Exception):
-    """Machine code calls something that is not in this process."""
+    """Machine code calls something that is not in this process, or is damaged."""
 
 
 class _Method(ctypes.Structure):
@@ -88,7 +88,7 @@ def compiled(function: Callable[..., Any], signature: Signature) -> ObjectCode:
     from numba import njit
     from numba.core.compiler_lock import global_compiler_lock
 
-    from sqlml.backends.native.call_wrapper import RUNTIME, wrapper
+    from sqlml.backends.native.call_wrapper import wrapper
 
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     dispatcher: Any = njit(nogil=True, error_model="numpy", **options)(compilable(function))
@@ -96,30 +96,27 @@ def compiled(function: Callable[..., Any], signature: Signature) -> ObjectCode:
         types = tuple(numba_type(kind) for kind in signature)
         result = dispatcher._compiler.compile(types, None)
         kernel = bytes(result.library._get_compiled_object())
-        calls = _calls(llvm.parse_assembly(result.library.get_llvm_str())) - RUNTIME
         entry = llvm.parse_assembly(wrapper(result, signature))
         entry.verify()
-        defined = {f.name for f in entry.functions if not f.is_declaration}
-        calls |= _calls(entry) - {result.fndesc.llvm_func_name} - defined
-        held = ObjectCode(kernel, _target().emit_object(entry), tuple(sorted(calls)))
-    foreign = [name for name in held.calls if name.startswith(_NUMBAS)]
+        made = ObjectCode(kernel, _target().emit_object(entry))
+    foreign = [name for name in _called(made) if name.startswith(_NUMBAS)]
     if foreign:
         raise NotLoadable(f"{function.__name__} calls {', '.join(foreign)}")
-    return held
+    return made
 
 
 def loaded(code: ObjectCode, name: str) -> Callable[..., Any]:
     """A kernel as a function of Python. It runs without the GIL.
 
     Raises:
-        NotLoadable: what it calls is not in this process.
+        NotLoadable: what it calls is not in this process, or it is damaged.
     """
+    called = _called(code)
     target = _target()
-    module = llvm.parse_assembly(f'target triple = "{llvm.get_process_triple()}"')
-    engine = llvm.create_mcjit_compiler(module, target)
-    for called in code.calls:  # LLVM ends the process where it misses one
-        if llvm.address_of_symbol(called) is None:  # the process is searched once it has an engine
-            raise NotLoadable(f"{name} calls {called}")
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_nothing()), target)
+    for other in called:
+        if llvm.address_of_symbol(other) is None:  # the process is searched once it has an engine
+            raise NotLoadable(f"{name} calls {other}")
     for part in (code.kernel, code.entry):
         engine.add_object_file(llvm.ObjectFileRef.from_data(part))
     engine.finalize_object()
@@ -146,9 +143,16 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _calls(module: Any) -> set[str]:
-    declared = {f.name for f in module.functions if f.is_declaration}
-    return {name for name in declared if not name.startswith("llvm.")}
+def _called(code: ObjectCode) -> list[str]:
+    """The functions that machine code takes from the process. Raises NotLoadable: it is damaged."""
+    try:
+        kernel, entry = (symbols(part, _empty()) for part in (code.kernel, code.entry))
+    except DamagedError as error:
+        raise NotLoadable(str(error)) from None
+    if ENTRY not in entry.defined:
+        raise NotLoadable("the machine code has no entry")
+    defined = kernel.defined | entry.defined
+    return sorted((kernel.missing | entry.missing) - defined)
 
 
 def _target() -> Any:
@@ -162,6 +166,17 @@ def _target() -> Any:
         codemodel="jitdefault",
         jit=True,
     )
+
+
+@cache
+def _empty() -> bytes:
+    """An object file of this machine."""
+    made: bytes = _target().emit_object(llvm.parse_assembly(_nothing()))
+    return made
+
+
+def _nothing() -> str:
+    return f'target triple = "{llvm.get_process_triple()}"'
 
 
 @cache

@@ -76,6 +76,16 @@ def _find(
     return -1, slot
 
 
+def look_up(
+    data: Any, start: Any, stop: Any, words: Any, ends: Any, slots: Any, hashes: Any, found: Any
+) -> None:
+    """The word that each text equals, or -1."""
+    for i in range(start.size):
+        h = _hash(data, start[i], stop[i])
+        word, _ = _find(data, start[i], stop[i], h, words, ends, slots, hashes)
+        found[i] = word
+
+
 def build(keys: Any, words: Any, ends: Any, slots: Any, hashes: Any) -> None:
     """Fill the table; of equal words it finds the last. `keys` is a copy of `words`.
 

@@ -49,10 +49,10 @@ def counter(attrs: Attrs, hashed: bool) -> Count:
     signed = bool(attrs.get("alternate_sign", False))
     dtype = np.dtype(str(attrs["dtype"]))
     words, ends = np.ascontiguousarray(words), np.ascontiguousarray(ends)
-    table = _table(words, ends)
+    slots = table(words, ends)
     by_table = analyzer.kind != "word" or analyzer.pattern in RUNS
 
-    places = (words, ends, *table, width, signed, hashed)
+    places = (words, ends, *slots, width, signed, hashed)
 
     def run(texts: Texts, how: _How) -> Csr:
         parts = [_counted(part, how, places) for part in _chunks(texts)]
@@ -125,7 +125,7 @@ class _How:
         if self.kind == "word":
             self.arguments = (lowering, RUNS.get(analyzer.pattern, 1), *_tables())
             words, ends = pack(sorted(analyzer.stop_words))
-            self.stop = (words, ends, *_table(words, ends)) if ends.size else ()
+            self.stop = (words, ends, *table(words, ends)) if ends.size else ()
         elif self.kind != "whole":
             self.arguments = (lowering, *_tables())
 
@@ -237,8 +237,11 @@ def _grouped(parts: Sequence[Csr], rows: Sequence[Array], count: int) -> Csr:
     return Csr(summed, column[first], indptr, parts[0].width)
 
 
-def _table(words: Array, ends: Array) -> tuple[Array, Array]:
-    """Slots, int32 (2**k,) with -1 for an empty one, and the hash of the word in each, uint32."""
+def table(words: Array, ends: Array) -> tuple[Array, Array]:
+    """A hash table of packed words.
+
+    Slots, int32 (2**k,) with -1 for an empty one, and the hash of the word in each, uint32.
+    """
     size = 4
     while size < 2 * ends.size:
         size *= 2
@@ -248,39 +251,39 @@ def _table(words: Array, ends: Array) -> tuple[Array, Array]:
     return slots, hashes
 
 
-_BYTES, _PLACES = reads(np.uint8, 1), reads(np.int64, 1)
+BYTES, PLACES = reads(np.uint8, 1), reads(np.int64, 1)
 _TABLE = (writes(np.int32, 1), writes(np.uint32, 1))
 _TABLES = (reads(np.int32, 1, "C"), reads(np.uint8, 1, "C"))
 _CUT = (writes(np.uint8, 1), *(3 * (writes(np.int64, 1),)))
-_LISTS = (_BYTES, _PLACES, *_TABLE)
+LISTS = (BYTES, PLACES, *_TABLE)
 
 
 def _cutter(kind: str) -> Any:
     if kind == "word":
         how = (FLAG, COUNT, *_TABLES)
-        return specialise(kernels.cut_words, (_BYTES, _PLACES, _PLACES, *how, *_CUT))
-    shared = (_BYTES, _PLACES, _PLACES, FLAG, *_TABLES, *_CUT)
+        return specialise(kernels.cut_words, (BYTES, PLACES, PLACES, *how, *_CUT))
+    shared = (BYTES, PLACES, PLACES, FLAG, *_TABLES, *_CUT)
     if kind == "char":
         return specialise(kernels.cut_characters, shared)
     return specialise(kernels.cut_within, (*shared, writes(np.int64, 1)))
 
 
 def _dropper() -> Any:
-    return specialise(kernels.drop_words, (*_CUT, *_LISTS))
+    return specialise(kernels.drop_words, (*_CUT, *LISTS))
 
 
 def _counter() -> Any:
     whole, short = writes(np.int64, 1), writes(np.int32, 1)
-    how = (FLAG, COUNT, COUNT, *_LISTS, COUNT, FLAG, FLAG)
+    how = (FLAG, COUNT, COUNT, *LISTS, COUNT, FLAG, FLAG)
     signature = (*_CUT, whole, *how, whole, whole, short, short)
     return specialise(kernels.count, signature)
 
 
 def _scanner() -> Any:
     return specialise(
-        kernels.scan, (_BYTES, _PLACES, _PLACES, _TABLES[1], COUNT, FLAG, writes(bool, 1))
+        kernels.scan, (BYTES, PLACES, PLACES, _TABLES[1], COUNT, FLAG, writes(bool, 1))
     )
 
 
 def _builder() -> Any:
-    return specialise(kernels.build, (writes(np.uint8, 1), *_LISTS))
+    return specialise(kernels.build, (writes(np.uint8, 1), *LISTS))

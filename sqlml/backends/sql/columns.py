@@ -10,6 +10,7 @@ import numpy as np
 from sqlml.backends.sql.expression import Expression, Value, constants
 from sqlml.backends.sql.literals import TYPES, number
 from sqlml.backends.sql.printing import Printing
+from sqlml.dialects import Dialect
 from sqlml.errors import BackendError
 from sqlml.types import FLOATS
 
@@ -17,16 +18,17 @@ LONGEST_SUM = 400
 """Terms in a row: the engine refuses expressions that are nested 1000 deep."""
 
 
-def total(terms: Sequence[str]) -> str:
+def total(terms: Sequence[str], dialect: Dialect) -> str:
     """The sum of `terms` from left to right, or of groups of them where they are very many.
 
-    >>> total(["a", "b", "c"])
+    >>> from sqlml.dialects import SPARK
+    >>> total(["a", "b", "c"], SPARK)
     '(a + b + c)'
     """
     while len(terms) > LONGEST_SUM:
         groups = range(0, len(terms), LONGEST_SUM)
-        terms = [f"({' + '.join(terms[g : g + LONGEST_SUM])})" for g in groups]
-    return f"({' + '.join(terms)})"
+        terms = [dialect.total(terms[g : g + LONGEST_SUM]) for g in groups]
+    return dialect.total(terms)
 
 
 def _concat(p: Printing) -> Value:
@@ -48,25 +50,26 @@ def _product(p: Printing, x: Value, weights: np.ndarray, bias: np.ndarray | None
     made = []
     for k in range(weights.shape[1]):
         terms = [
-            f"{e.sql} * {w.sql}" for e, w in zip(x, constants(weights[:, k], p.dtype), strict=True)
+            p.dialect.operator("*", e.sql, w.sql)
+            for e, w in zip(x, constants(weights[:, k], p.dtype), strict=True)
         ]
         if bias is not None:
             terms.append(number(bias[k], p.dtype))
-        made.append(Expression(total(terms or [number(0, p.dtype)])))
+        made.append(Expression(total(terms or [number(0, p.dtype)], p.dialect)))
     return tuple(made)
 
 
 def _sum(p: Printing) -> Value:
     zero = number(0, p.dtype)
     return tuple(
-        Expression(total([e.sql for e in line]) if line else zero, nan=p.dtype in FLOATS)
+        Expression(total([e.sql for e in line], p.dialect) if line else zero, nan=p.dtype in FLOATS)
         for line in p.lines()
     )
 
 
 def _max(p: Printing) -> Value:
     return tuple(
-        Expression(f"greatest({', '.join(e.sql for e in line)})", nan=any(e.nan for e in line))
+        Expression(p.dialect.call("greatest", *(e.sql for e in line)), nan=any(e.nan for e in line))
         for line in p.lines()
     )
 
@@ -74,8 +77,8 @@ def _max(p: Printing) -> Value:
 def _min(p: Printing) -> Value:
     made = []
     for line in map(p.bind, p.lines()):
-        sql = f"least({', '.join(e.sql for e in line)})"
-        gone = [e.missing for e in line if e.nan]
+        sql = p.dialect.call("least", *(e.sql for e in line))
+        gone = [p.missing(e) for e in line if e.nan]
         if gone:
             nan = number(np.nan, p.dtype)
             sql = f"CASE WHEN {' OR '.join(gone)} THEN {nan} ELSE {sql} END"
@@ -95,20 +98,24 @@ def _first_greatest(p: Printing, line: Value) -> str:
     if len(line) == 2:
         return f"CAST(CASE WHEN {line[0].sql} >= {line[1].sql} THEN 0 ELSE 1 END AS {kind})"
     name = p.bindings.name(p.dialect.array([e.sql for e in line]))
-    return f"CAST({p.dialect.place_of_greatest(name)} - 1 AS {kind})"
+    place = p.dialect.operator("-", p.dialect.place_of_greatest(name), "1")
+    return f"CAST({place} AS {kind})"
 
 
 def _softmax(p: Printing) -> Value:
     x = p.bind(p.values[0])
     if not x:
         return ()
-    (most,) = p.bind([Expression(f"greatest({', '.join(e.sql for e in x)})")])
-    powers = [f"exp({e.sql} - {most.sql})" for e in x]
+    (most,) = p.bind([Expression(p.dialect.call("greatest", *(e.sql for e in x)))])
+    below = [p.dialect.operator("-", e.sql, most.sql) for e in x]
     if p.dtype == "float32":
-        powers = [f"CAST(exp(CAST({e.sql} - {most.sql} AS DOUBLE)) AS FLOAT)" for e in x]
+        wide = [p.dialect.call("exp", f"CAST({b} AS DOUBLE)") for b in below]
+        powers = [f"CAST({power} AS FLOAT)" for power in wide]
+    else:
+        powers = [p.dialect.call("exp", b) for b in below]
     e = p.bind([Expression(power) for power in powers])
     parts = [f"CAST({v.sql} AS {TYPES[str(p.attrs['sum_dtype'])]})" for v in e]
-    (whole,) = p.bind([Expression(f"CAST({total(parts)} AS {TYPES[p.dtype]})")])
+    (whole,) = p.bind([Expression(f"CAST({total(parts, p.dialect)} AS {TYPES[p.dtype]})")])
     kind = TYPES[p.dtype]
     return tuple(Expression(p.dialect.divided(v.sql, whole.sql, kind)) for v in e)
 
@@ -122,10 +129,11 @@ def _encode(p: Printing) -> Value:
         keys = p.dialect.array([number(c, p.operand) for c in codes])
         known = p.dialect.map(keys, p.dialect.array([str(code) for code in codes.values()]))
         zero = number(0, p.operand)  # -0.0 is another key than 0.0
-        code = f"CAST(coalesce({known}[{e.sql} + {zero}], -1) AS BIGINT)"
+        found = p.dialect.value_at(known, p.dialect.operator("+", e.sql, zero))
+        code = f"CAST(coalesce({found}, -1) AS BIGINT)"
     missing = p.attrs["missing"]
     if e.nan:
-        code = f"CASE WHEN {e.missing} THEN {number(missing, 'int64')} ELSE {code} END"
+        code = f"CASE WHEN {p.missing(e)} THEN {number(missing, 'int64')} ELSE {code} END"
     return (Expression(code, nan=False),)
 
 
@@ -160,7 +168,7 @@ def _take(p: Printing) -> Value:
     lists = [f"({p.dialect.array([table[i].sql for i in column])})" for column in columns]
     missing = any(e.nan for e in table)
     return tuple(
-        Expression(p.dialect.at(entries, f"{e.sql} + 1"), nan=missing)
+        Expression(p.dialect.at(entries, p.dialect.operator("+", e.sql, "1")), nan=missing)
         for e in p.bind(index)
         for entries in lists
     )
@@ -186,15 +194,15 @@ def _matmul(p: Printing) -> Value:
 
 
 def _dot(p: Printing, line: Sequence[Expression], weights: Sequence[Expression]) -> Expression:
-    terms = [f"{e.sql} * {w.sql}" for e, w in zip(line, weights, strict=True)]
-    return Expression(total(terms) if terms else number(0, p.dtype))
+    terms = [p.dialect.operator("*", e.sql, w.sql) for e, w in zip(line, weights, strict=True)]
+    return Expression(total(terms, p.dialect) if terms else number(0, p.dtype))
 
 
 def _pairwise(p: Printing) -> Value:
     points = p.attrs["points"]
-    form = _METRICS.get(p.attrs["metric"])
+    part = _METRICS.get(p.attrs["metric"])
     other = "weights" in p.attrs or p.attrs.get("expanded", False)
-    if form is None or other or points.size > MOST_NUMBERS:
+    if part is None or other or points.size > MOST_NUMBERS:
         raise BackendError(
             f"distances ({p.attrs['metric']}) to {points.shape[0]} points are not printed as SQL"
         )
@@ -202,16 +210,23 @@ def _pairwise(p: Printing) -> Value:
     made = []
     for point in points:
         own = constants(point, p.dtype)
-        terms = [form.format(x=e.sql, c=c.sql) for e, c in zip(x, own, strict=True)]
-        made.append(Expression(total(terms)))
+        terms = [part(p.dialect, e.sql, c.sql) for e, c in zip(x, own, strict=True)]
+        made.append(Expression(total(terms, p.dialect)))
     return tuple(made)
 
 
-_METRICS = {
-    "dot": "{x} * {c}",
-    "sqeuclidean": "({x} - {c}) * ({x} - {c})",
-    "manhattan": "abs({x} - {c})",
-}
+def _squared(d: Dialect, x: str, c: str) -> str:
+    apart = d.operator("-", x, c)
+    return d.operator("*", apart, apart)
+
+
+_METRICS: Mapping[str, Callable[[Dialect, str, str], str]] = MappingProxyType(
+    {
+        "dot": lambda d, x, c: d.operator("*", x, c),
+        "sqeuclidean": _squared,
+        "manhattan": lambda d, x, c: d.call("abs", d.operator("-", x, c)),
+    }
+)
 """One column's part in the distance."""
 
 MOST_NUMBERS = 5000
@@ -226,7 +241,7 @@ def _search_sorted(p: Printing) -> Value:
     for k, e in enumerate(p.bind(p.values[0])):
         own = edges[offsets[k] : offsets[k + 1]]
         terms = [f"CAST({edge.sql} {symbol} {e.sql} AS BIGINT)" for edge in own]
-        made.append(Expression(total(terms) if terms else number(0, "int64"), nan=False))
+        made.append(Expression(total(terms, p.dialect) if terms else number(0, "int64"), nan=False))
     return tuple(made)
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from sqlml.backends.sql.expression import Expression, Value, constants
 from sqlml.backends.sql.literals import TYPES, number
 from sqlml.backends.sql.printing import Printing
-from sqlml.dialects import DUCKDB
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
 from sqlml.types import FLOATS
 
@@ -17,28 +17,32 @@ LARGEST = "'3.4028235677973366e38'::DOUBLE"
 """From here on float64 rounds to an infinite float32, and the engine's own cast is an error."""
 
 
-def _unary(form: str, nan: bool = True, twice: bool = False) -> Callable[[Printing], Value]:
-    """`form` with {x}, {t} the type and {one} for 1 of it; `twice`: x is written several times."""
+Form = Callable[[Dialect, str], str]
+"""A dialect and a number -> what is made of it."""
+
+
+def _unary(form: Form, twice: bool = False) -> Callable[[Printing], Value]:
+    """`twice`: the number is written several times."""
 
     def printer(p: Printing) -> Value:
         (x,) = p.values
-        kind = TYPES[p.dtype]
-        one = number(1, p.dtype)
         made = p.bind(x) if twice else x
-        return tuple(
-            Expression(form.format(x=e.sql, t=kind, one=one), nan=nan and e.nan) for e in made
-        )
+        return tuple(Expression(form(p.dialect, e.sql), nan=e.nan) for e in made)
 
     return printer
 
 
-def _function(form: str, twice: bool = False, nan: bool = True) -> Callable[[Printing], Value]:
+def _called(name: str) -> Form:
+    return lambda d, x: d.call(name, x)
+
+
+def _function(form: Form, twice: bool = False, nan: bool = True) -> Callable[[Printing], Value]:
     """A function of DOUBLE, rounded once to its own type. `nan`: it makes NaN of numbers."""
 
     def printer(p: Printing) -> Value:
         (x,) = p.values
         made = p.bind(x) if twice else x
-        texts = [form.format(x=_double(e, p.dtype)) for e in made]
+        texts = [form(p.dialect, _double(e, p.dtype)) for e in made]
         return tuple(
             Expression(t if p.dtype == "float64" else f"CAST({t} AS FLOAT)", nan=nan or e.nan)
             for t, e in zip(texts, made, strict=True)
@@ -54,14 +58,19 @@ def _double(e: Expression, dtype: str) -> str:
 def _sigmoid(p: Printing) -> Value:
     (x,) = p.values
     if p.dtype == "float64":
-        return tuple(Expression(f"(1 / (1 + exp(-{e.sql})))", nan=e.nan) for e in x)
+        d = p.dialect
+        powers = [d.call("exp", d.negated(e.sql)) for e in x]
+        return tuple(
+            Expression(d.operator("/", "1", d.operator("+", "1", power)), nan=e.nan)
+            for e, power in zip(x, powers, strict=True)
+        )
     made = []
     for e in p.bind(x):  # XGBoost's own formula, as in the reference
-        limited = f"least(-{e.sql}, '88.7'::FLOAT)"
+        limited = p.dialect.call("least", p.dialect.negated(e.sql), "'88.7'::FLOAT")
         if e.nan:
-            limited = f"CASE WHEN {e.missing} THEN {e.sql} ELSE {limited} END"
-        power = f"CAST(exp(CAST({limited} AS DOUBLE)) AS FLOAT)"
-        below = f"({power} + '1.0'::FLOAT + '1e-16'::FLOAT)"
+            limited = f"CASE WHEN {p.missing(e)} THEN {e.sql} ELSE {limited} END"
+        power = f"CAST({p.dialect.call('exp', f'CAST({limited} AS DOUBLE)')} AS FLOAT)"
+        below = p.dialect.total([power, "'1.0'::FLOAT", "'1e-16'::FLOAT"])
         made.append(Expression(p.dialect.divided("'1.0'::FLOAT", below, "FLOAT"), nan=e.nan))
     return tuple(made)
 
@@ -70,7 +79,7 @@ def _arithmetic(symbol: str) -> Callable[[Printing], Value]:
     def printer(p: Printing) -> Value:
         # Infinities make NaN of numbers: inf - inf, inf * 0, 0 / 0.
         return tuple(
-            Expression(f"({a.sql} {symbol} {b.sql})", nan=p.dtype in FLOATS)
+            Expression(p.dialect.operator(symbol, a.sql, b.sql), nan=p.dtype in FLOATS)
             for a, b in p.side_by_side()
         )
 
@@ -94,9 +103,9 @@ def _is_nonzero(e: Expression) -> bool:
     return found is not None and float(found[1]) != 0
 
 
-def _of_duckdb(form: str) -> Callable[[Printing], Value]:
+def _of_duckdb(name: str) -> Callable[[Printing], Value]:
     """A function that makes whole numbers of another type elsewhere."""
-    printer = _unary(form)
+    printer = _unary(_called(name))
 
     def checked(p: Printing) -> Value:
         if p.dialect is not DUCKDB:
@@ -107,31 +116,33 @@ def _of_duckdb(form: str) -> Callable[[Printing], Value]:
 
 
 def _rint(p: Printing) -> Value:
-    return tuple(Expression(p.dialect.rounded_to_even(e.sql), nan=e.nan) for e in p.values[0])
+    x = p.bind(p.values[0])
+    return tuple(Expression(p.dialect.rounded_to_even(e.sql), nan=e.nan) for e in x)
 
 
 def _sign(p: Printing) -> Value:
     made = []
     for e in p.bind(p.values[0]):
         sql = f"CASE WHEN {e.sql} < 0 THEN -1 WHEN {e.sql} = 0 THEN 0 "
-        sql += f"WHEN {e.missing} THEN {e.sql} " if e.nan else ""
+        sql += f"WHEN {p.missing(e)} THEN {e.sql} " if e.nan else ""
         made.append(Expression(f"CAST({sql}ELSE 1 END AS {TYPES[p.dtype]})", nan=e.nan))
     return tuple(made)
 
 
 def _maximum(p: Printing) -> Value:
     return tuple(  # NaN is the greatest, as it shall be
-        Expression(f"greatest({a.sql}, {b.sql})", nan=a.nan or b.nan) for a, b in p.side_by_side()
+        Expression(p.dialect.call("greatest", a.sql, b.sql), nan=a.nan or b.nan)
+        for a, b in p.side_by_side()
     )
 
 
 def _minimum(p: Printing) -> Value:
     made = []
     for a, b in p.side_by_side(bound=True):
-        sql = f"least({a.sql}, {b.sql})"
+        sql = p.dialect.call("least", a.sql, b.sql)
         for e in (a, b):
             if e.nan:
-                sql = f"CASE WHEN {e.missing} THEN {e.sql} ELSE {sql} END"
+                sql = f"CASE WHEN {p.missing(e)} THEN {e.sql} ELSE {sql} END"
         made.append(Expression(sql, nan=a.nan or b.nan))
     return tuple(made)
 
@@ -147,9 +158,9 @@ def _comparison(symbol: str, suspects: str) -> Callable[[Printing], Value]:
             checks = [e for side, e in (("a", a), ("b", b)) if side in suspects and e.nan]
             if checks and p.operand in FLOATS:
                 if symbol == "<>":
-                    sql = f"({sql} OR {checks[0].missing})"
+                    sql = f"({sql} OR {p.missing(checks[0])})"
                 else:
-                    sql = f"({sql} AND {' AND '.join(f'NOT {e.missing}' for e in checks)})"
+                    sql = f"({sql} AND {' AND '.join(f'NOT {p.missing(e)}' for e in checks)})"
             made.append(Expression(sql, nan=False))
         return tuple(made)
 
@@ -157,7 +168,7 @@ def _comparison(symbol: str, suspects: str) -> Callable[[Printing], Value]:
 
 
 def _isnan(p: Printing) -> Value:
-    return tuple(Expression(e.missing, nan=False) for e in p.values[0])
+    return tuple(Expression(p.missing(e), nan=False) for e in p.values[0])
 
 
 def _not(p: Printing) -> Value:
@@ -182,7 +193,7 @@ def _cast(p: Printing) -> Value:
     if below == wanted:
         return p.values[0]
     if below == "float64" and wanted == "float32":
-        return tuple(_narrowed(e) for e in p.bind(p.values[0]))
+        return tuple(_narrowed(p, e) for e in p.bind(p.values[0]))
     if wanted == "bool":
         zero = number(0, below)
         return tuple(Expression(f"({e.sql} <> {zero})", nan=False) for e in p.values[0])
@@ -197,8 +208,8 @@ def _cast(p: Printing) -> Value:
     )
 
 
-def _narrowed(e: Expression) -> Expression:
-    small = f"abs({e.sql}) < {LARGEST}" + (f" OR {e.missing}" if e.nan else "")
+def _narrowed(p: Printing, e: Expression) -> Expression:
+    small = f"{p.dialect.call('abs', e.sql)} < {LARGEST}" + (f" OR {p.missing(e)}" if e.nan else "")
     return Expression(
         f"CASE WHEN {small} THEN CAST({e.sql} AS FLOAT) "
         f"WHEN {e.sql} > 0 THEN 'inf'::FLOAT ELSE '-inf'::FLOAT END",
@@ -216,7 +227,7 @@ def _require_finite(p: Printing) -> Value:
         low, high = (None if b is None else b[k].sql for b in bounds)
         bad = [p.dialect.is_infinite(e.sql)]
         if e.nan and not p.attrs["allow_nan"]:
-            bad.append(e.missing)
+            bad.append(p.missing(e))
         bad += [f"{e.sql} < {low}"] * (low is not None) + [f"{e.sql} > {high}"] * (high is not None)
         error = p.error(
             f"column {feature!r} has NULL, NaN or infinity (or a value too large), which "
@@ -224,7 +235,7 @@ def _require_finite(p: Printing) -> Value:
         )
         good = e.sql
         if p.attrs["allow_nan"] and high is not None:
-            bad[-1] = f"({bad[-1]} AND NOT {e.missing})"
+            bad[-1] = f"({bad[-1]} AND NOT {p.missing(e)})"
         sql = f"CASE WHEN {' OR '.join(bad)} THEN {error} ELSE {good} END"
         made.append(Expression(sql, nan=e.nan and p.attrs["allow_nan"]))
     return tuple(made)
@@ -235,7 +246,7 @@ def _impute(p: Printing) -> Value:
     missing = p.attrs["missing"]
     made = []
     for e, fill in zip(p.bind(p.values[0]), fills, strict=True):
-        gone = e.missing if missing != missing else f"{e.sql} = {number(missing, p.dtype)}"
+        gone = p.missing(e) if missing != missing else f"{e.sql} = {number(missing, p.dtype)}"
         stays = missing == missing and e.nan
         made.append(
             Expression(f"CASE WHEN {gone} THEN {fill.sql} ELSE {e.sql} END", nan=fill.nan or stays)
@@ -245,37 +256,56 @@ def _impute(p: Printing) -> Value:
 
 _NAN = "'nan'::DOUBLE"
 
+
+def _log(d: Dialect, x: str) -> str:
+    return f"CASE WHEN {x} > 0 THEN {d.call('ln', x)} WHEN {x} = 0 THEN {_LEAST} ELSE {_NAN} END"
+
+
+def _log1p(d: Dialect, x: str) -> str:
+    """Kahan's way: what rounding 1 + x loses is in the quotient as well."""
+    more = d.operator("+", "1", x)
+    made = d.operator("*", d.call("ln", more), x)
+    made = d.operator("/", made, d.operator("-", more, "1"))
+    return (
+        f"CASE WHEN {x} <= -1 THEN CASE WHEN {x} = -1 THEN {_LEAST} ELSE {_NAN} END "
+        f"WHEN {more} = 1 OR {d.is_infinite(x)} THEN {x} ELSE {made} END"
+    )
+
+
+def _expm1(d: Dialect, x: str) -> str:
+    power = d.call("exp", x)
+    less = d.operator("-", power, "1")
+    made = d.operator("/", d.operator("*", less, x), d.call("ln", power))
+    return (
+        f"CASE WHEN {power} = 1 THEN {x} WHEN {power} < 1e-16::DOUBLE OR {d.is_infinite(power)} "
+        f"THEN {less} ELSE {made} END"
+    )
+
+
+def _sqrt(d: Dialect, x: str) -> str:
+    return f"CASE WHEN {x} >= 0 THEN {d.call('sqrt', x)} ELSE {_NAN} END"
+
+
+_LEAST = "'-inf'::DOUBLE"
+
 PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(
     {
-        "exp": _function("exp({x})", nan=False),
-        "log": _function(
-            "CASE WHEN {x} > 0 THEN ln({x}) WHEN {x} = 0 THEN '-inf'::DOUBLE "
-            f"ELSE {_NAN} END",
-            twice=True,
-        ),
-        # Kahan's way: what rounding 1 + x loses is in the quotient as well.
-        "log1p": _function(
-            f"CASE WHEN {{x}} <= -1 THEN CASE WHEN {{x}} = -1 THEN '-inf'::DOUBLE ELSE {_NAN} END "
-            "WHEN 1 + {x} = 1 OR isinf({x}) THEN {x} ELSE ln(1 + {x}) * {x} / ((1 + {x}) - 1) END",
-            twice=True,
-        ),
-        "expm1": _function(
-            "CASE WHEN exp({x}) = 1 THEN {x} WHEN exp({x}) < 1e-16::DOUBLE OR isinf(exp({x})) "
-            "THEN exp({x}) - 1 ELSE (exp({x}) - 1) * {x} / ln(exp({x})) END",
-            twice=True,
-        ),
-        "sqrt": _function(f"CASE WHEN {{x}} >= 0 THEN sqrt({{x}}) ELSE {_NAN} END", twice=True),
+        "exp": _function(_called("exp"), nan=False),
+        "log": _function(_log, twice=True),
+        "log1p": _function(_log1p, twice=True),
+        "expm1": _function(_expm1, twice=True),
+        "sqrt": _function(_sqrt, twice=True),
         "sigmoid": _sigmoid,
-        "tanh": _function("tanh({x})", nan=False),
-        "exp2": _function("pow(2, {x})", nan=False),
-        "cbrt": _function("cbrt({x})", nan=False),
-        "trunc": _of_duckdb("trunc({x})"),
-        "floor": _of_duckdb("floor({x})"),
-        "ceil": _of_duckdb("ceil({x})"),
+        "tanh": _function(_called("tanh"), nan=False),
+        "exp2": _function(lambda d, x: d.call("pow", "2", x), nan=False),
+        "cbrt": _function(_called("cbrt"), nan=False),
+        "trunc": _of_duckdb("trunc"),
+        "floor": _of_duckdb("floor"),
+        "ceil": _of_duckdb("ceil"),
         "rint": _rint,
-        "neg": _unary("(-{x})"),
-        "abs": _unary("abs({x})"),
-        "square": _unary("({x} * {x})", twice=True),
+        "neg": _unary(lambda d, x: d.negated(x)),
+        "abs": _unary(_called("abs")),
+        "square": _unary(lambda d, x: d.operator("*", x, x), twice=True),
         "sign": _sign,
         "add": _arithmetic("+"),
         "sub": _arithmetic("-"),

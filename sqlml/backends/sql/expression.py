@@ -2,7 +2,8 @@
 
 What a Program computes once SQL would compute each time that it is written. So a value that is
 written several times is bound first, as `WITH` does for queries and a lambda over a list of one
-struct does inside an expression: `list_transform([{'v1': a + b}], lambda row: row.v1 * row.v1)[1]`.
+struct does inside an expression; in DuckDB, without the full names of its functions:
+`list_transform([{'v1': a + b}], lambda row: row.v1 * row.v1)[1]`.
 
 In here a missing number is NaN and never NULL, as in a Program. The engine says that NaN equals
 itself and is greater than all numbers, which IEEE and numpy deny; so what may be NaN carries a
@@ -35,11 +36,6 @@ class Expression:
     cheap: bool = False
     nan: bool = True
     raw: str | None = None
-
-    @property
-    def missing(self) -> str:
-        """Whether it is NaN."""
-        return "false" if not self.nan else f"isnan({self.sql})"
 
 
 Value = tuple[Expression, ...]
@@ -84,14 +80,17 @@ class Bindings:
     def name(self, sql: str) -> str:
         """A name for what `sql` computes."""
         self.bound.append(sql)
-        return f"{self.row}.v{len(self.bound)}"
+        return self._read(len(self.bound))
+
+    def _read(self, number: int | str) -> str:
+        return self.dialect.member(self.row, f"v{number}")
 
     def around(self, sql: str) -> str:
         """`sql`, which reads the names, as an expression without them."""
         if not self.bound:
             return sql
         texts = [*self.bound, sql]
-        read = re.compile(rf"\b{re.escape(self.row)}\.v(\d+)\b")
+        read = re.compile(re.escape(self._read("@")).replace("@", r"(\d+)\b"))
         reads = [{int(n) - 1 for n in read.findall(text)} for text in texts]
         stage: list[int] = []
         for needed in reads:
@@ -106,7 +105,7 @@ class Bindings:
         for s in range(1, last + 1):
             own = {j: texts[j] for j in range(len(self.bound)) if stage[j] == s}
             kept = [j for j in range(len(self.bound)) if stage[j] < s < until[j]]
-            fields = {**{j: f"{self.row}.v{j + 1}" for j in kept}, **own}
+            fields = {**{j: self._read(j + 1) for j in kept}, **own}
             struct = self.dialect.struct({f"v{j + 1}": text for j, text in fields.items()})
             each = partial(self.dialect.each, made, self.row)
             made = each(struct) if made else self.dialect.array([struct])

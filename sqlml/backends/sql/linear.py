@@ -8,6 +8,7 @@ values away before the sum.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from types import MappingProxyType
 import numpy as np
 
 from sqlml.backends.sql.literals import number
+from sqlml.dialects import DUCKDB
 from sqlml.ir.program import Attrs, Program
 from sqlml.types import Array
 
@@ -38,7 +40,7 @@ def linear_sql(program: Program, columns: Sequence[str]) -> Linear | None:
 
     Args:
         program: reads one matrix.
-        columns: for each column of it a SQL expression that is cheap to write several times.
+        columns: for each column of it a DOUBLE in SQL that is cheap to write several times.
     """
     if len(program.inputs) != 1 or len(program.outputs) != 1 or len(columns) > MOST_COLUMNS:
         return None
@@ -51,7 +53,7 @@ def linear_sql(program: Program, columns: Sequence[str]) -> Linear | None:
     made: list[list[str]] = []
     for node in program.nodes:
         if node.op == "input":
-            made.append([f"CAST({c} AS DOUBLE)" for c in columns])
+            made.append(list(columns))
             continue
         printer = PRINTERS.get(node.op)
         if printer is None or node.type.dtype not in ("float64", "int64", "bool"):
@@ -69,7 +71,7 @@ Values = list[str]
 
 def _constant(args: Sequence[Values], attrs: Attrs) -> Values | None:
     value: Array = attrs["value"]
-    return [number(v) for v in value.astype(np.float64).ravel().tolist()]
+    return [_number(v) for v in value.astype(np.float64).ravel().tolist()]
 
 
 def _select(args: Sequence[Values], attrs: Attrs) -> Values | None:
@@ -98,31 +100,52 @@ def _impute(args: Sequence[Values], attrs: Attrs) -> Values | None:
         return None
     filled = zip(args[0], attrs["fill"].astype(np.float64).tolist(), strict=True)
     return [
-        f"CASE WHEN {v} IS NULL OR isnan({v}) THEN {number(fill)} ELSE {v} END"
+        f"CASE WHEN {v} IS NULL OR {DUCKDB.call('isnan', v)} THEN {_number(fill)} ELSE {v} END"
         for v, fill in filled
     ]
 
 
 def _linear(args: Sequence[Values], attrs: Attrs) -> Values | None:
     weights = attrs["weights"].astype(np.float64)[:, 0].tolist()
-    terms = [f"{v} * {number(w)}" for v, w in zip(args[0], weights, strict=True)]
-    return [f"({' + '.join([*terms, number(float(attrs['bias'][0]))])})"]
+    terms = [DUCKDB.operator("*", v, _number(w)) for v, w in zip(args[0], weights, strict=True)]
+    return [DUCKDB.total([*terms, _number(float(attrs["bias"][0]))])]
 
 
-def _binary(symbol: str) -> Callable[[Sequence[Values], Attrs], Values | None]:
+def _number(value: float) -> str:
+    """A literal that is a DOUBLE as it stands, which the engine reads faster than a cast."""
+    if not math.isfinite(value):
+        return number(value)
+    text = repr(value)
+    return text if "e" in text else f"{text}e0"
+
+
+def _binary(form: Callable[[str, str], str]) -> Callable[[Sequence[Values], Attrs], Values | None]:
     def printer(args: Sequence[Values], attrs: Attrs) -> Values | None:
         a, b = args
         width = max(len(a), len(b))
         if min(len(a), len(b)) not in (1, width):
             return None
         pairs = zip(a * (width // len(a)), b * (width // len(b)), strict=True)
-        return [f"({x} {symbol} {y})" for x, y in pairs]
+        return [form(x, y) for x, y in pairs]
 
     return printer
 
 
-def _unary(form: str) -> Callable[[Sequence[Values], Attrs], Values | None]:
-    return lambda args, attrs: [form.format(v) for v in args[0]]
+def _unary(form: Callable[[str], str]) -> Callable[[Sequence[Values], Attrs], Values | None]:
+    return lambda args, attrs: [form(v) for v in args[0]]
+
+
+def _computed(symbol: str) -> Callable[[str, str], str]:
+    return lambda x, y: DUCKDB.operator(symbol, x, y)
+
+
+def _compared(symbol: str) -> Callable[[str, str], str]:
+    return lambda x, y: f"({x} {symbol} {y})"
+
+
+def _sigmoid(x: str) -> str:
+    below = DUCKDB.operator("+", "1", DUCKDB.call("exp", DUCKDB.negated(x)))
+    return DUCKDB.operator("/", "1", below)
 
 
 PRINTERS: Mapping[str, Callable[[Sequence[Values], Attrs], Values | None]] = MappingProxyType(
@@ -134,16 +157,16 @@ PRINTERS: Mapping[str, Callable[[Sequence[Values], Attrs], Values | None]] = Map
         "require_finite": _require_finite,
         "impute": _impute,
         "linear": _linear,
-        "add": _binary("+"),
-        "sub": _binary("-"),
-        "mul": _binary("*"),
-        "div": _binary("/"),
-        "gt": _binary(">"),
-        "ge": _binary(">="),
-        "lt": _binary("<"),
-        "le": _binary("<="),
-        "neg": _unary("(-{})"),
-        "sigmoid": _unary("(1 / (1 + exp(-{})))"),
-        "exp": _unary("exp({})"),
+        "add": _binary(_computed("+")),
+        "sub": _binary(_computed("-")),
+        "mul": _binary(_computed("*")),
+        "div": _binary(_computed("/")),
+        "gt": _binary(_compared(">")),
+        "ge": _binary(_compared(">=")),
+        "lt": _binary(_compared("<")),
+        "le": _binary(_compared("<=")),
+        "neg": _unary(DUCKDB.negated),
+        "sigmoid": _unary(_sigmoid),
+        "exp": _unary(lambda x: DUCKDB.call("exp", x)),
     }
 )

@@ -82,6 +82,10 @@ class Printing:
         flat = along.reshape(-1, along.shape[-1]).tolist()
         return [tuple(self.values[0][i] for i in line) for line in flat]
 
+    def missing(self, e: Expression) -> str:
+        """Whether a number is NaN."""
+        return "false" if not e.nan else self.dialect.call("isnan", e.sql)
+
     def error(self, message: str) -> str:
         """What fails with a message."""
         if "\0" in message:

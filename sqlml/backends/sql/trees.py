@@ -42,19 +42,21 @@ def print_trees(p: Printing) -> Value:
         leaves: Mapping[int, str]
         if values == 1:
             leaves = {k: number(v, own) for k, v in enumerate(e.leaf_values[:, 0].tolist())}
-            sums[int(e.target[t])].append(_node(e, int(e.roots[t]), x, leaves, p.operand))
+            sums[int(e.target[t])].append(_node(p, e, int(e.roots[t]), x, leaves))
             continue
         leaves = {
             k: p.dialect.array([number(v, own) for v in row])
             for k, row in enumerate(e.leaf_values.tolist())
         }
-        name = p.bindings.name(_node(e, int(e.roots[t]), x, leaves, p.operand))
+        name = p.bindings.name(_node(p, e, int(e.roots[t]), x, leaves))
         for k in range(values):
             sums[int(e.target[t]) + k].append(p.dialect.at(name, k + 1))
-    return tuple(Expression(total(s), nan=not np.isfinite(e.leaf_values).all()) for s in sums)
+    return tuple(
+        Expression(total(s, p.dialect), nan=not np.isfinite(e.leaf_values).all()) for s in sums
+    )
 
 
-def _node(e: Ensemble, at: int, x: Value, leaves: Mapping[int, str], dtype: str) -> str:
+def _node(p: Printing, e: Ensemble, at: int, x: Value, leaves: Mapping[int, str]) -> str:
     if at < 0:
         return leaves[~at]
     column = x[int(e.feature[at])]
@@ -65,10 +67,10 @@ def _node(e: Ensemble, at: int, x: Value, leaves: Mapping[int, str], dtype: str)
         test = "false"
     else:
         # Of +inf the engine says that NaN is greater, as of all numbers.
-        test = f"{below} {symbol} {number(threshold, dtype)}"
+        test = f"{below} {symbol} {number(threshold, p.operand)}"
     if e.default_left[at] and column.raw is not None:
-        test = f"({test} OR {below} IS NULL OR isnan({below}))"
+        test = f"({test} OR {below} IS NULL OR {p.dialect.call('isnan', below)})"
     elif e.default_left[at] and column.nan:
-        test = f"({test} OR {column.missing})"
-    left, right = (_node(e, int(side[at]), x, leaves, dtype) for side in (e.left, e.right))
+        test = f"({test} OR {p.missing(column)})"
+    left, right = (_node(p, e, int(side[at]), x, leaves) for side in (e.left, e.right))
     return f"CASE WHEN {test} THEN {left} ELSE {right} END"

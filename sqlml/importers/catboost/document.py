@@ -6,6 +6,7 @@ catboost/libs/model/model_export/json_model_helpers.cpp.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ArtifactError, ProgramError, UnsupportedModelError
-from sqlml.importers.catboost.forest import Columns, read_forest
+from sqlml.importers.catboost.forest import MOST_WHOLE, Columns, read_forest
 from sqlml.importers.limits import MAX_FEATURES, MAX_OUTPUTS
 from sqlml.ir.reading import reading
 from sqlml.ir.trees import Ensemble
@@ -75,10 +76,12 @@ def _read(document: Any) -> CatBoostModel:
         trees, outputs = read_forest(document, columns)
     except ProgramError as error:
         raise ArtifactError(f"the CatBoost model is damaged: {error}") from error
-    scale, bias = _scale_and_bias(document.get("scale_and_bias"), outputs)
+    scale, bias = _scale_and_bias(document.get("scale_and_bias", (1.0, [])), outputs)
     if bias.size > MAX_OUTPUTS:
         raise ArtifactError(f"the CatBoost model claims {bias.size} outputs")
     about = document.get("model_info") or {}
+    for text in about.values():
+        _check_nesting(text)
     classes, class_of = _classes(about.get("class_params"), bias.size)
     loss = about.get("params", {}).get("loss_function", {}).get("type", "")
     if not isinstance(loss, str):
@@ -99,10 +102,14 @@ def _read(document: Any) -> CatBoostModel:
 
 
 def _scale_and_bias(given: Any, outputs: int | None) -> tuple[float, Array]:
-    scale, biases = (1.0, []) if given is None else given
-    bias = np.array(biases if isinstance(biases, list) else [biases], np.float64)
-    if bias.ndim != 1:
-        raise ValueError("scale_and_bias")
+    scale, biases = given
+    listed = biases if isinstance(biases, list) else [biases]
+    for number in (scale, *listed):
+        if type(number) is not float and (type(number) is not int or abs(number) > MOST_WHOLE):
+            raise ArtifactError("scale or bias of the CatBoost model is no number")
+    if biases is not listed and biases != 0:  # CatBoost reads a list, and takes this for none
+        raise ArtifactError("the bias of the CatBoost model is no list")
+    bias = np.array(listed, np.float64)
     wanted = bias.size if outputs is None else outputs
     if not bias.size or (bias.size == 1 and bias[0] == 0):
         bias = np.zeros(wanted)
@@ -127,7 +134,11 @@ def _classes(given: Any, outputs: int) -> tuple[tuple[Any, ...] | None, tuple[in
     if not all(isinstance(n, allowed) and (convert is bool) == (type(n) is bool) for n in names):
         raise ArtifactError(f"the class names of the CatBoost model are not of type {kind}")
     classes = tuple(convert(n) for n in names)
+    if convert is bool and classes != (False, True):  # CatBoost takes them for that
+        raise ArtifactError("the boolean classes of the CatBoost model are not false and true")
     numbers = given.get("class_to_label") or list(range(len(classes)))
+    if any(type(n) is int and not 0 <= n < len(classes) for n in numbers):
+        raise ArtifactError("a class of the CatBoost model has no name")
     # In newer files the number of a class among its names; floats in older ones.
     class_of = tuple(int(n) for n in numbers)
     if outputs > 1 and (
@@ -148,6 +159,20 @@ def _threshold(given: Any) -> float | None:
     if not 0 < value < 1:
         raise ArtifactError(f"the probability threshold {value} of the CatBoost model is no share")
     return value
+
+
+def _check_nesting(text: Any) -> None:
+    """CatBoost reads some texts as JSON again, and as deep as they go."""
+    if isinstance(text, str) and text.count("[") + text.count("{") > _DEEP:
+        try:
+            json.loads(text)
+        except RecursionError:
+            raise ArtifactError("a text of the CatBoost model is nested too deeply") from None
+        except ValueError:
+            pass  # then CatBoost does not read on either
+
+
+_DEEP = 500
 
 
 def _version(given: Any) -> str:

@@ -21,6 +21,9 @@ from sqlml.ir.trees import BATCH, Collector, Ensemble, RawTrees
 from sqlml.types import Array
 
 MAX_DEPTH = 30
+
+MOST_WHOLE = 1 << 53
+"""CatBoost reads larger numbers without a point as others."""
 _HASH = 0xFFFFFFFF
 
 
@@ -42,6 +45,7 @@ class Columns:
         self.names: tuple[str, ...] | None = None
         self.floats: dict[int, tuple[int, bool]] = {}
         self.categories: dict[int, int] = {}
+        self._tests: list[tuple[str, int, Any]] = []
         self._codes: dict[int, dict[int, int]] = {}
         self._texts: dict[int, dict[int, str]] = {}
 
@@ -55,15 +59,22 @@ class Columns:
             if treatment not in ("AsIs", "AsFalse", "AsTrue"):
                 raise ArtifactError(f"nan_value_treatment {treatment!r} of a CatBoost column")
             true = treatment == "AsTrue" and feature["has_nans"] is True
-            self.floats[_count(feature["feature_index"])] = self._place(feature, names), true
+            number = _count(feature["feature_index"])
+            self.floats[number] = self._place(feature, names), true
+            borders = _floats(feature["borders"] or []).astype(np.float32)
+            if not (np.diff(borders) > 0).all():
+                raise ArtifactError("the borders of a CatBoost column are not in order")
+            self._tests += [("FloatFeature", number, border) for border in borders]
         for feature in info.get("categorical_features") or []:
             number = _count(feature["feature_index"])
             self.categories[number] = place = self._place(feature, names)
             texts, values = feature.get("string_values") or [], feature.get("values") or []
+            self._tests += [("OneHotFeature", number, _hash(value)) for value in values]
             if len(texts) == len(values):
                 self._texts[place] = dict(zip(map(_hash, values), map(str, texts), strict=True))
         self.count = 1 + max(names, default=-1)
-        if self.count > most or len(names) != len(self.floats) + len(self.categories):
+        columns = len(self.floats) + len(self.categories)
+        if self.count > most or not self.count == len(names) == columns:
             raise ArtifactError("the columns of the CatBoost model are not numbered one by one")
         if any(names.values()):
             self.names = tuple(names.get(i) or str(i) for i in range(self.count))
@@ -85,11 +96,13 @@ class Columns:
             border = np.float32(given["border"])
             if np.isnan(border):
                 raise ArtifactError("a border of the CatBoost model is NaN")
+            self._check(given, given["float_feature_index"], border)
             return Split(feature, border, true, None)
         if kind == "OneHotFeature":
             feature = self.categories[_count(given["cat_feature_index"])]
             codes = self._codes.setdefault(feature, {})
             code = codes.setdefault(_hash(given["value"]), len(codes))
+            self._check(given, given["cat_feature_index"], _hash(given["value"]))
             return Split(feature, np.float32(0), False, code)
         if kind == "OnlineCtr":
             raise UnsupportedModelError(
@@ -98,6 +111,12 @@ class Columns:
                 "encode the categories before it"
             )
         raise UnsupportedModelError(f"CatBoost splits of type {kind!r} are not covered")
+
+    def _check(self, given: Mapping[str, Any], number: int, value: Any) -> None:
+        """Of a split CatBoost reads one number: its place among all tests of all columns."""
+        place = _count(given["split_index"])
+        if self._tests[place : place + 1] != [(given["split_type"], number, value)]:
+            raise ArtifactError("a split of the CatBoost model is not the one that it is called")
 
     def tested_values(self, known: Any) -> dict[int, tuple[str, ...] | Array]:
         """Categorical column -> the values that splits test, in the order of their codes.
@@ -291,8 +310,12 @@ def _any(tree: Mapping[str, Any], columns: Columns, nodes: _Nodes) -> int:
 
 def _floats(given: Sequence[Any]) -> Array:
     values = np.array(given)
-    if values.ndim != 1 or values.dtype.kind not in "iuf":
-        raise ArtifactError("the leaf values of a CatBoost tree are no numbers")
+    mixed = isinstance(given, list) and bool in set(map(type, given))
+    if values.ndim != 1 or values.dtype.kind not in "iuf" or mixed:
+        raise ArtifactError("entries of the CatBoost model are no numbers")
+    large = values.size and isinstance(given, list) and np.abs(values).max() > MOST_WHOLE
+    if large and any(type(v) is int and abs(v) > MOST_WHOLE for v in given):
+        raise ArtifactError("a whole number of the CatBoost model is none of float64's")
     return values.astype(np.float64)
 
 

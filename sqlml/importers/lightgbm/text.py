@@ -8,6 +8,7 @@ leaf ~c when negative.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -82,6 +83,7 @@ _FLOATS = ("threshold", "leaf_value")
 _TEXTS = (
     "Tree",
     "num_leaves",
+    "num_cat",
     "is_linear",
     "cat_boundaries",
     "cat_threshold",
@@ -91,6 +93,10 @@ _TEXTS = (
     "leaf_coeff",
 )
 """What is read of a tree; the rest of it are statistics of training."""
+_OF_INNER = ("split_gain", "internal_value", "internal_weight", "internal_count")
+_OF_LEAVES = ("leaf_weight", "leaf_count", "leaf_parent")
+"""Statistics, with an entry for each inner node and each leaf: LightGBM reads as many."""
+_LINES = frozenset((*_INTEGERS, *_FLOATS, *_TEXTS, *_OF_INNER, *_OF_LEAVES, "shrinkage"))
 _END = "end of trees"
 
 
@@ -122,6 +128,7 @@ def _read(lines: Iterator[str]) -> LightGBMModel:
         raise ArtifactError("this is not a LightGBM model: its first line is not 'tree'")
     header: dict[str, str] = {}
     trees: list[dict[str, Any]] = []
+    sizes: list[int] = []
     current = header
     for line in chain(lines, [None]):
         if line is None:
@@ -132,15 +139,31 @@ def _read(lines: Iterator[str]) -> LightGBMModel:
             if line == _END:
                 break
             current = {}
-        key, _, value = line.partition("=")
-        if key and (current is header or key in _INTEGERS or key in _FLOATS or key in _TEXTS):
-            current[key] = value
+            sizes.append(0)
+        key, equals, value = line.partition("=")
+        if current is not header:
+            sizes[-1] += len(line) + 1
+            _check_line(line, key, value, current)
+        if key in current and equals:
+            raise ArtifactError(f"the LightGBM model says {key!r} twice")
+        current[key] = value
+    told = header.get("tree_sizes")
+    if told is not None and told.split() != [str(size) for size in sizes]:
+        raise ArtifactError("the trees of the LightGBM model have other sizes than it says")
     last = bounded(header["max_feature_idx"], MAX_FEATURES - 1, "LightGBM", "features")
     features = last + 1
     iteration = header["num_tree_per_iteration"]
     outputs = bounded(iteration, MAX_OUTPUTS, "LightGBM", "trees per iteration")
-    if "tree_sizes" in header and len(header["tree_sizes"].split()) != len(trees):
-        raise ArtifactError("the LightGBM model has more or fewer trees than it says")
+    classes = bounded(header["num_class"], MAX_OUTPUTS, "LightGBM", "classes")
+    objective = tuple(header.get("objective", "").split())
+    if "objective" in header and not objective:
+        raise ArtifactError("the objective of the LightGBM model has no name")
+    if classes != outputs or any(
+        word.startswith("num_class:") and word != f"num_class:{outputs}" for word in objective
+    ):
+        raise ArtifactError(
+            f"the LightGBM model has {outputs} trees per iteration and another number of classes"
+        )
     if outputs < 1 or len(trees) % outputs:
         raise ArtifactError(f"{len(trees)} trees do not make iterations of {outputs}")
     if [int(tree["Tree"]) for tree in trees] != list(range(len(trees))):
@@ -150,9 +173,10 @@ def _read(lines: Iterator[str]) -> LightGBMModel:
     if len(names) != features or len(infos) != features:
         raise ArtifactError(f"the LightGBM model does not name its {features} features")
     rest = list(lines)
+    _check_parameters(rest)
     return LightGBMModel(
         written_by=f"lightgbm (format {header.get('version', 'unknown')})",
-        objective=tuple(header.get("objective", "").split()),
+        objective=objective,
         outputs=outputs,
         features=features,
         names=names,
@@ -164,18 +188,40 @@ def _read(lines: Iterator[str]) -> LightGBMModel:
     )
 
 
+def _check_line(line: str, key: str, value: str, tree: Mapping[str, str]) -> None:
+    """A line of a tree, as LightGBM writes them; it reads to the first blank one."""
+    if not line:
+        return
+    # Python reads more as a number than LightGBM does.
+    foreign = "_" in value or not value.isascii()
+    if "" in tree or key not in _LINES or "=" not in line or foreign:
+        raise ArtifactError(f"{line[:40]!r} is no line of a tree of LightGBM")
+
+
 def _tree(pairs: Mapping[str, str], rest: Iterator[str]) -> dict[str, Any]:
     """A tree's lines with its numbers as arrays; `rest` are the lines behind it."""
     try:
+        float(pairs.get("shrinkage", 1))
+        leaves = int(pairs["num_leaves"])
+        for wanted, names in ((leaves - 1, _OF_INNER), (leaves, _OF_LEAVES)):
+            for name in names if leaves > 1 else ():
+                if name in pairs and not _numbers(pairs[name], wanted):
+                    raise ArtifactError(f"a tree of the LightGBM model has not {wanted} of {name}")
         return {
-            **pairs,
+            **{key: pairs[key] for key in _TEXTS if key in pairs},
             **{key: _integers(pairs[key]) for key in _INTEGERS if key in pairs},
             **{key: np.array(pairs[key].split(), np.float64) for key in _FLOATS if key in pairs},
         }
-    except (ValueError, OverflowError):
+    except (KeyError, ValueError, OverflowError):
         if _END not in rest:
             raise ArtifactError(f"the LightGBM model is cut off: it has no {_END!r}") from None
         raise
+
+
+def _numbers(text: str, wanted: int) -> bool:
+    """Whether a text looks like so many numbers; nobody needs to know which."""
+    odd = text.encode().translate(None, b"0123456789-+.e ")
+    return text.count(" ") + 1 == wanted and not odd.translate(None, b"infaINFA")
 
 
 def _integers(text: str) -> Array:
@@ -213,6 +259,8 @@ def _nodes(trees: Sequence[dict[str, Any]], features: int) -> Nodes:
     threshold, decision = joined("threshold"), joined("decision_type")
     if np.isnan(threshold).any():
         raise ArtifactError("a threshold of the LightGBM model is NaN")
+    if ((decision < 0) | (decision > 15)).any():
+        raise ArtifactError("a node of the LightGBM model decides in an unknown way")
     return Nodes(
         leaves=leaves,
         feature=feature,
@@ -254,12 +302,22 @@ def _linear(
         terms += sizes
         feature += read
         weights += factors
+    if not all(map(_fits, chain(const, weights))):
+        raise ArtifactError("a number in a leaf of the LightGBM model is none of float64's own")
     return LinearLeaves(
         np.array(const, np.float64),
         np.cumsum([0, *terms]),
         np.array(feature, np.int64),
         np.array(weights, np.float64),
     )
+
+
+def _fits(number: float) -> bool:
+    """Whether LightGBM's reader of linear models takes it: others end the process."""
+    return number == 0 or _LEAST <= abs(number) < float("inf")
+
+
+_LEAST = float(np.finfo(np.float64).tiny)
 
 
 def _sets(
@@ -270,22 +328,46 @@ def _sets(
     starts = np.cumsum(leaves - 1) - (leaves - 1)
     categorical = np.flatnonzero(decision & 1)
     owners = np.searchsorted(starts, categorical, side="right") - 1
-    tables: dict[int, tuple[list[int], Array]] = {}
+    tables = {i: _bit_sets(tree) for i, tree in enumerate(trees) if int(tree["num_cat"])}
     for node, owner in zip(categorical.tolist(), owners.tolist(), strict=True):
-        if owner not in tables:
-            tree = trees[owner]
-            words = np.array([int(w) for w in tree["cat_threshold"].split()], np.uint32)
-            tables[owner] = [int(b) for b in tree["cat_boundaries"].split()], words
-        bounds, words = tables[owner]
+        bounds, words = tables.get(owner, ([], _NO_WORDS))
         number = int(threshold[node])
-        if not 0 <= number < len(bounds) - 1:
+        if not 0 <= number < len(bounds) - 1 or number != threshold[node]:
             raise ArtifactError("a categorical node of the LightGBM model has no set")
         begin, end = bounds[number], bounds[number + 1]
-        if not 0 <= begin <= end <= words.size:
-            raise ArtifactError("the category sets of the LightGBM model are damaged")
         octets = words[begin:end].astype("<u4").view(np.uint8)
         sets[node] = np.flatnonzero(np.unpackbits(octets, bitorder="little"))
     return sets
+
+
+def _check_parameters(rest: Sequence[str]) -> None:
+    """LightGBM takes each line between the two for a parameter, with a colon in it."""
+    begin, end = "parameters:", "end of parameters"
+    if begin not in rest and end not in rest:
+        return
+    if rest.count(begin) != 1 or rest.count(end) != 1 or rest.index(end) < rest.index(begin):
+        raise ArtifactError("the parameters of the LightGBM model do not begin and end once")
+    odd = (line for line in rest[rest.index(begin) + 1 : rest.index(end)] if line)
+    if not all(map(_PARAMETER.fullmatch, odd)):
+        raise ArtifactError("a parameter of the LightGBM model is none")
+
+
+_PARAMETER = re.compile(r"\[[^:\[\]]+: .*\]")
+
+_NO_WORDS = np.zeros(0, np.uint32)
+
+
+def _bit_sets(tree: Mapping[str, Any]) -> tuple[list[int], Array]:
+    """Where the sets of a tree begin and end, and their words."""
+    bounds = [int(b) for b in tree["cat_boundaries"].split()]
+    words = np.array([int(w) for w in tree["cat_threshold"].split()], np.uint32)
+    if (
+        len(bounds) != int(tree["num_cat"]) + 1
+        or [bounds[0], *sorted(bounds)] != [0, *bounds]
+        or bounds[-1] != words.size
+    ):
+        raise ArtifactError("the category sets of the LightGBM model are damaged")
+    return bounds, words
 
 
 def _categorical(rest: Sequence[str], infos: Sequence[str]) -> tuple[int, ...]:

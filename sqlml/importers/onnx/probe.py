@@ -1,20 +1,16 @@
 """Try an ONNX model in a process of its own: what its outputs are, and whether rows stay apart.
 
-onnxruntime is native code, and a hostile graph may crash it, hang it or fill the memory; here that
-ends a child process. Run as a script, this file reads a request and a model from standard input
-and writes an answer; it needs numpy and onnxruntime, and uses onnx where that is at hand.
+onnxruntime is native code, and a hostile graph may crash it, hang it or fill the memory. The child
+imports numpy and onnxruntime, and onnx where that is at hand.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Generator
 from typing import Any
 
-SECONDS = 120
-BYTES = 8 << 30
-"""Time and address space that a model may take for a handful of rows."""
+from sqlml.child import Child, Ended, Failed
 
 ROWS = 5
 
@@ -33,29 +29,17 @@ def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs:
     """
     request = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", __file__],
-            input=len(request).to_bytes(8, "little") + request + model,
-            capture_output=True,
-            timeout=SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"it takes more than {SECONDS} seconds for {ROWS} rows"}
-    except OSError as error:
-        return {"error": f"no process could be started to try it ({error})"}
-    try:
-        return json.loads(done.stdout.splitlines()[-1])
-    except (ValueError, IndexError):
-        return {"error": f"onnxruntime ends with status {done.returncode} on it"}
+        with Child(f"{__name__}:tried", request, model) as child:
+            return json.loads(child.first)
+    except Ended as how:
+        return {"error": f"a process that tries it {how}"}
+    except Failed as failed:
+        return {"error": failed.message}
 
 
-def _limit() -> None:
-    try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (BYTES, BYTES))
-    except (ImportError, ValueError, OSError):
-        pass  # no such limits on this system; the time limit remains
+def tried(request: bytes, model: bytes) -> Generator[bytes, bytes, None]:
+    """The child's one answer."""
+    yield json.dumps(_answer(json.loads(request), model)).encode()
 
 
 def _lenient(model: bytes) -> bytes:
@@ -123,20 +107,3 @@ def _answer(request: Any, model: bytes) -> dict[str, Any]:
             if not same:
                 return {"error": f"output {name!r} of a row depends on the other rows"}
     return {"outputs": found}
-
-
-def main() -> None:
-    """The child process."""
-    content = sys.stdin.buffer.read()
-    size = int.from_bytes(content[:8], "little")
-    _limit()
-    try:
-        answer = _answer(json.loads(content[8 : 8 + size]), content[8 + size :])
-    except Exception as error:  # a process of its own: whatever ends it is the answer
-        answer = {"error": str(error)}
-    print()
-    print(json.dumps(answer))
-
-
-if __name__ == "__main__":
-    main()

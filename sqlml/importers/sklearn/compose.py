@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ProgramError, UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Schema
+from sqlml.importers.frame import Frame, Outputs, Schema, Sparse
 from sqlml.importers.sklearn.dict_vectorizer import dict_schema
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.items import hashed_columns, one_list
@@ -51,7 +51,8 @@ def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
             )
         made, maker = _step(name, step, before, recurse), step
         if before.sparse and isinstance(made, Frame) and _hands_on_sparse(step):
-            made = replace(made, sparse=True)  # scalers and imputers hand on what they get
+            # Scalers and imputers hand on what they get.
+            made = replace(made, sparse=made.sparse or before.sparse)
     if isinstance(made, Outputs) and _passes(model.steps[-1][1]):
         last = _transformed(frame.builder, maker, made)  # the last step hides the predictor
         if last is None:
@@ -85,7 +86,7 @@ def _as_rows(name: str, transformer: Any, chosen: Any, columns: Frame) -> Frame:
     FeatureHasher reads each row as strings; a vectorizer has counted the names of the columns.
     """
     first = transformer.steps[0][1] if getattr(transformer, "steps", None) else transformer
-    own = OWN_COLUMNS.get(f"{type(first).__module__}.{type(first).__qualname__}")
+    own = OWN_COLUMNS.get(_path(first))
     if own is None or own is dict_schema or isinstance(chosen, str | int | np.integer):
         return columns
     if own is hashed_columns and first.input_type == "string":
@@ -114,7 +115,8 @@ def feature_union(model: Any, frame: Frame, recurse: Recurse) -> Frame:
         part = frame if _passes(transformer) else _frame(name, transformer, frame, recurse)
         parts.append(_weighted(part, weights.get(name)))
     made = _side_by_side(model, frame, parts)
-    return replace(made, sparse=any(part.sparse for part in parts))
+    kinds: set[Sparse] = {part.sparse for part in parts}
+    return replace(made, sparse="with zeros" if "with zeros" in kinds else any(kinds))
 
 
 def best_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
@@ -143,16 +145,34 @@ def composite_schema(model: Any) -> Schema:
     return schema
 
 
+def dict_separator(model: Any) -> str | None:
+    """The separator of the DictVectorizer that reads the model's rows; None: another part does."""
+    reader = _reader(model)
+    if reader is None or OWN_COLUMNS.get(_path(reader)) is not dict_schema:
+        return None
+    return str(reader.separator)
+
+
 def _remembered(model: Any) -> Schema | None:
-    own = OWN_COLUMNS.get(f"{type(model).__module__}.{type(model).__qualname__}")
+    reader = _reader(model)
+    if reader is None:
+        return None
+    own = OWN_COLUMNS.get(_path(reader))
     if own is not None:
-        return own(model)
-    names = getattr(model, "feature_names_in_", None)
+        return own(reader)
+    names = getattr(reader, "feature_names_in_", None)
     if names is not None:
         return Schema(tuple(str(n) for n in names), len(names))
-    count = getattr(model, "n_features_in_", None)
-    if count is not None:
-        return Schema(None, int(count))
+    return Schema(None, int(reader.n_features_in_))
+
+
+def _reader(model: Any) -> Any:
+    """The first part that remembers its columns, or reads no matrix; None: there is none."""
+    if _path(model) in OWN_COLUMNS:
+        return model
+    for memory in ("feature_names_in_", "n_features_in_"):
+        if getattr(model, memory, None) is not None:
+            return model
     parts = [part for _, part in getattr(model, "steps", [])]
     parts += [part for _, part in getattr(model, "transformer_list", [])]
     parts += [getattr(model, "best_estimator_", None)]
@@ -161,8 +181,12 @@ def _remembered(model: Any) -> Schema | None:
     parts += [member.estimator for member in getattr(model, "calibrated_classifiers_", [])]
     for part in parts:
         if not (_passes(part) or _drops(part)):
-            return _remembered(part)
+            return _reader(part)
     return None
+
+
+def _path(model: Any) -> str:
+    return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 def _check_refit(model: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Schema
+from sqlml.importers.frame import Frame, Schema, Sparse
 from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Value
 from sqlml.types import Array, DType
@@ -55,7 +55,10 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
     if not np.array_equal(order, np.arange(order.size)):
         value = builder.op("select", value, indices=order)
     names = [str(n) for n in model.feature_names_]
-    return replace(Frame.of(builder, value, names), sparse=bool(model.sparse))
+    sparse: Sparse = bool(model.sparse)
+    if sparse and None in keys.values():
+        sparse = "with zeros"
+    return replace(Frame.of(builder, value, names), sparse=sparse)
 
 
 def dict_schema(model: Any) -> Schema:

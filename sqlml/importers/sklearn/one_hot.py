@@ -45,9 +45,8 @@ def _one_column(model: Any, frame: Frame, i: int) -> Frame:
     codes = categories.codes(frame, i, "OneHotEncoder", unknown=UNKNOWN[model.handle_unknown])
     value = builder.op("one_hot", codes, width=len(categories.slots), dtype="float64")
     dropped = _dropped_slot(model, i)
-    columns = [
-        categories.slots.index(slot) for slot in range(len(categories.slots)) if slot != dropped
-    ]
+    code_of = {slot: code for code, slot in enumerate(categories.slots)}
+    columns = [code_of[slot] for slot in range(len(code_of)) if slot != dropped]
     if columns != list(range(len(categories.slots))):
         value = builder.op("select", value, indices=np.array(columns, np.int64))
     return Frame.of(builder, value, [_name(frame.names[i], categories, c) for c in columns])

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import io
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,9 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
 from sqlml.importers.torch.graph import convert, inputs, overwrites_dropout
 from sqlml.importers.torch.tensors import Uncovered, kind_of
+from sqlml.importers.torch.trial import check_rows, check_rows_elsewhere
 from sqlml.ir.builder import Value
 from sqlml.ir.exported import Exported, read_exported
-from sqlml.ir.operators.torch_module import runner
 
 WIDTHS = {
     "torch.nn.modules.linear.Linear": "in_features",
@@ -111,17 +112,21 @@ def import_program(model: Any, frame: Frame) -> Outputs:
         return _label(frame, _converted(archive, frame))
     except Uncovered:
         if overwrites_dropout(archive):
-            return _label(frame, _opaque(archive, frame))
+            return _label(frame, _opaque(archive, frame, check_rows))
         # torch's own decompositions leave fewer kinds of operators.
-        return import_file(_archive(model.run_decompositions()), frame)
+        return _imported(_archive(model.run_decompositions()), frame, check_rows)
 
 
 def import_file(model: Exported, frame: Frame) -> Outputs:
     """A .pt2 file."""
+    return _imported(model, frame, check_rows_elsewhere)
+
+
+def _imported(model: Exported, frame: Frame, check: Check) -> Outputs:
     try:
         return _label(frame, _converted(model, frame))
     except Uncovered:
-        return _label(frame, _opaque(model, frame))
+        return _label(frame, _opaque(model, frame, check))
 
 
 def _first_line(error: Exception) -> str:
@@ -164,7 +169,11 @@ def _label(frame: Frame, value: Value) -> Outputs:
     return Outputs({"label": value})
 
 
-def _opaque(model: Exported, frame: Frame) -> Value:
+Check = Callable[[bytes, Mapping[str, Any]], None]
+"""`check_rows`, or `check_rows_elsewhere`."""
+
+
+def _opaque(model: Exported, frame: Frame, check: Check) -> Value:
     """The whole module as one operator, once it is seen to score each row by itself.
 
     Raises:
@@ -176,28 +185,7 @@ def _opaque(model: Exported, frame: Frame) -> Value:
     dtype = {"bool": "bool", "float64": "float64"}.get(model.dtype)
     dtype = dtype or ("float32" if model.dtype.startswith("float") else "int64")
     attrs = {"dtype": dtype, "width": model.width}
-    _check_rows(model, attrs)
+    check(model.content, attrs)
     values = [value for _, value in inputs(model, frame)]
     archive = np.frombuffer(model.content, np.uint8)
     return frame.builder.op("torch_module", *values, archive=archive, **attrs)
-
-
-def _check_rows(model: Exported, attrs: dict[str, Any]) -> None:
-    run = runner(model.content, attrs)
-    import torch
-
-    rng = np.random.default_rng(0)
-    batch = []
-    for tensor in model.inputs:
-        numbers = rng.integers(0, 2, (5, tensor.width)) + rng.random((5, tensor.width))
-        batch.append(torch.from_numpy(numbers).to(getattr(torch, tensor.dtype)))
-    with torch.inference_mode():
-        together = run(*batch).numpy().astype(np.float64)
-        alone = [run(*[t[i : i + 1] for t in batch]).numpy() for i in range(5)]
-    apart = np.concatenate(alone).astype(np.float64)
-    close = np.isclose(together, apart, rtol=1e-3, atol=1e-4, equal_nan=True)
-    if not close.all():
-        raise UnsupportedModelError(
-            "the torch module makes other numbers of a row when other rows stand beside it, and "
-            "SQL scores rows in batches of any size; take out what mixes rows, or what is random"
-        )

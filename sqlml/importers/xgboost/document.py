@@ -105,6 +105,8 @@ def _read(document: Any) -> XGBoostModel:
     if kind == "gblinear":
         weights = np.asarray(booster["model"]["weights"], np.float32)
         weights = weights.reshape(features + 1, outputs)
+        if not np.isfinite(weights).all():
+            raise ArtifactError("a weight of the XGBoost model is not finite")
         rounds = int(booster["model"].get("boosted_rounds", 1))
     elif kind in ("gbtree", "dart"):
         trees = booster["gbtree"]["model"] if kind == "dart" else booster["model"]
@@ -114,7 +116,16 @@ def _read(document: Any) -> XGBoostModel:
         categories = _categories(trees.get("cats"), features, names)
     else:
         raise UnsupportedModelError(f"XGBoost booster {kind!r} is not covered")
-    version = document.get("version") or ()
+    types = learner.get("feature_types")
+    if types is not None and len(types) not in (0, features):
+        raise ArtifactError(f"the XGBoost model has {len(types)} types for {features} features")
+    about = learner["objective"].get("softmax_multiclass_param")
+    if about is not None and int(about["num_class"]) != classes:
+        raise ArtifactError("the objective of the XGBoost model has another number of classes")
+    version = document.get("version", [])
+    numbered = isinstance(version, list | np.ndarray) and len(version) in (0, 3)
+    if not numbered or not all(float(v).is_integer() and v >= 0 for v in version):
+        raise ArtifactError("the XGBoost model's version is not three numbers")
     return XGBoostModel(
         written_by=f"xgboost {'.'.join(str(int(v)) for v in version)}".strip(),
         objective=str(learner["objective"]["name"]),
@@ -148,6 +159,8 @@ def _base_score(text: Any, outputs: int) -> Array:
     if not isinstance(values, list):
         values = [values]
     base = np.array([float(v) for v in values], np.float32)
+    if not np.isfinite(base).all():
+        raise ArtifactError("a base score of the XGBoost model is not finite")
     if base.size == 1:
         base = np.repeat(base, outputs)
     if base.size != outputs:
@@ -189,4 +202,21 @@ def _categories(cats: Any, features: int, names: Sequence[str] | None) -> tuple[
             )
         strings = [joined[a:z].decode() for a, z in zip(offsets, offsets[1:], strict=False)]
         found.append(category_array(strings, column))
+    _check_order(cats, found)
     return tuple(found)
+
+
+def _check_order(cats: Any, found: Sequence[Array | None]) -> None:
+    """XGBoost looks categories up by where they begin and how they sort, and asks nothing else."""
+    sizes = [0 if values is None else len(values) for values in found]
+    order = [
+        sorted(range(size), key=values.tolist().__getitem__)
+        for size, values in zip(sizes, found, strict=True)
+        if values is not None
+    ]
+    if any(values is not None and len(set(values.tolist())) < len(values) for values in found):
+        raise ArtifactError("a column of the XGBoost model has a category twice")
+    begins = np.asarray(cats["feature_segments"]).tolist()
+    told = np.asarray(cats["sorted_idx"]).tolist()
+    if begins != np.cumsum([0, *sizes]).tolist() or told != [i for part in order for i in part]:
+        raise ArtifactError("the categories of the XGBoost model are not in the order that it says")

@@ -21,6 +21,7 @@ MAX_CATEGORY = 1 << 24
 _NUMBERS = {
     "left_children": "int32",
     "right_children": "int32",
+    "parents": "int32",
     "split_indices": "int32",
     "split_type": "bool",
     "default_left": "bool",
@@ -28,8 +29,17 @@ _NUMBERS = {
 }
 """What is read of each node, and in which dtype."""
 
-_STATISTICS = ("loss_changes", "parents", "sum_hessian")
-"""What no prediction reads."""
+_STATISTICS = ("base_weights", "loss_changes", "sum_hessian")
+"""What is checked and not kept: no prediction of a tree with leaves of one value reads it."""
+
+_SETS = ("categories_nodes", "categories", "categories_segments", "categories_sizes")
+"""What says which categories a node tests; most trees have it empty."""
+
+_CHECKED = "checked"
+"""Stands in a tree for what `compact` has checked and left out."""
+
+_NO_PARENT = (-1, (1 << 31) - 1)
+"""What XGBoost calls the parent of a root."""
 
 MAX_SET_WORDS = 1 << 26
 """Most words that the bit sets of all categorical nodes may have together."""
@@ -90,37 +100,69 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
     """
     if "left_children" not in entry:
         return entry
-    unread = set(_STATISTICS)
-    about, categorical = entry.get("tree_param"), entry.get("categories_nodes")
-    width = about.get("size_leaf_vector", "1") if isinstance(about, dict) else None
-    if isinstance(width, str) and width in ("0", "1"):
-        unread |= {"tree_param", "base_weights", "leaf_weights"}  # leaves of one value, as usual
-    elif "leaf_weights" in entry:
-        unread.add("base_weights")
-    if isinstance(categorical, list | np.ndarray) and not len(categorical):
-        unread |= {name for name in entry if name.startswith("categories")}
-    for name in unread & entry.keys():
-        del entry[name]
-    numbers = {**_NUMBERS, "base_weights": "float32", "leaf_weights": "float32"}
+    sets = [entry.get(name) for name in _SETS]
+    if all(isinstance(part, list | np.ndarray) and not len(part) for part in sets):
+        for name in _SETS[1:]:
+            del entry[name]
     with np.errstate(all="ignore"):
+        try:
+            width = _width(entry)
+            for name in _STATISTICS if width == 1 else ():
+                _check_statistic(entry, name, 1)
+                entry[name] = _CHECKED
+            if width == 1:
+                entry.pop("leaf_weights", None)
+        except _NO_ARRAY:
+            pass
+        numbers = {**_NUMBERS, "base_weights": "float32", "leaf_weights": "float32"}
         for name in numbers.keys() & entry.keys():
             try:
-                entry[name] = _numbers(entry[name], numbers[name])
-            except (ArtifactError, TypeError, ValueError, OverflowError):
+                if entry[name] is not _CHECKED:
+                    entry[name] = _numbers(entry[name], numbers[name])
+            except _NO_ARRAY:
                 continue
     return entry
 
 
+_NO_ARRAY = (ArtifactError, AttributeError, LookupError, TypeError, ValueError, OverflowError)
+"""What comes of a tree that is not what XGBoost writes; `read_forest` says so."""
+
+
+def _width(tree: Mapping[str, Any]) -> int:
+    """How many values a leaf has; what a tree says of itself is compared with its arrays."""
+    about = tree["tree_param"]
+    if int(about["num_nodes"]) != len(tree["left_children"]):
+        raise ArtifactError("a tree of the XGBoost model has more or fewer nodes than it says")
+    return int(about.get("size_leaf_vector", 1)) or 1
+
+
+def _check_statistic(tree: Mapping[str, Any], name: str, width: int) -> None:
+    """XGBoost reads them without a look at how many there are."""
+    given = tree[name]
+    if given is _CHECKED:
+        return
+    listed = isinstance(given, list) or (isinstance(given, np.ndarray) and given.ndim == 1)
+    if not listed or len(given) != len(tree["left_children"]) * width:
+        raise ArtifactError(f"{name} of a tree of the XGBoost model has another length")
+
+
 def _numbers(given: Any, dtype: str) -> Array:
     """A list or array of a document as an array of `dtype`, which must hold what it says."""
-    if dtype != "int32":
-        return np.asarray(given, dtype)
-    array = np.asarray(given) if isinstance(given, np.ndarray) else np.asarray(given, np.int64)
+    if isinstance(given, np.ndarray) and given.dtype == dtype:
+        return given
+    array = np.asarray(given)
+    if not array.size:
+        return array.astype(dtype)
+    if dtype == "float32":
+        if array.dtype.kind not in "fiu":
+            raise ArtifactError("an entry of the XGBoost model is no number")
+        return array.astype(np.float32, copy=False)
     if array.dtype.kind not in "biu":
         raise ArtifactError("a node number of the XGBoost model is no whole number")
-    if array.size and not -(1 << 31) <= array.min() <= array.max() < 1 << 31:
+    made = array.astype(dtype, copy=False)
+    if made.dtype != array.dtype and not (made == array).all():
         raise ArtifactError("a node number of the XGBoost model is out of range")
-    return array.astype(np.int32, copy=False)
+    return made
 
 
 def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int) -> Forest:
@@ -132,6 +174,10 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
     """
     trees: Sequence[Mapping[str, Any]] = list(model["trees"])
     count = len(trees)
+    if int(model["gbtree_model_param"]["num_trees"]) != count:
+        raise ArtifactError("the XGBoost model has more or fewer trees than it says")
+    if [tree["id"] for tree in trees] != list(range(count)):
+        raise ArtifactError("the trees of the XGBoost model are not numbered one by one")
     sizes = np.array([len(t["left_children"]) for t in trees], np.int64)
     if (sizes == 0).any():
         raise ArtifactError("a tree of the XGBoost model has no nodes")
@@ -156,28 +202,29 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
     for child in (left, right):
         if (~leaf & ((child < 0) | (child >= size))).any():
             raise ArtifactError("a child number of the XGBoost model is out of range")
+    own = np.repeat(starts.astype(np.int32), sizes)
+    _check_parents(joined("parents"), left, right, leaf, own, size, starts)
     del size
     width, value = _leaf_values(trees, sizes, leaf, right, threshold)
     if width not in (1, outputs):
         raise ArtifactError(f"leaves of the XGBoost model have {width} values, not {outputs}")
-    group = np.asarray(model["tree_info"], np.int32)
+    group = _numbers(model["tree_info"], "int32")
     if group.shape != (count,) or (
         count and (group.min() < 0 or int(group.max()) + width > outputs)
     ):
         raise ArtifactError("tree_info of the XGBoost model does not fit its trees")
-    weights = None if drop is None else np.asarray(drop, np.float32)
+    weights = None if drop is None else _numbers(drop, "float32")
     if weights is not None and weights.shape != (count,):
         raise ArtifactError("weight_drop of the XGBoost model does not fit its trees")
     sets = _sets(trees, starts)
     # XGBoost sends members of the set to the right, Ensemble to the left.
     swapped = np.zeros(left.size, bool)
     swapped[np.fromiter(sets, np.int64, len(sets))] = True
+    if (joined("split_type") != swapped).any():
+        raise ArtifactError("the categorical nodes of the XGBoost model are not those with sets")
     swapped &= ~leaf
-    if (joined("split_type") & ~leaf & ~swapped).any():
-        raise ArtifactError("a categorical node of the XGBoost model has no set")
     if swapped.any():
         left[swapped], right[swapped] = right[swapped], left[swapped]
-    own = np.repeat(starts.astype(np.int32), sizes)
     left += own
     right += own
     del own
@@ -197,23 +244,41 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
     return Forest(nodes, group, _indptr(model, count, outputs, width), weights, features)
 
 
+def _check_parents(
+    parents: Array, left: Array, right: Array, leaf: Array, own: Array, size: Array, roots: Array
+) -> None:
+    """No prediction of ours asks for parents, but XGBoost reads at the places that they name."""
+    inner = np.flatnonzero(~leaf)
+    here = (inner - own[inner]).astype(np.int32)
+    inside = (parents >= 0) & (parents < size)
+    inside[roots] = np.isin(parents[roots], _NO_PARENT)
+    fits = all((parents[(own + child)[inner]] == here).all() for child in (left, right))
+    if not (inside.all() and fits):
+        raise ArtifactError("the parents in a tree of the XGBoost model are not those of its nodes")
+
+
 def _leaf_values(
     trees: Sequence[Mapping[str, Any]], sizes: Array, leaf: Array, right: Array, threshold: Array
 ) -> tuple[int, Array]:
     """Values per leaf and (nodes, values). Leaves keep theirs in split_conditions; vector leaves
     (multi_output_tree) in leaf_weights, and their place there in right_children."""
-    widths = {int(t.get("tree_param", {}).get("size_leaf_vector", 1)) or 1 for t in trees} or {1}
+    widths = {_width(t) for t in trees} or {1}
     if len(widths) > 1:
         raise ArtifactError("trees of the XGBoost model differ in the size of their leaves")
     (width,) = widths
+    for tree in trees:
+        for name in _STATISTICS:
+            _check_statistic(tree, name, width if name == "base_weights" else 1)
     if width == 1:
+        if (right[leaf] != -1).any():
+            raise ArtifactError("a leaf of the XGBoost model has a child")
         return 1, threshold[:, None]
     name = "leaf_weights" if trees and "leaf_weights" in trees[0] else "base_weights"
-    parts = [np.asarray(t[name], np.float32).reshape(-1, width) for t in trees]
+    parts = [_numbers(t[name], "float32").reshape(-1, width) for t in trees]
     if name == "base_weights":
         # Before leaf_weights came, there was one vector for each node.
         value = np.concatenate(parts)
-        if value.shape[0] != leaf.size:
+        if value.shape[0] != leaf.size or (right[leaf] != -1).any():
             raise ArtifactError("base_weights of a tree of the XGBoost model has another length")
         return width, value
     counts = np.array([len(p) for p in parts], np.int64)
@@ -229,21 +294,22 @@ def _sets(trees: Sequence[Mapping[str, Any]], starts: Array) -> dict[int, Array]
     sets: dict[int, Array] = {}
     words = 0
     for tree, start in zip(trees, starts.tolist(), strict=True):
-        nodes = np.asarray(tree.get("categories_nodes", ()), np.int64).tolist()
-        if not nodes:
-            continue
-        members = np.asarray(tree["categories"], np.int64)
-        begins = np.asarray(tree["categories_segments"], np.int64).tolist()
-        counts = np.asarray(tree["categories_sizes"], np.int64).tolist()
+        nodes = _numbers(tree.get("categories_nodes", ()), "int32").tolist()
+        members = _numbers(tree.get("categories", ()), "int32")
+        begins = _numbers(tree.get("categories_segments", ()), "int32").tolist()
+        counts = _numbers(tree.get("categories_sizes", ()), "int32").tolist()
         if members.size and (members.min() < 0 or members.max() >= MAX_CATEGORY):
             raise ArtifactError("a category of the XGBoost model is out of range")
+        behind = np.cumsum([0, *counts]).tolist()
+        fits = len(nodes) == len(counts) and [*begins, members.size] == behind
+        if not fits or sorted(set(nodes)) != nodes or 0 in counts:
+            raise ArtifactError("the category sets of the XGBoost model are damaged")
         for node, begin, count in zip(nodes, begins, counts, strict=True):
-            inside = 0 <= begin <= begin + count <= members.size
-            if not inside or not 0 <= node < len(tree["left_children"]):
+            if not 0 <= node < len(tree["left_children"]):
                 raise ArtifactError("the category sets of the XGBoost model are damaged")
             chosen = members[begin : begin + count]
             sets[start + node] = chosen
-            words += int(chosen.max()) // 32 + 1 if count else 0
+            words += int(chosen.max()) // 32 + 1
             if words > MAX_SET_WORDS:
                 raise ArtifactError("the category sets of the XGBoost model are over the limit")
     return sets
@@ -252,7 +318,7 @@ def _sets(trees: Sequence[Mapping[str, Any]], starts: Array) -> dict[int, Array]
 def _indptr(model: Mapping[str, Any], trees: int, outputs: int, width: int) -> Array:
     """Tree numbers at which iterations begin; files before XGBoost 2.0 do not say them."""
     if "iteration_indptr" in model:
-        indptr = np.asarray(model["iteration_indptr"], np.int64)
+        indptr = _numbers(model["iteration_indptr"], "int32")
         steps = np.diff(indptr)
         if indptr.ndim == 1 and indptr.size and indptr[0] == 0 and indptr[-1] == trees:
             if (steps >= 0).all():

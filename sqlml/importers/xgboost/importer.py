@@ -169,6 +169,12 @@ def _margin(
 def _columns(model: XGBoostModel, frame: Frame, missing: float, finite: bool) -> Value:
     """All features as (n, F) float32, NaN where missing."""
     b = frame.builder
+    if frame.sparse == "with zeros":
+        raise UnsupportedModelError(
+            "DictVectorizer stores a number that is 0 and does not store one whose key a dict "
+            "lacks, which XGBoost tells apart and a column cannot; write "
+            "DictVectorizer(sparse=False) and fit again"
+        )
     if frame.sparse:
         # What a sparse matrix does not store is missing, and it stores no zero.
         if frame.stored:

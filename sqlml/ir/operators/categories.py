@@ -28,7 +28,7 @@ def _encode_type(types: Types, attrs: Attrs) -> TensorType:
     )
     if types[0].dtype == "string":
         need(
-            not any("\0" in str(c) for c in categories),
+            "\0" not in "".join(map(str, categories)),
             "a category holds a NUL character, which SQL cannot spell",
         )
     missing = attrs["missing"]

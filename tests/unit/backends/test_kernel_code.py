@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
@@ -27,6 +28,7 @@ from sqlml.backends.native.jit import (
     writes,
 )
 from sqlml.backends.native.kinds import spelled
+from sqlml.backends.native.object_code import ObjectCode
 from sqlml.types import Array
 
 FOREIGN = "arguments that it was not compiled for"
@@ -264,7 +266,7 @@ def damages(content: bytes) -> dict[str, bytes]:
         "half": content[:middle],
         "one bit": content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
         "longer": content + b"\0",
-        "another form": b"sqlml kernel 0\n" + content[15:],
+        "another form": b"sqlml kernel 1\n" + content[15:],
         "foreign": b"\x7fELF" * 100,
     }
 
@@ -283,18 +285,73 @@ def test_a_damaged_file_is_as_good_as_none_and_replaced(tmp_path: Path) -> None:
     assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
 
 
+def object_file(source: str) -> bytes:
+    """What LLVM makes of a text in its language."""
+    made: bytes = object_code._target().emit_object(llvm.parse_assembly(source))
+    return made
+
+
+STRANGE = f"""
+declare void @no_such_function()
+define void @{array_fields.ENTRY}() {{ call void @no_such_function() ret void }}
+"""
+
+
+def strange_codes(code: ObjectCode) -> dict[str, ObjectCode]:
+    """Machine code that a whole file may hold and that must never be run."""
+    kernel, entry = code.kernel, code.entry
+    damaged = {
+        "nothing": ObjectCode(b"", b""),
+        "no kernel": ObjectCode(b"", entry),
+        "no entry": ObjectCode(kernel, b""),
+        "garbage": ObjectCode(os.urandom(len(kernel)), entry),
+        "a garbage entry": ObjectCode(kernel, os.urandom(len(entry))),
+        "a beginning of garbage": ObjectCode(kernel[:64] + os.urandom(500), entry),
+        "another kind of file": ObjectCode(b"#!/bin/sh\n", entry),
+        "another machine": ObjectCode(kernel[:18] + b"\7\7" + kernel[20:], entry),
+        "no entry in it": ObjectCode(kernel, kernel),
+        "no kernel in it": ObjectCode(entry, entry),
+        "calls what is not there": ObjectCode(kernel, object_file(STRANGE)),
+    }
+    for size in (1, 10, 63, 64, 100, len(kernel) // 2, len(kernel) - 1):
+        damaged[f"{size} bytes"] = ObjectCode(kernel[:size], entry)
+    return damaged
+
+
+def test_a_file_with_a_right_digest_and_wrong_content_is_replaced(tmp_path: Path) -> None:
+    anew(_halve, HALVE)
+    (path,) = kept(tmp_path)
+    code = code_store.read(path.name)
+    assert code is not None
+    for name, strange in strange_codes(code).items():
+        with pytest.raises(object_code.NotLoadable):
+            object_code.loaded(strange, name)
+    code_store.write(path.name, strange)
+    assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
+    assert code_store.read(path.name) not in (None, strange)
+    for body in (b"", b"\0" * 7, b"\xff" * 8, b"\xff" * 100):
+        path.write_bytes(code_store._digest(path.name, body) + body)
+        found = code_store.read(path.name)
+        if found is not None:
+            with pytest.raises(object_code.NotLoadable):
+                object_code.loaded(found, "halve")
+
+
+def test_a_file_under_the_name_of_another_is_damaged(tmp_path: Path) -> None:
+    anew(_halve, HALVE)
+    (path,) = kept(tmp_path)
+    other = path.with_name("x" + path.name)
+    other.write_bytes(path.read_bytes())
+    assert code_store.read(path.name) is not None and code_store.read(other.name) is None
+
+
 def test_code_that_calls_what_is_not_there_is_not_loaded(tmp_path: Path) -> None:
     anew(_halve, HALVE)
     (path,) = kept(tmp_path)
     code = code_store.read(path.name)
     assert code is not None
-    strange = object_code.ObjectCode(code.kernel, code.entry, (*code.calls, "no_such_function"))
-    with pytest.raises(object_code.NotLoadable, match="no_such_function"):
-        object_code.loaded(strange, "halve")
-    code_store.write(path.name, strange)
-    assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
-    again = code_store.read(path.name)
-    assert again is not None and again.calls == code.calls
+    with pytest.raises(object_code.NotLoadable, match="halve calls no_such_function"):
+        object_code.loaded(strange_codes(code)["calls what is not there"], "halve")
 
 
 def test_each_kind_of_argument_processor_and_setting_has_a_file_of_its_own(
@@ -345,15 +402,36 @@ def test_folders_are_the_named_one_or_beside_the_source_and_the_users(
     ]
 
 
+def test_a_folder_that_others_can_write_into_is_left_alone(tmp_path: Path) -> None:
+    """Who can put a kernel there runs code as the user."""
+    anew(_halve, HALVE)
+    (path,) = kept(tmp_path)
+    content = path.read_bytes()
+    path.parent.chmod(0o777)
+    assert code_store.read(path.name) is None
+    assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
+    path.unlink()
+    assert halved(anew(_halve, HALVE)) == [1.5, 2.5]
+    assert not kept(tmp_path), "compiled in memory"
+    path.parent.chmod(0o755)
+    path.write_bytes(content)
+    path.chmod(0o666)
+    assert code_store.read(path.name) is None
+    path.chmod(0o644)
+    assert code_store.read(path.name) is not None
+
+
 def test_files_of_older_versions_are_deleted_after_a_day(tmp_path: Path) -> None:
-    code = object_code.ObjectCode(b"kernel", b"entry", ())
+    code = ObjectCode(b"kernel", b"entry")
     old, new = (code_store.file_name("f", digit * 64, "") for digit in "01")
     other = code_store.file_name("f_g", "0" * 64, "")
     folder = tmp_path / "sqlml"
     for name in (old, other, new):
         code_store.write(name, code)
     assert len(kept(tmp_path)) == 3, "another process may still use it"
-    for path in kept(tmp_path):
+    for ending in (".kernel.x1y2", ".kernel.12.34"):
+        (folder / old).with_suffix(ending).write_bytes(b"half")
+    for path in folder.iterdir():
         os.utime(path, (0, 0))
     code_store.write(new, code)
     assert {p.name for p in kept(tmp_path)} == {new, other}

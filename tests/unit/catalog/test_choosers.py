@@ -37,6 +37,7 @@ class Made:
         for statement in TABLES:
             engine.write(statement.format(schema="sqlml"))
         self._macros = Macros(engine)
+        self._schema = engine.schema(None)
         self._connection = connection
         self.models: dict[str, int] = {}
 
@@ -44,11 +45,11 @@ class Made:
         calls = [ModelCall("label", f"r.a + {number}")]
         if number % 3 == 0:
             calls.append(ModelCall("score", f"'{number}' || r.a"))
-        self._macros.keep("sqlml", None, key, calls, later)
+        self._macros.keep(self._schema, None, key, calls, later)
         self.models[key] = number
 
     def drop(self, key: str, later: bool = False) -> None:
-        self._macros.keep("sqlml", None, key, [], later)
+        self._macros.keep(self._schema, None, key, [], later)
         del self.models[key]
 
     def refresh(self) -> None:

@@ -119,7 +119,7 @@ def test_damaged_documents_end_in_one_error(documents: list[Any]) -> None:
     for key, value in (("border", float("nan")), ("float_feature_index", 99), ("border", None)):
         refused(changed(plain, lambda d, k=key, v=value: tree(d)["splits"][place].update({k: v})))
     refused(changed(plain, lambda d: d["scale_and_bias"].__setitem__(1, [0.1, 0.2])), "biases")
-    refused(changed(plain, lambda d: d["scale_and_bias"].__setitem__(0, float("inf"))), "finite")
+    refused(changed(plain, lambda d: d["scale_and_bias"].__setitem__(0, float("inf"))), "no number")
     info = plain["features_info"]["float_features"]
     for key, value in (("flat_feature_index", 1 << 40), ("nan_value_treatment", "Odd")):
         edit = copy.deepcopy(info)

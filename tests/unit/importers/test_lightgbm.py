@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -347,6 +348,7 @@ def test_damaged_linear_leaves_are_refused(
     model = lgb.LGBMRegressor(**SMALL, linear_tree=True).fit(x, y)
     text = model.booster_.model_to_string()
     assert text.count(old) > 1
+    text = re.sub(r"(?m)^tree_sizes=.*\n", "", text)  # as older files, which do not say them
     with pytest.raises(ArtifactError, match=message):
         read_text(text.replace(old, new))
 

@@ -202,6 +202,15 @@ def checked_stump() -> Program:
     return b.build({"score": stump(b, b.op("cast", x, dtype="float32"), 1, 0.5)})
 
 
+def wide_categories() -> Program:
+    b = Builder()
+    x = b.op("one_hot", b.input("code", "int64"), width=64, dtype="float64")
+    some = b.op("select", x, indices=np.arange(64)[::-1])
+    row = b.op("concat", b.input("a", "float64"), some, b.input("b", "float64"))
+    weights = np.arange(132.0).reshape(66, 2)
+    return b.build({"score": b.op("linear", row, weights=weights, bias=np.array([0.5, 1.0]))})
+
+
 PROGRAMS: Mapping[str, tuple[Callable[[], Program], ...]] = MappingProxyType(
     {
         "fold_constants": (constants,),
@@ -215,6 +224,7 @@ PROGRAMS: Mapping[str, tuple[Callable[[], Program], ...]] = MappingProxyType(
         "settle_missing": (checked_stump,),
         "share_work": (twice_the_same,),
         "merge_linears": (voting,),
+        "take_categories": (wide_categories,),
         "fold_layout": (scattered,),
         "sparse_weights": (hot_product,),
         "narrow_dtypes": (lowered_stump, lowered_walk),

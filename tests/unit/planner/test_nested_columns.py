@@ -12,7 +12,7 @@ NESTED: tuple[Kind, ...] = ("list", "map", "pairs")
 
 
 def feeds(kind: str) -> list[Kind]:
-    return [k for k in NESTED if as_json("c", kind, k) == "to_json(c)"]
+    return [k for k in NESTED if as_json("c", kind, k) == "system.main.to_json(c)"]
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_others_feed_nothing(kind: str) -> None:
 @pytest.mark.parametrize("kind", NESTED)
 def test_json_and_what_has_no_type_feed_all(kind: Kind) -> None:
     assert as_json("c", "JSON", kind) == "CAST(c AS VARCHAR)"
-    assert as_json("?", '"NULL"', kind) == as_json("?", "UNKNOWN", kind) == "to_json(?)"
+    assert as_json("?", '"NULL"', kind) == as_json("?", "UNKNOWN", kind) == "system.main.to_json(?)"
     if kind != "map":
-        assert as_json("[]", '"NULL"[]', kind) == "to_json([])"
+        assert as_json("[]", '"NULL"[]', kind) == "system.main.to_json([])"
 
 
 @pytest.mark.parametrize(

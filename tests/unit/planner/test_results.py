@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sqlml.dialects import DUCKDB
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.planner.results import decoded, first_positions, label_literal, result_type
@@ -31,39 +32,47 @@ def program(labels: tuple[Labels, ...], label: int, proba: int = 0) -> Program:
         (program((), 3), "label", None, "DOUBLE[]", "f()"),
         (
             program((flag,), 1, 2), "label", None, "BOOLEAN",
-            "([false, true])[f() + 1]",
+            'array_extract((list_value(false, true)), "+"(f(), 1))',
         ),
-        (program((flag,), 1, 2), "proba", None, "MAP(BOOLEAN, DOUBLE)", "MAP([false, true], f())"),
+        (
+            program((flag,), 1, 2), "proba", None, "MAP(BOOLEAN, DOUBLE)",
+            "map(list_value(false, true), f())",
+        ),
         (program((flag,), 1, 2), "proba", (1,), "DOUBLE", "f()"),
         (
             program((ab, xyz), 2, 5), "label", None, "VARCHAR[]",
-            "list_select(['a', 'it''s', 'x', 'y', 'z'], f())",
+            "list_select(list_value('a', 'it''s', 'x', 'y', 'z'), f())",
         ),
         (
             program((ab, flag), 2, 4), "label", None, "STRUCT(t0 VARCHAR, t1 BOOLEAN)",
-            "list_transform([f()], lambda p: {'t0': (['a', 'it''s'])[p[1] - 0], "
-            "'t1': ([false, true])[p[2] - 2]})[1]",
+            "array_extract(list_transform(list_value(f()), lambda p: struct_pack("
+            "t0 := array_extract((list_value('a', 'it''s')), \"-\"(array_extract(p, 1), 0)), "
+            "t1 := array_extract((list_value(false, true)), \"-\"(array_extract(p, 2), 2)))), 1)",
         ),
         (
             program((ab, ab), 2, 4), "proba", None, "MAP(VARCHAR, DOUBLE)[]",
-            "list_transform(f(), lambda p: MAP(['a', 'it''s'], p))",
+            "list_transform(f(), lambda p: map(list_value('a', 'it''s'), p))",
         ),
         (
             program((ab, xyz), 2, 5), "proba", None, "MAP(VARCHAR, DOUBLE)[]",
-            "list_transform([f()], lambda p: [MAP(['a', 'it''s'], p[1]), "
-            "MAP(['x', 'y', 'z'], p[2])])[1]",
+            "array_extract(list_transform(list_value(f()), lambda p: list_value("
+            "map(list_value('a', 'it''s'), array_extract(p, 1)), "
+            "map(list_value('x', 'y', 'z'), array_extract(p, 2)))), 1)",
         ),
         (
             program((ab, xyz), 2, 5), "proba", (None, 2), "DOUBLE[]",
-            "list_transform([f()], lambda p: [CAST(NULL AS DOUBLE), p[2][3]])[1]",
+            "array_extract(list_transform(list_value(f()), lambda p: list_value("
+            "CAST(NULL AS DOUBLE), array_extract(array_extract(p, 2), 3))), 1)",
         ),
         (
             program((flag, flag), 2, 2), "proba", None, "MAP(BOOLEAN, DOUBLE)[]",
-            "list_transform(f(), lambda p: MAP([false, true], [1 - p, p]))",
+            "list_transform(f(), lambda p: map(list_value(false, true), "
+            "list_value(\"-\"(1, p), p)))",
         ),
         (
             program((flag, flag), 2, 2), "proba", (1, 0), "DOUBLE[]",
-            "list_transform([f()], lambda p: [p[1], 1 - p[2]])[1]",
+            "array_extract(list_transform(list_value(f()), lambda p: list_value("
+            "array_extract(p, 1), \"-\"(1, array_extract(p, 2)))), 1)",
         ),
     ],
 )  # fmt: skip
@@ -71,7 +80,7 @@ def test_a_result_as_sql(
     made: Program, output: str, chosen: tuple[int | None, ...] | None, kind: str, sql: str
 ) -> None:
     assert result_type(made, output, chosen) == kind
-    assert decoded("f()", made, output, chosen) == sql
+    assert DUCKDB.shown(decoded("f()", made, output, chosen)) == sql
 
 
 def test_positions_count_through_the_classes_of_all_targets() -> None:

@@ -1,0 +1,77 @@
+"""`check_regular`: a model is read from a regular file and written to one, and to nothing else.
+
+A pipe keeps its reader waiting for a writer, and a device may have no end.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from sqlml.errors import ArtifactError
+
+_KINDS: Mapping[str, Callable[[int], bool]] = MappingProxyType(
+    {
+        "a directory": stat.S_ISDIR,
+        "a pipe": stat.S_ISFIFO,
+        "a socket": stat.S_ISSOCK,
+        "a device": lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode),
+    }
+)
+
+
+def local_path(path: str) -> str | None:
+    """What a path or URI means on this machine; None where it is a place elsewhere.
+
+    >>> local_path("file:///models/m.json"), local_path("m.json"), local_path("s3://models/m")
+    ('/models/m.json', 'm.json', None)
+    """
+    if path.startswith("file:/"):
+        rest = path.removeprefix("file:")
+        return "/" + rest.removeprefix("//localhost").lstrip("/")
+    return None if "://" in path else os.path.expanduser(path)
+
+
+def irregular(path: str) -> str | None:
+    """What a path of this machine leads to, in words, where that is no regular file.
+
+    None also where there is nothing, or the system does not say.
+
+    >>> irregular("/")
+    'a directory'
+    """
+    try:
+        return irregular_mode(os.stat(path).st_mode)
+    except (OSError, ValueError):  # ValueError: a zero character
+        return None
+
+
+def irregular_mode(mode: int) -> str | None:
+    """The same for what the system says of a file."""
+    if stat.S_ISREG(mode):
+        return None
+    return next((kind for kind, asked in _KINDS.items() if asked(mode)), "no regular file")
+
+
+def check_regular(path: str) -> None:
+    """Refuse a path of this machine that leads to something else than a regular file.
+
+    What is not there, and what is elsewhere, passes.
+
+    Raises:
+        ArtifactError: it names what is there.
+    """
+    place = local_path(path)
+    found = None if place is None else irregular(place)
+    if found is not None:
+        raise not_regular(path, found)
+
+
+def not_regular(path: str, found: str) -> ArtifactError:
+    """The error for a path that leads to `found`."""
+    return ArtifactError(
+        f"{path!r} is {found}; sqlml reads a model from a regular file, and writes one to such: "
+        "name a file"
+    )

@@ -1,0 +1,140 @@
+"""`Source`: what a stored model is compared with, and `source_of`, which says where it is asked.
+
+What came as a stranger's file is asked in a process of its own (`elsewhere.py`): XGBoost, LightGBM,
+CatBoost, onnxruntime, torch, and scikit-learn over skops are native code, which a forged file may
+crash, hang or let take all memory. Two kinds of file are asked here: a pickle, which ran code of
+its own when it was read, by the user's leave, and a model of sqlml, which the reference interpreter
+answers for (its foreign graphs have been tried in a process of their own).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from sqlml.errors import ArtifactError, UntrustedArtifactError
+from sqlml.importers.artifact import kind_of
+from sqlml.importers.foreign import try_foreign
+from sqlml.importers.stored import StoredModel
+from sqlml.ir.program import Program
+from sqlml.registration import Artifact
+from sqlml.scorer import Scorer
+from sqlml.verifying.asked import Asked
+from sqlml.verifying.comparison import bound_of
+from sqlml.verifying.elsewhere import FileSource
+from sqlml.verifying.sources import Answers, answers, family_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Source(Protocol):
+    """A model beside its stored form."""
+
+    @property
+    def bound(self) -> float:
+        """What its numbers may differ by."""
+        ...
+
+    def answers(self, frame: pd.DataFrame) -> Answers:
+        """All that it says of the rows of a frame, which has the model's own columns.
+
+        Raises:
+            VerificationError: its library refuses such rows, or nobody knows how to ask it.
+            ArtifactError: its library ends on it.
+        """
+        ...
+
+
+class ObjectSource:
+    """An object of this process."""
+
+    def __init__(self, model: Any, program: Program) -> None:
+        self._model = model
+        self._asked = Asked.of(program)
+        self.bound = bound_of(family_of(model))
+
+    def answers(self, frame: pd.DataFrame) -> Answers:
+        """See `Source`."""
+        return answers(self._model, frame, self._asked)
+
+
+class ProgramSource:
+    """A Program, as the reference interpreter reads it."""
+
+    def __init__(self, program: Program) -> None:
+        self._scorer = Scorer(program, program.features, {"backend": "reference"})
+        self.bound = bound_of("sqlml")
+
+    def answers(self, frame: pd.DataFrame) -> Answers:
+        """See `Source`."""
+        return scored(self._scorer, frame, self._scorer.program.outputs)
+
+
+def scored(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> Answers:
+    """What a Scorer says of these outputs, as `answers` has it."""
+    made: Answers = {}
+    for name in outputs:
+        value = _METHODS[name](scorer, frame)
+        value = np.concatenate(value, axis=1) if isinstance(value, list) else value
+        made[name] = value.reshape(len(value), -1)
+    return made
+
+
+_METHODS: Mapping[str, Callable[[Scorer, Any], Any]] = MappingProxyType(
+    {
+        "label": Scorer.predict,
+        "proba": Scorer.predict_proba,
+        "score": Scorer.decision_function,
+        "samples": Scorer.score_samples,
+        "transform": Scorer.transform,
+    }
+)
+
+
+@contextmanager
+def source_of(file: Artifact, program: Program, *, allow_pickle: bool) -> Iterator[Source]:
+    """The model of a file, as its own library reads it.
+
+    Args:
+        program: the model that it is to be compared with.
+        allow_pickle: whether reading it may execute code.
+
+    Raises:
+        ArtifactError: the library cannot read it, or ends on it.
+        UntrustedArtifactError: reading it may execute code.
+        MissingDependencyError: the file's library is not installed.
+    """
+    kind = kind_of(file.content, file.path) if file.format.upper() == "AUTO" else file.format
+    if kind.upper() == "TORCH" and not allow_pickle:
+        raise UntrustedArtifactError(
+            f"{file.path}: torch itself may execute code that such a file brings along; connect "
+            "with allow_pickle=True if you trust it"
+        )
+    if isinstance(file.model, StoredModel | Program):
+        held = file.model if isinstance(file.model, Program) else file.model.program
+        try_foreign(held)
+        yield ProgramSource(held)
+    elif kind.upper() == "PICKLE":
+        yield ObjectSource(file.model, program)
+    else:
+        content = _pickled(file) if kind.upper() == "SKOPS" else file.content
+        with FileSource(kind.upper(), file.path, content, Asked.of(program)) as source:
+            yield source
+
+
+def _pickled(file: Artifact) -> bytes:
+    """The object of a skops archive, whose types have been looked at, for the child: the package
+    skops takes several seconds to import."""
+    try:
+        return pickle.dumps(file.model, pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # classes pickle themselves: they may raise anything
+        raise ArtifactError(
+            f"{file.path}: the object in it cannot be handed to a process of its own "
+            f"({type(error).__name__}: {error}); it is damaged"
+        ) from error
