@@ -67,7 +67,7 @@ def ends_a_transaction(text: Any) -> bool:
 
 
 def brings_models(text: Any) -> bool:
-    """Whether a statement of a text is ATTACH or IMPORT: views that call models may come with it.
+    r"""Whether a statement of a text is ATTACH or IMPORT: views that call models may come with it.
 
     >>> brings_models("-- mine\nATTACH 'shop.db'"), brings_models("SELECT 1; import database 'd'")
     (True, True)

@@ -91,7 +91,7 @@ class DuckDB:
         10,000 are planned in a tenth of the time of so many literals.
 
         >>> DUCKDB.texts(["it's", "no"])
-        "['it''s', 'no']"
+        "system.main.list_value('it''s', 'no')"
         >>> DUCKDB.texts(list("abcdefghijklmnopq"))
         "system.main.string_split('a|b|c|d|e|f|g|h|i|j|k|l|m|n|o|p|q', '|')"
         """

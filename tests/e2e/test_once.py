@@ -142,7 +142,8 @@ def test_two_models_share_one_from(con: sqlml.Session) -> None:
     assert [r[3:] for r in rows] == [(i, LABEL[i], turned[i]) for i in kept]
     assert [d[0] for d in con.description] == ["a", "b", "c", "id", "y", "z"]
     plan = con.plan(query)
-    assert plan is not None and sum(c.spec.once for c in plan.calls) == 4
+    assert plan is not None
+    assert sum(c.shared is not None and c.shared.source is not None for c in plan.calls) == 4
 
 
 NOT_ONCE = [
