@@ -83,17 +83,16 @@ class TablePrograms:
     def put(self, program: Program, schema: str) -> None:
         """See `Programs`.
 
-        One that is there is touched: another transaction may be about to collect it, and of two
-        that change a row one fails.
+        One that is there is changed and changed back: another transaction may be about to collect
+        it, and of two that change a row one fails.
         """
         digest = program.hash
         known = self._connection.read(
             f"SELECT 1 FROM {schema}.catalog_programs WHERE hash = ?", [digest]
         )
         if known:
-            self._connection.write(
-                f"UPDATE {schema}.catalog_programs SET format = format WHERE hash = ?", [digest]
-            )
+            self._change([digest], schema)
+            self._change([digest], schema)
         else:
             self._connection.write(
                 f"INSERT INTO {schema}.catalog_programs VALUES (?, ?, ?)",
@@ -112,11 +111,32 @@ class TablePrograms:
 
     def collect(self, digests: list[str], schema: str) -> None:
         """See `Programs`."""
-        self._connection.write(
-            f"DELETE FROM {schema}.catalog_programs "
-            "WHERE system.main.list_contains(?::VARCHAR[], hash) "
-            f"AND NOT EXISTS (SELECT 1 FROM {schema}.catalog_versions WHERE program = hash)",
-            [digests],
-        )
+        unneeded = [
+            digest
+            for (digest,) in self._connection.read(
+                f"SELECT hash FROM {schema}.catalog_programs "
+                "WHERE system.main.list_contains(?::VARCHAR[], hash) "
+                f"AND NOT EXISTS (SELECT 1 FROM {schema}.catalog_versions WHERE program = hash)",
+                [digests],
+            )
+        ]
+        if unneeded:
+            self._change(unneeded, schema)
+            self._connection.write(
+                f"DELETE FROM {schema}.catalog_programs "
+                "WHERE system.main.list_contains(?::VARCHAR[], hash)",
+                [unneeded],
+            )
         self._loaded.take(lambda known: any(digest.startswith(known) for digest in digests))
         self._connection.collected(digests)
+
+    def _change(self, digests: list[str], schema: str) -> None:
+        """Change the rows of some Programs; again, and they are as before.
+
+        The engine sees no conflict between a DELETE and an UPDATE that changes nothing.
+        """
+        self._connection.write(
+            f"UPDATE {schema}.catalog_programs SET format = system.main.\"-\"(format) "
+            "WHERE system.main.list_contains(?::VARCHAR[], hash)",
+            [digests],
+        )
