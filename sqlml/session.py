@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -83,7 +84,8 @@ class Session:
         self._life_cycle = LifeCycle(self._engine, self._catalog, changes, allow_pickle)
         self._lookup = Lookup(self._catalog)
         self._scoring = Scoring(self._engine, self._catalog, self._lookup)
-        self._arrivals = Arrivals(self._scoring, self._beside)
+        beside = partial(_scoring_beside, connection, self._engine.registry, self._loaded)
+        self._arrivals = Arrivals(self._scoring, beside)  # holds no session: a cycle goes late
         if self._owns_registry:
             with suppress(CatalogError):  # who asks for its models is told what is wrong with it
                 if self._catalog.schema_exists():
@@ -377,12 +379,6 @@ class Session:
                     self._connection.extract_statements(parsable(statement.sql))
         return found
 
-    @contextmanager
-    def _beside(self) -> Iterator[Scoring]:
-        """The scoring of another connection to the same database."""
-        with self.cursor() as other:
-            yield other._scoring
-
     def _catch_up(self) -> None:
         """Before a statement: what waited for the end of the one before it."""
         if self._arrivals.unseen:
@@ -436,3 +432,12 @@ class Session:
         if isinstance(statement, CreateModel | AlterModel):
             self._scoring.register_for_macros()
         return answer
+
+
+@contextmanager
+def _scoring_beside(
+    connection: duckdb.DuckDBPyConnection, registry: Registry, loaded: Loaded
+) -> Iterator[Scoring]:
+    """The scoring of another connection to the same database."""
+    with Session(connection.cursor(), _registry=registry, _loaded=loaded) as other:
+        yield other._scoring

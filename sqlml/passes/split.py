@@ -8,7 +8,7 @@ So do texts that are cut into tokens. Exact.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +18,7 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.hashing import HASHED
 from sqlml.ir.operators.items import ITEMS
 from sqlml.ir.operators.text import TEXT
-from sqlml.ir.program import Program
+from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import copy
 from sqlml.ir.spec import verify
 from sqlml.passes.fold_layout import fold_layout
@@ -112,18 +112,25 @@ def _large(program: Program, boundary: Sequence[int], most: int | None) -> froze
     """Those of `boundary` that encode more than `most` categories."""
     if most is None:
         return frozenset()
+    return frozenset(i for i in boundary if _looked_up(program, i) and _categories(program, i) > most)
 
-    def chain(i: int) -> list[int]:
-        below = program.nodes[i].inputs
-        return [i, *(chain(below[0]) if below else ())]
 
-    found = set()
-    for i in boundary:
-        nodes = [program.nodes[j] for j in chain(i)]
-        size = max((n.attrs["categories"].size for n in nodes if n.op == "encode"), default=0)
-        if size > most and all(n.op in _LOOKED_UP for n in nodes):
-            found.add(i)
-    return frozenset(found)
+def _looked_up(program: Program, i: int) -> bool:
+    return all(node.op in _LOOKED_UP for node in _chain(program, i))
+
+
+def _categories(program: Program, i: int) -> int:
+    """Of the largest encoder at node `i` or below."""
+    encoders = [node for node in _chain(program, i) if node.op == "encode"]
+    return max((node.attrs["categories"].size for node in encoders), default=0)
+
+
+def _chain(program: Program, i: int) -> Iterator[Node]:
+    """Node `i`, its first input, the first input of that, and so on."""
+    yield program.nodes[i]
+    while program.nodes[i].inputs:
+        i = program.nodes[i].inputs[0]
+        yield program.nodes[i]
 
 
 def _read_whole(program: Program) -> frozenset[int]:
