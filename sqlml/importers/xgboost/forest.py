@@ -166,13 +166,14 @@ def _numbers(given: Any, dtype: str) -> Array:
 
 
 def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int) -> Forest:
-    """The `model` entry of a gbtree document as arrays.
+    """The `model` entry of a gbtree document as arrays, which are taken out of its trees, so that
+    memory holds them once.
 
     Raises:
         ArtifactError: arrays of one tree differ in length, or numbers are out of range.
         KeyError, TypeError, ValueError: an entry is absent or of another type.
     """
-    trees: Sequence[Mapping[str, Any]] = list(model["trees"])
+    trees: Sequence[dict[str, Any]] = list(model["trees"])
     count = len(trees)
     if int(model["gbtree_model_param"]["num_trees"]) != count:
         raise ArtifactError("the XGBoost model has more or fewer trees than it says")
@@ -185,10 +186,12 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
     if sizes.sum() > MAX_NODES:
         raise ArtifactError(f"the XGBoost model has more than {MAX_NODES} nodes")
 
+    width = _common_width(trees)
+
     def joined(name: str) -> Array:
         made = np.empty(int(sizes.sum()), _NUMBERS[name])
         for tree, start, size in zip(trees, starts.tolist(), sizes.tolist(), strict=True):
-            part = _numbers(tree[name], _NUMBERS[name])
+            part = _numbers(tree.pop(name), _NUMBERS[name])
             if part.shape != (size,):
                 raise ArtifactError(f"{name} of a tree of the XGBoost model has another length")
             made[start : start + size] = part
@@ -205,7 +208,7 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
     own = np.repeat(starts.astype(np.int32), sizes)
     _check_parents(joined("parents"), left, right, leaf, own, size, starts)
     del size
-    width, value = _leaf_values(trees, sizes, leaf, right, threshold)
+    value = _leaf_values(trees, width, sizes, leaf, right, threshold)
     if width not in (1, outputs):
         raise ArtifactError(f"leaves of the XGBoost model have {width} values, not {outputs}")
     group = _numbers(model["tree_info"], "int32")
@@ -216,7 +219,7 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
     weights = None if drop is None else _numbers(drop, "float32")
     if weights is not None and weights.shape != (count,):
         raise ArtifactError("weight_drop of the XGBoost model does not fit its trees")
-    sets = _sets(trees, starts)
+    sets = _sets(trees, sizes, starts)
     # XGBoost sends members of the set to the right, Ensemble to the left.
     swapped = np.zeros(left.size, bool)
     swapped[np.fromiter(sets, np.int64, len(sets))] = True
@@ -257,11 +260,8 @@ def _check_parents(
         raise ArtifactError("the parents in a tree of the XGBoost model are not those of its nodes")
 
 
-def _leaf_values(
-    trees: Sequence[Mapping[str, Any]], sizes: Array, leaf: Array, right: Array, threshold: Array
-) -> tuple[int, Array]:
-    """Values per leaf and (nodes, values). Leaves keep theirs in split_conditions; vector leaves
-    (multi_output_tree) in leaf_weights, and their place there in right_children."""
+def _common_width(trees: Sequence[Mapping[str, Any]]) -> int:
+    """How many values each leaf has."""
     widths = {_width(t) for t in trees} or {1}
     if len(widths) > 1:
         raise ArtifactError("trees of the XGBoost model differ in the size of their leaves")
@@ -269,10 +269,23 @@ def _leaf_values(
     for tree in trees:
         for name in _STATISTICS:
             _check_statistic(tree, name, width if name == "base_weights" else 1)
+    return width
+
+
+def _leaf_values(
+    trees: Sequence[Mapping[str, Any]],
+    width: int,
+    sizes: Array,
+    leaf: Array,
+    right: Array,
+    threshold: Array,
+) -> Array:
+    """(nodes, width). Leaves keep their value in split_conditions; vector leaves
+    (multi_output_tree) in leaf_weights, and their place there in right_children."""
     if width == 1:
         if (right[leaf] != -1).any():
             raise ArtifactError("a leaf of the XGBoost model has a child")
-        return 1, threshold[:, None]
+        return threshold[:, None]
     name = "leaf_weights" if trees and "leaf_weights" in trees[0] else "base_weights"
     parts = [_numbers(t[name], "float32").reshape(-1, width) for t in trees]
     if name == "base_weights":
@@ -280,20 +293,22 @@ def _leaf_values(
         value = np.concatenate(parts)
         if value.shape[0] != leaf.size or (right[leaf] != -1).any():
             raise ArtifactError("base_weights of a tree of the XGBoost model has another length")
-        return width, value
+        return value
     counts = np.array([len(p) for p in parts], np.int64)
     rows = np.concatenate(parts)
     at = np.where(leaf, right, 0)
     if ((at < 0) | (leaf & (at >= np.repeat(counts, sizes)))).any():
         raise ArtifactError("a leaf of the XGBoost model has no vector")
-    return width, rows[at + np.repeat(np.cumsum(counts) - counts, sizes)]
+    return rows[at + np.repeat(np.cumsum(counts) - counts, sizes)]
 
 
-def _sets(trees: Sequence[Mapping[str, Any]], starts: Array) -> dict[int, Array]:
+def _sets(
+    trees: Sequence[Mapping[str, Any]], sizes: Array, starts: Array
+) -> dict[int, Array]:
     """Node number -> categories of its set."""
     sets: dict[int, Array] = {}
     words = 0
-    for tree, start in zip(trees, starts.tolist(), strict=True):
+    for tree, size, start in zip(trees, sizes.tolist(), starts.tolist(), strict=True):
         nodes = _numbers(tree.get("categories_nodes", ()), "int32").tolist()
         members = _numbers(tree.get("categories", ()), "int32")
         begins = _numbers(tree.get("categories_segments", ()), "int32").tolist()
@@ -305,7 +320,7 @@ def _sets(trees: Sequence[Mapping[str, Any]], starts: Array) -> dict[int, Array]
         if not fits or sorted(set(nodes)) != nodes or 0 in counts:
             raise ArtifactError("the category sets of the XGBoost model are damaged")
         for node, begin, count in zip(nodes, begins, counts, strict=True):
-            if not 0 <= node < len(tree["left_children"]):
+            if not 0 <= node < size:
                 raise ArtifactError("the category sets of the XGBoost model are damaged")
             chosen = members[begin : begin + count]
             sets[start + node] = chosen
