@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlml.front.lexer import Token, brackets_around, queries_around
+from sqlml.front.lexer import Token, brackets_around, queries_around, starts_query
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
 from sqlml.planner.blocks import block_tokens, clause_at, query_around
-from sqlml.planner.clauses import starts_query
 from sqlml.planner.select_items import select_item
 from sqlml.recent import of_programs
 from sqlml.types import fold

@@ -112,7 +112,8 @@ def _large(program: Program, boundary: Sequence[int], most: int | None) -> froze
     """Those of `boundary` that encode more than `most` categories."""
     if most is None:
         return frozenset()
-    return frozenset(i for i in boundary if _looked_up(program, i) and _categories(program, i) > most)
+    looked_up = [i for i in boundary if _looked_up(program, i)]
+    return frozenset(i for i in looked_up if _categories(program, i) > most)
 
 
 def _looked_up(program: Program, i: int) -> bool:

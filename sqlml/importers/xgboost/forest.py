@@ -299,12 +299,11 @@ def _leaf_values(
     at = np.where(leaf, right, 0)
     if ((at < 0) | (leaf & (at >= np.repeat(counts, sizes)))).any():
         raise ArtifactError("a leaf of the XGBoost model has no vector")
-    return rows[at + np.repeat(np.cumsum(counts) - counts, sizes)]
+    chosen: Array = rows[at + np.repeat(np.cumsum(counts) - counts, sizes)]
+    return chosen
 
 
-def _sets(
-    trees: Sequence[Mapping[str, Any]], sizes: Array, starts: Array
-) -> dict[int, Array]:
+def _sets(trees: Sequence[Mapping[str, Any]], sizes: Array, starts: Array) -> dict[int, Array]:
     """Node number -> categories of its set."""
     sets: dict[int, Array] = {}
     words = 0

@@ -261,13 +261,14 @@ def test_a_parameter_of_another_version_is_refused(monkeypatch: pytest.MonkeyPat
         import_model(model)
 
 
-def test_predictors_inside_and_strings_in_arithmetic_are_refused() -> None:
+def test_a_matrix_of_strings_and_numbers_is_refused() -> None:
     frame = mixed_frame(40)[["age", "city"]].fillna({"age": 1})
+    filled = ("s", SimpleImputer(strategy="most_frequent"), ["city"])
     model = make_pipeline(
-        ColumnTransformer([("s", SimpleImputer(strategy="most_frequent"), ["city"])]),
+        ColumnTransformer([filled, ("n", "passthrough", ["age"])]),
         FunctionTransformer(validate=False),
     ).fit(frame)
-    with pytest.raises(UnsupportedModelError, match="encode it first"):
+    with pytest.raises(UnsupportedModelError, match="encode the strings"):
         import_model(model)
 
 

@@ -13,6 +13,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
+from sqlml.registration import version_of
 from tests.oracles import mixed_frame
 from tests.sklearn_checks import assert_both_raise, assert_same
 
@@ -111,11 +112,11 @@ def test_none_left_by_a_nan_imputer_cannot_be_told_apart_in_sql() -> None:
         import_model(model)
 
 
-def test_strings_as_the_result_of_a_transformer_are_refused() -> None:
+def test_strings_as_the_result_of_a_transformer_are_refused_in_sql() -> None:
     frame = mixed_frame(20)[["city"]]
     imputer = SimpleImputer(strategy="most_frequent").fit(frame)
-    with pytest.raises(UnsupportedModelError, match="encode it first"):
-        import_model(imputer)
+    with pytest.raises(UnsupportedModelError, match="coalesce"):
+        version_of(imputer, inputs=None, options={})
 
 
 def test_an_imputer_that_drops_every_column_is_refused() -> None:
