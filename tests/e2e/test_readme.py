@@ -100,8 +100,10 @@ def test_make_targets_of_the_readme_exist() -> None:
 
 
 def test_links_of_the_pages_lead_somewhere() -> None:
-    pages = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/operators.md")
-    for page in (ROOT / name for name in pages):
+    pages = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+    for page in (*(ROOT / name for name in pages), *(ROOT / "docs").glob("*.md")):
         text = page.read_text(encoding="utf-8")
         for target in re.findall(r"\]\(([^)#:]+)\)", text):
             assert (page.parent / target).exists(), (page, target)
+        for test in re.findall(r"`(tests/[\w/]+\.py)`", text):
+            assert (ROOT / test).exists(), (page, test)
