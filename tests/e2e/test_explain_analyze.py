@@ -123,6 +123,27 @@ def test_rows_that_come_again_are_told(con: sqlml.Session) -> None:
     assert measured["rows_again"] in (0, filtered)  # or they are made in FROM once
 
 
+def test_a_label_and_a_call_in_a_lambda_are_evaluated_once_for_what_asks_them(
+    con: sqlml.Session, frame: pd.DataFrame
+) -> None:
+    """Not once for each class that the label is compared with."""
+    labels = np.where(frame.a > 0.5, "low", np.where(frame.b > 0, "mid", "high"))
+    several = RandomForestClassifier(8, max_depth=6, random_state=0).fit(frame[FEATURES], labels)
+    con.create_model("several", several, or_replace=True)
+    joined = "FROM (FROM t LIMIT 300) l FULL JOIN (FROM t LIMIT 300) r ON l.a < r.b WHERE "
+    low = "predict('several', l.*) = 'low'"
+    each = "u + predict_proba('m', l.*, class := 'yes')"
+    query = f"{joined}{low} AND list_sum(list_transform([0, 1, 2], lambda u: {each})) >= 0"
+    rows, kept = (
+        con.execute(f"SELECT count(*) {joined}{condition}").fetchone()[0]
+        for condition in ("true", low)
+    )
+    calls = {c["model"]: c for c in analysed(con, f"SELECT count(*) {query}")["calls"]}
+    assert rows > kept > 1000
+    assert calls["several"]["measured"]["rows"] == rows
+    assert calls["m"]["measured"]["rows"] == 3 * kept
+
+
 def test_a_model_in_sql_tells_how_many_rows_went_to_the_function(con: sqlml.Session) -> None:
     query = "SELECT predict('line', *) FROM t"
     made = analysed(con, query)["calls"][0]
