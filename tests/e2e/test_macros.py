@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -210,17 +211,19 @@ def test_two_open_transactions_both_reach_the_macros(
     con: Any, plain: Any, value_model: Any
 ) -> None:
     first, second = con.cursor(), con.cursor()
-    for other, name in ((first, "one"), (second, "two")):
+    same = copy(value_model)
+    same.intercept_ = np.nextafter(value_model.intercept_, np.inf)  # but not one that is stored
+    for other, name, model in ((first, "one", value_model), (second, "two", same)):
         other.execute("BEGIN")
-        other.create_model(name, value_model)
+        other.create_model(name, model)
     row = "{'charges': 10, 'tenure': 1}"
     with pytest.raises(duckdb.BinderException, match="one"):
         rows(plain, f"SELECT predict('one', {row})")
     first.execute("COMMIT")
     second.commit()
-    want = rows(con, f"SELECT predict('value', {row})")
-    assert rows(plain, f"SELECT predict('one', {row})") == want
-    assert rows(plain, f"SELECT predict('two', {row})") == want
+    for name in ("one", "two"):
+        want = rows(con, f"SELECT predict('{name}', {row})")
+        assert rows(plain, f"SELECT predict('{name}', {row})") == want
 
 
 def test_a_process_that_ends_before_it_came_to_the_macros(tmp_path: Path) -> None:
