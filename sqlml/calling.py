@@ -29,6 +29,7 @@ class Calling:
     def __enter__(self) -> Calling:
         if self._outermost:
             self._engine.frame = user_frame()
+            self._engine.begin(about_models=self._query is None)
         return self
 
     def comes_to(self, statement: Statement) -> None:
@@ -38,6 +39,8 @@ class Calling:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._outermost:
             self._engine.frame = None
+        if error is not None and self._engine.is_interrupt(error):
+            raise KeyboardInterrupt from None
         if isinstance(error, duckdb.Error):
             own = claim(str(error)) or hinted(error, self._query, self._engine.knows_function)
             if own is not None:

@@ -195,7 +195,8 @@ def _exactly(stream: BinaryIO | Any, size: int) -> bytes:
 
 
 def main() -> None:
-    """The child."""
+    """The child. Ctrl-C in a terminal is meant for the parent, which ends it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)

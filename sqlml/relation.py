@@ -10,7 +10,7 @@ import duckdb
 
 from sqlml.planner.misspelt import hint
 from sqlml.udfs.caller import Wrapper
-from sqlml.udfs.failures import claim
+from sqlml.udfs.failures import claim, is_interrupt
 
 
 def hinted(
@@ -22,17 +22,21 @@ def hinted(
 
 
 def typed(
-    error: duckdb.Error,
+    error: duckdb.Error | RuntimeError,
     texts: Sequence[str] = (),
     is_function: Callable[[str], bool] = lambda name: False,
+    is_interrupt: Callable[[BaseException], bool] = is_interrupt,
 ) -> BaseException:
-    """The error that a batch function parked, if the engine's text is about one; else its own.
+    """The error that a batch function parked, if the engine's is about one, or KeyboardInterrupt
+    for a Ctrl-C, which `except Exception` would take for an error of the query; else its own.
 
     `texts` are pieces of SQL that the engine was given.
     """
+    if is_interrupt(error):
+        return KeyboardInterrupt()
     own = claim(str(error))
-    if own is not None:
-        return own
+    if own is not None or not isinstance(error, duckdb.Error):
+        return own or error
     found = (hinted(error, text, is_function) for text in texts)
     return next((e for e in found if e is not None), error)
 
@@ -42,7 +46,7 @@ def typed_errors(texts: Sequence[str] = ()) -> Iterator[None]:
     """Raise `typed` errors in place of the engine's."""
     try:
         yield
-    except duckdb.Error as error:
+    except (duckdb.Error, RuntimeError) as error:
         raise typed(error, texts) from None
 
 

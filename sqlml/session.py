@@ -41,7 +41,7 @@ from sqlml.planner.calls import may_call
 from sqlml.planner.plan import Plan
 from sqlml.planner.table_form import parsable
 from sqlml.registration import calls_of
-from sqlml.relation import typed, typed_errors, unwrap, wrap
+from sqlml.relation import typed, unwrap, wrap
 from sqlml.rewording import reworded_errors
 from sqlml.scoring import Scoring
 from sqlml.udfs.duckdb import DuckDBEngine
@@ -184,6 +184,7 @@ class Session:
             statement = statements[0]
             sql = statement.query if isinstance(statement, Explain) else statement.sql
             analyze = analyze or (isinstance(statement, Explain) and statement.analyze)
+            self._engine.about_models = True
             self._engine.finish()
             rows = self._scoring.explained(sql, params, analyze)
         return "\n\n".join(text for _, text in rows)
@@ -318,10 +319,9 @@ class Session:
 
     def arrow(self, rows_per_batch: int = 1_000_000) -> Any:
         """The result as a pyarrow Table, on every version of DuckDB."""
-        with typed_errors():
-            for method in ("to_arrow_table", "fetch_arrow_table"):
-                if hasattr(self._connection, method):
-                    return getattr(self._connection, method)(rows_per_batch)
+        for method in ("to_arrow_table", "fetch_arrow_table"):
+            if hasattr(self._connection, method):
+                return self._delegated(getattr(self._connection, method))(rows_per_batch)
         raise AttributeError("arrow")
 
     def __getattr__(self, name: str) -> Any:
@@ -343,8 +343,9 @@ class Session:
                 self._macros.make_room(texts[0])
             try:
                 result = self._scoring.retrying(lambda: method(*args, **kwargs))
-            except duckdb.Error as error:
-                raise typed(error, texts, self._engine.knows_function) from None
+            except (duckdb.Error, RuntimeError) as error:
+                engine = self._engine
+                raise typed(error, texts, engine.knows_function, engine.is_interrupt) from None
             if name == "commit":
                 self._refresh()
             return self if result is self._connection else result
@@ -400,6 +401,7 @@ class Session:
                 self._macros.make_room(name)
 
     def _run(self, statement: Statement, parameters: Any) -> None:
+        self._engine.about_models = True
         if isinstance(statement, Query):
             sql, parameters = self._scoring.rewritten(statement.sql, parameters, runs=True)
             with self._arrivals.of(sql), reworded_errors(sql, statement.sql):
@@ -410,6 +412,7 @@ class Session:
             self._engine.execute(*answer)
 
     def _relation(self, statement: Statement, parameters: Any, alias: str) -> Any:
+        self._engine.about_models = True
         if isinstance(statement, Query):
             sql, parameters = self._scoring.rewritten(statement.sql, parameters)
             with reworded_errors(sql, statement.sql):

@@ -37,6 +37,7 @@ _SIGNATURE = re.compile(
 
 _ready: Recent[str, Compiled] = Recent()
 _dropped: Recent[str, Compiled] = Recent(DROPPED_BYTES)
+_batches = 0
 _making = tuple(threading.Lock() for _ in range(16))
 
 
@@ -44,6 +45,11 @@ def ready(name: str, function: Compiled) -> None:
     """Keep a function that was made just now, for the callee of its name."""
     batch = function.batch if isinstance(function, TextBatchFunction) else function
     _ready.put(name, function, batch.nbytes)
+
+
+def batches() -> int:
+    """How many batches came to functions of ours in this process, about."""
+    return _batches
 
 
 def dropped(digests: Collection[str]) -> None:
@@ -59,6 +65,8 @@ def found(name: str) -> Compiled:
     Raises:
         ParkedFailure: stands for the typed error that `failures.claim` gives back.
     """
+    global _batches
+    _batches += 1
     known = _ready.get(name) or _dropped.get(name)
     if known is not None:
         return known

@@ -25,13 +25,15 @@ from sqlml.catalog.shape import sound_tables
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import CatalogError, ConflictError, ParseError
 from sqlml.front.lexer import tokenize
+from sqlml.interruption import interruption_after
 from sqlml.planner.names import parse_name
 from sqlml.planner.probe import Column, ProbeError
 from sqlml.regular_files import check_regular, local_path
-from sqlml.udfs.callee import ANY, any_function, dropped, is_signature
+from sqlml.udfs.callee import ANY, any_function, batches, dropped, is_signature
 from sqlml.udfs.caller import call_from
 from sqlml.udfs.cardinality import top_cardinality
 from sqlml.udfs.engine import EngineFunction
+from sqlml.udfs.failures import is_interrupt, pass_interrupt
 from sqlml.udfs.registry import HAS_TRIGGERS, Registry, create
 
 _twins = itertools.count(1)
@@ -42,14 +44,25 @@ class DuckDBEngine:
     """One connection of a database.
 
     `frame` is the user's frame while one of their calls is carried out (`caller.py`).
+    `about_models` is whether the statement that was run last, whose result may be open, says so.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, registry: Registry) -> None:
         self.connection = connection
         self.registry = registry
         self.frame: FrameType | None = None
+        self.about_models = False
+        self._batches = 0
         self._visible: set[str] = set()
         self._twins: dict[str, str] = {}
+
+    def begin(self, about_models: bool) -> None:
+        """Another call of the user's begins."""
+        self.about_models, self._batches = about_models, batches()
+
+    def is_interrupt(self, error: BaseException) -> bool:
+        """Whether it is a Ctrl-C during a statement that is about models, or scores by a view."""
+        return is_interrupt(error) and (self.about_models or batches() > self._batches)
 
     def bind(self, query: str) -> tuple[Column, ...]:
         """See `Engine.bind`.
@@ -77,6 +90,7 @@ class DuckDBEngine:
                 self._try_beside(statement)
             relation = call_from(self.frame, partial(self.connection.sql, statement))
         except duckdb.Error as error:
+            pass_interrupt(error)
             raise ProbeError(_first_line(error)) from None
         if relation is None:
             raise ProbeError("not a query")
@@ -104,7 +118,8 @@ class DuckDBEngine:
                 ask = partial(self.connection.sql, f"EXPLAIN (FORMAT json) {query}")
                 plan = call_from(self.frame, ask).fetchall()[-1][1]
             return top_cardinality(plan)
-        except duckdb.Error:
+        except duckdb.Error as error:
+            pass_interrupt(error)
             return None  # an unfinished result, say: it is but an estimate
 
     def has_function(self, name: str) -> bool:
@@ -208,10 +223,8 @@ class DuckDBEngine:
         end and not cancelled, since cancelling an INSERT .. RETURNING fails its transaction.
         """
         if hasattr(self.connection, "complete"):
-            try:
-                self.connection.complete()
-            except duckdb.Error:
-                pass  # it belongs to the statement before, whose reader has had or left it
+            with interruption_after(stops=True), suppress(duckdb.Error):
+                self.connection.complete()  # errors are for who read it, and had or left them
 
     def catch_up(self) -> bool:
         """Let go of what `finish` leaves open on 1.5, so that all that is committed is in sight.
@@ -343,16 +356,21 @@ class DuckDBEngine:
         return "catalog_models" in self.tables(schema)
 
     def atomic(self, work: Callable[[], None]) -> None:
-        """Run `work` in the open transaction, or in one of its own that it ends."""
+        """Run `work` in the open transaction, or in one of its own that it ends.
+
+        Whole or not at all: a Ctrl-C meanwhile is raised behind it.
+        """
         if self.in_transaction():
             try:
-                work()
+                with interruption_after():
+                    work()
             except _CONFLICTS as error:
                 raise _conflict(error, "ROLLBACK, and try again") from None
             return
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                self._in_own_transaction(work)
+                with interruption_after():
+                    self._in_own_transaction(work)
                 return
             except _CONFLICTS as error:
                 # Two connections may make the catalog's schema at the same moment.

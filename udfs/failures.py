@@ -1,7 +1,8 @@
 """Errors on their way out of an engine, which turns every exception into plain text.
 
 A batch function parks its own error here under a token and raises the token; the session finds
-the token in the engine's message and raises the error itself.
+the token in the engine's message and raises the error itself. A Ctrl-C is told by the engine's own
+words, since it may come before the first line of a function.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 from collections import OrderedDict
 
 _TOKEN = re.compile(r"sqlml-failure-(\d+)")
+_INTERRUPTED = re.compile(r"\AQuery interrupted\Z|executing the UDF: KeyboardInterrupt\b")
 _MOST = 100
 
 _counter = itertools.count(1)
@@ -47,3 +49,15 @@ def claim(message: str) -> BaseException | None:
         return None
     with _lock:
         return _parked.pop(int(match[1]), None)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether it is how DuckDB reports a Ctrl-C: a RuntimeError between the functions of a query,
+    an InvalidInputException in one."""
+    return isinstance(error, Exception) and _INTERRUPTED.search(str(error)) is not None
+
+
+def pass_interrupt(error: BaseException) -> None:
+    """Raise KeyboardInterrupt where the engine's error, which is of no matter else, is a Ctrl-C."""
+    if is_interrupt(error):
+        raise KeyboardInterrupt from None

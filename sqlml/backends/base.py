@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
 from sqlml.errors import ConfigError, MissingDependencyError
+from sqlml.interruption import uninterrupted
 from sqlml.ir.operators.opaque import OWNERS
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
@@ -135,8 +138,9 @@ def load(name: str) -> Backend:
     entry = BACKENDS.get(name)
     if entry is None:
         raise ConfigError(f"no backend {name!r}; there are {', '.join(sorted(BACKENDS))} and auto")
+    named = partial(importlib.import_module, entry.module)
     try:
-        module = importlib.import_module(entry.module)
+        module = named() if entry.module in sys.modules else uninterrupted(named)
     except ModuleNotFoundError as error:
         if entry.extra is None or (error.name or "").startswith("sqlml"):
             raise

@@ -38,6 +38,7 @@ from sqlml.backends.native.kinds import (
     spelled,
     writes,
 )
+from sqlml.interruption import uninterrupted
 
 __all__ = [
     "COUNT",
@@ -84,10 +85,12 @@ def specialise(function: Callable[..., Any], signature: Signature) -> Callable[.
     return None, a bool or an int. Floating-point arithmetic is as written (no fastmath): the order
     of sums is part of a model.
     """
+    found = _COMPILED.get((function, signature))
+    return uninterrupted(lambda: _once(function, signature)) if found is None else found
+
+
+def _once(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
     key = (function, signature)
-    found = _COMPILED.get(key)
-    if found is not None:
-        return found
     with _LOCK:
         if key not in _COMPILED:
             _COMPILED[key] = _made(function, signature)

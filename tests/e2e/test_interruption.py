@@ -1,0 +1,190 @@
+"""Ctrl-C is a KeyboardInterrupt, which `except Exception` does not take for an error of a query."""
+
+from __future__ import annotations
+
+import _thread
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import duckdb
+import pytest
+from sklearn.linear_model import LinearRegression
+
+import sqlml
+from sqlml.interruption import interruption_after, uninterrupted
+from tests.e2e import child as script
+from tests.e2e import interrupted_child
+from tests.e2e.interrupted_child import TENSORS, WAYS
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are sent by kill")
+
+INTERRUPTED = "KeyboardInterrupt: "
+LATE = 3.0
+"""Seconds within which an interrupt must be raised."""
+
+Row = tuple[str, str, float, bool]
+
+
+def met(
+    folder: Path, names: str = "", seconds: float = 0.2, rounds: int = 1, cache: bool = False
+) -> list[Row]:
+    """What a SIGINT makes of the child's queries."""
+    command = [sys.executable, interrupted_child.__file__, names, str(seconds), str(rounds)]
+    own = {"NUMBA_CACHE_DIR": str(folder)} if cache else {}
+    path = os.pathsep.join(p for p in sys.path if p)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path, **own},
+    )
+    assert done.returncode == 0, done.stderr
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
+
+
+def test_a_query_that_scores_is_interrupted(tmp_path: Path) -> None:
+    found = met(tmp_path)
+    assert [name for name, *_ in found] == list(WAYS)
+    for name, came, took, answers in found:
+        assert (came, answers) == (INTERRUPTED, True), name
+        assert took < LATE, name
+
+
+def test_a_query_without_models_ends_in_the_engines_words() -> None:
+    def stopped(value: float) -> float:
+        signal.raise_signal(signal.SIGINT)
+        return value
+
+    said = []
+    for connect in (duckdb.connect, sqlml.connect):
+        with connect() as con:
+            con.create_function("stopped", stopped, ["DOUBLE"], "DOUBLE")
+            with pytest.raises(duckdb.InvalidInputException, match="KeyboardInterrupt") as error:
+                con.execute("SELECT stopped(1.0)").fetchall()
+            said.append(str(error.value).splitlines()[0])
+    assert said[0] == said[1]
+
+
+def test_a_users_function_beside_a_model_is_interrupted() -> None:
+    def stopped(value: float) -> float:
+        signal.raise_signal(signal.SIGINT)
+        return value
+
+    with sqlml.connect() as con:
+        con.create_model("m", LinearRegression().fit([[1.0], [2.0]], [3.0, 4.0]), inputs=["a"])
+        con.create_function("stopped", stopped, ["DOUBLE"], "DOUBLE")
+        query = "SELECT predict('m', a := stopped(range::DOUBLE)) FROM range(3)"
+        for run in (con.execute, con.sql):
+            with pytest.raises(KeyboardInterrupt):
+                run(query).fetchall()
+        assert con.execute("SELECT round(predict('m', a := 3.0), 6)").fetchall() == [(5.0,)]
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.5])
+def test_the_first_query_compiles_its_kernel_and_is_interrupted(
+    tmp_path: Path, seconds: float
+) -> None:
+    ((_, came, _, answers),) = met(tmp_path, "execute", seconds, cache=True)
+    assert (came, answers) == (INTERRUPTED, True)
+
+
+def test_a_library_is_imported_whole_though_its_query_is_interrupted(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the torch backend needs torch")
+    ((_, came, _, answers),) = met(tmp_path, TENSORS, 0.3)
+    assert (came, answers) == (INTERRUPTED, True)
+
+
+@pytest.mark.nightly
+def test_interrupts_at_any_moment(tmp_path: Path) -> None:
+    found = met(tmp_path, seconds=0.4, rounds=30)
+    assert len(found) == 30 * len(WAYS)
+    assert {came for _, came, _, _ in found} == {INTERRUPTED}
+    assert all(answers for *_, answers in found)
+
+
+def test_work_that_is_not_interrupted_goes_on_though_its_caller_is() -> None:
+    done = threading.Event()
+
+    def work() -> None:
+        _thread.interrupt_main()
+        time.sleep(0.2)
+        done.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        uninterrupted(work)
+    assert not done.is_set()
+    assert done.wait(10)
+    assert uninterrupted(lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        uninterrupted(lambda: 1 // 0)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_an_interrupt_is_raised_behind_a_block(stops: bool) -> None:
+    steps = []
+    with pytest.raises(KeyboardInterrupt):
+        with interruption_after(stops):
+            try:
+                signal.raise_signal(signal.SIGINT)
+                steps.append("on")
+            except BaseException as error:
+                steps.append(type(error).__name__)
+    assert steps == ["KeyboardInterrupt" if stops else "on"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_model_is_created_whole_or_not_at_all(
+    begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interrupt comes between two writes of the catalog."""
+    with sqlml.connect() as con:
+        con.create_model("first", LinearRegression().fit([[1.0], [2.0]], [3.0, 4.0]), inputs=["a"])
+        if begun:
+            con.execute("BEGIN")
+        written = con._engine.write
+        interrupted: list[str] = []
+
+        def write(sql: str, params: tuple[object, ...] = ()) -> None:
+            if "catalog_versions" in sql and not interrupted:
+                interrupted.append(sql)
+                signal.raise_signal(signal.SIGINT)
+            written(sql, params)
+
+        monkeypatch.setattr(con._engine, "write", write)
+        model = LinearRegression().fit([[1.0], [2.0]], [5.0, 7.0])
+        with pytest.raises(KeyboardInterrupt):
+            con.create_model("second", model, inputs=["a"])
+        assert interrupted
+        if begun:
+            con.execute("COMMIT")
+        assert con.execute("SELECT round(predict('second', a := 10), 6)").fetchall() == [(23.0,)]
+        con.execute("DROP MODEL second")
+
+
+def test_a_terminal_interrupts_the_parent_and_its_child_says_nothing(tmp_path: Path) -> None:
+    """Ctrl-C in a terminal goes to all processes of the group."""
+    code = (
+        "import json, os, signal, threading\n"
+        "from sqlml.child import Child\n"
+        "os.setsid()\n"
+        "try:\n"
+        "    with Child('tests.e2e.talking:talk', b'where') as child:\n"
+        "        print(json.loads(child.first)[1], flush=True)\n"
+        "        threading.Timer(0.5, os.killpg, (os.getpgrp(), signal.SIGINT)).start()\n"
+        "        child.ask(b'hang')\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted', flush=True)\n"
+    )
+    done = script.run(code, tmp_path)
+    pid, came = done.stdout.split()
+    assert (came, done.stderr) == ("interrupted", "")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid), 0)
