@@ -40,7 +40,7 @@ WAYS: MappingProxyType[str, Callable[[sqlml.Session], Any]] = MappingProxyType(
         "execute, rows one by one": lambda con: list(iter(con.execute(SCORES).fetchone, None)),
         "execute, a frame": lambda con: con.execute(SCORES).df(),
         "execute, arrays": lambda con: con.execute(SCORES).fetchnumpy(),
-        "execute, Arrow": lambda con: con.execute(SCORES).fetch_arrow_table(),
+        "execute, Arrow": lambda con: con.execute(SCORES).arrow(),
         "a relation": lambda con: con.sql(COUNT).fetchall(),
         "a relation's frame": lambda con: con.sql(SCORES).df(),
         "a relation, printed": lambda con: str(con.sql(f"SELECT max(p) FROM ({SCORES})")),
@@ -85,8 +85,11 @@ def interrupted(work: Callable[[], Any], seconds: float) -> tuple[str, float]:
         came = "an answer"
         timer.join()
         time.sleep(0.1)
-    except BaseException as error:
+    except KeyboardInterrupt:
+        came = "KeyboardInterrupt"
+    except Exception as error:
         came = f"{type(error).__name__}: {error}"
+        timer.join()
     took = time.perf_counter() - start
     return came, took
 
@@ -102,7 +105,7 @@ def main() -> None:
     scored = COUNT.replace("'m'", "'tensors'")
     every = {**WAYS, TENSORS: lambda con: con.execute(scored).fetchall()}
     dice = random.Random(rounds)
-    for number in range(rounds):
+    for _ in range(rounds):
         for name in names:
             after = seconds if rounds == 1 else seconds * dice.random()
             came, took = interrupted(lambda name=name: every[name](con), after)
