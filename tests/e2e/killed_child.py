@@ -1,8 +1,8 @@
 """Children that change models until somebody kills them; run as a script by test_killed.py.
 
 A line on the standard input is a database file: a child of this process opens it and does what
-`STEPS` says, from the beginning; its number is printed when it has opened the file. The next line
-comes when that child is gone.
+`STEPS` says, from the beginning. It prints the number of its process when it has opened the file,
+and a line after each step; the last line comes when that child is gone.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ def main() -> None:
             print(os.getpid(), flush=True)
             for step in STEPS:
                 step(con)
+                print("done", flush=True)
             signal.pause()  # the last state waits to be killed, too
         os.waitpid(child, 0)
         print("gone", flush=True)

@@ -113,15 +113,18 @@ def test_a_subquery_chooses_what_is_scanned(con: Any, plain: Any, width: int) ->
 
 def test_planning_takes_time_in_proportion_to_the_columns(con: Any, plain: Any) -> None:
     taken = []
-    for width in (400, 1600):
+    for width in (100, 1600):
         x = np.random.default_rng(1).normal(size=(4, width))
         names = [f"c{k}" for k in range(width)]
         con.create_model("w", LinearRegression().fit(x, x[:, 0]), inputs=names, verify=False)
         con.execute(
             f"CREATE OR REPLACE TABLE w AS SELECT {', '.join(f'1.5 AS {n}' for n in names)}"
         )
-        begin = time.process_time()
-        plain.execute("SELECT predict('w', w) FROM w").fetchall()
-        taken.append(time.process_time() - begin)
+        rounds = []
+        for _ in range(2):
+            begin = time.process_time()
+            plain.execute("SELECT predict('w', w) FROM w").fetchall()
+            rounds.append(time.process_time() - begin)
+        taken.append(min(rounds))
         con.execute("DROP MODEL w")
-    assert taken[1] < 9 * taken[0]  # the square would be 16 times
+    assert taken[1] < 80 * taken[0]  # 16 times the columns; their square would be 256 times
