@@ -9,6 +9,7 @@ from typing import Any
 from sqlml.errors import BindError, SqlmlError
 from sqlml.front.lexer import Token, closing, split_commas, tokenize
 from sqlml.planner.table_form import has_table_form
+from sqlml.types import fold
 
 FUNCTIONS = ("predict", "predict_proba", "predict_score", "transform")
 """Scalar functions of sql.md."""
@@ -50,7 +51,7 @@ def find_calls(sql: str, tokens: Sequence[Token]) -> tuple[Call, ...]:
     """
     calls = []
     for i, token in enumerate(tokens[:-1]):
-        name = token.text.lower() if token.kind == "word" else ""
+        name = fold(token.text) if token.kind == "word" else ""
         if name not in FUNCTIONS:
             continue
         if not tokens[i + 1].is_symbol("("):
@@ -94,7 +95,7 @@ def _call(sql: str, tokens: Sequence[Token], start: int, close: int) -> Call | N
     if not named:
         return None
     model = items[0][0]
-    function = tokens[start].text.lower()
+    function = fold(tokens[start].text)
     arguments: list[Argument] = []
     chosen: Argument | None = None
     for begin, end in items[1:]:

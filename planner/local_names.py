@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sqlml.front.lexer import Token, as_tokens, brackets_around, closing, level
+from sqlml.types import fold
 
 
 def local_names(tokens: Sequence[Token], place: int) -> frozenset[str]:
@@ -22,7 +23,7 @@ def local_names(tokens: Sequence[Token], place: int) -> frozenset[str]:
         names |= _lambda_parameters(tokens, inside, place)
         if tokens[opening].is_symbol("["):
             names |= _comprehension_variables(tokens, inside)
-    return frozenset(name.casefold() for name in names)
+    return frozenset(fold(name) for name in names)
 
 
 def local_tokens(tokens: Sequence[Token], start: int, end: int) -> frozenset[int]:
@@ -32,7 +33,7 @@ def local_tokens(tokens: Sequence[Token], start: int, end: int) -> frozenset[int
         return frozenset()
     found: set[int] = set()
     for i in range(start, end):
-        if i in found or not tokens[i].is_identifier or tokens[i].text.casefold() not in names:
+        if i in found or not tokens[i].is_identifier or fold(tokens[i].text) not in names:
             continue
         after = tokens[i + 1] if i + 1 < len(tokens) else None
         called = after is not None and (after.is_symbol("(") or after.is_symbol(":="))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from sqlml.errors import ParseError
 from sqlml.front.lexer import tokenize
 from sqlml.planner.calls import FUNCTIONS
+from sqlml.types import fold
 
 _NEAR = 0.75
 """How like one of ours a name must be (difflib's ratio); below, it is most likely another's."""
@@ -35,17 +36,17 @@ def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | No
         return None
     around = zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False)
     for dot, word, opening, model in around if starred else ():
-        ours = word.text.lower() in FUNCTIONS and opening.is_symbol("(") and model.kind == "string"
+        ours = fold(word.text) in FUNCTIONS and opening.is_symbol("(") and model.kind == "string"
         if ours and dot.is_symbol("."):
             return f"write {word.text}('{model.text}', ..) without the schema"
     calls = [
-        (name.text.lower(), f"('{model.text}', ..)")
+        (fold(name.text), f"('{model.text}', ..)")
         for name, opening, model, after in zip(
             tokens, tokens[1:], tokens[2:], tokens[3:], strict=False
         )
         if name.is_identifier and opening.is_symbol("(") and model.kind == "string"
         if after.is_symbol(",") or after.is_symbol(")")
-        if starred or f"name {name.text.lower()} does not exist" in message.lower()
+        if starred or f"name {fold(name.text)} does not exist" in message.lower()
     ]
     for name, rest in calls:
         near = difflib.get_close_matches(name, FUNCTIONS, 1, _NEAR)

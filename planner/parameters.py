@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlml.dialects import DUCKDB
 from sqlml.front.lexer import Token, tokenize
+from sqlml.types import fold
 
 _TYPES: tuple[tuple[Any, str], ...] = (
     (bool, "BOOLEAN"),
@@ -51,8 +52,8 @@ class Parameters:
         """The value for the parameter token at `index`, in a 1-tuple; None when none is given."""
         key = self._place[index]
         if isinstance(key, str) and isinstance(self._values, Mapping):
-            folded = {str(k).casefold(): v for k, v in self._values.items()}
-            return (folded[key.casefold()],) if key.casefold() in folded else None
+            folded = {fold(str(k)): v for k, v in self._values.items()}
+            return (folded[fold(key)],) if fold(key) in folded else None
         if isinstance(key, int) and isinstance(self._values, Sequence):
             return (self._values[key],) if key < len(self._values) else None
         return None
@@ -114,7 +115,7 @@ class Parameters:
             return None, frozenset()
         kept = {self._place[i] for i in self._place if i not in self._used_up}
         gone = {self._place[i] for i in self._used_up} - kept
-        names = frozenset(str(k).casefold() for k in gone if isinstance(k, str))
+        names = frozenset(fold(str(k)) for k in gone if isinstance(k, str))
         if isinstance(self._values, Mapping):
             return None, names
         count = len(self._values) if isinstance(self._values, Sequence) else 0
@@ -128,9 +129,9 @@ class Parameters:
         """
         rest, gone = self.remaining()
         tokens = [t for t in tokenize(sql) if t.kind == "param"]
-        held = {t.text[1:].casefold() for t in tokens}
+        held = {fold(t.text[1:]) for t in tokens}
         if isinstance(self._values, Mapping):
-            lost = {str(k).casefold() for k in self._place.values()} - held
+            lost = {fold(str(k)) for k in self._place.values()} - held
             return sql, rest, gone | lost
         count = len(self._values) if isinstance(self._values, Sequence) else 0
         kept = list(rest if rest is not None else range(count))

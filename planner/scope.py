@@ -12,6 +12,7 @@ from sqlml.front.lexer import Token
 from sqlml.planner.blocks import Block
 from sqlml.planner.clauses import Span
 from sqlml.planner.probe import Column, Describe, Text, columns_of
+from sqlml.types import fold
 
 _BLAMED = re.compile(
     r'with name "?([^"\s]+)"? does not exist|Referenced (?:column|table) "([^"]+)" not found'
@@ -89,8 +90,8 @@ class Scope:
         blamed = _BLAMED.search(message)
         if blamed is None:
             return place
-        name = next(group for group in blamed.groups() if group is not None).split(".")[-1].lower()
-        found = [t.start for t in self.tokens if t.is_identifier and t.text.lower() == name]
+        name = fold(next(g for g in blamed.groups() if g is not None).split(".")[-1])
+        found = [t.start for t in self.tokens if t.is_identifier and fold(t.text) == name]
         behind = [start for start in found if start >= place]
         return behind[0] if behind else found[-1] if found else place
 

@@ -12,6 +12,7 @@ from sqlml.planner.blocks import clause_at, query_depth
 from sqlml.planner.calls import FUNCTIONS, Call
 from sqlml.planner.clauses import Span
 from sqlml.planner.select_items import select_item
+from sqlml.types import fold
 
 
 def inner_first(tokens: Sequence[Token], calls: Iterable[Call]) -> list[Call]:
@@ -144,5 +145,5 @@ def _is_several(tokens: Sequence[Token], begin: int, end: int) -> bool:
     columns = [i for i in range(begin, end - 1) if tokens[i].upper == "COLUMNS"]
     around = [brackets_around(tokens, i)[-1:] for i in columns if tokens[i + 1].is_symbol("(")]
     return tokens[star].is_symbol("*") or any(
-        not b or b[0] <= begin or tokens[b[0] - 1].text.lower() not in FUNCTIONS for b in around
+        not b or b[0] <= begin or fold(tokens[b[0] - 1].text) not in FUNCTIONS for b in around
     )

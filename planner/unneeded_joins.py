@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from sqlml.front.lexer import Token, closing, tokenize
 from sqlml.planner.probe import Describe, ProbeError
+from sqlml.types import fold
 
 UniqueKeys = Callable[[str], tuple[frozenset[str], ...]]
 """A table as written -> the sets of columns that are declared to be unique, folded."""
@@ -85,7 +86,7 @@ def _unneeded(
         if not _is_unique(join, unique_keys):
             continue
         try:
-            types = {c.name.lower(): c.type for c in describe(f"SELECT * FROM {join.table}")}
+            types = {fold(c.name): c.type for c in describe(f"SELECT * FROM {join.table}")}
             if not _same_types(probed, text, join.keys, types, describe):
                 continue
             read = set(types) - set(join.keys if join.using else ())
@@ -138,7 +139,7 @@ def _is_written(tokens: Sequence[Token], join: _Join, columns: Collection[str]) 
         if join.start <= i < join.end or not token.is_identifier:
             continue
         qualified = i > 0 and tokens[i - 1].is_symbol(".")
-        name = token.text.lower()
+        name = fold(token.text)
         if name in join.names or (name in columns and not qualified):
             return True
     return False
@@ -172,14 +173,14 @@ def _join(sql: str, tokens: Sequence[Token], start: int, at: int) -> _Join | Non
             at += 2
         if not tokens[at].is_identifier:
             return None
-        own = tokens[at].text.lower()
+        own = fold(tokens[at].text)
         names = {own}  # elsewhere it would be a CTE of this name, or the table once more
         at += 1
     table = sql[tokens[first].start : tokens[at - 1].end]
     if at < len(tokens) and tokens[at].upper == "AS":
         at += 1
     if at < len(tokens) and tokens[at].is_identifier and tokens[at].upper not in ("ON", "USING"):
-        own = tokens[at].text.lower()
+        own = fold(tokens[at].text)
         at += 1
     if own is None or at >= len(tokens):
         return None
@@ -188,12 +189,12 @@ def _join(sql: str, tokens: Sequence[Token], start: int, at: int) -> _Join | Non
         if close is None:
             return None
         listed = [t for t in tokens[at + 2 : close] if t.is_identifier]
-        keys = {t.text.lower(): sql[t.start : t.end] for t in listed}
+        keys = {fold(t.text): sql[t.start : t.end] for t in listed}
         return _Join(start, close + 1, table, frozenset({own, *names}), keys, proven, True)
     if tokens[at].upper != "ON":
         return None
     end = _end_of_condition(tokens, at + 1)
-    if any(t.kind == "param" or t.text.lower().startswith("sqlml_") for t in tokens[start:end]):
+    if any(t.kind == "param" or fold(t.text).startswith("sqlml_") for t in tokens[start:end]):
         return None
     keys = _equated(sql, tokens[at + 1 : end], own)
     return _Join(start, end, table, frozenset({own, *names}), keys, proven, False)
@@ -228,7 +229,7 @@ def _equated(sql: str, tokens: Sequence[Token], own: str) -> dict[str, str]:
         else:
             terms[-1].append(token)
     for term in terms:
-        texts = [t.text.lower() for t in term]
+        texts = [fold(t.text) for t in term]
         plain = (
             len(term) == 7
             and all(term[i].is_identifier for i in (0, 2, 4, 6))
@@ -273,5 +274,5 @@ def _plain_items(tokens: Sequence[Token], start: int, ends: Collection[str]) -> 
         else:
             items[-1].append(token)
     return [
-        item[0].text.lower() if len(item) == 1 and item[0].is_identifier else None for item in items
+        fold(item[0].text) if len(item) == 1 and item[0].is_identifier else None for item in items
     ]

@@ -60,6 +60,7 @@ from sqlml.registration import (
     version_of,
     whole_model,
 )
+from sqlml.types import fold
 from sqlml.udfs.engine import Host
 from sqlml.verifying.source import source_of
 from sqlml.verifying.sources import has_source
@@ -301,14 +302,14 @@ class LifeCycle:
             raise ParseError(f"VERIFY MODEL .. USING takes one query: {error}") from None
         if frame.empty:
             raise ConfigError("the query of VERIFY MODEL gives no rows, so nothing is compared")
-        have = {str(column).lower(): column for column in frame.columns}
-        missing = [f.name for f in model.features if f.name.lower() not in have]
+        have = {fold(str(column)): column for column in frame.columns}
+        missing = [f.name for f in model.features if fold(f.name) not in have]
         if missing:
             raise MissingColumnError(
                 f"model {model.label} needs {', '.join(missing)}; the query has "
                 f"{', '.join(map(str, frame.columns))}"
             )
-        return frame[[have[f.name.lower()] for f in model.features]].set_axis(
+        return frame[[have[fold(f.name)] for f in model.features]].set_axis(
             [f.name for f in model.features], axis=1
         )
 

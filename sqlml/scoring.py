@@ -23,6 +23,7 @@ from sqlml.planner.measured import Analysis, Measured
 from sqlml.planner.names import FunctionSpec, parse_name
 from sqlml.planner.plan import Plan
 from sqlml.rewording import reworded_errors
+from sqlml.types import fold
 from sqlml.udfs.duckdb import DuckDBEngine
 from sqlml.udfs.engine import EngineFunction
 from sqlml.udfs.function import engine_function
@@ -241,7 +242,7 @@ def _named(sql: str, names: Mapping[str, str]) -> str:
 def _remaining(found: Plan, parameters: Any) -> Any:
     """The user's parameters without those that the plan used up."""
     if isinstance(parameters, Mapping):
-        left = {k: v for k, v in parameters.items() if str(k).casefold() not in found.dropped_names}
+        left = {k: v for k, v in parameters.items() if fold(str(k)) not in found.dropped_names}
         return left or None
     if found.parameters is None:
         return parameters

@@ -116,12 +116,12 @@ _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 def fold(name: str) -> str:
-    """A column name as DuckDB compares it: without regard to case, in ASCII alone.
+    """A name as DuckDB compares it: without regard to case, in ASCII alone.
 
     >>> fold("Straße Ä")
     'straße Ä'
     """
-    return name.translate(_ASCII_LOWER)
+    return name.lower() if name.isascii() else name.translate(_ASCII_LOWER)
 
 
 Kind = Literal["number", "string", "list", "map", "pairs", "any"]

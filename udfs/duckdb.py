@@ -22,13 +22,14 @@ from duckdb import StatementType
 
 from sqlml.catalog.rebuild import OURS
 from sqlml.catalog.shape import sound_tables
-from sqlml.dialects.duckdb import builtin
+from sqlml.dialects.duckdb import builtin, folded
 from sqlml.errors import CatalogError, ConflictError, ParseError
 from sqlml.front.lexer import tokenize
 from sqlml.interruption import interruption_after
 from sqlml.planner.names import parse_name
 from sqlml.planner.probe import Column, ProbeError
 from sqlml.regular_files import check_regular, local_path
+from sqlml.types import fold
 from sqlml.udfs.callee import ANY, any_function, batches, dropped, is_signature
 from sqlml.udfs.caller import call_from
 from sqlml.udfs.cardinality import top_cardinality
@@ -126,9 +127,9 @@ class DuckDBEngine:
         """Whether a user's own function or macro has this name."""
         rows = self.read(
             "SELECT 1 FROM system.main.duckdb_functions() "
-            "WHERE system.main.lower(function_name) = ? "
+            f"WHERE {folded('function_name')} = ? "
             "AND NOT system.main.regexp_matches(coalesce(macro_definition, ''), ?) LIMIT 1",
-            [name.lower(), OURS],
+            [fold(name), OURS],
         )
         return bool(rows)
 
@@ -138,7 +139,7 @@ class DuckDBEngine:
         None where another table or view of that name might be meant.
         """
         try:
-            names = [t.text.lower() for t in tokenize(table) if t.is_identifier]
+            names = [fold(t.text) for t in tokenize(table) if t.is_identifier]
         except ParseError:
             return ()
         if not 1 <= len(names) <= 3 or table.lstrip().startswith("("):
@@ -147,11 +148,11 @@ class DuckDBEngine:
         given = dict(zip(fields, reversed(names), strict=False))
         if len(names) == 2:  # a schema, or a database with its main schema
             del given["schema_name"]
-            either = " AND ? IN (system.main.lower(schema_name), system.main.lower(database_name))"
+            either = f" AND ? IN ({folded('schema_name')}, {folded('database_name')})"
             values = [names[1], names[0]]
         else:
             either, values = "", list(given.values())
-        where = " AND ".join(f"system.main.lower({field}) = ?" for field in given) + either
+        where = " AND ".join(f"{folded(field)} = ?" for field in given) + either
         meant = self.read(
             "SELECT database_name, schema_name, table_name FROM (SELECT database_name, "
             "schema_name, table_name FROM system.main.duckdb_tables() UNION ALL SELECT "
@@ -167,7 +168,7 @@ class DuckDBEngine:
             "AND constraint_type IN ('PRIMARY KEY', 'UNIQUE')",
             list(meant[0]),
         )
-        return tuple(frozenset(str(c).lower() for c in columns) for (columns,) in found)
+        return tuple(frozenset(fold(str(c)) for c in columns) for (columns,) in found)
 
     def knows_function(self, name: str) -> bool:
         """The same after a statement failed, when its transaction may answer no more (2.0)."""
@@ -403,8 +404,8 @@ class DuckDBEngine:
     def has_database(self, name: str) -> bool:
         """Whether a database of this name is attached."""
         ask = "SELECT 1 FROM system.main.duckdb_databases() "
-        ask += "WHERE system.main.lower(database_name) = ?"
-        return bool(self.read(ask, [name.lower()]))
+        ask += f"WHERE {folded('database_name')} = ?"
+        return bool(self.read(ask, [fold(name)]))
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
         """Names and sizes of the files that `path` means, as the engine sees them.

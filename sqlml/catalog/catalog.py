@@ -15,7 +15,7 @@ from sqlml.catalog.tables import MODELS, VERSIONS
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import ArtifactError, CatalogError, UnknownModelError
 from sqlml.ir.program import Program
-from sqlml.types import Feature
+from sqlml.types import Feature, fold
 
 _HASH_DIGITS = 64
 
@@ -169,7 +169,7 @@ class Catalog:
     def _rows(self, columns: str, reference: Reference, schema: str) -> list[tuple[Any, ...]]:
         """`columns` of the model `m` and its version `v` behind a reference: one row, or none."""
         parameters: list[Any] = [reference.key]
-        alias = None if reference.alias is None else reference.alias.lower()
+        alias = None if reference.alias is None else fold(reference.alias)
         if alias in ("first", "last"):
             pick = "min" if alias == "first" else "max"
             found = f"SELECT {builtin(pick)}(version) FROM {schema}.catalog_versions w"
@@ -219,7 +219,7 @@ class Catalog:
             rows = self._connection.read(f"SELECT name FROM {schema}.catalog_models")
             return self._unknown(reference, [str(name) for (name,) in rows])
         what = f"{reference.version}"
-        if reference.alias is not None and reference.alias.lower() not in SPECIAL:
+        if reference.alias is not None and fold(reference.alias) not in SPECIAL:
             what = f"with the alias {reference.alias!r}"
         elif reference.version is None:
             what = "that is its default"

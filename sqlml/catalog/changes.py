@@ -15,6 +15,7 @@ from sqlml.catalog.model import MOST_VERSIONS, SPECIAL, Model, NewVersion, Refer
 from sqlml.catalog.stamps import drop_stamp, write_stamp
 from sqlml.catalog.tables import TABLES, VIEWS
 from sqlml.errors import CatalogError, ModelExistsError
+from sqlml.types import fold
 
 CallsOf = Callable[[NewVersion | Model], Sequence[ModelCall]]
 """What the macros of plain connections compute of a version."""
@@ -179,7 +180,7 @@ class Changes:
             for tag, value in tags.items():
                 self._connection.write(
                     f"INSERT OR REPLACE INTO {schema}.catalog_tags VALUES (?, ?, ?)",
-                    [reference.key, tag.lower(), value],
+                    [reference.key, fold(tag), value],
                 )
 
         self._change(reference, work)
@@ -199,7 +200,7 @@ class Changes:
             for tag in tags:
                 self._connection.write(
                     f"DELETE FROM {schema}.catalog_tags WHERE key = ? AND tag = ?",
-                    [reference.key, tag.lower()],
+                    [reference.key, fold(tag)],
                 )
 
         self._change(reference, work)
@@ -286,7 +287,7 @@ class Changes:
         Raises:
             CatalogError: the name has a meaning of its own, or cannot stand behind an @.
         """
-        name = alias.lower()
+        name = fold(alias)
         if name in SPECIAL or re.fullmatch(r"(?!\d+$)\w+", name) is None:
             raise CatalogError(
                 f"{alias!r} is no name for an alias: it has letters, digits and _, is no number, "
@@ -313,7 +314,7 @@ class Changes:
             _check_there("alias", alias, reference, self._catalog.aliases(reference))
             self._connection.write(
                 f"DELETE FROM {schema}.catalog_aliases WHERE key = ? AND alias = ?",
-                [reference.key, alias.lower()],
+                [reference.key, fold(alias)],
             )
 
         self._change(reference, work)
@@ -357,7 +358,7 @@ class Changes:
     def _make_tables(self, schema: str, database: str | None) -> None:
         for statement in TABLES:
             self._connection.write(statement.format(schema=schema))
-        if schema.lower() == '"sqlml"."sqlml"':
+        if fold(schema) == '"sqlml"."sqlml"':
             return  # the engine cannot bind such views
         # A file may be attached under another name, which its views do not know.
         inner = '"sqlml"'
@@ -439,7 +440,7 @@ def _checked(version: int) -> int:
 
 
 def _check_there(what: str, name: str, reference: Reference, have: Mapping[str, object]) -> None:
-    if name.lower() not in have:
+    if fold(name) not in have:
         others = f"; it has {', '.join(have)}" if have else ""
         raise CatalogError(f"model {reference.name!r} has no {what} {name!r}{others}")
 

@@ -9,8 +9,9 @@ choose, so the model's name becomes a type, the length of an array::
                          (n BOOLEAN[2], r, m) AS ..
 
 A macro of ten thousand overloads takes seconds to make. So where there are many models they are
-dealt out by the hexadecimal digits of md5(lower(m)), and an overload of a macro above calls one
-below. When a model changes, the macros on the way to it are made anew, sixteen overloads each.
+dealt out by the hexadecimal digits of the md5 of m in lower case, and an overload of a macro above
+calls one below. When a model changes, the macros on the way to it are made anew, sixteen overloads
+each.
 
 A `<digest>` is of the macro's own content: a macro of that name in another database, which the
 engine may find first, does the same. `CASE WHEN m IS NULL` is folded away. It stops the engine from
@@ -25,7 +26,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlml.dialects.duckdb import builtin
+from sqlml.dialects.duckdb import builtin, folded
 
 MOST = 16
 """Models that one macro tells apart by their names."""
@@ -57,14 +58,15 @@ class Chooser:
 
     def call(self, row: str = "r", model: str = "m") -> str:
         """The expression that computes the model of that name of the row."""
-        own = f"{builtin('lower')}({model})"
-        chosen = f"{builtin('substr')}({builtin('md5')}({own}), {len(self.prefix) + 1}, 1)"
-        # lower: of a struct's fields the engine ignores case in ASCII alone
+        own = model  # the engine finds a struct's field as it finds any name
+        if self.by_digit:
+            place = len(self.prefix) + 1
+            own = f"{builtin('substr')}({builtin('md5')}({folded(model)}), {place}, 1)"
         numbers = ", ".join(
             f"{_quoted(name)} := NULL::BOOLEAN[{place}]" for place, name in enumerate(self.names, 1)
         )
         number = f"{builtin('struct_extract')}({builtin('struct_pack')}({numbers}), "
-        number += f"{chosen if self.by_digit else own})"
+        number += f"{own})"
         return f"sqlml.{self.macro}({number}, {row}, {model}{self.extra})"
 
 

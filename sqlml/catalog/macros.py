@@ -24,6 +24,8 @@ from sqlml.catalog.connection import Connection
 from sqlml.catalog.rebuild import FUNCTIONS, OURS, rebuild
 from sqlml.catalog.stamps import unstamped, write_stamps
 from sqlml.catalog.tables import MACRO_TABLES
+from sqlml.dialects.duckdb import folded
+from sqlml.types import fold
 
 _DEFINED = re.compile(
     r"\bCREATE\s+(?:OR\s+REPLACE\s+)?(?:MACRO|FUNCTION)\s+(?:IF\s+NOT\s+EXISTS\s+)?"
@@ -120,7 +122,7 @@ class Macros:
 
     def make_room(self, name: str) -> None:
         """Drop our bare macro `name`: the user is about to make a function of that name."""
-        name = name.lower()
+        name = fold(name)
         if name not in FUNCTIONS:
             return
         database = self._database(None)
@@ -137,8 +139,7 @@ class Macros:
         """The name of a database (None: the current one) as the engine writes it."""
         rows = self._connection.read(
             "SELECT database_name FROM system.main.duckdb_databases() WHERE "
-            "system.main.lower(database_name) = "
-            "system.main.lower(coalesce(?, system.main.current_database()))",
+            f"{folded('database_name')} = {folded('coalesce(?, system.main.current_database())')}",
             [name],
         )
         return str(rows[0][0])
@@ -188,13 +189,13 @@ def defined_functions(sql: str) -> list[str]:
     >>> defined_functions("CREATE OR REPLACE MACRO main.predict(a) AS a; CREATE MACRO f(b) AS b")
     ['predict']
     """
-    found = [(place, name.lower()) for place, name in _DEFINED.findall(sql)]
-    return [name for place, name in found if place.strip('". ').lower() in ("", "main")]
+    found = [(place, fold(name)) for place, name in _DEFINED.findall(sql)]
+    return [name for place, name in found if fold(place.strip('". ')) in ("", "main")]
 
 
 def _takes_types(connection: Connection, database: str) -> bool:
     """Whether macros of a database may have typed parameters, and the name sqlml means a schema."""
-    if database.lower() == "sqlml":
+    if fold(database) == "sqlml":
         return False
     rows = connection.read(
         "SELECT path IS NULL, tags::VARCHAR FROM system.main.duckdb_databases() "

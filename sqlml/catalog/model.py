@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlml.errors import UnknownModelError
 from sqlml.ir.program import Program
-from sqlml.types import Feature
+from sqlml.types import Feature, fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Reference:
     @property
     def key(self) -> str:
         """The name as the catalog's tables have it."""
-        return self.name.lower()
+        return fold(self.name)
 
     @property
     def names_a_version(self) -> bool:

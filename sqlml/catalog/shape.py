@@ -13,15 +13,14 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.catalog.tables import CHOOSERS, MACRO_TABLES, TABLES
+from sqlml.dialects.duckdb import folded
 from sqlml.errors import CatalogError
+from sqlml.types import fold
 
 Read = Callable[[str, Sequence[Any]], Sequence[tuple[Any, ...]]]
 """Rows of a query with parameters."""
 
-_OF = (
-    "WHERE system.main.lower(database_name) = system.main.lower(?) "
-    "AND system.main.lower(schema_name) = 'sqlml'"
-)
+_OF = f"WHERE {folded('database_name')} = {folded('?')} AND {folded('schema_name')} = 'sqlml'"
 _DEFINED = f"SELECT table_name, sql, index_count FROM system.main.duckdb_tables() {_OF}"
 _TRIGGERS = f"SELECT table_name, trigger_name, -1 FROM system.main.duckdb_triggers() {_OF}"
 _VIEWS = f"SELECT view_name FROM system.main.duckdb_views() {_OF}"
@@ -42,7 +41,7 @@ def sound_tables(read: Read, database: str, triggers: bool) -> frozenset[str]:
     ask, values = _DEFINED, [database]
     if triggers:
         ask, values = f"{_DEFINED} UNION ALL {_TRIGGERS}", [database, database]
-    found = [(str(name).lower(), str(text), count) for name, text, count in read(ask, values)]
+    found = [(fold(str(name)), str(text), count) for name, text, count in read(ask, values)]
     tables = {name: (text, count) for name, text, count in found if count >= 0 and name in _SHAPES}
     for name, (text, count) in tables.items():
         if _shape(text[text.find("(") :].removesuffix(";")) != _SHAPES[name]:
@@ -54,7 +53,7 @@ def sound_tables(read: Read, database: str, triggers: bool) -> frozenset[str]:
             raise _unsound(database, name, f"has the trigger {trigger!r}")
     if len(tables) < len(_SHAPES):
         for (view,) in read(_VIEWS, [database]):
-            if str(view).lower() in _SHAPES:
+            if fold(str(view)) in _SHAPES:
                 raise _unsound(database, str(view), "is a view")
     return frozenset(tables)
 

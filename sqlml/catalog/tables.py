@@ -1,7 +1,7 @@
 """The catalog's tables and views, as DDL; docs/format.md describes them.
 
 Programs are stored once each, by content hash; a model's versions point to them. Keys are the
-names in lower case, since the engine's own names ignore case. Times are UTC.
+names as `fold` makes them, since the engine's own names ignore case in ASCII. Times are UTC.
 
 A macro of the file hides a function of the engine, but for one that is called by its full name
 (`dialects.duckdb.builtin`).

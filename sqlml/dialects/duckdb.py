@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Mapping, Sequence
 from functools import partial, reduce
 
@@ -19,6 +20,18 @@ def builtin(name: str) -> str:
     ('system.main.lower', 'system.main."+"')
     """
     return f"{_MAIN}{name}" if name.isidentifier() else f'{_MAIN}"{name}"'
+
+
+_UPPER, _LOWER = string.ascii_uppercase, string.ascii_lowercase
+
+
+def folded(expression: str) -> str:
+    """The SQL of a name as the engine compares it, without regard to case in ASCII alone: `fold`.
+
+    >>> folded("x")
+    "system.main.translate(x, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')"
+    """
+    return f"{builtin('translate')}({expression}, '{_UPPER}', '{_LOWER}')"
 
 
 _SEPARATORS = ("|", ";", "\n", "\x1f")

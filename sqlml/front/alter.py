@@ -24,6 +24,7 @@ from sqlml.front.statements import (
     UnsetAlias,
     UnsetTags,
 )
+from sqlml.types import fold
 
 
 def alter(c: Cursor) -> Statement | None:
@@ -84,7 +85,7 @@ def _unset_alias(c: Cursor, name: ModelName) -> Change:
 def _set_tags(c: Cursor, name: ModelName) -> Change:
     tags: dict[str, str] = {}
     while not tags or c.symbol(","):
-        tag = c.identifier("the name of a tag").lower()
+        tag = fold(c.identifier("the name of a tag"))
         if tag in tags:
             raise c.fail(f"tag {tag} is given twice")
         c.expect_symbol("=")
@@ -106,7 +107,7 @@ def _reset_options(c: Cursor, name: ModelName) -> Change:
     c.expect_symbol("(")
     names = _names(c, "the name of an option")
     c.expect_symbol(")")
-    return ResetOptions(tuple(n.lower() for n in names))
+    return ResetOptions(tuple(fold(n) for n in names))
 
 
 def _rename(c: Cursor, name: ModelName) -> Change:

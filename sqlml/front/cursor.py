@@ -9,6 +9,7 @@ from types import MappingProxyType
 from sqlml.errors import ParseError
 from sqlml.front.lexer import Token, closing, split_commas
 from sqlml.front.statements import ModelName, OptionValue
+from sqlml.types import fold
 
 _DEEPEST = 20
 """Lists in lists that an option may have."""
@@ -125,7 +126,7 @@ class Cursor:
             if end - start < 2 or not self.tokens[start].is_identifier:
                 self.at = start
                 raise self.fail("expected a column name and its type, such as tenure DOUBLE")
-            if any(name.lower() == self.tokens[start].text.lower() for name, _ in columns):
+            if any(fold(name) == fold(self.tokens[start].text) for name, _ in columns):
                 self.at = start
                 raise self.fail(f"column {self.tokens[start].text} is given twice")
             kind = self.text[self.tokens[start + 1].start : self.tokens[end - 1].end]
@@ -139,7 +140,7 @@ class Cursor:
         while not self.symbol(")"):
             if options:
                 self.expect_symbol(",")
-            key = self.identifier("the name of an option").lower()
+            key = fold(self.identifier("the name of an option"))
             if key in options:
                 raise self.fail(f"option {key} is given twice")
             if not (self.symbol("=") or self.symbol(":=")):

@@ -29,6 +29,7 @@ from sqlml.front.statements import (
     Statement,
     VerifyModel,
 )
+from sqlml.types import fold
 
 EXPORT_FORMATS = ("ONNX", "SQLML", "SQL")
 
@@ -163,7 +164,7 @@ def _set(c: Cursor) -> Statement | None:
             raise c.fail("expected a value; RESET takes it back")
         value = None if c.accept("DEFAULT") else c.literal()
     c.end()
-    return SetOption(c.sql, name.removeprefix(_OPTION).lower(), value)
+    return SetOption(c.sql, fold(name.removeprefix(_OPTION)), value)
 
 
 def _verify(c: Cursor) -> Statement | None:

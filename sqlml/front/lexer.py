@@ -82,8 +82,14 @@ class Token:
 
     @property
     def upper(self) -> str:
-        """The word in capitals; empty for anything that is not a bare word."""
-        return self.text.upper() if self.kind == "word" else ""
+        """The word in capitals; empty for anything that is not a bare word.
+
+        A word with a letter beyond ASCII stays as it is: it is no keyword, though the capital of
+        one may be (`ıf`).
+        """
+        if self.kind != "word":
+            return ""
+        return self.text.upper() if self.text.isascii() else self.text
 
     def is_symbol(self, text: str) -> bool:
         """Whether this is the given punctuation."""
