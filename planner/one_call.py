@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sqlml.errors import BindError
+from sqlml.errors import BindError, ConfigError
 from sqlml.ir.program import Program
 from sqlml.passes.split import Layout
 from sqlml.planner.arguments import packed, texts
@@ -25,6 +25,7 @@ from sqlml.planner.names import FunctionSpec
 from sqlml.planner.nulls import Once, any_missing, either, no_row, refused, unless
 from sqlml.planner.once import Column
 from sqlml.planner.plan import PlannedCall
+from sqlml.planner.refusals import in_try, refuses_rows
 from sqlml.planner.results import decoded
 from sqlml.planner.rows import Rows
 from sqlml.planner.scope import Scope
@@ -89,6 +90,14 @@ def plan_call(
     as_sql = None
     if asks_for_sql(options):
         as_sql = as_asked(wanted, alone, bounds, layout)
+        fails = as_sql.fits is None and refuses_rows(alone.program)
+        if fails and dialect.lazy_calls and in_try(scope.tokens, call.start):
+            raise ConfigError(
+                "backend 'sql' has no TRY(..), since the engine's error() cannot stand in one: "
+                "use backend 'auto'",
+                scope.sql,
+                scope.tokens[call.start].start,
+            )
     elif leaves_open(options):
         as_sql = written(wanted, alone, bounds, layout, choice, together.calls)
     if as_sql is None and in_lambda(call, scope, dialect):

@@ -34,6 +34,11 @@ def guarded(tokens: Sequence[Token], place: int) -> bool:
     return _filters_rows(tokens, place) and _may_be_volatile(tokens, place)
 
 
+def in_try(tokens: Sequence[Token], place: int) -> bool:
+    """Whether token `place` stands in `TRY(..)`."""
+    return any(tokens[i - 1].upper == "TRY" for i in brackets_around(tokens, place) if i)
+
+
 def _filters_rows(tokens: Sequence[Token], place: int) -> bool:
     """Whether a filter, or a column that one may test, holds what stands at token `place`."""
     if clause_at(tokens, place) in _FILTERS:
@@ -47,9 +52,7 @@ def _may_be_volatile(tokens: Sequence[Token], place: int) -> bool:
     It takes none in TRY, in an index, in what a window is ordered or divided by, and in a select
     item whose name another clause or item uses; a subquery in such an item is part of it.
     """
-    if any(tokens[i - 1].upper == "TRY" for i in brackets_around(tokens, place) if i):
-        return False
-    if _created(tokens) in _STORED:
+    if in_try(tokens, place) or _created(tokens) in _STORED:
         return False
     filters = clause_at(tokens, place) in _FILTERS
     queries = [i for i in brackets_around(tokens, place) if starts_query(tokens, i + 1)]

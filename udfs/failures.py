@@ -1,8 +1,9 @@
 """Errors on their way out of an engine, which turns every exception into plain text.
 
 A batch function parks its own error here under a token and raises the token; the session finds
-the token in the engine's message and raises the error itself. A Ctrl-C is told by the engine's own
-words, since it may come before the first line of a function.
+the token in the engine's message and raises the error itself. A model that is an expression of the
+engine fails with a text that begins with the name of the error's class. A Ctrl-C is told by the
+engine's own words, since it may come before the first line of a function.
 """
 
 from __future__ import annotations
@@ -11,9 +12,18 @@ import itertools
 import re
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from sqlml.errors import MissingValueError, ScoringError, UnknownCategoryError
 
 _TOKEN = re.compile(r"sqlml-failure-(\d+)")
 _INTERRUPTED = re.compile(r"\AQuery interrupted\Z|executing the UDF: KeyboardInterrupt\b")
+_CLASSES: Mapping[str, type[ScoringError]] = MappingProxyType(
+    {kind.__name__: kind for kind in (MissingValueError, UnknownCategoryError)}
+)
+"""What `backends.sql.printing.Printing.error` writes."""
+_TOLD = re.compile(rf"Invalid Input Error: ({'|'.join(_CLASSES)}): (.*)", re.DOTALL)
 _MOST = 100
 
 _counter = itertools.count(1)
@@ -43,10 +53,11 @@ def park(error: BaseException) -> ParkedFailure:
 
 
 def claim(message: str) -> BaseException | None:
-    """The parked error whose token `message` holds; None when it holds none of ours."""
+    """The error of ours that an engine's message is about; None when it is about none."""
     match = _TOKEN.search(message)
     if match is None:
-        return None
+        told = _TOLD.match(message)
+        return None if told is None else _CLASSES[told[1]](told[2])
     with _lock:
         return _parked.pop(int(match[1]), None)
 

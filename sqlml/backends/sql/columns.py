@@ -12,6 +12,7 @@ from sqlml.backends.sql.literals import TYPES, number
 from sqlml.backends.sql.printing import Printing
 from sqlml.dialects import Dialect
 from sqlml.errors import BackendError
+from sqlml.ir.operators.categories import unknown_category
 from sqlml.types import FLOATS
 
 LONGEST_SUM = 400
@@ -140,9 +141,7 @@ def _encode(p: Printing) -> Value:
 def _require_known(p: Printing) -> Value:
     made = []
     for e in p.bind(p.values[0]):
-        error = p.error(
-            f"column {p.attrs['feature']!r} has a category that {p.attrs['step']} does not know"
-        )
+        error = p.error(unknown_category(p.attrs["feature"], p.attrs["step"], "a category"))
         sql = f"CASE WHEN {e.sql} < 0 THEN {error} ELSE {e.sql} END"
         made.append(Expression(sql, nan=False))
     return tuple(made)

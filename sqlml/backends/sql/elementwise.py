@@ -11,6 +11,7 @@ from sqlml.backends.sql.literals import TYPES, number
 from sqlml.backends.sql.printing import Printing
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
+from sqlml.ir.operators.columns import not_finite
 from sqlml.types import FLOATS
 
 LARGEST = "'3.4028235677973366e38'::DOUBLE"
@@ -226,18 +227,17 @@ def _require_finite(p: Printing) -> Value:
     for k, (e, feature) in enumerate(zip(x, p.attrs["features"], strict=True)):
         low, high = (None if b is None else b[k].sql for b in bounds)
         bad = [p.dialect.is_infinite(e.sql)]
-        if e.nan and not p.attrs["allow_nan"]:
-            bad.append(p.missing(e))
         bad += [f"{e.sql} < {low}"] * (low is not None) + [f"{e.sql} > {high}"] * (high is not None)
-        error = p.error(
-            f"column {feature!r} has NULL, NaN or infinity (or a value too large), which "
-            f"{p.attrs['step']} does not take"
-        )
-        good = e.sql
         if p.attrs["allow_nan"] and high is not None:
             bad[-1] = f"({bad[-1]} AND NOT {p.missing(e)})"
-        sql = f"CASE WHEN {' OR '.join(bad)} THEN {error} ELSE {good} END"
-        made.append(Expression(sql, nan=e.nan and p.attrs["allow_nan"]))
+        whens = [(" OR ".join(bad), p.error(not_finite(feature, p.attrs["step"], False)))]
+        if e.nan and not p.attrs["allow_nan"]:
+            missing = p.error(not_finite(feature, p.attrs["step"], True))
+            whens.insert(0, (p.missing(e), missing))  # NaN is greater than all numbers there
+        cases = " ".join(f"WHEN {condition} THEN {error}" for condition, error in whens)
+        made.append(
+            Expression(f"CASE {cases} ELSE {e.sql} END", nan=e.nan and p.attrs["allow_nan"])
+        )
     return tuple(made)
 
 
@@ -264,8 +264,8 @@ def _log(d: Dialect, x: str) -> str:
 def _log1p(d: Dialect, x: str) -> str:
     """Kahan's way: what rounding 1 + x loses is in the quotient as well."""
     more = d.operator("+", "1", x)
-    made = d.operator("*", d.call("ln", more), x)
-    made = d.operator("/", made, d.operator("-", more, "1"))
+    made = d.operator("/", x, d.operator("-", more, "1"))  # about 1, of which no product overflows
+    made = d.operator("*", d.call("ln", more), made)
     return (
         f"CASE WHEN {x} <= -1 THEN CASE WHEN {x} = -1 THEN {_LEAST} ELSE {_NAN} END "
         f"WHEN {more} = 1 OR {d.is_infinite(x)} THEN {x} ELSE {made} END"
@@ -275,7 +275,7 @@ def _log1p(d: Dialect, x: str) -> str:
 def _expm1(d: Dialect, x: str) -> str:
     power = d.call("exp", x)
     less = d.operator("-", power, "1")
-    made = d.operator("/", d.operator("*", less, x), d.call("ln", power))
+    made = d.operator("*", less, d.operator("/", x, d.call("ln", power)))
     return (
         f"CASE WHEN {power} = 1 THEN {x} WHEN {power} < 1e-16::DOUBLE OR {d.is_infinite(power)} "
         f"THEN {less} ELSE {made} END"

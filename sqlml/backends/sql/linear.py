@@ -2,8 +2,9 @@
 
 A number in SQL may be NULL, NaN or infinite, and what a model makes of that (an error that names
 the column, say) is not repeated in SQL: such a row makes the sum NULL, NaN or infinite too, since
-each column has its part in it, and is left to whoever runs the Program. Only impute takes missing
-values away before the sum.
+each column has its part in it, and is left to whoever runs the Program. So nothing before the sum
+may make a number of what is none: a comparison, exp(), or a quotient by it. Only impute does, of
+what no step before it refuses.
 """
 
 from __future__ import annotations
@@ -51,12 +52,28 @@ def linear_sql(program: Program, columns: Sequence[str]) -> Linear | None:
     if program.nodes[last].type.width != 1:
         return None
     made: list[list[str]] = []
+    of_row: list[bool] = []  # each node: whether it is made of columns and not of their sum
+    checked: list[bool] = []  # and whether rows with missing values were refused before it
     for node in program.nodes:
+        of_row.append(
+            node.op == "input" or node.op != "linear" and any(of_row[i] for i in node.inputs)
+        )
+        checked.append(
+            any(checked[i] for i in node.inputs)
+            or node.op == "require_finite"
+            and not node.attrs["allow_nan"]
+        )
         if node.op == "input":
             made.append(list(columns))
             continue
         printer = PRINTERS.get(node.op)
         if printer is None or node.type.dtype not in ("float64", "int64", "bool"):
+            return None
+        if of_row[-1] and (node.op not in _KEEPS or node.type.dtype != "float64"):
+            return None
+        if of_row[-1] and len(made) > sums[0]:  # a column that may have no part in the sum
+            return None
+        if node.op == "div" and of_row[node.inputs[1]] or node.op == "impute" and checked[-1]:
             return None
         printed = printer([made[i] for i in node.inputs], node.attrs)
         if printed is None:
@@ -64,6 +81,11 @@ def linear_sql(program: Program, columns: Sequence[str]) -> Linear | None:
         made.append(printed)
     return Linear(made[last][0], made[sums[0]][0])
 
+
+_KEEPS = frozenset(
+    {"select", "concat", "cast", "require_finite", "impute", "add", "sub", "mul", "div", "neg"}
+)
+"""Operators of which NULL, NaN and infinity make NULL, NaN or infinity, but for impute."""
 
 Values = list[str]
 """One expression for each column of a value."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from sqlml.backends.sql.expression import Bindings, Expression, Value
 from sqlml.dialects import Dialect
-from sqlml.errors import BackendError
+from sqlml.errors import BackendError, ScoringError
 from sqlml.ir.program import Attrs
 from sqlml.types import TensorType
 
@@ -86,8 +86,9 @@ class Printing:
         """Whether a number is NaN."""
         return "false" if not e.nan else self.dialect.call("isnan", e.sql)
 
-    def error(self, message: str) -> str:
-        """What fails with a message."""
+    def error(self, error: ScoringError) -> str:
+        """What fails with an error, whose class its text begins with (`udfs.failures.claim`)."""
+        message = f"{type(error).__name__}: {error.message}"
         if "\0" in message:
             raise BackendError(f"{message!r} holds a NUL character, which SQL cannot spell")
         return self.dialect.error(message)

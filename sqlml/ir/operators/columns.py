@@ -47,17 +47,19 @@ def _require_finite(args: Sequence[Array], attrs: Attrs) -> Array:
         bad |= x > attrs["high"]
     if bad.any():
         row, col = np.argwhere(bad)[0]
-        features: tuple[str, ...] = attrs["features"]
-        what = "NULL or NaN" if np.isnan(x[row, col]) else "infinity (or a value too large)"
-        fix = (
-            "put an imputer before it, fill the column in SQL (coalesce), or filter such rows"
-            if np.isnan(x[row, col])
-            else "filter such rows or clip the column"
-        )
-        raise MissingValueError(
-            f"column {features[col]!r} has {what}, which {attrs['step']} does not take; {fix}"
-        )
+        raise not_finite(attrs["features"][col], attrs["step"], bool(np.isnan(x[row, col])))
     return x
+
+
+def not_finite(feature: str, step: str, missing: bool) -> MissingValueError:
+    """The error of `require_finite`; `missing`: about NaN, else about infinity."""
+    what = "NULL or NaN" if missing else "infinity (or a value too large)"
+    fix = (
+        "put an imputer before it, fill the column in SQL (coalesce), or filter such rows"
+        if missing
+        else "filter such rows or clip the column"
+    )
+    return MissingValueError(f"column {feature!r} has {what}, which {step} does not take; {fix}")
 
 
 def _impute(args: Sequence[Array], attrs: Attrs) -> Array:
