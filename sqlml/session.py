@@ -30,6 +30,7 @@ from sqlml.front.parse import mentions_models, parse
 from sqlml.front.statements import (
     AlterModel,
     CreateModel,
+    DropModel,
     Explain,
     Query,
     SetOption,
@@ -432,6 +433,8 @@ class Session:
             rows = self._scoring.explained(statement.query, parameters, statement.analyze)
             return answers.rows(("explain_key", "explain_value"), rows)
         answer = self._life_cycle.carry_out(statement)
+        if isinstance(statement, AlterModel | DropModel):
+            self._lookup.forget()
         if isinstance(statement, CreateModel | AlterModel):
             self._scoring.register_for_macros()
         return answer

@@ -27,6 +27,10 @@ class Catalog:
         self._connection = connection
         self.programs = programs
 
+    def in_transaction(self) -> bool:
+        """Whether the user has a transaction open, which sees no change that others make."""
+        return self._connection.in_transaction()
+
     def get(self, reference: Reference) -> Model:
         """The model that a reference means, its Program loaded and checked.
 
@@ -34,6 +38,18 @@ class Catalog:
             UnknownModelError: no such model, version or alias; the message has the closest name.
             ArtifactError: the stored row is damaged.
         """
+        said = ""
+        while True:
+            try:
+                return self._read(reference)
+            except UnknownModelError as error:
+                # Several looks lead to it, and between two of them another connection may have
+                # dropped the model or created it.
+                if error.message == said:
+                    raise
+                said = error.message
+
+    def _read(self, reference: Reference) -> Model:
         schema = self.existing_schema(reference)
         rows = self._rows(
             "m.name, v.version, v.program, v.features, v.source, v.library, v.path, v.format, "
@@ -217,7 +233,8 @@ class Catalog:
         )[0][0]
         if found is None:
             rows = self._connection.read(f"SELECT name FROM {schema}.catalog_models")
-            return self._unknown(reference, [str(name) for (name,) in rows])
+            names = [str(name) for (name,) in rows]
+            return self._unknown(reference, [n for n in names if fold(n) != reference.key])
         what = f"{reference.version}"
         if reference.alias is not None and fold(reference.alias) not in SPECIAL:
             what = f"with the alias {reference.alias!r}"

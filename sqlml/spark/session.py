@@ -251,6 +251,7 @@ class SparkSession:
         else:
             answer = self._life_cycle.carry_out(statement)
             if isinstance(statement, CreateModel | AlterModel | DropModel):
+                self._lookup.forget()
                 self._refresh(statement.name.name)
             if isinstance(statement, AlterModel) and isinstance(statement.change, Rename):
                 self._refresh(statement.change.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 import time
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from sklearn.tree import DecisionTreeRegressor
 
 import sqlml
+from sqlml import lookup
+from sqlml.errors import UnknownModelError
 
 X = np.random.default_rng(0).normal(size=(400, 4))
 NAMES = ["a", "b", "c", "d"]
@@ -150,6 +153,89 @@ def test_two_attached_databases_change_from_two_threads(tmp_path: Path) -> None:
         row = "{'a': 1.0, 'b': 1.0, 'c': 1.0, 'd': 1.0}"
         plain = con.connection.execute(f"SELECT predict('m', {row})").fetchall()
         assert plain == [(races[1].committed,)]
+
+
+def dropped_and_created(seconds: float, threads: int) -> None:
+    """One connection drops the model and creates it anew, in two statements; others score."""
+    with sqlml.connect() as con:
+        con.create_model("m", model(1), inputs=NAMES, verify=False)
+        found = Race(con)
+        ready = threading.Barrier(threads + 1)
+
+        def score(kind: int) -> None:
+            with con.cursor() as own:
+                for number in itertools.count():
+                    row = f"a := {number}, b := 1, c := 1, d := 1"
+                    if kind == 0:
+                        answer = own.execute(f"SELECT predict('m', {row})")
+                    elif kind == 1:
+                        answer = own.sql(f"SELECT predict('m', {row})")
+                    else:
+                        answer = own.execute("SELECT predict('m', ?, 1, 1, 1)", [number])
+                    ((value,),) = answer.fetchall()
+                    assert 1 <= value <= found.begun
+                    if number == 0:  # the model is known; who never saw it is told that it is gone
+                        ready.wait()
+                    if found.over:
+                        return
+                    found.queries += 1
+
+        workers = [found.guarded(score, k % 3) for k in range(threads)]
+        for worker in workers:
+            worker.start()
+        ready.wait()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not found.failures:
+            found.begun += 1
+            con.execute("DROP MODEL m")
+            con.create_model("m", model(found.begun), inputs=NAMES, verify=False)
+        found.over = True
+        for worker in workers:
+            worker.join(60)
+            assert not worker.is_alive(), "a deadlock"
+    assert not found.failures, found.failures[:5]
+    assert found.queries > 10 and found.begun > 3
+
+
+def test_a_model_that_is_dropped_and_created_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lookup, "PATIENCE", 30.0)  # whatever the machine's pace
+    dropped_and_created(2.0, 3)
+
+
+@pytest.mark.nightly
+def test_a_model_that_is_dropped_and_created_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "PATIENCE", 30.0)
+    dropped_and_created(60.0, 24)
+
+
+def test_a_model_that_is_gone_is_not_waited_for_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = "SELECT predict('m', 1, 1, 1, 1)"
+    looks: list[float] = []
+    with sqlml.connect() as con, con.cursor() as other:
+        con.create_model("m", model(1), inputs=NAMES, verify=False)
+        assert con.execute(query).fetchall() == other.execute(query).fetchall() == [(1.0,)]
+        monkeypatch.setattr(lookup, "PATIENCE", 0.1)
+        monkeypatch.setattr(lookup.time, "sleep", lambda seconds: looks.append(seconds))
+        con.execute("DROP MODEL m")
+        with pytest.raises(UnknownModelError, match="there is no model 'm'"):
+            con.execute(query)
+        assert not looks, "it dropped the model itself"
+        with pytest.raises(UnknownModelError):
+            other.execute(query)
+        assert looks, "somebody else did"
+        del looks[:]
+        with pytest.raises(UnknownModelError):
+            other.execute(query)
+        assert not looks, "it knows that the model is gone"
+        con.create_model("m", model(2), inputs=NAMES, verify=False)
+        assert other.execute(query).fetchall() == [(2.0,)]
+        con.execute("DROP MODEL m")
+        other.execute("BEGIN")
+        with pytest.raises(UnknownModelError):
+            other.execute(query)
+        assert not looks, "nobody changes what a transaction sees"
 
 
 @pytest.mark.nightly
