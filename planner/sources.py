@@ -32,11 +32,11 @@ def sources_of(tokens: Sequence[Token], level: list[int], place: int) -> tuple[S
         if stop > k + 1:
             sources.append(Span(tokens[level[k + 1]].start, tokens[level[stop] - 1].end))
     elif words[verb] == "INSERT" and "INTO" in words:
-        selects = [k for k, w in enumerate(words) if w in ("SELECT", "FROM", "VALUES")]
+        selects = [k for k, w in enumerate(words) if w in _AFTER_TARGET]
         late = [k for k, w in enumerate(words) if w in ("RETURNING", "CONFLICT")]
         if late and place > level[late[0]]:
             k = words.index("INTO")
-            stop = min([j for j in [*selects, *late] if j > k], default=len(level))
+            stop = min([j for j in [*selects, *late] if j > k + 1], default=len(level))
             names = [level[j] for j in range(k + 1, stop)]
             name_end = next((j for j in names if tokens[j].is_symbol("(")), None)
             last = (name_end or level[stop]) - 1
@@ -53,6 +53,10 @@ def sources_of(tokens: Sequence[Token], level: list[int], place: int) -> tuple[S
         else:
             sources.append(span)
     return tuple(sources)
+
+
+_AFTER_TARGET = frozenset({"SELECT", "FROM", "VALUES", "TABLE", "WITH", "DEFAULT", "BY"})
+"""What may stand behind the table of INSERT INTO, besides its columns: BY NAME, DEFAULT VALUES .."""
 
 
 def _verb(words: list[str]) -> int:

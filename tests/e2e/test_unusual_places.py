@@ -87,6 +87,18 @@ def test_on_conflict_sees_the_row_that_was_excluded(db: sqlml.Session) -> None:
     assert rows(db, "SELECT y FROM o WHERE id = 1") == [(17.0,)]
 
 
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "o BY NAME SELECT 9 AS id, 3 AS a, 7 AS b RETURNING predict('m', *)",
+        "o BY POSITION SELECT 9, 3, 7, 1 RETURNING predict('m', a, b)",
+        "o (id, a, b) VALUES (9, 3, 7) RETURNING predict('m', o.*)",
+    ],
+)
+def test_what_is_inserted_in_any_form_is_seen(db: sqlml.Session, rest: str) -> None:
+    assert rows(db, f"INSERT INTO {rest}") == [(37.0,)]
+
+
 def test_merge_sees_both_tables(db: sqlml.Session) -> None:
     db.execute("DELETE FROM o WHERE id = 3")
     db.execute(
