@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlml.catalog.model import Model
 from sqlml.dialects import DUCKDB, Dialect
+from sqlml.planner.parameters import TypeOf
 from sqlml.planner.probe import Describe
 from sqlml.planner.rows import AskRows
 from sqlml.planner.unneeded_joins import UniqueKeys
@@ -25,4 +26,5 @@ class Context:
     rows: AskRows
     column_name: Callable[[str], str | None]
     """How the engine names the column of an expression that nobody named; None: it cannot say."""
+    type_of: TypeOf
     dialect: Dialect = DUCKDB

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlml.dialects import DUCKDB
@@ -24,16 +24,26 @@ _TYPES: tuple[tuple[Any, str], ...] = (
     (datetime.datetime, "TIMESTAMP"),
     (datetime.date, "DATE"),
     (bytes, "BLOB"),
-    (list | tuple, "INTEGER[]"),
 )
+
+TypeOf = Callable[[Any], str | None]
+"""A value -> the type that the engine gives to it; None where it takes no such value."""
+
+
+def _no_type(value: Any) -> str | None:
+    return None
 
 
 class Parameters:
-    """The parameter tokens of a statement together with the values given for them."""
+    """The parameter tokens of a statement together with the values given for them.
 
-    def __init__(self, tokens: Sequence[Token], values: Any) -> None:
+    `type_of` is asked about lists, dicts and the like.
+    """
+
+    def __init__(self, tokens: Sequence[Token], values: Any, type_of: TypeOf = _no_type) -> None:
         self._tokens = tokens
         self._values = values
+        self._type_of = type_of
         self._used_up: set[int] = set()
         self._place: dict[int, str | int] = {}
         position = 0
@@ -103,11 +113,14 @@ class Parameters:
         found = self.value(index)
         if found is None or found[0] is None:
             return "NULL"
-        value = found[0].item() if hasattr(found[0], "item") else found[0]
+        value = found[0]
+        if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a scalar of numpy
+            value = value.item()
         for python, name in _TYPES:
             if isinstance(value, python):
                 return f"CAST({_short(value)} AS {name})"
-        return "NULL"
+        kind = self._type_of(_sample(value))
+        return "NULL" if kind is None else f"CAST(NULL AS {kind})"
 
     def remaining(self) -> tuple[tuple[int, ...] | None, frozenset[str]]:
         """Indices of positional values that the engine still gets, and names that it does not."""
@@ -172,6 +185,20 @@ class Parameters:
 def _number(text: str) -> int | float:
     digits = text.replace("_", "")
     return int(digits) if digits.isdigit() else float(digits)
+
+
+def _sample(value: Any) -> Any:
+    """A value of the same type, which may be shorter: a list of all kinds is as it is.
+
+    >>> _sample([0.5] * 9), _sample([3, 1, 2]), _sample([1, 0.5])
+    ([0.5], [1, 3], [1, 0.5])
+    """
+    if not isinstance(value, list | tuple) or not value:
+        return value
+    kinds = set(map(type, value))
+    if kinds <= {float} or kinds <= {str}:
+        return value[:1]
+    return [min(value), max(value)] if kinds == {int} else value
 
 
 def _short(value: Any) -> str:

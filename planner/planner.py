@@ -73,7 +73,7 @@ def _plan(
         describe=cache(context.describe),
         rows=cache(context.rows),
     )
-    given = Parameters(tokens, parameters)
+    given = Parameters(tokens, parameters, context.type_of)
     targets = {c: t for c in calls if (t := target_of(c, sql, tokens, given, context)) is not None}
     if not targets:
         return None

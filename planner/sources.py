@@ -56,7 +56,7 @@ def sources_of(tokens: Sequence[Token], level: list[int], place: int) -> tuple[S
 
 
 _AFTER_TARGET = frozenset({"SELECT", "FROM", "VALUES", "TABLE", "WITH", "DEFAULT", "BY"})
-"""What may stand behind the table of INSERT INTO, besides its columns: BY NAME, DEFAULT VALUES .."""
+"""What may stand behind the table of INSERT INTO, besides its columns: BY NAME, DEFAULT VALUES."""
 
 
 def _verb(words: list[str]) -> int:

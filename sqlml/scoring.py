@@ -47,6 +47,7 @@ class Scoring:
             {},
             engine.rows,
             engine.registry.column_name,
+            engine.type_of,
         )
         self._plans = PlanCache(context, self._lookup.stamp)
         self._told: tuple[Plan | None, Plan | None] = None, None

@@ -74,6 +74,16 @@ class DuckDBEngine:
         relation = self._bound(query)
         return tuple(map(Column, relation.columns, map(str, relation.types)))
 
+    def type_of(self, value: Any) -> str | None:
+        """The type of a parameter's value; None where the engine takes no such value.
+
+        Another connection is asked, since an error would end the user's transaction.
+        """
+        with self.connection.cursor() as own, suppress(duckdb.Error, TypeError, ValueError):
+            ((kind,),) = own.execute("SELECT system.main.typeof(?)", [value]).fetchall()
+            return str(kind)
+        return None
+
     def _bound(self, query: str) -> Any:
         """The lazy relation of a probe. Raises ProbeError where the engine cannot bind it.
 

@@ -31,6 +31,7 @@ class SparkScoring:
             {},
             lambda query: None,
             lambda expression: None,
+            lambda value: None,
             SPARK,
         )
         self._plans = PlanCache(context, self._lookup.stamp)
