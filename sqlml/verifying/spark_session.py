@@ -61,10 +61,11 @@ def spark_answers(model: Any, frame: pd.DataFrame, asked: Asked) -> dict[str, Ar
     made = plan(read_object(model, trees=False))
     rows = _session().createDataFrame(*_rows(frame, asked, made.vector))
     columns = _columns(made, asked)
-    answers = model.transform(rows).select(*dict.fromkeys(columns.values())).collect()
+    needed = dict.fromkeys(name for names in columns.values() for name in names)
+    told = model.transform(rows).select(*needed).collect()
     return {
-        output: np.array([_plain(row[column]) for row in answers])
-        for output, column in columns.items()
+        output: np.array([np.hstack([_plain(row[name]) for name in names]) for row in told])
+        for output, names in columns.items()
     }
 
 
@@ -87,18 +88,17 @@ def _rows(frame: pd.DataFrame, asked: Asked, vector: str | None) -> tuple[list[A
     return list(zip(*held, strict=True)), schema
 
 
-def _columns(made: Plan, asked: Asked) -> dict[str, str]:
-    """Output -> the column of Spark's that says the same."""
-    last, _ = made.steps[-1]
+def _columns(made: Plan, asked: Asked) -> dict[str, tuple[str, ...]]:
+    """Output -> the columns of Spark's that say the same."""
     if made.predictor is None:
-        return {"transform": last.text("outputCol")}
+        return {"transform": made.made}
     stage, naming = made.predictor, made.naming
     found = {
         "label": (naming or stage).text("predictionCol" if naming is None else "outputCol"),
         "proba": stage.text("probabilityCol", ""),
         "score": stage.text("rawPredictionCol", ""),
     }
-    return {output: column for output, column in found.items() if output in asked.outputs}
+    return {output: (column,) for output, column in found.items() if output in asked.outputs}
 
 
 def _plain(value: Any) -> Any:

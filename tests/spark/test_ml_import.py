@@ -14,6 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import sqlml
+from sqlml import errors
 from sqlml.importers.artifact import read_folder
 from sqlml.importers.registry import import_model
 from sqlml.ir.trees import Ensemble
@@ -24,7 +26,7 @@ from sqlml.verifying.spark_session import spark_answers
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support")
 
-CITIES = ["Bonn", "Ulm", "Köln", "it's \"x\"", "Hof", ""]
+CITIES = ["Bonn", "Ulm", "Köln", 'it\'s "x"', "Hof", ""]
 ROWS = 240
 
 
@@ -144,6 +146,10 @@ def imported(model: Any, folder: Path, inputs: Sequence[str] | None = None) -> A
     return made
 
 
+def width_of(features: Any) -> int:
+    return len(features.first()["features"])
+
+
 def corners(made: Any, table: pd.DataFrame) -> pd.DataFrame:
     """Rows of the table and others: thresholds and their neighbours, texts that nobody has seen."""
     rng = np.random.default_rng(3)
@@ -181,7 +187,7 @@ def assert_same(model: Any, made: Any, frame: pd.DataFrame, digits: float = 1e-1
         for output, expected in theirs.items():
             ours = np.asarray(ways[output](frame))
             if output == "label" and made.program.labels:
-                assert ours.tolist() == expected.tolist()
+                assert ours.tolist() == expected.ravel().tolist()
             else:
                 ours = ours.reshape(expected.shape)
                 np.testing.assert_allclose(ours, expected, rtol=digits, atol=digits)
@@ -194,8 +200,10 @@ def test_models_answer_as_spark_does(
     from pyspark.ml import PipelineModel
 
     module, kind, params = MODELS[name]
-    model = PipelineModel(stages=[*stages, fitted(features, module, kind, **params)])
-    made = imported(model, tmp_path / "model")
+    last = fitted(features, module, kind, **params)
+    imported(last, tmp_path / "model", list("abcdefg")[: width_of(features)])
+    model = PipelineModel(stages=[*stages, last])
+    made = import_model(model)
     frame = corners(made, table)
     if kind.startswith("L"):  # sums of 1e300 and others
         frame = frame[frame["a"].abs() < 1e10]
@@ -205,8 +213,10 @@ def test_models_answer_as_spark_does(
 @pytest.fixture(scope="module")
 def two(features: Any) -> Any:
     """The rows whose label is one of two."""
-    return features.where("left_code < 2").drop("left_code", "features", "kind_hot").selectExpr(
-        "*", "double(left = 'yes') AS answer"
+    return (
+        features.where("left_code < 2")
+        .drop("left_code", "features", "kind_hot")
+        .selectExpr("*", "double(left = 'yes') AS answer")
     )
 
 
@@ -250,3 +260,194 @@ def test_models_of_two_classes_name_them(
     assert_same(named, made, frame)
     assert made.program.labels[0].values == ("no", "yes")
     assert_same(model, import_model(model, ["a", "b", "city"]), frame)
+
+
+def test_scalers_compute_in_their_own_order(rows: Any, tmp_path: Path) -> None:
+    """Columns that did not vary, and NaN, which passes."""
+    from pyspark.ml import Pipeline
+    from pyspark.ml.feature import (
+        MaxAbsScaler,
+        MinMaxScaler,
+        Normalizer,
+        RobustScaler,
+        StandardScaler,
+        VectorAssembler,
+    )
+
+    def step(cls: Any, i: int, **params: Any) -> Any:
+        return cls(inputCol=f"v{i}", outputCol=f"v{i + 1}", **params)
+
+    names = ["a", "b", "same", "y"]
+    scalers = [
+        VectorAssembler(inputCols=names, outputCol="v0", handleInvalid="keep"),
+        step(MaxAbsScaler, 0),
+        step(StandardScaler, 1),
+        step(MinMaxScaler, 2, min=-1.5, max=4.0),
+        step(RobustScaler, 3, withCentering=True),
+        step(StandardScaler, 4, withMean=True),
+        step(Normalizer, 5, p=1.0),
+        step(Normalizer, 6),
+        step(Normalizer, 7, p=float("inf")),
+    ]
+    model = Pipeline(stages=scalers).fit(rows)
+    made = imported(model, tmp_path / "model")
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame({name: rng.normal(size=60) * 9 for name in names})
+    frame.loc[:20, "same"] = 4.0
+    frame.iloc[30] = 0.0
+    assert_same(model, made, frame)
+    before = type(model)(stages=model.stages[:6])  # where a NaN has not yet reached its row's norm
+    assert_same(before, import_model(before), frame.mask(rng.random(frame.shape) < 0.1))
+    alone = import_model(model.stages[3], names)
+    assert_same(model.stages[3], alone, frame.mask(rng.random(frame.shape) < 0.1))
+
+
+def test_missing_values_are_imputed_and_put_into_buckets(rows: Any, tmp_path: Path) -> None:
+    from pyspark.ml import Pipeline
+    from pyspark.ml.feature import Binarizer, Bucketizer, Imputer, VectorAssembler
+
+    steps = [
+        Imputer(inputCols=["gap", "b"], outputCols=["gap_full", "b_full"], strategy="median"),
+        Bucketizer(inputCol="b_full", outputCol="bucket", splits=[-9.0, 0.0, 0.5, 9.0]),
+        Binarizer(inputCols=["gap_full", "a"], outputCols=["big", "above"], thresholds=[0.25, 0.5]),
+        VectorAssembler(inputCols=["gap_full", "bucket", "big", "above"], outputCol="f"),
+    ]
+    model = Pipeline(stages=steps).fit(rows)
+    with pytest.warns(UserWarning, match="fills 'gap' with .* cast it to DOUBLE before fit"):
+        made = imported(model, tmp_path / "model")
+    frame = pd.DataFrame({"gap": [0.25, np.nan, 3.0, -1.0], "b": [0.5, 9.0, np.nan, -9.0]})
+    frame["a"] = [0.5, np.nan, 7.0, np.inf]
+    assert_same(model, made, frame[[f.name for f in made.features]])
+    with pytest.raises(errors.MissingValueError, match="'b' has infinity"):
+        Scorer(made.program, made.features, {}).transform(frame.assign(b=9.5))
+
+
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize("invalid", ["error", "keep"])
+def test_numbers_become_zeros_and_ones(
+    spark: Any, tmp_path: Path, invalid: str, drop_last: bool
+) -> None:
+    from pyspark.ml.feature import OneHotEncoder
+
+    known = spark.createDataFrame([(0.0,), (2.0,)], ["k"])
+    encoder = OneHotEncoder(
+        inputCols=["k"], outputCols=["hot"], handleInvalid=invalid, dropLast=drop_last
+    )
+    model = encoder.fit(known)
+    made = imported(model, tmp_path / "model")
+    fine = pd.DataFrame({"k": [0.0, 1.0, 2.0, 0.9, 2.5]})
+    assert_same(model, made, fine)
+    other = pd.DataFrame({"k": [3.0, -1.0, 1e300, -0.5]})
+    if invalid == "keep":
+        assert_same(model, made, other)
+        return
+    for row in range(len(other)):
+        with pytest.raises(errors.UnknownCategoryError, match="OneHotEncoderModel"):
+            Scorer(made.program, made.features, {}).transform(other.iloc[[row]])
+        with pytest.raises(Exception, match="SparkException|Unseen|Negative|FAILED"):
+            spark_answers(model, other.iloc[[row]], Asked.of(made.program))
+
+
+def test_what_spark_refuses_is_refused(rows: Any, table: pd.DataFrame) -> None:
+    from pyspark.ml import Pipeline
+    from pyspark.ml.feature import StringIndexer, VectorAssembler
+
+    indexer = StringIndexer(inputCol="city", outputCol="code")
+    assembler = VectorAssembler(inputCols=["code", "a"], outputCol="f")
+    model = Pipeline(stages=[indexer, assembler]).fit(rows)
+    made = import_model(model)
+    frame = table[["city", "a"]].head(4)
+    assert_same(model, made, frame)
+    for column, value, error in (
+        ("city", "Hof?", errors.UnknownCategoryError),
+        ("city", None, errors.UnknownCategoryError),
+        ("a", None, errors.MissingValueError),
+    ):
+        bad = frame.assign(**{column: [*frame[column][:3], value]})
+        with pytest.raises(error, match=f"'{column}'"):
+            Scorer(made.program, made.features, {}).transform(bad)
+        with pytest.raises(Exception, match="SparkException|Unseen|null|FAILED"):
+            spark_answers(model, bad, Asked.of(made.program))
+
+
+def test_a_model_reads_what_another_predicts(
+    features: Any, stages: list[Any], table: pd.DataFrame, tmp_path: Path
+) -> None:
+    from pyspark.ml import Pipeline, PipelineModel
+    from pyspark.ml.clustering import KMeans
+    from pyspark.ml.feature import VectorAssembler
+    from pyspark.ml.regression import DecisionTreeRegressor
+
+    steps = [
+        KMeans(k=3, seed=2, predictionCol="cluster", maxIter=2),
+        VectorAssembler(inputCols=["cluster", "features"], outputCol="both"),
+        DecisionTreeRegressor(featuresCol="both", labelCol="y", maxDepth=3),
+    ]
+    inner = Pipeline(stages=steps).fit(features)
+    model = PipelineModel(stages=[PipelineModel(stages=stages), inner])
+    made = imported(model, tmp_path / "model")
+    assert_same(model, made, table[[f.name for f in made.features]])
+
+
+def test_what_is_not_covered_is_named(rows: Any, stages: list[Any], features: Any) -> None:
+    from pyspark.ml import Pipeline, PipelineModel
+    from pyspark.ml.classification import LogisticRegression, NaiveBayes
+    from pyspark.ml.feature import PCA, Imputer, StringIndexer, VectorAssembler
+
+    def refused(model: Any, match: str) -> None:
+        with pytest.raises(errors.UnsupportedModelError, match=match):
+            import_model(model)
+
+    refused(Pipeline(stages=[]), "Pipeline is not fitted; call its fit.. first")
+    refused(LogisticRegression(), "LogisticRegression is not fitted; call its fit.. first")
+    refused(StringIndexer(inputCol="a", outputCol="b"), "StringIndexer is not fitted")
+    pca = PCA(k=1, inputCol="features", outputCol="p").fit(features)
+    refused(PipelineModel(stages=[*stages, pca]), "the stage PCAModel .*it imports Binarizer,")
+    refused(pca, "the stage PCAModel")
+    bayes = NaiveBayes(labelCol="left_code", modelType="gaussian").fit(features)
+    refused(bayes, "the stage NaiveBayesModel")
+    skipping = VectorAssembler(inputCols=["a"], outputCol="f", handleInvalid="skip")
+    refused(skipping, r"leaves rows out.*call setHandleInvalid\('error'\)")
+    refused(
+        Imputer(inputCols=["b"], outputCols=["c"], missingValue=0.5).fit(rows),
+        "missingValue=0.5 .* write such values as NULL",
+    )
+    refused(PipelineModel(stages=[]), "has no stages")
+
+
+def test_sql_scores_and_verifies_them(
+    spark: Any, features: Any, stages: list[Any], table: pd.DataFrame, tmp_path: Path
+) -> None:
+    """From the object, which is compared with Spark when it is registered, and from the folder,
+    in DuckDB and in Spark."""
+    from pyspark.ml import PipelineModel
+    from pyspark.ml.feature import IndexToString
+
+    tree = fitted(features, CLASSES, "RandomForestClassifier", numTrees=3, **SMALL, **GRADE)
+    named = IndexToString(inputCol="prediction", outputCol="said", labels=["low", "mid", "high"])
+    model = PipelineModel(stages=[*stages, tree, named])
+    folder = folder_of(model, tmp_path / "m")
+    rows = table[["a", "b", "same", "city", "kind"]]
+    truth = spark_answers(model, rows, Asked(("label",), True, ("city", "kind"), False))[
+        "label"
+    ].ravel()
+    with sqlml.connect() as con:
+        con.create_model("live", model)
+        con.execute(f"CREATE MODEL saved FROM '{folder}'")
+        con.connection.register("t", rows)
+        for name in ("live", "saved"):
+            found = con.execute(f"SELECT predict('{name}', *) FROM t").fetchall()
+            assert [row[0] for row in found] == truth.tolist()
+        verified = con.execute("VERIFY MODEL saved USING (FROM t)").fetchall()
+        assert {row[0]: row[-1] for row in verified} == dict.fromkeys(
+            ("label", "proba", "score"), True
+        )
+        (told,) = con.execute(
+            "SELECT verification FROM sqlml.model_versions WHERE name = 'live'"
+        ).fetchall()
+        assert "deviation" in str(told)
+    with sqlml.attach(spark, catalog=tmp_path / "models") as con:
+        con.execute(f"CREATE MODEL saved FROM '{folder}'")
+        spark.createDataFrame(rows.values.tolist(), list(rows.columns)).createOrReplaceTempView("t")
+        found = con.sql("SELECT predict('saved', *) FROM t").collect()
+        assert sorted(row[0] for row in found) == sorted(truth.tolist())

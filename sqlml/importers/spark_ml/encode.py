@@ -172,11 +172,11 @@ def bucketizer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
     if splits is None or len(splits) < 3 or any(np.diff(splits) <= 0):
         raise stage.damaged("its splits do not increase")
     b = columns.builder
-    x = columns.scalar(read, stage.kind).frame.matrix()
+    frame = columns.scalar(read, stage.kind).frame
     x = b.op(
         "require_finite",
-        x,
-        features=(read,),
+        frame.matrix(),
+        features=frame.names,
         allow_nan=False,
         step=stage.kind,
         low=np.array(splits[:1]),
@@ -185,4 +185,4 @@ def bucketizer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
     inner = np.array(splits[1:-1])
     offsets = np.array([0, inner.size], np.int64)
     bucket = b.op("search_sorted", x, edges=inner, offsets=offsets, side="right")
-    columns.put(made, b.op("cast", bucket, dtype="float64"), (read,), vector=False)
+    columns.put(made, b.op("cast", bucket, dtype="float64"), frame.names, vector=False)

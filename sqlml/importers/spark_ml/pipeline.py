@@ -80,7 +80,8 @@ class Plan:
 
     `inputs` are the columns that none of them makes, in the order of their use. `vector` names the
     only input, where that is a vector, and `width` says of how many numbers. `predictor` is the
-    last predictor, and `naming` the IndexToString of its prediction.
+    last predictor, and `naming` the IndexToString of its prediction. `made` are the columns that
+    the last stage makes.
     """
 
     steps: tuple[tuple[Stage, frozenset[str]], ...]
@@ -89,6 +90,7 @@ class Plan:
     width: int
     predictor: Stage | None
     naming: Stage | None
+    made: tuple[str, ...]
 
 
 def plan(model: SparkModel) -> Plan:
@@ -127,7 +129,8 @@ def plan(model: SparkModel) -> Plan:
             "VectorAssembler that makes it into the pipeline"
         )
     naming = None if predictor is None else _naming(predictor, stages[end + 1 :])
-    return Plan(tuple(steps), tuple(inputs), vector, width, predictor, naming)
+    last = _made(stages[end])
+    return Plan(tuple(steps), tuple(inputs), vector, width, predictor, naming, last)
 
 
 def _naming(predictor: Stage, later: Sequence[Stage]) -> Stage | None:
@@ -204,8 +207,7 @@ def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
         else:
             transform = COLUMN_WISE.get(stage.kind) or VECTOR_WISE[stage.kind]
             transform(stage, columns, wanted)
-    last, wanted = made.steps[-1]
-    return Frame.hstack(frame.builder, [columns.any(n).frame for n in _made(last) if n in wanted])
+    return Frame.hstack(frame.builder, [columns.any(name).frame for name in made.made])
 
 
 def _put_outputs(stage: Stage, columns: Columns, outputs: Outputs, wanted: Collection[str]) -> None:
