@@ -7,19 +7,19 @@ treesMetadata/..                  of forests
 stages/0_<uid>/metadata, data ..  of a pipeline
 ```
 
-Neither Spark nor Java is needed for that: the tables are read by pyarrow.
+Neither Spark nor Java is needed for that: pyarrow reads the tables (`parquet.py`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlml.config import MAX_CONSTANT_VALUES, MAX_NODES
 from sqlml.errors import ArtifactError, UnsupportedModelError
 from sqlml.importers.json_text import read_json
 from sqlml.importers.spark_ml.contents import CONTENTS
+from sqlml.importers.spark_ml.parquet import Parts, tables_elsewhere
 from sqlml.importers.spark_ml.stages import (
     MAX_STAGES,
     PACKAGES,
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 MAX_FILES = 100_000
 """Most files of a folder."""
 
-MAX_ROWS = MAX_CONSTANT_VALUES >> 4
-"""Most rows of a table: the nodes of all trees."""
-
 MAX_METADATA = 1 << 26
 """Most bytes of a stage's metadata."""
 
@@ -49,12 +46,19 @@ _DEEPEST = 10
 _VERSION = re.compile(r"[34]\.\d+[\w.+-]{0,40}", re.ASCII)
 
 
-def read_folder(files: Mapping[str, bytes]) -> SparkModel:
+_TABLES = ("data", "treesMetadata")
+"""The folders of a stage that hold tables."""
+
+
+def read_folder(
+    files: Mapping[str, bytes], tables: Callable[[Parts], dict[str, Any]] = tables_elsewhere
+) -> SparkModel:
     """The model of a folder.
 
     Args:
         files: path below the folder, with "/" -> content. What Spark itself would not read, hidden
             files and checksums, may be there or not.
+        tables: how to read its tables.
 
     Raises:
         ArtifactError: it is no folder of Spark's, damaged, hostile, or too large.
@@ -65,7 +69,9 @@ def read_folder(files: Mapping[str, bytes]) -> SparkModel:
     told: list[str] = []
     failing = "save the model again", pa.ArrowException, OSError, MemoryError
     with reading("the Spark model", *failing):
-        stages = tuple(_stages(_parts(files), "", told, 0))
+        folders = _parts(files)
+        stored = {f: held for f, held in folders.items() if f.rpartition("/")[2] in _TABLES}
+        stages = tuple(_stages(folders, tables(stored), "", told, 0))
     return SparkModel(stages, f"pyspark {told[0]}")
 
 
@@ -85,7 +91,11 @@ def _parts(files: Mapping[str, bytes]) -> dict[str, list[bytes]]:
 
 
 def _stages(
-    folders: Mapping[str, list[bytes]], place: str, told: list[str], depth: int
+    folders: Mapping[str, list[bytes]],
+    tables: Mapping[str, pa.Table],
+    place: str,
+    told: list[str],
+    depth: int,
 ) -> Iterator[Stage]:
     """The stages below a folder; `told` gets the versions of Spark that wrote them."""
     about = _metadata(folders, place)
@@ -103,7 +113,7 @@ def _stages(
         if depth > _DEEPEST:
             raise ArtifactError(f"pipelines are nested more than {_DEEPEST} deep")
         for folder in _folders_of(folders, place, about["paramMap"]["stageUids"]):
-            yield from _stages(folders, folder, told, depth + 1)
+            yield from _stages(folders, tables, folder, told, depth + 1)
         return
     kind = name.rsplit(".", 1)[-1]
     if kind not in PACKAGES or name != f"{SCALA}{PACKAGES[kind]}.{kind}":
@@ -111,7 +121,10 @@ def _stages(
     params = {**_object(about.get("defaultParamMap", {})), **_object(about["paramMap"])}
 
     def table(folder: str) -> pa.Table:
-        return _table(folders.get(_below(place, folder), []), f"{kind} {uid}", folder)
+        found = tables.get(_below(place, folder))
+        if found is None:
+            raise ArtifactError(f"the {kind} {uid} has no file in its folder {folder!r}")
+        return found
 
     with reading(f"the {kind} {uid} of the Spark model", "save the model again"):
         yield Stage(kind, uid, params, CONTENTS[kind](table, about))
@@ -150,36 +163,3 @@ def _folders_of(
         if name not in there:
             raise ArtifactError(f"the Spark model lacks the folder stages/{name} of a stage")
         yield prefix + name
-
-
-def _table(parts: Sequence[bytes], stage: str, folder: str) -> pa.Table:
-    """The rows of all parts.
-
-    Raises:
-        ArtifactError: there are none, or too many.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not parts:
-        raise ArtifactError(f"the {stage} has no file in its folder {folder!r}")
-    files = [pq.ParquetFile(pa.BufferReader(part)) for part in parts]
-    rows = sum(file.metadata.num_rows for file in files)
-    if rows > MAX_ROWS:
-        raise ArtifactError(f"the {folder} of the {stage} has {rows} rows, over {MAX_ROWS}")
-    if sum(file.metadata.num_row_groups for file in files) > MAX_NODES:
-        raise ArtifactError(f"the {folder} of the {stage} is in too many pieces")
-    if sum(_values(file.metadata) for file in files) > MAX_CONSTANT_VALUES:
-        raise ArtifactError(f"the {folder} of the {stage} has too many values")
-    tables = [file.read(use_threads=False) for file in files]
-    held = [table for table in tables if table.num_rows] or tables[:1]
-    return pa.concat_tables(held).combine_chunks()
-
-
-def _values(metadata: Any) -> int:
-    """How many values the columns of a table claim to have, those of its lists counted."""
-    return sum(
-        metadata.row_group(g).column(c).num_values
-        for g in range(metadata.num_row_groups)
-        for c in range(metadata.num_columns)
-    )
