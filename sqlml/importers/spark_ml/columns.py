@@ -13,7 +13,7 @@ from sqlml.ir.builder import Builder, Value
 class Column:
     """One column of Spark's: a scalar, whose frame has one column, or a vector.
 
-    `raw` says that it comes from the table as it is, so that it may be NULL or infinite. `codes`
+    `raw` says that it may be NULL or infinite, as what comes from the table as it is. `codes`
     (n, 1) int64 are the same numbers where they are known to lie below `categories`.
     """
 
@@ -37,9 +37,11 @@ class Columns:
                 name: Column(frame.take([i]), False, True) for i, name in enumerate(frame.names)
             }
 
-    def put(self, name: str, value: Value, names: tuple[str, ...], *, vector: bool) -> None:
+    def put(
+        self, name: str, value: Value, names: tuple[str, ...], *, vector: bool, raw: bool = False
+    ) -> None:
         """What a stage has made: (n, k) numbers."""
-        self._held[name] = Column(Frame.of(self.builder, value, names), vector)
+        self._held[name] = Column(Frame.of(self.builder, value, names), vector, raw)
 
     def put_codes(self, name: str, codes: Value, categories: int, read: str) -> None:
         """The number of a category, below `categories`, of the column `read`."""

@@ -199,8 +199,9 @@ def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
             )
         if stage.kind in PREDICTORS:
             outputs = PREDICTORS[stage.kind](stage, columns)
+            _check_columns(stage, outputs)
             if stage is made.predictor:
-                return _named(outputs, stage, made.naming)
+                return _named(outputs, made.naming)
             _put_outputs(stage, columns, outputs, wanted)
         elif stage.kind == "VectorAssembler":
             encode.vector_assembler(stage, columns, wanted)
@@ -217,20 +218,25 @@ def _put_outputs(stage: Stage, columns: Columns, outputs: Outputs, wanted: Colle
         if name in wanted and output in outputs.values:
             value = _as_number(columns.builder, outputs.values[output])
             names = tuple(f"{name}_{i}" for i in range(value.type.width))
-            columns.put(name, value, names, vector=output != "label")
+            number = output == "label" and not outputs.label_sets  # NaN of NaN
+            columns.put(name, value, names, vector=output != "label", raw=number)
 
 
 def _as_number(b: Builder, value: Value) -> Value:
     return value if value.type.dtype == "float64" else b.op("cast", value, dtype="float64")
 
 
-def _named(outputs: Outputs, stage: Stage, naming: Stage | None) -> Outputs:
-    """The outputs with the labels that the IndexToString gives to the predictions."""
+def _check_columns(stage: Stage, outputs: Outputs) -> None:
+    """Refuse a predictor that leaves out a column: it computes the others in another way then."""
     for param in _PREDICTED if "proba" in outputs.values else ("predictionCol",):
         if not stage.text(param, param.removesuffix("Col")):
             raise stage.unsupported(
                 f"{param} is empty, which changes how it predicts; give the column a name"
             )
+
+
+def _named(outputs: Outputs, naming: Stage | None) -> Outputs:
+    """The outputs with the labels that the IndexToString gives to the predictions."""
     if naming is None:
         return outputs
     labels = outputs.labels
