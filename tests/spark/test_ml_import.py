@@ -110,7 +110,6 @@ MODELS: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "linear": (NUMBERS, "LinearRegression", {"maxIter": 8, "regParam": 0.01, **VALUE}),
     "tree": (CLASSES, "DecisionTreeClassifier", {**SMALL, **GRADE}),
-    "tree of values": (NUMBERS, "DecisionTreeRegressor", {**SMALL, **VALUE}),
     "forest": (
         CLASSES,
         "RandomForestClassifier",
@@ -229,7 +228,6 @@ def plain(two: Any) -> Any:
 
 TWO: dict[str, tuple[str, dict[str, Any], Any]] = {
     "logistic": ("LogisticRegression", {"threshold": 0.31, "maxIter": 5}, None),
-    "logistic, always": ("LogisticRegression", {"threshold": 0.0, "maxIter": 1}, None),
     "logistic with thresholds": ("LogisticRegression", {"maxIter": 5}, [0.2, 0.7]),
     "boosted": ("GBTClassifier", {"maxIter": 3, **SMALL}, None),
     "boosted with thresholds": ("GBTClassifier", {"maxIter": 1, **SMALL}, [0.7, 0.3]),
@@ -322,8 +320,7 @@ def test_missing_values_are_imputed_and_put_into_buckets(rows: Any, tmp_path: Pa
         Scorer(made.program, made.features, {}).transform(frame.assign(b=9.5))
 
 
-@pytest.mark.parametrize("drop_last", [True, False])
-@pytest.mark.parametrize("invalid", ["error", "keep"])
+@pytest.mark.parametrize(("invalid", "drop_last"), [("error", True), ("keep", False)])
 def test_numbers_become_zeros_and_ones(
     spark: Any, tmp_path: Path, invalid: str, drop_last: bool
 ) -> None:
@@ -344,8 +341,8 @@ def test_numbers_become_zeros_and_ones(
     for row in range(len(other)):
         with pytest.raises(errors.UnknownCategoryError, match="OneHotEncoderModel"):
             Scorer(made.program, made.features, {}).transform(other.iloc[[row]])
-        with pytest.raises(Exception, match="SparkException|Unseen|Negative|FAILED"):
-            spark_answers(model, other.iloc[[row]], Asked.of(made.program))
+    with pytest.raises(Exception, match="SparkException|Unseen|FAILED"):
+        spark_answers(model, other.head(1), Asked.of(made.program))
 
 
 def test_what_spark_refuses_is_refused(rows: Any, table: pd.DataFrame) -> None:
