@@ -91,9 +91,9 @@ def _files_of_folder(host: Host, path: str) -> dict[str, bytes] | None:
     size = sum(sizes[name] for name in parts)
     if size > MAX_ARTIFACT_BYTES:
         raise ArtifactError(f"{path!r} has {size} bytes, over the limit of {MAX_ARTIFACT_BYTES}")
-    odd = next((n for n in (named, *parts) if any(c in n for c in "*?[")), None)
-    if odd is not None:
-        raise ArtifactError(f"{odd!r} has a letter of patterns (* ? [) in its name; rename it")
+    for name in (named, *parts):
+        if any(c in name for c in "*?[") or not name.isprintable():
+            raise ArtifactError(f"{name!r} has a letter of patterns (* ? [), or none; rename it")
     return {name: host.file_content(os.path.join(named, name)) for name in parts}
 
 

@@ -243,7 +243,7 @@ def _torch(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
 
 
 def _pyspark(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
-    from sqlml.verifying.spark_session import spark_answers
+    from sqlml.verifying.spark_session import spark_answers  # it knows the importer: not light
 
     return spark_answers(model, frame, asked)
 

@@ -252,9 +252,8 @@ def test_models_of_two_classes_name_them(
     made = imported(named, tmp_path / "model", ["a", "b", "city"])
     rng = np.random.default_rng(1)
     frame = table[["a", "b"]].assign(city=rng.choice([0, 1, 2, 3, 4, 5, 99, -1, 0.5, 2.9], ROWS))
-    if not kind.startswith("L"):
-        frame.loc[rng.random(ROWS) < 0.2, "city"] = np.nan
-        frame.loc[rng.random(ROWS) < 0.2, "a"] = np.nan
+    frame.loc[rng.random(ROWS) < 0.2, "city"] = np.nan
+    frame.loc[rng.random(ROWS) < 0.2, "a"] = np.nan
     assert_same(named, made, frame)
     assert made.program.labels[0].values == ("no", "yes")
     assert_same(model, import_model(model, ["a", "b", "city"]), frame)

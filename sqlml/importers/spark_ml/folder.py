@@ -40,6 +40,9 @@ MAX_FILES = 100_000
 MAX_METADATA = 1 << 26
 """Most bytes of a stage's metadata."""
 
+MAX_NAME = 200
+"""Letters of a class or uid that messages may repeat."""
+
 _DEEPEST = 10
 """Pipelines within pipelines."""
 
@@ -99,12 +102,12 @@ def _stages(
 ) -> Iterator[Stage]:
     """The stages below a folder; `told` gets the versions of Spark that wrote them."""
     about = _metadata(folders, place)
-    name, uid = str(about["class"]), str(about["uid"])
+    name, uid = str(about["class"])[:MAX_NAME], str(about["uid"])[:MAX_NAME]
     version = about["sparkVersion"]
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
         raise UnsupportedModelError(
-            f"Spark {version} saved this model, and sqlml reads what Spark 3 and 4 save; load it "
-            "with a Spark of these and save it again"
+            f"Spark {str(version)[:MAX_NAME]} saved this model, and sqlml reads what Spark 3 and 4 "
+            "save; load it with a Spark of these and save it again"
         )
     told.append(version)
     if len(told) > MAX_STAGES:

@@ -115,21 +115,22 @@ _SINGLE = ("DecisionTreeClassificationModel", "DecisionTreeRegressionModel")
 
 
 def _table(trees: list[Any]) -> pa.Table:
-    """The nodes of Java's trees as the rows that Spark would save."""
-    import pyarrow as pa
-    from pyspark import SparkContext
+    """The nodes of Java's trees as the rows that Spark would save.
 
-    context: Any = SparkContext._active_spark_context
-    jvm = context._jvm
-    rows = getattr(
-        getattr(jvm.org.apache.spark.ml.tree.DecisionTreeModelReadWrite, "NodeData$"), "MODULE$"
-    )
-    jackson = jvm.com.fasterxml.jackson
-    writer = jackson.databind.ObjectMapper()
-    writer.registerModule(jackson.module.scala.DefaultScalaModule())
-    shown = getattr(jackson.annotation, "JsonAutoDetect$Visibility")
-    writer.setVisibility(jackson.annotation.PropertyAccessor.GETTER, shown.NONE)
-    writer.setVisibility(jackson.annotation.PropertyAccessor.FIELD, shown.ANY)
+    Raises:
+        UnsupportedModelError: this version of Spark keeps them otherwise.
+    """
+    import pyarrow as pa
+    from py4j.protocol import Py4JError
+
+    try:
+        told = [json.loads(text) for text in _texts(trees)]
+    except (Py4JError, TypeError) as error:  # TypeError: a Java class that is not there
+        raise UnsupportedModelError(
+            "this version of Spark does not hand its trees over as those do that sqlml knows "
+            f"({type(error).__name__}); save the model with model.write().save(path), and "
+            "register the folder"
+        ) from error
     split = pa.struct(
         [
             ("featureIndex", pa.int64()),
@@ -148,11 +149,30 @@ def _table(trees: list[Any]) -> pa.Table:
             ("split", split),
         ]
     )
-    parts = []
-    for i, tree in enumerate(trees):
-        nodes = json.loads(writer.writeValueAsString(rows.build(tree.rootNode(), 0)._1()))
-        parts.append(pa.Table.from_pylist([{**node, "treeID": i} for node in nodes], schema))
+    parts = [
+        pa.Table.from_pylist([{**node, "treeID": i} for node in nodes], schema)
+        for i, nodes in enumerate(told)
+    ]
     return pa.concat_tables(parts).combine_chunks()
+
+
+def _texts(trees: list[Any]) -> Iterator[str]:
+    """The rows of each tree as JSON, which Java's Jackson writes of their fields."""
+    from pyspark import SparkContext
+
+    context: Any = SparkContext._active_spark_context
+    jvm = context._jvm
+    rows = getattr(
+        getattr(jvm.org.apache.spark.ml.tree.DecisionTreeModelReadWrite, "NodeData$"), "MODULE$"
+    )
+    jackson = jvm.com.fasterxml.jackson
+    writer = jackson.databind.ObjectMapper()
+    writer.registerModule(jackson.module.scala.DefaultScalaModule())
+    shown = getattr(jackson.annotation, "JsonAutoDetect$Visibility")
+    writer.setVisibility(jackson.annotation.PropertyAccessor.GETTER, shown.NONE)
+    writer.setVisibility(jackson.annotation.PropertyAccessor.FIELD, shown.ANY)
+    for tree in trees:
+        yield str(writer.writeValueAsString(rows.build(tree.rootNode(), 0)._1()))
 
 
 def _nothing(model: Any, trees: bool) -> dict[str, Any]:
