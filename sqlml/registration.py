@@ -14,8 +14,9 @@ from sqlml.catalog.macros import ModelCall
 from sqlml.catalog.model import Model, NewVersion, Origin, Reference, parse_reference
 from sqlml.config import MAX_ARTIFACT_BYTES
 from sqlml.errors import ArtifactError, ConfigError, UnknownModelError, UnsupportedModelError
-from sqlml.importers.artifact import read_artifact
+from sqlml.importers.artifact import FOLDER_FORMAT, read_artifact, read_folder
 from sqlml.importers.registry import import_model
+from sqlml.importers.spark_ml.folder import MAX_FILES
 from sqlml.importers.stored import StoredModel
 from sqlml.ir.program import Program
 from sqlml.planner.build import prepare
@@ -25,7 +26,7 @@ from sqlml.planner.macro_bodies import HELPERS, model_bodies
 from sqlml.planner.nulls import refused
 from sqlml.planner.results import result_type
 from sqlml.planner.target import OUTPUTS_OF
-from sqlml.regular_files import irregular, local_path
+from sqlml.regular_files import files_below, irregular, local_path
 from sqlml.udfs.callee import any_function
 from sqlml.udfs.engine import Host
 from sqlml.udfs.function import engine_function
@@ -33,7 +34,10 @@ from sqlml.udfs.function import engine_function
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Artifact:
-    """The model in a file, with the file's path, format and sha256."""
+    """The model in a file, with the file's path, format and sha256.
+
+    Of a folder there is no `content`, and the sha256 is that of its files.
+    """
 
     model: Any
     content: bytes
@@ -50,7 +54,7 @@ def read_file(
     sha256: Any = None,
     allow_pickle: bool = False,
 ) -> Artifact:
-    """Read a model file under the engine's own access settings.
+    """Read a model file, or a folder of Spark's, under the engine's own access settings.
 
     Args:
         sha256: of the file, if it is known.
@@ -58,12 +62,45 @@ def read_file(
     Raises:
         ArtifactError, UntrustedArtifactError, UnsupportedModelError, ConfigError.
     """
-    content = _content(host, path)
+    found = host.read_file(path)
+    if not found and format.upper() in ("AUTO", FOLDER_FORMAT):
+        files = _files_of_folder(host, path)
+        if files is not None:
+            digest = _digest_of(files)
+            _check_pinned(path, sha256, digest)
+            return Artifact(read_folder(files, path), b"", path, FOLDER_FORMAT, digest)
+    content = _content(host, path, found)
     digest = hashlib.sha256(content).hexdigest()
-    if sha256 is not None and digest != str(sha256).lower():
-        raise ArtifactError(f"{path!r} has another sha256 than the statement pins: {digest}")
+    _check_pinned(path, sha256, digest)
     model = read_artifact(content, format=format, path=path, allow_pickle=allow_pickle)
     return Artifact(model, content, path, format, digest)
+
+
+def _check_pinned(path: str, sha256: Any, digest: str) -> None:
+    if sha256 is not None and digest != str(sha256).lower():
+        raise ArtifactError(f"{path!r} has another sha256 than the statement pins: {digest}")
+
+
+def _files_of_folder(host: Host, path: str) -> dict[str, bytes] | None:
+    """What Spark reads of a folder of this machine; None where it is none that Spark saved."""
+    named = local_path(path)
+    if named is None or not os.path.isdir(os.path.join(named, "metadata")):
+        return None
+    sizes = files_below(named, MAX_FILES)
+    parts = [name for name in sizes if name.rpartition("/")[2].startswith("part-")]
+    size = sum(sizes[name] for name in parts)
+    if size > MAX_ARTIFACT_BYTES:
+        raise ArtifactError(f"{path!r} has {size} bytes, over the limit of {MAX_ARTIFACT_BYTES}")
+    for name in (named, *parts):
+        if any(c in name for c in "*?[") or not name.isprintable():
+            raise ArtifactError(f"{name!r} has a letter of patterns (* ? [), or none; rename it")
+    return {name: host.file_content(os.path.join(named, name)) for name in parts}
+
+
+def _digest_of(files: Mapping[str, bytes]) -> str:
+    """The sha256 of the names and the sha256 of each file."""
+    lines = (f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files))
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def version_of(
@@ -232,9 +269,8 @@ def calls_of(version: NewVersion | Model) -> list[ModelCall]:
     return calls
 
 
-def _content(host: Host, path: str) -> bytes:
-    """The bytes of the one file that `path` means to the engine."""
-    files = host.read_file(path)
+def _content(host: Host, path: str, files: Sequence[tuple[str, int]]) -> bytes:
+    """The bytes of the one file that `path` means to the engine, which has found `files`."""
     if not files:
         raise ArtifactError(_absent(path))
     if len(files) != 1:
@@ -254,7 +290,10 @@ def _absent(path: str) -> str:
     place = os.path.abspath(named)
     found = irregular(place)
     if found is not None:
-        return f"{path!r} is {found} ({place}); name a model file"
+        return (
+            f"{path!r} is {found} ({place}); name a model file, or the folder that "
+            "model.write().save(..) of pyspark.ml made, which has metadata/part-.. in it"
+        )
     if any(c in path for c in "*?["):
         return f"no file matches {path!r} (looked for {place})"
     return f"no such file: {path!r}; looked for {place}, from the current directory of this process"

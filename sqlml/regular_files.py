@@ -69,6 +69,34 @@ def check_regular(path: str) -> None:
         raise not_regular(path, found)
 
 
+def files_below(folder: str, most: int) -> dict[str, int]:
+    """The files in a folder of this machine and in those below it: path below it -> bytes.
+
+    Raises:
+        ArtifactError: one of them is a link or no regular file, or there are more than `most`.
+    """
+    found: dict[str, int] = {}
+    for place, folders, names in os.walk(folder, onerror=_unreadable):
+        for name in (*folders, *names):
+            path = os.path.join(place, name)
+            mode = os.lstat(path).st_mode
+            what = "a link" if stat.S_ISLNK(mode) else irregular_mode(mode)
+            if what == "a directory":
+                continue
+            if what is not None:
+                raise ArtifactError(
+                    f"{path!r} is {what}; a folder of a model holds regular files alone"
+                )
+            found[os.path.relpath(path, folder).replace(os.sep, "/")] = os.lstat(path).st_size
+        if len(found) > most:
+            raise ArtifactError(f"{folder!r} has more than {most} files")
+    return found
+
+
+def _unreadable(error: OSError) -> None:
+    raise ArtifactError(f"{error.filename!r} cannot be read ({error.strerror})") from error
+
+
 def not_regular(path: str, found: str) -> ArtifactError:
     """The error for a path that leads to `found`."""
     return ArtifactError(

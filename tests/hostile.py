@@ -26,14 +26,14 @@ import numpy as np
 from sqlml.backends import base
 from sqlml.config import FORMAT_VERSION
 from sqlml.errors import ProgramError, SqlmlError
-from sqlml.importers.artifact import read_artifact
+from sqlml.importers.artifact import read_artifact, read_folder
 from sqlml.importers.registry import import_model
 from sqlml.importers.xgboost import ubjson
 from sqlml.ir import ops, store
 from sqlml.ir.program import Node, Program, freeze
 from sqlml.ir.spec import verify
 from sqlml.types import DTYPES, NESTED, Array
-from tests import mutations, small_files
+from tests import mutations, small_files, spark_folders
 from tests.mutations import Rng, of_archive, of_array, of_bytes, of_json, of_lines, of_message, pick
 
 SECONDS = 2.0
@@ -148,6 +148,7 @@ FORMATS: Mapping[str, tuple[Files, mutations.Mutation, str]] = MappingProxyType(
         "onnx-whole": (small_files.whole_onnx_files, of_onnx, "ONNX"),
         "skops": (small_files.skops_files, of_archive, "SKOPS"),
         "program": (small_files.program_files, of_program, "SQLML"),
+        "spark": (spark_folders.folders, spark_folders.damaged, "SPARK"),
         "torch": (small_files.torch_files, of_archive, "TORCH"),
         "torch-whole": (small_files.whole_torch_files, of_archive, "TORCH"),
     }
@@ -229,7 +230,10 @@ def main() -> None:
 
 def _outcome(content: bytes, format: str) -> str:
     try:
-        model = read_artifact(content, format=format, path="file", allow_pickle=False)
+        if format == "SPARK":
+            model = read_folder(spark_folders.unpacked(content), "folder")
+        else:
+            model = read_artifact(content, format=format, path="file", allow_pickle=False)
         # A stored Program may come from a catalog, and then nothing imports it.
         program = model if isinstance(model, Program) else import_model(model).program
     except SqlmlError as error:

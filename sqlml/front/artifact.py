@@ -7,7 +7,7 @@ from types import MappingProxyType
 from sqlml.front.cursor import Cursor
 from sqlml.front.statements import Artifact, Options
 
-FORMATS = tuple("AUTO XGBOOST LIGHTGBM CATBOOST ONNX SKOPS PICKLE TORCH SQLML".split())
+FORMATS = tuple("AUTO XGBOOST LIGHTGBM CATBOOST ONNX SKOPS PICKLE TORCH SPARK SQLML".split())
 
 
 def artifact(c: Cursor) -> Artifact | None:

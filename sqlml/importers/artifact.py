@@ -28,6 +28,8 @@ from sqlml.importers.json_text import Hook, read_json
 from sqlml.importers.lightgbm.text import read_text
 from sqlml.importers.onnx.model import read_onnx
 from sqlml.importers.skops import check_archive, read_skops
+from sqlml.importers.spark_ml.folder import read_folder as read_spark
+from sqlml.importers.spark_ml.stages import SparkModel
 from sqlml.importers.stored import read_stored
 from sqlml.importers.xgboost import forest as xgboost_forest
 from sqlml.importers.xgboost import ubjson
@@ -71,9 +73,14 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
         ConfigError: no such format.
     """
     wanted = format.upper()
+    if wanted == FOLDER_FORMAT:
+        raise ArtifactError(
+            f"{path} is a file, and FORMAT SPARK is the folder that pyspark.ml saved a model in"
+        )
     if wanted != "AUTO" and wanted not in READERS:
         raise ConfigError(
-            f"no model format {format!r}; there are AUTO, {', '.join(sorted(READERS))}"
+            f"no model format {format!r}; there are AUTO, "
+            + ", ".join(sorted((*READERS, FOLDER_FORMAT)))
         )
     if len(content) > MAX_ARTIFACT_BYTES:
         raise ArtifactError(f"{path} has {len(content)} bytes; the limit is {MAX_ARTIFACT_BYTES}")
@@ -195,6 +202,23 @@ def _pickle(content: bytes) -> Any:
             f"the pickle cannot be read ({type(error).__name__}: {error}); it is damaged, or was "
             "written with other versions of its libraries"
         ) from error
+
+
+FOLDER_FORMAT = "SPARK"
+"""The one format of folders: what `model.write().save(path)` of pyspark.ml wrote."""
+
+
+def read_folder(files: Mapping[str, bytes], path: str) -> SparkModel:
+    """The model in a folder, whose files have paths below it.
+
+    Raises:
+        ArtifactError: damaged, hostile, or of another format.
+        UnsupportedModelError: a model that is not covered.
+    """
+    try:
+        return read_spark(files)
+    except (ArtifactError, UnsupportedModelError) as error:
+        raise type(error)(f"{path}: {error}") from error
 
 
 READERS: Mapping[str, Callable[[bytes], Any]] = MappingProxyType(

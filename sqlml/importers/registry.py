@@ -19,9 +19,11 @@ from sqlml.importers.onnx import table as onnx
 from sqlml.importers.sklearn import table as sklearn
 from sqlml.importers.sklearn.compose import dict_separator
 from sqlml.importers.sklearn.unsupported import UNSUPPORTED
+from sqlml.importers.spark_ml import table as spark_ml
+from sqlml.importers.spark_ml.stages import PYTHON, not_covered
 from sqlml.importers.stored import StoredModel
 from sqlml.importers.torch import table as torch
-from sqlml.importers.unfitted import without_columns
+from sqlml.importers.unfitted import unfitted, without_columns
 from sqlml.importers.xgboost import table as xgboost
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
@@ -42,6 +44,7 @@ IMPORTERS: Mapping[str, Leaf] = MappingProxyType(
         **catboost.IMPORTERS,
         **onnx.IMPORTERS,
         **torch.IMPORTERS,
+        **spark_ml.IMPORTERS,
     }
 )
 COMPOSITES: Mapping[str, Composite] = MappingProxyType({**sklearn.COMPOSITES})
@@ -53,6 +56,7 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
         **catboost.SCHEMAS,
         **onnx.SCHEMAS,
         **torch.SCHEMAS,
+        **spark_ml.SCHEMAS,
     }
 )
 """How to learn a model's columns where scikit-learn's feature_names_in_ is not there."""
@@ -282,6 +286,9 @@ def _unknown(model: Any) -> UnsupportedModelError:
             f"{str(model)!r} is a text, not a fitted object; a model file is registered in SQL: "
             f"CREATE MODEL m FROM '{model}'"
         )
+    if path.startswith(PYTHON):
+        estimator = any(c.__name__ == "Estimator" for c in type(model).__mro__)
+        return unfitted(model) if estimator else not_covered(path, str(getattr(model, "uid", "")))
     if path in UNSUPPORTED:
         return UnsupportedModelError(
             f"sqlml does not import {type(model).__name__}: {UNSUPPORTED[path]}"

@@ -2,9 +2,10 @@
 
 What came as a stranger's file is asked in a process of its own (`elsewhere.py`): XGBoost, LightGBM,
 CatBoost, onnxruntime, torch, and scikit-learn over skops are native code, which a forged file may
-crash, hang or let take all memory. Two kinds of file are asked here: a pickle, which ran code of
-its own when it was read, by the user's leave, and a model of sqlml, which the reference interpreter
-answers for (its foreign graphs have been tried in a process of their own).
+crash, hang or let take all memory. Three kinds of file are asked here: a pickle, which ran code of
+its own when it was read, by the user's leave; a model of sqlml, which the reference interpreter
+answers for (its foreign graphs have been tried in a process of their own); and a folder of Spark's,
+by the session of Spark that this process has.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from sqlml.errors import ArtifactError, UntrustedArtifactError
 from sqlml.importers.artifact import kind_of
 from sqlml.importers.foreign import try_foreign
+from sqlml.importers.spark_ml.stages import SparkModel
 from sqlml.importers.stored import StoredModel
 from sqlml.ir.program import Program
 from sqlml.registration import Artifact
@@ -28,6 +30,7 @@ from sqlml.verifying.asked import Asked
 from sqlml.verifying.comparison import bound_of
 from sqlml.verifying.elsewhere import FileSource
 from sqlml.verifying.sources import Answers, answers, family_of
+from sqlml.verifying.spark_session import loaded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,13 +113,16 @@ def source_of(file: Artifact, program: Program, *, allow_pickle: bool) -> Iterat
         UntrustedArtifactError: reading it may execute code.
         MissingDependencyError: the file's library is not installed.
     """
-    kind = kind_of(file.content, file.path) if file.format.upper() == "AUTO" else file.format
+    automatic = file.format.upper() == "AUTO"
+    kind = kind_of(file.content, file.path) if automatic else file.format
     if kind.upper() == "TORCH" and not allow_pickle:
         raise UntrustedArtifactError(
             f"{file.path}: torch itself may execute code that such a file brings along; connect "
             "with allow_pickle=True if you trust it"
         )
-    if isinstance(file.model, StoredModel | Program):
+    if isinstance(file.model, SparkModel):
+        yield ObjectSource(loaded(file.path), program)
+    elif isinstance(file.model, StoredModel | Program):
         held = file.model if isinstance(file.model, Program) else file.model.program
         try_foreign(held)
         yield ProgramSource(held)

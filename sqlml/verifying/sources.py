@@ -242,6 +242,12 @@ def _torch(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
     return {asked.outputs[0]: made}
 
 
+def _pyspark(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+    from sqlml.verifying.spark_session import spark_answers  # it knows the importer: not light
+
+    return spark_answers(model, frame, asked)
+
+
 FAMILIES: Mapping[str, Callable[[Any, pd.DataFrame, Asked], Answers]] = MappingProxyType(
     {
         "sklearn": _sklearn,
@@ -250,6 +256,7 @@ FAMILIES: Mapping[str, Callable[[Any, pd.DataFrame, Asked], Answers]] = MappingP
         "catboost": _catboost,
         "onnx": _onnx,
         "torch": _torch,
+        "pyspark": _pyspark,
     }
 )
 """The package of a model's class -> how its models are asked."""

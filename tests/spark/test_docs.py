@@ -16,7 +16,7 @@ def test_the_blocks_of_the_page_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```$", TEXT, flags=re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     scope: dict[str, Any] = {}
     for text in blocks:
         exec(compile(text, "docs/spark.md", "exec"), scope)

@@ -113,6 +113,8 @@ _FIXES: Mapping[str, str] = MappingProxyType(
             "fit the encoder with handle_unknown='use_encoded_value', unknown_value=-1"
         ),
         "LabelEncoder": "fit it with all labels",
+        "StringIndexerModel": "fit it with handleInvalid='keep'",
+        "OneHotEncoderModel": "fit it with handleInvalid='keep'",
         "CategoricalNB": "fit it with min_categories=.. above the largest code",
         "XGBoost": "write NULL for such a value, which XGBoost takes, or train with it",
         EMBEDDING: "give the column numbers of that range",

@@ -19,7 +19,7 @@ from sklearn.utils import all_estimators
 
 from sqlml.backends import base
 from sqlml.errors import BackendError
-from sqlml.importers.artifact import READERS
+from sqlml.importers.artifact import FOLDER_FORMAT, READERS
 from sqlml.importers.catboost import table as catboost
 from sqlml.importers.catboost.loss import LOSSES as catboost_losses
 from sqlml.importers.lightgbm import table as lightgbm
@@ -28,6 +28,8 @@ from sqlml.importers.onnx.walk import FUNCTIONS as onnx_operators
 from sqlml.importers.registry import class_path
 from sqlml.importers.sklearn.table import COMPOSITES, IMPORTERS
 from sqlml.importers.sklearn.unsupported import UNSUPPORTED
+from sqlml.importers.spark_ml.pipeline import PREDICTORS
+from sqlml.importers.spark_ml.table import CLASSES as spark_classes
 from sqlml.importers.torch.rules import RULES as torch_operators
 from sqlml.importers.xgboost import table as xgboost
 from sqlml.importers.xgboost.objective import OBJECTIVES as xgboost_objectives
@@ -136,8 +138,18 @@ def _other_libraries() -> Iterator[str]:
     yield f"\n## torch: {len(operators)} operators of exported programs\n"
     yield f"{_listed(operators)}.\n"
     yield "A module with any other operator runs whole in torch."
+    names = [path.rsplit(".", 1)[1] for path in spark_classes]
+    yield "\n## pyspark.ml\n"
+    yield f"Predictors: {_listed(name for name in names if name in PREDICTORS)}.\n"
+    yield f"Others: {_listed(name for name in names if name not in PREDICTORS)}.\n"
+    yield (
+        "Of a pipeline `label` is the `prediction` of its last predictor, or what an "
+        "`IndexToString` of it says, `proba` its `probability`, and `score` its `rawPrediction`; "
+        "`transform` is what the last stage makes where there is no predictor."
+    )
     yield "\n## Files\n"
-    yield f"`FORMAT` {_listed(sorted(READERS))}; `FORMAT AUTO`, the default, looks at the content."
+    formats = _listed(sorted((*READERS, FOLDER_FORMAT)))
+    yield f"`FORMAT` {formats}; `FORMAT AUTO`, the default, looks at the content."
 
 
 def _listed(names: Iterable[str]) -> str:

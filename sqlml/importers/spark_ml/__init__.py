@@ -1,0 +1,1 @@
+"""Fitted pipelines of pyspark.ml, from a session or from the folder that they were saved in."""

@@ -1,0 +1,289 @@
+"""What a stage learned, out of the tables that Spark saves beside its parameters.
+
+Each kind of stage has a function from its tables (`data`, `treesMetadata`) and the numbers in its
+metadata to `Stage.data`. `live.py` makes the same dicts of a fitted object.
+
+Stage.data by kind:
+
+* StringIndexerModel: labels, a tuple of tuples of texts;
+* OneHotEncoderModel: sizes, a tuple of ints;
+* scalers: their vectors, float64 (F,), by Spark's own names;
+* ImputerModel: surrogates, column -> number;
+* LinearRegressionModel: coefficients (F,), intercept (1,);
+* LogisticRegressionModel: coefficients (K or 1, F), intercepts (K or 1,), sparse, numClasses;
+* KMeansModel: centres (K, F);
+* trees: nodes, a TreeNodes; weights (T,); numFeatures, numClasses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sqlml.errors import ArtifactError
+from sqlml.importers.limits import MAX_FEATURES, MAX_OUTPUTS, bounded
+from sqlml.importers.spark_ml.stages import PACKAGES, SCALA
+from sqlml.importers.spark_ml.tree_nodes import TreeNodes
+from sqlml.types import Array
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Tables = Callable[[str], "pa.Table"]
+Numbers = Mapping[str, Any]
+
+MAX_TREES = 1_000_000
+
+
+def _row(tables: Tables) -> dict[str, Any]:
+    """The only row of the table `data`."""
+    table = tables("data")
+    if table.num_rows != 1:
+        raise ArtifactError(f"a table of the Spark model has {table.num_rows} rows, and not one")
+    (row,) = table.to_pylist()
+    return dict(row)
+
+
+def _vector(told: Mapping[str, Any]) -> Array:
+    """A vector as Spark saves it: type 1 is dense, 0 sparse."""
+    values = _floats(told["values"])
+    if told["type"] == 1:
+        return values
+    size = bounded(told["size"], MAX_FEATURES, "Spark", "numbers of a vector")
+    return _placed(values, _ints(told["indices"]), size)
+
+
+def _placed(values: Array, places: Array, size: int) -> Array:
+    """(size,): zeros, and the values at their places."""
+    if places.shape != values.shape or np.unique(places).size != places.size:
+        raise ValueError("a sparse vector has other places than values")
+    if places.size and not 0 <= places.min() <= places.max() < size:
+        raise ValueError("a sparse vector has a place outside of itself")
+    made = np.zeros(size)
+    made[places] = values
+    return made
+
+
+def _matrix(told: Mapping[str, Any]) -> tuple[Array, bool]:
+    """A matrix as Spark saves it, and whether it is sparse; its columns lie behind each other, or
+    its rows where it is transposed."""
+    rows = bounded(told["numRows"], MAX_OUTPUTS, "Spark", "rows of a matrix")
+    columns = bounded(told["numCols"], MAX_FEATURES, "Spark", "columns of a matrix")
+    values, by_row = _floats(told["values"]), told["isTransposed"]
+    lines, length = (rows, columns) if by_row else (columns, rows)
+    sparse = told["type"] != 1
+    if sparse:
+        begin, places = _ints(told["colPtrs"]), _ints(told["rowIndices"])
+        if begin.shape != (lines + 1,) or begin[0] != 0 or begin[-1] != values.size:
+            raise ValueError("the columns of a sparse matrix begin elsewhere")
+        if lines * length > MAX_MATRIX:
+            raise ArtifactError(f"a matrix of the Spark model has {lines} times {length} numbers")
+        made = np.zeros((lines, length))
+        for i, (start, end) in enumerate(pairwise(begin.tolist())):
+            made[i] = _placed(values[start:end], places[start:end], length)
+    else:
+        made = values.reshape(lines, length)
+    return np.ascontiguousarray(made if by_row else made.T), sparse
+
+
+MAX_MATRIX = 1 << 27
+"""Most numbers of a matrix that is saved sparse."""
+
+
+def _floats(values: Any) -> Array:
+    return np.array(values, np.float64).reshape(-1)
+
+
+def _ints(values: Any) -> Array:
+    return np.array(values, np.int64).reshape(-1)
+
+
+def _string_indexer(tables: Tables, numbers: Numbers) -> dict[str, Any]:
+    return {"labels": tuple(tuple(labels) for labels in _row(tables)["labelsArray"])}
+
+
+def _one_hot_encoder(tables: Tables, numbers: Numbers) -> dict[str, Any]:
+    return {"sizes": tuple(int(size) for size in _row(tables)["categorySizes"])}
+
+
+def _imputer(tables: Tables, numbers: Numbers) -> dict[str, Any]:
+    return {"surrogates": _row(tables)}
+
+
+def _vectors(*names: str) -> Callable[[Tables, Numbers], dict[str, Any]]:
+    def read(tables: Tables, numbers: Numbers) -> dict[str, Any]:
+        row = _row(tables)
+        return {name: _vector(row[name]) for name in names}
+
+    return read
+
+
+def _linear(tables: Tables, numbers: Numbers) -> dict[str, Any]:
+    row = _row(tables)
+    return {
+        "coefficients": _vector(row["coefficients"]),
+        "intercept": _floats([row["intercept"]]),
+    }
+
+
+def _logistic(tables: Tables, numbers: Numbers) -> dict[str, Any]:
+    row = _row(tables)
+    coefficients, sparse = _matrix(row["coefficientMatrix"])
+    if row["isMultinomial"] != (len(coefficients) > 1):
+        raise ValueError("isMultinomial does not fit the coefficients")
+    return {
+        "coefficients": coefficients,
+        "intercepts": _vector(row["interceptVector"]),
+        "sparse": sparse,
+        "numClasses": row["numClasses"],
+    }
+
+
+def _k_means(tables: Tables, numbers: Numbers) -> dict[str, Any]:
+    rows = sorted(tables("data").to_pylist(), key=lambda row: int(row["clusterIdx"]))
+    if [row["clusterIdx"] for row in rows] != list(range(len(rows))):
+        raise ValueError("the clusters are not numbered from 0")
+    return {"centres": np.array([_vector(row["clusterCenter"]) for row in rows], np.float64)}
+
+
+def _tree(tables: Tables, numbers: Numbers) -> dict[str, Any]:
+    return _sizes(numbers) | {"nodes": tree_nodes(tables("data"), 1), "weights": np.ones(1)}
+
+
+def _trees(tables: Tables, numbers: Numbers) -> dict[str, Any]:
+    about = tables("treesMetadata")
+    trees = bounded(numbers["numTrees"], MAX_TREES, "Spark", "trees")
+    ids, told, weights = (about.column(i).to_pylist() for i in range(3))
+    if about.num_rows != trees or sorted(ids) != list(range(trees)):
+        raise ValueError("its trees are not numbered from 0")
+    for text in told:
+        kind = json.loads(text)["class"]
+        if kind not in _TREE_CLASSES:
+            raise ValueError(f"one of its trees is a {kind}")
+    table = _flat(tables("data"), "nodeData")
+    placed = _placed(_floats(weights), _ints(ids), trees)
+    return _sizes(numbers) | {"nodes": tree_nodes(table, trees), "weights": placed}
+
+
+_TREE_CLASSES = frozenset(
+    f"{SCALA}{PACKAGES[kind]}.{kind}"
+    for kind in ("DecisionTreeClassificationModel", "DecisionTreeRegressionModel")
+)
+
+
+def _sizes(numbers: Numbers) -> dict[str, Any]:
+    return {name: numbers[name] for name in ("numFeatures", "numClasses") if name in numbers}
+
+
+def _flat(table: pa.Table, struct: str) -> pa.Table:
+    """The table with the fields of the column `struct` in place of that."""
+    import pyarrow as pa
+
+    held = table.column(struct).combine_chunks()
+    fields = {field.name: held.field(field.name) for field in held.type}
+    others = {name: table.column(name) for name in table.column_names if name != struct}
+    return pa.table(others | fields)
+
+
+def tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
+    """The nodes of `trees` trees, as Spark saves them in 3.0 and later.
+
+    Args:
+        table: the columns id, prediction, impurityStats, leftChild, rightChild and split, and, of
+            several trees, treeID.
+    """
+    import pyarrow as pa
+
+    if any(table.column(name).null_count for name in table.column_names):
+        raise ValueError("a value of a tree is NULL")
+    tree = _column(table, "treeID") if "treeID" in table.column_names else None
+    if tree is None:
+        tree = np.zeros(table.num_rows, np.int64)
+    ids = _column(table, "id")
+    order = np.lexsort((ids, tree))
+    tree, ids = tree[order], ids[order]
+    if tree.size and not 0 <= tree.min() <= tree.max() < trees:
+        raise ValueError("a node is of no tree")
+    starts = np.searchsorted(tree, np.arange(trees))
+    if not np.array_equal(ids, np.arange(ids.size) - starts[tree]):
+        raise ValueError("the nodes of a tree are not numbered from 0")
+    table = table.take(pa.array(order))
+    split = table.column("split").combine_chunks()
+    begin, values = _lists(split.field("leftCategoriesOrThreshold"))
+    stats_begin, stats = _lists(table.column("impurityStats").combine_chunks())
+    widths = np.unique(np.diff(stats_begin))
+    if widths.size > 1:
+        raise ValueError("the nodes of a tree have counts of different numbers of classes")
+    return TreeNodes(
+        tree=tree,
+        prediction=_column(table, "prediction", np.float64),
+        stats=stats.reshape(ids.size, -1) if stats.size else np.zeros((ids.size, 0)),
+        left=_child(_column(table, "leftChild")),
+        right=_child(_column(table, "rightChild")),
+        feature=_array(split.field("featureIndex")),
+        categories=_array(split.field("numCategories")),
+        split_begin=begin,
+        split_values=values,
+        trees=trees,
+    )
+
+
+def _child(numbers: Array) -> Array:
+    if numbers.size and numbers.min() < -1:
+        raise ValueError("a node has a child of a negative number")
+    return numbers
+
+
+def _column(table: pa.Table, name: str, dtype: type = np.int64) -> Array:
+    return _array(table.column(name).combine_chunks(), dtype)
+
+
+def _array(column: pa.Array, dtype: type = np.int64) -> Array:
+    made: Array = column.to_numpy(zero_copy_only=False)
+    if made.dtype.kind not in ("iu" if dtype is np.int64 else "f"):
+        raise ValueError(f"a column of a tree has values of {column.type}")
+    return made.astype(dtype)
+
+
+def _lists(column: pa.ListArray) -> tuple[Array, Array]:
+    """Where each list begins and the last one ends, and the numbers of all of them."""
+    if column.null_count or column.flatten().null_count:
+        raise ValueError("a list of a tree has NULL")
+    sizes = column.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.concatenate([[0], np.cumsum(sizes)]), _array(column.flatten(), np.float64)
+
+
+def _nothing(tables: Tables, numbers: Numbers) -> dict[str, Any]:
+    return {}
+
+
+CONTENTS: Mapping[str, Callable[[Tables, Numbers], dict[str, Any]]] = MappingProxyType(
+    {
+        "Binarizer": _nothing,
+        "Bucketizer": _nothing,
+        "DecisionTreeClassificationModel": _tree,
+        "DecisionTreeRegressionModel": _tree,
+        "GBTClassificationModel": _trees,
+        "GBTRegressionModel": _trees,
+        "ImputerModel": _imputer,
+        "IndexToString": _nothing,
+        "KMeansModel": _k_means,
+        "LinearRegressionModel": _linear,
+        "LogisticRegressionModel": _logistic,
+        "MaxAbsScalerModel": _vectors("maxAbs"),
+        "MinMaxScalerModel": _vectors("originalMin", "originalMax"),
+        "Normalizer": _nothing,
+        "OneHotEncoderModel": _one_hot_encoder,
+        "RandomForestClassificationModel": _trees,
+        "RandomForestRegressionModel": _trees,
+        "RobustScalerModel": _vectors("range", "median"),
+        "StandardScalerModel": _vectors("std", "mean"),
+        "StringIndexerModel": _string_indexer,
+        "VectorAssembler": _nothing,
+    }
+)

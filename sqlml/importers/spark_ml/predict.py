@@ -1,0 +1,252 @@
+"""The predictors of pyspark.ml: what is `prediction`, `rawPrediction` and `probability` there.
+
+Of a classifier `label` is the prediction, `score` the raw prediction and `proba` the probability;
+labels are the numbers 0.0, 1.0 .. as Spark has them. Ties go to the first class. `thresholds`
+decide by probability / threshold (`ProbabilisticClassificationModel.probability2prediction`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from sqlml.importers.frame import Outputs
+from sqlml.importers.limits import MAX_FEATURES, MAX_OUTPUTS
+from sqlml.importers.sklearn.centres import component_labels
+from sqlml.importers.sklearn.classify import argmax_label
+from sqlml.importers.spark_ml.columns import Columns
+from sqlml.importers.spark_ml.stages import Stage
+from sqlml.importers.spark_ml.tree_nodes import TreeNodes
+from sqlml.ir.builder import Builder, Value
+from sqlml.types import Array, Labels
+
+
+def linear_regression(stage: Stage, columns: Columns) -> Outputs:
+    """x . coefficients + intercept."""
+    weights, bias = stage.vector("coefficients"), stage.vector("intercept")
+    x = _features(stage, columns, weights.size)
+    return Outputs({"label": columns.builder.op("linear", x, weights=weights[:, None], bias=bias)})
+
+
+def logistic_regression(stage: Stage, columns: Columns) -> Outputs:
+    """Binomial: the margin m of class 1, and -m; multinomial: a margin for each class."""
+    weights, classes = stage.data["coefficients"], stage.count("numClasses", MAX_OUTPUTS)
+    rows = len(weights)
+    if classes < 2 or np.isinf(stage.data["intercepts"]).any():
+        raise stage.unsupported("it was fitted on a single class; fit it on two or more")
+    bias = stage.vector("intercepts")
+    if not np.isfinite(weights).all() or bias.shape != (rows,):
+        raise stage.damaged("its coefficients do not fit its intercepts, or are not finite")
+    if rows != classes and (rows, classes) != (1, 2):
+        raise stage.damaged(f"it has coefficients of {rows} classes, and not of {classes}")
+    b = columns.builder
+    x = _features(stage, columns, weights.shape[1])
+    if rows > 1 and stage.data["sparse"]:
+        # Spark leaves out what a sparse matrix does not store, so that 0 * NaN is 0 there.
+        names = tuple(columns.vector(stage.text("featuresCol"), stage.kind).names)
+        x = b.op("require_finite", x, features=names, allow_nan=False, step=stage.kind)
+    margin = b.op("linear", x, weights=np.ascontiguousarray(weights.T), bias=bias)
+    if rows > 1:
+        proba = b.op("softmax", margin, sum_dtype="float64")
+        return _classified(stage, b, margin, proba)
+    score = b.op("concat", b.op("neg", margin), margin)
+    first = b.op("sigmoid", b.op("neg", margin))
+    cut = b.constant(np.full(1, _margin_threshold(stage)))
+    label = b.op("cast", b.op("gt", margin, cut), dtype="int64")
+    values = {"label": label, "proba": _with_rest(b, first), "score": score}
+    return Outputs(values, _numbered(classes))
+
+
+def _margin_threshold(stage: Stage) -> float:
+    """The margin above which class 1 is predicted: the logit of the threshold."""
+    thresholds = stage.numbers("thresholds")
+    if thresholds is None:
+        threshold = stage.number("threshold", 0.5)
+    else:
+        _check_thresholds(stage, thresholds, 2)
+        if thresholds[1] == 0.0:
+            return -math.inf
+        threshold = 1.0 / (1.0 + thresholds[0] / thresholds[1])
+    if not 0.0 <= threshold <= 1.0:
+        raise stage.damaged(f"its threshold is {threshold}")
+    if threshold in (0.0, 1.0):
+        return -math.inf if threshold == 0.0 else math.inf
+    return math.log(threshold / (1.0 - threshold))
+
+
+def tree_classifier(stage: Stage, columns: Columns) -> Outputs:
+    """What reached the exit leaf of each class; the same divided by their sum."""
+    x, nodes, stats = _class_trees(stage, columns)
+    b = columns.builder
+    score = _sum(b, x, nodes, stats)
+    return _classified(stage, b, score, _shares(b, score))
+
+
+def forest_classifier(stage: Stage, columns: Columns) -> Outputs:
+    """The sum of the trees' class fractions; the same divided by their sum."""
+    x, nodes, stats = _class_trees(stage, columns)
+    b = columns.builder
+    total = np.cumsum(stats, axis=1)[:, -1:]  # added from the first to the last
+    votes = np.divide(stats, total, out=np.zeros_like(stats), where=total != 0)
+    score = _sum(b, x, nodes, votes)
+    return _classified(stage, b, score, _shares(b, score))
+
+
+def boosted_classifier(stage: Stage, columns: Columns) -> Outputs:
+    """The margin m of class 1, and -m; the probability of class 0 is 1 / (1 + exp(2 m))."""
+    b = columns.builder
+    margin = _value(stage, columns)
+    score = b.op("concat", b.op("neg", margin), margin)
+    double = b.op("mul", margin, b.constant(np.full(1, -2.0)))
+    return _classified(stage, b, score, _with_rest(b, b.op("sigmoid", double)))
+
+
+def forest_regressor(stage: Stage, columns: Columns) -> Outputs:
+    """The mean of the trees' values; of one tree its value."""
+    value = _value(stage, columns, weighted=False)
+    trees = stage.data["nodes"].trees
+    if stage.kind != "DecisionTreeRegressionModel":
+        b = columns.builder
+        value = b.op("div", value, b.constant(np.full(1, float(trees))))
+    return Outputs({"label": value})
+
+
+def boosted_regressor(stage: Stage, columns: Columns) -> Outputs:
+    """The weighted sum of the trees' values."""
+    return Outputs({"label": _value(stage, columns)})
+
+
+def k_means(stage: Stage, columns: Columns) -> Outputs:
+    """The number of the nearest centre, the first of equally near ones.
+
+    With distanceMeasure cosine a row of zeros has no distance, and raises.
+    """
+    centres: Array = stage.data["centres"]
+    if centres.ndim != 2 or not centres.size or not np.isfinite(centres).all():
+        raise stage.damaged("its centres are no matrix of finite numbers")
+    x = _features(stage, columns, centres.shape[1])
+    b = columns.builder
+    measure = stage.text("distanceMeasure", "euclidean")
+    if measure == "euclidean":
+        far = b.op("pairwise", x, points=centres, metric="sqeuclidean")
+    elif measure == "cosine":
+        far = _cosine(stage, b, x, centres)
+    else:
+        raise stage.unsupported(f"distanceMeasure={measure!r} is not known")
+    label = argmax_label(b, b.op("neg", far))
+    return Outputs({"label": label}, component_labels(len(centres)))
+
+
+def _cosine(stage: Stage, b: Builder, x: Value, centres: Array) -> Value:
+    """(n, K): 1 - x.c / |c| / |x|."""
+    zero = np.zeros((1, centres.shape[1]))
+    norm = b.op("sqrt", b.op("pairwise", x, points=zero, metric="sqeuclidean"))
+    x = b.op(
+        "require",
+        x,
+        b.op("gt", norm, b.constant(np.zeros(1))),
+        message="KMeansModel with distanceMeasure='cosine' has no distance to a row of zeros, or "
+        "with NULL; leave such rows out",
+    )
+    lengths = np.sqrt((centres * centres).sum(axis=1))
+    if not lengths.all():
+        raise stage.damaged("a centre is at 0, where there is no cosine distance")
+    dot = b.op("pairwise", x, points=centres, metric="dot")
+    share = b.op("div", b.op("div", dot, b.constant(lengths)), norm)
+    return b.op("sub", b.constant(np.ones(1)), share)
+
+
+def _features(stage: Stage, columns: Columns, width: int) -> Value:
+    name = stage.text("featuresCol", "features")
+    return columns.vector(name, stage.kind, width).matrix()
+
+
+def _class_trees(stage: Stage, columns: Columns) -> tuple[Value, TreeNodes, Array]:
+    """The features, the trees, and what reached each node of each class, (N, K)."""
+    nodes: TreeNodes = stage.data["nodes"]
+    classes = stage.count("numClasses", MAX_OUTPUTS)
+    if nodes.stats.shape[1] != classes:
+        raise stage.damaged(f"its leaves count {nodes.stats.shape[1]} classes, not {classes}")
+    if not np.isfinite(nodes.stats).all() or (nodes.stats < 0).any():
+        raise stage.damaged("a leaf counts a negative number, or none that is finite")
+    return _tree_features(stage, columns), nodes, nodes.stats
+
+
+def _value(stage: Stage, columns: Columns, weighted: bool = True) -> Value:
+    """(n, 1): the trees' values, each times its weight, added in their order."""
+    nodes: TreeNodes = stage.data["nodes"]
+    values = nodes.prediction[:, None]
+    if weighted:
+        values = values * stage.data["weights"][nodes.tree][:, None]
+    if not np.isfinite(values).all():
+        raise stage.damaged("the value of a leaf is not finite")
+    return _sum(columns.builder, _tree_features(stage, columns), nodes, values)
+
+
+def _tree_features(stage: Stage, columns: Columns) -> Value:
+    """The features, with NaN in place of numbers that are no code in columns of categories."""
+    nodes: TreeNodes = stage.data["nodes"]
+    width = stage.count("numFeatures", MAX_FEATURES)
+    x = _features(stage, columns, width)
+    b = columns.builder
+    known = _whole(b, x)
+    if all(known[j] for j in nodes.categorical.tolist() if j < width):
+        return x
+    coded = np.isin(np.arange(width), nodes.categorical)[None, :]
+    whole = b.op("eq", x, b.op("trunc", x))
+    fine = b.op("or", whole, b.constant(~coded))
+    return b.op("where", fine, x, b.constant(np.full(1, math.nan)))
+
+
+def _whole(b: Builder, x: Value) -> list[bool]:
+    """Which columns are known to hold whole numbers: codes of categories, made numbers."""
+    node = b.node(x)
+    inputs = [b.value(i) for i in node.inputs]
+    if node.op == "concat":
+        return [whole for part in inputs for whole in _whole(b, part)]
+    codes = node.op == "one_hot" or (node.op == "cast" and inputs[0].type.dtype == "int64")
+    return [codes] * x.type.width
+
+
+def _sum(b: Builder, x: Value, nodes: TreeNodes, values: Array) -> Value:
+    return b.op("tree_ensemble", x, **nodes.ensemble(values, x.type.width).attrs())
+
+
+def _shares(b: Builder, score: Value) -> Value:
+    """Scores divided by their sum; zeros where that is 0."""
+    total = b.op("sum", score, axis=1)
+    nothing = b.op("eq", total, b.constant(np.zeros(1)))
+    return b.op("div", score, b.op("where", nothing, b.constant(np.ones(1)), total))
+
+
+def _with_rest(b: Builder, first: Value) -> Value:
+    """(n, 1) probabilities p of class 0 -> (n, 2) of p and 1 - p."""
+    return b.op("concat", first, b.op("sub", b.constant(np.ones(1)), first))
+
+
+def _classified(stage: Stage, b: Builder, score: Value, proba: Value) -> Outputs:
+    classes = score.type.width
+    thresholds = stage.numbers("thresholds")
+    best = score
+    if thresholds is not None:
+        _check_thresholds(stage, thresholds, classes)
+        limits = np.array(thresholds)
+        best = b.op("div", proba, b.constant(limits))
+        if (limits == 0).any():  # 0 / 0 is NaN, which is above nothing
+            low = b.constant(np.full(1, -math.inf))
+            best = b.op("where", b.op("isnan", best), low, best)
+    label = argmax_label(b, best)
+    return Outputs({"label": label, "proba": proba, "score": score}, _numbered(classes))
+
+
+def _check_thresholds(stage: Stage, thresholds: tuple[float, ...], classes: int) -> None:
+    """Spark wants one for each class, of which one at most is 0."""
+    if len(thresholds) != classes or min(thresholds) < 0 or thresholds.count(0.0) > 1:
+        raise stage.damaged(f"its thresholds {list(thresholds)} do not fit {classes} classes")
+    if math.isinf(max(thresholds)):
+        raise stage.damaged("one of its thresholds is infinite")
+
+
+def _numbered(classes: int) -> Labels:
+    return Labels("float64", tuple(float(i) for i in range(classes)))

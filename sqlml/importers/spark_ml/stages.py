@@ -1,0 +1,198 @@
+"""`SparkModel`: the stages of a fitted pipeline, in the one form that both readers make of them.
+
+`folder.py` reads what `model.write().save(path)` wrote, `live.py` the objects of a Python process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ArtifactError, UnsupportedModelError
+from sqlml.types import Array
+
+SCALA = "org.apache.spark.ml."
+PYTHON = "pyspark.ml."
+
+PACKAGES: Mapping[str, str] = MappingProxyType(
+    {
+        "Binarizer": "feature",
+        "Bucketizer": "feature",
+        "DecisionTreeClassificationModel": "classification",
+        "DecisionTreeRegressionModel": "regression",
+        "GBTClassificationModel": "classification",
+        "GBTRegressionModel": "regression",
+        "ImputerModel": "feature",
+        "IndexToString": "feature",
+        "KMeansModel": "clustering",
+        "LinearRegressionModel": "regression",
+        "LogisticRegressionModel": "classification",
+        "MaxAbsScalerModel": "feature",
+        "MinMaxScalerModel": "feature",
+        "Normalizer": "feature",
+        "OneHotEncoderModel": "feature",
+        "RandomForestClassificationModel": "classification",
+        "RandomForestRegressionModel": "regression",
+        "RobustScalerModel": "feature",
+        "StandardScalerModel": "feature",
+        "StringIndexerModel": "feature",
+        "VectorAssembler": "feature",
+    }
+)
+"""Class of a stage that is imported -> its package below `org.apache.spark.ml` and `pyspark.ml`."""
+
+PIPELINES = frozenset((f"{SCALA}PipelineModel", f"{PYTHON}pipeline.PipelineModel"))
+
+MAX_STAGES = 10_000
+"""Most stages of a pipeline, those of pipelines in it included."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """One fitted stage.
+
+    Attributes:
+        kind: its class, one of `PACKAGES`.
+        uid: what Spark calls it, for messages.
+        params: the values of its parameters by name, defaults included.
+        data: what it learned, as `CONTENTS` says.
+    """
+
+    kind: str
+    uid: str
+    params: Mapping[str, Any]
+    data: Mapping[str, Any]
+
+    def damaged(self, what: str) -> ArtifactError:
+        """The error for contents that Spark does not make."""
+        return ArtifactError(f"the {self.kind} {self.uid} is damaged: {what}")
+
+    def unsupported(self, what: str) -> UnsupportedModelError:
+        """The error for a setting that is not covered; `what` names the fix."""
+        return UnsupportedModelError(f"{self.kind} {self.uid}: {what}")
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A parameter that is a text."""
+        value = self.params.get(name, default)
+        if not isinstance(value, str):
+            raise self.damaged(f"its {name} is {value!r}, and no text")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A parameter that is a list of texts."""
+        value = self.params.get(name)
+        if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
+            raise self.damaged(f"its {name} is no list of texts")
+        return tuple(value)
+
+    def flag(self, name: str, default: bool) -> bool:
+        """A parameter that is true or false."""
+        value = self.params.get(name, default)
+        if not isinstance(value, bool):
+            raise self.damaged(f"its {name} is {value!r}, and neither true nor false")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """A parameter that is a number, and not NaN."""
+        return self._number(name, self.params.get(name, default))
+
+    def numbers(self, name: str) -> tuple[float, ...] | None:
+        """A parameter that is a list of numbers; None where it is not set."""
+        value = self.params.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, list | tuple):
+            raise self.damaged(f"its {name} is no list of numbers")
+        return tuple(self._number(name, v) for v in value)
+
+    def _number(self, name: str, value: Any) -> float:
+        value = _WORDS.get(value, value) if isinstance(value, str) else value
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+            raise self.damaged(f"its {name} has {value!r}, which is no number")
+        return float(value)
+
+    def count(self, name: str, most: int) -> int:
+        """A size among the data, from 1 to `most`."""
+        value = self.data.get(name)
+        if type(value) is not int or not 0 < value <= most:
+            raise self.damaged(f"its {name} is {value!r}, and not from 1 to {most}")
+        return value
+
+    def vector(self, name: str) -> Array:
+        """A vector among the data, (k,) float64, whose numbers are finite."""
+        value: Array = self.data[name]
+        if value.ndim != 1 or not np.isfinite(value).all():
+            raise self.damaged(f"its {name} has a number that is not finite")
+        return value
+
+    @property
+    def columns(self) -> tuple[tuple[str, str], ...]:
+        """The columns that it reads and what it makes of each, of a stage that takes several."""
+        if "inputCols" not in self.params:
+            return ((self.text("inputCol"), self.text("outputCol")),)
+        reads, makes = self.texts("inputCols"), self.texts("outputCols")
+        if len(reads) != len(makes):
+            raise self.damaged(f"it makes {len(makes)} columns of {len(reads)}")
+        return tuple(zip(reads, makes, strict=True))
+
+    def invalid(self, *allowed: str) -> str:
+        """The parameter handleInvalid, one of `allowed`.
+
+        Raises:
+            UnsupportedModelError: it says that rows are left out.
+        """
+        value = self.text("handleInvalid", "error")
+        if value == "skip":
+            raise self.unsupported(
+                "handleInvalid='skip' leaves rows out, and a function in SQL answers for each row; "
+                "call setHandleInvalid('error') on the fitted stage, or 'keep', and leave such "
+                "rows out in the query"
+            )
+        if value not in allowed:
+            raise self.unsupported(
+                f"handleInvalid={value!r} is not covered; call setHandleInvalid("
+                f"{allowed[0]!r}) on the fitted stage"
+            )
+        return value
+
+
+_WORDS: Mapping[str, float] = MappingProxyType(
+    {
+        "NaN": math.nan,
+        "Infinity": math.inf,
+        "-Infinity": -math.inf,
+        "Inf": math.inf,
+        "-Inf": -math.inf,
+    }
+)
+"""How Spark writes such numbers into JSON."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparkModel:
+    """The stages of a fitted pipeline in order, pipelines in it unfolded; of one stage, that.
+
+    `written_by` says what wrote or holds it, e.g. "pyspark 4.1.1".
+    """
+
+    stages: tuple[Stage, ...]
+    written_by: str
+
+
+def not_covered(name: str, uid: str) -> UnsupportedModelError:
+    """The error for a stage of another class, which it names with a way on."""
+    short = name.rsplit(".", 1)[-1]
+    if short in ("CrossValidatorModel", "TrainValidationSplitModel"):
+        return UnsupportedModelError(
+            f"{short} holds the models that it tried; register its bestModel"
+        )
+    return UnsupportedModelError(
+        f"sqlml does not import the stage {short} ({uid or name}) of pyspark.ml; it imports "
+        f"{', '.join(PACKAGES)}: use one of these, or leave the stage out, do its work in the "
+        "query, and fit the pipeline on the result"
+    )
