@@ -295,8 +295,20 @@ class DuckDBEngine:
         return [str(row[0]) for row in rows]
 
     def has_several(self, text: Any) -> bool:
-        """Whether a text is several statements."""
-        return isinstance(text, str) and len(self.connection.extract_statements(text)) > 1
+        """Whether a text is several statements.
+
+        1.5 reads IMPORT DATABASE as what it imports, between a BEGIN and a COMMIT without text.
+        """
+        if not isinstance(text, str):
+            return False
+        count, imports = 0, False
+        for statement in self.connection.extract_statements(text):
+            if statement.query:
+                count += not imports
+            else:
+                imports = not imports
+                count += imports
+        return count > 1
 
     def databases(self) -> list[str]:
         """Names of the attached databases that have a model catalog."""
@@ -341,6 +353,11 @@ class DuckDBEngine:
         """See `Connection`."""
         database = schema.removesuffix('."sqlml"').removeprefix('"').removesuffix('"')
         return sound_tables(self.read, database.replace('""', '"'), HAS_TRIGGERS)
+
+    @property
+    def keeps_types(self) -> bool:
+        """See `Connection`: 1.5 opens no file whose log has a type in a schema of that log."""
+        return hasattr(self.connection, "complete")
 
     def type(self, name: str) -> str | None:
         """See `Connection`."""

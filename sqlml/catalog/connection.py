@@ -25,6 +25,11 @@ class Connection(Protocol):
         """
         ...
 
+    @property
+    def keeps_types(self) -> bool:
+        """Whether a file with a type in it can be opened after its process was killed."""
+        ...
+
     def type(self, name: str) -> str | None:
         """What a type of a qualified name (already quoted) is; None: there is none."""
         ...

@@ -5,6 +5,10 @@ model. The engine tells it without reading a row. A type runs nothing, whoever m
 might: so it is looked at without a look at the catalog's shape before. Of two transactions that
 change one model the second fails, as it shall: there is a type for each model, so those that change
 different ones do not meet.
+
+DuckDB 1.5 cannot open a file again that has types in the log of a killed process. There are no
+stamps then: the rows of the model are compared (`Catalog.stamp`), and a change of the model changes
+its row, so that two transactions conflict as well.
 """
 
 from __future__ import annotations
@@ -18,12 +22,18 @@ from sqlml.dialects.duckdb import builtin
 
 def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
     """The stamp of the model `key`; None where there is none."""
-    return connection.type(_type(schema, key))
+    return connection.type(_type(schema, key)) if connection.keeps_types else None
 
 
 def write_stamp(connection: Connection, schema: str, key: str) -> None:
     """Give the model `key` a new stamp."""
-    connection.write(f"CREATE OR REPLACE TYPE {_type(schema, key)} AS ENUM ('{uuid4().hex}')")
+    if connection.keeps_types:
+        connection.write(f"CREATE OR REPLACE TYPE {_type(schema, key)} AS ENUM ('{uuid4().hex}')")
+        return
+    for _ in range(2):  # an update that changes nothing conflicts with none
+        connection.write(
+            f"UPDATE {schema}.catalog_models SET last_version = -last_version WHERE key = ?", [key]
+        )
 
 
 def write_stamps(connection: Connection, schema: str, keys: Sequence[str]) -> None:
@@ -33,7 +43,9 @@ def write_stamps(connection: Connection, schema: str, keys: Sequence[str]) -> No
 
 
 def unstamped(connection: Connection, schema: str) -> list[str]:
-    """The models of the current database that have no stamp, since an older sqlml made them."""
+    """The models of the current database that lack a stamp: an older sqlml or DuckDB made them."""
+    if not connection.keeps_types:
+        return []
     rows = connection.read(
         f"SELECT key FROM {schema}.catalog_models WHERE {builtin('||')}('stamp_', key) NOT IN "
         "(SELECT type_name FROM system.main.duckdb_types() WHERE schema_name = 'sqlml' "
@@ -44,7 +56,8 @@ def unstamped(connection: Connection, schema: str) -> list[str]:
 
 def drop_stamp(connection: Connection, schema: str, key: str) -> None:
     """Take the stamp away from the model `key`."""
-    connection.write(f"DROP TYPE IF EXISTS {_type(schema, key)}")
+    if connection.keeps_types:
+        connection.write(f"DROP TYPE IF EXISTS {_type(schema, key)}")
 
 
 def _type(schema: str, key: str) -> str:

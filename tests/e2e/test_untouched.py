@@ -27,7 +27,7 @@ TPCH = groups("tpch.sql")[""]
 WAKING = "/* predict('churn', *), CREATE MODEL churn */ "
 """A comment that makes sqlml read a statement to its end, as if it might call a model."""
 
-OWN = re.compile(r"\bsqlml\b|\bsystem\.main\.|AS unnamed_relation__\(")
+OWN = re.compile(r"\bsqlml\b|\bsystem\"?\.main\.|AS unnamed_relation__\(")
 """sqlml's own questions: which models there are, and whether a function is the user's.
 
 1.5 logs the result of a relation with parameters as a second query, of values.
