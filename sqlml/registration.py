@@ -88,6 +88,12 @@ def _files_of_folder(host: Host, path: str) -> dict[str, bytes] | None:
         return None
     sizes = files_below(named, MAX_FILES)
     parts = [name for name in sizes if name.rpartition("/")[2].startswith("part-")]
+    # What else Spark would read there, if it is asked to verify the model, was not checked.
+    others = (n for n in sizes.keys() - parts if not n.rpartition("/")[2].startswith(("_", ".")))
+    if (other := min(others, default=None)) is not None:
+        raise ArtifactError(
+            f"{path!r} holds {other!r}, which Spark does not write there; remove it"
+        )
     size = sum(sizes[name] for name in parts)
     if size > MAX_ARTIFACT_BYTES:
         raise ArtifactError(f"{path!r} has {size} bytes, over the limit of {MAX_ARTIFACT_BYTES}")

@@ -417,6 +417,16 @@ def test_links_and_pipes_in_a_folder_are_refused(folder: Path) -> None:
             con.execute(f"CREATE MODEL m FROM '{folder}'")
 
 
+def test_a_file_that_spark_would_read_beside_the_parts_is_refused(folder: Path) -> None:
+    """It is what Spark would read first, when it is asked to verify the model."""
+    with sqlml.connect() as con:
+        (folder / "metadata" / ".hidden").write_text("{}")
+        con.execute(f"CREATE MODEL m FROM '{folder}'")
+        (folder / "metadata" / "a").write_text('{"class": "a.b.C"}')
+        with pytest.raises(errors.ArtifactError, match="holds 'metadata/a', which Spark does not"):
+            con.execute(f"CREATE OR REPLACE MODEL m FROM '{folder}'")
+
+
 def test_what_is_no_such_folder_says_what_is(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "other" / "metadata").mkdir(parents=True)
     (tmp_path / "file").write_bytes(b"{}")
