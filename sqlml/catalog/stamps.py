@@ -32,7 +32,9 @@ def write_stamp(connection: Connection, schema: str, key: str) -> None:
         return
     for _ in range(2):  # an update that changes nothing conflicts with none
         connection.write(
-            f"UPDATE {schema}.catalog_models SET last_version = -last_version WHERE key = ?", [key]
+            f"UPDATE {schema}.catalog_models SET last_version = {builtin('xor')}(last_version, 1) "
+            "WHERE key = ?",
+            [key],
         )
 
 

@@ -278,7 +278,7 @@ def test_a_view_in_place_of_a_stamp_is_not_bound(sound: Path, tmp_path: Path) ->
     path = tmp_path / "forged.duckdb"
     shutil.copy(sound, path)
     with duckdb.connect(path) as con:
-        con.execute("CREATE MACRO boom() AS 1; DROP TYPE sqlml.stamp_line")
+        con.execute("CREATE MACRO boom() AS 1; DROP TYPE IF EXISTS sqlml.stamp_line")
         con.execute(f"CREATE VIEW sqlml.stamp_line AS SELECT {BOOM} AS x")
         con.execute("CREATE OR REPLACE MACRO boom() AS system.main.error('RAN')::BIGINT")
     with sqlml.connect(path, read_only=True) as con:
