@@ -27,7 +27,9 @@ LENGTH = 40
 
 NAME = "untouched.duckdb"
 
-_VARYING = re.compile(r"(?<=__pivot_enum_)[\w-]+|(?<=unnamed_relation_)\w+")
+_VARYING = re.compile(
+    r"(?<=__pivot_enum_)[\w-]+|(?<=unnamed_relation_)\w+|(?<=duckdb_prepare_internal_)[\w-]+"
+)
 """Names that DuckDB makes up."""
 
 _TIMES = re.compile(r"\d+(\.\d+)? ?[µm]?s\b|─+|  +")
