@@ -35,6 +35,9 @@ _SIGNATURE = re.compile(
 )
 """The types of a function of ours (`function.engine_function`)."""
 
+_BESIDE = 1 << 19
+"""Bytes that a dropped function and what it holds take besides its arrays: a few are kept."""
+
 _ready: Recent[str, Compiled] = Recent()
 _dropped: Recent[str, Compiled] = Recent(DROPPED_BYTES)
 _batches = 0
@@ -56,7 +59,7 @@ def dropped(digests: Collection[str]) -> None:
     """The functions of these Programs are of no use, but to queries that run already."""
     names = tuple(f"{PREFIX}{digest[:HASH_DIGITS]}_" for digest in digests)
     for name, function, nbytes in _ready.take(lambda name: name.startswith(names)):
-        _dropped.put(name, function, nbytes)
+        _dropped.put(name, function, nbytes + _BESIDE)
 
 
 def found(name: str) -> Compiled:

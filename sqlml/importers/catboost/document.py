@@ -136,20 +136,31 @@ def _classes(given: Any, outputs: int) -> tuple[tuple[Any, ...] | None, tuple[in
     classes = tuple(convert(n) for n in names)
     if convert is bool and classes != (False, True):  # CatBoost takes them for that
         raise ArtifactError("the boolean classes of the CatBoost model are not false and true")
-    numbers = given.get("class_to_label") or list(range(len(classes)))
+    numbers = given.get("class_to_label") or range(len(classes) if outputs == 1 else outputs)
     if any(type(n) is int and not 0 <= n < len(classes) for n in numbers):
         raise ArtifactError("a class of the CatBoost model has no name")
-    # In newer files the number of a class among its names; floats in older ones.
-    class_of = tuple(int(n) for n in numbers)
-    if outputs > 1 and (
-        len(class_of) != outputs
-        or len(set(class_of)) != outputs
-        or not all(0 <= n < len(classes) for n in class_of)
-    ):
-        class_of = tuple(range(outputs))
+    if given.get("classes_count", 0) not in (0, len(classes)):  # CatBoost writes 0
+        raise ArtifactError("the CatBoost model counts other classes than it names")
+    if outputs == 1:
+        class_of = tuple(int(n) for n in numbers)
+    else:
+        class_of = _class_of(numbers, outputs, len(classes))
     if len(set(classes)) != len(classes) or len(classes) < outputs:
         raise ArtifactError(f"{len(classes)} class names of the CatBoost model do not fit it")
     return classes, class_of
+
+
+def _class_of(numbers: Sequence[Any], outputs: int, classes: int) -> tuple[int, ...]:
+    """The class of each output: its number among the names, which older files write as a float."""
+    fine = len(set(numbers)) == len(numbers) == outputs and all(
+        type(n) in (int, float) and 0 <= n < classes and n == int(n) for n in numbers
+    )
+    if not fine:
+        raise ArtifactError(
+            "the CatBoost model does not say which class each of its outputs is; load it with "
+            "CatBoost and save it again"
+        )
+    return tuple(map(int, numbers))
 
 
 def _threshold(given: Any) -> float | None:
