@@ -18,7 +18,10 @@ from types import MappingProxyType
 from sqlml.errors import MissingValueError, ScoringError, UnknownCategoryError
 
 _TOKEN = re.compile(r"sqlml-failure-(\d+)")
-_INTERRUPTED = re.compile(r"\AQuery interrupted\Z|executing the UDF: KeyboardInterrupt\b")
+_INTERRUPTED = re.compile(
+    r"\AQuery interrupted\Z|\AKeyboardInterrupt: <EMPTY MESSAGE>"
+    r"|executing the UDF: KeyboardInterrupt\b"
+)
 _CLASSES: Mapping[str, type[ScoringError]] = MappingProxyType(
     {kind.__name__: kind for kind in (MissingValueError, UnknownCategoryError)}
 )
@@ -64,7 +67,7 @@ def claim(message: str) -> BaseException | None:
 
 def is_interrupt(error: BaseException) -> bool:
     """Whether it is how DuckDB reports a Ctrl-C: a RuntimeError between the functions of a query,
-    an InvalidInputException in one."""
+    an InvalidInputException in one, and on 1.5 an Error where rows become Python's."""
     return isinstance(error, Exception) and _INTERRUPTED.search(str(error)) is not None
 
 
