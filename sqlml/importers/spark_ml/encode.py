@@ -53,8 +53,11 @@ def _below_zero(b: Builder, codes: Value) -> Value:
 
 
 def one_hot_encoder(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """A vector that is 1 at the category's place; dropLast leaves out the last place, which with
-    "keep" is that of numbers that are no category."""
+    """A vector that is 1 at the category's place.
+
+    With handleInvalid="keep" one more place, the last, stands for numbers outside the categories;
+    dropLast leaves out the last place.
+    """
     keep = stage.invalid("error", "keep") == "keep"
     sizes = stage.data["sizes"]
     if len(sizes) != len(stage.columns):

@@ -139,7 +139,7 @@ def _below(place: str, name: str) -> str:
 
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise TypeError("parameters are no object")
+        raise TypeError("the parameters are not an object")
     return value
 
 
@@ -157,7 +157,7 @@ def _folders_of(
 ) -> Iterator[str]:
     """The folders of a pipeline's stages, which are called after their numbers and uids."""
     if not isinstance(uids, list) or len(uids) > MAX_STAGES:
-        raise ValueError("stageUids is no list of the stages")
+        raise ValueError("stageUids does not list the stages")
     prefix = _below(place, "stages") + "/"
     there = {f[len(prefix) :].split("/")[0] for f in folders if f.startswith(prefix)}
     digits = len(str(len(uids)))

@@ -124,7 +124,7 @@ def k_means(stage: Stage, columns: Columns) -> Outputs:
     """
     centres: Array = stage.data["centres"]
     if centres.ndim != 2 or not centres.size or not np.isfinite(centres).all():
-        raise stage.damaged("its centres are no matrix of finite numbers")
+        raise stage.damaged("its centres are not a matrix of finite numbers")
     x = _features(stage, columns, centres.shape[1])
     b = columns.builder
     measure = stage.text("distanceMeasure", "euclidean")
@@ -151,7 +151,7 @@ def _cosine(stage: Stage, b: Builder, x: Value, centres: Array) -> Value:
     )
     lengths = np.sqrt((centres * centres).sum(axis=1))
     if not lengths.all():
-        raise stage.damaged("a centre is at 0, where there is no cosine distance")
+        raise stage.damaged("a centre is all zeros, so its cosine distance is undefined")
     dot = b.op("pairwise", x, points=centres, metric="dot")
     share = b.op("div", b.op("div", dot, b.constant(lengths)), norm)
     return b.op("sub", b.constant(np.ones(1)), share)
@@ -185,7 +185,7 @@ def _value(stage: Stage, columns: Columns, weighted: bool = True) -> Value:
 
 
 def _tree_features(stage: Stage, columns: Columns) -> Value:
-    """The features, with NaN in place of numbers that are no code in columns of categories."""
+    """The features; in columns of categories, a number that is not whole becomes NaN."""
     nodes: TreeNodes = stage.data["nodes"]
     width = stage.count("numFeatures", MAX_FEATURES)
     x = _features(stage, columns, width)

@@ -80,14 +80,14 @@ class Stage:
         """A parameter that is a text."""
         value = self.params.get(name, default)
         if not isinstance(value, str):
-            raise self.damaged(f"its {name} is {value!r}, and no text")
+            raise self.damaged(f"its {name} is {value!r}, not a text")
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A parameter that is a list of texts."""
         value = self.params.get(name)
         if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-            raise self.damaged(f"its {name} is no list of texts")
+            raise self.damaged(f"its {name} is not a list of texts")
         return tuple(value)
 
     def flag(self, name: str, default: bool) -> bool:
@@ -107,13 +107,13 @@ class Stage:
         if value is None:
             return None
         if not isinstance(value, list | tuple):
-            raise self.damaged(f"its {name} is no list of numbers")
+            raise self.damaged(f"its {name} is not a list of numbers")
         return tuple(self._number(name, v) for v in value)
 
     def _number(self, name: str, value: Any) -> float:
         value = _WORDS.get(value, value) if isinstance(value, str) else value
         if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-            raise self.damaged(f"its {name} has {value!r}, which is no number")
+            raise self.damaged(f"its {name} has {value!r}, which is not a number")
         return float(value)
 
     def count(self, name: str, most: int) -> int:

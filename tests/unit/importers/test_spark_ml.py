@@ -282,7 +282,7 @@ ABOUT: dict[str, tuple[Callable[[Any], None], str]] = {
         "register its bestModel",
     ),
     "parameters that are none": (lambda a: a.update(paramMap=[]), "damaged"),
-    "a name that is none": (lambda a: a["paramMap"].update(featuresCol=3), "no text"),
+    "a name that is none": (lambda a: a["paramMap"].update(featuresCol=3), "not a text"),
 }
 
 
