@@ -9,6 +9,7 @@ from sqlml.backends.sql import Linear, expressions, linear_sql
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.planner.build import Prepared
 from sqlml.planner.column_types import Bound
+from sqlml.planner.names import REFUSED_TEXT
 
 
 def texts(prepared: Prepared, bounds: Mapping[str, Bound], dialect: Dialect = DUCKDB) -> str:
@@ -48,11 +49,19 @@ _COLUMN = re.compile(
 def packed(
     prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect = DUCKDB
 ) -> str:
-    """The arguments of the engine function: all columns as numbers of one kind."""
+    """The arguments of the engine function: all columns as numbers of one kind.
+
+    A text that the model refuses has a code that stands for it, in engines that ask a function
+    about no other texts.
+    """
     encoded: dict[str, str] = {}
     if prepared.split.encoders is not None:
         strings = {n: bounds[n].sql for n in prepared.split.encoders.inputs}
-        encoded = expressions(prepared.split.encoders, strings, dialect)
+        unknown = {}
+        if dialect.lazy_calls:
+            names = {c.name for c in prepared.split.given if c.strict}
+            unknown = dict.fromkeys(names, dialect.scorer(REFUSED_TEXT))
+        encoded = expressions(prepared.split.encoders, strings, dialect, unknown)
     parts = [
         f"CAST({encoded[c.name]} AS {kind})" if c.encoded else _as(bounds[c.name], kind)
         for c in prepared.split.given

@@ -16,6 +16,10 @@ from sqlml.planner.constants import PATTERN, Constants, parse_constants, spelled
 Output = Literal["label", "proba", "score", "samples", "transform"]
 PREFIX = "sqlml_"
 HASH_DIGITS = 24
+REFUSED_TEXT = "sqlml_refused_text"
+"""The function that keeps texts for an error's message (`udfs.refused_texts`)."""
+
+_REFUSED_TEXT = re.compile(rf"\b{REFUSED_TEXT}(?:_t[1-9]\d{{0,9}})?\b")
 _PART = r"(label|proba|score|samples|transform)(0|[1-9]\d{0,6})?"
 _NAME = re.compile(
     r"sqlml_(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
@@ -78,6 +82,11 @@ class FunctionSpec:
             + "_once" * self.once
             + ("" if self.twin is None else f"_t{self.twin}")
         )
+
+
+def refused_text_names(text: str) -> frozenset[str]:
+    """All names in `text` of the function `REFUSED_TEXT` and of its twins."""
+    return frozenset(_REFUSED_TEXT.findall(text))
 
 
 def parse_name(text: str) -> FunctionSpec | None:

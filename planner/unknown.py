@@ -1,4 +1,4 @@
-"""Name the value that `require_known` refused: it sees codes alone, and they all are -1.
+"""Name the value that `require_known` refused: it sees codes alone, and they all are below 0.
 
 Only after the error: the codes are computed once more, by the reference, to find the row.
 """
@@ -88,18 +88,21 @@ def _row(core: Program, inputs: Mapping[str, Any], feature: str, step: str) -> i
     return int(refused.argmax()) if refused.any() else None
 
 
-def _codes_of(encoders: Program, feature: str) -> Program:
+def made_of(encoders: Program, feature: str) -> list[str]:
     """The outputs of `encoders` that `feature` alone makes."""
     reads: list[frozenset[str]] = []
     for node in encoders.nodes:
         own = {str(node.attrs["name"])} if node.op == "input" else set()
         reads.append(frozenset(own.union(*(reads[i] for i in node.inputs))))
-    wanted = [name for name, i in encoders.outputs.items() if reads[i] == {feature}]
+    return [name for name, i in encoders.outputs.items() if reads[i] == {feature}]
+
+
+def _codes_of(encoders: Program, feature: str) -> Program:
     b = Builder()
     values: list[Value] = []
     for node in encoders.nodes:
         values.append(b.again(node, [values[i] for i in node.inputs]))
-    return b.build({name: values[encoders.outputs[name]] for name in wanted})
+    return b.build({n: values[encoders.outputs[n]] for n in made_of(encoders, feature)})
 
 
 def _code_of_null(encoders: Program, feature: str) -> int:

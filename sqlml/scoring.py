@@ -20,7 +20,7 @@ from sqlml.planner.choice import with_setting
 from sqlml.planner.context import Context
 from sqlml.planner.explaining import is_stored, with_rows
 from sqlml.planner.measured import Analysis, Measured
-from sqlml.planner.names import FunctionSpec, parse_name
+from sqlml.planner.names import REFUSED_TEXT, FunctionSpec, parse_name, refused_text_names
 from sqlml.planner.plan import Plan
 from sqlml.rewording import reworded_errors
 from sqlml.types import fold
@@ -28,6 +28,7 @@ from sqlml.udfs.duckdb import DuckDBEngine
 from sqlml.udfs.engine import EngineFunction
 from sqlml.udfs.function import engine_function
 from sqlml.udfs.meter import metered
+from sqlml.udfs.refused_texts import refused_text_functions
 
 T = TypeVar("T")
 
@@ -109,7 +110,14 @@ class Scoring:
             call = found.calls[places[0]]
             registered = self._engine.registered(name)
             names[name] = registered or self._function(call.spec, call.program)
-        return _named(found.sql, names)
+        return _named(found.sql, names | self._of_refused_texts(found.sql))
+
+    def _of_refused_texts(self, sql: str) -> dict[str, str]:
+        """The function that keeps refused texts, registered where `sql` calls it, and its name."""
+        return {
+            f.name: self._engine.registered(f.name) or self._engine.register(f)
+            for f in refused_text_functions(sql)
+        }
 
     def _function(self, spec: FunctionSpec, digest: str, on_use: bool = False) -> str:
         program = self._find_program(digest)
@@ -147,8 +155,15 @@ class Scoring:
                 return work()
             except duckdb.CatalogException as error:
                 spec = parse_name(str(error))
-                if spec is None or spec.name in tried or self._engine.has_several(statement):
+                if self._engine.has_several(statement):
                     raise  # what stands before in a text has been done, and would be done again
+                kept = refused_text_names(str(error))
+                if kept - tried:
+                    tried |= kept
+                    self._of_refused_texts(str(error))
+                    continue
+                if spec is None or spec.name in tried:
+                    raise
                 tried.add(spec.name)
                 program = None
                 if isinstance(statement, str):
@@ -165,7 +180,8 @@ class Scoring:
 
     def register_for_macros(self) -> None:
         """Make the functions known that our own macros call, for connections without a session."""
-        for function in self._engine.model_functions():
+        functions = self._engine.model_functions()
+        for function in [*functions, *refused_text_functions(REFUSED_TEXT if functions else "")]:
             self._engine.registry.add(function)
 
     def register_for_views(self) -> None:
@@ -174,6 +190,7 @@ class Scoring:
 
     def _register_for(self, texts: Sequence[str]) -> None:
         for at in texts:
+            self._of_refused_texts(at)
             while (spec := parse_name(at)) is not None:
                 at = at[at.index(spec.name) + len(spec.name) :]
                 try:
@@ -218,7 +235,8 @@ class Scoring:
                     makers[name] = partial(engine_function, call.spec, program)
         with metered(makers) as (meter, twins, measured):
             names = {name: self._engine.register(f) for name, f in twins.items()}
-            sql = _named(found.sql, names) if names else self._ready(found)
+            names |= self._of_refused_texts(found.sql)
+            sql = _named(found.sql, names) if twins else self._ready(found)
             start = time.perf_counter()
             rows = self._explain(sql, _remaining(found, parameters), True)
             seconds = time.perf_counter() - start

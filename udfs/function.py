@@ -17,12 +17,13 @@ from sqlml.planner.build import ALL, Prepared, compile_core, prepare_parts
 from sqlml.planner.choice import Choice
 from sqlml.planner.names import FunctionSpec, Part
 from sqlml.planner.results import first_positions
-from sqlml.planner.unknown import named
+from sqlml.planner.unknown import made_of, named
 from sqlml.types import Array
 from sqlml.udfs.again import LastRows
 from sqlml.udfs.arrow import BatchFunction, Explain, TextBatchFunction
 from sqlml.udfs.engine import EngineFunction
 from sqlml.udfs.lookup import Lookup
+from sqlml.udfs.refused_texts import refused_text
 
 _TYPES = {"f32": ("float32", "FLOAT"), "f64": ("float64", "DOUBLE")}
 
@@ -128,9 +129,10 @@ def _lookup(prepared: Prepared, dtype: str, on_use: bool) -> Lookup | None:
 
 
 def _explainer(prepared: Prepared, dialect: Dialect) -> Explain:
-    """Names the value of a refused category; strings are codes by now, so a query that finds it."""
+    """Names the value of a refused category, or has the query that finds it."""
     split = prepared.split
     places = {c.name: k for k, c in enumerate(split.columns) if not c.encoded}
+    codes = {c.name: k for k, c in enumerate(split.columns) if c.strict and not c.found}
 
     def explain(
         error: UnknownCategoryError, inputs: Mapping[str, Any], looked_up: Mapping[str, Texts]
@@ -139,7 +141,13 @@ def _explainer(prepared: Prepared, dialect: Dialect) -> Explain:
             if feature in looked_up:
                 texts = looked_up[feature]
                 return (None if texts.missing[row] else texts.text(row),)
-            return (inputs[PACKED][row, places[feature]],) if feature in places else None
+            if feature in places:
+                return (inputs[PACKED][row, places[feature]],)
+            if split.encoders is None:
+                return None
+            names = [name for name in made_of(split.encoders, feature) if name in codes]
+            given = (refused_text(inputs[PACKED][row, codes[name]]) for name in names)
+            return next((text for text in given if text is not None), None)
 
         return named(error, split.core, inputs, read, split.encoders, dialect)
 

@@ -164,8 +164,11 @@ class Dialect(Protocol):
         """A point in time as seconds since 1970, as a message advises it."""
         ...
 
-    def place_of(self, text: str, texts: Sequence[str]) -> str:
-        """The place of a text among different ones, from 0; -1 where it is not there, or NULL."""
+    def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:
+        """The place of a text among different ones, from 0; `other` where it is NULL or not there.
+
+        `other` is evaluated for such texts alone.
+        """
         ...
 
     def number_arguments(self, numbers: Sequence[str], kind: str) -> str:

@@ -200,10 +200,10 @@ class DuckDB:
         """See `Dialect`."""
         return f"date_part('epoch', {time})"
 
-    def place_of(self, text: str, texts: Sequence[str]) -> str:
+    def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:
         """See `Dialect`."""
         places = self.map(self.array(texts), self.call("range", str(len(texts))))
-        return f"coalesce({self.value_at(places, text)}, -1)"
+        return f"coalesce({self.value_at(places, text)}, {other})"
 
     def number_arguments(self, numbers: Sequence[str], kind: str) -> str:
         """See `Dialect`: an array, which is handed over as it lies in memory.

@@ -172,9 +172,9 @@ class Spark:
         """See `Dialect`."""
         return f"unix_timestamp({time})"
 
-    def place_of(self, text: str, texts: Sequence[str]) -> str:
+    def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:
         """See `Dialect`."""
-        return f"coalesce(array_position({self.array(texts)}, {text}) - 1, -1)"
+        return f"coalesce(array_position({self.array(texts)}, {text}) - 1, {other})"
 
     def number_arguments(self, numbers: Sequence[str], kind: str) -> str:
         """See `Dialect`: an array. Of an argument each, Spark would box each value (28: 1.2x time).

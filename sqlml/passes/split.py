@@ -35,7 +35,7 @@ PACKED = "x"
 @dataclass(frozen=True, slots=True)
 class PackedColumn:
     """A column of the packed matrix: input `name`, or (`encoded`) output `name` of the encoders, or
-    (`found`, too) of the look-up.
+    (`found`, too) of the look-up. The model refuses codes below 0 of a `strict` column.
 
     Two namespaces: a feature may have any name, that of an encoder's output too.
     """
@@ -43,6 +43,7 @@ class PackedColumn:
     name: str
     encoded: bool = False
     found: bool = False
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +96,27 @@ def split(program: Program, layout: Layout = "f64", most: int | None = None) -> 
     boundary = _boundary(program, textual)
     columns = [PackedColumn(name) for name, i in program.inputs.items() if not textual[i]]
     large = _large(program, boundary, most)
-    columns += [PackedColumn(_code(i), True, i in large) for i in boundary]
+    strict = _strict(program)
+    columns += [PackedColumn(_code(i), True, i in large, i in strict) for i in boundary]
     core = _core(program, textual, whole, columns, texts, layout)
     in_sql = [i for i in boundary if i not in large]
     encoders, lookup = (
         _encoders(program, textual, part) if part else None for part in (in_sql, sorted(large))
     )
     return Split(tuple(columns), encoders, core, texts, lookup)
+
+
+def _strict(program: Program) -> frozenset[int]:
+    """Encoders whose codes nobody reads but what refuses those below 0."""
+    readers: dict[int, set[str]] = {i: {"output"} for i in program.outputs.values()}
+    for node in program.nodes:
+        for j in node.inputs:
+            readers.setdefault(j, set()).add(node.op)
+    return frozenset(
+        i
+        for i, node in enumerate(program.nodes)
+        if node.op == "encode" and readers.get(i) == {"require_known"}
+    )
 
 
 _LOOKED_UP = frozenset({"input", "fill", "encode"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -56,20 +57,105 @@ def test_a_scorer_names_the_first_value(backend: str, row: dict[str, Any], named
         assert "filter such rows, or fit the encoder with handle_unknown='ignore'" in text
 
 
-def test_a_query_names_a_number_and_finds_a_string() -> None:
+ROWS = "FROM (VALUES ('rome', 1), ('atlantis', 1), ('utopia', 2), (NULL, 2)) t(city, size)"
+UNSEEN = "which OneHotEncoder has never seen"
+
+
+@pytest.fixture(scope="module")
+def session() -> Any:
     with sqlml.connect() as con:
         con.create_model("m", encoded(OneHotEncoder()))
-        text = message(lambda: con.sql("SELECT predict('m', city := 'rome', size := 7)").fetchall())
-        assert text.startswith("column 'size' has 7, which OneHotEncoder has never seen")
+        con.create_model("other", encoded(OneHotEncoder()))
+        lenient = OneHotEncoder(handle_unknown="ignore")
+        con.create_model("lenient", encoded(lenient))
+        con.execute(f"CREATE TABLE t AS {ROWS}")
+        yield con
 
-        con.execute(
-            "CREATE TABLE t AS FROM (VALUES ('rome', 1), ('atlantis', 1), (NULL, 2)) t(city, size)"
-        )
-        text = message(lambda: con.execute("SELECT predict('m', *) FROM t").fetchall())
-        assert text.startswith("column 'city' has a category (or NULL) that OneHotEncoder")
-        query = text.partition("To find it: ")[2]
-        found = con.execute(query.replace("FROM ..", "FROM t") + " ORDER BY 1").fetchall()
-        assert found == [("atlantis",), (None,)]
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("SELECT predict('m', *) FROM t", "'city' has 'atlantis'"),
+        ("SELECT predict('m', *) FROM t WHERE city IS NULL", "'city' has NULL"),
+        ("SELECT predict('m', *) FROM t WHERE city IS DISTINCT FROM 'atlantis'", "has 'utopia'"),
+        ("SELECT 1 FROM t WHERE predict('m', *) > 0", "has 'atlantis'"),
+        ("SELECT 1 FROM t WHERE predict_proba('m', *, class := 1) > 0.5", "has 'atlantis'"),
+        ("SELECT predict('m', *), predict('other', *) FROM t ORDER BY 1", "has 'atlantis'"),
+        ("SELECT predict('m', city := 'o''higgins', size := 1)", "'city' has \"o'higgins\""),
+        ("SELECT predict('m', city := 'rome', size := 7)", "'size' has 7"),
+        (f"SELECT predict('m', city := '{'x' * 150}', size := 1)", f"has '{'x' * 55}..'"),
+        ("SELECT predict('m', t) FROM t", "has 'atlantis'"),
+        ("SELECT sum(predict('m', *)) OVER (ORDER BY size) FROM t", "has 'atlantis'"),
+        ("CREATE TABLE made AS SELECT predict('m', *) FROM t", "has 'atlantis'"),
+        ("INSERT INTO t SELECT predict('m', *)::VARCHAR, 1 FROM t", "has 'atlantis'"),
+        ("SELECT predict('m', lower(upper(city)), size) FROM t", "has 'atlantis'"),
+        ("EXPLAIN ANALYZE SELECT predict('m', *) FROM t", "has 'atlantis'"),
+    ],
+)
+def test_a_query_names_the_value(session: Any, query: str, found: str) -> None:
+    text = message(lambda: session.execute(query).fetchall())
+    assert found in text and UNSEEN in text and "To find it" not in text
+
+
+def test_a_parameter_is_named(session: Any) -> None:
+    call = "SELECT predict('m', city := ?, size := ?)"
+    assert session.execute(call, ["rome", 1]).fetchall() == [(1,)]
+    assert "has 'oz'" in message(lambda: session.execute(call, ["oz", 1]).fetchall())
+    assert "has NULL" in message(lambda: session.execute(call, [None, 1]).fetchall())
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT predict('m', *) FROM t WHERE city = 'rome'",
+        "SELECT CASE WHEN city = 'rome' THEN predict('m', *) END FROM t ORDER BY 1",
+        "SELECT TRY(predict('m', *)) FROM t ORDER BY 1",
+        "SELECT predict('m', *) FROM (FROM t LIMIT 1)",
+        "SELECT predict('lenient', *) FROM t ORDER BY 1",
+        "SELECT coalesce(TRY(predict('m', *)), predict('lenient', *)) FROM t ORDER BY 1",
+    ],
+)
+def test_rows_that_are_not_asked_for_raise_nothing(session: Any, query: str) -> None:
+    assert (1,) in session.execute(query).fetchall()
+
+
+def test_of_many_unknown_texts_one_of_the_column_is_named(session: Any) -> None:
+    query = "SELECT predict('m', city := 'oz ' || i, size := 1) FROM range(300000) r(i)"
+    assert "column 'city' has 'oz " in message(lambda: session.execute(query).fetchall())
+    masked = query.replace("predict(", "CASE WHEN i % 2048 > 2000 THEN predict(") + " "
+    masked = masked.replace("size := 1)", "size := 1) END")
+    text = message(lambda: session.execute(masked).fetchall())
+    assert text.startswith("column 'city' has 'oz ")
+
+
+def test_each_column_has_its_own_values(session: Any) -> None:
+    twice = TRAINING[["city"]].assign(town=["a", "b", "a", "b"])
+    session.create_model("two", make_pipeline(OneHotEncoder(), LogisticRegression()).fit(twice, Y))
+    call = "SELECT predict('two', city := '{}', town := '{}')"
+    for city, town, found in (
+        ("oz", "a", "'city' has 'oz'"),
+        ("rome", "oz", "'town' has 'oz'"),
+        ("ox", "oz", "'city' has 'ox'"),
+    ):
+        asked = call.format(city, town)
+        assert found in message(lambda asked=asked: session.execute(asked).fetchall())
+
+
+def test_a_long_expression_is_not_written_twice_and_has_a_query(session: Any) -> None:
+    city = "concat(" + ", ".join(["city"] * 50) + ")"
+    text = message(lambda: session.execute(f"SELECT predict('m', {city}, size) FROM t").fetchall())
+    assert text.startswith("column 'city' has a category (or NULL) that OneHotEncoder")
+    query = text.partition("To find it: ")[2]
+    found = session.execute(query.replace("FROM ..", "FROM t") + " ORDER BY 1").fetchall()
+    assert found == [("atlantis",), ("utopia",), (None,)]
+
+
+def test_in_a_transaction_the_value_is_named(tmp_path: Any) -> None:
+    with sqlml.connect(tmp_path / "a.duckdb") as con:
+        con.execute("BEGIN")
+        con.create_model("m", encoded(OneHotEncoder()))
+        text = message(lambda: con.execute(f"SELECT predict('m', *) {ROWS}").fetchall())
+        assert "'city' has 'atlantis'" in text
 
 
 def test_a_view_names_the_value_too(tmp_path: Any) -> None:
@@ -77,8 +163,24 @@ def test_a_view_names_the_value_too(tmp_path: Any) -> None:
         con.create_model("m", encoded(OneHotEncoder()))
         con.execute("CREATE TABLE t AS SELECT 'rome' AS city, 7 AS size")
         con.execute("CREATE VIEW v AS SELECT predict('m', *) AS p FROM t")
+        con.execute(f"CREATE VIEW w AS SELECT predict('m', *) AS p {ROWS}")
+        con.execute("BEGIN; CREATE TABLE u AS SELECT 'oz' AS city, 1 AS size")
+        con.execute("CREATE VIEW x AS SELECT predict('m', *) AS p FROM u")
+        con.execute("COMMIT")
     with sqlml.connect(tmp_path / "a.duckdb") as con:
-        assert "'size' has 7" in message(lambda: con.execute("FROM v").fetchall())
+        for view, found in (("v", "'size' has 7"), ("w", "has 'atlantis'"), ("x", "has 'oz'")):
+            assert found in message(lambda view=view: con.execute(f"FROM {view}").fetchall())
+
+
+def test_the_macros_of_a_plain_connection_name_the_value(tmp_path: Any) -> None:
+    with sqlml.connect(tmp_path / "a.duckdb") as con:
+        con.create_model("m", encoded(OneHotEncoder()))
+        con.execute(f"CREATE TABLE t AS {ROWS}")
+    with duckdb.connect(str(tmp_path / "a.duckdb")) as plain:
+        sqlml.attach(plain)
+        assert plain.execute("SELECT predict('m', t) FROM t LIMIT 1").fetchall() == [(1,)]
+        with pytest.raises(duckdb.Error, match="'city' has 'atlantis'"):
+            plain.execute("SELECT predict('m', t) FROM t").fetchall()
 
 
 def test_a_long_list_of_categories_gives_no_query() -> None:

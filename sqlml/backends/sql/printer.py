@@ -137,7 +137,7 @@ def _text(node: Node, values: Mapping[int, Value], dialect: Dialect) -> Value:
     (x,) = (values[j] for j in node.inputs)
     made = []
     for e in x:
-        sql = printer([e.sql], node.attrs, dialect)
+        sql = printer([e.sql], node.attrs, dialect, None)
         if node.type.dtype != "string":
             sql = f"CAST({sql} AS {TYPES[node.type.dtype]})"
         made.append(Expression(sql, nan=False))

@@ -20,27 +20,37 @@ MAX_TEXT = 16 << 20
 """Most characters of one expression."""
 
 
+_LONGEST_TEXT = 200
+"""Characters of an expression that is written once more, to say what its value was."""
+
+
 def expressions(
-    program: Program, inputs: Mapping[str, str], dialect: Dialect = DUCKDB
+    program: Program,
+    inputs: Mapping[str, str],
+    dialect: Dialect = DUCKDB,
+    unknown: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """One expression per output of `program`.
 
     Args:
         program: operators of `PRINTERS` over string inputs.
         inputs: input name -> SQL expression of type VARCHAR.
+        unknown: output -> the function that gives the code of a text it does not know; -1 for those
+            of other outputs.
 
     Raises:
         BackendError: an operator has no printer.
     """
+    functions = {program.outputs[name]: f for name, f in (unknown or {}).items()}
     made: list[str] = []
-    for node in program.nodes:
+    for i, node in enumerate(program.nodes):
         if node.op == "input":
             made.append(inputs[str(node.attrs["name"])])
             continue
         printer = PRINTERS.get(node.op)
         if printer is None:
             raise BackendError(f"operator {node.op} is not printed as SQL")
-        made.append(printer([made[i] for i in node.inputs], node.attrs, dialect))
+        made.append(printer([made[j] for j in node.inputs], node.attrs, dialect, functions.get(i)))
         if len(made[-1]) > MAX_TEXT:
             raise BackendError(
                 f"encoding {', '.join(inputs)} takes more than {MAX_TEXT} characters of SQL; "
@@ -49,7 +59,7 @@ def expressions(
     return {name: made[i] for name, i in program.outputs.items()}
 
 
-def _fill(args: Sequence[str], attrs: Attrs, dialect: Dialect) -> str:
+def _fill(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
     value = string_literal(str(attrs["value"]), dialect)
     if "missing" in attrs:
         gone = string_literal(str(attrs["missing"]), dialect)
@@ -59,22 +69,24 @@ def _fill(args: Sequence[str], attrs: Attrs, dialect: Dialect) -> str:
     return f"coalesce({args[0]}, {value})"
 
 
-def _encode(args: Sequence[str], attrs: Attrs, dialect: Dialect) -> str:
+def _encode(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
     categories: Sequence[str] = attrs["categories"].tolist()
     missing = attrs["missing"]
     code = "-1"
     if categories:
         vocabulary = [string_literal(c, dialect) for c in categories]
-        code = dialect.place_of(args[0], vocabulary)
+        again = unknown is not None and len(args[0]) <= _LONGEST_TEXT
+        other = f"{unknown}({args[0]})" if again else "-1"
+        code = dialect.place_of(args[0], vocabulary, other)
     if missing == -1:
         return code
     return f"CASE WHEN {args[0]} IS NULL THEN {missing} ELSE {code} END"
 
 
-def _isnan(args: Sequence[str], attrs: Attrs, dialect: Dialect) -> str:
+def _isnan(args: Sequence[str], attrs: Attrs, dialect: Dialect, unknown: str | None) -> str:
     return f"CAST({args[0]} IS NULL AS INTEGER)"
 
 
-PRINTERS: Mapping[str, Callable[[Sequence[str], Attrs, Dialect], str]] = MappingProxyType(
-    {"fill": _fill, "encode": _encode, "isnan": _isnan}
+PRINTERS: Mapping[str, Callable[[Sequence[str], Attrs, Dialect, str | None], str]] = (
+    MappingProxyType({"fill": _fill, "encode": _encode, "isnan": _isnan})
 )
