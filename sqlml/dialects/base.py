@@ -130,7 +130,7 @@ class Dialect(Protocol):
         ...
 
     def error(self, message: str) -> str:
-        """What fails with a message when it is evaluated."""
+        """What fails with a message, an expression, when it is evaluated."""
         ...
 
     def is_finite(self, number: str) -> str:

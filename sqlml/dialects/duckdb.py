@@ -160,7 +160,7 @@ class DuckDB:
 
     def error(self, message: str) -> str:
         """See `Dialect`."""
-        return self.call("error", self.quote_string(message))
+        return self.call("error", message)
 
     def is_finite(self, number: str) -> str:
         """See `Dialect`."""

@@ -141,8 +141,7 @@ class Spark:
 
     def error(self, message: str) -> str:
         """See `Dialect`."""
-        text = quoted(message).replace("$", "\\u0024")
-        return f"raise_error({text})"
+        return self.call("raise_error", message)
 
     def is_finite(self, number: str) -> str:
         """See `Dialect`; NaN is greater than infinity there."""

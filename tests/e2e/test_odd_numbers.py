@@ -134,7 +134,7 @@ def test_an_unknown_category_in_sql(con: sqlml.Session) -> None:
     model = make_pipeline(OneHotEncoder(), Ridge()).fit([["x"], ["y"], ["z"]], [1.0, 2.0, 3.0])
     con.create_model("categories", model, inputs=["a"], or_replace=True)
     con.execute(f"SET sqlml_backend = '{SQL}'")
-    with pytest.raises(UnknownCategoryError, match="'a' has a category that OneHotEncoder has"):
+    with pytest.raises(UnknownCategoryError, match="'a' has 'w', which OneHotEncoder has"):
         con.execute("SELECT predict('categories', a := 'w')").fetchall()
     relation = con.sql("SELECT predict('categories', a := 'w')")
     with pytest.raises(UnknownCategoryError):

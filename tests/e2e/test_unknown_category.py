@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import duckdb
@@ -148,6 +149,26 @@ def test_a_long_expression_is_not_written_twice_and_has_a_query(session: Any) ->
     query = text.partition("To find it: ")[2]
     found = session.execute(query.replace("FROM ..", "FROM t") + " ORDER BY 1").fetchall()
     assert found == [("atlantis",), ("utopia",), (None,)]
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ("city := 'oz', size := 1", "'city' has 'oz'"),
+        ("city := NULL, size := 1", "'city' has NULL"),
+        ("city := 'rome', size := 7", "'size' has 7"),
+        ("city := 'rome', size := 2.5", "'size' has 2.5"),
+        ("city := 'rome', size := NULL", "'size' has NULL"),
+        (f"city := '{'x' * 500}', size := 1", f"has '{'x' * 55}..'"),
+    ],
+)
+def test_an_expression_names_the_value(session: Any, call: str, found: str) -> None:
+    session.execute("SET sqlml_backend = 'sql'")
+    try:
+        with pytest.raises(UnknownCategoryError, match=f"{re.escape(found)}, {UNSEEN}"):
+            session.execute(f"SELECT predict('m', {call})").fetchall()
+    finally:
+        session.execute("RESET sqlml_backend")
 
 
 def test_in_a_transaction_the_value_is_named(tmp_path: Any) -> None:

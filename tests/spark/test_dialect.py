@@ -70,7 +70,7 @@ def test_a_piece_means_the_same(spark: Any, name: str) -> None:
 
 
 def test_an_error_is_raised_where_it_is_used(spark: Any) -> None:
-    asked = f"CASE WHEN id = 7 THEN {SPARK.error(ODD)} ELSE id END"
+    asked = f"CASE WHEN id = 7 THEN {SPARK.error(SPARK.text(ODD))} ELSE id END"
     assert len(spark.sql(f"SELECT {asked} FROM range(5)").collect()) == 5
     with pytest.raises(Exception, match="it's `a`"):
         spark.sql(f"SELECT {asked} FROM range(9)").collect()

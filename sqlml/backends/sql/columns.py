@@ -9,7 +9,8 @@ import numpy as np
 
 from sqlml.backends.sql.expression import Expression, Value, constants
 from sqlml.backends.sql.literals import TYPES, number
-from sqlml.backends.sql.printing import Printing
+from sqlml.backends.sql.messages import shown_number
+from sqlml.backends.sql.printing import VALUE, Printing
 from sqlml.dialects import Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.operators.categories import unknown_category
@@ -135,13 +136,14 @@ def _encode(p: Printing) -> Value:
     missing = p.attrs["missing"]
     if e.nan:
         code = f"CASE WHEN {p.missing(e)} THEN {number(missing, 'int64')} ELSE {code} END"
-    return (Expression(code, nan=False),)
+    return (Expression(code, nan=False, category=shown_number(e.sql, e.nan, p.dialect)),)
 
 
 def _require_known(p: Printing) -> Value:
     made = []
     for e in p.bind(p.values[0]):
-        error = p.error(unknown_category(p.attrs["feature"], p.attrs["step"], "a category"))
+        found = "a category" if e.category is None else VALUE
+        error = p.error(unknown_category(p.attrs["feature"], p.attrs["step"], found), e.category)
         sql = f"CASE WHEN {e.sql} < 0 THEN {error} ELSE {e.sql} END"
         made.append(Expression(sql, nan=False))
     return tuple(made)

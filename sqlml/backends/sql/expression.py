@@ -29,13 +29,15 @@ class Expression:
     """One number of a row.
 
     cheap: it may be written several times. nan: it may be NaN. raw: where given, the same but
-    NULL or NaN where this is NaN; it costs less.
+    NULL or NaN where this is NaN; it costs less. category: of a code, the text that it stands for,
+    as an error has it.
     """
 
     sql: str
     cheap: bool = False
     nan: bool = True
     raw: str | None = None
+    category: str | None = None
 
 
 Value = tuple[Expression, ...]
@@ -73,7 +75,7 @@ class Bindings:
             return tuple(value)
         name = self.name(self.dialect.array([e.sql for e in value]))
         return tuple(
-            Expression(self.dialect.at(name, k), cheap=True, nan=e.nan)
+            Expression(self.dialect.at(name, k), cheap=True, nan=e.nan, category=e.category)
             for k, e in enumerate(value, 1)
         )
 

@@ -15,6 +15,7 @@ from sqlml.backends.sql import columns as column_operators
 from sqlml.backends.sql import elementwise, texts
 from sqlml.backends.sql.expression import Bindings, Expression, Value, constants
 from sqlml.backends.sql.literals import TYPES
+from sqlml.backends.sql.messages import quoted_value
 from sqlml.backends.sql.printing import Printing
 from sqlml.backends.sql.trees import print_trees
 from sqlml.dialects import DUCKDB, Dialect
@@ -140,7 +141,7 @@ def _text(node: Node, values: Mapping[int, Value], dialect: Dialect) -> Value:
         sql = printer([e.sql], node.attrs, dialect, None)
         if node.type.dtype != "string":
             sql = f"CAST({sql} AS {TYPES[node.type.dtype]})"
-        made.append(Expression(sql, nan=False))
+        made.append(Expression(sql, nan=False, category=quoted_value(e.sql, dialect)))
     return tuple(made)
 
 

@@ -14,6 +14,9 @@ from sqlml.errors import BackendError, ScoringError
 from sqlml.ir.program import Attrs
 from sqlml.types import TensorType
 
+VALUE = "\x01"
+"""What stands in a message for a value that only the engine knows."""
+
 
 def row_shape(kind: TensorType) -> tuple[int, ...]:
     """The shape of a value for one row; a constant has its own."""
@@ -86,12 +89,19 @@ class Printing:
         """Whether a number is NaN."""
         return "false" if not e.nan else self.dialect.call("isnan", e.sql)
 
-    def error(self, error: ScoringError) -> str:
-        """What fails with an error, whose class its text begins with (`udfs.failures.claim`)."""
+    def error(self, error: ScoringError, value: str | None = None) -> str:
+        """What fails with an error, whose class its text begins with (`udfs.failures.claim`).
+
+        `value` is the SQL of what stands for `VALUE` in the message.
+        """
         message = f"{type(error).__name__}: {error.message}"
         if "\0" in message:
             raise BackendError(f"{message!r} holds a NUL character, which SQL cannot spell")
-        return self.dialect.error(message)
+        before, found, after = message.partition(VALUE)
+        if not found or value is None:
+            return self.dialect.error(self.dialect.text(message))
+        text, rest = self.dialect.text(before), self.dialect.text(after)
+        return self.dialect.error(self.dialect.call("concat", text, value, rest))
 
     @property
     def dialect(self) -> Dialect:
