@@ -155,16 +155,13 @@ class Scoring:
                 return work()
             except duckdb.CatalogException as error:
                 spec = parse_name(str(error))
-                if self._engine.has_several(statement):
+                names = {spec.name} if spec is not None else refused_text_names(str(error))
+                if names <= tried or self._engine.has_several(statement):
                     raise  # what stands before in a text has been done, and would be done again
-                kept = refused_text_names(str(error))
-                if kept - tried:
-                    tried |= kept
+                tried |= names
+                if spec is None:
                     self._of_refused_texts(str(error))
                     continue
-                if spec is None or spec.name in tried:
-                    raise
-                tried.add(spec.name)
                 program = None
                 if isinstance(statement, str):
                     program = exported_program(self._engine, statement, spec.program)

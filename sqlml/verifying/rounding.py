@@ -1,15 +1,15 @@
-"""Answers that rounding alone decides: what they are, and whether a source's is one of them.
+"""Answers that rounding alone decides: whether a source's is one of them.
 
 The terms of a sum may be added in any order. A library does so otherwise for one row than for
 several, and otherwise on another machine, and each of these sums is the exact one of weights that
 are an ulp or so off. Mostly that is the last digit of an answer. But nearest neighbours behind a
-PCA may lie at the same distance, and which of them count is decided by that digit.
+PCA may lie at the same distance, and which of them count is decided by that digit; and of the
+difference of two distances of 1e19 it may be all that is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -21,32 +21,87 @@ from sqlml.types import Array
 VARIANTS = 8
 """Programs that are tried."""
 
+MOST = 32
+"""Rows that differ up to which they are looked at: more are no accident."""
+
+_REACH = 4.0
+"""How far the source's number may be, of the way that the variants' numbers are."""
+
+_SUMS: Mapping[str, tuple[str, ...]] = {"linear": ("weights", "bias"), "pairwise": ("points",)}
+"""Operators that add terms up -> the constants in these."""
+
+Answers = Mapping[str, Array]
+"""Output -> what it says of each row: numbers or labels, (n, ..)."""
+
+
+def decided_by_rounding(
+    program: Program,
+    answer: Callable[[Program], Answers],
+    ours: Answers,
+    theirs: Answers,
+    bound: float,
+) -> frozenset[int]:
+    """The rows whose answers differ, and might not if sums were rounded otherwise.
+
+    Args:
+        answer: what a Program like `program` says of the same rows.
+        bound: what a number may differ by, of its own size.
+    """
+    rows = differing_rows(ours, theirs, bound)
+    if not 0 < len(rows) <= MOST:
+        return frozenset()
+    variants = [answer(other) for other in rounded_otherwise(program)]
+    return frozenset(
+        row
+        for row in rows.tolist()
+        if all(
+            _reached(ours[name][row], theirs[name][row], [v[name][row] for v in variants], bound)
+            for name in ours.keys() & theirs.keys()
+        )
+    )
+
 
 def rounded_otherwise(program: Program) -> Iterator[Program]:
-    """`program` with all weights of its sums an ulp off, up or down, in several ways.
+    """`program` with the constants of its sums an ulp off, up or down, in several ways.
 
-    Of a Program without sums of weights there are none.
+    Of a Program without sums there are none.
     """
-    if not any(node.op == "linear" for node in program.nodes):
+    if not any(node.op in _SUMS for node in program.nodes):
         return
     for seed in range(VARIANTS):
-        up = np.random.default_rng(seed)
+        dice = np.random.default_rng(seed)
 
-        def nudged(b: Builder, node: Node, inputs: Sequence[Value], up: Any = up) -> Value:
-            made = {name: _nudged(node.attrs[name], up) for name in ("weights", "bias")}
-            return b.op("linear", *inputs, **{**node.attrs, **made})
+        def nudged(
+            b: Builder, node: Node, inputs: Sequence[Value], dice: np.random.Generator = dice
+        ) -> Value:
+            made = {name: _nudged(node.attrs[name], dice) for name in _SUMS[node.op]}
+            value = b.op(node.op, *inputs, **{**node.attrs, **made})
+            if node.op == "linear":
+                return value
+            ones = np.ones(value.type.width, value.type.dtype)
+            return b.op("mul", value, b.constant(_nudged(ones, dice)))
 
-        yield rewrite(program, nudged, keep_inputs=True, ops={"linear"})
+        yield rewrite(program, nudged, keep_inputs=True, ops=_SUMS.keys())
 
 
-def _nudged(values: Array, up: np.random.Generator) -> Array:
+def _nudged(values: Array, dice: np.random.Generator) -> Array:
     """Zeros stay what they are: their terms add nothing."""
-    towards = np.where(up.integers(0, 2, values.shape) == 1, np.inf, -np.inf)
+    towards = np.where(dice.integers(0, 2, values.shape) == 1, np.inf, -np.inf)
     moved = np.nextafter(values, towards.astype(values.dtype))
     return np.where((values == 0) | ~np.isfinite(values), values, moved)
 
 
-def differing_rows(ours: Mapping[str, Array], theirs: Mapping[str, Array], bound: float) -> Array:
+def _reached(ours: Array, theirs: Array, variants: Sequence[Array], bound: float) -> bool:
+    """Whether one row's answer is as near as the variants' are."""
+    a, b = np.atleast_1d(ours), np.atleast_1d(theirs)
+    if a.dtype.kind != "f" or b.dtype.kind != "f":
+        return any(np.array_equal(np.atleast_1d(v), b) for v in (a, *variants))
+    away = np.max([np.abs(np.atleast_1d(v) - a) for v in variants], axis=0, initial=0.0)
+    near = np.isclose(a, b, rtol=bound, atol=0.0, equal_nan=True)
+    return bool((near | (np.abs(a - b) <= _REACH * away)).all())
+
+
+def differing_rows(ours: Answers, theirs: Answers, bound: float) -> Array:
     """The places of the rows of which some output differs; of none where the shapes do.
 
     >>> differing_rows({"score": np.array([[1.0], [2]])}, {"score": np.array([[1.0], [3]])}, 0.1)

@@ -18,7 +18,7 @@ from sqlml.planner.sample import samples, samples_suit
 from sqlml.scorer import Scorer
 from sqlml.types import Feature
 from sqlml.verifying.comparison import Difference, compare
-from sqlml.verifying.rounding import differing_rows, rounded_otherwise
+from sqlml.verifying.rounding import decided_by_rounding
 from sqlml.verifying.source import ObjectSource, Source, scored
 from sqlml.verifying.sources import Answers, has_source
 
@@ -35,10 +35,6 @@ SECONDS = 1.0
 
 MOST_TEXTS = 4
 """Columns of texts of which each may have been fitted on None or on NaN; more are taken as one."""
-
-
-MOST_TRIED = 32
-"""Rows that differ of which it is looked at whether rounding decides them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +169,14 @@ def _compared(
     first = compare(program, ours, theirs, bound)
     if all(d.agrees for d in first):
         return first
+
+    def answer(other: Program) -> Answers:
+        return scored(Scorer(other, scorer.features, {"backend": "reference"}), frame, ours)
+
     for other in chain([frame], variants):
         with suppress(VerificationError):  # the library may score None, and not NaN
             meant = source.answers(other)
-            ties = _decided_by_rounding(source, scorer, other, ours, meant)
+            ties = decided_by_rounding(program, answer, ours, meant, bound)
             rest = [i for i in range(len(frame)) if i not in ties]
             second = compare(program, _only(ours, rest), _only(meant, rest), bound)
             if all(d.agrees for d in second):
@@ -186,44 +186,6 @@ def _compared(
     again = compare(program, source.answers(frame), theirs, bound)
     steady = {d.output for d in again if d.agrees}
     return tuple(d for d in first if d.output in steady)
-
-
-def _decided_by_rounding(
-    source: Source, scorer: Scorer, frame: pd.DataFrame, ours: Answers, theirs: Answers
-) -> set[int]:
-    """The rows that differ, and of which rounding alone decides the answer; few are looked at.
-
-    Either the source itself gives our answer when it is asked of the row alone, or we give the
-    source's when our sums are rounded otherwise.
-    """
-    rows = differing_rows(ours, theirs, source.bound)
-    if len(rows) > MOST_TRIED:
-        return set()
-    variants = [
-        Scorer(program, scorer.features, {"backend": "reference"})
-        for program in (rounded_otherwise(scorer.program) if len(rows) else ())
-    ]
-    return {i for i in rows.tolist() if _rounds(source, variants, frame, ours, theirs, i)}
-
-
-def _rounds(
-    source: Source,
-    variants: Sequence[Scorer],
-    frame: pd.DataFrame,
-    ours: Answers,
-    theirs: Answers,
-    i: int,
-) -> bool:
-    row = frame.iloc[i : i + 1]
-
-    def equal(a: Answers, b: Answers) -> bool:
-        return not len(differing_rows(a, b, source.bound))
-
-    with suppress(VerificationError):
-        if variants and equal(_only(ours, [i]), source.answers(row)):
-            return True
-    wanted = _only(theirs, [i])
-    return any(equal(scored(other, row, ours), wanted) for other in variants)
 
 
 def _only(answers: Answers, rows: Sequence[int]) -> Answers:

@@ -13,8 +13,9 @@ from sklearn.pipeline import Pipeline
 import sqlml
 from sqlml.errors import ScoringError, UnsupportedModelError
 from sqlml.ir import reference
+from sqlml.ir.program import Program
 from sqlml.types import Array
-from sqlml.verifying.rounding import differing_rows, rounded_otherwise
+from sqlml.verifying.rounding import decided_by_rounding
 from sqlml.verifying.verify import verify_object
 from tests.contract.random_pipelines import Recipe, build, recipes, table, target
 from tests.oracles import batch
@@ -38,6 +39,26 @@ def test_pipelines_score_as_scikit_learn_does(recipe: Recipe) -> None:
 @given(recipes())
 def test_many_pipelines_score_as_scikit_learn_does(recipe: Recipe) -> None:
     check(recipe)
+
+
+def test_what_is_left_of_two_large_distances_is_rounding() -> None:
+    """Polynomials of polynomials: the score is the difference of two numbers of 1e19."""
+    check(
+        Recipe(
+            seed=0,
+            task="two",
+            labels="string",
+            columns=("age", "income", "ratio"),
+            gaps=("standard",),
+            imputer="mean",
+            dense=("polynomial", "polynomial"),
+            strings=None,
+            remainder="drop",
+            selector="none",
+            model="centroid",
+            objects=False,
+        )
+    )
 
 
 @pytest.mark.parametrize("imputer", ["mean", "frequent"])
@@ -134,13 +155,14 @@ def rounded(
     scorer: sqlml.Scorer, method: str, rows: pd.DataFrame, ours: Array, theirs: Array
 ) -> Array:
     """`ours`, with the source's answers for rows where other roundings of our sums give them."""
-    made = ours.copy()
-    for program in rounded_otherwise(scorer.program):
+
+    def answer(program: Program) -> dict[str, Array]:
         other = sqlml.Scorer(program, scorer.features, {"backend": "reference"})
-        numbers = getattr(other, method)(rows)
-        apart = differing_rows({method: numbers}, {method: theirs}, 1e-6)
-        found = np.setdiff1d(np.arange(len(rows)), apart)
-        made[found] = theirs[found]
+        return {method: getattr(other, method)(rows)}
+
+    found = decided_by_rounding(scorer.program, answer, {method: ours}, {method: theirs}, 1e-6)
+    made = ours.copy()
+    made[list(found)] = theirs[list(found)]
     return made
 
 
