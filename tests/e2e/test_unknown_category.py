@@ -193,12 +193,10 @@ def test_a_view_names_the_value_too(tmp_path: Any) -> None:
             assert found in message(lambda view=view: con.execute(f"FROM {view}").fetchall())
 
 
-def test_the_macros_of_a_plain_connection_name_the_value(tmp_path: Any) -> None:
-    with sqlml.connect(tmp_path / "a.duckdb") as con:
-        con.create_model("m", encoded(OneHotEncoder()))
-        con.execute(f"CREATE TABLE t AS {ROWS}")
-    with duckdb.connect(str(tmp_path / "a.duckdb")) as plain:
-        sqlml.attach(plain)
+def test_the_macros_of_a_plain_connection_name_the_value() -> None:
+    with duckdb.connect() as plain:
+        sqlml.attach(plain).create_model("m", encoded(OneHotEncoder()))
+        plain.execute(f"CREATE TABLE t AS {ROWS}")
         assert plain.execute("SELECT predict('m', t) FROM t LIMIT 1").fetchall() == [(1,)]
         with pytest.raises(duckdb.Error, match="'city' has 'atlantis'"):
             plain.execute("SELECT predict('m', t) FROM t").fetchall()
