@@ -13,19 +13,18 @@ from sqlml.errors import (
     ColumnOrderError,
     MissingColumnError,
 )
-from sqlml.front.lexer import Token
-from sqlml.planner.calls import Argument, Call
 from sqlml.planner.column_types import Available, Bound, bracket, typed
 from sqlml.planner.nested_columns import as_json
 from sqlml.planner.probe import Column
 from sqlml.planner.scope import Scope
-from sqlml.planner.stars import is_star, meanings, star_columns, star_names
+from sqlml.planner.stars import meanings, star_columns, star_names
 from sqlml.planner.structs import struct_columns
+from sqlml.planner.syntax.outline import Argument, ModelCall
 from sqlml.types import Feature, fold
 
 
 def bind(
-    call: Call,
+    call: ModelCall,
     features: Sequence[Feature],
     used: frozenset[str],
     model: str,
@@ -43,9 +42,9 @@ def bind(
         BindError: as sql.md says under "Binding" and "Types"; each points at the call.
     """
     named = [a for a in call.arguments if a.name is not None]
-    stars = [a for a in call.arguments if a.name is None and is_star(scope.tokens, a)]
-    plain = [a for a in call.arguments if a.name is None and a not in stars]
-    at = scope.tokens[call.start].start
+    stars = [a for a in call.arguments if a.star is not None]
+    plain = [a for a in call.arguments if a.name is None and a.star is None]
+    at = call.span.start
     if not call.arguments:
         if used:
             raise ArityError(
@@ -56,12 +55,11 @@ def bind(
         return {}
     if named or stars:
         if plain:
-            place = scope.tokens[plain[0].start].start
             raise BindError(
                 "positional arguments do not mix with * or named ones; name it, as in "
                 f"{features[0].name if features else 'x'} := ..",
                 scope.sql,
-                place,
+                plain[0].span.start,
             )
         _check_names(call, named, features, model, scope)
         available = _named_columns(call, named, stars, scope)
@@ -78,9 +76,9 @@ def bind(
     return _by_name(call, available, features, used, model, scope, library)
 
 
-def other_columns(call: Call, features: Sequence[Feature], scope: Scope) -> tuple[str, ...]:
+def other_columns(call: ModelCall, features: Sequence[Feature], scope: Scope) -> tuple[str, ...]:
     """The columns that the call's stars bring and that are no features of its model."""
-    stars = [a for a in call.arguments if a.name is None and is_star(scope.tokens, a)]
+    stars = [a.star for a in call.arguments if a.star is not None]
     known = {fold(f.name) for f in features}
     names = dict.fromkeys(name for star in stars for name in star_names(star, scope))
     return tuple(name for name in names if fold(name) not in known)
@@ -94,22 +92,25 @@ def _is_map(structs: Available, features: Sequence[Feature]) -> bool:
     return all(as_json(b.sql, b.type, "map") is None for b in fields)
 
 
-def _check_class(call: Call, plain: Sequence[Argument], scope: Scope) -> None:
+def _check_class(call: ModelCall, plain: Sequence[Argument], scope: Scope) -> None:
     """Refuse a row and a class: what the macro for plain connections takes."""
     row, last = plain
     if struct_columns([row], scope) is None:
         return
-    written = scope.span(last.start, last.end)
     raise BindError(
-        f"a class is named: {call.function}(.., {scope.span(row.start, row.end)}, "
-        f"class := {written})",
+        f"a class is named: {call.function}(.., {scope.text(row.span)}, "
+        f"class := {scope.text(last.span)})",
         scope.sql,
-        scope.tokens[last.start].start,
+        last.span.start,
     )
 
 
 def _check_names(
-    call: Call, named: Sequence[Argument], features: Sequence[Feature], model: str, scope: Scope
+    call: ModelCall,
+    named: Sequence[Argument],
+    features: Sequence[Feature],
+    model: str,
+    scope: Scope,
 ) -> None:
     """Refuse a name of nothing: what is written out is meant, other than the columns of a star."""
     have = {fold(f.name): f.name for f in features}
@@ -124,25 +125,26 @@ def _check_names(
         raise BindError(
             f"{model} has no feature {name!r}; {hint}",
             scope.sql,
-            scope.tokens[argument.start - 2].start,
+            argument.name_start,
         )
 
 
 def _named_columns(
-    call: Call, named: Sequence[Argument], stars: Sequence[Argument], scope: Scope
+    call: ModelCall, named: Sequence[Argument], stars: Sequence[Argument], scope: Scope
 ) -> Available:
     available: Available = {}
     for star in stars:
-        for name, bound in star_columns(star, scope):
+        assert star.star is not None
+        for name, bound in star_columns(star.star, star.span.start, scope):
             available.setdefault(fold(name), []).append(bound)
-    texts = [scope.span(a.start, a.end) for a in named]
+    texts = [scope.text(a.span) for a in named]
     if texts:
         columns = _columns(call, named, scope)
         seen: set[str] = set()
         for argument, sql, column in zip(named, texts, columns, strict=True):
             folded = fold(argument.name or "")
             if folded in seen:
-                place = scope.tokens[argument.start - 2].start
+                place = argument.name_start
                 raise BindError(f"{argument.name} := is given twice", scope.sql, place)
             seen.add(folded)
             available[folded] = [Bound(bracket(sql), column.type)]  # it overrides a star
@@ -150,7 +152,7 @@ def _named_columns(
 
 
 def _by_name(
-    call: Call,
+    call: ModelCall,
     available: Available,
     features: Sequence[Feature],
     used: frozenset[str],
@@ -158,7 +160,7 @@ def _by_name(
     scope: Scope,
     library: str,
 ) -> dict[str, Bound]:
-    at = scope.tokens[call.start].start
+    at = call.span.start
     missing = [f.name for f in features if f.name in used and fold(f.name) not in available]
     if missing:
         quoted = scope.dialect.quote_name(missing[0])
@@ -226,14 +228,14 @@ def _replaced(missing: Sequence[str], features: Sequence[Feature], available: Av
 
 
 def _by_position(
-    call: Call,
+    call: ModelCall,
     plain: Sequence[Argument],
     features: Sequence[Feature],
     used: frozenset[str],
     model: str,
     scope: Scope,
 ) -> dict[str, Bound]:
-    at = scope.tokens[call.start].start
+    at = call.span.start
     if len(plain) != len(features):
         raise ArityError(
             f"{model} takes {len(features)} features by position ({_listed(features)}), but "
@@ -241,7 +243,7 @@ def _by_position(
             scope.sql,
             at,
         )
-    written = [_column_name(a, scope.tokens) for a in plain]
+    written = [a.column for a in plain]
     expected = [fold(f.name) for f in features]
     if None not in written and written != expected:
         if sorted(w for w in written if w) == sorted(expected):
@@ -249,36 +251,26 @@ def _by_position(
                 f"these are the features of {model} in another order, which would feed them to "
                 f"the wrong inputs; write {call.function}(.., *), or the order {_listed(features)}",
                 scope.sql,
-                scope.tokens[plain[0].start].start,
+                plain[0].span.start,
             )
-    texts = [scope.span(a.start, a.end) for a in plain]
+    texts = [scope.text(a.span) for a in plain]
     columns = _columns(call, plain, scope)
     bound: dict[str, Bound] = {}
     for argument, feature, sql, column in zip(plain, features, texts, columns, strict=True):
-        place = scope.tokens[argument.start].start
         if feature.name in used:
             value = Bound(bracket(sql), column.type)
-            bound[feature.name] = typed(value, feature, model, scope, place)
+            bound[feature.name] = typed(value, feature, model, scope, argument.span.start)
     return bound
 
 
-def _columns(call: Call, arguments: Sequence[Argument], scope: Scope) -> tuple[Column, ...]:
+def _columns(call: ModelCall, arguments: Sequence[Argument], scope: Scope) -> tuple[Column, ...]:
     try:
-        return scope.single([(a.start, a.end) for a in arguments])
+        return scope.single([a.span for a in arguments])
     except BindError as error:
         if error.offset is not None:
             raise
-        place = scope.place_of(error.message, scope.tokens[call.start].start)
+        place = scope.place_of(error.message, call.span.start)
         raise BindError(error.message, scope.sql, place) from None
-
-
-def _column_name(argument: Argument, tokens: Sequence[Token]) -> str | None:
-    """The folded name of an argument that is a bare or qualified column, else None."""
-    words = tokens[argument.start : argument.end]
-    for k, word in enumerate(words):
-        if not (word.is_identifier if k % 2 == 0 else word.is_symbol(".")):
-            return None
-    return fold(words[-1].text) if len(words) % 2 else None
 
 
 def _listed(features: Sequence[Feature]) -> str:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from sqlml.catalog.model import Model
 from sqlml.errors import BindError
-from sqlml.front.lexer import Token
-from sqlml.planner.calls import Call
 from sqlml.planner.parameters import Parameters
 from sqlml.planner.results import Chosen
+from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import Labels
 
 
-def chosen_class(
-    call: Call, model: Model, sql: str, tokens: Sequence[Token], given: Parameters
-) -> Chosen | None:
+def chosen_class(call: ModelCall, model: Model, sql: str, given: Parameters) -> Chosen | None:
     """The class in `class := ..` as its index in each target; None when the call names none.
 
     Without it the model's own `positive_class` is meant, if it has one.
@@ -26,11 +22,11 @@ def chosen_class(
         positive = model.options.get("positive_class")
         if call.function != "predict_proba" or positive is None:
             return None
-        return _places(model, positive, sql, tokens[call.start].start)
-    place = tokens[chosen.start].start
+        return _places(model, positive, sql, call.span.start)
+    place = chosen.span.start
     if not model.program.labels:
         raise BindError(f"model {model.name!r} has no classes", sql, place)
-    value = given.literal(chosen.start, chosen.end)
+    value = given.literal(chosen)
     if value is None:
         raise BindError(
             "class := takes a literal or a parameter, since it decides what is computed",

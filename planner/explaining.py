@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlml.front.lexer import tokenize
 from sqlml.planner.build import prepare_parts
 from sqlml.planner.by_rows import for_rows
 from sqlml.planner.plan import Plan, PlannedCall
@@ -24,13 +23,3 @@ def _with_rows(call: PlannedCall, ask: AskRows) -> PlannedCall:
         call.source, call.spec.parts, call.spec.layout, call.spec.constants, call.spec.lookup
     )
     return replace(call, rows=rows, choice=for_rows(prepared.split.core, call.choice, rows.count))
-
-
-def is_stored(statement: str) -> bool:
-    """Whether a statement keeps its text for later, as a view, a macro or a prepared one does.
-
-    What is kept must call functions that another process can make by their names alone.
-    """
-    words = [t.upper for t in tokenize(statement)[:5]]
-    is_table = "TABLE" in words and not {"VIEW", "MACRO", "FUNCTION"} & set(words)
-    return words[0] == "PREPARE" or (words[0] == "CREATE" and not is_table)

@@ -11,22 +11,21 @@ from sqlml.dialects import Dialect
 from sqlml.errors import BackendError, BindError
 from sqlml.passes.split import Layout
 from sqlml.planner.build import Prepared
-from sqlml.planner.calls import Call
 from sqlml.planner.choice import leaves_open
 from sqlml.planner.column_types import Bound
-from sqlml.planner.local_names import local_names
 from sqlml.planner.scope import Scope
+from sqlml.planner.syntax.outline import ModelCall
 from sqlml.planner.written import Wanted, Written, as_asked
 
 _LONGEST = 20_000
 """Characters of an expression that nobody asked for."""
 
 
-def in_lambda(call: Call, scope: Scope, dialect: Dialect) -> bool:
+def in_lambda(call: ModelCall, scope: Scope, dialect: Dialect) -> bool:
     """Whether a call stands inside a lambda, where the engine cannot call a function of ours."""
-    if dialect.calls_in_lambdas or scope.tokens[0].upper == "CREATE":
+    if dialect.calls_in_lambdas or scope.outline.created:
         return False
-    return bool(local_names(scope.tokens, call.start))
+    return call.has_local_names
 
 
 def for_lambda(
@@ -36,7 +35,7 @@ def for_lambda(
     layout: Layout,
     options: Mapping[str, Any],
     scope: Scope,
-    call: Call,
+    call: ModelCall,
 ) -> Written:
     """The model as an expression, whatever it costs, since there is no other way."""
     if leaves_open(options):
@@ -49,5 +48,5 @@ def for_lambda(
         "short expression; unfold the list first, as in SELECT .. FROM t LATERAL VIEW "
         "explode(list) l AS x",
         scope.sql,
-        scope.tokens[call.start].start,
+        call.span.start,
     )

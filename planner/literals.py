@@ -13,16 +13,15 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 
 from sqlml.config import MADE_BYTES
-from sqlml.front.lexer import Token
 from sqlml.ir.operators.hashing import HASHED
 from sqlml.ir.operators.items import ITEMS
 from sqlml.ir.operators.opaque import OWNERS
 from sqlml.ir.operators.text import TEXT
 from sqlml.ir.program import Program
 from sqlml.passes.fold_arguments import refuses
-from sqlml.planner.calls import Call
 from sqlml.planner.choice import Choice
 from sqlml.planner.constants import Constants, spelled
+from sqlml.planner.syntax.outline import Literal, ModelCall
 from sqlml.recent import Recent
 from sqlml.types import Feature, fold
 
@@ -50,7 +49,7 @@ _lock = threading.Lock()
 
 
 def literals(
-    call: Call, features: Sequence[Feature], used: Collection[str], tokens: Sequence[Token]
+    call: ModelCall, features: Sequence[Feature], used: Collection[str]
 ) -> dict[str, float | str | None]:
     """The features in `used` whose argument is a literal, with its value.
 
@@ -62,32 +61,28 @@ def literals(
     found: dict[str, float | str | None] = {}
     for feature in features:
         argument = by_name.get(fold(feature.name))
-        if argument is None or feature.name not in used:
+        if argument is None or argument.literal is None or feature.name not in used:
             continue
-        value = _value(tokens[argument.start : argument.end], feature.kind)
+        value = _value(argument.literal, feature.kind)
         if value is not None:
             (found[feature.name],) = value
     return found
 
 
-def _value(tokens: Sequence[Token], kind: str) -> tuple[float | str | None] | None:
+def _value(literal: Literal, kind: str) -> tuple[float | str | None] | None:
     """The value of a literal for a feature of `kind`, in a 1-tuple."""
-    if len(tokens) == 1 and tokens[0].upper == "NULL" and kind in ("number", "string"):
-        return (None,)
+    if literal.kind == "word" and literal.text == "NULL":
+        return (None,) if kind in ("number", "string") else None
     if kind == "string":
-        return (tokens[0].text,) if len(tokens) == 1 and tokens[0].kind == "string" else None
-    if kind != "number" or not tokens:
+        return (literal.text,) if literal.kind == "string" else None
+    if kind != "number" or literal.kind == "string":
         return None
-    if len(tokens) == 1 and tokens[0].upper in ("TRUE", "FALSE"):
-        return (float(tokens[0].upper == "TRUE"),)
-    negative = tokens[0].is_symbol("-")
-    if len(tokens) != 1 + negative or tokens[-1].kind != "number":
-        return None
-    text = tokens[-1].text
-    digits = text.replace(".", "", 1)
+    if literal.kind == "word":
+        return (float(literal.text == "TRUE"),)
+    digits = literal.text.replace(".", "", 1)
     if not digits.isdigit() or not digits.isascii() or int(digits) > _EXACT or len(digits) > 17:
         return None  # not what the engine reads, to the bit
-    return ((-float(text) if negative else float(text)) + 0.0,)
+    return ((-float(literal.text) if literal.negative else float(literal.text)) + 0.0,)
 
 
 def constants(program: Program, values: Mapping[str, float | str | None]) -> Constants:

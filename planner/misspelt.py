@@ -5,9 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 
-from sqlml.errors import ParseError
-from sqlml.front.lexer import tokenize
-from sqlml.planner.calls import FUNCTIONS
+from sqlml.planner.syntax.arguments import FUNCTIONS, calls_of_a_text
 from sqlml.types import fold
 
 _NEAR = 0.75
@@ -30,23 +28,14 @@ def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | No
     starred = "STAR expression" in message
     if not starred and "does not exist" not in message:
         return None
-    try:
-        tokens = tokenize(sql)
-    except ParseError:
-        return None
-    around = zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False)
-    for dot, word, opening, model in around if starred else ():
-        ours = fold(word.text) in FUNCTIONS and opening.is_symbol("(") and model.kind == "string"
-        if ours and dot.is_symbol("."):
-            return f"write {word.text}('{model.text}', ..) without the schema"
+    found = calls_of_a_text(sql)
+    for call in found if starred else ():
+        if call.qualified and fold(call.name) in FUNCTIONS:
+            return f"write {call.name}('{call.text}', ..) without the schema"
     calls = [
-        (fold(name.text), f"('{model.text}', ..)")
-        for name, opening, model, after in zip(
-            tokens, tokens[1:], tokens[2:], tokens[3:], strict=False
-        )
-        if name.is_identifier and opening.is_symbol("(") and model.kind == "string"
-        if after.is_symbol(",") or after.is_symbol(")")
-        if starred or f"name {fold(name.text)} does not exist" in message.lower()
+        (fold(call.name), f"('{call.text}', ..)")
+        for call in found
+        if starred or f"name {fold(call.name)} does not exist" in message.lower()
     ]
     for name, rest in calls:
         near = difflib.get_close_matches(name, FUNCTIONS, 1, _NEAR)

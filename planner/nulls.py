@@ -14,10 +14,9 @@ from sqlml.errors import ConfigError, MissingValueError, SqlmlError, UnknownCate
 from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.planner.arguments import plain
-from sqlml.planner.blocks import clause_at
 from sqlml.planner.column_types import Bound
 from sqlml.planner.sample import samples
-from sqlml.planner.scope import Scope
+from sqlml.planner.syntax.outline import ModelCall
 from sqlml.recent import of_programs
 from sqlml.types import Array
 
@@ -47,19 +46,15 @@ def any_missing(
     return " OR ".join(tests) or None
 
 
-def no_row(scope: Scope, place: int) -> str | None:
-    """Whether there is no row that conflicts, as SQL: of a call at a token in ON CONFLICT's SET.
+def no_row(call: ModelCall, sql: str) -> str | None:
+    """Whether there is no row that conflicts, as SQL: of a call in ON CONFLICT's SET.
 
     The engine evaluates SET for all new rows, the table's columns NULL where none is updated, and
     takes no notice of what comes of that. None elsewhere.
     """
-    block = scope.block
-    if block is None or not block.excluded or clause_at(scope.tokens, place) == "RETURNING":
+    if call.block is None or call.block.excluded is None:
         return None
-    table = block.sources[0]
-    inside = [t for t in scope.tokens if table.start <= t.start and t.end <= table.end]
-    name = next(t for t in reversed(inside) if t.is_identifier)
-    return f"{scope.sql[name.start : name.end]}.rowid IS NULL"
+    return f"{sql[call.block.excluded.start : call.block.excluded.end]}.rowid IS NULL"
 
 
 def either(*tests: str | None) -> str | None:

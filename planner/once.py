@@ -27,12 +27,10 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlml.dialects import Dialect
-from sqlml.front.lexer import Token
-from sqlml.planner.clauses import Span
+from sqlml.parsing.places import Span
 from sqlml.planner.probe import Text
 from sqlml.planner.single_source import Source
 
@@ -86,14 +84,14 @@ class Moved:
     """The FROM clauses of a statement that make columns, as texts that take their places.
 
     sources: for the engine; probes: for its binder, before the functions are registered. patches:
-    token -> text, for the stars of their blocks.
+    place -> text, for the stars of their blocks.
     """
 
-    def __init__(self, tokens: Sequence[Token], dialect: Dialect, way: Way) -> None:
-        self._tokens, self._dialect, self._way = tokens, dialect, way
+    def __init__(self, dialect: Dialect, way: Way) -> None:
+        self._dialect, self._way = dialect, way
         self.sources: dict[Span, str] = {}
         self.probes: dict[Span, str] = {}
-        self.patches: dict[int, str] = {}
+        self.patches: dict[Span, str] = {}
         self._rows: dict[Source, dict[str, Column]] = {}
         self._models: dict[Source, dict[str, Column]] = {}
         self._written: dict[Source, tuple[_Written, _Written]] = {}
@@ -110,12 +108,9 @@ class Moved:
 
     def _write(self, source: Source, text: Text, probed: Text) -> None:
         if source not in self._written:
-            spans = [
-                Span(self._tokens[f[0]].start, self._tokens[f[-1]].end) for f in source.filters
-            ]
             self._written[source] = (
-                _Written(text(source.span), tuple(map(text, spans))),
-                _Written(probed(source.span), tuple(map(probed, spans))),
+                _Written(text(source.span), tuple(map(text, source.filters))),
+                _Written(probed(source.span), tuple(map(probed, source.filters))),
             )
         rows, models = self._rows.get(source, {}), self._models.get(source, {})
         filters = source.filters if models and self._way.filters else ()
@@ -131,8 +126,7 @@ class Moved:
                 made, where = source.text(made, columns, where, self._dialect), ()
             texts[source.span] = made
         self.patches.update(source.patches([*rows, *models], self._dialect))
-        for tokens in filters:
-            self.patches |= dict.fromkeys(tokens, "") | {tokens[0]: "TRUE"}
+        self.patches |= dict.fromkeys(filters, "TRUE")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from sqlml.planner.arguments import packed, texts
 from sqlml.planner.binding import bind, other_columns
 from sqlml.planner.build import Prepared, prepare_parts
 from sqlml.planner.by_rows import depends_on_rows
-from sqlml.planner.calls import Call
 from sqlml.planner.choice import Choice, asks_for_sql, batch_rows, choose, leaves_open
 from sqlml.planner.column_types import Bound, layout_is_exact
 from sqlml.planner.constants import Constants
@@ -25,19 +24,19 @@ from sqlml.planner.names import FunctionSpec
 from sqlml.planner.nulls import Once, any_missing, either, no_row, refused, unless
 from sqlml.planner.once import Column
 from sqlml.planner.plan import PlannedCall
-from sqlml.planner.refusals import in_try, refuses_rows
+from sqlml.planner.refusals import refuses_rows
 from sqlml.planner.results import decoded
 from sqlml.planner.rows import Rows
 from sqlml.planner.scope import Scope
-from sqlml.planner.select_items import hidden_columns
 from sqlml.planner.sharing import Shared
+from sqlml.planner.syntax.outline import ModelCall
 from sqlml.planner.target import Target
 from sqlml.planner.written import Wanted, as_asked, written
 from sqlml.types import fold
 
 
 def plan_call(
-    call: Call,
+    call: ModelCall,
     target: Target,
     together: Shared,
     scope: Scope,
@@ -65,7 +64,7 @@ def plan_call(
         model.origin.library,
         options.get("on_missing_column") == "null",
     )
-    literal = {} if asks_for_sql(options) else literals(call, model.features, used, scope.tokens)
+    literal = {} if asks_for_sql(options) else literals(call, model.features, used)
     constants = _constants(literal, model.program, prepared, together, choice, rows, context)
     if constants:
         alone = prepare_parts(model.program, (target.part,), "f64", constants, most)
@@ -91,12 +90,12 @@ def plan_call(
     if asks_for_sql(options):
         as_sql = as_asked(wanted, alone, bounds, layout)
         fails = as_sql.fits is None and refuses_rows(alone.program)
-        if fails and dialect.lazy_calls and in_try(scope.tokens, call.start):
+        if fails and dialect.lazy_calls and call.in_try:
             raise ConfigError(
                 "backend 'sql' has no TRY(..), since the engine's error() cannot stand in one: "
                 "use backend 'auto'",
                 scope.sql,
-                scope.tokens[call.start].start,
+                call.span.start,
             )
     elif leaves_open(options):
         as_sql = written(wanted, alone, bounds, layout, choice, together.calls)
@@ -123,7 +122,7 @@ def plan_call(
         rows=batch_rows(options),
         lookup=None if prepared.split.lookup is None else most,
     )
-    missing = either(no_row(scope, call.start), any_missing(bounds, empty, dialect))
+    missing = either(no_row(call, scope.sql), any_missing(bounds, empty, dialect))
     kind = "FLOAT" if layout == "f32" else "DOUBLE"
     columns = packed(prepared, bounds, kind, dialect)
     row = Column.of_row(columns, dialect.type(f"{kind}[]")) if apart else None
@@ -144,9 +143,8 @@ def plan_call(
     result = unless(missing, result)
     if read_once is not None:
         bounds, result = read_once.bounds, read_once.around(result)
-    start, end = scope.tokens[call.start].start, scope.tokens[call.end - 1].end
     done = PlannedCall(
-        " ".join(scope.sql[start:end].split()),
+        " ".join(scope.sql[call.span.start : call.span.end].split()),
         model.name,
         model.version,
         target.text,
@@ -170,9 +168,9 @@ def plan_call(
     return done, column, row if used_row else None
 
 
-def _refuse_hidden(call: Call, bounds: Mapping[str, Bound], scope: Scope) -> None:
+def _refuse_hidden(call: ModelCall, bounds: Mapping[str, Bound], scope: Scope) -> None:
     """Refuse a star whose columns have names that the engine takes for select items there."""
-    hidden = hidden_columns(scope.tokens, call)
+    hidden = call.hidden
     named = {fold(argument.name) for argument in call.arguments if argument.name is not None}
     for name, bound in bounds.items():
         if fold(name) not in named and fold(bound.sql.strip("`")) in hidden:
@@ -180,7 +178,7 @@ def _refuse_hidden(call: Call, bounds: Mapping[str, Bound], scope: Scope) -> Non
                 f"the star's column {bound.sql} is hidden here by the select item of that name; "
                 "write the table's star, as in t.*, or rename the item",
                 scope.sql,
-                scope.tokens[call.start].start,
+                call.span.start,
             )
 
 

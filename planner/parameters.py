@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlml.dialects import DUCKDB
-from sqlml.front.lexer import Token, tokenize
+from sqlml.parsing.places import Span
+from sqlml.planner.syntax.arguments import parameters_of
+from sqlml.planner.syntax.outline import Argument, Parameter
 from sqlml.types import fold
 
 _TYPES: tuple[tuple[Any, str], ...] = (
@@ -35,32 +37,31 @@ def _no_type(value: Any) -> str | None:
 
 
 class Parameters:
-    """The parameter tokens of a statement together with the values given for them.
+    """The parameters of a statement together with the values given for them.
 
     `type_of` is asked about lists, dicts and the like.
     """
 
-    def __init__(self, tokens: Sequence[Token], values: Any, type_of: TypeOf = _no_type) -> None:
-        self._tokens = tokens
+    def __init__(
+        self, parameters: Sequence[Parameter], values: Any, type_of: TypeOf = _no_type
+    ) -> None:
         self._values = values
         self._type_of = type_of
-        self._used_up: set[int] = set()
-        self._place: dict[int, str | int] = {}
+        self._used_up: set[Parameter] = set()
+        self._place: dict[Parameter, str | int] = {}
         position = 0
-        for i, token in enumerate(tokens):
-            if token.kind != "param":
-                continue
-            if token.text == "?":
-                self._place[i] = position
+        for parameter in parameters:
+            if parameter.text == "?":
+                self._place[parameter] = position
                 position += 1
-            elif token.text[1:].isdigit():
-                self._place[i] = int(token.text[1:]) - 1
+            elif parameter.text[1:].isdigit():
+                self._place[parameter] = int(parameter.text[1:]) - 1
             else:
-                self._place[i] = token.text[1:]
+                self._place[parameter] = parameter.text[1:]
 
-    def value(self, index: int) -> tuple[Any] | None:
-        """The value for the parameter token at `index`, in a 1-tuple; None when none is given."""
-        key = self._place[index]
+    def value(self, parameter: Parameter) -> tuple[Any] | None:
+        """The value for a parameter, in a 1-tuple; None when none is given."""
+        key = self._place[parameter]
         if isinstance(key, str) and isinstance(self._values, Mapping):
             folded = {fold(str(k)): v for k, v in self._values.items()}
             return (folded[fold(key)],) if fold(key) in folded else None
@@ -68,49 +69,43 @@ class Parameters:
             return (self._values[key],) if key < len(self._values) else None
         return None
 
-    def text(self, index: int) -> str | None:
-        """The value for the parameter token at `index` when it is a text."""
-        found = self.value(index)
+    def text(self, parameter: Parameter) -> str | None:
+        """The value for a parameter when it is a text."""
+        found = self.value(parameter)
         return found[0] if found is not None and isinstance(found[0], str) else None
 
-    def use_up(self, index: int) -> None:
+    def use_up(self, parameter: Parameter) -> None:
         """The plan has the parameter's value in it; the engine gets it no more."""
-        if index in self._place:
-            self._used_up.add(index)
+        self._used_up.add(parameter)
 
-    def literal(self, start: int, end: int) -> tuple[Any] | None:
-        """The value of tokens[start:end] when it is a literal or a given parameter."""
-        token = self._tokens[start]
-        if end - start == 2 and token.is_symbol("-") and self._tokens[start + 1].kind == "number":
-            return (-_number(self._tokens[start + 1].text),)
-        if end - start != 1:
-            return None
-        if token.kind == "param":
-            found = self.value(start)
+    def literal(self, argument: Argument) -> tuple[Any] | None:
+        """The value of an argument that is a literal or a given parameter, which is used up."""
+        if argument.parameter is not None:
+            found = self.value(argument.parameter)
             if found is not None:
-                self._used_up.add(start)
+                self._used_up.add(argument.parameter)
             return found
-        if token.kind == "string":
-            return (token.text,)
-        if token.kind == "number":
-            return (_number(token.text),)
-        if token.upper in ("TRUE", "FALSE"):
-            return (token.upper == "TRUE",)
-        return None
+        literal = argument.literal
+        if literal is None or literal.text == "NULL" and literal.kind == "word":
+            return None
+        if literal.kind == "number":
+            value = _number(literal.text)
+            return (-value if literal.negative else value,)
+        return (literal.text if literal.kind == "string" else literal.text == "TRUE",)
 
-    def as_nulls(self) -> dict[int, str]:
-        """Token index -> what stands for it in probes: a NULL of the value's type.
+    def as_nulls(self) -> dict[Span, str]:
+        """Place -> what stands for a parameter in probes: a NULL of the value's type.
 
         A short text or a number stands for itself, since `FROM read_csv(?)` takes no NULL.
         """
-        return {i: self._stand_in(i) for i in self._place}
+        return {p.span: self._stand_in(p) for p in self._place}
 
-    def untyped(self) -> frozenset[int]:
-        """The parameter tokens whose value, being NULL or absent, tells no type."""
-        return frozenset(i for i in self._place if self._stand_in(i) == "NULL")
+    def untyped(self) -> frozenset[Span]:
+        """The places of parameters whose value, being NULL or absent, tells no type."""
+        return frozenset(p.span for p in self._place if self._stand_in(p) == "NULL")
 
-    def _stand_in(self, index: int) -> str:
-        found = self.value(index)
+    def _stand_in(self, parameter: Parameter) -> str:
+        found = self.value(parameter)
         if found is None or found[0] is None:
             return "NULL"
         value = found[0]
@@ -141,8 +136,8 @@ class Parameters:
         more values than a statement has parameters.
         """
         rest, gone = self.remaining()
-        tokens = [t for t in tokenize(sql) if t.kind == "param"]
-        held = {fold(t.text[1:]) for t in tokens}
+        written = parameters_of(sql)
+        held = {fold(p.text[1:]) for p in written}
         if isinstance(self._values, Mapping):
             lost = {fold(str(k)) for k in self._place.values()} - held
             return sql, rest, gone | lost
@@ -151,16 +146,16 @@ class Parameters:
         lost_places = [
             n for n, k in enumerate(kept, 1) if k in self._place.values() and str(n) not in held
         ]
-        if not lost_places or any(t.text == "?" for t in tokens):
+        if not lost_places or any(p.text == "?" for p in written):
             return sql, rest, gone
         left = [n for n in range(1, len(kept) + 1) if n not in lost_places]
         number = {str(old): new for new, old in enumerate(left, 1)}
-        for t in reversed(tokens):
-            sql = f"{sql[: t.start]}${number[t.text[1:]]}{sql[t.end :]}"
+        for p in reversed(written):
+            sql = f"{sql[: p.span.start]}${number[p.text[1:]]}{sql[p.span.end :]}"
         return sql, tuple(kept[n - 1] for n in left), gone
 
-    def renumbered(self, inside: bool) -> dict[int, str]:
-        """Token index -> new text of the positional parameters that remain.
+    def renumbered(self, inside: bool) -> dict[Span, str]:
+        """Place -> new text of the positional parameters that remain.
 
         `$n` move up when one before them is used up. `?` become `$n` when one stands `inside` a
         call, since a call's arguments may change their order.
@@ -173,12 +168,12 @@ class Parameters:
             kept = tuple(sorted({k for k in self._place.values() if isinstance(k, int)}))
         place = {old: new for new, old in enumerate(kept)}
         return {
-            i: f"${place[key] + 1}"
-            for i, key in self._place.items()
+            p.span: f"${place[key] + 1}"
+            for p, key in self._place.items()
             if isinstance(key, int)
             and key in place
-            and i not in self._used_up
-            and (inside or self._tokens[i].text != "?")
+            and p not in self._used_up
+            and (inside or p.text != "?")
         }
 
 

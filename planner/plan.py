@@ -108,7 +108,9 @@ class Plan:
 
     `parameters` tells which of the user's positional parameters remain, by index; None when all
     do. `dropped_names` are named parameters that were used up as model names, `dropped_joins` the
-    joins that nobody needs. `analysis` is what was measured, if the statement ran for that.
+    joins that nobody needs. `analysis` is what was measured, if the statement ran for that. `kept`
+    says that the engine keeps the statement for later, as a view, a macro or a prepared one: such a
+    statement must call functions that another process can make by their names alone.
     """
 
     statement: str
@@ -118,6 +120,7 @@ class Plan:
     dropped_names: frozenset[str] = frozenset()
     dropped_joins: tuple[str, ...] = ()
     analysis: Analysis | None = None
+    kept: bool = False
 
     @cached_property
     def functions(self) -> Mapping[str, tuple[int, ...]]:

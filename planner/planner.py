@@ -5,19 +5,15 @@ The rest of the user's text stays byte for byte as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 from sqlml.errors import BindError, ParseError, SqlmlError, StatementError
-from sqlml.front.lexer import Token, brackets_around, tokenize
+from sqlml.parsing.places import Span
 from sqlml.planner.binding import other_columns
-from sqlml.planner.blocks import block_at
-from sqlml.planner.calls import Call, find_calls
-from sqlml.planner.clauses import Span
 from sqlml.planner.context import Context
-from sqlml.planner.local_names import local_tokens
 from sqlml.planner.margins import Margins, margins
 from sqlml.planner.once import Moved, Way, ways
 from sqlml.planner.one_call import plan_call
@@ -27,8 +23,11 @@ from sqlml.planner.probe import Describe, ProbeError
 from sqlml.planner.rows import rows_of
 from sqlml.planner.scope import Scope
 from sqlml.planner.sharing import shared
-from sqlml.planner.single_source import before_query, row_source
+from sqlml.planner.single_source import row_source
 from sqlml.planner.splicing import column_names, inner_first, splice
+from sqlml.planner.syntax.arguments import without_calls
+from sqlml.planner.syntax.outline import ModelCall, Outline
+from sqlml.planner.syntax.read import outline_of
 from sqlml.planner.table_form import WrittenOut, refuse_hidden, written_out
 from sqlml.planner.target import Target, target_of
 from sqlml.planner.unneeded_joins import without_unneeded
@@ -38,34 +37,55 @@ def plan(sql: str, parameters: Any, context: Context) -> Plan | None:
     """The plan of one statement, or None when it calls no model.
 
     Raises:
+        ParseError: it calls a model, and is SQL that cannot be read here.
         BindError and its kin, UnknownModelError, ConfigError: each says what to change.
     """
     try:
-        tokens = tokenize(sql, context.dialect.name)
-    except ParseError:
-        return None  # not SQL: the engine says what is wrong, in its own words
-    subqueries = written_out(sql, tokens, context.model, context.dialect)
+        outline = outline_of(sql, context.dialect.name)
+    except ParseError as error:
+        return _unread(sql, error, context)
+    subqueries = written_out(outline, context.model, context.dialect)
     if subqueries is None:
-        return _plan(sql, tokens, parameters, context, None)
+        return _plan(outline, parameters, context, None)
     try:
-        text = subqueries.sql
-        again = tokenize(text, context.dialect.name)
-        found = _plan(text, again, parameters, context, subqueries)
+        again = outline_of(subqueries.sql, context.dialect.name)
+        found = _plan(again, parameters, context, subqueries)
     except SqlmlError as error:
         raise subqueries.located(error) from None
     return None if found is None else replace(found, statement=sql)
 
 
+def _unread(sql: str, error: ParseError, context: Context) -> Plan | None:
+    """A statement that cannot be read here, without its calls, for the engine to say what is wrong;
+    None where it calls no model.
+
+    Raises:
+        ParseError: the engine can read it.
+    """
+    try:
+        rest = without_calls(sql, context.dialect.name)
+    except ParseError:
+        return None
+    if rest is None:
+        return None
+    try:
+        context.describe(rest)
+    except ProbeError as refused:
+        if str(refused).startswith(("Parser", "Syntax")):
+            return Plan(sql, rest, ())
+    raise ParseError(
+        f"{error.message}; sqlml cannot read this statement: put what it stumbles over into a view "
+        "or a WITH clause of its own, and call the model on that",
+        sql,
+        error.offset,
+    ) from None
+
+
 def _plan(
-    sql: str,
-    tokens: Sequence[Token],
-    parameters: Any,
-    context: Context,
-    subqueries: WrittenOut | None,
+    outline: Outline, parameters: Any, context: Context, subqueries: WrittenOut | None
 ) -> Plan | None:
     """The plan of a statement without table forms; `subqueries` are those that stand for them."""
-    calls = find_calls(sql, tokens)
-    if not calls:
+    if not outline.calls:
         return None
     context = replace(
         context,
@@ -73,16 +93,16 @@ def _plan(
         describe=cache(context.describe),
         rows=cache(context.rows),
     )
-    given = Parameters(tokens, parameters, context.type_of)
-    targets = {c: t for c in calls if (t := target_of(c, sql, tokens, given, context)) is not None}
+    sql = outline.sql
+    given = Parameters(outline.parameters, parameters, context.type_of)
+    found = {call: target_of(call, sql, given, context) for call in outline.calls}
+    targets = {call: target for call, target in found.items() if target is not None}
     if not targets:
         return None
-    inside = any(
-        c.start < i < c.end for c in targets for i, t in enumerate(tokens) if t.kind == "param"
-    )
-    compared = margins(targets, tokens, given)
+    inside = any(c.span.holds(p.span) for c in targets for p in outline.parameters)
+    compared = margins(targets, given)
     numbers = {**given.renumbered(inside), **compared.patches}
-    statement = _Statement(sql, tokens, given, numbers, context, compared, subqueries)
+    statement = _Statement(outline, given, numbers, context, compared, subqueries)
     if _is_too_deep(statement):
         return None  # the engine's parser says so, in its own words
     made = (_rewritten(statement, way) for way in ways(context.dialect))
@@ -95,27 +115,31 @@ def _plan(
     rest, dropped = given.remaining()
     if inside:
         rewritten, rest, dropped = given.fitted(rewritten)
-    return Plan(sql, rewritten, planned, rest, dropped, joins)
+    return Plan(sql, rewritten, planned, rest, dropped, joins, kept=outline.kept)
 
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
     """A statement, and what is known of it before its calls are planned.
 
-    `numbers` are the tokens of parameters as they go to the engine, and of numbers that scores are
-    compared with.
+    `numbers` are parameters as they go to the engine, and numbers that scores are compared with, by
+    their places.
     """
 
-    sql: str
-    tokens: Sequence[Token]
+    outline: Outline
     given: Parameters
-    numbers: Mapping[int, str]
+    numbers: Mapping[Span, str]
     context: Context
     margins: Margins
     subqueries: WrittenOut | None
 
     @property
-    def targets(self) -> Mapping[Call, Target]:
+    def sql(self) -> str:
+        """The text."""
+        return self.outline.sql
+
+    @property
+    def targets(self) -> Mapping[ModelCall, Target]:
         """The calls, and what they compute."""
         return self.margins.targets
 
@@ -125,17 +149,17 @@ class _Statement:
         return Span(0, len(self.sql))
 
     @property
-    def nulls(self) -> dict[Call, str]:
+    def nulls(self) -> dict[ModelCall, str]:
         """The calls in probes: NULLs of their types."""
         spelled = self.context.dialect.type
         return {c: f"CAST(NULL AS {spelled(t.type)})" for c, t in self.targets.items()}
 
     def probed(
-        self, names: Mapping[int, str] | None = None, patches: Mapping[int, str] | None = None
+        self, names: Mapping[int, str] | None = None, patches: Mapping[Span, str] | None = None
     ) -> str:
         """The statement as a probe; `names` and `patches` are `splice`'s."""
         own = {**self.given.as_nulls(), **(patches or {})}
-        return splice(self.sql, self.tokens, self.nulls, own, self.whole, names)
+        return splice(self.sql, self.nulls, own, self.whole, names)
 
 
 _DEEP = 200
@@ -148,7 +172,7 @@ def _is_too_deep(s: _Statement) -> bool:
     Raises:
         BindError: its binder does.
     """
-    if max(len(brackets_around(s.tokens, call.start)) for call in s.targets) <= _DEEP:
+    if max(call.depth + call.queries for call in s.targets) <= _DEEP:
         return False
     try:
         s.context.describe(s.probed())
@@ -164,48 +188,45 @@ def _is_too_deep(s: _Statement) -> bool:
 
 def _rewritten(s: _Statement, way: Way) -> tuple[str, tuple[PlannedCall, ...]] | None:
     """The statement for the engine, and its calls as planned; None where it cannot go this way."""
-    together = shared(s.targets, s.sql, s.tokens, way.models, s.context.dialect)
-    replaced: dict[Call, str] = {}
+    together = shared(s.targets, s.outline, way.models, s.context.dialect)
+    replaced: dict[ModelCall, str] = {}
     nulls = s.nulls
     shown = dict(nulls)
-    moved = Moved(s.tokens, s.context.dialect, way)
+    moved = Moved(s.context.dialect, way)
     planned: list[PlannedCall] = []
-    for call in inner_first(s.tokens, s.targets):
-        own = local_tokens(s.tokens, call.start, call.end)
-        firsts = {i for i in own if not s.tokens[i - 1].is_symbol(".") and s.tokens[i].text != "."}
-        blanks = {i: "NULL" if i in firsts else "" for i in own}
+    for call in inner_first(s.targets):
+        blanks = dict.fromkeys(call.local, "NULL")
         scope = Scope(
-            s.sql,
-            s.tokens,
-            block_at(s.tokens, call.start),
+            s.outline,
+            call.block,
             lambda span: splice(
-                s.sql, s.tokens, replaced, {**s.numbers, **moved.patches}, span, None, moved.sources
+                s.sql, replaced, {**s.numbers, **moved.patches}, span, None, moved.sources
             ),
-            partial(splice, s.sql, s.tokens, nulls, {**s.given.as_nulls(), **blanks}),
-            s.given.untyped() | own,
+            partial(splice, s.sql, nulls, {**s.given.as_nulls(), **blanks}),
+            s.given.untyped() | frozenset(call.local),
             s.context.describe,
             s.context.dialect,
         )
-        if s.subqueries is not None and s.subqueries.added(s.tokens[call.start].start):
-            others = other_columns(call, (), scope)
-            refuse_hidden(s.sql, s.tokens, call.start, others, s.context.dialect)
-        rows = rows_of(call, tuple(s.targets), scope)
+        if s.subqueries is not None and s.subqueries.added(call.span.start):
+            refuse_hidden(s.outline, call, other_columns(call, (), scope), s.context.dialect)
+        rows = rows_of(call, scope)
         target = s.targets[call]
         source = together[call].source
         if source is None and way.rows:
-            source = row_source(s.sql, s.tokens, call, s.targets)
+            source = row_source(call, s.outline)
         apart = way.rows and source is not None
         try:
             done, model, row = plan_call(
                 call, target, together[call], scope, s.context, rows, apart
             )
         except StatementError:
+            if call.unused:
+                continue  # the engine does not bind it
             raise
         except SqlmlError as error:  # what the model is, or is asked to run on
-            place = s.tokens[call.start].start
-            raise error.at(s.sql, place, f"model {target.model.name!r}: ") from None
+            raise error.at(s.sql, call.span.start, f"model {target.model.name!r}: ") from None
         replaced[call] = s.margins.result(call, done.sql, s.context.dialect)
-        inner = any(call.start < c.start < call.end for c in s.targets)
+        inner = any(c is not call and call.span.holds(c.span) for c in s.targets)
         if not done.calls_function and not inner:  # it must bind, too, where FROM is another
             shown[call] = (
                 f"CASE WHEN ({done.sql}) IS NULL THEN {shown[call]} ELSE {shown[call]} END"
@@ -217,13 +238,13 @@ def _rewritten(s: _Statement, way: Way) -> tuple[str, tuple[PlannedCall, ...]] |
             moved.add_model(source, model, scope.text, scope.probed)
             shown[call] = replaced[call]
         planned.append(done)
-    names = column_names(s.sql, s.tokens, replaced, s.context.column_name, s.context.dialect)
+    names = column_names(s.sql, replaced, s.context.column_name, s.context.dialect)
     patches = {**s.numbers, **moved.patches}
-    text = splice(s.sql, s.tokens, replaced, patches, s.whole, names, moved.sources)
+    text = splice(s.sql, replaced, patches, s.whole, names, moved.sources)
     if moved.sources:
-        prefix = dict.fromkeys(before_query(s.tokens) or (), "")
+        prefix = {} if s.outline.prefix is None else {s.outline.prefix: ""}
         patches = {**s.given.as_nulls(), **moved.patches, **prefix}
-        after = splice(s.sql, s.tokens, shown, patches, s.whole, names, moved.probes)
+        after = splice(s.sql, shown, patches, s.whole, names, moved.probes)
         if not _same_columns(s.probed(names, prefix), after, s.context.describe):
             return None
     return text, tuple(planned)

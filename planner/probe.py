@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from sqlml.errors import BindError
-from sqlml.planner.blocks import Block
-from sqlml.planner.clauses import Span
+from sqlml.parsing.places import Span
+from sqlml.planner.syntax.outline import Block
 
 
 class Column(NamedTuple):
@@ -85,19 +85,19 @@ def _queries(items: Sequence[str], block: Block | None, text: Text) -> Iterator[
         yield f"SELECT {select}", 0
         return
     yield _nest(select, block, text), 0
-    if block.excluded:
+    if block.excluded is not None:  # a bare name is the table's
         table = _from(block, text)
-        both = f"SELECT {select} FROM {table}, (SELECT * FROM {table}) AS excluded"
+        excluded = f"(SELECT * FROM {table}) AS excluded"
+        inner = f"LATERAL (SELECT {select} FROM {table}) sqlml_probe"
+        yield _with_outer(f"SELECT sqlml_probe.* FROM {excluded}, {inner}", block, text), 0
+        both = f"SELECT {select} FROM {table}, {excluded}"  # 1.5: `excluded.*`
         yield _with_outer(both, block, text), 0
     if block.sources or block.window:
         yield _nest(select, block, text, " GROUP BY ALL"), 0
-    if block.aliases:
-        usable = [text(a) for a in block.aliases]
+    usable = [text(item.span) for item in block.items if item.named]
+    if usable:
         yield _nest(", ".join([*usable, select]), block, text), len(usable)
         yield _nest(", ".join([*usable, select]), block, text, " GROUP BY ALL"), len(usable)
-    without = _SEMI.sub("", _from(block, text))
-    if without != _from(block, text):  # SEMI JOIN t2 ON ..: only its ON sees t2
-        yield _with_outer(f"SELECT {select} FROM {without}", block, text), 0
     outer = block.parent
     inner = _nest(select, block, text, outer=False)
     while outer is not None:  # correlated, or lateral: the outer rows are in scope
@@ -138,7 +138,10 @@ def _from(block: Block, text: Text) -> str:
     made = ", ".join(map(text, block.sources))
     if block.is_chain:
         made = f"({made}) {block.name}"
-    return " ".join([made, *map(text, block.joins)])
+    joins = list(map(text, block.joins))
+    if block.half:
+        joins[-1] = _SEMI.sub("", joins[-1], count=1)
+    return " ".join([made, *joins])
 
 
 def _with_own(query: str, block: Block, text: Text) -> str:

@@ -7,15 +7,10 @@ volatile function alone, so a call that may be part of such a filter has one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from sqlml.front.lexer import Token, brackets_around, queries_around, starts_query
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
-from sqlml.planner.blocks import block_tokens, clause_at, query_around
-from sqlml.planner.select_items import select_item
+from sqlml.planner.syntax.outline import ModelCall
 from sqlml.recent import of_programs
-from sqlml.types import fold
 
 _REQUIREMENTS = frozenset({"require", "require_finite", "require_finite_stored", "require_known"})
 _FILTERS = frozenset({"WHERE", "FROM", "HAVING"})
@@ -29,56 +24,23 @@ def refuses_rows(program: Program) -> bool:
     return any(n.op in _REQUIREMENTS or OPS[n.op].group == "opaque" for n in program.nodes)
 
 
-def guarded(tokens: Sequence[Token], place: int) -> bool:
-    """Whether the call at token `place` is to have a volatile function."""
-    return _filters_rows(tokens, place) and _may_be_volatile(tokens, place)
+def guarded(call: ModelCall, created: str) -> bool:
+    """Whether a call, in a statement that creates such a thing, is to have a volatile function."""
+    return _filters_rows(call, created) and _may_be_volatile(call, created)
 
 
-def in_try(tokens: Sequence[Token], place: int) -> bool:
-    """Whether token `place` stands in `TRY(..)`."""
-    return any(tokens[i - 1].upper == "TRY" for i in brackets_around(tokens, place) if i)
+def _filters_rows(call: ModelCall, created: str) -> bool:
+    """Whether a filter, or a column that one may test, holds the call."""
+    return call.clause in _FILTERS or call.nested or created == "VIEW"
 
 
-def _filters_rows(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a filter, or a column that one may test, holds what stands at token `place`."""
-    if clause_at(tokens, place) in _FILTERS:
-        return True
-    return bool(queries_around(tokens, place)) or _created(tokens) == "VIEW"
-
-
-def _may_be_volatile(tokens: Sequence[Token], place: int) -> bool:
-    """Whether the engine takes a volatile function at token `place`.
+def _may_be_volatile(call: ModelCall, created: str) -> bool:
+    """Whether the engine takes a volatile function in place of the call.
 
     It takes none in TRY, in an index, in what a window is ordered or divided by, and in a select
     item whose name another clause or item uses; a subquery in such an item is part of it.
     """
-    if in_try(tokens, place) or _created(tokens) in _STORED:
+    if call.in_try or created in _STORED:
         return False
-    filters = clause_at(tokens, place) in _FILTERS
-    queries = [i for i in brackets_around(tokens, place) if starts_query(tokens, i + 1)]
-    items = [i for i in queries if select_item(tokens, i) is not None]
-    return all(_item_may_be_volatile(tokens, i) for i in [*items, *[place] * (not filters)])
-
-
-def _item_may_be_volatile(tokens: Sequence[Token], place: int) -> bool:
-    windows = any(tokens[i].upper in ("OVER", "QUALIFY") for i in block_tokens(tokens, place))
-    return not windows and not _is_named_elsewhere(tokens, place)
-
-
-def _is_named_elsewhere(tokens: Sequence[Token], place: int) -> bool:
-    """Whether the query around token `place` may use the name of the select item that holds it."""
-    item = select_item(tokens, place)
-    if item is None:
-        return False
-    names = {fold(tokens[i].text) for i in (item[0], item[1] - 1) if tokens[i].is_identifier}
-    start, end = query_around(tokens, place)
-    around = (*range(start, item[0]), *range(item[1], end))
-    return any(tokens[i].is_identifier and fold(tokens[i].text) in names for i in around)
-
-
-def _created(tokens: Sequence[Token]) -> str:
-    """What a statement creates, of what holds expressions: VIEW, INDEX, MACRO ..; or ""."""
-    words = [t.upper for t in tokens[:6]]
-    if words[:1] != ["CREATE"]:
-        return ""
-    return next((w for w in words if w in ("VIEW", "TABLE", *_STORED)), "")
+    windows = call.block is not None and call.block.windows and call.clause not in _FILTERS
+    return not windows and all(item.volatile for item in call.items)

@@ -11,13 +11,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sqlml.front.lexer import as_tokens
-from sqlml.planner.blocks import Block, clause_span
-from sqlml.planner.calls import Call
-from sqlml.planner.clauses import Span
+from sqlml.parsing.places import Span
 from sqlml.planner.cost import ROWS
 from sqlml.planner.probe import ProbeError, row_queries
 from sqlml.planner.scope import Scope
+from sqlml.planner.syntax.outline import Block, ModelCall
 
 AskRows = Callable[[str], int | None]
 """The engine's estimate of the rows of a query; None where it has none. Raises ProbeError."""
@@ -64,17 +62,17 @@ class Rows:
         return replace(self, asked=True)
 
 
-def rows_of(call: Call, calls: Sequence[Call], scope: Scope) -> Rows:
-    """What to ask for `call`, one of all `calls` of the statement.
+def rows_of(call: ModelCall, scope: Scope) -> Rows:
+    """What to ask for `call`, in its scope.
 
     Nothing where a parameter stands in FROM: in a probe that is a NULL, which mostly fits no row.
     """
-    parameters = as_tokens(scope.tokens).parameters
-    if parameters and any(_holds(span, parameters, scope) for span in _read(scope.block)):
+    parameters = [p.span for p in scope.outline.parameters]
+    if parameters and any(_holds(place, parameters) for place in _read(scope.block)):
         return Rows()
     queries = tuple(row_queries(scope.block, scope.probed))
-    where = clause_span(scope.tokens, call.start, "WHERE")
-    if where is None or _holds(where, [*parameters, *(c.start for c in calls)], scope):
+    where = None if scope.block is None else scope.block.where
+    if where is None or _holds(where, [*parameters, *(c.span for c in scope.outline.calls)]):
         return Rows(queries)
     condition = scope.probed(where)  # it may name a select item, and then does not bind here
     return Rows((*row_queries(scope.block, scope.probed, condition), *queries))
@@ -88,5 +86,5 @@ def _read(block: Block | None) -> Iterator[Span]:
         block = block.parent
 
 
-def _holds(span: Span, places: Sequence[int], scope: Scope) -> bool:
-    return any(span.start <= scope.tokens[i].start < span.end for i in places)
+def _holds(place: Span, others: Sequence[Span]) -> bool:
+    return any(map(place.holds, others))

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError
-from sqlml.front.lexer import Token
-from sqlml.planner.blocks import Block
-from sqlml.planner.clauses import Span
+from sqlml.parsing.places import Span
 from sqlml.planner.probe import Column, Describe, Text, columns_of
+from sqlml.planner.syntax.outline import Block, Outline
 from sqlml.types import fold
 
 _BLAMED = re.compile(
@@ -23,60 +22,58 @@ _BLAMED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a call stands: the statement, its tokens, the block around it, and the engine.
+    """Where a call stands: the statement, the block around it, and the engine.
 
     `text` is the statement as it goes to the engine, `probed` as it stands in probes: there calls
-    and parameters are NULLs of their types. `untyped` are the tokens of parameters and local
-    names, which have no type yet.
+    and parameters are NULLs of their types. `untyped` are the parameters and local names, which
+    have no type yet.
     """
 
-    sql: str
-    tokens: Sequence[Token]
+    outline: Outline
     block: Block | None
     text: Text
     probed: Text
-    untyped: frozenset[int]
+    untyped: frozenset[Span]
     describe: Describe
     dialect: Dialect
 
-    def span(self, start: int, end: int) -> str:
-        """Tokens[start:end] as they go to the engine."""
-        return self.text(self._span(start, end))
+    @property
+    def sql(self) -> str:
+        """The statement as the user wrote it."""
+        return self.outline.sql
 
-    def columns(self, ranges: Sequence[tuple[int, int]]) -> tuple[tuple[Column, ...], ...]:
-        """The columns that the select items tokens[start:end] yield here.
+    def columns(self, places: Sequence[Span]) -> tuple[tuple[Column, ...], ...]:
+        """The columns that the select items at these places yield here.
 
         Raises:
             BindError: the engine cannot bind them.
         """
-        found = self.ask([self.probed(self._span(start, end)) for start, end in ranges])
+        found = self.ask([self.probed(place) for place in places])
         return tuple(
-            (Column("NULL", "NULL"),) if self._is_untyped(start, end) else columns
-            for (start, end), columns in zip(ranges, found, strict=True)
+            (Column("NULL", "NULL"),) if self._is_untyped(place) else columns
+            for place, columns in zip(places, found, strict=True)
         )
 
-    def single(self, ranges: Sequence[tuple[int, int]]) -> tuple[Column, ...]:
-        """The one column that each of the expressions tokens[start:end] yields.
+    def single(self, places: Sequence[Span]) -> tuple[Column, ...]:
+        """The one column that each of the expressions at these places yields.
 
         Raises:
             BindError: the engine cannot bind one, or it yields several columns.
         """
-        found = self.columns(ranges)
-        for (start, end), columns in zip(ranges, found, strict=True):
+        found = self.columns(places)
+        for place, columns in zip(places, found, strict=True):
             if len(columns) != 1:
                 raise BindError(
-                    f"{self.span(start, end)} stands for {len(columns)} columns; write * or "
+                    f"{self.text(place)} stands for {len(columns)} columns; write * or "
                     "COLUMNS(..) alone, or one expression per feature",
                     self.sql,
-                    self.tokens[start].start,
+                    place.start,
                 )
         return tuple(column for (column,) in found)
 
-    def _is_untyped(self, start: int, end: int) -> bool:
+    def _is_untyped(self, place: Span) -> bool:
         """NULL itself (1.5 says that it is INTEGER), or a name or parameter without a type."""
-        if end - start == 1 and self.tokens[start].upper == "NULL":
-            return True
-        return all(i in self.untyped for i in range(start, end))
+        return place in self.untyped or self.sql[place.start : place.end].upper() == "NULL"
 
     def ask(self, items: Sequence[str]) -> tuple[tuple[Column, ...], ...]:
         """The columns that `items`, written as SQL, yield here."""
@@ -91,9 +88,6 @@ class Scope:
         if blamed is None:
             return place
         name = fold(next(g for g in blamed.groups() if g is not None).split(".")[-1])
-        found = [t.start for t in self.tokens if t.is_identifier and fold(t.text) == name]
+        found = [start for word, start in self.outline.words if word == name]
         behind = [start for start in found if start >= place]
         return behind[0] if behind else found[-1] if found else place
-
-    def _span(self, start: int, end: int) -> Span:
-        return Span(self.tokens[start].start, self.tokens[end - 1].end)

@@ -9,22 +9,18 @@ of them that come again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sqlml.catalog.model import Model
 from sqlml.dialects import DUCKDB, Dialect
-from sqlml.front.lexer import Token, as_tokens
 from sqlml.ir.program import Program
-from sqlml.planner.blocks import block_at, clause_at
 from sqlml.planner.build import width_of
-from sqlml.planner.calls import Call
-from sqlml.planner.conditions import always_asked
 from sqlml.planner.names import Part
 from sqlml.planner.refusals import guarded, refuses_rows
-from sqlml.planner.select_items import means_outputs
 from sqlml.planner.single_source import Source, source_of
+from sqlml.planner.syntax.outline import ModelCall, Outline
 
 _FIRST = frozenset({"WHERE", "FROM"})
 """Clauses whose rows are filtered before the others see them."""
@@ -82,43 +78,38 @@ class Shared:
 
 
 def shared(
-    targets: Mapping[Call, Target],
-    sql: str,
-    tokens: Sequence[Token],
-    in_source: bool,
-    dialect: Dialect,
-) -> dict[Call, Shared]:
+    targets: Mapping[ModelCall, Target], outline: Outline, in_source: bool, dialect: Dialect
+) -> dict[ModelCall, Shared]:
     """For each call what it shares, with itself at least; by FROM, where it may be `in_source`."""
-    groups: dict[Any, list[Call]] = {}
+    groups: dict[Any, list[ModelCall]] = {}
     for call, target in targets.items():
-        groups.setdefault(same_row(call, target, tokens), []).append(call)
-    found: dict[Call, Shared] = {}
+        groups.setdefault(same_row(call, target), []).append(call)
+    found: dict[ModelCall, Shared] = {}
     for calls in groups.values():
         parts = tuple(sorted({targets[c].part for c in calls}, key=str))
-        clauses = {clause_at(tokens, c.start) in _FIRST for c in calls}
+        clauses = {call.clause in _FIRST for call in calls}
         again = len(clauses) > 1
         source = None
-        if again and in_source and any(_filters(tokens, call) for call in calls):
-            source = source_of(sql, tokens, calls[0].start, targets)
+        if again and in_source and any(map(_filters, calls)):
+            source = source_of(calls[0], outline)
         refuses = dialect.lazy_calls and refuses_rows(targets[calls[0]].model.program)
         for call in calls:
-            once = source is not None or (refuses and guarded(tokens, call.start))
+            once = source is not None or (refuses and guarded(call, outline.created))
             found[call] = Shared(parts, again and source is None, len(calls), source, once)
     return found
 
 
-def _filters(tokens: Sequence[Token], call: Call) -> bool:
+def _filters(call: ModelCall) -> bool:
     """Whether WHERE asks the call for each row."""
-    return clause_at(tokens, call.start) == "WHERE" and always_asked(tokens, call.start)
+    return call.clause == "WHERE" and call.always_asked
 
 
-def same_row(call: Call, target: Target, tokens: Sequence[Token]) -> Any:
+def same_row(call: ModelCall, target: Target) -> Any:
     """Equal for calls of one model version in one block whose arguments are written alike."""
     if len(target.model.program.labels) > 1:
         return call  # several targets come as lists of their own
-    if means_outputs(tokens, call):
+    if call.means_outputs:
         return call  # its names may be others there
-    spelled = as_tokens(tokens).spelled
-    written = tuple((a.name, spelled[a.start : a.end]) for a in call.arguments)
     model = target.model
-    return block_at(tokens, call.start), model.database, model.name, model.version, written
+    query = None if call.block is None else call.block.span
+    return query, model.database, model.name, model.version, call.spelled

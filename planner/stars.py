@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from sqlml.errors import BindError
-from sqlml.front.lexer import Token, closing, split_commas
-from sqlml.planner.calls import Argument
 from sqlml.planner.column_types import Bound, bracket
 from sqlml.planner.probe import Column
 from sqlml.planner.scope import Scope
+from sqlml.planner.syntax.outline import Star
 from sqlml.types import fold
 
 _AMBIGUOUS = re.compile(r"""["']([^"'\s]+\.[^"'\s]+)["']|((?:`[^`]+`\.)+`[^`]+`)""")
@@ -26,80 +24,38 @@ def meanings(message: str) -> list[str]:
     return [(a or b).replace("`", "") for a, b in _AMBIGUOUS.findall(message)]
 
 
-_STAR_CLAUSES = frozenset(
-    {"EXCLUDE", "EXCEPT", "REPLACE", "RENAME", "LIKE", "ILIKE", "NOT", "GLOB", "SIMILAR"}
-)
+def star_columns(star: Star, place: int, scope: Scope) -> list[tuple[str, Bound]]:
+    """What a star, which stands at `place`, yields: column name, and the expression that reads it.
 
-
-def is_star(tokens: Sequence[Token], argument: Argument) -> bool:
-    """`*` and `t.*`, also with EXCLUDE and the like, and `[*|t.]COLUMNS(..)`."""
-    start, end = argument.start, argument.end
-    while start + 1 < end and tokens[start].is_identifier and tokens[start + 1].is_symbol("."):
-        start += 2
-    if tokens[start].is_symbol("*"):
-        if start + 1 == end or tokens[start + 1].upper in _STAR_CLAUSES:
-            return True
-        start += 1
-    return (
-        tokens[start].upper == "COLUMNS"
-        and start + 1 < end
-        and tokens[start + 1].is_symbol("(")
-        and closing(tokens, start + 1) == end - 1
-    )
-
-
-def star_columns(star: Argument, scope: Scope) -> list[tuple[str, Bound]]:
-    """What a star yields: column name, and the expression that reads it."""
-    tokens = scope.tokens
-    unpacked = tokens[star.start].is_symbol("*") and tokens[star.start + 1].upper == "COLUMNS"
-    start = star.start + unpacked
-    columns = _expanded(star, start, scope)
-    qualifier = _qualifier(scope, start, star.end)
-    replaced = _clause_items(tokens, star, "REPLACE")
-    renamed = _clause_items(tokens, star, "RENAME")
-    expressions = {
-        fold(tokens[end - 1].text): bracket(scope.span(begin, end - 2)) for begin, end in replaced
-    }
-    originals = {fold(tokens[end - 1].text): scope.span(end - 3, end - 2) for _, end in renamed}
+    Raises:
+        BindError: there is nothing to expand; the error shows the place.
+    """
+    qualifier = "" if star.qualifier is None else scope.text(star.qualifier)
     found = []
-    for column in columns:
+    for column in _expanded(star, place, scope):
         folded = fold(column.name)
-        own = qualifier + originals.get(folded, scope.dialect.quote_name(column.name))
-        found.append((column.name, Bound(expressions.get(folded, own), column.type)))
-    excluded = frozenset(
-        fold(".".join(t.text for t in tokens[begin:end] if t.is_identifier))
-        for word in ("EXCLUDE", "EXCEPT")
-        for begin, end in _clause_items(tokens, star, word)
-    )
-    if any("." in e for e in excluded) and not qualifier:
-        return [_resolved(name, bound, scope, excluded) for name, bound in found]
+        if folded in star.replaced:
+            own = bracket(scope.text(star.replaced[folded]))
+        elif folded in star.renamed:
+            own = qualifier + scope.text(star.renamed[folded])
+        else:
+            own = qualifier + scope.dialect.quote_name(column.name)
+        found.append((column.name, Bound(own, column.type)))
+    if any("." in e for e in star.excluded) and not qualifier:
+        return [_resolved(name, bound, scope, star.excluded) for name, bound in found]
     return found
 
 
-def star_names(star: Argument, scope: Scope) -> list[str]:
+def star_names(star: Star, scope: Scope) -> list[str]:
     """The names of the columns that a star yields."""
-    tokens = scope.tokens
-    unpacked = tokens[star.start].is_symbol("*") and tokens[star.start + 1].upper == "COLUMNS"
-    return [column.name for column in _expanded(star, star.start + unpacked, scope)]
+    return [column.name for column in _expanded(star, star.select.start, scope)]
 
 
-def _qualifier(scope: Scope, start: int, end: int) -> str:
-    """`t.` of `t.*`, `t.COLUMNS(..)` and `COLUMNS(t.*)`; empty where a star names no table."""
-    tokens = scope.tokens
-    if tokens[start].upper == "COLUMNS" and tokens[start + 1].is_symbol("("):
-        start, end = start + 2, end - 1
-    stop = start
-    while stop + 1 < end and tokens[stop].is_identifier and tokens[stop + 1].is_symbol("."):
-        stop += 2
-    return scope.span(start, stop) if stop > start else ""
-
-
-def _expanded(star: Argument, start: int, scope: Scope) -> tuple[Column, ...]:
+def _expanded(star: Star, place: int, scope: Scope) -> tuple[Column, ...]:
     """The columns of a star, or an error at its place when there is nothing to expand."""
     try:
-        (columns,) = scope.columns([(start, star.end)])
+        (columns,) = scope.columns([star.select])
     except BindError as error:
-        place = scope.tokens[star.start].start
         if scope.block is None or not (scope.block.sources or scope.block.parent):
             raise BindError(
                 "* needs a FROM clause here; name the features, as in tenure := 12",
@@ -120,14 +76,3 @@ def _resolved(name: str, bound: Bound, scope: Scope, excluded: frozenset[str]) -
                 own = ".".join(map(scope.dialect.quote_name, choice.split(".")))
                 return name, Bound(own, bound.type)
     return name, bound
-
-
-def _clause_items(tokens: Sequence[Token], star: Argument, word: str) -> list[tuple[int, int]]:
-    """Token ranges of the items in `* WORD (item, ..)`, or of the single item without brackets."""
-    for k in range(star.start, star.end):
-        if tokens[k].upper == word and k + 1 < star.end:
-            if tokens[k + 1].is_symbol("("):
-                close = closing(tokens, k + 1)
-                return split_commas(tokens, k + 2, close) if close is not None else []
-            return [(k + 1, star.end)]
-    return []

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from sqlml.dialects.type_names import struct_fields
 from sqlml.errors import BindError
-from sqlml.front.lexer import closing, split_commas
-from sqlml.planner.calls import Argument
 from sqlml.planner.column_types import Available, Bound, bracket
 from sqlml.planner.scope import Scope
+from sqlml.planner.syntax.outline import Argument
 from sqlml.types import fold
 
 
@@ -21,9 +20,9 @@ def struct_columns(plain: Sequence[Argument], scope: Scope) -> Available | None:
     literal = _struct_literal(argument, scope)
     if literal is not None:
         return literal
-    sql = scope.span(argument.start, argument.end)
+    sql = scope.text(argument.span)
     try:
-        (column,) = scope.single([(argument.start, argument.end)])
+        (column,) = scope.single([argument.span])
     except BindError:
         return None
     fields = struct_fields(column.type)
@@ -39,22 +38,11 @@ def struct_columns(plain: Sequence[Argument], scope: Scope) -> Available | None:
 
 def _struct_literal(argument: Argument, scope: Scope) -> Available | None:
     """`{'a': x, 'b': y}`: its entries feed the features directly."""
-    tokens = scope.tokens
-    if not tokens[argument.start].is_symbol("{"):
+    if argument.fields is None:
         return None
-    if closing(tokens, argument.start) != argument.end - 1:
-        return None
-    entries = split_commas(tokens, argument.start + 1, argument.end - 1)
-    names, ranges = [], []
-    for begin, end in entries:
-        if end - begin < 3 or not tokens[begin + 1].is_symbol(":"):
-            return None
-        if tokens[begin].kind not in ("string", "word", "name"):
-            return None
-        names.append(tokens[begin].text)
-        ranges.append((begin + 2, end))
+    places = [place for _, place in argument.fields]
     available: Available = {}
-    for name, (begin, end), column in zip(names, ranges, scope.single(ranges), strict=True):
-        sql = scope.span(begin, end)
-        available.setdefault(fold(name), []).append(Bound(bracket(sql), column.type))
+    for (name, place), column in zip(argument.fields, scope.single(places), strict=True):
+        value = Bound(bracket(scope.text(place)), column.type)
+        available.setdefault(fold(name), []).append(value)
     return available

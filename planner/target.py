@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlml.catalog.model import Model
 from sqlml.errors import BindError, UnknownModelError
-from sqlml.front.lexer import Token, closing
 from sqlml.ir.program import Program
 from sqlml.planner.absent import why_none
-from sqlml.planner.calls import Call
 from sqlml.planner.classes import chosen_class
 from sqlml.planner.context import Context
 from sqlml.planner.names import Output, Part
 from sqlml.planner.parameters import Parameters
 from sqlml.planner.results import Chosen, result_type
-from sqlml.planner.stars import is_star
+from sqlml.planner.syntax.outline import ModelCall, Parameter
+from sqlml.types import fold
 
 OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
     "predict": ("label",),
@@ -77,35 +76,34 @@ class Target:
         return text + (f", {targets} targets" if targets > 1 else "")
 
 
-def target_of(
-    call: Call, sql: str, tokens: Sequence[Token], given: Parameters, context: Context
-) -> Target | None:
+def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) -> Target | None:
     """What the call is to compute; None when the function is a user's own."""
-    token = tokens[call.model]
-    name = given.text(call.model) if token.kind == "param" else token.text
+    at = call.model_span.start
+    name = given.text(call.model) if isinstance(call.model, Parameter) else call.model
     if name is None:
         if context.is_user_function(call.function):
             return None
         raise BindError(
-            f"the model name {token.text} is not given as a text; pass it when the statement is "
-            "executed, or write it out",
+            f"the model name {sql[at : call.model_span.end]} is not given as a text; pass it when "
+            "the statement is executed, or write it out",
             sql,
-            token.start,
+            at,
         )
     try:
-        model = context.model(name)
+        model = _model(name, context)
     except UnknownModelError as error:
-        starred = any(a.name is None and is_star(tokens, a) for a in call.arguments)
+        starred = any(a.star is not None for a in call.arguments)
         if not starred and context.is_user_function(call.function):
             return None
-        raise UnknownModelError(error.message, sql, token.start) from None
-    given.use_up(call.model)
-    if _defines_a_table(tokens, call.start):
+        raise UnknownModelError(error.message, sql, at) from None
+    if isinstance(call.model, Parameter):
+        given.use_up(call.model)
+    if call.defines:
         raise BindError(
             "a model call cannot stand in a generated column, DEFAULT or CHECK: nobody could read "
             "the table without sqlml; make a view of the table instead",
             sql,
-            tokens[call.start].start,
+            call.span.start,
         )
     output = _output(call.function, model.program)
     if output is None:
@@ -114,25 +112,22 @@ def target_of(
             f"{call.function} does not fit model {model.name!r}: {_NO_OUTPUT[call.function]}"
             f"{why_none(OUTPUTS_OF[call.function][0], model.program)}; use {' or '.join(others)}",
             sql,
-            tokens[call.start].start,
+            call.span.start,
         )
-    return Target(model, output, chosen_class(call, model, sql, tokens, given))
+    return Target(model, output, chosen_class(call, model, sql, given))
+
+
+def _model(name: str, context: Context) -> Model:
+    """The model of a name; `main.m` may mean m by the schema of the current database."""
+    try:
+        return context.model(name)
+    except UnknownModelError:
+        schema, _, rest = name.partition(".")
+        if fold(schema) != "main" or not rest:
+            raise
+        return context.model(rest)
 
 
 def _output(function: str, program: Program) -> Output | None:
     """The output of `program` that `function` gives; None where it has none of them."""
     return next((o for o in OUTPUTS_OF[function] if o in program.outputs), None)
-
-
-def _defines_a_table(tokens: Sequence[Token], place: int) -> bool:
-    """Whether the token stands in a table's definition: a column list, or an ALTER of one."""
-    if tokens[0].upper not in ("ALTER", "CREATE"):
-        return False
-    words = [t.upper for t in tokens[:place]]
-    if words[:2] == ["ALTER", "TABLE"] and {"DEFAULT", "GENERATED", "AS"} & set(words):
-        return True
-    if words[:1] != ["CREATE"] or "TABLE" not in words[:5] or "AS" in words[:8]:
-        return False
-    opening = next((i for i, t in enumerate(tokens) if t.is_symbol("(")), place)
-    close = closing(tokens, opening) if opening < place else None
-    return close is not None and opening < place < close

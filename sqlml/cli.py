@@ -13,8 +13,8 @@ from sqlml import __version__
 from sqlml.backends.costs import SHIPPED, place
 from sqlml.calibration import calibrate
 from sqlml.errors import SqlmlError
-from sqlml.front.lexer import statements, tokenize
 from sqlml.opening import connect
+from sqlml.parsing.tokens import statements, tokenize
 from sqlml.session import Session
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlml.catalog.macros import defined_functions
 from sqlml.errors import ParseError
-from sqlml.front.lexer import tokenize
 from sqlml.front.parse import mentions_models, parse
 from sqlml.front.statements import Query
+from sqlml.parsing.tokens import tokenize
 
 _WATCHED = (
     *("predict", "transform", "model", "sqlml_"),

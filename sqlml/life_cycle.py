@@ -50,8 +50,8 @@ from sqlml.front.statements import (
 )
 from sqlml.importers.stored import StoredModel
 from sqlml.ir.program import Program
-from sqlml.planner.calls import may_call
 from sqlml.planner.explain_model import explain_model
+from sqlml.planner.syntax.arguments import seems_to_call
 from sqlml.registration import (
     Artifact,
     check_arguments,
@@ -294,7 +294,7 @@ class LifeCycle:
 
     def _frame(self, query: str, model: Model) -> Any:
         """The rows of a query as a pandas frame with the model's own columns, in their order."""
-        if may_call(query):
+        if seems_to_call(query):
             raise ParseError("VERIFY MODEL .. USING takes a query that calls no model itself")
         try:
             frame = self._host.fetch_frame(query)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import duckdb
 
 from sqlml.errors import SqlmlError, excerpt
-from sqlml.front.lexer import tokenize
+from sqlml.parsing.tokens import tokenize
 
 _PLACE = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
 _MOST = 4_000_000

@@ -18,7 +18,7 @@ from sqlml.lookup import Lookup
 from sqlml.planner.cache import PlanCache
 from sqlml.planner.choice import with_setting
 from sqlml.planner.context import Context
-from sqlml.planner.explaining import is_stored, with_rows
+from sqlml.planner.explaining import with_rows
 from sqlml.planner.measured import Analysis, Measured
 from sqlml.planner.names import REFUSED_TEXT, FunctionSpec, parse_name, refused_text_names
 from sqlml.planner.plan import Plan
@@ -224,7 +224,7 @@ class Scoring:
     def _analysed(self, found: Plan, parameters: Any) -> tuple[Plan, list[tuple[str, str]]]:
         """Run the plan once with functions that measure; the plan with that, and EXPLAIN's rows."""
         makers: dict[str, Callable[[], EngineFunction]] = {}
-        if not is_stored(found.statement):
+        if not found.kept:
             for name, places in found.functions.items():
                 call = found.calls[places[0]]
                 if f"{name}(" in found.sql:  # else all is written in SQL

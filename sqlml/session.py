@@ -38,8 +38,8 @@ from sqlml.front.statements import (
 )
 from sqlml.life_cycle import LifeCycle
 from sqlml.lookup import Lookup
-from sqlml.planner.calls import may_call
 from sqlml.planner.plan import Plan
+from sqlml.planner.syntax.arguments import seems_to_call
 from sqlml.planner.table_form import parsable
 from sqlml.registration import calls_of
 from sqlml.relation import typed, unwrap, wrap
@@ -134,7 +134,7 @@ class Session:
         """Run a statement once for each set of parameters."""
         with self._calling(query):
             statements = self._statements(query)
-            if all(isinstance(s, Query) for s in statements) and not may_call(query):
+            if all(isinstance(s, Query) for s in statements) and not seems_to_call(query):
                 made = self._scoring.retrying(lambda: self._engine.executemany(query, parameters))
                 return None if made is None else self
         for one in parameters:
@@ -374,7 +374,7 @@ class Session:
                 return ()
             raise
         if len(found) > 1:
-            if all(isinstance(s, Query | Explain) for s in found) and not may_call(query):
+            if all(isinstance(s, Query | Explain) for s in found) and not seems_to_call(query):
                 return ()  # as one text, so that the places in the engine's errors are right
             for statement in found:
                 if isinstance(statement, Query):

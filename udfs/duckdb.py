@@ -24,8 +24,8 @@ from sqlml.catalog.rebuild import OURS
 from sqlml.catalog.shape import sound_tables
 from sqlml.dialects.duckdb import builtin, folded
 from sqlml.errors import CatalogError, ConflictError, ParseError
-from sqlml.front.lexer import tokenize
 from sqlml.interruption import interruption_after
+from sqlml.parsing.tokens import tokenize
 from sqlml.planner.names import parse_name
 from sqlml.planner.probe import Column, ProbeError
 from sqlml.regular_files import check_regular, local_path

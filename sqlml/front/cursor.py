@@ -7,8 +7,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from sqlml.errors import ParseError
-from sqlml.front.lexer import Token, closing, split_commas
 from sqlml.front.statements import ModelName, OptionValue
+from sqlml.parsing.tokens import Token, closing, split_commas
 from sqlml.types import fold
 
 _DEEPEST = 20

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from sqlml.front.alter import alter
 from sqlml.front.artifact import artifact
 from sqlml.front.cursor import Cursor
-from sqlml.front.lexer import Token, closing
 from sqlml.front.statements import (
     CommentOn,
     CreateModel,
@@ -29,6 +28,7 @@ from sqlml.front.statements import (
     Statement,
     VerifyModel,
 )
+from sqlml.parsing.tokens import Token, closing
 from sqlml.types import fold
 
 EXPORT_FORMATS = ("ONNX", "SQLML", "SQL")

@@ -11,8 +11,8 @@ from functools import lru_cache
 
 from sqlml.errors import ParseError
 from sqlml.front.grammar import read_statement
-from sqlml.front.lexer import statements, tokenize
 from sqlml.front.statements import Explain, Query, Statement
+from sqlml.parsing.tokens import statements, tokenize
 
 _WORDS = ("predict", "transform", "model", "sqlml_")
 _GAP = r"(?:\s|/\*.*?\*/|--[^\n]*\n)"

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlml.dialects import SPARK
 from sqlml.errors import ConfigError
-from sqlml.front.lexer import tokenize
 from sqlml.front.parse import mentions_models
+from sqlml.parsing.tokens import tokenize
 
 
 def with_literals(sql: str, values: Any) -> str:

@@ -16,7 +16,6 @@ from sqlml.catalog.programs import Loaded
 from sqlml.dialects import SPARK
 from sqlml.errors import BackendError, ConfigError, ParseError, SqlmlError, UnknownModelError
 from sqlml.exporting import export_to_file
-from sqlml.front.lexer import tokenize
 from sqlml.front.parse import mentions_models, parse
 from sqlml.front.statements import (
     AlterModel,
@@ -30,6 +29,7 @@ from sqlml.front.statements import (
 )
 from sqlml.life_cycle import LifeCycle
 from sqlml.lookup import Lookup
+from sqlml.parsing.tokens import tokenize
 from sqlml.planner.plan import Plan
 from sqlml.spark.directory import Directory
 from sqlml.spark.files import Files, LocalFiles

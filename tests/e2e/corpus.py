@@ -33,10 +33,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from sqlml.front.lexer import statements, tokenize
-from sqlml.planner.calls import find_calls
+from sqlml.parsing.tokens import statements, tokenize
 from sqlml.planner.plan import Plan
-from sqlml.planner.table_form import table_forms
+from sqlml.planner.syntax.read import outline_of
+from sqlml.planner.syntax.table_form import table_forms
 
 FOLDER = Path(__file__).parents[1] / "golden" / "sql" / "scored"
 
@@ -201,15 +201,15 @@ def check_only_calls_changed(plan: Plan) -> None:
     sql, tokens = plan.statement, tokenize(plan.statement)
     sources = {c.shared.source for c in plan.calls if c.shared and c.shared.source}
     free = [(s.span.start, s.span.end) for s in sources]
-    for call in find_calls(sql, tokens):
-        start, end = tokens[call.start].start, tokens[call.end - 1].end
+    for call in outline_of(sql).calls:
+        start, end = call.span.start, call.span.end
         if any(c.written == " ".join(sql[start:end].split()) for c in plan.calls):
             free.append((start, end))
-    forms = table_forms(sql, tokens)
-    free += [(tokens[form.start].start, tokens[form.end - 1].end) for form in forms]
+    free += [(form.span.start, form.span.end) for form in table_forms(sql)]
+    places = {token.start: i for i, token in enumerate(tokens)}
     own = {
-        **{i: r"\*(?: EXCLUDE \([^)]*\))?" for s in sources for i in s.stars},
-        **{i: r"\((?:[^)]*, )?" for s in sources for i in s.excluded},
+        **{places[p.start]: r"\*(?: EXCLUDE \([^)]*\))?" for s in sources for p in s.stars},
+        **{places[p.start]: r"\((?:[^)]*, )?" for s in sources for p in s.lists},
         **{i: r" ?(?:\?|\$\w+) ?" for i, t in enumerate(tokens) if t.kind == "param"},
     }
     if any("compared in place of" in call.output for call in plan.calls):

@@ -12,6 +12,7 @@ import pytest
 from tests.generated.dice import Dice
 from tests.generated.gaps import GAPS, Gap
 from tests.generated.predictions import Pair, compared, opened, outcome
+from tests.generated.scopes import SCOPES
 from tests.generated.scripts import script
 
 SAMPLE = range(75)
@@ -60,6 +61,15 @@ def test_the_seeds_reach_every_form() -> None:
         texts += [dice.text(step.marked, 0) for step in script(dice)]
     every = "\n".join(texts)
     assert not [form for form in FORMS if form not in every]
+
+
+@pytest.mark.parametrize(("about", "text", "twin"), SCOPES, ids=[row[0] for row in SCOPES])
+def test_a_call_sees_what_stands_where_it_does(
+    pair: Pair, about: str, text: str, twin: str
+) -> None:
+    what = compared(outcome(pair.ours, text), outcome(pair.plain, twin), ordered=False)
+    pair.undo()
+    assert not what
 
 
 @pytest.mark.parametrize("gap", GAPS, ids=lambda gap: f"{gap.item}: {gap.reason}")

@@ -1,18 +1,17 @@
-"""The FROM clause that a call sees, found from tokens; `@` marks the place of the call."""
+"""The FROM clause that a call sees; `@` marks the place of the call."""
 
 from __future__ import annotations
 
 import pytest
 
-from sqlml.front.lexer import tokenize
-from sqlml.planner.blocks import Block, block_at
+from sqlml.planner.syntax.outline import Block
+from sqlml.planner.syntax.read import outline_of
 
 
 def block(sql: str) -> tuple[str, Block | None]:
-    text = sql.replace("@", "here")
-    tokens = tokenize(text)
-    place = next(i for i, t in enumerate(tokens) if t.text == "here")
-    return text, block_at(tokens, place)
+    text = sql.replace("@", "predict('m', *)")
+    (call,) = outline_of(text).calls
+    return text, call.block
 
 
 def sources(sql: str) -> list[str]:
@@ -93,7 +92,8 @@ def test_a_derived_table_knows_that_it_may_be_lateral() -> None:
 def test_select_aliases_are_found() -> None:
     text, found = block("SELECT a + 1 AS b, c d, e: f(1, 2), @ FROM t")
     assert found is not None
-    assert [text[s.start : s.end] for s in found.aliases] == ["a + 1 AS b", "e: f(1, 2)"]
+    aliases = [item.span for item in found.items if item.named]
+    assert [text[s.start : s.end] for s in aliases] == ["a + 1 AS b", "e: f(1, 2)"]
 
 
 def test_outside_of_any_query_there_is_no_block_with_sources() -> None:

@@ -7,25 +7,21 @@ import decimal
 
 import numpy as np
 
-from sqlml.front.lexer import tokenize
 from sqlml.planner.parameters import Parameters
-
-
-def places(sql: str) -> list[int]:
-    return [i for i, t in enumerate(tokenize(sql)) if t.kind == "param"]
+from sqlml.planner.syntax.arguments import parameters_of as places
 
 
 def test_question_marks_count_on_their_own() -> None:
     sql = "SELECT ?, ?"
     first, second = places(sql)
-    given = Parameters(tokenize(sql), [1, "a"])
+    given = Parameters(places(sql), [1, "a"])
     assert given.value(first) == (1,) and given.value(second) == ("a",)
     assert given.text(first) is None and given.text(second) == "a"
 
 
 def test_a_used_up_parameter_leaves_the_list() -> None:
     sql = "SELECT ?, ?, ?"
-    given = Parameters(tokenize(sql), ["m", 2, 3])
+    given = Parameters(places(sql), ["m", 2, 3])
     given.use_up(places(sql)[0])
     assert given.remaining() == ((1, 2), frozenset())
     assert given.renumbered(inside=False) == {}
@@ -34,7 +30,7 @@ def test_a_used_up_parameter_leaves_the_list() -> None:
 
 def test_numbered_parameters_move_up() -> None:
     sql = "SELECT $2, $1, $3, $1"
-    given = Parameters(tokenize(sql), ["a", "m", "c"])
+    given = Parameters(places(sql), ["a", "m", "c"])
     given.use_up(places(sql)[0])
     assert given.remaining() == ((0, 2), frozenset())
     assert list(given.renumbered(inside=False).values()) == ["$1", "$2", "$1"]
@@ -43,7 +39,7 @@ def test_numbered_parameters_move_up() -> None:
 def test_a_named_parameter_stays_while_somebody_needs_it() -> None:
     sql = "SELECT $m, $m, $x"
     first, second, _ = places(sql)
-    given = Parameters(tokenize(sql), {"M": "churn", "x": 1})
+    given = Parameters(places(sql), {"M": "churn", "x": 1})
     given.use_up(first)
     assert given.remaining() == (None, frozenset())
     given.use_up(second)
@@ -63,7 +59,7 @@ def test_probes_get_short_values_and_nulls_of_the_types() -> None:
         b"x",
     ]
     sql = "SELECT " + ", ".join("?" * len(values))
-    given = Parameters(tokenize(sql), values)
+    given = Parameters(places(sql), values)
     assert list(given.as_nulls().values()) == [
         "CAST(True AS BOOLEAN)",
         "CAST(1 AS BIGINT)",
@@ -80,14 +76,14 @@ def test_probes_get_short_values_and_nulls_of_the_types() -> None:
 
 def test_absent_values_are_untyped() -> None:
     sql = "SELECT ?, $name"
-    given = Parameters(tokenize(sql), None)
+    given = Parameters(places(sql), None)
     assert given.value(places(sql)[0]) is None
     assert len(given.untyped()) == 2
 
 
 def test_a_parameter_that_the_rewritten_text_lost_is_given_no_more() -> None:
     sql = "SELECT f(a := ?, b := ?) FROM t WHERE c > ?"
-    given = Parameters(tokenize(sql), [1, 2, 3])
+    given = Parameters(places(sql), [1, 2, 3])
     assert list(given.renumbered(inside=True).values()) == ["$1", "$2", "$3"]
     assert given.fitted("SELECT g($2, $2) WHERE c > $3") == (
         "SELECT g($1, $1) WHERE c > $2",
@@ -98,10 +94,10 @@ def test_a_parameter_that_the_rewritten_text_lost_is_given_no_more() -> None:
 
 
 def test_more_values_than_parameters_stay_for_the_engine_to_refuse() -> None:
-    given = Parameters(tokenize("SELECT f(?, ?)"), [1, 2, 3])
+    given = Parameters(places("SELECT f(?, ?)"), [1, 2, 3])
     assert given.fitted("SELECT g($2)") == ("SELECT g($1)", (1, 2), frozenset())
 
 
 def test_a_name_that_the_rewritten_text_lost_is_given_no_more() -> None:
-    given = Parameters(tokenize("SELECT f($A, $b)"), {"a": 1, "B": 2, "c": 3})
+    given = Parameters(places("SELECT f($A, $b)"), {"a": 1, "B": 2, "c": 3})
     assert given.fitted("SELECT g($b)") == ("SELECT g($b)", None, frozenset({"a"}))

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from sqlml.front.lexer import tokenize
-from sqlml.planner.calls import find_calls
 from sqlml.planner.single_source import Source, source_of
+from sqlml.planner.syntax.read import outline_of
 
 CALL = "predict('m', *)"
 
 
 def source(sql: str) -> Source | None:
     """Of the last call of a statement in Spark's words."""
-    tokens = tokenize(sql, "spark")
-    calls = find_calls(sql, tokens)
-    return source_of(sql, tokens, calls[-1].start, calls)
+    outline = outline_of(sql, "spark")
+    return source_of(outline.calls[-1], outline)
 
 
 def filters(sql: str) -> list[str]:
-    tokens, found = tokenize(sql, "spark"), source(sql)
+    found = source(sql)
     assert found is not None
-    return [sql[tokens[f[0]].start : tokens[f[-1]].end] for f in found.filters]
+    return [sql[place.start : place.end] for place in found.filters]
 
 
 @pytest.mark.parametrize(

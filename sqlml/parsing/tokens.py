@@ -9,38 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import zip_longest
-from typing import ClassVar
 
-from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.dialects.spark import Spark
 from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token as GlotToken
 from sqlglot.tokenizer_core import TokenType
 
 from sqlml.errors import ParseError
+from sqlml.parsing.dialect import DIALECTS
 
-
-class _DuckDB(DuckDB):
-    class Tokenizer(DuckDB.Tokenizer):
-        COMMANDS: ClassVar[set[TokenType]] = set()
-        KEYWORDS: ClassVar[dict[str, TokenType]] = {  # `?::` is a parameter and a cast
-            k: v for k, v in DuckDB.Tokenizer.KEYWORDS.items() if k != "?::"
-        }
-        STRING_ESCAPES = ["'"]
-
-
-class _Spark(Spark):
-    class Tokenizer(Spark.Tokenizer):
-        COMMANDS: ClassVar[set[TokenType]] = set()
-        NUMERIC_LITERALS: ClassVar[dict[str, str]] = {}  # else 1.5D is a number and a cast
-        KEYWORDS: ClassVar[dict[str, TokenType]] = {  # a hint is a comment to us
-            k: v for k, v in Spark.Tokenizer.KEYWORDS.items() if v != TokenType.HINT and k != "?::"
-        }
-
-
-_TOKENIZERS = {"duckdb": _DuckDB(), "spark": _Spark()}
 _STRINGS = {TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.RAW_STRING}
 _PLAIN_NAME = re.compile(r"[^\W\d][\w$]*")
 _SEVERAL_WORDS = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)+")
@@ -57,6 +35,9 @@ _DOLLARS = re.compile(
 
 sqlglot takes `$1, b := $` in `f($1, b := $2)` for the tag of a dollar quote.
 """
+
+_VARIABLE = re.compile(r"\$\{[^}]*\}")
+"""What Spark replaces before it reads a statement: a name to us."""
 
 _CONTINUED = re.compile(
     r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|/\*.*?\*/|(--(?:\\\n|[^\r\n])*)", re.DOTALL
@@ -110,15 +91,75 @@ def tokenize(sql: str, dialect: str = "duckdb") -> Tokens:
     Raises:
         ParseError: an unclosed string, name or comment.
     """
+    found = Tokens(t for token in raw_tokens(sql, dialect) for t in _tokens(sql, token))
+    return Tokens(_sparks(sql, found)) if dialect == "spark" else found
+
+
+@lru_cache(maxsize=4)
+def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
+    """The tokens as sqlglot's parser wants them, which takes none away; a parameter `$1` is one.
+
+    Those of the last few texts are kept: a new statement is looked at more than once.
+
+    Raises:
+        ParseError: an unclosed string, name or comment.
+    """
     marked = _DOLLARS.sub(_mark, sql) if "$" in sql and dialect == "duckdb" else sql
     if dialect == "spark" and "\\\n" in sql:
         marked = _CONTINUED.sub(lambda m: " " * len(m[1]) if m[1] else m[0], sql)
+    if dialect == "spark" and "${" in sql:
+        marked = _VARIABLE.sub(lambda m: _PARAMETER * len(m[0]), marked)
     try:
-        raw = _TOKENIZERS[dialect].tokenize(marked)
+        raw = DIALECTS[dialect].tokenize(marked)
     except TokenError as error:
         raise ParseError(f"the text cannot be read as SQL: {error}") from None
-    found = Tokens(t for token in raw for t in _tokens(marked, token))
-    return Tokens(_sparks(sql, found)) if dialect == "spark" else found
+    for token in raw if dialect == "duckdb" and marked is not sql else ():
+        if token.text.startswith(_PARAMETER):
+            token.token_type = TokenType.PLACEHOLDER
+            token.text = "$" + token.text[1:]
+    if not sql.isascii():
+        for token in raw:  # a letter beyond ASCII, whose capital is one of ASCII, makes no keyword
+            text = sql[token.start : token.end + 1]
+            if not text.isascii() and _PLAIN_NAME.fullmatch(text):
+                token.token_type = TokenType.VAR
+    for before, token, after in zip([None, *raw], raw, [*raw[1:], None], strict=False):
+        if token.token_type in _BEGIN and _is_name(before, token, after):
+            token.token_type = TokenType.VAR
+    return raw
+
+
+def _is_name(before: GlotToken | None, token: GlotToken, after: GlotToken | None) -> bool:
+    """Whether a word that may begin a statement, or an operand of UNION, is a column's name."""
+    if before is not None and before.text.upper() in ("THEN", "DO", "FOR", "AFTER", "ON"):
+        return False
+    if after is None:
+        return before is not None and before.token_type != TokenType.SEMICOLON
+    if token.token_type == TokenType.EXCEPT:
+        if token.text.upper() != "MINUS":
+            return False
+        return after.token_type != TokenType.L_PAREN and after.text.upper() not in _OPERANDS
+    if token.token_type == TokenType.INSERT and after.text.upper() == "OR":
+        return False  # INSERT OR REPLACE
+    if _PLAIN_NAME.match(after.text):
+        return after.text.upper().split()[0] in _BETWEEN_OPERANDS
+    return after.token_type not in _BEHIND
+
+
+_BEGIN = frozenset(
+    {
+        *(TokenType.DESCRIBE, TokenType.SHOW, TokenType.SUMMARIZE, TokenType.VALUES),
+        *(TokenType.INSERT, TokenType.UPDATE, TokenType.DELETE, TokenType.EXCEPT),
+        *(TokenType.PIVOT, TokenType.UNPIVOT),
+    }
+)
+_BEHIND = frozenset(
+    {
+        *(TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.PLACEHOLDER),
+        *(TokenType.L_PAREN, TokenType.PARAMETER, TokenType.SEMICOLON),
+    }
+)
+_OPERANDS = frozenset("SELECT FROM VALUES TABLE WITH ALL DISTINCT".split())
+"""What stands behind MINUS where it is an operator."""
 
 
 def _sparks(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
@@ -183,8 +224,6 @@ def _tokens(sql: str, token: GlotToken) -> list[Token]:
         kind = "number"
     elif token.token_type == TokenType.PLACEHOLDER:
         kind = "param"
-    elif text.startswith(_PARAMETER):
-        kind, text = "param", "$" + text[1:]
     elif _PLAIN_NAME.fullmatch(text):
         kind = "word"
     else:

@@ -6,7 +6,7 @@ import pytest
 
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError
-from sqlml.front.lexer import split_commas, statements, tokenize
+from sqlml.parsing.tokens import split_commas, statements, tokenize
 
 
 def kinds(sql: str) -> list[tuple[str, str]]:

@@ -1,0 +1,384 @@
+"""`Arguments`: what stands in the brackets of a call, from the tokens of the text."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sqlml.errors import BindError, ParseError
+from sqlml.parsing.places import Span
+from sqlml.parsing.tokens import Token, Tokens, closing, split_commas, tokenize
+from sqlml.planner.syntax.outline import Argument, Literal, Parameter, Star
+from sqlml.planner.syntax.table_form import has_table_form
+from sqlml.types import fold
+
+FUNCTIONS = ("predict", "predict_proba", "predict_score", "transform")
+"""Scalar functions of sql.md."""
+
+_STAR_CLAUSES = frozenset(
+    {"EXCLUDE", "EXCEPT", "REPLACE", "RENAME", "LIKE", "ILIKE", "NOT", "GLOB", "SIMILAR"}
+)
+
+_SETS_OF_COLUMNS = frozenset({"LIKE", "ILIKE", "GLOB", "SIMILAR", "NOT"})
+"""What may follow a star and does not go with EXCLUDE."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A call's model and arguments; see `ModelCall`."""
+
+    model: str | Parameter
+    model_span: Span
+    arguments: tuple[Argument, ...]
+    class_argument: Argument | None
+    spelled: tuple[tuple[str | None, str], ...]
+    words: frozenset[str]
+
+
+def parameters_of(sql: str) -> tuple[Parameter, ...]:
+    """The parameters of a text of DuckDB, which need not be one that sqlglot reads."""
+    return Arguments(sql, tokenize(sql)).parameters
+
+
+def seems_to_call(sql: Any, dialect: str = "duckdb") -> bool:
+    """Whether a text has a call of a model, or what is meant for one, as far as its tokens tell."""
+    try:
+        return isinstance(sql, str) and without_calls(sql, dialect) is not None
+    except ParseError:
+        return False
+    except BindError:
+        return True
+
+
+def without_calls(sql: str, dialect: str = "duckdb") -> str | None:
+    """A text with NULL for each call of a model, as far as its tokens tell; None without a call.
+
+    Raises:
+        ParseError: its tokens cannot be told.
+        BindError: an argument of a call that cannot be meant.
+    """
+    tokens = tokenize(sql, dialect)
+    own = Arguments(sql, tokens)
+    made, end, found = "", 0, False
+    for k, token in enumerate(tokens[:-1]):
+        name = fold(token.text) if token.kind == "word" else ""
+        if token.start < end or name not in FUNCTIONS or not tokens[k + 1].is_symbol("("):
+            continue
+        place = Span(token.start, token.end)
+        if (k and tokens[k - 1].is_symbol(".")) or own.of_call(name, place) is None:
+            continue
+        made += sql[end : token.start] + "NULL"
+        end, found = own.call_at(token.start).end, True
+    return made + sql[end:] if found or has_table_form(tokens) else None
+
+
+@dataclass(frozen=True, slots=True)
+class CallOfText:
+    """A function's name before a bracket and one text; `qualified`: behind a dot."""
+
+    name: str
+    text: str
+    qualified: bool
+
+
+def calls_of_a_text(sql: str) -> list[CallOfText]:
+    """Calls of a text of DuckDB whose first argument is one string; none where it is no SQL."""
+    try:
+        tokens = tokenize(sql)
+    except ParseError:
+        return []
+    return [
+        CallOfText(name.text, model.text, k > 0 and tokens[k - 1].is_symbol("."))
+        for k, (name, opening, model, after) in enumerate(
+            zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False)
+        )
+        if name.is_identifier and opening.is_symbol("(") and model.kind == "string"
+        if after.is_symbol(",") or after.is_symbol(")")
+    ]
+
+
+def words_of(sql: str) -> tuple[tuple[str, int, bool], ...]:
+    """All identifiers of a text of DuckDB, folded: place, and whether one stands behind a dot."""
+    tokens = tokenize(sql)
+    return tuple(
+        (fold(t.text), t.start, k > 0 and tokens[k - 1].is_symbol("."))
+        for k, t in enumerate(tokens)
+        if t.is_identifier
+    )
+
+
+class Arguments:
+    """The arguments of the calls in one text."""
+
+    def __init__(self, sql: str, tokens: Tokens) -> None:
+        self._sql = sql
+        self._tokens = tokens
+        self._starts = [token.start for token in tokens]
+        self._places = {start: i for i, start in enumerate(self._starts)}
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """All parameters of the text."""
+        return tuple(self._parameter(t) for t in self._tokens if t.kind == "param")
+
+    def call_at(self, start: int) -> Span:
+        """From a function's name to its closing bracket."""
+        place = self._places[start]
+        close = closing(self._tokens, place + 1)
+        assert close is not None, "the parser has seen it"
+        return Span(start, self._tokens[close].end)
+
+    def of_call(self, function: str, place: Span) -> Read | None:
+        """A call's arguments; None where it names no model, and so is a user's own.
+
+        Raises:
+            BindError: an argument that cannot be meant.
+        """
+        tokens, start = self._tokens, self._places[place.start]
+        close = closing(tokens, start + 1)
+        if close is None:
+            return None
+        items = split_commas(tokens, start + 2, close)
+        if not items or tokens[start].kind != "word":
+            return None
+        (first, last), *rest = items
+        model = self._model(first, last)
+        if model is None:
+            if any(tokens[a].is_symbol("*") or tokens[b - 1].is_symbol("*") for a, b in rest):
+                raise BindError(  # no function of the engine takes a star, so this was meant for us
+                    f"{tokens[start].text} names its model by a string or a parameter, as in "
+                    f"{tokens[start].text}('churn_model', *)",
+                    self._sql,
+                    tokens[first].start,
+                )
+            return None
+        arguments: list[Argument] = []
+        chosen: Argument | None = None
+        for begin, end in rest:
+            if begin == end:
+                raise BindError("an argument is empty", self._sql, tokens[min(end, close)].start)
+            argument = self._argument(begin, end)
+            if argument.name is None or tokens[begin].upper != "CLASS":
+                arguments.append(argument)
+                continue
+            if function != "predict_proba":
+                raise BindError(
+                    f"class := belongs to predict_proba; {function} has no classes to choose from "
+                    '(a feature of that name is written "class" := ..)',
+                    self._sql,
+                    tokens[begin].start,
+                )
+            if chosen is not None:
+                raise BindError("class := is given twice", self._sql, tokens[begin].start)
+            chosen = argument
+        spelled = tuple(
+            (a.name, "\0".join(t.kind[0] + t.text for t in self._within(a.span))) for a in arguments
+        )
+        words = frozenset(
+            fold(t.text) for a in arguments for t in self._within(a.span) if t.is_identifier
+        )
+        whole = Span(tokens[first].start, tokens[last - 1].end)
+        return Read(model, whole, tuple(arguments), chosen, spelled, words)
+
+    def number(self, place: Span | None) -> Literal | Parameter | None:
+        """The number or the parameter that stands at a place, alone."""
+        inside = [] if place is None else self._within(place)
+        if len(inside) != 1:
+            return None
+        if inside[0].kind == "param":
+            return self._parameter(inside[0])
+        return Literal("number", inside[0].text) if inside[0].kind == "number" else None
+
+    def sign(self, start: int, end: int, text: str) -> Span | None:
+        """The place of an operator between two characters."""
+        inside = [t for t in self._within(Span(start, end)) if t.is_symbol(text)]
+        return Span(inside[0].start, inside[0].end) if len(inside) == 1 else None
+
+    def local(self, place: Span, names: frozenset[str]) -> tuple[Span, ...]:
+        """The names at a place that are among `names`, with the fields behind them (`x.a`)."""
+        if not names:
+            return ()
+        tokens, found = self._tokens, []
+        i = self._places[place.start]
+        while i < len(tokens) and tokens[i].start < place.end:
+            token, begin = tokens[i], i
+            i += 1
+            if not token.is_identifier or fold(token.text) not in names:
+                continue
+            called = i < len(tokens) and (tokens[i].is_symbol("(") or tokens[i].is_symbol(":="))
+            if called or tokens[begin - 1].is_symbol("."):
+                continue
+            while i + 1 < len(tokens) and tokens[i].is_symbol(".") and tokens[i + 1].is_identifier:
+                i += 2
+            found.append(Span(token.start, tokens[i - 1].end))
+        return tuple(found)
+
+    def is_row(self, alias: str, place: Span, apart: Sequence[Span]) -> bool:
+        """Whether a name may be written at a place as a value: the whole row as a struct.
+
+        Not where it stands before a dot, nor in places that are looked at `apart`.
+        """
+        tokens = self._tokens
+        first = bisect_left(self._starts, place.start)
+        for i in range(first, bisect_left(self._starts, place.end)):
+            token = tokens[i]
+            if not token.is_identifier or fold(token.text) != alias:
+                continue
+            if any(a.start <= token.start < a.end for a in apart):
+                continue
+            after = i + 1 < len(tokens) and tokens[i + 1].is_symbol(".")
+            if not after and not (i and tokens[i - 1].is_symbol(".")):
+                return True
+        return False
+
+    def star_at(self, place: Span | None) -> tuple[Span, Span | None] | None:
+        """A star, and the bracket that opens its list of columns to leave out.
+
+        None where it picks columns in a way that goes with no such list.
+        """
+        tokens = self._tokens
+        i = self._places[place.start] if place is not None else -1
+        if i < 0 or not tokens[i].is_symbol("*"):
+            return None
+        mark = Span(tokens[i].start, tokens[i].end)
+        following = tokens[i + 1].upper if i + 1 < len(tokens) else ""
+        if following in _SETS_OF_COLUMNS:
+            return None
+        if following not in ("EXCLUDE", "EXCEPT"):
+            return mark, None
+        if i + 2 < len(tokens) and tokens[i + 2].is_symbol("("):
+            return mark, Span(tokens[i + 2].start, tokens[i + 2].end)
+        return None
+
+    def _within(self, place: Span) -> Sequence[Token]:
+        first = bisect_left(self._starts, place.start)
+        return self._tokens[first : bisect_left(self._starts, place.end)]
+
+    def _parameter(self, token: Token) -> Parameter:
+        return Parameter(Span(token.start, token.end), token.text)
+
+    def _model(self, start: int, end: int) -> str | Parameter | None:
+        token = self._tokens[start]
+        if end - start == 1 and token.kind == "string":
+            return token.text
+        if end - start == 1 and token.kind == "param":
+            return self._parameter(token)
+        if end - start < 2 or token.upper != "MODEL":
+            return None
+        first = self._tokens[start + 1]
+        if first.kind == "param" and end - start == 2:
+            return self._parameter(first)
+        named = first.is_identifier or first.kind == "string"
+        return "".join(t.text for t in self._tokens[start + 1 : end]) if named else None
+
+    def _argument(self, start: int, end: int) -> Argument:
+        tokens = self._tokens
+        name, begin = None, start
+        if end - start > 2 and tokens[start].is_identifier:
+            if tokens[start + 1].is_symbol(":=") or tokens[start + 1].is_symbol("=>"):
+                name, begin = tokens[start].text, start + 2
+        first = tokens[begin]
+        return Argument(
+            Span(first.start, tokens[end - 1].end),
+            name,
+            tokens[start].start,
+            self._literal(begin, end),
+            self._parameter(first) if first.kind == "param" and end - begin == 1 else None,
+            None if name is not None else self._star(begin, end),
+            self._fields(begin, end),
+            self._column(begin, end),
+        )
+
+    def _literal(self, start: int, end: int) -> Literal | None:
+        token, negative = self._tokens[start], self._tokens[start].is_symbol("-")
+        if end - start != 1 + negative:
+            return None
+        last = self._tokens[end - 1]
+        if last.kind == "number":
+            return Literal("number", last.text, negative)
+        if negative:
+            return None
+        if token.kind == "string":
+            return Literal("string", token.text)
+        return Literal("word", token.upper) if token.upper in ("NULL", "TRUE", "FALSE") else None
+
+    def _column(self, start: int, end: int) -> str | None:
+        words = self._tokens[start:end]
+        for k, word in enumerate(words):
+            if not (word.is_identifier if k % 2 == 0 else word.is_symbol(".")):
+                return None
+        return fold(words[-1].text) if len(words) % 2 else None
+
+    def _fields(self, start: int, end: int) -> tuple[tuple[str, Span], ...] | None:
+        """The entries of `{'a': x, b: y}`."""
+        tokens = self._tokens
+        if not tokens[start].is_symbol("{") or closing(tokens, start) != end - 1:
+            return None
+        found = []
+        for a, b in split_commas(tokens, start + 1, end - 1):
+            if b - a < 3 or not tokens[a + 1].is_symbol(":"):
+                return None
+            if tokens[a].kind not in ("string", "word", "name"):
+                return None
+            found.append((tokens[a].text, Span(tokens[a + 2].start, tokens[b - 1].end)))
+        return tuple(found)
+
+    def _star(self, start: int, end: int) -> Star | None:
+        tokens = self._tokens
+        unpacked = tokens[start].is_symbol("*") and tokens[start + 1].upper == "COLUMNS"
+        begin = start + unpacked
+        at = begin
+        while at + 1 < end and tokens[at].is_identifier and tokens[at + 1].is_symbol("."):
+            at += 2
+        columns = (
+            tokens[at].upper == "COLUMNS"
+            and at + 1 < end
+            and tokens[at + 1].is_symbol("(")
+            and closing(tokens, at + 1) == end - 1
+        )
+        plain = tokens[at].is_symbol("*") and (
+            at + 1 == end or tokens[at + 1].upper in _STAR_CLAUSES
+        )
+        if not (columns or plain):
+            return None
+        return Star(
+            Span(tokens[begin].start, tokens[end - 1].end),
+            self._qualifier(begin, end),
+            frozenset(
+                fold(".".join(t.text for t in tokens[a:b] if t.is_identifier))
+                for word in ("EXCLUDE", "EXCEPT")
+                for a, b in self._listed(start, end, word)
+            ),
+            {
+                fold(tokens[b - 1].text): Span(tokens[a].start, tokens[b - 3].end)
+                for a, b in self._listed(start, end, "REPLACE")
+            },
+            {
+                fold(tokens[b - 1].text): Span(tokens[b - 3].start, tokens[b - 3].end)
+                for a, b in self._listed(start, end, "RENAME")
+            },
+        )
+
+    def _qualifier(self, start: int, end: int) -> Span | None:
+        """`t.` of `t.*`, `t.COLUMNS(..)` and `COLUMNS(t.*)`."""
+        tokens = self._tokens
+        if tokens[start].upper == "COLUMNS" and tokens[start + 1].is_symbol("("):
+            start, end = start + 2, end - 1
+        stop = start
+        while stop + 1 < end and tokens[stop].is_identifier and tokens[stop + 1].is_symbol("."):
+            stop += 2
+        return Span(tokens[start].start, tokens[stop - 1].end) if stop > start else None
+
+    def _listed(self, start: int, end: int, word: str) -> list[tuple[int, int]]:
+        """Token ranges of the items in `* WORD (item, ..)`, or of the one without brackets."""
+        tokens = self._tokens
+        for k in range(start, end):
+            if tokens[k].upper == word and k + 1 < end:
+                if tokens[k + 1].is_symbol("("):
+                    close = closing(tokens, k + 1)
+                    return split_commas(tokens, k + 2, close) if close is not None else []
+                return [(k + 1, end)]
+        return []

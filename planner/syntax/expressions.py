@@ -1,0 +1,208 @@
+"""Expressions: calls of models, and what decides about their evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from sqlglot import exp
+
+from sqlml.parsing.nodes import ModelName
+from sqlml.parsing.places import Span, hull, is_written, span
+from sqlml.planner.syntax.arguments import FUNCTIONS
+from sqlml.planner.syntax.items import MAYBE
+from sqlml.planner.syntax.outline import Compared, ModelCall
+from sqlml.planner.syntax.walk import At, Reader, Rule, place_of
+from sqlml.types import fold
+
+_SIGNS: Mapping[type[exp.Expr], str] = MappingProxyType(
+    {exp.GT: ">", exp.LT: "<", exp.GTE: ">=", exp.LTE: "<="}
+)
+
+
+_TURNED = MappingProxyType({">": "<", "<": ">", ">=": "<=", "<=": ">="})
+
+
+def _lambda(r: Reader, node: exp.Expr, at: At) -> None:
+    names = at.names | {fold(name.name) for name in node.expressions}
+    r.into(node, replace(at, names=names, asked=False, compared=None))
+
+
+def _comprehension(r: Reader, node: exp.Expr, at: At) -> None:
+    held = [node.args.get("expression"), node.args.get("position")]
+    names = at.names | {fold(n.name) for n in held if isinstance(n, exp.Expr)}
+    r.into(node, replace(at, names=names, compared=None))
+
+
+def _condition(r: Reader, node: exp.Expr, at: At) -> None:
+    r.into(node, replace(at, asked=False, compared=None))
+
+
+def _bracket(r: Reader, node: exp.Expr, at: At) -> None:
+    r.into(node, replace(at, depth=at.depth + 1, compared=None))
+
+
+def _dot(r: Reader, node: exp.Expr, at: At) -> None:
+    """`schema.predict(..)` is a user's own, and `ML.PREDICT(..)` a table form."""
+    at = replace(at, compared=None)
+    called = node.args.get("expression")
+    if isinstance(called, exp.Anonymous):
+        if fold(node.this.name) == "ml" and fold(called.name) == "predict":
+            _form(r, called, place_of(node), at)
+        r.walk(node.this, at)
+        _bracket(r, called, at)
+    else:
+        r.into(node, at)
+
+
+def _table(r: Reader, node: exp.Expr, at: At) -> None:
+    """A table, or a function that gives rows."""
+    called = node.this
+    db = node.args.get("db")
+    if isinstance(called, exp.Anonymous) and db is not None:
+        if fold(db.name) == "ml" and fold(called.name) == "predict":
+            place = hull([db, called])
+            assert place is not None
+            _form(r, called, place, at)
+        r.into(node, at)
+        return
+    r.into(node, at)
+
+
+def _anonymous(r: Reader, node: exp.Expr, at: At) -> None:
+    name = fold(node.name) if isinstance(node.this, str) else ""
+    if name in FUNCTIONS:
+        _call(r, node, name, at)
+    elif name == "ml_predict":
+        _form(r, node, place_of(node), at)
+    maybe = name in MAYBE
+    inside = replace(
+        at,
+        depth=at.depth + 1,
+        in_try=at.in_try or name == "try",
+        asked=at.asked and not maybe,
+        compared=None,
+    )
+    r.into(node, inside)
+
+
+def _call(r: Reader, node: exp.Expr, name: str, at: At) -> None:
+    place = _own_place(r, node)
+    read = r.arguments.of_call(name, place)
+    if read is None:
+        return
+    r.calls.append(
+        ModelCall(
+            name,
+            place,
+            read.model,
+            read.model_span,
+            read.arguments,
+            read.class_argument,
+            read.spelled,
+            read.words,
+            at.block,
+            at.clause,
+            at.items,
+            r.arguments.local(place, at.names),
+            bool(at.names),
+            at.depth,
+            at.queries,
+            at.in_try,
+            at.asked,
+            at.defines,
+            at.unused,
+            at.compared,
+        )
+    )
+
+
+def _own_place(r: Reader, node: exp.Expr) -> Span:
+    """From the name of a function to its closing bracket, without the OVER behind it."""
+    return r.arguments.call_at(node.meta["start"])
+
+
+def _form(r: Reader, node: exp.Expr, place: Span, at: At) -> None:
+    if node.expressions and isinstance(node.expressions[0], ModelName):
+        if at.clause in _CLAUSES_OF_VALUES:
+            r.values.add(place.start)
+
+
+_CLAUSES_OF_VALUES = frozenset("SELECT WHERE GROUP HAVING QUALIFY ORDER LIMIT".split())
+
+
+_AROUND_CONDITIONS = (
+    *(exp.Where, exp.Having, exp.Qualify, exp.Join, exp.Filter, exp.Ordered),
+    *(exp.And, exp.Or, exp.Not, exp.Paren, exp.Case, exp.If),
+    *(exp.Select, exp.Alias, exp.Anonymous, exp.Tuple),
+)
+"""What a comparison stands in where both engines and sqlglot read it alike.
+
+Of `a > 0 = b > 1` they do not: which operator binds closer is not the same.
+"""
+
+
+def _is_condition(node: exp.Expr) -> bool:
+    around = node.parent
+    put_in = isinstance(around, exp.Paren) and not is_written(around)
+    return isinstance(around, _AROUND_CONDITIONS) and not put_in
+
+
+def _compared(r: Reader, node: exp.Expr, at: At) -> None:
+    """`predict_proba(..) > 0.8`, either way round."""
+    inner = replace(at, compared=None)
+    if not _is_condition(node):
+        r.into(node, inner)
+        return
+    left, right = node.this, node.expression
+    sign = _SIGNS[type(node)]
+    for call, number, turned in ((left, right, False), (right, left, True)):
+        bound = r.arguments.number(span(number))
+        if not (isinstance(call, exp.Anonymous) and bound is not None):
+            continue
+        place = r.arguments.sign(place_of(left).end, place_of(right).start, sign)
+        if place is not None:
+            meant = _TURNED[sign] if turned else sign
+            own = Compared(((meant, bound, place_of(number)),), place, turned)
+            r.walk(call, replace(at, compared=own))
+            r.walk(number, inner)
+            return
+    r.into(node, inner)
+
+
+def _between(r: Reader, node: exp.Expr, at: At) -> None:
+    low, high = node.args.get("low"), node.args.get("high")
+    inner = replace(at, compared=None)
+    plain = _is_condition(node) and isinstance(node.this, exp.Anonymous)
+    if plain and low is not None and high is not None:
+        bounds = r.arguments.number(span(low)), r.arguments.number(span(high))
+        if bounds[0] is not None and bounds[1] is not None and not node.args.get("symmetric"):
+            own = Compared(((">=", bounds[0], place_of(low)), ("<=", bounds[1], place_of(high))))
+            r.walk(node.this, replace(at, compared=own))
+            r.walk(low, inner)
+            r.walk(high, inner)
+            return
+    r.into(node, inner)
+
+
+def _plainly(r: Reader, node: exp.Expr, at: At) -> None:
+    r.into(node, replace(at, compared=None))
+
+
+RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
+    {
+        exp.Lambda: _lambda,
+        exp.Comprehension: _comprehension,
+        exp.Or: _condition,
+        exp.Case: _condition,
+        exp.If: _condition,
+        exp.Window: _plainly,
+        exp.Paren: _bracket,
+        exp.Dot: _dot,
+        exp.Table: _table,
+        exp.Anonymous: _anonymous,
+        **dict.fromkeys(_SIGNS, _compared),
+        exp.Between: _between,
+    }
+)

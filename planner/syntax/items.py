@@ -1,0 +1,114 @@
+"""The items of a SELECT list, and the terms of a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+from sqlml.parsing.places import Span, span
+from sqlml.planner.syntax.arguments import FUNCTIONS
+from sqlml.planner.syntax.outline import Item
+from sqlml.planner.syntax.walk import Reader, place_of
+from sqlml.types import fold
+
+
+def item_of(r: Reader, node: exp.Expr, query: Span, windows: bool) -> Item:
+    place = place_of(node)
+    free = not windows and not _is_named(r, place, query)
+    if not isinstance(node, exp.Alias | exp.Aliases):
+        return Item(place, None, _is_several(node), free)
+    value, alias = place_of(node.this), span(node.args["alias"]) if node.args.get("alias") else None
+    before = alias is not None and alias.start < value.start
+    between = "" if alias is None else r.sql[value.end : alias.start]
+    named = before or between.rstrip().upper().endswith("AS")
+    return Item(place, node.alias or "several", _is_several(node), free, named)
+
+
+def _is_named(r: Reader, item: Span, query: Span) -> bool:
+    """Whether the query around a select item may use its name elsewhere."""
+    inside = r.words_in(item)
+    ends = {word for word, start in inside[:1] if start == item.start}
+    if inside and fold(r.sql[item.start : item.end]).rstrip('"`').endswith(inside[-1][0]):
+        ends.add(inside[-1][0])
+    return any(r.is_written(word, query, item) for word in ends)
+
+
+def own_name(node: exp.Expr) -> str:
+    """What a select item calls itself, folded."""
+    return fold(node.alias) if isinstance(node, exp.Alias) else ""
+
+
+def _is_several(node: exp.Expr) -> bool:
+    """Whether an item is a star or a generator, or has COLUMNS(..) outside of a model's call."""
+    star = node.this if isinstance(node, exp.Column) else node
+    if isinstance(star, exp.Star):
+        return True
+    if isinstance(node, exp.Anonymous) and fold(node.name) in _GENERATORS:
+        return True
+    return _has_columns(node)
+
+
+def _has_columns(node: exp.Expr) -> bool:
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        name = fold(node.name) if isinstance(node, exp.Anonymous) else ""
+        if name == "columns":
+            return True
+        if name not in FUNCTIONS:
+            waiting.extend(node.iter_expressions())
+    return False
+
+
+_GENERATORS = frozenset(
+    "explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple".split()
+)
+"""Functions of Spark's that give several columns, which have names of their own."""
+
+
+def has_window(node: exp.Expr) -> bool:
+    """Whether a window function stands in an item, outside of brackets."""
+    return any(isinstance(part, exp.Window) for part in _outside_of_brackets(node))
+
+
+def _outside_of_brackets(node: exp.Expr) -> Iterator[exp.Expr]:
+    """A node, and what it holds but for what stands in brackets."""
+    waiting = [node]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, _IN_BRACKETS):
+            waiting.extend(node.iter_expressions())
+
+
+_IN_BRACKETS = (
+    *(exp.Anonymous, exp.Cast, exp.Paren, exp.Tuple, exp.Query),
+    *(exp.Array, exp.Bracket, exp.Struct),
+)
+
+MAYBE = frozenset({"coalesce", "if", "ifnull", "nullif", "try"})
+"""Functions whose arguments may not be evaluated, or may fail unseen."""
+
+
+def filters_of(condition: exp.Expr) -> tuple[Span, ...]:
+    """The operands of the ANDs of a condition; none where another one decides about them."""
+    if _decides(condition):
+        return ()
+    operands, found = [condition], []
+    while operands:
+        node = operands.pop(0)
+        if isinstance(node, exp.And):
+            operands[:0] = [node.this, node.expression]
+        else:
+            found.append(place_of(node))
+    return tuple(found)
+
+
+def _decides(node: exp.Expr) -> bool:
+    """Whether something, outside of brackets, may keep a part of it from being evaluated."""
+    return any(
+        isinstance(part, exp.Or | exp.Case | exp.If | exp.Lambda)
+        or (isinstance(part, exp.Anonymous) and fold(part.name) in MAYBE)
+        for part in _outside_of_brackets(node)
+    )

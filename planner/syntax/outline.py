@@ -1,0 +1,237 @@
+"""`Outline`: what a statement says, each part with its place in the text.
+
+It is made once of sqlglot's tree (`read.py`), and asked by all else in the planner: no other part
+of it reads SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlml.parsing.places import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Cte:
+    """One definition `name AS (..)` of a WITH clause."""
+
+    name: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item of a SELECT list.
+
+    name: what it calls itself, or None; named: by AS, or `name: expression`, so that others may use
+    it. several: it may give several columns. volatile: the
+    engine takes a volatile function in it, since no window looks at its query, and no other part of
+    that uses its name.
+    """
+
+    span: Span
+    name: str | None = None
+    several: bool = False
+    volatile: bool = True
+    named: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SingleSource:
+    """A FROM clause that can take a column more: one table, file or subquery, and its name.
+
+    That is where nobody can see that it has another column now. `stars` are the places of the
+    block's stars, and `lists` what opens a star's own list of columns to leave out.
+    """
+
+    span: Span
+    alias: Span
+    stars: tuple[Span, ...]
+    lists: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A query block: what one SELECT, UPDATE, DELETE, INSERT or MERGE sees at a place.
+
+    `span` is the query's own text. `sources` are the texts that it reads at the place asked for: of
+    an ON no later join, of a LATERAL nothing to its right. They are what has a result of its own
+    where `is_chain`: the operands of a UNION, for the ORDER BY of the whole, or the steps of a pipe
+    before this one, and `name` is that result's. `joins` are those behind the sources: of a pipe,
+    or the one whose condition it is, which is seen though it be a SEMI or ANTI JOIN (`half`).
+    `excluded` is the table's name in ON CONFLICT, where the new row is known, too. `windows`: it
+    has window functions, or QUALIFY. `window` is the WINDOW clause, `items` the SELECT list,
+    `where` the condition, and `filters` the operands of its ANDs, where no other condition decides
+    about them. `names` are those that items give themselves, and maybe more, folded. `ctes` are the
+    definitions of its own WITH that are in sight, `recursive` whether that WITH says so. `parent`
+    is the block around it; `lateral` whether it stands in the parent's FROM clause.
+    """
+
+    span: Span
+    sources: tuple[Span, ...] = ()
+    window: Span | None = None
+    items: tuple[Item, ...] = ()
+    where: Span | None = None
+    filters: tuple[Span, ...] = ()
+    names: frozenset[str] = frozenset()
+    ctes: tuple[Cte, ...] = ()
+    recursive: bool = False
+    parent: Block | None = field(default=None, compare=False)
+    lateral: bool = False
+    is_chain: bool = False
+    name: str = "sqlml_chain"
+    joins: tuple[Span, ...] = ()
+    excluded: Span | None = None
+    windows: bool = False
+    half: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """`?`, `$1`, `$name` or (Spark) `:name`."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A number, text, boolean or NULL as it is written: `kind` is number, string, word.
+
+    The text of a string is its content, and of a number all of it but the sign.
+    """
+
+    kind: str
+    text: str
+    negative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Star:
+    """`*`, `t.*`, `[*|t.]COLUMNS(..)`, also with EXCLUDE and the like.
+
+    `select` is what yields its columns in a SELECT list. `qualifier` is the `t.` before it.
+    `excluded` are folded names, with their table where they have one; `replaced` the expressions of
+    `REPLACE (expression AS name)` by folded names, and `renamed` the columns of `RENAME`.
+    """
+
+    select: Span
+    qualifier: Span | None
+    excluded: frozenset[str]
+    replaced: Mapping[str, Span]
+    renamed: Mapping[str, Span]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument behind the model: its value, and the name in `name := value`.
+
+    Where it is one, its `literal`, `parameter` or `star`; of a struct literal the `fields`, and of
+    a bare or qualified column the folded name.
+    """
+
+    span: Span
+    name: str | None = None
+    name_start: int = 0
+    literal: Literal | None = None
+    parameter: Parameter | None = None
+    star: Star | None = None
+    fields: tuple[tuple[str, Span], ...] | None = None
+    column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A call compared with one number, or between two.
+
+    bounds: the sign as it would stand behind the call, and the number. sign: its place, where there
+    is one; turned: the call stands to its right.
+    """
+
+    bounds: tuple[tuple[str, Literal | Parameter, Span], ...]
+    sign: Span | None = None
+    turned: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelCall:
+    """`function(model, arguments..)`, and where it stands.
+
+    function: folded. model: the text that names the model, or the parameter that is to.
+    spelled: its arguments as written, apart from blanks and comments. words: folded identifiers in
+    them. clause: the keyword of the clause around it, in the innermost query, or "". items: the
+    select items around it, of its own query first. local: the names in it that are no columns (of a
+    lambda, a comprehension, a macro), with the fields behind them; has_local_names: some are in
+    sight. depth: how many calls and brackets are around it; queries: how many queries.
+    always_asked: its clause evaluates it for each row. defines: it stands in a table's definition.
+    unused: it stands in the definition of a WITH clause whose name is written nowhere else.
+    """
+
+    function: str
+    span: Span
+    model: str | Parameter
+    model_span: Span
+    arguments: tuple[Argument, ...]
+    class_argument: Argument | None
+    spelled: tuple[tuple[str | None, str], ...]
+    words: frozenset[str]
+    block: Block | None
+    clause: str
+    items: tuple[Item, ...]
+    local: tuple[Span, ...]
+    has_local_names: bool
+    depth: int
+    queries: int
+    in_try: bool
+    always_asked: bool
+    defines: bool
+    unused: bool
+    compared: Compared | None = None
+
+    @property
+    def nested(self) -> bool:
+        """Whether its query stands in another."""
+        return self.queries > 1
+
+    @property
+    def sees_outputs(self) -> bool:
+        """Whether it stands where names are select items first."""
+        return self.block is not None and self.clause in _SEE_OUTPUTS
+
+    @property
+    def means_outputs(self) -> bool:
+        """Whether it stands where names are select items first, and names one of them."""
+        return self.sees_outputs and not self.words.isdisjoint(self.block.names)  # type: ignore[union-attr]
+
+    @property
+    def hidden(self) -> frozenset[str]:
+        """Names, folded, that mean select items where it stands, though its star means columns."""
+        if self.block is None or not self.sees_outputs:
+            return frozenset()
+        return self.block.names if any(a.star is not None for a in self.arguments) else frozenset()
+
+
+_SEE_OUTPUTS = frozenset({"GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE"})
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """One statement.
+
+    created: what it makes, of what holds expressions (VIEW, INDEX, MACRO, TABLE ..), or "". kept:
+    the engine keeps its text for later. prefix: what says where the rows of its query go (CREATE
+    TABLE t AS, INSERT INTO t); None where it is no query. values: where the table forms begin that
+    stand for one value. words: all identifiers, folded, with their places. singles: the blocks, by
+    their places, whose FROM clause can take a column more.
+    """
+
+    sql: str
+    created: str
+    kept: bool
+    prefix: Span | None
+    calls: tuple[ModelCall, ...]
+    values: frozenset[int]
+    parameters: tuple[Parameter, ...]
+    words: tuple[tuple[str, int], ...]
+    singles: Mapping[Span, SingleSource]

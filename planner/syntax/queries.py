@@ -1,0 +1,200 @@
+"""Queries: what each part of a SELECT, a UNION, VALUES or a PIVOT sees."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from sqlglot import exp
+
+from sqlml.parsing.places import Span, hull, is_written, span
+from sqlml.planner.syntax.items import filters_of, has_window, item_of, own_name
+from sqlml.planner.syntax.outline import Block, Cte
+from sqlml.planner.syntax.walk import (
+    At,
+    Reader,
+    Rule,
+    children,
+    clause_of,
+    place_of,
+    spans_of,
+    together,
+)
+
+
+def _select(r: Reader, node: exp.Expr, at: At) -> None:
+    r.selects.append(node)
+    ctes, recursive = definitions(r, node, at)
+    own = _block(r, node, at, ctes, recursive)
+    inside = replace(
+        at, block=own, clause="", asked=True, queries=at.queries + 1, compared=None, reads=()
+    )
+    items = iter(own.items)
+    for key, value in node.args.items():
+        if key == "with_":
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, exp.Expr):
+                continue
+            if key == "expressions" and is_written(child):
+                item = next(items)
+                r.walk(child, replace(inside, clause="SELECT", items=(item, *at.items)))
+            elif key in ("from_", "joins", "laterals"):
+                _read(r, child, replace(inside, clause="FROM"), node)
+            else:
+                r.walk(child, replace(inside, clause=clause_of(key)))
+
+
+def _read(r: Reader, node: exp.Expr, at: At, query: exp.Expr) -> None:
+    """A part of FROM, which sees what stands to its left."""
+    place, own = span(node), at.block
+    if own is not None and place is not None:
+        before = [
+            n for n in sources_of(query) if (p := span(n)) is not None and p.end <= place.start
+        ]
+        at = replace(at, block=replace(own, sources=together(before)))
+    r.walk(node, at)
+
+
+def _join(r: Reader, node: exp.Expr, at: At) -> None:
+    """The condition of a join sees its own table, too, and no later join."""
+    r.walk(node.this, at)
+    place, before = place_of(node), at.block
+    whole = before
+    if before is not None:
+        kind = str(node.args.get("kind") or "").upper()
+        held = before.sources or _joined_to(node)
+        whole = replace(before, sources=held, joins=(*before.joins, place), half=kind in _HALF)
+        if not held:
+            whole = replace(whole, sources=(place_of(node.this),), joins=())
+    for key, child in children(node):
+        if key != "this":
+            r.walk(child, replace(at, block=whole))
+
+
+_HALF = frozenset({"SEMI", "ANTI"})
+"""Joins of which only one side is seen behind them."""
+
+
+def _joined_to(node: exp.Expr) -> tuple[Span, ...]:
+    """What stands before a join within brackets: `(a JOIN b ON ..)`."""
+    table = node.parent
+    if not isinstance(table, exp.Table | exp.Subquery) or table.this is None:
+        return ()
+    place, own = span(table), place_of(node)
+    return () if place is None else (Span(place.start, own.start),)
+
+
+def sources_of(node: exp.Expr) -> list[exp.Expr]:
+    """What FROM holds."""
+    from_ = node.args.get("from_")
+    first = [] if from_ is None else [from_.this]
+    return [*first, *(node.args.get("joins") or []), *(node.args.get("laterals") or [])]
+
+
+def _block(r: Reader, node: exp.Expr, at: At, ctes: tuple[Cte, ...], recursive: bool) -> Block:
+    where = node.args.get("where")
+    items = [n for n in node.expressions if is_written(n)]
+    whole = place_of(node)
+    windows = node.args.get("qualify") is not None or any(
+        has_window(n) for key, n in children(node) if key not in ("with_", "from_", "joins")
+    )
+    return Block(
+        whole,
+        together(sources_of(node)) or at.reads,
+        hull(node.args.get("windows") or ()),
+        tuple(item_of(r, n, whole, windows) for n in items),
+        None if where is None else span(where.this),
+        () if where is None else filters_of(where.this),
+        frozenset(name for n in items if (name := own_name(n))),
+        ctes,
+        recursive,
+        at.block,
+        at.clause == "FROM",
+        windows=windows,
+    )
+
+
+def definitions(r: Reader, node: exp.Expr, at: At) -> tuple[tuple[Cte, ...], bool]:
+    """The definitions of a query's WITH, each of which is walked here."""
+    with_ = node.args.get("with_")
+    if with_ is None:
+        return (), False
+    recursive = bool(with_.args.get("recursive"))
+    ctes: list[Cte] = []
+    for definition in with_.expressions:
+        cte = Cte(definition.alias, place_of(definition))
+        seen = tuple([*ctes, cte] if recursive else ctes)
+        around = at.block
+        if seen:
+            around = Block(
+                cte.span,
+                ctes=seen,
+                recursive=recursive,
+                parent=at.block,
+                lateral=at.clause == "FROM",
+            )
+        unused = at.unused or not r.is_written_beside(cte)
+        inside = replace(at, block=around, clause="", queries=at.queries + 1, unused=unused)
+        r.walk(definition.this, inside)
+        ctes.append(cte)
+    return tuple(ctes), recursive
+
+
+def _set_operation(r: Reader, node: exp.Expr, at: At) -> None:
+    ctes, recursive = definitions(r, node, at)
+    last = place_of(node.expression)
+    tails = [t for key in ("order", "limit", "offset") if (t := node.args.get(key))]
+    if tails:  # once the last operand's
+        last = hull(node.expression.iter_expressions()) or last
+    chain = Block(
+        place_of(node),
+        (Span(place_of(node.this).start, last.end),),
+        ctes=ctes,
+        recursive=recursive,
+        parent=at.block,
+        lateral=at.clause == "FROM",
+        is_chain=True,
+    )
+    around = replace(chain, sources=(), is_chain=False) if ctes else at.block
+    inside = replace(at, block=around, clause="" if ctes else at.clause)
+    r.walk(node.this, inside)
+    r.walk(node.expression, inside)
+    for key in ("order", "limit", "offset"):
+        child = node.args.get(key)
+        if isinstance(child, exp.Expr):
+            tail = replace(at, block=chain, clause=clause_of(key), queries=at.queries + 1)
+            r.walk(child, tail)
+
+
+def _values(r: Reader, node: exp.Expr, at: At) -> None:
+    own = Block(place_of(node), parent=at.block, lateral=at.clause == "FROM")
+    r.into(node, replace(at, block=own, clause="", queries=at.queries + 1))
+
+
+def _pivot(r: Reader, node: exp.Expr, at: At) -> None:
+    table = node.args.get("this")
+    if table is None:  # behind a table, whose columns it sees
+        before = None if node.parent is None else span(node.parent)
+        if before is not None and at.block is not None:
+            seen = Span(before.start, place_of(node).start)
+            at = replace(at, block=replace(at.block, sources=(seen,)))
+        r.into(node, at)
+        return
+    own = Block(place_of(node), spans_of(table), parent=at.block, lateral=at.clause == "FROM")
+    at = replace(at, block=own, queries=at.queries + 1)
+    r.parts(node, at, lambda key: "FROM" if key == "this" else "")
+
+
+RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
+    {
+        exp.Select: _select,
+        exp.Join: _join,
+        exp.Union: _set_operation,
+        exp.Intersect: _set_operation,
+        exp.Except: _set_operation,
+        exp.Values: _values,
+        exp.Pivot: _pivot,
+    }
+)

@@ -1,0 +1,98 @@
+"""`table_forms`: the table forms of a text, `ml_predict(MODEL m, TABLE t)`, and their parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlml.errors import BindError
+from sqlml.parsing.places import Span
+from sqlml.parsing.tokens import Token, closing, split_commas, tokenize
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """`ml_predict(MODEL m, TABLE t)` or `ML.PREDICT(MODEL m, (query))`.
+
+    model: the reference to the model, which stands at `model_span`; None where a parameter should
+    say it. rows: without TABLE.
+    """
+
+    span: Span
+    model: str | None
+    model_span: Span
+    rows: Span
+
+
+def table_forms(sql: str, dialect: str = "duckdb") -> tuple[TableForm, ...]:
+    """All table forms, in the order of the text, those in the rows of others, too.
+
+    Raises:
+        BindError: one is not written as sql.md says.
+        ParseError: the text cannot be read.
+    """
+    tokens = tokenize(sql, dialect)
+    return tuple(_form(sql, tokens, i) for i in range(len(tokens)) if _begins(tokens, i))
+
+
+def has_table_form(tokens: Sequence[Token]) -> bool:
+    """Whether a statement has a table form, well written or not."""
+    return any(_begins(tokens, i) for i in range(len(tokens)))
+
+
+def _begins(tokens: Sequence[Token], i: int) -> bool:
+    """Whether a table form begins at token i; functions of that name take no MODEL."""
+    if tokens[i].upper == "ML":
+        dotted = i + 2 < len(tokens) and tokens[i + 1].is_symbol(".")
+        i = i + 2 if dotted and tokens[i + 2].upper == "PREDICT" else len(tokens)
+    elif tokens[i].upper != "ML_PREDICT":
+        return False
+    if i + 3 >= len(tokens) or not tokens[i + 1].is_symbol("("):
+        return False
+    named = tokens[i + 3].is_identifier or tokens[i + 3].kind in ("string", "param")
+    return tokens[i + 2].upper == "MODEL" and named
+
+
+def _form(sql: str, tokens: Sequence[Token], start: int) -> TableForm:
+    opening = start + (3 if tokens[start].upper == "ML" else 1)
+    close = closing(tokens, opening)
+    if close is None:
+        raise BindError("this bracket is not closed", sql, tokens[opening].start)
+    items = split_commas(tokens, opening + 1, close)
+    if len(items) != 2 or items[1][0] == items[1][1]:
+        raise BindError(
+            "the table form takes a model and its rows, as in ml_predict(MODEL m, TABLE t)",
+            sql,
+            tokens[start].start,
+        )
+    (model, model_end), (a, b) = items
+    if tokens[a].upper == "TABLE" and b - a > 1:
+        a += 1
+    elif not (tokens[a].is_symbol("(") and closing(tokens, a) == b - 1):
+        raise BindError(
+            "the rows of the table form are TABLE and a name, or a query in brackets",
+            sql,
+            tokens[a].start,
+        )
+    return TableForm(
+        Span(tokens[start].start, tokens[close].end),
+        _reference(sql, tokens[model + 1 : model_end]),
+        Span(tokens[model + 1].start, tokens[model_end - 1].end),
+        Span(tokens[a].start, tokens[b - 1].end),
+    )
+
+
+def _reference(sql: str, tokens: Sequence[Token]) -> str | None:
+    """The reference to a model: m, db.m, "m", m@last, m/3 or all that as a string."""
+    if len(tokens) == 1 and tokens[0].kind == "string":
+        return tokens[0].text
+    if any(t.kind == "param" for t in tokens):
+        return None
+    for before, token in zip(tokens, tokens[1:], strict=False):
+        if not (before.kind == "symbol" or token.kind == "symbol"):
+            raise BindError(
+                f"the table form takes one model; expected a comma before {token.text!r}",
+                sql,
+                token.start,
+            )
+    return "".join(t.text for t in tokens)

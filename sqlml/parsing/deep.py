@@ -1,0 +1,61 @@
+"""`deeply`: work on a text that is nested more deeply than Python's limit of calls allows."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlglot.tokenizer_core import TokenType
+
+from sqlml.errors import ParseError
+from sqlml.parsing.tokens import raw_tokens
+
+T = TypeVar("T")
+
+DEEPEST = 1600
+"""Brackets in each other: an engine takes 1,000."""
+
+_FRAMES = 120
+"""Calls of Python for one bracket, at most."""
+
+_OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE})
+_CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END})
+
+_lock = threading.Lock()
+
+
+def deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
+    """What `work` makes of a text by recursion.
+
+    The limit is raised for this alone, and no longer than it lasts: much in Python counts on it to
+    end in time, json for one.
+
+    Raises:
+        ParseError: the text is nested too deeply.
+    """
+    try:
+        return work()
+    except RecursionError:
+        depth = _depth(sql, dialect)
+    if depth > DEEPEST:
+        raise ParseError(f"nested too deeply: {depth} brackets in each other")
+    with _lock:
+        before = sys.getrecursionlimit()
+        sys.setrecursionlimit(before + _FRAMES * (depth + 10))
+        try:
+            return work()
+        except RecursionError:
+            raise ParseError("nested too deeply") from None
+        finally:
+            sys.setrecursionlimit(before)
+
+
+def _depth(sql: str, dialect: str) -> int:
+    """The most brackets in each other."""
+    depth = most = 0
+    for token in raw_tokens(sql, dialect):
+        depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+        most = max(most, depth)
+    return most

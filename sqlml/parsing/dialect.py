@@ -1,0 +1,358 @@
+"""`DIALECTS`: sqlglot's DuckDB and Spark, which read calls of models and keep places.
+
+All functions stay calls as they are written: sqlglot would check their arguments, and put some in
+another order. What it misreads in either engine's SQL, and a user may write beside a model, is
+mended here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.dialects.duckdb import DuckDB
+from sqlglot.dialects.spark import Spark
+from sqlglot.parsers.duckdb import DuckDBParser
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+from sqlml.parsing.nodes import Kept, ModelName, OtherType, Piped, Step
+from sqlml.parsing.places import keeping_places, mark
+
+_MODEL_FUNCTIONS = frozenset(
+    {"PREDICT", "PREDICT_PROBA", "PREDICT_SCORE", "TRANSFORM", "ML_PREDICT"}
+)
+_NAMES = frozenset(
+    {
+        TokenType.VAR,
+        TokenType.IDENTIFIER,
+        TokenType.STRING,
+        TokenType.PLACEHOLDER,
+        TokenType.PARAMETER,
+    }
+)
+"""What a model or a table may be named by."""
+
+_QUERIES = frozenset({"SELECT", "FROM", "WITH", "VALUES"})
+_EXPLAINED = ("ANALYZE", "EXTENDED", "FORMATTED", "COST", "CODEGEN")
+
+
+def _named(token: Token) -> exp.Identifier:
+    made = exp.Identifier(this=token.text, quoted=token.token_type == TokenType.IDENTIFIER)
+    return made.update_positions(token)
+
+
+def _placeholder(parser: Any) -> exp.Expr:
+    token = parser._prev
+    made: exp.Expr = parser.expression(exp.Placeholder(this=token.text), token)
+    return made
+
+
+class _Rules:
+    """What both dialects read otherwise than sqlglot."""
+
+    def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
+        called = self._next.token_type == TokenType.L_PAREN
+        if called and self._curr.token_type == TokenType.VAR:
+            if self._curr.text.upper() in _MODEL_FUNCTIONS:
+                return self._parse_model_call()
+        return super()._parse_function_call(*args, **options)  # type: ignore[misc]
+
+    def _parse_model_call(self: Any) -> Any:
+        token = self._curr
+        self._advance(2)
+        arguments = self._parse_csv(self._parse_model_argument)
+        self._match_r_paren()
+        made = self.expression(exp.Anonymous(this=token.text, expressions=arguments), token)
+        return self._parse_window(made)
+
+    def _parse_model_argument(self: Any) -> Any:
+        first = self._index
+        return mark(self, self._parse_any_argument(), first)
+
+    def _parse_any_argument(self: Any) -> Any:
+        """MODEL m, TABLE t, name := value, a struct, or another expression."""
+        following = self._next.token_type
+        if self._curr.text.upper() == "MODEL" and following in _NAMES:
+            first = self._index + 1
+            while self._curr and self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
+                self._advance()
+            name = self._find_sql(self._tokens[first], self._prev)
+            return mark(self, ModelName(this=name), first)
+        if self._curr.token_type == TokenType.TABLE and following in _NAMES:
+            self._advance()
+            return self._parse_table()
+        if following in (TokenType.COLON_EQ, TokenType.FARROW):
+            name = _named(self._curr)
+            self._advance(2)
+            return exp.PropertyEQ(this=name, expression=self._parse_value_of_argument())
+        return self._parse_value_of_argument()
+
+    def _parse_value_of_argument(self: Any) -> Any:
+        first = self._index
+        if self._curr.token_type == TokenType.L_BRACE:
+            return mark(self, self._parse_bracket(self._parse_struct_literal()), first)
+        return self._parse_lambda(alias=True)
+
+    def _parse_struct_literal(self: Any) -> Any:
+        """`{name: value, 'name': value}`, which sqlml takes in Spark, too."""
+        first = self._index
+        self._advance()
+        empty = self._curr.token_type == TokenType.R_BRACE
+        entries = [] if empty else self._parse_csv(self._parse_entry)
+        if not self._match(TokenType.R_BRACE):
+            self.raise_error("Expected }")
+        return mark(self, exp.Struct(expressions=entries), first)
+
+    def _parse_entry(self: Any) -> Any:
+        token = self._curr
+        self._advance()
+        if not self._match(TokenType.COLON):
+            self.raise_error("Expected :")
+        return exp.PropertyEQ(this=_named(token), expression=self._parse_assignment())
+
+    def _parse_command_of(self: Any) -> Any:
+        """What sqlglot takes for a text of the engine's own."""
+        word = self._prev.text.upper()
+        if word == "PREPARE":
+            return self._parse_prepare()
+        if word == "EXPLAIN":
+            return self._parse_explain()
+        return self._parse_as_command(self._prev)
+
+    def _parse_prepare(self: Any) -> Any:
+        self._parse_id_var()
+        if self._match(TokenType.L_PAREN):
+            self._skip_brackets()
+        if not self._match(TokenType.ALIAS):
+            self.raise_error("Expected AS")
+        return Kept(this=self._parse_statement(), kind="PREPARE")
+
+    def _parse_explain(self: Any) -> Any:
+        options = self._curr.token_type == TokenType.L_PAREN
+        if options and self._next.text.upper() not in _QUERIES:
+            self._advance()
+            self._skip_brackets()
+        self._match_texts(_EXPLAINED)
+        return Kept(this=self._parse_statement(), kind="EXPLAIN")
+
+    def _skip_brackets(self: Any) -> None:
+        """From behind an opening bracket to behind the one that closes it."""
+        depth = 1
+        while self._curr and depth:
+            kind = self._curr.token_type
+            depth += (kind == TokenType.L_PAREN) - (kind == TokenType.R_PAREN)
+            self._advance()
+
+    def _warn_unsupported(self) -> None:
+        """Not a warning: the engine may well read what sqlglot does not."""
+
+
+class _DuckDBRules(_Rules, DuckDBParser):
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    FUNC_TOKENS = DuckDBParser.FUNC_TOKENS | {TokenType.PERCENT}
+    PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Any]] = {
+        **DuckDBParser.PLACEHOLDER_PARSERS,
+        TokenType.PLACEHOLDER: _placeholder,
+    }
+    STATEMENT_PARSERS: ClassVar[dict[TokenType, Any]] = {
+        **DuckDBParser.STATEMENT_PARSERS,
+        TokenType.COMMAND: lambda self: self._parse_command_of(),
+        TokenType.EXECUTE: lambda self: self._parse_as_command(self._prev),
+    }
+
+    CONFLICT_ACTIONS: ClassVar[dict[str, Any]] = {**DuckDBParser.CONFLICT_ACTIONS, "ERROR": ()}
+
+    def _parse_var_from_options(self: Any, options: Any, raise_unmatched: bool = True) -> Any:
+        """MERGE .. THEN ERROR, with a message or without."""
+        made = super()._parse_var_from_options(options, raise_unmatched)
+        if options is self.CONFLICT_ACTIONS and self._prev.text.upper() == "ERROR":
+            ends = not self._curr or self._curr.token_type in (TokenType.WHEN, TokenType.RETURNING)
+            return made if ends else exp.Paren(this=self._parse_disjunction())
+        return made
+
+    def _parse_types(self: Any, *args: Any, **options: Any) -> Any:
+        """DuckDB has no `type<..>`: `range < 3` is a comparison."""
+        if self._next.token_type == TokenType.LT:
+            return None
+        return super()._parse_types(*args, **options)
+
+    def _parse_escape(self: Any, this: Any) -> Any:
+        """ESCAPE takes any expression."""
+        if not self._match(TokenType.ESCAPE):
+            return this
+        return self.expression(exp.Escape(this=this, expression=self._parse_bitwise()))
+
+    def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
+        """A column may be called map."""
+        opens = self._next.token_type in (TokenType.L_PAREN, TokenType.L_BRACE)
+        if self._curr.text.upper() == "MAP" and not opens:
+            return None
+        return super()._parse_function_call(*args, **options)
+
+    def _parse_create(self: Any) -> Any:
+        """CREATE TYPE .. AS ENUM (query), too."""
+        first = self._index
+        self._match_text_seq("OR", "REPLACE")
+        self._match_texts(("TEMP", "TEMPORARY"))
+        if self._match_text_seq("TYPE"):
+            self._match_text_seq("IF", "NOT", "EXISTS")
+            self._parse_table_parts()
+            if self._match(TokenType.ALIAS) and self._match_text_seq("ENUM"):
+                if self._match(TokenType.L_PAREN) and self._curr.text.upper() in _QUERIES:
+                    query = self._parse_select()
+                    self._match_r_paren()
+                    return OtherType(this=query)
+        self._retreat(first)
+        return super()._parse_create()
+
+    def _parse_function_properties(self: Any) -> Any:
+        """Behind AS a macro has TABLE, or its body, which may begin with any word."""
+        opens = self._curr.token_type == TokenType.TABLE
+        return super()._parse_function_properties() if opens else None
+
+    def _parse_function_parameter(self: Any) -> Any:
+        """Of a macro, `n := 3`, too."""
+        made = super()._parse_function_parameter()
+        if made is not None and self._match(TokenType.COLON_EQ):
+            return exp.PropertyEQ(this=made, expression=self._parse_assignment())
+        return made
+
+    def _parse_insert_table(self: Any) -> Any:
+        made = super()._parse_insert_table()
+        self._match_text_seq("BY", "POSITION")
+        return made
+
+    def _parse_ddl_select(self: Any) -> Any:
+        """CREATE TABLE t AS PIVOT .., too."""
+        if self._match_set((TokenType.PIVOT, TokenType.UNPIVOT)):
+            return self._parse_simplified_pivot(self._prev.token_type == TokenType.UNPIVOT)
+        return super()._parse_ddl_select()
+
+    def _parse_simplified_pivot(self: Any, is_unpivot: bool | None = None) -> Any:
+        """With ORDER BY and LIMIT behind it."""
+        made = super()._parse_simplified_pivot(is_unpivot)
+        self._parse_order()
+        self._parse_limit()
+        self._parse_offset()
+        return made
+
+
+class _SparkRules(_Rules, SparkParser):
+    SUPPORTS_TABLE_QUERY = True
+    FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    FUNC_TOKENS = SparkParser.FUNC_TOKENS | {TokenType.PERCENT}
+    FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+        k: v for k, v in SparkParser.FUNCTION_PARSERS.items() if k != "TRANSFORM"
+    }
+    PLACEHOLDER_PARSERS: ClassVar[dict[TokenType, Any]] = {
+        **SparkParser.PLACEHOLDER_PARSERS,
+        TokenType.PLACEHOLDER: _placeholder,
+    }
+    STATEMENT_PARSERS: ClassVar[dict[TokenType, Any]] = {
+        **SparkParser.STATEMENT_PARSERS,
+        TokenType.COMMAND: lambda self: self._parse_command_of(),
+        TokenType.EXECUTE: lambda self: self._parse_as_command(self._prev),
+    }
+
+    def _parse_table_hints(self: Any) -> None:
+        """`WITH (..)` behind a table are the options of a file."""
+        if self._match_pair(TokenType.WITH, TokenType.L_PAREN):
+            self._skip_brackets()
+
+    def _parse_insert(self: Any) -> Any:
+        """INSERT OVERWRITE [LOCAL] DIRECTORY .. USING .. OPTIONS (..), too."""
+        first = self._index
+        self._match(TokenType.OVERWRITE)
+        self._match_text_seq("LOCAL")
+        if not self._match_text_seq("DIRECTORY"):
+            self._retreat(first)
+            return super()._parse_insert()
+        self._match(TokenType.STRING)
+        if self._match(TokenType.USING):
+            self._advance()
+        if self._match_text_seq("OPTIONS") and self._match(TokenType.L_PAREN):
+            self._skip_brackets()
+        return exp.Insert(expression=self._parse_select())
+
+    def _parse_pipe_syntax_query(self: Any, query: Any) -> Any:
+        steps = []
+        while self._match(TokenType.PIPE_GT):
+            first = self._index
+            steps.append(mark(self, self._parse_step(), first))
+        return Piped(this=query, expressions=steps)
+
+    def _parse_step(self: Any) -> exp.Expr:
+        word = self._curr.text.upper().split()[0] if self._curr else ""
+        rule = _STEPS.get(word)
+        if rule is not None:
+            self._advance()
+            return Step(this=word, **rule(self))
+        if self._match_set(self.QUERY_MODIFIER_PARSERS, advance=False):
+            _, held = self.QUERY_MODIFIER_PARSERS[self._curr.token_type](self)
+            return Step(this=word, expressions=held if isinstance(held, list) else [held])
+        if word == "TABLESAMPLE":
+            return Step(this=word, expressions=[self._parse_table_sample()])
+        if word in ("PIVOT", "UNPIVOT"):
+            return Step(this=word, expressions=self._parse_pivots())
+        join = self._parse_join()
+        if join is None:
+            self.raise_error(f"Unknown step {word} of a pipe")
+        return Step(this="JOIN", expressions=[join])
+
+    def _items_of_step(self: Any) -> dict[str, Any]:
+        self._match(TokenType.DISTINCT)
+        items = self._parse_expressions()
+        if self._match(TokenType.GROUP_BY):
+            items += self._parse_expressions()
+        return {"expressions": items}
+
+    def _name_of_step(self: Any) -> dict[str, Any]:
+        return {"alias": self._parse_id_var()}
+
+    def _operands_of_step(self: Any) -> dict[str, Any]:
+        while self._match_texts(("ALL", "DISTINCT", "BY", "NAME")):
+            pass
+        return {"expressions": self._parse_csv(self._parse_select_or_expression)}
+
+
+_STEPS: Mapping[str, Any] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("SELECT", "EXTEND", "SET", "DROP", "AGGREGATE"), _SparkRules._items_of_step
+        ),
+        **dict.fromkeys(("UNION", "EXCEPT", "INTERSECT", "MINUS"), _SparkRules._operands_of_step),
+        "AS": _SparkRules._name_of_step,
+    }
+)
+
+
+class _DuckDB(DuckDB):
+    INDEX_OFFSET = 0  # else sqlglot computes indices anew
+    Parser = keeping_places(_DuckDBRules)  # type: ignore[assignment]
+
+    class Tokenizer(DuckDB.Tokenizer):
+        COMMANDS: ClassVar[set[TokenType]] = set()
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {  # `?::` is a parameter and a cast
+            k: v for k, v in DuckDB.Tokenizer.KEYWORDS.items() if k not in ("?::", "APPLY")
+        }
+        STRING_ESCAPES = ["'"]
+
+
+class _Spark(Spark):
+    INDEX_OFFSET = 0
+    Parser = keeping_places(_SparkRules)  # type: ignore[assignment]
+
+    class Tokenizer(Spark.Tokenizer):
+        COMMANDS: ClassVar[set[TokenType]] = set()
+        NUMERIC_LITERALS: ClassVar[dict[str, str]] = {}  # else 1.5D is a number and a cast
+        KEYWORDS: ClassVar[dict[str, TokenType]] = {  # a hint is a comment to us
+            k: v for k, v in Spark.Tokenizer.KEYWORDS.items() if v != TokenType.HINT and k != "?::"
+        }
+
+
+DIALECTS: Mapping[str, Dialect] = MappingProxyType({"duckdb": _DuckDB(), "spark": _Spark()})
+"""The name of a `sqlml.dialects.Dialect` -> how it is read."""

@@ -1,0 +1,120 @@
+"""Texts as trees: what sqlglot misreads, and where each node stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from sqlglot import exp
+
+from sqlml.errors import ParseError
+from sqlml.parsing.nodes import ModelName, Piped
+from sqlml.parsing.places import is_written, span
+from sqlml.parsing.trees import trees
+
+CALL = "predict('m', *)"
+
+DUCKDB = [
+    f"SELECT CASE WHEN range < 2048 THEN {CALL} END FROM range(3)",
+    f"SELECT {CALL} FROM t WHERE a LIKE 'a$%' ESCAPE ('$' || '')",
+    f"SELECT contains(*COLUMNS('a|b')), {CALL} FROM t",
+    f"SELECT {CALL}, GROUPING() FROM t GROUP BY ALL",
+    f"MERGE INTO t USING u ON t.a = u.a WHEN MATCHED AND {CALL} > 1 THEN ERROR",
+    f"MERGE INTO t USING u ON t.a = u.a WHEN MATCHED THEN ERROR 'no' || {CALL} RETURNING a",
+    f"SELECT map, {CALL} FROM t",
+    f"SELECT map {{'a': 1}}, MAP([1], [2]), {CALL} FROM t",
+    f"FROM VALUES (1) t(x) SELECT {CALL}",
+    f"SELECT (values), (delete, {CALL}), update + 1 FROM t",
+    f"CREATE TABLE x AS PIVOT t ON a USING max({CALL})",
+    f"PIVOT (SELECT a, {CALL} AS p FROM t) ON p USING max(a) GROUP BY b ORDER BY b LIMIT 3",
+    f"CREATE TYPE x AS ENUM (SELECT DISTINCT {CALL} FROM t)",
+    f"CREATE MACRO f(a, b := 3) AS {CALL} + b",
+    f"CREATE MACRO f(a) AS a, (a, b) AS {CALL}",
+    f"PREPARE p (INTEGER) AS SELECT {CALL} FROM t WHERE a > ?",
+    f"EXPLAIN (FORMAT json) SELECT {CALL} FROM t",
+    f"EXPLAIN ANALYZE UPDATE t SET a = {CALL}",
+    f"INSERT INTO t BY POSITION SELECT {CALL} FROM u",
+    f"INSERT OR REPLACE INTO t SELECT {CALL} FROM u",
+    f"SELECT apply([1, 2], lambda x: x + 1), {CALL} FROM t",
+    f"SELECT percent({CALL}) FROM t",
+    f"SELECT f(?::INTEGER, $1, b := $2), {CALL} FROM t",
+    f"SELECT list[{CALL} + 1] FROM t",
+]
+SPARK = [
+    f"SELECT {CALL} FROM csv.`a.csv` WITH (header true, delimiter ';')",
+    f"SELECT {CALL} FROM s WHERE b AND insert",
+    f"INSERT OVERWRITE DIRECTORY 'x' USING csv OPTIONS (header true) SELECT {CALL} FROM t",
+    f"INSERT OVERWRITE LOCAL DIRECTORY 'x' USING csv FROM t |> SELECT {CALL}",
+    "SELECT predict('m', {'a': 1.5D, b: 10L}) FROM t",
+    "SELECT predict('m', a => :name, b := ?) FROM t",
+    f"FROM t |> WHERE a |> EXTEND {CALL} AS p |> AGGREGATE max(p) GROUP BY b |> SELECT *",
+    f"FROM t |> LEFT JOIN u ON {CALL} > 1 |> SET a = 2 |> DROP b |> LIMIT 3",
+    f"FROM t |> UNION ALL (SELECT {CALL} FROM u) |> ORDER BY a |> AS x |> TABLESAMPLE (1 PERCENT)",
+    f"EXPLAIN EXTENDED SELECT {CALL} FROM t",
+]
+
+
+def calls(tree: exp.Expr) -> list[exp.Expr]:
+    return [n for n in tree.find_all(exp.Anonymous) if n.name == "predict"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "dialect"), [*((s, "duckdb") for s in DUCKDB), *((s, "spark") for s in SPARK)]
+)
+def test_what_sqlglot_misreads(sql: str, dialect: str) -> None:
+    (tree,) = trees(sql, dialect)
+    assert tree.find(exp.Command) is None
+    (call,) = calls(tree)
+    place = span(call)
+    assert place is not None and sql[place.start :].startswith("predict(")
+    assert sql[place.end - 1] == ")"
+
+
+@pytest.mark.parametrize(
+    ("sql", "dialect"), [*((s, "duckdb") for s in DUCKDB), *((s, "spark") for s in SPARK)]
+)
+def test_what_a_node_holds_stands_within_it(sql: str, dialect: str) -> None:
+    for tree in trees(sql, dialect):
+        assert (place := span(tree)) is not None and sql[place.start : place.end].strip() == sql
+        for node, child in pairs(tree):
+            outer, inner = span(node), span(child)
+            assert outer is not None and inner is not None
+            moved = isinstance(node, Piped | exp.SetOperation) or child.arg_key == "with_"
+            assert moved or outer.holds(inner), (sql, repr(node), repr(child))
+
+
+def pairs(tree: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr]]:
+    for node in tree.walk():
+        for child in node.iter_expressions():
+            if is_written(node) and is_written(child):
+                yield node, child
+
+
+@pytest.mark.parametrize("name", ["m", '"my model"', "main.m", "m@last", "'m'", "m/3", "$model"])
+def test_a_model_may_be_named_by_the_word_model(name: str) -> None:
+    (tree,) = trees(f"SELECT PREDICT(MODEL {name}, *) FROM t")
+    found = tree.find(ModelName)
+    assert found is not None and found.name == name
+
+
+def test_functions_stay_as_they_are_written() -> None:
+    """sqlglot would put arguments in another order, and count them."""
+    (tree,) = trees("SELECT date_diff('day', a, b), coalesce(a), round(a, b, c, d) FROM t")
+    assert [n.name for n in tree.find_all(exp.Anonymous)] == ["date_diff", "coalesce", "round"]
+    (tree,) = trees("SELECT list[1]")
+    assert tree.find(exp.Literal).name == "1"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("sql", "place"),
+    [("SELECT a FROM t WHERE (", 22), ("SELECT (a FROM t", 10), ("SELECT 'a", None)],
+)
+def test_what_cannot_be_read_has_a_place(sql: str, place: int | None) -> None:
+    with pytest.raises(ParseError) as caught:
+        trees(sql)
+    assert caught.value.offset == place
+
+
+def test_no_warning_about_statements_of_the_engine(caplog: pytest.LogCaptureFixture) -> None:
+    trees("CALL pragma_version(); CHECKPOINT; INSTALL httpfs; EXECUTE p(1)")
+    assert not caplog.records

@@ -1,0 +1,201 @@
+"""What an outline says of a statement's calls; `@` marks the places of calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from sqlml.errors import BindError, ParseError
+from sqlml.planner.syntax.arguments import seems_to_call
+from sqlml.planner.syntax.outline import Literal, ModelCall, Outline, Parameter
+from sqlml.planner.syntax.read import outline_of
+
+
+def outline(sql: str, dialect: str = "duckdb") -> Outline:
+    return outline_of(sql.replace("@", "predict('m', *)"), dialect)
+
+
+def call(sql: str, dialect: str = "duckdb") -> ModelCall:
+    (found,) = outline(sql, dialect).calls
+    return found
+
+
+@pytest.mark.parametrize(
+    ("sql", "clause"),
+    [
+        ("SELECT @ FROM t", "SELECT"),
+        ("SELECT DISTINCT ON (@) a FROM t", "SELECT"),
+        ("SELECT a FROM t WHERE a OR @", "WHERE"),
+        ("SELECT a FROM t JOIN u ON @", "FROM"),
+        ("SELECT a FROM unnest([@])", "FROM"),
+        ("SELECT a FROM t GROUP BY @", "GROUP"),
+        ("SELECT a FROM t GROUP BY a HAVING max(@) > 1", "HAVING"),
+        ("SELECT a FROM t QUALIFY @ = 1", "QUALIFY"),
+        ("SELECT a FROM t WINDOW w AS (ORDER BY @)", "WINDOW"),
+        ("SELECT a FROM t UNION SELECT b FROM u ORDER BY @", "ORDER"),
+        ("SELECT a FROM t LIMIT @", "LIMIT"),
+        ("DELETE FROM t WHERE @", "WHERE"),
+        ("UPDATE t SET a = @", ""),
+        ("INSERT INTO t SELECT 1 RETURNING @", "RETURNING"),
+        ("INSERT INTO t SELECT 1 ON CONFLICT (a) DO UPDATE SET b = @", "ON"),
+        ("VALUES (@)", ""),
+        ("CREATE MACRO f(a) AS @", ""),
+    ],
+)
+def test_the_clause_of_a_call(sql: str, clause: str) -> None:
+    assert call(sql).clause == clause
+
+
+@pytest.mark.parametrize(
+    ("sql", "sources"),
+    [
+        ("SELECT 1 FROM a JOIN b ON @ JOIN c USING (x)", ["a", "JOIN b ON @"]),
+        ("SELECT 1 FROM a ANTI JOIN b ON @ JOIN c USING (x)", ["a", "ANTI JOIN b ON @"]),
+        ("SELECT 1 FROM (a JOIN b ON @) JOIN c USING (x)", ["a ", "JOIN b ON @"]),
+        ("DELETE FROM a USING b RETURNING @", ["a"]),
+        ("UPDATE a SET x = 1 FROM b RETURNING @", ["a"]),
+        ("MERGE INTO a USING b ON @ WHEN MATCHED THEN DELETE", ["a", "b"]),
+        ("MERGE INTO a USING b ON x WHEN MATCHED THEN UPDATE SET y = @", ["a", "b"]),
+        ("MERGE INTO a USING b ON x WHEN NOT MATCHED THEN INSERT VALUES (@)", ["b"]),
+        ("MERGE INTO a USING b ON x WHEN NOT MATCHED BY SOURCE AND @ THEN DELETE", ["a"]),
+        ("MERGE INTO a USING b ON x WHEN MATCHED THEN DELETE RETURNING @", ["a"]),
+    ],
+)
+def test_what_a_call_sees(sql: str, sources: list[str]) -> None:
+    found, whole = call(sql), outline(sql)
+    assert found.block is not None
+    seen = [whole.sql[p.start : p.end] for p in (*found.block.sources, *found.block.joins)]
+    assert seen == [s.replace("@", "predict('m', *)") for s in sources]
+
+
+@pytest.mark.parametrize(
+    ("sql", "left"),
+    [
+        ("SELECT 1 FROM a, LATERAL (SELECT @) x, b", ["a"]),
+        ("SELECT 1 FROM a JOIN LATERAL (SELECT @) x ON true JOIN b USING (y)", ["a"]),
+        ("SELECT 1 FROM (SELECT @) x, b", []),
+        ("SELECT (SELECT @) FROM a, b", ["a, b"]),
+    ],
+)
+def test_a_query_in_from_sees_what_stands_to_its_left(sql: str, left: list[str]) -> None:
+    found, whole = call(sql), outline(sql)
+    assert found.block is not None and found.block.parent is not None
+    assert [whole.sql[p.start : p.end] for p in found.block.parent.sources] == left
+
+
+@pytest.mark.parametrize(
+    ("sql", "asked"),
+    [
+        ("SELECT a FROM t WHERE (b OR c) AND @", True),
+        ("SELECT a FROM t WHERE b OR @", False),
+        ("SELECT a FROM t WHERE NOT (b AND (c OR @))", False),
+        ("SELECT a FROM t WHERE CASE WHEN b THEN @ END", False),
+        ("SELECT a FROM t WHERE coalesce(b, @)", False),
+        ("SELECT a FROM t WHERE b IN (SELECT @ FROM u)", True),
+        ("SELECT a FROM t WHERE list_filter(b, lambda x: @ > x) = []", False),
+    ],
+)
+def test_whether_a_clause_asks_for_each_row(sql: str, asked: bool) -> None:
+    assert call(sql).always_asked is asked
+
+
+@pytest.mark.parametrize(
+    ("sql", "local"),
+    [
+        ("SELECT list_transform(l, lambda x, i: predict('m', x.a, b, i)) FROM t", ["x.a", "i"]),
+        ("SELECT list_transform(l, x -> predict('m', x, x.y.z, x(1))) FROM t", ["x", "x.y.z"]),
+        ("SELECT [predict('m', v, w) FOR v IN l IF v > 1] FROM t", ["v"]),
+        ("CREATE MACRO f(a, b := 1) AS predict('m', a, t.b, c, b := b)", ["a", "b"]),
+        ("CREATE MACRO f(a) AS 1, (b) AS predict('m', a, b)", ["b"]),
+        ("SELECT predict('m', x) FROM t", []),
+    ],
+)
+def test_names_that_are_no_columns(sql: str, local: list[str]) -> None:
+    found = call(sql)
+    assert [sql[p.start : p.end] for p in found.local] == local
+
+
+def test_arguments() -> None:
+    sql = (
+        "SELECT predict_proba(?, t.* EXCLUDE (a, t.b) REPLACE (x + 1 AS c) RENAME (d AS e), "
+        "f := -1.5, \"G\" => 'x', h := NULL, i := $2, class := true)"
+    )
+    found = call(sql)
+    assert isinstance(found.model, Parameter) and found.model.text == "?"
+    star, *named = found.arguments
+    assert star.star is not None and star.star.qualifier is not None
+    assert star.star.excluded == {"a", "t.b"}
+    assert [sql[p.start : p.end] for p in star.star.replaced.values()] == ["x + 1"]
+    assert [sql[p.start : p.end] for p in star.star.renamed.values()] == ["d"]
+    assert [a.name for a in named] == ["f", "G", "h", "i"]
+    assert [a.literal for a in named[:3]] == [
+        Literal("number", "1.5", True),
+        Literal("string", "x"),
+        Literal("word", "NULL"),
+    ]
+    assert named[3].parameter is not None and named[3].parameter.text == "$2"
+    assert found.class_argument is not None
+    assert found.class_argument.literal == Literal("word", "TRUE")
+
+
+@pytest.mark.parametrize(
+    ("sql", "bounds", "turned"),
+    [
+        ("SELECT 1 FROM t WHERE @ > 0.5 AND b", [(">", "0.5")], False),
+        ("SELECT 1 FROM t WHERE 0.5 <= @", [(">=", "0.5")], True),
+        ("SELECT 1 FROM t WHERE @ BETWEEN 0.1 AND 0.9 OR b", [(">=", "0.1"), ("<=", "0.9")], False),
+        ("SELECT 1 FROM t WHERE @ > ?", [(">", "?")], False),
+        ("SELECT 1 FROM t WHERE @ > /* > */ 0.5", [(">", "0.5")], False),
+    ],
+)
+def test_comparisons(sql: str, bounds: list[tuple[str, str]], turned: bool) -> None:
+    found = call(sql).compared
+    assert found is not None and found.turned is turned
+    assert [(sign, n.text) for sign, n, _ in found.bounds] == bounds
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT 1 FROM t WHERE @ + 1 > 0.5",
+        "SELECT 1 FROM t WHERE @ > 0.5 + 1",
+        "SELECT 1 FROM t WHERE @ > 0.5 IS NULL",
+        "SELECT 1 FROM t WHERE a = @ > 0.5",
+        "SELECT 1 FROM t WHERE @ = 0.5",
+        "SELECT 1 FROM t WHERE @ > 0.5::FLOAT",
+    ],
+)
+def test_what_is_no_plain_comparison(sql: str) -> None:
+    assert call(sql).compared is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "created", "kept"),
+    [
+        ("SELECT @", "", False),
+        ("CREATE VIEW v AS SELECT @ FROM t", "VIEW", True),
+        ("CREATE OR REPLACE TEMP TABLE x AS SELECT @ FROM t", "TABLE", False),
+        ("CREATE INDEX i ON t (predict('m', a))", "INDEX", True),
+        ("PREPARE p AS SELECT @ FROM t", "", True),
+        ("EXPLAIN SELECT @ FROM t", "", False),
+    ],
+)
+def test_what_a_statement_makes_and_keeps(sql: str, created: str, kept: bool) -> None:
+    found = outline(sql)
+    assert (found.created, found.kept) == (created, kept)
+
+
+def test_a_call_that_is_not_of_a_model() -> None:
+    for text in ("mine.predict('m', a)", "predict(a, b)", "predict()", "\"predict\"('m', a)"):
+        assert not outline(f"SELECT {text} FROM t").calls
+        assert not seems_to_call(f"SELECT {text} FROM t")
+
+
+def test_what_cannot_be_meant() -> None:
+    for text, why in (
+        ("predict(m, *)", "names its model by a string"),
+        ("predict('m', a, , b)", "an argument is empty"),
+        ("predict('m', class := 1)", "belongs to predict_proba"),
+        ("predict_proba('m', *, class := 1, class := 2)", "given twice"),
+    ):
+        with pytest.raises((BindError, ParseError), match=why):
+            outline(f"SELECT {text} FROM t")
