@@ -59,15 +59,15 @@ def _read(r: Reader, node: exp.Expr, at: At, query: exp.Expr) -> None:
 
 def _join(r: Reader, node: exp.Expr, at: At) -> None:
     """The condition of a join sees its own table, too, and no later join."""
-    r.walk(node.this, at)
     place, before = place_of(node), at.block
     whole = before
     if before is not None:
         kind = str(node.args.get("kind") or "").upper()
-        held = before.sources or _joined_to(node)
-        whole = replace(before, sources=held, joins=(*before.joins, place), half=kind in _HALF)
-        if not held:
+        before = replace(before, sources=(*before.sources, *_joined_to(node)))
+        whole = replace(before, joins=(*before.joins, place), half=kind in _HALF)
+        if not before.sources:
             whole = replace(whole, sources=(place_of(node.this),), joins=())
+    r.walk(node.this, replace(at, block=before))
     for key, child in children(node):
         if key != "this":
             r.walk(child, replace(at, block=whole))
@@ -78,7 +78,7 @@ _HALF = frozenset({"SEMI", "ANTI"})
 
 
 def _joined_to(node: exp.Expr) -> tuple[Span, ...]:
-    """What stands before a join within brackets: `(a JOIN b ON ..)`."""
+    """What stands before a join within brackets, or behind a FROM at the beginning."""
     table = node.parent
     if not isinstance(table, exp.Table | exp.Subquery) or table.this is None:
         return ()

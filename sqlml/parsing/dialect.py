@@ -92,27 +92,7 @@ class _Rules:
         return self._parse_value_of_argument()
 
     def _parse_value_of_argument(self: Any) -> Any:
-        first = self._index
-        if self._curr.token_type == TokenType.L_BRACE:
-            return mark(self, self._parse_bracket(self._parse_struct_literal()), first)
         return self._parse_lambda(alias=True)
-
-    def _parse_struct_literal(self: Any) -> Any:
-        """`{name: value, 'name': value}`, which sqlml takes in Spark, too."""
-        first = self._index
-        self._advance()
-        empty = self._curr.token_type == TokenType.R_BRACE
-        entries = [] if empty else self._parse_csv(self._parse_entry)
-        if not self._match(TokenType.R_BRACE):
-            self.raise_error("Expected }")
-        return mark(self, exp.Struct(expressions=entries), first)
-
-    def _parse_entry(self: Any) -> Any:
-        token = self._curr
-        self._advance()
-        if not self._match(TokenType.COLON):
-            self.raise_error("Expected :")
-        return exp.PropertyEQ(this=_named(token), expression=self._parse_assignment())
 
     def _parse_command_of(self: Any) -> Any:
         """What sqlglot takes for a text of the engine's own."""
@@ -175,8 +155,8 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return made
 
     def _parse_types(self: Any, *args: Any, **options: Any) -> Any:
-        """DuckDB has no `type<..>`: `range < 3` is a comparison."""
-        if self._next.token_type == TokenType.LT:
+        """DuckDB has no `type<..>`: `range < 3` is a comparison, and `::INTEGER < 3`."""
+        if options.get("check_func") and self._next.token_type == TokenType.LT:
             return None
         return super()._parse_types(*args, **options)
 
@@ -221,6 +201,15 @@ class _DuckDBRules(_Rules, DuckDBParser):
             return exp.PropertyEQ(this=made, expression=self._parse_assignment())
         return made
 
+    def _parse_from(self: Any, *args: Any, **options: Any) -> Any:
+        """FROM (VALUES ..) t JOIN .. SELECT .., too."""
+        made = super()._parse_from(*args, **options)
+        if made is not None and isinstance(made.this, exp.Values):
+            joins = list(self._parse_joins())
+            if joins:
+                made.set("this", exp.Table(this=made.this, joins=joins))
+        return made
+
     def _parse_insert_table(self: Any) -> Any:
         made = super()._parse_insert_table()
         self._match_text_seq("BY", "POSITION")
@@ -257,6 +246,30 @@ class _SparkRules(_Rules, SparkParser):
         TokenType.COMMAND: lambda self: self._parse_command_of(),
         TokenType.EXECUTE: lambda self: self._parse_as_command(self._prev),
     }
+
+    def _parse_value_of_argument(self: Any) -> Any:
+        """A struct as DuckDB writes it, too."""
+        if self._curr.token_type != TokenType.L_BRACE:
+            return super()._parse_value_of_argument()
+        first = self._index
+        return mark(self, self._parse_column_ops(self._parse_struct_literal()), first)
+
+    def _parse_struct_literal(self: Any) -> Any:
+        """`{name: value, 'name': value}`."""
+        first = self._index
+        self._advance()
+        empty = self._curr.token_type == TokenType.R_BRACE
+        entries = [] if empty else self._parse_csv(self._parse_entry)
+        if not self._match(TokenType.R_BRACE):
+            self.raise_error("Expected }")
+        return mark(self, exp.Struct(expressions=entries), first)
+
+    def _parse_entry(self: Any) -> Any:
+        token = self._curr
+        self._advance()
+        if not self._match(TokenType.COLON):
+            self.raise_error("Expected :")
+        return exp.PropertyEQ(this=_named(token), expression=self._parse_assignment())
 
     def _parse_table_hints(self: Any) -> None:
         """`WITH (..)` behind a table are the options of a file."""

@@ -15,6 +15,8 @@ from sqlglot import exp
 from sqlglot.parser import Parser
 
 _PLACE = "sqlml_place"
+_HULL = "sqlml_hull"
+_UNKNOWN: Any = object()
 
 _RULES = (
     "alias assignment bracket case column comparison conjunction create cte delete disjunction "
@@ -45,7 +47,10 @@ def span(node: exp.Expr) -> Span | None:
         return Span(*own)
     if "start" in node.meta:
         return Span(node.meta["start"], node.meta["end"] + 1)
-    return hull(node.iter_expressions())
+    known: Span | None = node.meta.get(_HULL, _UNKNOWN)
+    if known is _UNKNOWN:  # found once: sums of very many terms are deep
+        known = node.meta[_HULL] = hull(node.iter_expressions())
+    return known
 
 
 def is_written(node: exp.Expr) -> bool:
