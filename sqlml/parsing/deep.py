@@ -20,6 +20,8 @@ DEEPEST = 1600
 _FRAMES = 120
 """Calls of Python for one bracket, at most."""
 
+_FRAMES_OF_A_TERM = 8
+
 _OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE, TokenType.CASE})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE, TokenType.END})
 
@@ -43,7 +45,8 @@ def deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
         raise ParseError(f"nested too deeply: {depth} brackets in each other")
     with _lock:
         before = sys.getrecursionlimit()
-        sys.setrecursionlimit(before + _FRAMES * (depth + 10))
+        terms = len(raw_tokens(sql, dialect))  # those of a sum are in each other, too
+        sys.setrecursionlimit(before + _FRAMES * (depth + 10) + _FRAMES_OF_A_TERM * terms)
         try:
             return work()
         except RecursionError:

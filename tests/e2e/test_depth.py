@@ -73,6 +73,13 @@ def test_calls_in_each_other_take_time_in_proportion_to_their_number(con: Any) -
     assert _work(con, _in_each_other(60)) < 7 * _work(con, _in_each_other(15))
 
 
+def test_many_terms_are_in_each_other_and_are_read(con: Any) -> None:
+    terms = " OR ".join(f"a = {i}" for i in range(900))
+    query = f"SELECT count(predict('m', *)) FROM t WHERE b < 0 OR {terms}"
+    plain = f"SELECT count(*) FROM t WHERE b < 0 OR {terms}"
+    assert con.execute(query).fetchall() == con.execute(plain).fetchall()
+
+
 def test_nested_calls_give_what_the_model_gives_each_time(con: Any) -> None:
     ((found,),) = con.execute(_in_each_other(30)).fetchall()
     value = 2.0
