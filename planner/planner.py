@@ -74,8 +74,8 @@ def _unread(sql: str, error: ParseError, context: Context) -> Plan | None:
         if str(refused).startswith(("Parser", "Syntax")):
             return Plan(sql, rest, ())
     raise ParseError(
-        f"{error.message}; sqlml cannot read this statement: put what it stumbles over into a view "
-        "or a WITH clause of its own, and call the model on that",
+        f"sqlml cannot read this statement ({error.message}); put the part that it cannot read "
+        "into a view, and call the model on that",
         sql,
         error.offset,
     ) from None

@@ -85,7 +85,7 @@ def _returning(r: Reader, node: exp.Expr, at: At) -> None:
 def _insert(r: Reader, node: exp.Expr, at: At) -> None:
     ctes, recursive = definitions(r, node, at)
     table = node.this.this if isinstance(node.this, exp.Schema) else node.this
-    own = Block(place_of(node), _target(r, node), ctes=ctes, recursive=recursive, parent=at.block)
+    own = Block(place_of(node), _target(node), ctes=ctes, recursive=recursive, parent=at.block)
     for key, child in children(node):
         if key == "expression":
             block = replace(own, sources=()) if ctes else at.block
@@ -98,7 +98,7 @@ def _insert(r: Reader, node: exp.Expr, at: At) -> None:
             r.walk(child, replace(at, block=own, clause=clause_of(key), queries=at.queries + 1))
 
 
-def _target(r: Reader, node: exp.Expr) -> tuple[Span, ...]:
+def _target(node: exp.Expr) -> tuple[Span, ...]:
     """The table of an INSERT with its alias, without its columns."""
     table = node.this.this if isinstance(node.this, exp.Schema) else node.this
     if table is None:

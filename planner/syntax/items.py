@@ -14,6 +14,7 @@ from sqlml.types import fold
 
 
 def item_of(r: Reader, node: exp.Expr, query: Span, windows: bool) -> Item:
+    """A select item of the query at a place, which has window functions or not."""
     place = place_of(node)
     free = not windows and not _is_named(r, place, query)
     if not isinstance(node, exp.Alias | exp.Aliases):

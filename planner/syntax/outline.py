@@ -202,7 +202,8 @@ class ModelCall:
     @property
     def means_outputs(self) -> bool:
         """Whether it stands where names are select items first, and names one of them."""
-        return self.sees_outputs and not self.words.isdisjoint(self.block.names)  # type: ignore[union-attr]
+        names = frozenset() if self.block is None else self.block.names
+        return self.sees_outputs and not self.words.isdisjoint(names)
 
     @property
     def hidden(self) -> frozenset[str]:

@@ -75,6 +75,7 @@ def _whole(select: exp.Expr) -> Span:
 
 def _nodes(select: exp.Expr, from_: exp.Expr, calls: Sequence[Span]) -> Iterator[exp.Expr]:
     """All that a query holds outside of its FROM, its WITH and the calls of models."""
+    starts = {call.start for call in calls}
     waiting = [
         child
         for key, value in select.args.items()
@@ -84,8 +85,7 @@ def _nodes(select: exp.Expr, from_: exp.Expr, calls: Sequence[Span]) -> Iterator
     ]
     while waiting:
         node = waiting.pop()
-        place = span(node)
-        if place is not None and any(call.holds(place) for call in calls):
+        if isinstance(node, exp.Anonymous) and node.meta.get("start") in starts:
             continue
         yield node
         waiting.extend(node.iter_expressions())

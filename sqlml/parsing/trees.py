@@ -25,9 +25,7 @@ def trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
         found = DIALECTS[dialect].parser().parse(tokens, sql)
     except GlotError as error:
         told = error.errors[0] if error.errors else {}
-        raise ParseError(
-            f"this cannot be read ({told.get('description') or error})", sql, _offset(sql, told)
-        ) from None
+        raise ParseError(str(told.get("description") or error), sql, _offset(sql, told)) from None
     return [tree for tree in found if tree is not None]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from sqlml.errors import ScoringError
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
@@ -22,10 +23,10 @@ VARIANTS = 8
 """Programs that are tried."""
 
 MOST = 32
-"""Rows that differ up to which they are looked at: more are no accident."""
+"""At most so many differing rows are examined; more than that is a real difference."""
 
 _REACH = 4.0
-"""How far the source's number may be, of the way that the variants' numbers are."""
+"""How much farther than the variants' numbers the source's number may be from ours."""
 
 _SUMS: Mapping[str, tuple[str, ...]] = {"linear": ("weights", "bias"), "pairwise": ("points",)}
 """Operators that add terms up -> the constants in these."""
@@ -50,7 +51,10 @@ def decided_by_rounding(
     rows = differing_rows(ours, theirs, bound)
     if not 0 < len(rows) <= MOST:
         return frozenset()
-    variants = [answer(other) for other in rounded_otherwise(program)]
+    try:
+        variants = [answer(other) for other in rounded_otherwise(program)]
+    except ScoringError:  # one of them refuses a row: then nothing tells
+        return frozenset()
     return frozenset(
         row
         for row in rows.tolist()
