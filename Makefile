@@ -1,7 +1,8 @@
 # demo   install sqlml with what its demo needs into .venv, and run the demo
-# test   install the rest (torch and Spark too), run all tests on DuckDB 2.0, those of Spark where
-#        there is Java, and the SQL tests on DuckDB 1.5
-# nightly  the long tests: many rows, thousands of random pipelines, fuzzing
+# test   install the rest (torch and Spark too), and run the tests: on DuckDB 2.0, beside them those
+#        of Spark where there is Java, and on DuckDB 1.5 what depends on the version
+# nightly  the long tests: many rows, thousands of random pipelines, fuzzing, the kernels of Triton,
+#        and all SQL tests on DuckDB 1.5
 # lint   ruff, mypy --strict and the import layers
 # bench  time scoring beside the source libraries and others, family by family (hours)
 # bench-report  draw the results of `make bench`, and write them into docs/performance.md
@@ -15,11 +16,16 @@
 PYTHON ?= python3
 VENV ?= .venv
 VENV15 ?= .venv15
+TRITON ?= .venv-triton
 WORKERS ?= 2
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DUCKDB15 := 1.5.6
+TRITON_WHEEL := "triton==3.9.0; sys_platform == 'linux'"
+
+# hummingbird-ml asks for an onnx of long ago, which it does not need: it has a folder of its own.
+HUMMINGBIRD := $(abspath $(VENV))/hummingbird
 
 # LightGBM alone expects the system to have an OpenMP library; see $(VENV)/.openmp.
 export LD_LIBRARY_PATH := $(abspath $(VENV))/openmp$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
@@ -31,22 +37,36 @@ export OMP_WAIT_POLICY ?= passive
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
 FAMILIES := trees operators scaling pipelines end_to_end choice starting planner
 
-.PHONY: demo test nightly lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs clean
+.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.openmp
 	$(PY) -m sqlml demo
 
+PYTEST := -m pytest --quiet --durations=50
+PARALLEL := --numprocesses $(WORKERS) --dist worksteal
+
+# Spark's tests are one process that mostly waits for others: it runs beside the workers.
 test: $(VENV)/.dev $(VENV15)/.duckdb
-	$(PY) -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal --ignore tests/spark
+	$(MAKE) --jobs=2 --output-sync=target --keep-going test-duckdb test-spark
+	$(MAKE) test-duckdb-1.5
+
+test-duckdb: $(VENV)/.dev
+	$(PY) $(PYTEST) $(PARALLEL) --ignore tests/spark
+
+test-spark: $(VENV)/.dev
 	@command -v java >/dev/null || test -n "$$JAVA_HOME" || \
 		echo "no Java: the tests of Spark are skipped (README.md says how to get it)"
-	$(PY) -m pytest --quiet tests/spark
-	$(VENV15)/bin/python -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal \
-		tests/unit/catalog tests/unit/udfs tests/unit/planner tests/e2e --ignore tests/e2e/test_packaging.py
+	$(PY) $(PYTEST) tests/spark
 
-nightly: $(VENV)/.dev
-	$(PY) -m pytest --quiet --numprocesses $(WORKERS) --dist worksteal -m nightly
+test-duckdb-1.5: $(VENV15)/.duckdb
+	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "version and not nightly" tests/unit tests/e2e
+
+nightly: $(VENV)/.dev $(VENV15)/.duckdb $(TRITON)/.triton
+	$(PY) $(PYTEST) $(PARALLEL) -m nightly
+	$(TRITON)/bin/python $(PYTEST) -m nightly tests/unit/backends/test_torch_fused.py
+	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "not version and not nightly" \
+		tests/unit/catalog tests/unit/udfs tests/unit/planner tests/e2e --ignore tests/e2e/test_packaging.py
 
 lint: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
@@ -59,7 +79,7 @@ bench: $(VENV)/.bench
 	@failed=; for family in $(FAMILIES); do $(MAKE) bench-$$family || failed=1; done; test -z "$$failed"
 
 $(FAMILIES:%=bench-%): bench-%: $(VENV)/.bench
-	$(PY) -m benchmarks.$* $(OPTIONS) --write benchmarks/results/$*.json
+	PYTHONPATH=$(HUMMINGBIRD) $(PY) -m benchmarks.$* $(OPTIONS) --write benchmarks/results/$*.json
 
 bench-report: $(VENV)/.bench
 	$(PY) -m benchmarks.plots
@@ -78,7 +98,7 @@ docs: $(VENV)/.dev
 	$(PY) -m tests.contract.estimators.page --write
 
 clean:
-	rm -rf $(VENV) $(VENV15) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV15) $(TRITON) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sqlml needs Python 3.11 or later; name one with: make PYTHON=python3.12 ...")'
@@ -101,14 +121,23 @@ $(VENV)/.dev: $(VENV)/.openmp
 
 $(VENV)/.bench: $(VENV)/.openmp
 	$(PIP) --editable '.[bench]'
+	$(PIP) --no-deps --upgrade --target $(HUMMINGBIRD) hummingbird-ml onnxconverter-common dill psutil
 	touch $@
 
-# A second environment that holds DuckDB 1.5 and finds everything else in the first.
-$(VENV15)/.duckdb: $(VENV)/.dev
-	$(PYTHON) -m venv --without-pip $(VENV15)
-	site=$$($(VENV15)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
+# A second environment at $(1), which holds the packages $(2) and finds everything else in the first.
+define environment
+	$(PYTHON) -m venv --without-pip $(1)
+	site=$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
 	$(PY) -m pip install --quiet --disable-pip-version-check --upgrade --no-deps \
-		--target "$$site" duckdb==$(DUCKDB15) && \
+		--target "$$site" $(2) && \
 	$(PY) -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 		> "$$site/first_environment.pth"
 	touch $@
+endef
+
+$(VENV15)/.duckdb: $(VENV)/.dev
+	$(call environment,$(VENV15),duckdb==$(DUCKDB15))
+
+# Triton has wheels for Linux alone; elsewhere its tests are skipped.
+$(TRITON)/.triton: $(VENV)/.dev
+	$(call environment,$(TRITON),$(TRITON_WHEEL))

@@ -27,9 +27,9 @@ from sqlml.errors import SqlmlError
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.trees import RawTrees, ensemble
-from sqlml.planner.build import compile_core
-from sqlml.planner.choice import Choice, choose
-from sqlml.planner.cost import estimates
+from sqlml.planner.choice.choose import Choice, choose
+from sqlml.planner.choice.cost import estimates
+from sqlml.planner.program.prepare import compile_core
 from sqlml.types import Array
 
 TREES = (10, 50, 200, 500, 2000)

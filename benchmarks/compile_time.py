@@ -36,11 +36,11 @@ from sklearn.tree import DecisionTreeClassifier
 from xgboost import XGBClassifier
 
 from benchmarks.machine import machine
-from sqlml.importers.artifact import read_artifact
+from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import Imported, import_model
 from sqlml.ir import store
-from sqlml.planner.build import compile_core, prepare
-from sqlml.planner.choice import choose
+from sqlml.planner.choice.choose import choose
+from sqlml.planner.program.prepare import compile_core, prepare
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,8 @@ from sqlml.backends.gpu import available
 from sqlml.errors import SqlmlError
 from sqlml.importers.registry import import_model
 from sqlml.passes.split import PACKED
-from sqlml.planner.build import compile_core, prepare
-from sqlml.planner.choice import Choice
+from sqlml.planner.choice.choose import Choice
+from sqlml.planner.program.prepare import compile_core, prepare
 
 FEATURES = 28
 TRAINING_ROWS = 20_000

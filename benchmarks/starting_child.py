@@ -29,7 +29,7 @@ IMPORTED = time.perf_counter()
 
 def watched() -> dict[str, float]:
     """Seconds of each kernel that is compiled from now on."""
-    from sqlml.backends.native import object_code
+    from sqlml.backends.native.jit import object_code
 
     compiled, seconds = object_code.compiled, dict[str, float]()
 

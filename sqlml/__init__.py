@@ -12,10 +12,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sqlml.calibration import calibrate
-    from sqlml.opening import attach, connect
-    from sqlml.scorer import Scorer, compile
-    from sqlml.session import Session
+    from sqlml.calibration.calibrate import calibrate
+    from sqlml.open_session import attach, connect
+    from sqlml.scorer.scorer import Scorer, compile
+    from sqlml.session.session import Session
 
 try:
     __version__ = version("sqlml")
@@ -25,12 +25,12 @@ except PackageNotFoundError:  # run from a checkout
 __all__ = ["Scorer", "Session", "attach", "calibrate", "compile", "connect", "errors"]
 
 _HOMES = {
-    "Scorer": "sqlml.scorer",
-    "Session": "sqlml.session",
-    "attach": "sqlml.opening",
-    "calibrate": "sqlml.calibration",
-    "compile": "sqlml.scorer",
-    "connect": "sqlml.opening",
+    "Scorer": "sqlml.scorer.scorer",
+    "Session": "sqlml.session.session",
+    "attach": "sqlml.open_session",
+    "calibrate": "sqlml.calibration.calibrate",
+    "compile": "sqlml.scorer.scorer",
+    "connect": "sqlml.open_session",
     "errors": "sqlml.errors",
 }
 

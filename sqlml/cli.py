@@ -11,11 +11,11 @@ import duckdb
 
 from sqlml import __version__
 from sqlml.backends.costs import SHIPPED, place
-from sqlml.calibration import calibrate
+from sqlml.calibration.calibrate import calibrate
 from sqlml.errors import SqlmlError
-from sqlml.opening import connect
-from sqlml.parsing.tokens import statements, tokenize
-from sqlml.session import Session
+from sqlml.open_session import connect
+from sqlml.parsing.parse import cut
+from sqlml.session.session import Session
 
 
 def parser() -> argparse.ArgumentParser:
@@ -105,8 +105,7 @@ def _read(path: str) -> str | None:
 def _run(session: Session, sql: str) -> int:
     """Run each statement and print its result; stop at the first error."""
     try:
-        pieces = split(sql)
-        for piece in pieces:
+        for piece in cut(sql):
             show(session, piece)
     except (SqlmlError, duckdb.Error) as error:
         return _failed(error)
@@ -116,16 +115,6 @@ def _run(session: Session, sql: str) -> int:
         print("Interrupted", file=sys.stderr)
         return 130
     return 0
-
-
-def split(sql: str) -> list[str]:
-    """The statements of a text, without their semicolons.
-
-    >>> split("SELECT ';'; SELECT 2")
-    ["SELECT ';'", 'SELECT 2']
-    """
-    tokens = tokenize(sql)
-    return [sql[tokens[a].start : tokens[b - 1].end] for a, b in statements(tokens)]
 
 
 def show(session: Session, sql: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import catboost as cb
 import numpy as np
 
-from sqlml.importers.artifact import read_artifact
+from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference, store
 from tests import oracles

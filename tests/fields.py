@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import SqlmlError
-from sqlml.importers.artifact import read_artifact
+from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import Imported, import_model
-from sqlml.planner.sample import samples
-from sqlml.scorer import Scorer
+from sqlml.planner.program.sample_rows import samples
+from sqlml.scorer.scorer import Scorer
+from sqlml.verifying.ask_library import answers
 from sqlml.verifying.asked import Asked
-from sqlml.verifying.comparison import bound_of, compare
-from sqlml.verifying.elsewhere import _packed, _unpacked
-from sqlml.verifying.originals import FAMILIES_OF_KINDS, original
+from sqlml.verifying.compare import bound_of, compare
+from sqlml.verifying.library_process import _packed, _unpacked
+from sqlml.verifying.load_original import FAMILIES_OF_KINDS, original
 from sqlml.verifying.source import scored
-from sqlml.verifying.sources import answers
 from tests import small_files
 
 VALUES: tuple[Any, ...] = (

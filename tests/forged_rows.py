@@ -19,8 +19,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
+from sqlml.bounded_cache import Recent
 from sqlml.errors import SqlmlError
-from sqlml.recent import Recent
 
 TABLES = {
     "catalog_models": ("key", "name", "default_version", "last_version", "comment", "created_at"),

@@ -24,14 +24,14 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends import base
-from sqlml.config import FORMAT_VERSION
 from sqlml.errors import ProgramError, SqlmlError
-from sqlml.importers.artifact import read_artifact, read_folder
+from sqlml.importers.file_formats import read_artifact, read_folder
 from sqlml.importers.registry import import_model
 from sqlml.importers.xgboost import ubjson
 from sqlml.ir import ops, store
 from sqlml.ir.program import Node, Program, freeze
 from sqlml.ir.spec import verify
+from sqlml.limits import FORMAT_VERSION
 from sqlml.types import DTYPES, NESTED, Array
 from tests import mutations, small_files, spark_folders
 from tests.mutations import Rng, of_archive, of_array, of_bytes, of_json, of_lines, of_message, pick

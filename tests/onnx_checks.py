@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from sqlml.importers.artifact import read_artifact
+from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import Imported, import_model
 from sqlml.ir import reference, store
 from sqlml.types import Array

@@ -21,7 +21,7 @@ import pandas as pd
 
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
-from sqlml.nested import json_texts
+from sqlml.scorer.nested_columns import json_texts
 from sqlml.types import NESTED, Array
 
 CITIES = ("Bern", "Oslo", "Lima", "", "Zürich", "O'Hare", "日本")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xgboost as xgb
 
-from sqlml.importers.artifact import read_artifact
+from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from tests import oracles

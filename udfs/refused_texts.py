@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from sqlml.planner.names import refused_text_names
-from sqlml.udfs.engine import EngineFunction
+from sqlml.planner.program.function_names import refused_text_names
+from sqlml.udfs.engine_function import EngineFunction
 
 _NULL = -2
 """The code of a missing text."""

@@ -9,8 +9,8 @@ from functools import partial
 from sqlglot import exp
 
 from sqlml.errors import ParseError
-from sqlml.parsing.deep import deeply
 from sqlml.parsing.places import Span, span
+from sqlml.parsing.recursion_limit import deeply
 from sqlml.parsing.trees import trees
 from sqlml.types import fold
 

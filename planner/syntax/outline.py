@@ -190,6 +190,12 @@ class ModelCall:
     compared: Compared | None = None
 
     @property
+    def planned_with(self) -> tuple[Parameter, ...]:
+        """The parameters whose values decide what is called: the model's name, and the class."""
+        chosen = None if self.class_argument is None else self.class_argument.parameter
+        return tuple(p for p in (self.model, chosen) if isinstance(p, Parameter))
+
+    @property
     def nested(self) -> bool:
         """Whether its query stands in another."""
         return self.queries > 1

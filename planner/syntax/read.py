@@ -9,7 +9,7 @@ from types import MappingProxyType
 from sqlglot import exp
 
 from sqlml.errors import ParseError
-from sqlml.parsing.deep import deeply
+from sqlml.parsing.recursion_limit import deeply
 from sqlml.parsing.tokens import tokenize
 from sqlml.parsing.trees import trees
 from sqlml.planner.syntax import changes, expressions, pipes, queries

@@ -137,7 +137,9 @@ def load(name: str) -> Backend:
     """
     entry = BACKENDS.get(name)
     if entry is None:
-        raise ConfigError(f"no backend {name!r}; there are {', '.join(sorted(BACKENDS))} and auto")
+        raise ConfigError(
+            f"unknown backend {name!r}; backends: auto, {', '.join(sorted(BACKENDS))}"
+        )
     named = partial(importlib.import_module, entry.module)
     try:
         module = named() if entry.module in sys.modules else uninterrupted(named)

@@ -123,7 +123,7 @@ def parse(text: str) -> dict[str, float]:
         raise ValueError("not an object of costs by name")
     for name, value in found.items():
         if name not in SHIPPED:
-            raise ValueError(f"unknown cost {name!r}; there are {', '.join(SHIPPED)}")
+            raise ValueError(f"unknown cost {name!r}; costs: {', '.join(SHIPPED)}")
         if type(value) not in (int, float) or not 0 < value < 1e12:
             raise ValueError(f"{name} must be nanoseconds above 0, not {value!r}")
     return {name: float(value) for name, value in found.items()}

@@ -21,7 +21,7 @@ class Connection(Protocol):
         """The catalog's tables that a schema, as `schema` gave it, has: all that may be used.
 
         Raises:
-            CatalogError: one of them is not as sqlml makes it (`shape.py`).
+            CatalogError: one of them is not as sqlml makes it (`sound_tables.py`).
         """
         ...
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlml.demo.queries import query
 from sqlml.errors import MissingDependencyError
-from sqlml.session import Session
+from sqlml.session.session import Session
 
 TABLES = ("flights", "weather", "planes", "airlines")
 

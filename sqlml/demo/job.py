@@ -16,8 +16,8 @@ from sqlml.demo.queries import query
 from sqlml.demo.report import Report
 from sqlml.demo.throughput import measure
 from sqlml.errors import ConfigError
-from sqlml.opening import connect
-from sqlml.session import Session
+from sqlml.open_session import connect
+from sqlml.session.session import Session
 
 
 def run(database: str | Path | None = None, rows: int | None = None) -> None:

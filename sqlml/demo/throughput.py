@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlml.demo.models import Fitted
 from sqlml.demo.queries import query
-from sqlml.session import Session
+from sqlml.session.session import Session
 
 REPEATS = 3
 

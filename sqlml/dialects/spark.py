@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sqlml.dialects.base import Dialect
 from sqlml.dialects.spark_json import json_text
 from sqlml.dialects.spark_text import exact, quoted
 from sqlml.dialects.type_names import element, map_types, struct_fields
@@ -20,15 +21,15 @@ _NAMES = {
 }
 
 
-class Spark:
-    """See `Dialect`."""
+class Spark(Dialect):
+    """Spark 4: what it spells differently."""
 
     name = "spark"
     calls_in_lambdas = lazy_calls = False
     copies_rows = outputs_first = True
 
     def quote_name(self, name: str) -> str:
-        """See `Dialect`.
+        """A name in backticks.
 
         >>> SPARK.quote_name("a`b")
         '`a``b`'
@@ -41,15 +42,13 @@ class Spark:
         return "`" + name.replace("`", "``") + "`"
 
     def quote_string(self, text: str) -> str:
-        """See `Dialect`."""
         return quoted(text)
 
     def text(self, text: str) -> str:
-        """See `Dialect`."""
         return exact(text)
 
     def type(self, name: str) -> str:
-        """See `Dialect`.
+        """A type with its parts in angle brackets.
 
         >>> SPARK.type("MAP(VARCHAR, DOUBLE)"), SPARK.type('STRUCT(t0 BIGINT, "a, b" VARCHAR)[]')
         ('MAP<STRING, DOUBLE>', 'ARRAY<STRUCT<`t0`: BIGINT, `a, b`: STRING>>')
@@ -64,166 +63,114 @@ class Spark:
         made = ", ".join(f"{self.quote_name(f.name)}: {self.type(f.type)}" for f in fields)
         return f"STRUCT<{made}>"
 
-    def call(self, name: str, *arguments: str) -> str:
-        """See `Dialect`: in Spark no function of a database hides one of its own."""
-        return f"{name}({', '.join(arguments)})"
-
-    def operator(self, symbol: str, a: str, b: str) -> str:
-        """See `Dialect`."""
-        return f"({a} {symbol} {b})"
-
-    def negated(self, number: str) -> str:
-        """See `Dialect`."""
-        return f"(-{number})"
-
-    def total(self, terms: Sequence[str]) -> str:
-        """See `Dialect`."""
-        return f"({' + '.join(terms)})"
-
-    def scorer(self, name: str) -> str:
-        """See `Dialect`."""
-        return name
-
     def array(self, items: Sequence[str]) -> str:
-        """See `Dialect`."""
         return f"array({', '.join(items)})"
 
-    def texts(self, texts: Sequence[str]) -> str:
-        """See `Dialect`."""
-        return self.array([self.text(text) for text in texts])
-
     def at(self, values: str, place: str | int) -> str:
-        """See `Dialect`; `values[NULL]` fails in Spark 4.3, which takes it for never NULL."""
+        """`values[NULL]` fails in Spark 4.3, which takes it for never NULL."""
         if isinstance(place, int):
             return f"{values}[{place - 1}]"
         return f"get({values}, {place} - 1)"
 
     def part(self, values: str, first: int, last: int) -> str:
-        """See `Dialect`."""
         return f"slice({values}, {first}, {last - first + 1})"
 
     def pick(self, values: str, places: str) -> str:
-        """See `Dialect`."""
         return self.each(places, "sqlml_i", f"({values})[sqlml_i - 1]")
 
     def value_at(self, values: str, key: str) -> str:
-        """See `Dialect`."""
         return f"{values}[{key}]"
 
     def map(self, keys: str, values: str) -> str:
-        """See `Dialect`."""
         return f"map_from_arrays({keys}, {values})"
 
     def struct(self, fields: Mapping[str, str]) -> str:
-        """See `Dialect`."""
         made = [f"'{name}', {value}" for name, value in fields.items()]
         return f"named_struct({', '.join(made)})"
 
     def row(self, values: str) -> str:
-        """See `Dialect`."""
         return f"({values})"
 
     def field(self, value: str, name: str) -> str:
-        """See `Dialect`."""
         return f"({value}).{self.quote_name(name)}"
 
     def member(self, name: str, field: str) -> str:
-        """See `Dialect`."""
         return f"{name}.{field}"
 
     def let(self, name: str, value: str, body: str) -> str:
-        """See `Dialect`."""
         return f"{self.each(f'array({value})', name, body)}[0]"
 
     def each(self, values: str, name: str, body: str) -> str:
-        """See `Dialect`."""
         return f"transform({values}, {name} -> {body})"
 
     def error(self, message: str) -> str:
-        """See `Dialect`."""
         return self.call("raise_error", message)
 
     def is_finite(self, number: str) -> str:
-        """See `Dialect`; NaN is greater than infinity there."""
+        """NaN is greater than infinity there."""
         return f"(abs({number}) < 'inf'::DOUBLE)"
 
     def bytes(self, text: str) -> str:
-        """See `Dialect`."""
         return f"encode({text}, 'UTF-8')"
 
     def json(self, value: str, type: str) -> str:
-        """See `Dialect`: written out, since Spark's to_json makes a text of NaN."""
+        """Written out, since Spark's to_json makes a text of NaN."""
         return json_text(value, type)
 
-    def shown(self, sql: str) -> str:
-        """See `Dialect`."""
-        return sql
-
     def first(self, values: str) -> str:
-        """See `Dialect`."""
         return f"{values}[0]"
 
     def sum(self, values: str) -> str:
-        """See `Dialect`."""
         return f"aggregate({values}, 0D, (a, b) -> a + b)"
 
     def seconds(self, time: str) -> str:
-        """See `Dialect`."""
         return f"unix_timestamp({time})"
 
     def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:
-        """See `Dialect`."""
         return f"coalesce(array_position({self.array(texts)}, {text}) - 1, {other})"
 
     def number_arguments(self, numbers: Sequence[str], kind: str) -> str:
-        """See `Dialect`: an array. Of an argument each, Spark would box each value (28: 1.2x time).
+        """An array. Of an argument each, Spark would box each value (28: 1.2x time).
 
         All are cast, since a column of NULLs may have no type; Spark drops casts that do nothing.
         """
         return self.array([f"CAST({number} AS {kind})" for number in numbers])
 
     def packed_arguments(self, name: str) -> str:
-        """See `Dialect`: what is used once, Spark writes out where it is used."""
+        """What is used once, Spark writes out where it is used."""
         return f"{self.quote_name(name)}, {self.quote_name(name)}"
 
     def text_arguments(self, texts: Sequence[str]) -> str:
-        """See `Dialect`."""
         return ", ".join(texts)
 
     def returned(self, type: str) -> str:
-        """See `Dialect`."""
         return f"STRUCT<value: {self.type(type)}, error: STRING>"
 
     def value_of(self, call: str) -> str:
-        """See `Dialect`."""
         return f"{call}.value"
 
     def checked(self, call: str, value: str) -> str:
-        """See `Dialect`: Spark calls a function for each row, whether its value is used or not."""
+        """Spark calls a function for each row, whether its value is used or not."""
         return f"CASE WHEN {call}.error IS NULL THEN {value} ELSE raise_error({call}.error) END"
 
     def is_infinite(self, number: str) -> str:
-        """See `Dialect`."""
         return f"(abs({number}) = 'inf'::DOUBLE)"
 
     def truncated(self, number: str, type: str) -> str:
-        """See `Dialect`."""
         return f"CAST({number} AS {type})"
 
     def rounded_to_even(self, number: str) -> str:
-        """See `Dialect`: rint makes a DOUBLE, which holds each FLOAT."""
+        """`rint` makes a DOUBLE, which holds each FLOAT."""
         return f"rint({number})"
 
     def place_of_greatest(self, values: str) -> str:
-        """See `Dialect`."""
         return f"array_position({values}, array_max({values}))"
 
     def divided(self, a: str, b: str, kind: str) -> str:
-        """See `Dialect`: Spark divides in DOUBLE, and rounded again that is the FLOAT."""
+        """Spark divides in DOUBLE, and rounded again that is the FLOAT."""
         return f"CAST({a} / {b} AS {kind})" if kind != "DOUBLE" else f"({a} / {b})"
 
     def star_without(self, names: Sequence[str]) -> str:
-        """See `Dialect`."""
         return f"* EXCEPT ({', '.join(names)})"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from importlib import metadata
@@ -11,23 +12,28 @@ from typing import Any
 
 from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
 from sqlml.importers.catboost import table as catboost
-from sqlml.importers.foreign import try_foreign
+from sqlml.importers.catboost.document import CatBoostModel
+from sqlml.importers.foreign import check_model
 from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
 from sqlml.importers.gaps import Gaps
 from sqlml.importers.lightgbm import table as lightgbm
+from sqlml.importers.lightgbm.document import LightGBMModel
 from sqlml.importers.onnx import table as onnx
+from sqlml.importers.onnx.document import OnnxModel
 from sqlml.importers.sklearn import table as sklearn
-from sqlml.importers.sklearn.compose import dict_separator
+from sqlml.importers.sklearn.meta.compose import dict_separator
 from sqlml.importers.sklearn.unsupported import UNSUPPORTED
 from sqlml.importers.spark_ml import table as spark_ml
-from sqlml.importers.spark_ml.stages import PYTHON, not_covered
-from sqlml.importers.stored import StoredModel
+from sqlml.importers.spark_ml.stages import PYTHON, SparkModel, not_covered
+from sqlml.importers.sqlml_file import StoredModel
 from sqlml.importers.torch import table as torch
 from sqlml.importers.unfitted import unfitted, without_columns
 from sqlml.importers.xgboost import table as xgboost
+from sqlml.importers.xgboost.document import XGBoostModel
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
-from sqlml.ir.spec import OUTPUTS, verify
+from sqlml.ir.spec import verify
+from sqlml.ir.torch_archive import Exported
 from sqlml.types import Feature, Kind, fold
 
 Leaf = Callable[[Any, Frame], Frame | Outputs]
@@ -60,6 +66,18 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
     }
 )
 """How to learn a model's columns where scikit-learn's feature_names_in_ is not there."""
+NAMES: Mapping[type, str] = MappingProxyType(
+    {
+        XGBoostModel: xgboost.FILE,
+        LightGBMModel: lightgbm.FILE,
+        CatBoostModel: catboost.FILE,
+        OnnxModel: onnx.FILE,
+        Exported: torch.FILE,
+        SparkModel: spark_ml.FOLDER,
+        Program: "sqlml program",
+    }
+)
+"""Classes of our own in `IMPORTERS`. Databases store these names, so the classes may move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +154,7 @@ def _gaps(model: Any, path: str, parts: Set[str]) -> Gaps:
 def _stored(model: StoredModel, inputs: Sequence[str] | Mapping[str, str] | None) -> Imported:
     """A Program as a model: it is what an import made, or a file that claims to be."""
     program, columns = model.program, tuple(f.name for f in model.features)
-    wide = [n for n in program.inputs if program.input_type(n).width != 1]
-    other = [n for n in program.outputs if n not in OUTPUTS]
-    if wide or other:
-        what = f"input {wide[0]!r} is a matrix" if wide else f"output {other[0]!r} has no function"
-        raise UnsupportedModelError(f"this Program is a part of a model: its {what}")
-    try_foreign(program)
+    check_model(program)
     if _names(Schema(columns, len(columns)), inputs) != columns:
         raise ConfigError(f"a stored model keeps the names of its columns: {', '.join(columns)}")
     if isinstance(inputs, Mapping):
@@ -167,7 +180,7 @@ def _refused(model: Any, error: ProgramError) -> UnsupportedModelError:
 
 
 def _damaged(model: Any, error: BaseException) -> UnsupportedModelError:
-    library = _entry(model).split(".")[0]
+    library = _package(model)
     return UnsupportedModelError(
         f"this {type(model).__name__} is not what its library's fit makes "
         f"({type(error).__name__}: {error}): it is damaged, only partly fitted, or comes from "
@@ -204,14 +217,20 @@ def _foreign_part(model: Any) -> Any:
 
 
 def class_path(model: Any) -> str:
-    """Module and name of the object's class, as `IMPORTERS` spells it."""
-    return f"{type(model).__module__}.{type(model).__qualname__}"
+    """What `IMPORTERS` calls the object's class: its module and name, or its row in `NAMES`."""
+    kind = type(model)
+    return NAMES.get(kind, f"{kind.__module__}.{kind.__qualname__}")
 
 
 def _entry(model: Any) -> str:
     """The path under which the registry knows the object: its class, or a family's base class."""
     bases = (f"{c.__module__}.{c.__qualname__}" for c in type(model).__mro__)
     return next((path for path in bases if path in torch.FAMILIES), class_path(model))
+
+
+def _package(model: Any) -> str:
+    """The Python package that the object, or the file that it was read from, belongs to."""
+    return re.split("[. ]", _entry(model))[0]
 
 
 _DISTRIBUTIONS = {"sklearn": ("scikit-learn",), "xgboost": ("xgboost-cpu",)}
@@ -223,7 +242,7 @@ def library_version(model: Any) -> str:
     written_by = getattr(model, "written_by", None)
     if isinstance(written_by, str):  # a model file says itself who wrote it
         return written_by
-    package = _entry(model).split(".")[0]
+    package = _package(model)
     for name in (package, *_DISTRIBUTIONS.get(package, ())):
         try:
             return f"{package} {metadata.version(name)}"

@@ -16,10 +16,10 @@ import warnings
 import zipfile
 from typing import Any
 
-from sqlml.config import MAX_ARTIFACT_BYTES
 from sqlml.errors import ArtifactError, MissingDependencyError, UntrustedArtifactError
 from sqlml.importers import skops_trees
-from sqlml.ir.reading import STUMBLES, ZIP_STUMBLES
+from sqlml.ir.damaged_file import STUMBLES, ZIP_STUMBLES
+from sqlml.limits import MAX_ARTIFACT_BYTES
 
 HARMLESS = frozenset(
     (

@@ -14,11 +14,11 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.config import MAX_CONSTANT_VALUES, MAX_ROW_VALUES
 from sqlml.errors import ProgramError
 from sqlml.ir.operators.families import FAMILIES
 from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
+from sqlml.limits import MAX_CONSTANT_VALUES, MAX_ROW_VALUES
 from sqlml.types import DTYPES, NESTED, TensorType, dtype_of, matrix
 
 

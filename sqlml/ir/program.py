@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.ir.text import render
+from sqlml.ir.render import render
 from sqlml.types import Feature, Labels, TensorType, feature_kind
 
 Attrs = Mapping[str, Any]

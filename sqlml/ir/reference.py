@@ -14,7 +14,7 @@ from sqlml.errors import InputTypeError
 from sqlml.ir.operators.families import FAMILIES
 from sqlml.ir.operators.op import Function
 from sqlml.ir.program import Node, Program
-from sqlml.ir.texts import Texts
+from sqlml.ir.utf8_column import Texts
 from sqlml.types import TEXTUAL, Array, numpy_dtype
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(

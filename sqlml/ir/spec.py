@@ -1,4 +1,4 @@
-"""`verify`: what a legal Program is, checked after import, after each pass and after loading."""
+"""`verify`: what a legal Program is, checked after import, after the passes and after loading."""
 
 from __future__ import annotations
 

@@ -32,12 +32,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sqlml.config import FORMAT_VERSION, MAX_NODES, MAX_PROGRAM_BYTES
 from sqlml.errors import ArtifactError, ProgramError
 from sqlml.ir import packing
+from sqlml.ir.damaged_file import reading
 from sqlml.ir.program import Node, Program, freeze
-from sqlml.ir.reading import reading
 from sqlml.ir.spec import verify
+from sqlml.limits import FORMAT_VERSION, MAX_NODES, MAX_PROGRAM_BYTES
 from sqlml.types import DTYPES, Labels, TensorType
 
 MAGIC = b"SQLML\0"
@@ -144,7 +144,7 @@ def read_about(blob: bytes) -> Mapping[str, Any] | None:
     (size,) = _LENGTH.unpack_from(blob, _HEAD.size - _LENGTH.size)
     about = read_header(blob[_HEAD.size : _HEAD.size + size]).get("about")
     if about is not None and not isinstance(about, dict):
-        raise ArtifactError("what the model file says of its model is damaged; export it again")
+        raise ArtifactError("the header of the model file is damaged; export it again")
     return about
 
 
@@ -153,7 +153,7 @@ def _decompress(frame: bytes, size: int) -> bytes:
     with pa.CompressedInputStream(pa.BufferReader(frame), "zstd") as stream:
         content: bytes = stream.read(size)
         if len(content) != size or stream.read(1):
-            raise ArtifactError("the stored model has not the length it says; create it again")
+            raise ArtifactError("the stored model is truncated; create it again")
     return content
 
 
@@ -173,7 +173,7 @@ def loads(blob: bytes) -> Program:
 
 def _loads(blob: bytes) -> Program:
     if len(blob) < _HEAD.size + _SIZE.size + _DIGEST or not blob.startswith(MAGIC):
-        raise ArtifactError("this is not a stored sqlml model (its first bytes are others)")
+        raise ArtifactError("this is not a stored sqlml model: it does not begin as one")
     _, version, header_size = _HEAD.unpack_from(blob)
     if version > FORMAT_VERSION:
         raise ArtifactError(

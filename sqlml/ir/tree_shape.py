@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sqlml.bounded_cache import while_alive
 from sqlml.ir.trees import Ensemble
-from sqlml.recent import while_alive
 from sqlml.types import Array
 
 MOST_LEVELS = 64

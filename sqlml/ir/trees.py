@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.config import MAX_TREE_DEPTH
+from sqlml.bounded_cache import while_alive
 from sqlml.errors import ProgramError
-from sqlml.recent import while_alive
+from sqlml.limits import MAX_TREE_DEPTH
 from sqlml.types import FLOATS, Array, TensorType, dtype_of
 
 

@@ -1,4 +1,5 @@
-"""`DIALECTS`: sqlglot's DuckDB and Spark, which read calls of models and keep places.
+"""`DIALECTS`: sqlglot's DuckDB and Spark, which read calls of models and statements about them
+(`model_statements.py`), and keep places.
 
 All functions stay calls as they are written: sqlglot would check their arguments, and put some in
 another order. What it misreads in either engine's SQL, and a user may write beside a model, is
@@ -19,6 +20,7 @@ from sqlglot.parsers.duckdb import DuckDBParser
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from sqlml.parsing.model_statements import ModelStatements
 from sqlml.parsing.nodes import Kept, ModelName, OtherType, Piped, Step
 from sqlml.parsing.places import keeping_places, mark
 
@@ -51,7 +53,7 @@ def _placeholder(parser: Any) -> exp.Expr:
     return made
 
 
-class _Rules:
+class _Rules(ModelStatements):
     """What both dialects read otherwise than sqlglot."""
 
     def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
@@ -59,7 +61,7 @@ class _Rules:
         if called and self._curr.token_type == TokenType.VAR:
             if self._curr.text.upper() in _MODEL_FUNCTIONS:
                 return self._parse_model_call()
-        return super()._parse_function_call(*args, **options)  # type: ignore[misc]
+        return super()._parse_function_call(*args, **options)
 
     def _parse_model_call(self: Any) -> Any:
         token = self._curr
@@ -231,6 +233,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
 
 
 class _SparkRules(_Rules, SparkParser):
+    EXPLAIN_MODES = ("EXTENDED", "CODEGEN", "COST", "FORMATTED")
     SUPPORTS_TABLE_QUERY = True
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     FUNC_TOKENS = SparkParser.FUNC_TOKENS | {TokenType.PERCENT}
@@ -349,6 +352,7 @@ class _DuckDB(DuckDB):
 
     class Tokenizer(DuckDB.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
+        IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]  # of Spark, in MODEL `m`
         KEYWORDS: ClassVar[dict[str, TokenType]] = {  # `?::` is a parameter and a cast
             k: v for k, v in DuckDB.Tokenizer.KEYWORDS.items() if k not in ("?::", "APPLY")
         }

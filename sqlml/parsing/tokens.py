@@ -18,8 +18,8 @@ from sqlglot.tokenizer_core import TokenType
 
 from sqlml.errors import ParseError
 from sqlml.parsing.dialect import DIALECTS
+from sqlml.parsing.statement_parts import STRINGS
 
-_STRINGS = {TokenType.STRING, TokenType.HEREDOC_STRING, TokenType.RAW_STRING}
 _PLAIN_NAME = re.compile(r"[^\W\d][\w$]*")
 _SEVERAL_WORDS = re.compile(r"[^\W\d][\w$]*(?:\s+[^\W\d][\w$]*)+")
 
@@ -44,8 +44,8 @@ _CONTINUED = re.compile(
 )
 """Strings, names and comments of Spark; a comment goes on behind a backslash at its line's end."""
 
-OPENING = {"(": ")", "[": "]", "{": "}"}
-CLOSING = frozenset(OPENING.values())
+OPENING = frozenset("([{")
+CLOSING = frozenset(")]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,8 @@ def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
         raw = DIALECTS[dialect].tokenize(marked)
     except TokenError as error:
         raise ParseError(f"the text cannot be read as SQL: {error}") from None
+    if dialect == "spark":
+        raw = _joined(sql, raw)
     for token in raw if dialect == "duckdb" and marked is not sql else ():
         if token.text.startswith(_PARAMETER):
             token.token_type = TokenType.PLACEHOLDER
@@ -126,6 +128,21 @@ def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
         if token.token_type in _BEGIN and _is_name(before, token, after):
             token.token_type = TokenType.VAR
     return raw
+
+
+def _joined(sql: str, raw: list[GlotToken]) -> list[GlotToken]:
+    """The tokens with `'it''s'` as one text, which Spark's tokenizer takes for two."""
+    made: list[GlotToken] = []
+    for token in raw:
+        before = made[-1] if made and token.token_type == TokenType.STRING else None
+        if before is not None and before.token_type == TokenType.STRING:
+            quotes = sql[before.end : before.end + 2]
+            if token.start == before.end + 1 and quotes in ("''", '""'):
+                before.text += quotes[0] + token.text
+                before.end = token.end
+                continue
+        made.append(token)
+    return made
 
 
 def _is_name(before: GlotToken | None, token: GlotToken, after: GlotToken | None) -> bool:
@@ -158,6 +175,11 @@ _BEHIND = frozenset(
         *(TokenType.L_PAREN, TokenType.PARAMETER, TokenType.SEMICOLON),
     }
 )
+_BETWEEN_OPERANDS = frozenset(
+    "AND OR IS IN LIKE ILIKE RLIKE BETWEEN NOT AS COLLATE DIV OVER ASC DESC".split()
+)
+"""Words that stand behind a name in an expression."""
+
 _OPERANDS = frozenset("SELECT FROM VALUES TABLE WITH ALL DISTINCT".split())
 """What stands behind MINUS where it is an operator."""
 
@@ -185,13 +207,6 @@ def _sparks(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
         ):
             made = Token("param", f":{following.text}", token.start, following.end)
             skip = True
-        elif (
-            token.kind == "string" and following is not None and following.kind == "string"
-        ) and sql[token.end - 1 : token.end + 1] in ("''", '""'):
-            made = Token(
-                "string", token.text + sql[token.end] + following.text, token.start, following.end
-            )
-            skip = True
         elif token.kind == "symbol" and token.text[0].isdigit():
             number = _SUFFIXED.fullmatch(token.text)
             made = replace(token, kind="word" if number is None else "number")
@@ -209,12 +224,12 @@ def _mark(match: re.Match[str]) -> str:
 def _tokens(sql: str, token: GlotToken) -> list[Token]:
     start, end = token.start, token.end + 1
     text = sql[start:end]
-    if token.token_type not in _STRINGS and _SEVERAL_WORDS.fullmatch(text):  # GROUP BY, IS NULL ..
+    if token.token_type not in STRINGS and _SEVERAL_WORDS.fullmatch(text):  # GROUP BY, IS NULL ..
         return [
             Token("word", m[0], start + m.start(), start + m.end())
             for m in _PLAIN_NAME.finditer(text)
         ]
-    if token.token_type in _STRINGS:
+    if token.token_type in STRINGS:
         kind, text = "string", token.text
     elif token.token_type == TokenType.BYTE_STRING and text[0] in "eE" and "\\" not in text:
         kind, text = "string", token.text
@@ -231,107 +246,38 @@ def _tokens(sql: str, token: GlotToken) -> list[Token]:
     return [Token(kind, text, start, end)]
 
 
-def statements(tokens: Sequence[Token]) -> list[tuple[int, int]]:
-    """Index ranges of the statements between semicolons; empty ones are left out."""
-    ranges, start = [], 0
-    for i, token in enumerate(tokens):
-        if token.is_symbol(";"):
-            ranges.append((start, i))
-            start = i + 1
-    ranges.append((start, len(tokens)))
-    return [(a, b) for a, b in ranges if b > a]
-
-
 class Tokens(tuple[Token, ...]):
     """The tokens of a text. What each call of a statement asks about all of them is found once."""
 
     @cached_property
-    def parameters(self) -> tuple[int, ...]:
-        """Indices of the parameters."""
-        return tuple(i for i, token in enumerate(self) if token.kind == "param")
+    def closing(self) -> Mapping[int, int]:
+        """Each opening bracket's index, and that of the one that closes it, where there is one.
 
-    @cached_property
-    def spelled(self) -> tuple[tuple[str, str], ...]:
-        """Kind and text of each: equal where two pieces of the text say the same."""
-        return tuple((token.kind, token.text) for token in self)
-
-    @cached_property
-    def words(self) -> frozenset[str]:
-        """All bare words, in capitals, and symbols."""
-        return frozenset(t.upper or t.text for t in self if t.kind in ("word", "symbol"))
-
-    @cached_property
-    def brackets(self) -> Brackets:
-        """Where brackets open and close."""
-        return Brackets.of(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Brackets:
-    """Where brackets open and close: one look at the tokens serves all questions about them.
-
-    `closing`: opening bracket -> the one that closes it, where there is one. `around`: for each
-    token, and behind the last, the innermost bracket that is open there, or -1; `queries`: the same
-    of brackets that hold a query.
-    """
-
-    closing: Mapping[int, int]
-    around: Sequence[int]
-    queries: Sequence[int]
-
-    @classmethod
-    def of(cls, tokens: Sequence[Token]) -> Brackets:
-        """The brackets of `tokens`, whose kinds need not fit: that is for the engine to say."""
+        Their kinds need not fit: that is for the engine to say.
+        """
         ends: dict[int, int] = {}
-        around, queries = [-1], [-1]
-        for i, token in enumerate(tokens):
-            inner, query = around[i], queries[i]
+        opened: list[int] = []
+        for i, token in enumerate(self):
             if token.kind == "symbol" and token.text in OPENING:
-                query = i if starts_query(tokens, i + 1) else query
-                inner = i
-            elif token.kind == "symbol" and token.text in CLOSING and inner >= 0:
-                ends[inner] = i
-                inner, query = around[inner], queries[inner]
-            around.append(inner)
-            queries.append(query)
-        return cls(ends, around, queries)
-
-
-def as_tokens(tokens: Sequence[Token]) -> Tokens:
-    """The same tokens; those of a whole text keep what they know of themselves."""
-    return tokens if isinstance(tokens, Tokens) else Tokens(tokens)
-
-
-def _brackets(tokens: Sequence[Token]) -> Brackets:
-    return as_tokens(tokens).brackets
+                opened.append(i)
+            elif token.kind == "symbol" and token.text in CLOSING and opened:
+                ends[opened.pop()] = i
+        return ends
 
 
 def closing(tokens: Sequence[Token], opening: int) -> int | None:
     """Index of the bracket that closes the one at `opening`, or None."""
-    return _brackets(tokens).closing.get(opening)
+    return _closing(tokens).get(opening)
 
 
-def brackets_around(tokens: Sequence[Token], place: int) -> list[int]:
-    """Indices of the brackets that are open at token `place`, outermost first."""
-    return _outwards(_brackets(tokens).around, place)
-
-
-def queries_around(tokens: Sequence[Token], place: int) -> list[int]:
-    """The same of brackets that hold a query."""
-    return _outwards(_brackets(tokens).queries, place)
-
-
-def _outwards(around: Sequence[int], place: int) -> list[int]:
-    found, at = [], around[place]
-    while at >= 0:
-        found.append(at)
-        at = around[at]
-    return found[::-1]
+def _closing(tokens: Sequence[Token]) -> Mapping[int, int]:
+    """Those of a whole text know it."""
+    return (tokens if isinstance(tokens, Tokens) else Tokens(tokens)).closing
 
 
 def level(tokens: Sequence[Token], start: int, end: int) -> list[int]:
     """Indices of tokens[start:end] outside of all brackets, the brackets themselves included."""
-    ends = _brackets(tokens).closing
+    ends = _closing(tokens)
     found, i = [], start
     while i < end:
         token = tokens[i]
@@ -356,28 +302,3 @@ def split_commas(tokens: Sequence[Token], start: int, end: int) -> list[tuple[in
     if begin < end or items:
         items.append((begin, end))
     return items
-
-
-_STARTS = frozenset(
-    "SELECT FROM WITH VALUES UPDATE DELETE PIVOT UNPIVOT TABLE SUMMARIZE DESCRIBE SHOW".split()
-)
-_BETWEEN_OPERANDS = frozenset(
-    "AND OR IS IN LIKE ILIKE RLIKE BETWEEN NOT AS COLLATE DIV OVER ASC DESC".split()
-)
-
-
-def starts_query(tokens: Sequence[Token], i: int) -> bool:
-    """Whether token i, the first in a bracket, starts a query or statement, and is no column.
-
-    >>> [starts_query(tokenize(s), 0) for s in ("TABLE t", "table + 1", "VALUES (1)", "values)")]
-    [True, False, True, False]
-    """
-    word = tokens[i].upper if i < len(tokens) else ""
-    if word not in _STARTS:
-        return False
-    after = tokens[i + 1] if i + 1 < len(tokens) else None
-    if word == "SELECT" or after is None:
-        return True
-    if after.is_identifier:
-        return after.upper not in _BETWEEN_OPERANDS
-    return after.kind in ("string", "number", "param") or after.is_symbol("(")

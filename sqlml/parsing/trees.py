@@ -18,7 +18,7 @@ def trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
 
     Raises:
         ParseError: sqlglot cannot read it; the error shows the place.
-        RecursionError: it is nested too deeply (`deep.deeply`).
+        RecursionError: it is nested too deeply (`recursion_limit.deeply`).
     """
     tokens = raw_tokens(sql, dialect)
     try:

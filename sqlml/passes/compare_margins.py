@@ -18,7 +18,7 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
-from sqlml.passes.float_order import last_true
+from sqlml.passes.analysis.float_order import last_true
 from sqlml.types import Array, numpy_dtype
 
 AROUND = 64

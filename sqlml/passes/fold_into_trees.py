@@ -20,8 +20,8 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.float_order import last_true
-from sqlml.passes.steps import Step, step_below
+from sqlml.passes.analysis.column_steps import Step, step_below
+from sqlml.passes.analysis.float_order import last_true
 from sqlml.types import Array, numpy_dtype
 
 

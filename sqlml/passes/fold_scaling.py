@@ -18,7 +18,7 @@ import numpy as np
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
-from sqlml.passes.steps import Step, step_below
+from sqlml.passes.analysis.column_steps import Step, step_below
 from sqlml.types import Array
 
 MOST_SHIFT = 2.0**10

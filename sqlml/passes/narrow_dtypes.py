@@ -29,7 +29,7 @@ import numpy as np
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import copy, rewrite
-from sqlml.passes.ranges import ranges
+from sqlml.passes.analysis.ranges import ranges
 
 NARROW = "int32"
 MOVES = frozenset({"constant", "where", "max", "min", "select", "concat", "reshape"})

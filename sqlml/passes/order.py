@@ -65,7 +65,7 @@ def run(
     names = [p.__name__ for p in passes]
     for name in (*([] if upto is None else [upto]), *without):
         if name not in names:
-            raise ConfigError(f"no pass {name!r}; there are {', '.join(names)}")
+            raise ConfigError(f"unknown pass {name!r}; passes: {', '.join(names)}")
     made = program
     for apply in passes:
         if apply.__name__ not in without:

@@ -17,7 +17,7 @@ from sqlml.ir.operators import elementwise
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
-from sqlml.ir.texts import choose
+from sqlml.ir.utf8_column import choose
 from sqlml.passes.fold_layout import same_rows
 from sqlml.passes.fold_layout import select as fold_select
 from sqlml.types import TEXTUAL, Array

@@ -26,7 +26,7 @@ import numpy as np
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
-from sqlml.passes.ranges import Range, ranges
+from sqlml.passes.analysis.ranges import Range, ranges
 from sqlml.types import FLOATS, INTEGERS, ROWS, Array
 
 FEWEST = 5

@@ -14,19 +14,26 @@ if TYPE_CHECKING:
 
 
 class SparkHost:
-    """See `Host`. A path without a scheme is one of the driver's machine."""
+    """A SparkSession's files and rows (`Host`).
+
+    A path without a scheme is one of the driver's machine.
+    """
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """See `Host`."""
+        """Name and size of the file that `path` means; none where there is no such file."""
         files, name = self._place(path)
         size = files.size(name)
         return [] if size is None else [(path, size)]
 
     def file_content(self, path: str) -> bytes:
-        """See `Host`."""
+        """The bytes of one file.
+
+        Raises:
+            ArtifactError: it is not there any more.
+        """
         files, name = self._place(path)
         content = files.read(name)
         if content is None:
@@ -34,7 +41,11 @@ class SparkHost:
         return content
 
     def write_file(self, path: str, content: bytes) -> None:
-        """See `Host`."""
+        """Write one file, over one that is there.
+
+        Raises:
+            ArtifactError: something is there that is no regular file.
+        """
         check_regular(path)  # which the next lines would replace
         files, name = self._place(path)
         if not files.add(name, content):
@@ -46,7 +57,11 @@ class SparkHost:
         return files_of(folder or ".", self._spark), name
 
     def fetch_frame(self, query: str) -> Any:
-        """See `Host`."""
+        """The rows of a query as a pandas frame.
+
+        Raises:
+            ParseError: it is no query.
+        """
         from pyspark.errors import ParseException
 
         try:

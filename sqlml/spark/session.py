@@ -4,43 +4,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import partial, wraps
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from sqlml import answers
-from sqlml.catalog.catalog import Catalog
-from sqlml.catalog.changes import Changes
-from sqlml.catalog.macros import Macros
-from sqlml.catalog.programs import Loaded
+from sqlml.catalog.lookup import Lookup
+from sqlml.catalog.model import Reference, parse_reference
+from sqlml.catalog.plain_macros.keep import Macros
+from sqlml.catalog.read import Catalog
+from sqlml.catalog.stored_programs import Loaded
+from sqlml.catalog.write import ModelChanges
+from sqlml.catalog.write_versions import VersionChanges
 from sqlml.dialects import SPARK
-from sqlml.errors import BackendError, ConfigError, ParseError, SqlmlError, UnknownModelError
-from sqlml.exporting import export_to_file
-from sqlml.front.parse import mentions_models, parse
-from sqlml.front.statements import (
-    AlterModel,
-    CreateModel,
-    DropModel,
-    Explain,
-    Query,
-    Rename,
-    SetOption,
-    Statement,
-)
-from sqlml.life_cycle import LifeCycle
-from sqlml.lookup import Lookup
-from sqlml.parsing.tokens import tokenize
-from sqlml.planner.plan import Plan
-from sqlml.spark.directory import Directory
+from sqlml.errors import BackendError, ConfigError, ParseError
+from sqlml.parsing.statements import Explain, Query, SetOption, Statement
+from sqlml.planner.plan.plan import Plan
+from sqlml.planner.syntax.text import text_of
+from sqlml.spark.catalog_directory import Directory
+from sqlml.spark.catalog_mirror import Mirror
+from sqlml.spark.engine_errors import reworded_errors
 from sqlml.spark.files import Files, LocalFiles
-from sqlml.spark.functions import MOST, drop_functions, hold, let_go, make_functions, rivals
 from sqlml.spark.host import SparkHost
-from sqlml.spark.mirror import Mirror
-from sqlml.spark.parameters import with_literals
-from sqlml.spark.programs import FilePrograms
-from sqlml.spark.rewording import reworded_errors
-from sqlml.spark.scoring import SparkScoring
-from sqlml.udfs.spark import SparkEngine, require_live
+from sqlml.spark.literal_parameters import with_literals
+from sqlml.spark.plain_functions import PlainFunctions
+from sqlml.spark.queries import SparkQueries
+from sqlml.spark.stored_programs import FilePrograms
+from sqlml.statements.answer import rows as answer_of
+from sqlml.statements.create import add_object, create_from_object
+from sqlml.statements.export import export_model
+from sqlml.statements.models import Models
+from sqlml.statements.registration import Registration, whole_model
+from sqlml.statements.run import carry_out
+from sqlml.udfs.spark.engine import SparkEngine, require_live
 
 if TYPE_CHECKING:
     import pyspark.sql
@@ -66,7 +61,7 @@ class SparkSession:
     `sql` takes what `SparkSession.sql` takes, the statements about models (CREATE, ALTER, DROP,
     SHOW, DESCRIBE, EXPORT MODEL, EXPLAIN), and the functions `predict`, `predict_proba`,
     `predict_score` and `transform`; it gives DataFrames. All else is the SparkSession's own. Models
-    live in a directory (`sqlml.spark.directory`); each statement that changes them does so at once.
+    live in a directory (`catalog_directory.py`); each statement that changes them does so at once.
     Made by `sqlml.attach`; its threads take turns where they plan.
 
     Args:
@@ -84,19 +79,19 @@ class SparkSession:
         self._engine = SparkEngine(spark)
         directory = Directory(files)
         local = isinstance(files, LocalFiles)
-        self._place = os.path.abspath(files.place) if local else files.place
+        place = os.path.abspath(files.place) if local else files.place
         self._mirror = Mirror(directory)
         self._catalog = Catalog(self._mirror, FilePrograms(directory, Loaded()))
         macros = Macros(self._mirror)
-        changes = Changes(self._mirror, self._catalog, macros, lambda version: ())
-        self._host = SparkHost(spark)
-        self._life_cycle = LifeCycle(self._host, self._catalog, changes, allow_pickle, SPARK)
-        self._lookup = Lookup(self._catalog)
-        self._scoring = SparkScoring(self._engine, self._catalog, self._lookup)
-        names = self._catalog.names()
-        hold(self._place)
-        for name in names if len(names) <= MOST else ():
-            self._refresh(name, also=False)
+        lookup = Lookup(self._catalog)
+        self._queries = SparkQueries(self._engine, self._catalog, lookup)
+        self._functions = PlainFunctions(self._engine, self._catalog, lookup, self._queries, place)
+        changed = partial(_model_changed, lookup, self._functions)
+        writer = self._mirror, self._catalog, macros, lambda version: (), changed
+        changes, versions = ModelChanges(*writer), VersionChanges(*writer)
+        host = SparkHost(spark)
+        self._models = Models(host, self._catalog, changes, versions, allow_pickle, SPARK)
+        self._functions.make_all()
 
     def sql(self, query: str, args: Any = None, **kwargs: Any) -> pyspark.sql.DataFrame:
         """The DataFrame of a query, or of the last of several statements.
@@ -111,16 +106,16 @@ class SparkSession:
         """
         self._require_live()
         if kwargs:
-            if mentions_models(query):
+            if text_of(query, SPARK.name).concerns_models:
                 raise ConfigError(
                     "a query of models takes no DataFrames in braces; give them names by "
                     "createOrReplaceTempView"
                 )
             return self._spark.sql(query, args, **kwargs)
-        statements = parse(with_literals(query, args), "spark")
-        for statement in statements[:-1]:
+        *before, last = _statements(query, args)
+        for statement in before:
             self._run(statement)
-        return self._run(statements[-1])
+        return self._run(last)
 
     execute = sql
 
@@ -132,18 +127,17 @@ class SparkSession:
             ParseError: several statements, or one that is no query.
         """
         self._require_live()
-        statements = parse(with_literals(query, args), "spark")
-        if len(statements) != 1 or not isinstance(statements[0], Query | Explain):
+        first, *others = _statements(query, args)
+        asked = Explain(first.sql, first.sql, False) if isinstance(first, Query) else first
+        if others or not isinstance(asked, Explain):
             raise ParseError("explain takes one query; CREATE MODEL and the like have no plan")
-        (statement,) = statements
-        sql = _asked(statement) if isinstance(statement, Explain) else statement.sql
-        return "\n\n".join(text for _, text in self._explained(sql))
+        return "\n\n".join(text for _, text in self._explained(asked))
 
     @_alone
     def plan(self, query: str, args: Any = None) -> Plan | None:
         """The Plan of a query that calls models; None when it calls none."""
         self._require_live()
-        return self._scoring.plan(with_literals(query, args))
+        return self._queries.plan(with_literals(query, args))
 
     @_alone
     def create_model(
@@ -159,16 +153,15 @@ class SparkSession:
     ) -> SparkSession:
         """Register a fitted object; see `Session.create_model`."""
         self._require_live()
-        self._life_cycle.create_from_object(
-            name,
-            model,
-            inputs=inputs,
+        wanted = Registration(
+            whole_model(name),
+            inputs,
+            comment=comment,
             or_replace=or_replace,
             if_not_exists=if_not_exists,
-            comment=comment,
             options=options,
         )
-        self._refresh(name)
+        create_from_object(self._models, model, wanted)
         return self
 
     @_alone
@@ -184,10 +177,10 @@ class SparkSession:
     ) -> SparkSession:
         """Add a version to a model; see `Session.add_version`."""
         self._require_live()
-        self._life_cycle.add_object(
-            name, model, number=number, inputs=inputs, comment=comment, options=options
+        wanted = Registration(
+            whole_model(name), inputs, comment=comment, number=number, options=options
         )
-        self._refresh(name)
+        add_object(self._models, model, wanted)
         return self
 
     @_alone
@@ -196,7 +189,7 @@ class SparkSession:
     ) -> SparkSession:
         """Write a model to a file; see `Session.export_model`."""
         self._require_live()
-        export_to_file(self._lookup.model(name), os.fspath(path), format, self._host)
+        export_model(self._models, parse_reference(name), os.fspath(path), format)
         return self
 
     @property
@@ -215,9 +208,8 @@ class SparkSession:
         if self._closed:
             return
         self._closed = True
-        let_go(self._place)
-        self._mirror.registry.close()
-        self._mirror.connection.close()
+        self._functions.let_go()
+        self._mirror.native.close()
 
     def _require_live(self) -> None:
         if self._closed:
@@ -232,8 +224,8 @@ class SparkSession:
     def _run(self, statement: Statement) -> pyspark.sql.DataFrame:
         if isinstance(statement, Query):
             with self._lock:
-                found = self._scoring.plan(statement.sql)
-                sql = statement.sql if found is None else self._scoring.ready(found)
+                found = self._queries.plan(statement.sql)
+                sql = statement.sql if found is None else self._queries.ready(found)
             if found is None:
                 return self._engine.execute(sql)
             with reworded_errors(sql, statement.sql):
@@ -243,35 +235,17 @@ class SparkSession:
 
     def _carried_out(self, statement: Statement) -> pyspark.sql.DataFrame:
         if isinstance(statement, SetOption):
-            self._scoring.set(statement.option, statement.value)
+            self._queries.set(statement.option, statement.value)
             return self._spark.createDataFrame([], "key string, value string")
         if isinstance(statement, Explain):
-            rows = self._explained(_asked(statement))
-            answer: Any = answers.rows(("explain_key", "explain_value"), rows)
+            rows = self._explained(statement)
+            answer: Any = answer_of(("explain_key", "explain_value"), rows)
         else:
-            answer = self._life_cycle.carry_out(statement)
-            if isinstance(statement, CreateModel | AlterModel | DropModel):
-                self._lookup.forget()
-                self._refresh(statement.name.name)
-            if isinstance(statement, AlterModel) and isinstance(statement.change, Rename):
-                self._refresh(statement.change.name)
+            answer = carry_out(self._models, statement)
         if answer is None:
             return self._spark.createDataFrame([], "status string")
-        return self._frame(self._mirror.relation(*answer))
-
-    def _refresh(self, name: str, also: bool = True) -> None:
-        """Make the functions of a model that plain queries call, as its default version is now."""
-        names = self._catalog.names()
-        try:
-            model = self._lookup.model(name)
-        except UnknownModelError:
-            drop_functions(name, self._place, self._engine)
-        except SqlmlError:
-            return  # whoever calls the model is told what is wrong with it
-        else:
-            make_functions(model, names, self._place, self._scoring, self._engine)
-        for other in rivals(name, names) if also else ():
-            self._refresh(other, also=False)
+        query, parameters = answer
+        return self._frame(self._mirror.native.sql(query, params=parameters))
 
     def _frame(self, relation: Any) -> pyspark.sql.DataFrame:
         """The rows of a relation of the catalog, as Spark's own."""
@@ -280,32 +254,30 @@ class SparkSession:
         schema = ", ".join(f"{name} {kind}" for name, kind in zip(names, kinds, strict=True))
         return self._spark.createDataFrame(relation.fetchall(), schema)
 
-    def _explained(self, query: str) -> list[tuple[str, str]]:
-        mode, query = _mode(query)
-        found = self._scoring.plan(query)
-        sql = query if found is None else self._scoring.ready(found)
-        with reworded_errors(sql, query):
-            own = "".join(r[0] for r in self._engine.execute(f"EXPLAIN {mode} {sql}").collect())
+    def _explained(self, asked: Explain) -> list[tuple[str, str]]:
+        if asked.analyze:
+            raise ParseError(
+                "Spark has no EXPLAIN ANALYZE; EXPLAIN shows the plan, Spark's own pages what it "
+                "took"
+            )
+        found = self._queries.plan(asked.query)
+        sql = asked.query if found is None else self._queries.ready(found)
+        ask = f"EXPLAIN {asked.mode or 'FORMATTED'} {sql}"
+        with reworded_errors(sql, asked.query):
+            own = "".join(r[0] for r in self._engine.execute(ask).collect())
         rows = [("physical_plan", own)]
         return rows if found is None else [("sqlml_plan", str(found)), *rows]
 
 
-def _asked(statement: Explain) -> str:
-    """What EXPLAIN asks of, with its mode."""
-    if statement.analyze:
-        raise ParseError(
-            "Spark has no EXPLAIN ANALYZE; EXPLAIN shows the plan, Spark's own pages what it took"
-        )
-    return statement.query
+def _model_changed(
+    lookup: Lookup, functions: PlainFunctions, reference: Reference, computes: bool
+) -> None:
+    """What a change of a model is to the session that made it."""
+    lookup.forget()
+    functions.refresh(reference.name)
 
 
-def _mode(query: str) -> tuple[str, str]:
-    """The mode of Spark's EXPLAIN before a query, and the query.
-
-    >>> _mode("COST SELECT 1"), _mode("SELECT 1")
-    (('COST', 'SELECT 1'), ('FORMATTED', 'SELECT 1'))
-    """
-    first, *_ = tokenize(query, SPARK.name)
-    if first.upper in ("EXTENDED", "CODEGEN", "COST", "FORMATTED"):
-        return first.upper, query[first.end :].lstrip()
-    return "FORMATTED", query
+def _statements(query: str, args: Any) -> tuple[Statement, ...]:
+    """The statements of a text with the values of its parameters in it."""
+    sql = with_literals(query, args)
+    return text_of(sql, SPARK.name).statements or (Query(sql),)

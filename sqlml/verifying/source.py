@@ -1,6 +1,6 @@
 """`Source`: what a stored model is compared with, and `source_of`, which says where it is asked.
 
-What came as a stranger's file is asked in a process of its own (`elsewhere.py`): XGBoost, LightGBM,
+What came as a stranger's file is asked in a process of its own: XGBoost, LightGBM,
 CatBoost, onnxruntime, torch, and scikit-learn over skops are native code, which a forged file may
 crash, hang or let take all memory. Three kinds of file are asked here: a pickle, which ran code of
 its own when it was read, by the user's leave; a model of sqlml, which the reference interpreter
@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from sqlml.errors import ArtifactError, UntrustedArtifactError
-from sqlml.importers.artifact import kind_of
+from sqlml.importers.file_formats import kind_of
 from sqlml.importers.foreign import try_foreign
+from sqlml.importers.model_file import ModelFile
 from sqlml.importers.spark_ml.stages import SparkModel
-from sqlml.importers.stored import StoredModel
+from sqlml.importers.sqlml_file import StoredModel
 from sqlml.ir.program import Program
-from sqlml.registration import Artifact
-from sqlml.scorer import Scorer
+from sqlml.scorer.scorer import Scorer
+from sqlml.verifying.ask_library import Answers, answers, family_of
 from sqlml.verifying.asked import Asked
-from sqlml.verifying.comparison import bound_of
-from sqlml.verifying.elsewhere import FileSource
-from sqlml.verifying.sources import Answers, answers, family_of
+from sqlml.verifying.compare import bound_of
+from sqlml.verifying.library_process import FileSource
 from sqlml.verifying.spark_session import loaded
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ _METHODS: Mapping[str, Callable[[Scorer, Any], Any]] = MappingProxyType(
 
 
 @contextmanager
-def source_of(file: Artifact, program: Program, *, allow_pickle: bool) -> Iterator[Source]:
+def source_of(file: ModelFile, program: Program, *, allow_pickle: bool) -> Iterator[Source]:
     """The model of a file, as its own library reads it.
 
     Args:
@@ -134,7 +134,7 @@ def source_of(file: Artifact, program: Program, *, allow_pickle: bool) -> Iterat
             yield source
 
 
-def _pickled(file: Artifact) -> bytes:
+def _pickled(file: ModelFile) -> bytes:
     """The object of a skops archive, whose types have been looked at, for the child: the package
     skops takes several seconds to import."""
     try:

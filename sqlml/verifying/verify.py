@@ -13,14 +13,14 @@ import numpy as np
 
 from sqlml.errors import ScoringError, VerificationError
 from sqlml.ir.program import Program
-from sqlml.planner.nulls import refused
-from sqlml.planner.sample import samples, samples_suit
-from sqlml.scorer import Scorer
+from sqlml.planner.binding.refused_nulls import refused
+from sqlml.planner.program.sample_rows import samples, samples_suit
+from sqlml.scorer.scorer import Scorer
 from sqlml.types import Feature
-from sqlml.verifying.comparison import Difference, compare
+from sqlml.verifying.ask_library import Answers, has_source
+from sqlml.verifying.compare import Difference, compare
 from sqlml.verifying.rounding import decided_by_rounding
 from sqlml.verifying.source import ObjectSource, Source, scored
-from sqlml.verifying.sources import Answers, has_source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +55,7 @@ class Verification:
     def complaint(self) -> str:
         """What is beyond the contract, in words."""
         return "; ".join(
-            f"{d.surely} of {d.rows} labels are others"
+            f"{d.surely} of {d.rows} labels differ"
             if d.surely
             else f"{d.output} differs by {d.relative:.1e} of its size ({d.bound:.0e} is allowed)"
             for d in self.differences

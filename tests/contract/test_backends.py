@@ -19,8 +19,8 @@ from sqlml.ir.operators.opaque import OWNERS
 from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.lower import STRATEGIES, lower
-from sqlml.passes.lower_model_ops import lower_model_ops
+from sqlml.passes.lowering.lower import STRATEGIES, lower
+from sqlml.passes.lowering.model_ops import lower_model_ops
 from sqlml.passes.order import TENSOR_PASSES
 from sqlml.passes.order import run as run_passes
 from tests.contract.operator_cases import CASES, ROUNDS, batch

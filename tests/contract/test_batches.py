@@ -22,9 +22,9 @@ from xgboost import XGBClassifier
 import sqlml
 from sqlml.errors import InputTypeError, MissingValueError, SqlmlError
 from sqlml.passes.split import PACKED
-from sqlml.planner.build import compile_core, prepare
-from sqlml.planner.choice import choose
-from sqlml.udfs.arrow import BatchFunction
+from sqlml.planner.choice.choose import choose
+from sqlml.planner.program.prepare import compile_core, prepare
+from sqlml.udfs.batch_function import BatchFunction
 
 WIDTH, ROWS = 6, 9_001
 NAMES = [f"c{i}" for i in range(WIDTH)]

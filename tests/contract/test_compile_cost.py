@@ -24,10 +24,10 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 from xgboost import XGBClassifier
 
-from sqlml.importers.artifact import read_artifact
+from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import Imported, import_model
 from sqlml.ir import store
-from sqlml.planner.build import prepare
+from sqlml.planner.program.prepare import prepare
 
 MOST_COPIES = 3.1
 """Three, and a little for what does not grow with the model."""

@@ -26,7 +26,7 @@ from sqlml.errors import (
     SqlmlError,
     UnsupportedModelError,
 )
-from sqlml.importers.artifact import read_artifact
+from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.ir import store
 from sqlml.ir.builder import Builder, Value

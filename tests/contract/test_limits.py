@@ -1,7 +1,7 @@
 """Large models: they import, pass, are stored and loaded, and score as the source does.
 
 10,000 trees, 2,000 features, 1,000 classes, depth 60, a vocabulary of 1,000,000 words; and what
-exceeds a limit of `sqlml.config` says which.
+exceeds a limit of `sqlml.limits` says which.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 from xgboost import XGBClassifier
 
-from sqlml import config
+from sqlml import limits
 from sqlml.errors import ArtifactError, ModelError, ProgramError
-from sqlml.importers.artifact import read_artifact
+from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference, store
 from sqlml.ir.builder import Builder
-from sqlml.planner.build import compile_core, prepare
-from sqlml.planner.choice import choose
+from sqlml.planner.choice.choose import choose
+from sqlml.planner.program.prepare import compile_core, prepare
 from tests import hostile, small_files
 from tests.contract.test_hostile_files import chained
 from tests.oracles import ensembles
@@ -151,12 +151,12 @@ def test_a_vocabulary_of_a_million_words() -> None:
 
 def test_a_row_that_is_too_wide_says_the_limit() -> None:
     b = Builder()
-    with pytest.raises(ProgramError, match=str(config.MAX_ROW_VALUES)):
-        b.input("x", "float64", config.MAX_ROW_VALUES + 1)
+    with pytest.raises(ProgramError, match=str(limits.MAX_ROW_VALUES)):
+        b.input("x", "float64", limits.MAX_ROW_VALUES + 1)
 
 
 def test_a_file_that_is_too_large_says_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sqlml.importers.artifact.MAX_ARTIFACT_BYTES", 10)
+    monkeypatch.setattr("sqlml.importers.file_formats.MAX_ARTIFACT_BYTES", 10)
     with pytest.raises(ArtifactError, match="m.json has 11 bytes; the limit is 10"):
         read_artifact(b"{" + b" " * 10, format="auto", path="m.json", allow_pickle=False)
 

@@ -1,24 +1,17 @@
 """A model written as ONNX and read again is the same model: every estimator of the suite.
 
-The file is compared with the source library twice: run by plain onnxruntime, and imported again,
-where it must become operators of our own. The usual run takes every 20th case; the nightly one
-takes them all.
+Plain onnxruntime answers from the file as the source library does, and an import of the file gives
+the very Program that was exported. The usual run takes every 20th case; the nightly one takes all.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from sqlml.backends import base
-from sqlml.errors import BackendError, ScoringError
-from sqlml.importers.registry import Imported
-from sqlml.ir import store
+from sqlml.errors import BackendError
 from sqlml.types import Array
-from tests import oracles
 from tests.contract.estimators.case import Case
 from tests.contract.estimators.fitted import Fitted
 from tests.contract.estimators.table import ALL
@@ -33,7 +26,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_exported_comes_back(case: Case) -> None:
+def test_what_is_exported_answers_and_comes_back(case: Case) -> None:
     fitted = Fitted.of(case)
     try:
         content = fitted.scorer.to_onnx()
@@ -47,27 +40,9 @@ def test_what_is_exported_comes_back(case: Case) -> None:
     run_by_onnxruntime(fitted, content, fresh, want)
 
     back = load(content)
-    program = back.program
-    assert set(program.outputs) == set(fitted.imported.program.outputs)
-    assert program.labels == fitted.imported.program.labels
-    assert not any(node.op == "onnx_graph" for node in program)
-    assert store.loads(store.dumps(program)).hash == program.hash
-    for name in ("reference", "native"):
-        backend = base.load(name)
-        if backend.supports(program) is not None:
-            continue
-        compiled = backend.compile(program)
-        for data in (fresh, fresh.head(1)):
-            answers = fitted.asked(data)
-            assert answers is not None
-            fitted.compare(compiled.run(inputs(back, data)), answers, name)
-        for output, made in compiled.run(inputs(back, fresh.head(0))).items():
-            assert made.shape == (0, program.output_type(output).width)
-        odd_rows(fitted, back, compiled, name)
-
-
-def inputs(back: Imported, data: pd.DataFrame) -> dict[str, Array]:
-    return oracles.batch(back.program, data, [feature.name for feature in back.features])
+    assert back.program.hash == fitted.imported.program.hash
+    read = fitted.imported.program.features
+    assert [f for f in back.features if f.kind != "any"] == list(read)
 
 
 def run_by_onnxruntime(
@@ -95,21 +70,3 @@ def run_by_onnxruntime(
             assert fitted.case.near or (got == expected).all()
         else:
             fitted.compare({output: got}, {output: expected}, "onnxruntime")
-
-
-def odd_rows(fitted: Fitted, back: Imported, compiled: Any, name: str) -> None:
-    """NaN and infinity: the same numbers, or both refuse."""
-    table = fitted.table
-    read = fitted.imported.program.inputs
-    numeric = [c for c in table.columns if table[c].dtype.kind == "f" and c in read][:2]
-    for column in numeric:
-        for value in (np.nan, np.inf, -np.inf, -0.0):
-            frame = table.head(2).copy()
-            frame.loc[frame.index[0], column] = value
-            answers = fitted.asked(frame)
-            if answers is None:
-                with pytest.raises(ScoringError):
-                    compiled.run(inputs(back, frame))
-            else:
-                made = compiled.run(inputs(back, frame))
-                fitted.compare(made, answers, name)

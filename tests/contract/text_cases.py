@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sqlml.ir.builder import Builder, Value
-from sqlml.ir.texts import pack
+from sqlml.ir.utf8_column import pack
 
 FLOATS = ("float32", "float64")
 

@@ -80,6 +80,6 @@ def con(frame: pd.DataFrame, churn: object, value_model: object) -> Iterator[sql
         session.register("frame", frame)
         session.execute("CREATE TABLE customers AS SELECT * FROM frame")
         session.unregister("frame")
-        session.create_model("churn", churn)
-        session.create_model("value", value_model)
+        session.create_model("churn", churn, verify=False)
+        session.create_model("value", value_model, verify=False)
         yield session

@@ -33,8 +33,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from sqlml.parsing.tokens import statements, tokenize
-from sqlml.planner.plan import Plan
+from sqlml.parsing.parse import cut
+from sqlml.parsing.tokens import tokenize
+from sqlml.planner.plan.plan import Plan
+from sqlml.planner.rewrites.widened_from import source_of
 from sqlml.planner.syntax.read import outline_of
 from sqlml.planner.syntax.table_form import table_forms
 
@@ -72,11 +74,8 @@ class Case:
     @property
     def writes(self) -> bool:
         """Whether it changes the database, or what the connection remembers."""
-        tokens = tokenize(self.query)
-        found = statements(tokens)
-        reads = all(
-            tokens[start].upper in _READS or tokens[start].text == "(" for start, _ in found
-        )
+        found = [tokenize(statement) for statement in cut(self.query)]
+        reads = all(tokens[0].upper in _READS or tokens[0].text == "(" for tokens in found)
         return bool(self.setup or self.then) or len(found) > 1 or not reads
 
     @property
@@ -199,12 +198,17 @@ def check_only_calls_changed(plan: Plan) -> None:
     of a probability, the sign and the number are others. A table form becomes a subquery.
     """
     sql, tokens = plan.statement, tokenize(plan.statement)
-    sources = {c.shared.source for c in plan.calls if c.shared and c.shared.source}
-    free = [(s.span.start, s.span.end) for s in sources]
-    for call in outline_of(sql).calls:
+    outline, sources, free = outline_of(sql), set(), []
+    for call in outline.calls:
         start, end = call.span.start, call.span.end
-        if any(c.written == " ".join(sql[start:end].split()) for c in plan.calls):
+        written = " ".join(sql[start:end].split())
+        planned = [c for c in plan.calls if c.written == written]
+        if planned:
             free.append((start, end))
+        source = source_of(call, outline)
+        if source is not None and any(c.shared and c.shared.in_from for c in planned):
+            sources.add(source)
+    free += [(s.span.start, s.span.end) for s in sources]
     free += [(form.span.start, form.span.end) for form in table_forms(sql)]
     places = {token.start: i for i, token in enumerate(tokens)}
     own = {

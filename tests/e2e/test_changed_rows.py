@@ -18,6 +18,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
 
+pytestmark = pytest.mark.version
+
 MODELS = {
     "line": LogisticRegression(),
     "scaled": make_pipeline(StandardScaler(), LogisticRegression()),

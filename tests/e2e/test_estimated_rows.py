@@ -15,7 +15,9 @@ from sklearn.neural_network import MLPRegressor
 
 import sqlml
 from sqlml.backends import costs
-from sqlml.planner.cost import ROWS
+from sqlml.planner.choice.cost import ROWS
+
+pytestmark = pytest.mark.version
 
 FEATURES = ["a", "b"]
 

@@ -19,6 +19,8 @@ from sklearn.pipeline import make_pipeline
 import sqlml
 from sqlml.errors import MissingValueError
 
+pytestmark = pytest.mark.version
+
 ROWS = 5000
 FEATURES = ["a", "b", "c"]
 

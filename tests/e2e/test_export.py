@@ -311,13 +311,13 @@ def test_export_sees_the_transaction(con: Any, tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_is_said(con: Any, tmp_path: Path) -> None:
-    with pytest.raises(errors.ParseError, match="exported to ONNX, SQLML and SQL"):
+    with pytest.raises(errors.ParseError, match="unknown format PICKLE; formats: ONNX, SQLML, SQL"):
         con.execute("EXPORT MODEL churn TO 'm.bin' FORMAT PICKLE")
     with pytest.raises(errors.ParseError, match="path of the file"):
         con.execute("EXPORT MODEL churn TO m")
     with pytest.raises(errors.ConfigError, match="which format is 'm.bin'"):
         con.execute("EXPORT MODEL churn TO 'm.bin'")
-    with pytest.raises(errors.ConfigError, match="there are ONNX, SQLML"):
+    with pytest.raises(errors.ConfigError, match="formats: ONNX, SQLML"):
         con.export_model("churn", "m.bin", format="pmml")
     with pytest.raises(errors.UnknownModelError):
         con.execute("EXPORT MODEL nobody TO 'm.onnx'")

@@ -307,9 +307,9 @@ def test_options_choose_backend_and_strategy(
     ("options", "says"),
     [
         ("strategie = 'tt'", "unknown option 'strategie'"),
-        ("strategy = 'fast'", "no strategy 'fast'"),
-        ("backend = 'abacus'", "no backend 'abacus'"),
-        ("device = 'tpu'", "no device 'tpu'"),
+        ("strategy = 'fast'", "unknown strategy 'fast'"),
+        ("backend = 'abacus'", "unknown backend 'abacus'"),
+        ("device = 'tpu'", "unknown device 'tpu'"),
         ("on_null = 'skip'", "on_null cannot be 'skip'"),
     ],
 )

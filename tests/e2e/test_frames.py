@@ -13,8 +13,10 @@ from sklearn.linear_model import LinearRegression
 
 import sqlml
 from sqlml import errors
-from sqlml.frame import find
+from sqlml.scorer.pandas_columns import find
 from sqlml.types import Feature
+
+pytestmark = pytest.mark.version
 
 NAMES = ["a", "B", "c d", "é", "e"]
 

@@ -26,6 +26,8 @@ import sqlml
 from sqlml import errors
 from tests.e2e import child
 
+pytestmark = pytest.mark.version
+
 
 @pytest.fixture(scope="module")
 def tree() -> Any:

@@ -23,7 +23,10 @@ from tests.e2e import child as script
 from tests.e2e import interrupted_child
 from tests.e2e.interrupted_child import TENSORS, WAYS
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are sent by kill")
+pytestmark = [
+    pytest.mark.version,
+    pytest.mark.skipif(sys.platform == "win32", reason="signals are sent by kill"),
+]
 
 INTERRUPTED = "KeyboardInterrupt"
 LATE = 3.0
@@ -149,7 +152,7 @@ def test_a_model_is_created_whole_or_not_at_all(
         con.create_model("first", LinearRegression().fit([[1.0], [2.0]], [3.0, 4.0]), inputs=["a"])
         if begun:
             con.execute("BEGIN")
-        written = con._engine.write
+        written = con._engine.connection.write
         interrupted: list[str] = []
 
         def write(sql: str, params: tuple[object, ...] = ()) -> None:
@@ -158,7 +161,7 @@ def test_a_model_is_created_whole_or_not_at_all(
                 signal.raise_signal(signal.SIGINT)
             written(sql, params)
 
-        monkeypatch.setattr(con._engine, "write", write)
+        monkeypatch.setattr(con._engine.connection, "write", write)
         model = LinearRegression().fit([[1.0], [2.0]], [5.0, 7.0])
         with pytest.raises(KeyboardInterrupt):
             con.create_model("second", model, inputs=["a"])
@@ -173,7 +176,7 @@ def test_a_terminal_interrupts_the_parent_and_its_child_says_nothing(tmp_path: P
     """Ctrl-C in a terminal goes to all processes of the group."""
     code = (
         "import json, os, signal, threading\n"
-        "from sqlml.child import Child\n"
+        "from sqlml.child_process import Child\n"
         "os.setsid()\n"
         "try:\n"
         "    with Child('tests.e2e.talking:talk', b'where') as child:\n"

@@ -18,6 +18,8 @@ import pytest
 import sqlml
 from tests.e2e.killed_child import STEPS, state
 
+pytestmark = pytest.mark.version
+
 KILLS = 15
 MANY_KILLS = 50
 """Of each of four runs at night."""

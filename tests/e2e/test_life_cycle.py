@@ -211,8 +211,8 @@ def test_options_belong_to_a_version(con: sqlml.Session) -> None:
     assert options() == ["{}", "{}", '{"backend": "native"}']
     assert "reference" not in con.explain("SELECT predict('m', *) FROM t")
     for bad, says in (
-        ("SET OPTIONS (nope = 1)", "there is no option 'nope'"),
-        ("RESET OPTIONS (nope)", "there is no option 'nope'"),
+        ("SET OPTIONS (nope = 1)", "unknown option 'nope'"),
+        ("RESET OPTIONS (nope)", "unknown option 'nope'"),
         ("SET OPTIONS (backend = 'abacus')", "abacus"),
         ("SET OPTIONS (sha256 = 'x')", "matters while a model is created"),
     ):
@@ -223,7 +223,7 @@ def test_a_model_takes_all_it_has_to_its_new_name(con: sqlml.Session) -> None:
     con.execute("ALTER MODEL m SET ALIAS champion = 2; ALTER MODEL m SET TAG team = 'x'")
     con.create_model("other", linear(1))
     fails(con, "ALTER MODEL m RENAME TO OTHER", errors.ModelExistsError, "exists already")
-    fails(con, 'ALTER MODEL m RENAME TO "a/b"', errors.CatalogError, "is no name for a model")
+    fails(con, 'ALTER MODEL m RENAME TO "a/b"', errors.CatalogError, "invalid model name")
     con.execute('ALTER MODEL m RENAME TO "New name"')
     assert (answer(con, "new NAME"), answer(con, "New name@champion")) == (10, 20)
     with pytest.raises(errors.UnknownModelError, match="there is no model 'm'"):
@@ -418,3 +418,25 @@ def test_models_of_an_attached_database(con: sqlml.Session, tmp_path: Path) -> N
     assert (found["version"], found["aliases"]) == ("2", "champion")
     con.execute('ALTER MODEL "o.b".m RENAME TO n; DROP MODEL "o.b".n')
     assert con.execute("SELECT name FROM sqlml.models").fetchall() == [("m",)]
+
+
+@pytest.mark.parametrize("name", ["main.m", 'MAIN."m"', "`m`", "main.`m`", "'m'", "'main.m'"])
+def test_a_model_is_named_as_a_table_is(con: sqlml.Session, name: str) -> None:
+    """By the schema that people give to tables, in quotes of Spark, or as a text."""
+    assert con.execute(f"DESCRIBE MODEL {name}").fetchall()
+    assert con.execute(f"SHOW VERSIONS IN MODEL {name}").fetchall()
+    con.execute(f"ALTER MODEL {name} SET DEFAULT_VERSION = 2")
+    assert answer(con) == 20
+    con.execute(f"ALTER MODEL {name} DROP VERSION 1; COMMENT ON MODEL {name} IS 'mine'")
+    assert con.execute(f"SELECT PREDICT(MODEL {name}, *) FROM t").fetchall() == [(20.0,)]
+    con.execute(f"DROP MODEL {name}")
+    assert con.execute("SHOW MODELS FROM main").fetchall() == []
+
+
+def test_no_database_is_called_main(con: sqlml.Session, tmp_path: Path) -> None:
+    """So that main.m cannot mean another model."""
+    with pytest.raises(duckdb.BinderException, match="reserved"):
+        con.execute("ATTACH ':memory:' AS main")
+    with sqlml.connect(str(tmp_path / "main.db")) as other:
+        (name,) = other.execute("SELECT current_database()").fetchone()
+    assert name != "main"

@@ -22,6 +22,8 @@ import sqlml
 from sqlml.errors import BindError, UnknownModelError
 from tests.e2e import child
 
+pytestmark = pytest.mark.version
+
 IS_2 = not duckdb.__version__.startswith("1.")
 CONFIG: dict[str, Any] = {} if IS_2 else {"storage_compatibility_version": "v1.4.0"}
 """What DuckDB 1.5 needs to keep the types of a macro's parameters in a file."""

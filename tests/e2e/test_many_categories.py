@@ -25,7 +25,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import sqlml
 from sqlml.errors import UnknownCategoryError
-from sqlml.planner.cost import most_categories
+from sqlml.planner.choice.cost import most_categories
 from tests.e2e import child
 
 COUNT = 3 * most_categories()
@@ -252,7 +252,7 @@ print(con.execute("SELECT sum(predict('other.m', *)) FROM other.t").fetchone()[0
 
 def test_a_view_of_before_still_spells_its_categories(con: Any) -> None:
     """Its text calls a function that is given codes: the name says which."""
-    import sqlml.planner.one_call as one_call
+    import sqlml.planner.call.plan_call as one_call
 
     before = one_call.most_categories
     one_call.most_categories = lambda: 1 << 30  # type: ignore[assignment]

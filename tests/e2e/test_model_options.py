@@ -19,7 +19,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import sqlml
 from sqlml import errors
-from sqlml.udfs.arrow import BatchFunction
+from sqlml.udfs.batch_function import BatchFunction
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(

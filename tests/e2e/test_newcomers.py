@@ -47,7 +47,7 @@ def test_a_missing_file_says_where_it_was_looked_for(
 def test_a_name_that_is_none_is_a_config_error(
     con: sqlml.Session, value_model: Any, name: str
 ) -> None:
-    with pytest.raises(errors.ConfigError, match="is no name for a model: write 'model' or"):
+    with pytest.raises(errors.ConfigError, match="invalid model name .*: write 'model' or"):
         con.create_model(name, value_model)
 
 
@@ -72,8 +72,11 @@ def test_a_wrong_option_is_the_same_error_in_both_places(
 ) -> None:
     for options, says in (
         ({"bakend": "torch"}, "unknown option 'bakend'"),
-        ({"backend": "tourch"}, "no backend 'tourch'; there are native, onnxruntime, reference"),
-        ({"strategy": "fast"}, "no strategy 'fast'"),
+        (
+            {"backend": "tourch"},
+            "unknown backend 'tourch'; backends: auto, native, onnxruntime",
+        ),
+        ({"strategy": "fast"}, "unknown strategy 'fast'"),
     ):
         with pytest.raises(errors.ConfigError, match=says):
             sqlml.compile(value_model, **options)

@@ -11,6 +11,8 @@ from sklearn.tree import DecisionTreeRegressor
 import sqlml
 from sqlml.errors import SqlmlError
 
+pytestmark = pytest.mark.version
+
 IS_2 = hasattr(duckdb.DuckDBPyConnection, "complete")
 WORDS = ("SELECT 'important'", "FROM imports", "SELECT 1 AS attachment", "SELECT '; ATTACH'")
 

@@ -13,6 +13,8 @@ from sklearn.tree import DecisionTreeRegressor
 
 import sqlml
 
+pytestmark = pytest.mark.version
+
 NUMBERS = [1.2, 1.4, 1.6, 3.0]
 ANSWERS = [(1.0,), (2.0,), (3.0,), (4.0,)]
 

@@ -20,6 +20,8 @@ from sqlml.errors import (
     UnknownModelError,
 )
 
+pytestmark = pytest.mark.version
+
 QUERY = "SELECT predict('m', *) FROM t ORDER BY a"
 ROWS = np.array([[0.1, 1.0], [0.4, 2.0], [0.7, 3.0], [1.1, 4.0]])
 

@@ -12,6 +12,8 @@ from sklearn.neighbors import KNeighborsClassifier
 import sqlml
 from sqlml.errors import MissingValueError
 
+pytestmark = pytest.mark.version
+
 # What a filter may make of a label, which is 0 for the row that there is.
 TESTS = (
     "{} = 0",

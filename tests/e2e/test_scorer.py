@@ -22,7 +22,7 @@ from sklearn.preprocessing import LabelEncoder, MinMaxScaler, OneHotEncoder, Sta
 
 import sqlml
 from sqlml import errors
-from sqlml.tasks import LARGEST as BLOCK
+from sqlml.scorer.row_tasks import LARGEST as BLOCK
 from sqlml.types import Array
 from tests.e2e import child
 from tests.e2e.conftest import FEATURES, ROWS
@@ -258,12 +258,12 @@ def test_options_at_compile_or_per_call(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"thread": 2}, "unknown option 'thread'; there are backend, strategy"),
+        ({"thread": 2}, "unknown option 'thread'; options: backend, strategy"),
         ({"threads": 0}, "whole number above 0"),
         ({"threads": "2"}, "whole number above 0"),
         ({"threads": True}, "whole number above 0"),
-        ({"backend": "abacus"}, "no backend 'abacus'"),
-        ({"device": "tpu"}, "no device 'tpu'"),
+        ({"backend": "abacus"}, "unknown backend 'abacus'"),
+        ({"device": "tpu"}, "unknown device 'tpu'"),
         ({"backend": "native", "strategy": "gemm"}, "no strategy 'gemm'"),
     ],
 )

@@ -19,6 +19,8 @@ from sqlml import errors
 from tests.e2e import child
 from tests.e2e.shop import COUNT, FEATURES, fill, yes
 
+pytestmark = pytest.mark.version
+
 
 def test_models_and_views_survive_in_a_new_process(
     frame: pd.DataFrame, churn: Any, tmp_path: Path

@@ -72,11 +72,15 @@ def test_other_settings_and_variables_are_the_engines(con: sqlml.Session) -> Non
 @pytest.mark.parametrize(
     ("statement", "error", "message"),
     [
-        ("SET sqlml_backed = 'torch'", "ConfigError", "no setting sqlml_backed; .*sqlml_backend"),
+        (
+            "SET sqlml_backed = 'torch'",
+            "ConfigError",
+            "unknown setting sqlml_backed; .*sqlml_backend",
+        ),
         ("SET sqlml_backend = 'cuda'", "ConfigError", "'cuda'; it takes auto, sql, .*torch"),
         ("SET sqlml_backend = 3", "ConfigError", "cannot be 3"),
         ("SET sqlml_device = 'gpu'", "ConfigError", "it takes auto, cpu, cuda"),
-        ("RESET sqlml_nothing", "ConfigError", "no setting sqlml_nothing"),
+        ("RESET sqlml_nothing", "ConfigError", "unknown setting sqlml_nothing"),
         ("SET GLOBAL sqlml_backend = 'torch'", "ParseError", "leave GLOBAL out"),
         ("SET sqlml_backend 'torch'", "ParseError", "expected = and a value"),
         ("SET sqlml_backend =", "ParseError", "expected a value"),

@@ -23,10 +23,10 @@ from sklearn.neighbors import KNeighborsRegressor
 
 import sqlml
 from sqlml import errors
-from sqlml.child import Child, Ended, Failed
-from sqlml.ir.reading import reading
+from sqlml.child_process import Child, Ended, Failed
+from sqlml.ir.damaged_file import reading
 from sqlml.verifying.asked import Asked
-from sqlml.verifying.elsewhere import FileSource
+from sqlml.verifying.library_process import FileSource
 from tests.e2e import child as script
 
 ROWS = "(SELECT 1.0 AS a, 2.0 AS b, 3.0 AS c)"
@@ -75,7 +75,7 @@ def test_a_child_works_in_a_folder_of_its_own_which_is_removed() -> None:
 def test_a_child_ends_with_its_parent(tmp_path: Path) -> None:
     code = (
         "import json, os, signal\n"
-        "from sqlml.child import Child\n"
+        "from sqlml.child_process import Child\n"
         "child = Child('tests.e2e.talking:talk', b'where').__enter__()\n"
         "print(json.loads(child.first)[1], flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -186,7 +186,7 @@ def test_a_module_in_the_current_folder_is_not_imported_by_the_child(tmp_path: P
 
 
 def test_answers_of_a_child_are_checked_as_any_file() -> None:
-    from sqlml.verifying.elsewhere import _unpacked
+    from sqlml.verifying.library_process import _unpacked
 
     for content in (b"", b"{}", b'{"answers": {"label": {"shape": [9], "dtype": "<f8"}}}\n12'):
         with pytest.raises(errors.ArtifactError), reading("the answer", "try again"):

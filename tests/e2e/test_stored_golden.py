@@ -25,7 +25,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import sqlml
-from sqlml.config import FORMAT_VERSION
+from sqlml.limits import FORMAT_VERSION
+
+pytestmark = pytest.mark.version
 
 STORED = Path(__file__).parents[1] / "golden" / "stored"
 FORMATS = sorted(int(p.stem.removeprefix("format")) for p in STORED.glob("format*.json"))

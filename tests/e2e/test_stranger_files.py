@@ -24,10 +24,10 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
-from sqlml.catalog.shape import _SHAPES
+from sqlml.catalog.sound_tables import _SHAPES
 from sqlml.errors import CatalogError
-from sqlml.planner.names import parse_name
-from sqlml.udfs.registry import HAS_TRIGGERS
+from sqlml.planner.program.function_names import parse_name
+from sqlml.udfs.duckdb.version import IS_TWO
 
 TABLES = sorted(_SHAPES)
 QUERIES = (
@@ -233,7 +233,7 @@ FORGED = {
     ],
     "another column": ["ALTER TABLE sqlml.catalog_tags ADD COLUMN more INTEGER"],
 }
-if HAS_TRIGGERS:
+if IS_TWO:
     FORGED |= {
         f"a trigger on {name} after {event}": [
             f"CREATE TRIGGER theirs AFTER {event} ON sqlml.{name} "

@@ -11,6 +11,8 @@ from sklearn.linear_model import Lasso, LinearRegression
 
 import sqlml
 
+pytestmark = pytest.mark.version
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 3))
 

@@ -20,6 +20,8 @@ import sqlml
 from tests.e2e import tpch_tables
 from tests.e2e.statement_groups import groups
 
+pytestmark = pytest.mark.version
+
 IS_2 = not duckdb.__version__.startswith("1.")
 UNTOUCHED = groups("untouched.sql")
 TPCH = groups("tpch.sql")[""]

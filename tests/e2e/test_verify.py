@@ -161,7 +161,7 @@ def test_labels_that_differ_are_counted(
     model = LogisticRegression().fit(frame, labels)
     honest = model.predict
     model.predict = lambda x: 1 - honest(x)
-    with pytest.raises(errors.VerificationError, match="labels are others"):
+    with pytest.raises(errors.VerificationError, match="labels differ"):
         con.create_model("m", model)
 
 

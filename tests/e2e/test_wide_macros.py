@@ -17,7 +17,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import sqlml
-from sqlml.planner.macro_bodies import MANY
+from sqlml.planner.model_sql.plain_macros import MANY
+
+pytestmark = pytest.mark.version
 
 WIDTH = MANY + 20
 NAMES = [f"it's {k}" if k == 7 else f"c{k}" for k in range(WIDTH)]

@@ -12,12 +12,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sqlml.backends.torch import TorchBackend, overlap
+from sqlml.backends.torch import TorchBackend, gpu_transfers
 from sqlml.errors import BackendError
 from sqlml.ir import reference
-from sqlml.passes.lower import lower
+from sqlml.passes.lowering.lower import lower
 from sqlml.passes.order import TENSOR_PASSES, run
-from sqlml.scorer import compile
+from sqlml.scorer.scorer import compile
 from tests.gpu.marks import on_gpu
 from tests.random_trees import Recipe, grow, program_of, rows_for
 from tests.tree_recipes import RECIPES
@@ -52,7 +52,7 @@ def test_a_chain_of_300_nodes(strategy: str) -> None:
 def test_a_batch_of_many_blocks_of_any_layout(
     strategy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(overlap, "SMALL_ROWS", 700)
+    monkeypatch.setattr(gpu_transfers, "SMALL_ROWS", 700)
     e = grow(Recipe(seed=7, trees=50, depth=7, outputs=3, sets=True))
     program, x = program_of(e), rows_for(e, 20_000)
     model = TorchBackend().compile(lower(program, strategy), device="cuda")

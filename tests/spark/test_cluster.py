@@ -22,8 +22,8 @@ from sklearn.ensemble import RandomForestClassifier
 
 import sqlml
 from sqlml import errors
-from sqlml.udfs import spark_worker
-from sqlml.udfs.spark import _scorer
+from sqlml.udfs.spark import worker as spark_worker
+from sqlml.udfs.spark.engine import _scorer
 from tests.spark.conftest import FEATURES, NUMBERS
 
 
@@ -118,7 +118,7 @@ def test_a_program_travels_once_and_is_compiled_once_a_worker(
 def test_other_versions_on_a_node_are_told(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver says that it has another numpy; to the workers that is the same."""
     own = {**spark_worker.versions(), "numpy": "1.0.0"}
-    monkeypatch.setattr("sqlml.udfs.spark.versions", lambda: own)
+    monkeypatch.setattr("sqlml.udfs.spark.engine.versions", lambda: own)
     con.add_version("churn", _another(), number=9)
     with pytest.raises(
         Exception, match=r"other libraries than the driver: numpy .*driver: 1\.0\.0"

@@ -13,7 +13,7 @@ import pytest
 
 import sqlml
 from sqlml import errors
-from sqlml.spark.directory import KEPT, Directory
+from sqlml.spark.catalog_directory import KEPT, Directory
 from sqlml.spark.files import HadoopFiles, LocalFiles
 
 FORGED = b'{"sqlml_catalog": 1, "models": [], "versions": "abc", "aliases": [], "tags": []}'

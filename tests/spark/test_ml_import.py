@@ -16,11 +16,11 @@ import pytest
 
 import sqlml
 from sqlml import errors
-from sqlml.importers.artifact import read_folder
+from sqlml.importers.file_formats import read_folder
 from sqlml.importers.registry import import_model
 from sqlml.ir.trees import Ensemble
 from sqlml.regular_files import files_below
-from sqlml.scorer import Scorer
+from sqlml.scorer.scorer import Scorer
 from sqlml.verifying.asked import Asked
 from sqlml.verifying.spark_session import spark_answers
 

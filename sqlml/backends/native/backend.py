@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.base import unsupported
-from sqlml.backends.native.fused import Fused
 from sqlml.backends.native.step_filler import StepFiller
 from sqlml.backends.native.stepwise import Stepwise, bind
-from sqlml.backends.native.tree_filler import TreeFiller
+from sqlml.backends.native.trees.filler import TreeFiller
+from sqlml.backends.native.vm.whole_output import Fused
 from sqlml.backends.tree_costs import STRATEGIES
 from sqlml.errors import BackendError
 from sqlml.ir import reference

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sqlml.backends.native.machine_program import below
 from sqlml.backends.native.stepwise import Stepwise
+from sqlml.backends.native.vm.assemble import below
 from sqlml.errors import SqlmlError
 from sqlml.types import Array, numpy_dtype
 

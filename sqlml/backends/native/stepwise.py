@@ -7,14 +7,14 @@ from functools import partial
 
 import numpy as np
 
-from sqlml.backends.blocks import row_bytes, run_blocks
-from sqlml.backends.native.kernels import KERNELS, Bound, tree_ensemble
-from sqlml.backends.native.reuse import in_place
-from sqlml.backends.native.tree_tail import TreeTail
+from sqlml.backends.native.in_place import in_place
+from sqlml.backends.native.operators import KERNELS, Bound, tree_ensemble
+from sqlml.backends.native.trees.tail import TreeTail
+from sqlml.backends.row_blocks import row_bytes, run_blocks
 from sqlml.backends.schedule import Schedule, Step, schedule
 from sqlml.ir import reference
 from sqlml.ir.program import Program
-from sqlml.ir.texts import Texts
+from sqlml.ir.utf8_column import Texts
 from sqlml.types import Array
 
 BLOCK_BYTES = 4 << 20

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.base import sparse, unsupported
-from sqlml.backends.blocks import row_bytes, run_blocks
-from sqlml.backends.encoding import encoder
+from sqlml.backends.category_lookup import encoder
 from sqlml.backends.native.backend import bind
 from sqlml.backends.onnxruntime.functions import FUNCTIONS
 from sqlml.backends.onnxruntime.graph import Graph
 from sqlml.backends.onnxruntime.lookups import EMIT
 from sqlml.backends.onnxruntime.sessions import providers, session_on
 from sqlml.backends.onnxruntime.stages import Stage, stages
+from sqlml.backends.row_blocks import row_bytes, run_blocks
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.operators.opaque import OWNERS, conform_rows, graph_feed
@@ -62,7 +62,7 @@ class OnnxRuntimeCompiled:
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """See `Compiled.run`."""
+        """Score arrays (n, width), input by input; the `outputs` (default: all) as (n, k)."""
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         plan = self._plan(names)
         needed = {n: self.program.inputs[n] for n in _inputs(self.program, names)}
@@ -215,7 +215,7 @@ class OnnxRuntimeBackend:
     strategies: tuple[str, ...] = ("traverse", "gemm", "tt", "ptt")
 
     def supports(self, program: Program) -> str | None:
-        """See `Backend.supports`."""
+        """Why a Program cannot run here; None where it can."""
         others = {op for op, owner in OWNERS.items() if owner != self.name}
         for node in program.nodes:
             if node.op == "tree_ensemble" and Ensemble.of(node.attrs).has_categories:
@@ -225,7 +225,11 @@ class OnnxRuntimeBackend:
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
     ) -> OnnxRuntimeCompiled:
-        """See `Backend.compile`."""
+        """Make a Program ready for a device.
+
+        Raises:
+            BackendError: it cannot run here, or there is no such device.
+        """
         reason = self.supports(program)
         if reason is not None:
             raise BackendError(f"the onnxruntime backend cannot run this model: {reason}")

@@ -9,16 +9,14 @@ and the name of that node says what was wrong.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from sqlml.backends.onnxruntime.functions import FUNCTIONS
-from sqlml.backends.onnxruntime.graph import CHECK, NULL, Graph
+from sqlml.backends.onnxruntime.graph import Graph
 from sqlml.errors import BackendError
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
@@ -38,8 +36,11 @@ _STRINGS = frozenset({"input", "select", "concat", "encode", "fill", "isnan", "c
 Emit = Callable[[Graph, Node, Sequence[str], Sequence[TensorType]], str]
 
 
-def export_onnx(program: Program) -> bytes:
+def export_onnx(program: Program, stored: bytes = b"") -> bytes:
     """The whole of a (lowered) Program as a serialised ModelProto.
+
+    Args:
+        stored: the Program as it was before it was lowered, for `CREATE MODEL` to read again.
 
     Raises:
         BackendError: it has an operator that ONNX has no form for; the message names it.
@@ -75,7 +76,7 @@ def export_onnx(program: Program) -> bytes:
         else:
             g.rename(values[i], public)
         outputs[public] = kind
-    return g.model(inputs, outputs, "exported by sqlml")
+    return g.model(inputs, outputs, "exported by sqlml", stored)
 
 
 def _live(program: Program) -> set[int]:
@@ -111,7 +112,7 @@ def _never(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType
 
 def _fill(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
     if "missing" not in node.attrs:
-        return g.add("Identity", args[0], note=(NULL, str(node.attrs["value"])))
+        return args[0]  # nothing is missing: ONNX has no NULL
     texts = [np.array([node.attrs[k]], object) for k in ("missing", "value")]
     missing, value = (g.constant(t) for t in texts)
     return g.add("Where", g.add("Equal", args[0], missing), value, args[0])
@@ -129,7 +130,6 @@ def _encode(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorTyp
             keys_strings=[*codes, *([] if codes else [""])],
             values_int64s=[*codes.values(), *([] if codes else [-1])],
             default_int64=-1,
-            note=None if node.attrs["missing"] < 0 else (NULL, str(node.attrs["missing"])),
         )
     known = np.flatnonzero(categories == categories)[::-1]
     keys, first = np.unique(categories[known], return_index=True)
@@ -162,23 +162,20 @@ def _require_finite(g: Graph, node: Node, args: Sequence[str], types: Sequence[T
             bad = g.add("Or", bad, g.add(op, x, g.constant(node.attrs[bound])))
             what = "such a value"
     name = f"{node.attrs['step']} does not take {what} in {', '.join(node.attrs['features'])}"
-    bounded = "low" in node.attrs or "high" in node.attrs
-    note = {k: node.attrs[k] for k in ("features", "allow_nan", "step")}
-    return g.add("Add", x, _refusing(g, bad, name, dtype, {} if bounded else note))
+    return g.add("Add", x, _refusing(g, bad, name, dtype))
 
 
 def _require_known(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
     x, dtype = args[0], types[0].dtype
     bad = g.add("Less", x, g.scalar(0, dtype))
     name = f"{node.attrs['step']} has never seen a category of {node.attrs['feature']}"
-    return g.add("Add", x, _refusing(g, bad, name, dtype, node.attrs))
+    return g.add("Add", x, _refusing(g, bad, name, dtype))
 
 
-def _refusing(g: Graph, bad: str, name: str, dtype: DType, note: Mapping[str, Any]) -> str:
+def _refusing(g: Graph, bad: str, name: str, dtype: DType) -> str:
     """Zeros that change nothing (-0.0), where no entry of `bad` is set; else the runtime stops."""
     zero = g.constant(np.array([-0.0 if dtype in FLOATS else 0]).astype(dtype))
-    written = (CHECK, json.dumps(dict(note))) if note else None
-    return g.add("Gather", zero, g.cast(bad, "int64"), name=name[:200], note=written)
+    return g.add("Gather", zero, g.cast(bad, "int64"), name=name[:200])
 
 
 def _wide(formula: Callable[[Graph, str], str]) -> Emit:

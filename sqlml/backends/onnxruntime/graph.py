@@ -11,15 +11,13 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from sqlml.errors import BackendError
+from sqlml.ir.onnx_metadata import MAX_PROTO_BYTES, add_program
 from sqlml.types import ROWS, Array, DType, TensorType
 
 OPSET = 21
 """The newest operators that every onnxruntime of the extra `onnx` (1.20 and later) runs."""
 ML_OPSET = 5
 IR_VERSION = 10
-
-NULL, CHECK = "sqlml.null", "sqlml.check"
-"""Keys of a node's metadata: what the model makes of NULL, and the check that the node is of."""
 
 ELEMENT: Mapping[str, int] = MappingProxyType(
     {
@@ -65,26 +63,13 @@ class Graph:
         """A constant int64 vector, as ONNX wants its shapes and axes."""
         return self.constant(np.array(values, np.int64))
 
-    def add(
-        self,
-        op: str,
-        *inputs: str,
-        domain: str = "",
-        name: str = "",
-        note: tuple[str, str] | None = None,
-        **attrs: Any,
-    ) -> str:
-        """Append a node of one output; its value.
-
-        `note` is a key and text that runtimes pass over; the importer of ONNX reads it.
-        """
+    def add(self, op: str, *inputs: str, domain: str = "", name: str = "", **attrs: Any) -> str:
+        """Append a node of one output; its value."""
         result = self._fresh("v")
         if name in self._names:  # onnxruntime refuses two nodes of one name
             name = f"{name} {result}"
         self._names.update([name] if name else [])
         node = helper.make_node(op, list(inputs), [result], name=name, domain=domain, **attrs)
-        if note is not None:
-            node.metadata_props.add(key=note[0], value=note[1])
         self._nodes.append(node)
         return result
 
@@ -97,9 +82,18 @@ class Graph:
         self._nodes.append(helper.make_node("Identity", [x], [name]))
 
     def model(
-        self, inputs: Mapping[str, TensorType], outputs: Mapping[str, TensorType], text: str = ""
+        self,
+        inputs: Mapping[str, TensorType],
+        outputs: Mapping[str, TensorType],
+        text: str = "",
+        stored: bytes = b"",
     ) -> bytes:
         """The graph as a serialised ModelProto.
+
+        Args:
+            inputs, outputs: name -> dtype and shape.
+            text: the graph's doc_string.
+            stored: the Program that it is made of, if the file is to carry it.
 
         Raises:
             BackendError: over 2 GB, which ONNX cannot hold in one file.
@@ -116,8 +110,10 @@ class Graph:
         model = helper.make_model(
             graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="sqlml"
         )
-        if model.ByteSize() >= 1 << 31:
+        if model.ByteSize() > MAX_PROTO_BYTES:
             raise BackendError("this model is over 2 GB as ONNX; use another backend or format")
+        if stored:
+            add_program(model, stored)
         content: bytes = model.SerializeToString(deterministic=True)
         return content
 

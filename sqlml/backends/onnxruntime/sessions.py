@@ -23,7 +23,7 @@ def providers(device: str) -> list[Any]:
         return providers("cuda" if has_cuda else "cpu")
     kind, _, number = device.partition(":")
     if kind != "cuda" or (number and not number.isdecimal()):
-        raise BackendError(f"no device {device!r}; there are cpu, cuda, cuda:0 .. and auto")
+        raise BackendError(f"unknown device {device!r}; devices: auto, cpu, cuda, cuda:0 ..")
     if not has_cuda:
         raise BackendError(
             f"device {device!r} is not there: this onnxruntime is built for the CPU alone; use "

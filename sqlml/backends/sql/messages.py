@@ -1,4 +1,4 @@
-"""Values of a row in the messages of errors, as SQL: cut short, as `planner.unknown.shown` does."""
+"""Values of a row in the messages of errors, as SQL: cut short as `unknown_category.shown` does."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class Printing:
         return "false" if not e.nan else self.dialect.call("isnan", e.sql)
 
     def error(self, error: ScoringError, value: str | None = None) -> str:
-        """What fails with an error, whose class its text begins with (`udfs.failures.claim`).
+        """What fails with an error, whose class its text begins with (`udfs.parked_errors.claim`).
 
         `value` is the SQL of what stands for `VALUE` in the message.
         """

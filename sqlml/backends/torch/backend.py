@@ -20,16 +20,16 @@ import torch
 from torch import Tensor
 
 from sqlml.backends.base import sparse, unsupported
-from sqlml.backends.blocks import row_bytes, run_blocks
-from sqlml.backends.encoding import encoder
+from sqlml.backends.category_lookup import encoder
 from sqlml.backends.native.backend import bind
+from sqlml.backends.row_blocks import row_bytes, run_blocks
 from sqlml.backends.schedule import Schedule, Step, schedule
 from sqlml.backends.torch.devices import device_of
 from sqlml.backends.torch.failures import is_lost, is_out_of_memory, lost
 from sqlml.backends.torch.functions import FUNCTIONS
 from sqlml.backends.torch.fused import bind as bind_fused
 from sqlml.backends.torch.fused import unavailable
-from sqlml.backends.torch.overlap import Overlap
+from sqlml.backends.torch.gpu_transfers import Overlap
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.program import Program

@@ -19,7 +19,7 @@ def device_of(name: str) -> torch.device:
         return torch.device("cpu")
     kind, _, number = name.partition(":")
     if kind != "cuda" or (number and not number.isdecimal()):
-        raise BackendError(f"no device {name!r}; there are cpu, cuda, cuda:0 .. and auto")
+        raise BackendError(f"unknown device {name!r}; devices: auto, cpu, cuda, cuda:0 ..")
     if not torch.cuda.is_available():
         why = "torch sees no GPU" if torch.version.cuda else "this torch is built for the CPU alone"
         raise BackendError(

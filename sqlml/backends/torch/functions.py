@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sqlml.backends.torch import distances, mathematics, piecewise
+from sqlml.backends.torch import distances, elementary, piecewise
 from sqlml.backends.torch.sums import accumulate
 from sqlml.ir import reference
 from sqlml.ir.operators.torch_module import runner
@@ -215,7 +215,7 @@ FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
         "sigmoid": _plain(_sigmoid),
         "tanh": _plain(torch.tanh),
         "trunc": _plain(torch.trunc),
-        **mathematics.FUNCTIONS,
+        **elementary.FUNCTIONS,
         **piecewise.FUNCTIONS,
         **distances.FUNCTIONS,
         "neg": _plain(torch.neg),

@@ -16,8 +16,8 @@ import numpy as np
 
 from sqlml.errors import ArtifactError, ProgramError, UnsupportedModelError
 from sqlml.importers.catboost.forest import MOST_WHOLE, Columns, read_forest
-from sqlml.importers.limits import MAX_FEATURES, MAX_OUTPUTS
-from sqlml.ir.reading import reading
+from sqlml.importers.claimed_sizes import MAX_FEATURES, MAX_OUTPUTS
+from sqlml.ir.damaged_file import reading
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
@@ -168,7 +168,9 @@ def _threshold(given: Any) -> float | None:
         return None
     value = float(given)
     if not 0 < value < 1:
-        raise ArtifactError(f"the probability threshold {value} of the CatBoost model is no share")
+        raise ArtifactError(
+            f"the probability threshold {value} of the CatBoost model must lie between 0 and 1"
+        )
     return value
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from sqlml.errors import ArtifactError, UnsupportedModelError
 from sqlml.importers.catboost.document import CatBoostModel, read_document
 from sqlml.importers.catboost.forest import compact
-from sqlml.importers.catboost.loss import Output, loss, predict
+from sqlml.importers.catboost.objective import Output, loss, predict
 from sqlml.importers.categories import coded_columns
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
 from sqlml.importers.json_text import read_json

@@ -9,8 +9,8 @@ from typing import Any
 from sqlml.importers.catboost import importer
 from sqlml.importers.frame import Frame, Outputs, Schema
 
-FILE = "sqlml.importers.catboost.document.CatBoostModel"
-"""What `artifact.read_artifact` makes of a file."""
+FILE = "catboost file"
+"""What `file_formats.read_artifact` makes of a file, as `registry.NAMES` calls it."""
 
 IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
     {

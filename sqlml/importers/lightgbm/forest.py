@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sqlml.errors import ArtifactError, ProgramError
-from sqlml.importers.lightgbm.text import Nodes
+from sqlml.importers.lightgbm.document import Nodes
 from sqlml.ir.trees import Ensemble, RawTrees, ensemble
 from sqlml.types import Array
 

@@ -11,9 +11,9 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.categories import category_array, category_codes, coded_columns
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
+from sqlml.importers.lightgbm.document import LightGBMModel, LinearLeaves, read_lines
 from sqlml.importers.lightgbm.forest import PLAIN, TRUNCATED, ZERO, ZERO_MISSING, forest_of
 from sqlml.importers.lightgbm.objective import HALF, Objective
-from sqlml.importers.lightgbm.text import LightGBMModel, LinearLeaves, read_lines
 from sqlml.importers.unfitted import unfitted
 from sqlml.ir.builder import Value
 from sqlml.types import Array, Labels

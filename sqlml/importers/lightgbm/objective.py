@@ -74,7 +74,7 @@ class Objective:
         row = OBJECTIVES.get(name)
         if row is None:
             raise UnsupportedModelError(
-                f"LightGBM objective {name!r} is not covered; there are {', '.join(OBJECTIVES)}"
+                f"LightGBM objective {name!r} is not covered; covered: {', '.join(OBJECTIVES)}"
             )
         sigmoid = 1.0
         for word in words[1:]:

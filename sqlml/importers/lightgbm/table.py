@@ -9,8 +9,8 @@ from typing import Any
 from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.importers.lightgbm import importer
 
-FILE = "sqlml.importers.lightgbm.text.LightGBMModel"
-"""What `artifact.read_artifact` makes of a file."""
+FILE = "lightgbm file"
+"""What `file_formats.read_artifact` makes of a file, as `registry.NAMES` calls it."""
 
 IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
     {

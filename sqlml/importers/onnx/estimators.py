@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from sqlml.errors import ArtifactError
-from sqlml.importers.onnx.items import Call, Choice, Item, Rows
+from sqlml.importers.onnx.items import Call, Choice, Item
 from sqlml.importers.onnx.labels import class_values
 from sqlml.importers.onnx.scores import argmax, post_transform, transformed
+from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.ir.builder import Value
 from sqlml.types import Array
 
@@ -16,7 +17,7 @@ def table(call: Call, i: int = 0) -> Value:
     """Input `i` as float32 (n, k)."""
     x = call.rows(i)
     if len(x.inner) != 1:
-        raise call.unknown("its input is no table")
+        raise Uncovered("its input is no table")
     return call.cast(x.value, "float32")
 
 
@@ -33,24 +34,24 @@ def _coefficients(call: Call, width: int, rows: int) -> tuple[Array, Array]:
 
 
 def linear_regressor(call: Call) -> Item:
-    """x @ coefficients + intercepts."""
+    """LinearRegressor: x @ coefficients + intercepts, float32 (n, targets)."""
     x = table(call)
     targets = call.integer("targets", 1)
     weights, bias = _coefficients(call, x.type.width, targets)
     score = call.op("linear", x, weights=weights, bias=bias)
     name = post_transform(call)
     if targets == 1 and name not in ("NONE", "LOGISTIC", "PROBIT"):
-        raise call.unknown(f"post_transform {name} of a single target")
+        raise Uncovered(f"post_transform {name} of a single target")
     return Rows(transformed(call, score, name), (targets,))
 
 
 def linear_classifier(call: Call) -> tuple[Item, ...]:
-    """Labels (n,) and scores (n, classes)."""
+    """LinearClassifier: labels (n,) and scores, float32 (n, classes)."""
     x = table(call)
     values = class_values(call, "classlabels_ints", "classlabels_strings")
     classes = call.vector("coefficients").size // max(1, x.type.width)
     if classes != values.size or classes < 2:
-        raise call.unknown(f"{classes} scores for {values.size} classes")
+        raise Uncovered(f"{classes} scores for {values.size} classes")
     weights, bias = _coefficients(call, x.type.width, classes)
     scores = call.op("linear", x, weights=weights, bias=bias)
     label = Choice(argmax(call, scores), values, ())
@@ -58,7 +59,7 @@ def linear_classifier(call: Call) -> tuple[Item, ...]:
 
 
 def scaler(call: Call) -> Item:
-    """(x - offset) * scale."""
+    """Scaler: (x - offset) * scale, float32 (n, k)."""
     x = table(call)
     for name, op in (("offset", "sub"), ("scale", "mul")):
         values = call.vector(name)
@@ -69,10 +70,10 @@ def scaler(call: Call) -> Item:
 
 
 def imputer(call: Call) -> Item:
-    """NaN, or one number, replaced column by column."""
+    """Imputer: NaN, or one other number, replaced by a number for each column; (n, k)."""
     x = call.rows(0)
     if len(x.inner) != 1:
-        raise call.unknown("its input is no table")
+        raise Uncovered("its input is no table")
     if x.dtype == "int64":
         fill = call.vector("imputed_value_int64s", "int64")
         gone = call.scalar(call.integer("replaced_value_int64", 0), "int64")
@@ -91,7 +92,7 @@ def imputer(call: Call) -> Item:
 
 
 def normalizer(call: Call) -> Item:
-    """Rows divided by their largest entry, their sum of sizes or their length."""
+    """Normalizer: each row divided by its largest entry, its sum of sizes or its length; (n, k)."""
     x = table(call)
     norm, zero = call.text("norm", "MAX"), call.scalar(0, "float32")
     if norm == "MAX":
@@ -113,17 +114,17 @@ def normalizer(call: Call) -> Item:
 
 
 def binarizer(call: Call) -> Item:
-    """1 where x is above the threshold, else 0."""
+    """Binarizer: 1 where x is above the threshold, else 0, in the dtype of x."""
     x = call.rows(0)
     limit = call.scalar(call.number("threshold", 0.0), x.dtype)
     return Rows(call.cast(call.op("gt", x.value, limit), x.dtype), x.inner)
 
 
 def feature_vectorizer(call: Call) -> Item:
-    """The inputs side by side, as float32."""
+    """FeatureVectorizer: the inputs side by side, float32 (n, k)."""
     parts = [table(call, i) for i in range(len(call.inputs))]
     widths = call.vector("inputdimensions", "int64")
     if widths.tolist() != [p.type.width for p in parts]:
-        raise call.unknown("its inputs are cut or filled up")
+        raise Uncovered("its inputs are cut or filled up")
     value = parts[0] if len(parts) == 1 else call.op("concat", *parts)
     return Rows(value, (value.type.width,))

@@ -9,37 +9,28 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
+from sqlml.importers.foreign import check_model
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
-from sqlml.importers.onnx.items import Choice, Item, Rows, Texts, UnknownOperator
-from sqlml.importers.onnx.model import OnnxModel, read_proto
+from sqlml.importers.onnx.document import OnnxModel, read_proto
+from sqlml.importers.onnx.items import Choice, Item, Texts
 from sqlml.importers.onnx.ports import numbers, width
 from sqlml.importers.onnx.walk import walk
 from sqlml.importers.onnx.whole import whole_graph
+from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.ir.builder import Builder, Value
+from sqlml.ir.program import Program
 from sqlml.types import INTEGERS, Labels
 
 MAX_FEATURES = 1 << 16
 
-OWN_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "label": "label",
-        "probabilities": "proba",
-        "scores": "score",
-        "samples": "samples",
-        "transform": "transform",
-    }
-)
-"""Outputs of files that sqlml writes: name in the graph -> output of the Program."""
-
 
 def file_schema(model: OnnxModel) -> Schema:
-    """Columns of a model file."""
+    """The columns that an ONNX file reads: one for each number of its inputs."""
     widths = [width(port) for port in model.inputs]
     count = sum(widths)
     if not widths or not 0 < count <= MAX_FEATURES:
@@ -55,17 +46,25 @@ def file_schema(model: OnnxModel) -> Schema:
 
 
 def proto_schema(proto: Any) -> Schema:
-    """The same for an onnx.ModelProto."""
+    """The columns that an onnx.ModelProto reads."""
     return file_schema(read_proto(proto))
 
 
 def import_proto(proto: Any, frame: Frame) -> Outputs:
-    """An onnx.ModelProto."""
+    """An onnx.ModelProto, imported as `import_file` imports a file."""
     return import_file(read_proto(proto), frame)
 
 
 def import_file(model: OnnxModel, frame: Frame) -> Outputs:
-    """An ONNX file: its outputs by what they are (see `_outputs`)."""
+    """An ONNX file: the model that its graph describes, or the Program that sqlml wrote it of.
+
+    Raises:
+        UnsupportedModelError: the graph mixes rows, or neither the IR nor onnxruntime can run it.
+        ArtifactError: the graph breaks ONNX's rules.
+        MissingDependencyError: only onnxruntime can run it, which is not installed.
+    """
+    if model.program is not None:
+        return _replayed(model.program, frame)
     if model.rows is not None:
         warnings.warn(
             f"the ONNX model is made for {model.rows} rows at a time; sqlml reads it as one for "
@@ -75,8 +74,25 @@ def import_file(model: OnnxModel, frame: Frame) -> Outputs:
     try:
         known = walk(model, frame.builder, _inputs(model, frame), frame.names)
         return _outputs(model, known, frame.builder)
-    except UnknownOperator as reason:
+    except Uncovered as reason:
         return whole_graph(model, frame, str(reason))
+
+
+def _replayed(program: Program, frame: Frame) -> Outputs:
+    """The nodes of a stored Program, over the columns of `frame` in place of its inputs.
+
+    Raises:
+        UnsupportedModelError: it is no whole model, or holds a foreign one that cannot be run.
+    """
+    check_model(program)
+    names = dict(zip(program.inputs, frame.names, strict=True))
+    b, values = frame.builder, list[Value]()
+    for node in program.nodes:
+        if node.op == "input":
+            values.append(b.input(names[node.attrs["name"]], node.type.dtype))
+        else:
+            values.append(b.again(node, [values[i] for i in node.inputs]))
+    return Outputs({name: values[i] for name, i in program.outputs.items()}, program.labels)
 
 
 def _inputs(model: OnnxModel, frame: Frame) -> dict[str, Item]:
@@ -99,13 +115,10 @@ def _inputs(model: OnnxModel, frame: Frame) -> dict[str, Item]:
 def _outputs(model: OnnxModel, known: Mapping[str, Item], b: Builder) -> Outputs:
     """Labels and probabilities of a classifier, the value of a regressor, or a transform.
 
-    A file that sqlml wrote says by the names of its outputs what they are. Of other files,
-    labels are whatever was chosen among constants; whole numbers beside probabilities are class
+    Labels are whatever was chosen among constants; whole numbers beside probabilities are class
     numbers. One number a row is a regression value, several are a transform.
     """
     items = {port.name: known[port.name] for port in model.outputs}
-    if model.written_by == "onnx (sqlml)" and OWN_NAMES.keys() >= items.keys():
-        return _own_outputs(items, b)
     scores = {
         n: x for n, x in items.items() if isinstance(x, Rows) and x.dtype in ("float32", "float64")
     }
@@ -116,25 +129,11 @@ def _outputs(model: OnnxModel, known: Mapping[str, Item], b: Builder) -> Outputs
         return _classifier(choice, scores, b)
     rows = {n: x for n, x in items.items() if isinstance(x, Rows)}
     if not rows:
-        raise UnknownOperator("the graph gives no numbers")
+        raise Uncovered("the graph gives no numbers")
     if len(items) == 1:
         value = _float64(b, next(iter(rows.values())).value)
         return Outputs({"label" if value.type.width == 1 else "transform": value})
-    raise UnknownOperator("the graph has several outputs, and none is a label")
-
-
-def _own_outputs(items: Mapping[str, Item], b: Builder) -> Outputs:
-    """The outputs of a file that sqlml wrote."""
-    values: dict[str, Value] = {}
-    labels: Labels | None = None
-    for name, item in items.items():
-        if isinstance(item, Choice) and name == "label":
-            values["label"], labels = _chosen(item, b)
-        elif isinstance(item, Rows):
-            values[OWN_NAMES[name]] = _float64(b, item.value)
-        else:
-            raise UnknownOperator(f"output {name!r} is no number a row")
-    return Outputs(values, labels)
+    raise Uncovered("the graph has several outputs, and none is a label")
 
 
 def _float64(b: Builder, value: Value) -> Value:
@@ -172,7 +171,7 @@ def _chosen(choice: Choice, b: Builder) -> tuple[Value, Labels]:
 
 
 def _merged(choice: Choice, b: Builder) -> tuple[Value, Labels]:
-    """Several entries of the table are the same label."""
+    """Class numbers int64 (n, 1) where several entries of the table are the same label."""
     order = list(dict.fromkeys(choice.values.tolist()))
     place = np.array([order.index(v) for v in choice.values.tolist()], np.int64)
     return b.op("take", b.constant(place), choice.index), labels_of(order)

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from sqlml.errors import ArtifactError
-from sqlml.importers.onnx.items import Call, Choice, Const, Item, Rows, Texts
-from sqlml.importers.onnx.model import NULL
+from sqlml.importers.onnx.items import Call, Choice, Const, Item, Texts
+from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.ir.builder import Value
 from sqlml.types import FLOATS, Array, dtype_of
 
@@ -51,7 +51,7 @@ def _default(call: Call, values: Array) -> Array:
 
 
 def label_encoder(call: Call) -> Item:
-    """Each value looked up among the keys; what is not there gets the default."""
+    """LabelEncoder: each value looked up among the keys; what is not there gets the default."""
     classes = call.attr("classes_strings")
     if classes is not None:
         return _first_version(call, strings(call.texts("classes_strings")))
@@ -62,7 +62,7 @@ def label_encoder(call: Call) -> Item:
 
 
 def category_mapper(call: Call) -> Item:
-    """Strings to whole numbers or back."""
+    """CategoryMapper: strings to whole numbers, or back."""
     numbers, texts = call.vector("cats_int64s", "int64"), strings(call.texts("cats_strings"))
     if numbers.size != texts.size:
         raise ArtifactError("CategoryMapper: its categories do not fit")
@@ -86,7 +86,7 @@ def _either_way(call: Call, numbers: Array, texts: Array) -> Item:
 
 
 def _mapped(call: Call, keys: Array, values: Array) -> Item:
-    """`values` has one entry more than `keys`, for what is none of them."""
+    """The value for each key; `values` has one entry more than `keys`, for what is none of them."""
     item = call.item(0)
     lookup: dict[object, int] = {}
     nan = keys.size
@@ -98,24 +98,16 @@ def _mapped(call: Call, keys: Array, values: Array) -> Item:
     if isinstance(item, Choice):
         places = [lookup.get(v, keys.size) for v in item.values.tolist()]
         return Choice(item.index, values[places], item.inner)
-    null = (
-        call.node.notes.get(NULL) if isinstance(item, Texts) and values.dtype.kind == "i" else None
-    )
-    if null is not None:  # NULL takes the place that NaN has among numbers
-        values, nan = np.append(values, _code(null)), values.size
     first = np.array(list(lookup.values()), np.int64)
     known = keys[first] if first.size else keys[:0]
     # The index that encode gives, one of `first`; what is unknown comes last.
     table = np.concatenate([first, [nan, keys.size]])
-    missing = -1 if null is None else first.size
-    codes = [
-        _index(call, column, known, first.size, missing) for column in _columns(call, item, keys)
-    ]
+    codes = [_index(call, column, known, first.size) for column in _columns(call, item, keys)]
     inner = item.inner if isinstance(item, Rows | Texts) else ()
     if len(codes) == 1:
         return Choice(codes[0], values[table], inner)
     if values.dtype == object:
-        raise call.unknown("it makes several columns of strings")
+        raise Uncovered("it makes several columns of strings")
     taken = [call.op("take", call.builder.constant(values[table]), c) for c in codes]
     return Rows(call.op("concat", *taken), inner)
 
@@ -123,10 +115,10 @@ def _mapped(call: Call, keys: Array, values: Array) -> Item:
 def _columns(call: Call, item: Item, keys: Array) -> list[Value]:
     if isinstance(item, Texts):
         if keys.dtype != object:
-            raise call.unknown("it looks strings up among numbers")
+            raise Uncovered("it looks strings up among numbers")
         return list(item.columns)
     if isinstance(item, Const) or keys.dtype == object:
-        raise call.unknown("it looks numbers up among strings, or a constant")
+        raise Uncovered("it looks numbers up among strings, or a constant")
     x = call.rows(0)
     value = call.cast(x.value, dtype_of(keys))
     width = math.prod(x.inner)
@@ -135,24 +127,15 @@ def _columns(call: Call, item: Item, keys: Array) -> list[Value]:
     return [call.op("select", value, indices=np.array([i], np.int64)) for i in range(width)]
 
 
-def _code(null: str) -> int:
-    if not null.isascii() or not null.isdigit() or len(null) > 9:
-        raise ArtifactError(f"{null!r} is no code of NULL")
-    return int(null)
-
-
-def _index(call: Call, x: Value, known: Array, count: int, null: int) -> Value:
-    """(n, 1): the place among `known`; `count` for NaN, `count + 1` for anything else.
-
-    `null` is -1 or `count`: what a missing text gets.
-    """
+def _index(call: Call, x: Value, known: Array, count: int) -> Value:
+    """(n, 1): the place among `known`; `count` for NaN, `count + 1` for anything else."""
     missing = call.builder.constant(np.array([count], np.int64))
     if not known.size:
         if x.type.dtype not in FLOATS:
-            raise call.unknown("it has no keys")
+            raise Uncovered("it has no keys")
         gone = call.op("isnan", x)
         return call.op("where", gone, missing, call.scalar(count + 1, "int64"))
-    codes = call.op("encode", x, categories=known, missing=null)
+    codes = call.op("encode", x, categories=known, missing=-1)
     if x.type.dtype in FLOATS:
         codes = call.op("where", call.op("isnan", x), missing, codes)
     unknown = call.op("lt", codes, call.scalar(0, "int64"))
@@ -160,7 +143,9 @@ def _index(call: Call, x: Value, known: Array, count: int, null: int) -> Value:
 
 
 def one_hot_encoder(call: Call) -> Item:
-    """(n, c) -> (n, c, categories); a category that is not listed gives zeros, or is refused."""
+    """OneHotEncoder: float32 (n, c, categories) of c columns.
+
+    A category that is not listed gives zeros, or is refused."""
     item = call.item(0)
     texts = call.texts("cats_strings")
     keys = strings(texts) if texts else call.vector("cats_int64s", "int64")
@@ -169,11 +154,11 @@ def one_hot_encoder(call: Call) -> Item:
     if isinstance(item, Texts):
         columns, inner = list(item.columns), item.inner
         if keys.dtype != object:
-            raise call.unknown("it looks strings up among numbers")
+            raise Uncovered("it looks strings up among numbers")
     else:
         x = call.rows(0)
         if keys.dtype == object:
-            raise call.unknown("it looks numbers up among strings")
+            raise Uncovered("it looks numbers up among strings")
         value, inner = call.cast(x.value, "int64"), x.inner
         width = math.prod(inner)
         columns = [call.op("select", value, indices=np.array([i], np.int64)) for i in range(width)]

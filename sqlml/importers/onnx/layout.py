@@ -6,28 +6,14 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
-from sqlml.config import MAX_ROW_VALUES
 from sqlml.errors import ArtifactError
-from sqlml.importers.onnx.checks import checked
-from sqlml.importers.onnx.items import (
-    Call,
-    Choice,
-    Const,
-    Dims,
-    Item,
-    Rows,
-    Texts,
-    Turned,
-    moved,
-    shape_of,
-)
-from sqlml.importers.onnx.ordered_sums import constant_rows
-from sqlml.importers.onnx.ranges import whole_range
-from sqlml.ir.builder import Value
+from sqlml.importers.onnx.items import Call, Choice, Const, Dims, Item, Texts, moved, shape_of
+from sqlml.importers.row_tensors import Rows, Uncovered, filled_in, joined
+from sqlml.ir.builder import Builder, Value
+from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import INTEGERS, ROWS, Array
 
 Function = Callable[[Call], Item]
@@ -53,7 +39,7 @@ def _constant_of_shape(call: Call) -> Item:
     shape = call.item(0)
     if isinstance(shape, Dims):
         if shape.shape[:1] != (ROWS,):
-            raise call.unknown("its shape has the rows elsewhere")
+            raise Uncovered("its shape has the rows elsewhere")
         return Const(np.full((1, *shape.shape[1:]), value[0], value.dtype))
     dims = call.ints(0)
     if any(d < 0 for d in dims) or math.prod(dims) > MAX_ROW_VALUES:
@@ -77,62 +63,46 @@ def _reshape(call: Call) -> Item:
         shape = call.item(1)
         wanted = list(shape.shape) if isinstance(shape, Dims) else call.ints(1)
     old = shape_of(item)
-    if isinstance(item, Dims | Turned):
-        raise call.unknown("it reshapes a shape, or rows and columns together")
+    if isinstance(item, Dims):
+        raise Uncovered("it reshapes a shape")
     if 0 in wanted and call.integer("allowzero", 0):
-        raise call.unknown("it makes an empty shape")
+        raise Uncovered("it makes an empty shape")
     wanted = [(old[i] if i < len(old) else 0) if d == 0 else d for i, d in enumerate(wanted)]
     if isinstance(item, Const):
         return Const(item.value.reshape(wanted))
-    width = math.prod(item.inner)
-    rest = wanted[1:]
     if not wanted or wanted[0] not in (ROWS, call.fixed):
-        raise call.unknown("it does not keep the rows")
-    if -1 in rest:  # the rows were written 0, so -1 stands for what is left
-        known = math.prod(d for d in rest if d != -1)
-        if rest.count(-1) > 1 or not known or width % known:
-            raise call.unknown("it does not keep the rows")
-        rest = [width // known if d == -1 else d for d in rest]
-    if math.prod(rest) != width or any(d < 0 for d in rest):
-        raise call.unknown("it mixes rows")
+        raise Uncovered("it does not keep the rows")
+    # where -1 stands behind the rows, those were written 0, and it is what is left
+    rest = filled_in(wanted[1:], math.prod(item.inner))
     return moved(call, item, lambda grid: grid.reshape(1, *rest))
-
-
-def _axes(call: Call, rank: int) -> tuple[int, ...] | None:
-    given: Any = call.attr("axes")
-    if given is None and call.optional(1) is not None:
-        given = call.ints(1)
-    if given is None:
-        return None
-    return tuple(int(a) + rank if a < 0 else int(a) for a in given)
 
 
 def _squeeze(call: Call) -> Item:
     item = call.item(0)
-    axes = _axes(call, len(shape_of(item)))
+    axes = call.axes(len(shape_of(item)))
     if axes is None:
         if not isinstance(item, Const):
-            raise call.unknown("it may drop the rows")
+            raise Uncovered("it may drop the rows")
         return Const(np.squeeze(item.value))
     if not isinstance(item, Const) and 0 in axes:
-        raise call.unknown("it drops the rows")
-    return moved(call, item, lambda grid: np.squeeze(grid, axes))
+        raise Uncovered("it drops the rows")
+    return moved(call, item, lambda grid: np.squeeze(grid, tuple(axes)))
 
 
 def _unsqueeze(call: Call) -> Item:
     item = call.item(0)
     given = call.attr("axes")
     count = len(call.ints(1)) if given is None else len(given)
-    axes = _axes(call, len(shape_of(item)) + count)
+    axes = call.axes(len(shape_of(item)) + count)
     if axes is None or (not isinstance(item, Const) and 0 in axes):
-        raise call.unknown("it puts an axis before the rows")
+        raise Uncovered("it puts an axis before the rows")
     return moved(call, item, lambda grid: np.expand_dims(grid, axes))
 
 
 def _flatten(call: Call) -> Item:
     item = call.item(0)
     if call.integer("axis", 1) != 1:
-        raise call.unknown("it mixes rows")
+        raise Uncovered("it mixes rows")
     return moved(call, item, lambda grid: grid.reshape(grid.shape[0], -1))
 
 
@@ -142,60 +112,51 @@ def _transpose(call: Call) -> Item:
     if isinstance(item, Const):
         return Const(np.transpose(item.value, order or None))
     rank = len(shape_of(item))
-    if order == [1, 0, 2] and isinstance(item, Turned):
-        return item.rows
-    if order == [1, 0, 2] and rank == 3:
-        return Turned(call.rows(0))
     if not order or order[0] != 0 or sorted(order) != list(range(rank)):
-        raise call.unknown("it turns rows into columns")
+        raise Uncovered("it turns rows into columns")
     return moved(call, item, lambda grid: np.transpose(grid, order))
 
 
 def _gather(call: Call) -> Item:
     item, indices = call.item(0), call.item(1)
-    axis = call.integer("axis", 0)
+    rank = len(shape_of(item))
+    axis = call.axis(0, rank)
     if isinstance(item, Const) and not isinstance(indices, Const):
-        if axis not in (0, -item.value.ndim):
-            raise call.unknown("it looks up columns of a matrix")
+        if axis != 0:
+            raise Uncovered("it looks up columns of a matrix")
         return looked_up(call, item.value, indices)
     if isinstance(item, Dims):
         return _dims_gather(call, item)
     places = call.const(1)
     if places.dtype.kind not in "iu":
         raise ArtifactError("Gather: its indices are no whole numbers")
-    rank = len(shape_of(item))
-    axis = axis + rank if axis < 0 else axis
     if not 0 <= axis < rank or (axis == 0 and not isinstance(item, Const)):
-        raise call.unknown("it chooses rows")
+        raise Uncovered("it chooses rows")
     return moved(call, item, lambda grid: np.take(grid, places, axis))
 
 
 def _dims_gather(call: Call, item: Dims) -> Item:
     chosen = [item.shape[i] for i in call.ints(1)]
     if ROWS in chosen:
-        raise call.unknown("it computes with the number of rows")
+        raise Uncovered("it computes with the number of rows")
     return Const(np.array(chosen, np.int64).reshape(call.const(1).shape))
 
 
 def looked_up(call: Call, table: Array, indices: Item) -> Item:
-    """Entries of a constant (k, ..) at computed places; one a row may be a label."""
+    """Look entries of a constant (k, ..) up at computed places; one entry a row may be a label."""
     if isinstance(indices, Choice):
         indices = call.rows(1)
     if not isinstance(indices, Rows) or indices.dtype not in INTEGERS:
-        raise call.unknown("its indices are no whole numbers of rows")
-    check = checked(call, table, indices)
+        raise Uncovered("its indices are no whole numbers of rows")
     index = _inside(call, call.cast(indices.value, "int64"), len(table))
-    if check is not None:
-        zeros = call.op("take", call.builder.constant(table), index)
-        return Rows(zeros, indices.inner, check)
     if table.ndim == 1 and math.prod(indices.inner) == 1:
         return Choice(index, table, indices.inner)
     if table.dtype == object:
-        raise call.unknown("it looks up several strings a row")
+        raise Uncovered("it looks up several strings a row")
     entry = table.shape[1:]
     width = math.prod(indices.inner) * math.prod(entry)
     if not 0 < width <= MAX_ROW_VALUES:
-        raise call.unknown(f"it looks up {width} numbers a row")
+        raise Uncovered(f"it looks up {width} numbers a row")
     found = call.op("take", call.builder.constant(table), index)
     if entry:
         found = call.op("reshape", found, shape=(width,))
@@ -205,7 +166,7 @@ def looked_up(call: Call, table: Array, indices: Item) -> Item:
 def _gather_elements(call: Call) -> Item:
     x, places = call.rows(0), call.rows(1)
     if call.integer("axis", 0) not in (1, -1) or len(x.inner) != 1 or len(places.inner) != 1:
-        raise call.unknown("it does not choose among columns")
+        raise Uncovered("it does not choose among columns")
     if places.dtype not in INTEGERS:
         raise ArtifactError("GatherElements: its indices are no whole numbers")
     index = _inside(call, call.cast(places.value, "int64"), x.inner[0])
@@ -213,9 +174,8 @@ def _gather_elements(call: Call) -> Item:
 
 
 def _inside(call: Call, index: Value, size: int) -> Value:
-    """Places from the end counted from the start; those outside the table are refused."""
-    known = whole_range(call.builder, index)
-    if known is not None and known[0].min() >= 0 and known[1].max() < size:
+    """Count places from the start, int64; a row whose place is outside the table is refused."""
+    if _greatest(call.builder, index) < size:
         return index
     zero, length = call.scalar(0, "int64"), call.scalar(size, "int64")
     turned = call.op("add", index, length)
@@ -226,6 +186,20 @@ def _inside(call: Call, index: Value, size: int) -> Value:
     return call.op("require_known", index, feature=name, step="the ONNX graph")
 
 
+def _greatest(b: Builder, index: Value) -> float:
+    """The greatest place that an argmax (or a comparison, as 0 or 1) can give; else infinity."""
+    while b.node(index).op in ("cast", "reshape", "select") and index.type.dtype in _EXACT:
+        index = b.value(b.node(index).inputs[0])
+    node = b.node(index)
+    if node.op == "argmax":
+        return b.value(node.inputs[0]).type.shape[node.attrs["axis"]] - 1
+    return 1 if index.type.dtype == "bool" else math.inf
+
+
+_EXACT = frozenset({"int32", "int64", "float32", "float64"})
+"""Types that hold the place of every number of a row."""
+
+
 def _array_feature_extractor(call: Call) -> Item:
     item, chosen = call.item(0), call.item(1)
     if isinstance(item, Const):
@@ -234,7 +208,7 @@ def _array_feature_extractor(call: Call) -> Item:
         return Const(np.atleast_2d(item.value)[..., call.const(1).ravel().astype(np.int64)])
     places = np.array(call.ints(1), np.int64)
     if not shape_of(item)[1:] and not isinstance(item, Dims):
-        raise call.unknown("it chooses rows")
+        raise Uncovered("it chooses rows")
     return moved(call, item, lambda grid: np.take(grid, places, -1))
 
 
@@ -252,14 +226,14 @@ def _slice(call: Call) -> Item:
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise ArtifactError("Slice: its starts, ends, axes and steps do not fit")
     if isinstance(item, Dims):
-        raise call.unknown("it cuts a shape")
+        raise Uncovered("it cuts a shape")
     cut = [slice(None)] * rank
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         axis = axis + rank if axis < 0 else axis
         if not 0 <= axis < rank:
             raise ArtifactError("Slice: no such axis")
         if axis == 0 and not isinstance(item, Const):
-            raise call.unknown("it chooses rows")
+            raise Uncovered("it chooses rows")
         stop = None if step < 0 and end < -(1 << 40) else end
         cut[axis] = slice(start, stop, step)
     return moved(call, item, lambda grid: grid[tuple(cut)])
@@ -267,43 +241,36 @@ def _slice(call: Call) -> Item:
 
 def _concat(call: Call) -> Item:
     items = [call.item(i) for i in range(len(call.inputs))]
-    axis = call.integer("axis", 1)
     if all(isinstance(x, Const) for x in items):
-        return Const(np.concatenate([call.const(i) for i in range(len(items))], axis))
+        values = [call.const(i) for i in range(len(items))]
+        return Const(np.concatenate(values, call.integer("axis", 1)))
     if any(isinstance(x, Dims) for x in items):
         return _dims_concat(call, items)
     like = next(x for x in items if not isinstance(x, Const))
     rank = len(shape_of(like))
-    axis = axis + rank if axis < 0 else axis
+    axis = call.axis(1, rank)
     if axis <= 0 or any(len(shape_of(x)) != rank for x in items):
-        raise call.unknown("it puts rows below each other")
-    grids, start = [], 0
-    for x in items:
-        inner = shape_of(x)[1:]
-        count = math.prod(inner)
-        grids.append(np.arange(start, start + count).reshape(1, *inner))
-        start += count
-    grid = np.concatenate(grids, axis)
+        raise Uncovered("it puts rows below each other")
     texts = [x for x in items if isinstance(x, Texts)]
-    if texts:
-        if len(texts) < len(items):
-            raise call.unknown("it joins strings and numbers")
-        columns = [c for x in texts for c in x.columns]
-        return Texts(tuple(columns[p] for p in grid.ravel()), grid.shape[1:])
-    values = [_as_rows(call, i, like) for i in range(len(items))]
-    joined = values[0] if len(values) == 1 else call.op("concat", *values)
-    return moved(call, Rows(joined, (start,)), lambda flat: flat[0][grid])
+    if not texts:
+        return joined(call.builder, [_as_rows(call, x, like) for x in items], axis)
+    if len(texts) < len(items):
+        raise Uncovered("it joins strings and numbers")
+    parts = [np.array(x.columns, object).reshape(x.inner) for x in texts]
+    columns = np.concatenate(parts, axis - 1)
+    return Texts(tuple(columns.ravel()), columns.shape)
 
 
-def _as_rows(call: Call, i: int, like: Item) -> Value:
-    item = call.item(i)
+def _as_rows(call: Call, item: Item, like: Item) -> Rows:
     if not isinstance(item, Const):
-        return call.rows(i).value
+        return call.numbers(item)
     if item.value.shape[:1] != (1,) or item.value.dtype == object:
-        raise call.unknown("it joins a constant that has rows of its own")
+        raise Uncovered("it joins a constant that has rows of its own")
     if not isinstance(like, Rows):
-        raise call.unknown("it joins a constant and labels")
-    return constant_rows(call.builder, like.value, item.value.ravel().astype(like.dtype))
+        raise Uncovered("it joins a constant and labels")
+    first = call.op("select", like.value, indices=np.zeros(1, np.int64))
+    row = call.builder.constant(item.value.ravel().astype(like.dtype))
+    return Rows(call.op("where", call.op("eq", first, first), row, row), item.value.shape[1:])
 
 
 def _dims_concat(call: Call, items: list[Item]) -> Item:
@@ -318,12 +285,12 @@ def _expand(call: Call) -> Item:
     if isinstance(item, Const) and isinstance(shape, Dims):
         return _constant_rows(call, item.value, shape)
     if isinstance(item, Const) or isinstance(shape, Dims):
-        raise call.unknown("it makes rows")
+        raise Uncovered("it makes rows")
     dims = call.ints(1)
     if math.prod(dims) > MAX_ROW_VALUES or len(dims) != len(shape_of(item)):
-        raise call.unknown("it makes rows")
+        raise Uncovered("it makes rows")
     if dims[0] not in (1, call.fixed):
-        raise call.unknown("it makes rows")
+        raise Uncovered("it makes rows")
     dims[0] = 1
 
     def wider(grid: Array) -> Array:
@@ -333,24 +300,23 @@ def _expand(call: Call) -> Item:
 
 
 def _constant_rows(call: Call, value: Array, shape: Dims) -> Item:
-    """The same numbers in every row: a constant of one row."""
+    """Expand a constant to all rows: it stays a constant, of one row."""
     count, *inner = shape.shape
     lasting = value.reshape((1,) * (len(shape.shape) - value.ndim) + value.shape)
     if count != ROWS or ROWS in inner or lasting.shape[:1] != (1,):
-        raise call.unknown("its shape has the rows elsewhere")
+        raise Uncovered("its shape has the rows elsewhere")
     if math.prod(inner) > MAX_ROW_VALUES:
         raise ArtifactError(f"Expand makes {math.prod(inner)} numbers a row")
     return Const(np.broadcast_to(lasting, (1, *inner)))
 
 
 def split(call: Call) -> tuple[Item, ...]:
-    """Split along the columns: one item an output."""
+    """Split along a column axis: one item for each output of the node."""
     item = call.item(0)
     rank = len(shape_of(item))
-    axis = call.integer("axis", 0)
-    axis = axis + rank if axis < 0 else axis
-    if isinstance(item, Const | Dims | Turned) or not 0 < axis < rank:
-        raise call.unknown("it parts the rows")
+    axis = call.axis(0, rank)
+    if isinstance(item, Const | Dims) or not 0 < axis < rank:
+        raise Uncovered("it parts the rows")
     size = item.inner[axis - 1]
     given = [int(v) for v in call.vector("split", "int64")]
     if not given and call.optional(1) is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
-from sqlml.importers.onnx.model import Port
+from sqlml.importers.onnx.document import Port
 from sqlml.ir.builder import Value
 from sqlml.types import INTEGERS
 

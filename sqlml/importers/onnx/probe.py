@@ -10,7 +10,7 @@ import json
 from collections.abc import Generator
 from typing import Any
 
-from sqlml.child import Child, Ended, Failed
+from sqlml.child_process import Child, Ended, Failed
 
 ROWS = 5
 
@@ -38,7 +38,7 @@ def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs:
 
 
 def tried(request: bytes, model: bytes) -> Generator[bytes, bytes, None]:
-    """The child's one answer."""
+    """Run in the child: the one answer that it gives, as JSON."""
     yield json.dumps(_answer(json.loads(request), model)).encode()
 
 

@@ -3,79 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.config import MAX_ROW_VALUES
-from sqlml.importers.onnx.items import Call, Const, Item, Rows, Turned, aligned
-from sqlml.types import FLOATS, Array
-
-
-def _weights(call: Call, x: Rows, weights: Array, bias: Array) -> Item:
-    if x.dtype not in ("float32", "float64") or weights.dtype.name != x.dtype:
-        raise call.unknown(f"it multiplies {x.dtype} and {weights.dtype}")
-    if len(x.inner) != 1 or weights.ndim != 2:
-        raise call.unknown("it multiplies more than rows and one matrix")
-    value = call.op("linear", x.value, weights=weights, bias=bias.astype(weights.dtype))
-    return Rows(value, (weights.shape[1],))
+from sqlml.importers.onnx.items import Call, Const, Item, elementwise
+from sqlml.importers.row_tensors import Rows, Uncovered, product
+from sqlml.types import FLOATS
 
 
 def _matmul(call: Call) -> Item:
-    weights = call.const(1)
-    left = call.item(0)
-    if isinstance(left, Turned):
-        return _batch_matmul(call, left.rows, weights)
-    vector = weights.ndim == 1
-    matrix = weights.reshape(-1, 1) if vector else weights
-    made = _weights(call, call.rows(0), matrix, np.zeros(matrix.shape[-1:]))
-    assert isinstance(made, Rows)
-    return Rows(made.value, ()) if vector else made
-
-
-def _batch_matmul(call: Call, x: Rows, weights: Array) -> Item:
-    if weights.ndim != 3 or weights.shape[:2] != x.inner or weights.dtype.name != x.dtype:
-        raise call.unknown("it multiplies batches of rows by something else than one matrix each")
-    batch, _, width = weights.shape
-    if not 0 < batch * width <= MAX_ROW_VALUES:
-        raise call.unknown("its product is too wide, or empty")
-    value = call.op("reshape", x.value, shape=x.inner)
-    value = call.op("batch_matmul", value, call.builder.constant(weights))
-    return Turned(Rows(call.op("reshape", value, shape=(batch * width,)), (batch, width)))
+    x, weights = call.rows(0), call.const(1)
+    if weights.ndim == 1:
+        return Rows(product(call.builder, x, weights[:, None]).value, ())
+    return product(call.builder, x, weights)
 
 
 def _gemm(call: Call) -> Item:
     x, weights = call.rows(0), call.const(1)
     if call.integer("transA", 0):
-        raise call.unknown("it transposes the rows")
+        raise Uncovered("it transposes the rows")
     if weights.ndim != 2:
-        raise call.unknown("its weights are no matrix")
+        raise Uncovered("its weights are no matrix")
     if call.integer("transB", 0):
         weights = weights.T
     weights = weights * weights.dtype.type(call.number("alpha", 1.0))
-    bias = np.zeros(weights.shape[1], weights.dtype)
     addend = call.optional(2)
     if addend is None:
-        return _weights(call, x, weights, bias)
+        return product(call.builder, x, weights)
     if not isinstance(addend, Const):
-        product = _weights(call, x, weights, bias)
-        values, inner = aligned(replace(call, inputs=(product, addend)), [product, addend])
         if call.number("beta", 1.0) != 1:
-            raise call.unknown("what it adds is scaled")
-        return Rows(call.op("add", *values), inner)
+            raise Uncovered("what it adds is scaled")
+        return elementwise(call, "add", [product(call.builder, x, weights), addend])
     scaled = addend.value * weights.dtype.type(call.number("beta", 1.0))
     if scaled.ndim > 2 or (scaled.ndim == 2 and scaled.shape[0] != 1):
-        raise call.unknown("what it adds has rows of its own")
-    return _weights(call, x, weights, np.broadcast_to(scaled.ravel(), bias.shape))
+        raise Uncovered("what it adds has rows of its own")
+    bias = np.broadcast_to(scaled.ravel(), weights.shape[1:])
+    return product(call.builder, x, weights, bias)
 
 
 def _batch_normalization(call: Call) -> Item:
     x = call.rows(0)
     if x.dtype not in FLOATS:
-        raise call.unknown(f"it computes with {x.dtype}")
+        raise Uncovered(f"it computes with {x.dtype}")
     if len(x.inner) != 1 or call.integer("training_mode", 0):
-        raise call.unknown("it normalises more than columns")
+        raise Uncovered("it normalises more than columns")
     scale, bias, mean, variance = (call.const(i).astype(x.dtype) for i in range(1, 5))
     epsilon = np.asarray(call.number("epsilon", 1e-5), x.dtype)
     factor = scale / np.sqrt(variance + epsilon)

@@ -9,6 +9,7 @@ import numpy as np
 
 from sqlml.errors import ArtifactError
 from sqlml.importers.onnx.items import Call
+from sqlml.importers.row_tensors import Uncovered
 from sqlml.ir.builder import Value
 from sqlml.types import FLOATS
 
@@ -16,7 +17,7 @@ TRANSFORMS = frozenset({"NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"}
 
 
 def post_transform(call: Call) -> str:
-    """The operator's attribute.
+    """The post_transform of an operator, one of `TRANSFORMS`.
 
     Raises:
         ArtifactError: it is none of `TRANSFORMS`.
@@ -84,7 +85,7 @@ def two_columns(call: Call, score: Value, name: str, mixed: bool) -> Value:
     `mixed`: the score may be negative, and its opposite is -score; else it is 1 - score.
     """
     if name == "PROBIT":
-        raise call.unknown("post_transform PROBIT of a single score")
+        raise Uncovered("post_transform PROBIT of a single score")
     negative = call.op("neg", score)
     if name == "LOGISTIC":
         return logistic(call, call.op("concat", negative, score))

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.importers.onnx import checks, products, texts
-from sqlml.importers.onnx.items import (
-    Call,
-    Const,
-    Item,
-    Rows,
-    aligned,
-    picked,
-)
-from sqlml.importers.onnx.model import DTYPES
+from sqlml.importers.onnx import products
+from sqlml.importers.onnx.document import DTYPES
+from sqlml.importers.onnx.items import Call, Const, Item, aligned, elementwise
 from sqlml.importers.onnx.scores import argmax
+from sqlml.importers.row_tensors import Rows, Uncovered, reduced
 from sqlml.ir.builder import Value
 from sqlml.types import FLOATS, INTEGERS
 
@@ -28,17 +22,9 @@ MAX_FACTORS = 64
 """Longest ReduceProd that is written out."""
 
 
-def _unary(op: str) -> Function:
+def _unary(op: str, read: Callable[[Call, int], Rows] = Call.rows) -> Function:
     def convert(call: Call) -> Item:
-        x = call.rows(0)
-        return Rows(call.op(op, x.value), x.inner)
-
-    return convert
-
-
-def _float_unary(op: str) -> Function:
-    def convert(call: Call) -> Item:
-        x = _floats(call, 0)
+        x = read(call, 0)
         return Rows(call.op(op, x.value), x.inner)
 
     return convert
@@ -47,12 +33,12 @@ def _float_unary(op: str) -> Function:
 def _floats(call: Call, i: int) -> Rows:
     x = call.rows(i)
     if x.dtype not in FLOATS:
-        raise call.unknown(f"it computes with {x.dtype}")
+        raise Uncovered(f"it computes with {x.dtype}")
     return x
 
 
 def _binary(op: str) -> Function:
-    """Also Sum, Max and Min, which take any number of operands."""
+    """An operator of any number of operands, from left to right: Sum, Max, Min and Add."""
 
     def convert(call: Call) -> Item:
         items = [x for x in call.inputs if x is not None]
@@ -65,11 +51,6 @@ def _binary(op: str) -> Function:
     return convert
 
 
-def _add(call: Call) -> Item:
-    x = checks.added(call)
-    return _binary("add")(call) if x is None else Rows(x, call.rows(0).inner)
-
-
 def _mean(call: Call) -> Item:
     total = _binary("add")(call)
     assert isinstance(total, Rows)
@@ -78,23 +59,15 @@ def _mean(call: Call) -> Item:
 
 
 def _div(call: Call) -> Item:
-    values, inner = aligned(call, [call.item(0), call.item(1)])
+    values, inner = aligned(call)
     if values[0].type.dtype not in FLOATS:
-        raise call.unknown("it divides whole numbers")
+        raise Uncovered("it divides whole numbers")
     return Rows(call.op("div", *values), inner)
 
 
-def _compare(op: str) -> Function:
-    def convert(call: Call) -> Item:
-        values, inner = aligned(call, [call.item(0), call.item(1)])
-        return Rows(call.op(op, *values), inner)
-
-    return convert
-
-
-def _xor(call: Call) -> Item:
-    values, inner = aligned(call, [call.item(0), call.item(1)])
-    return Rows(call.op("ne", *values), inner)
+def _plainly(op: str) -> Function:
+    """An operator that reads its inputs in ONNX's order."""
+    return lambda call: elementwise(call, op)
 
 
 def _pow(call: Call) -> Item:
@@ -106,16 +79,15 @@ def _pow(call: Call) -> Item:
         if exponent.value.size == 1 and exponent.value.item() == 2:
             return Rows(call.op("square", x.value), x.inner)
         exponent = Const(exponent.value.astype(x.dtype))
-    values, inner = aligned(call, [x, exponent])
-    return Rows(call.op("pow", *values), inner)
+    return elementwise(call, "pow", [x, exponent])
 
 
 def _power_of(call: Call, base: Const) -> Item:
     """A constant to the power of numbers of rows, in the dtype of the constant."""
-    values, inner = aligned(call, [base, call.item(1)])
+    values, inner = aligned(call)
     dtype = values[0].type.dtype
     if dtype not in FLOATS:
-        raise call.unknown(f"it computes with {dtype}")
+        raise Uncovered(f"it computes with {dtype}")
     exponent = call.cast(values[1], dtype)
     if base.value.size == 1 and base.value.item() == 2:
         return Rows(call.op("exp2", exponent), inner)
@@ -167,7 +139,7 @@ def _clip(call: Call) -> Item:
         if bound is not None:
             array = np.asarray(bound)
             if array.size != 1 or array.dtype.kind not in "iuf":
-                raise call.unknown("a bound is no number")
+                raise Uncovered("a bound is no number")
             value = call.op(op, value, call.scalar(array.item(), x.dtype))
     return Rows(value, x.inner)
 
@@ -176,14 +148,14 @@ def _cast(call: Call) -> Item:
     wanted = DTYPES.get(call.integer("to", 0))
     item = call.item(0)
     if wanted is None:
-        raise call.unknown("it makes a type that we do not compute with")
+        raise Uncovered("it makes a type that we do not compute with")
     if isinstance(item, Const):
         if wanted == "string" or item.value.dtype == object:
-            raise call.unknown("it converts strings")
+            raise Uncovered("it converts strings")
         return Const(item.value.astype(wanted))
     x = call.rows(0)
     if wanted == "string":
-        raise call.unknown("it makes strings of numbers")
+        raise Uncovered("it makes strings of numbers")
     return Rows(call.cast(x.value, wanted), x.inner)
 
 
@@ -191,7 +163,7 @@ def _softmax(call: Call) -> Item:
     x = _floats(call, 0)
     axis = call.integer("axis", -1 if call.opset >= 13 else 1)
     if len(x.inner) != 1 or axis not in (1, -1):
-        raise call.unknown("its axis is not the columns")
+        raise Uncovered("its axis is not the columns")
     return Rows(call.op("softmax", x.value, sum_dtype=x.dtype), x.inner)
 
 
@@ -199,51 +171,21 @@ def _softmax(call: Call) -> Item:
 
 
 def _axes(call: Call, x: Rows) -> list[int]:
-    """The axes of a reduction as axes of `inner`."""
-    given = call.attr("axes")
-    if given is None and call.optional(1) is not None:
-        given = call.ints(1)
-    rank = len(x.inner) + 1
-    if given is None or len(given) == 0:
-        if call.integer("noop_with_empty_axes", 0):
-            return []
-        raise call.unknown("it reduces over the rows")
-    axes = sorted({int(a) + rank if a < 0 else int(a) for a in given})
-    if not all(0 <= a < rank for a in axes):
-        raise call.unknown("it reduces over an axis that is not there")
-    if axes[0] == 0:
-        raise call.unknown("it reduces over the rows")
-    return [a - 1 for a in axes]
-
-
-def _lined(call: Call, x: Rows, axes: list[int]) -> tuple[Value, tuple[int, ...]]:
-    """x with the reduced axes last, as (n, rest, reduced) or (n, reduced); and the rest."""
-    rest = [a for a in range(len(x.inner)) if a not in axes]
-    inner = tuple(x.inner[a] for a in rest)
-    reduced = math.prod(x.inner[a] for a in axes)
-    grid = np.arange(math.prod(x.inner)).reshape(x.inner).transpose([*rest, *axes])
-    made = picked(call, x, grid.ravel(), grid.shape)
-    assert isinstance(made, Rows)
-    if math.prod(inner) == 1:
-        return made.value, inner
-    return call.op("reshape", made.value, shape=(math.prod(inner), reduced)), inner
+    """The axes of a reduction, from 1 on; none where it reduces nothing."""
+    axes = sorted(set(call.axes(x.rank) or ()))
+    if not axes and not call.integer("noop_with_empty_axes", 0):
+        raise Uncovered("it reduces over the rows")
+    if not all(0 < a < x.rank for a in axes):
+        raise Uncovered("it reduces over the rows, or over an axis that is not there")
+    return axes
 
 
 def _reduce(make: Callable[[Call, Value, int], Value]) -> Function:
     def convert(call: Call) -> Item:
         x = call.rows(0)
         axes = _axes(call, x)
-        if not axes:
-            return x
-        lined, inner = _lined(call, x, axes)
-        if not lined.type.shape[-1]:
-            raise call.unknown("it reduces nothing")
-        result = make(call, lined, len(lined.type.shape) - 1)
-        if len(lined.type.shape) == 3:
-            result = call.op("reshape", result, shape=(math.prod(inner),))
-        if call.integer("keepdims", 1):
-            inner = tuple(1 if a in axes else d for a, d in enumerate(x.inner))
-        return Rows(result, inner)
+        keep = bool(call.integer("keepdims", 1))
+        return reduced(call.builder, x, axes, partial(make, call), keep=keep) if axes else x
 
     return convert
 
@@ -254,7 +196,7 @@ def _plain(op: str) -> Callable[[Call, Value, int], Value]:
 
 def _mean_of(call: Call, x: Value, axis: int) -> Value:
     if x.type.dtype not in FLOATS:
-        raise call.unknown("it averages whole numbers")
+        raise Uncovered("it averages whole numbers")
     count = call.scalar(x.type.shape[axis], x.type.dtype)
     return call.op("div", call.op("sum", x, axis=axis), count)
 
@@ -290,7 +232,7 @@ def _log_sum_exp(call: Call, x: Value, axis: int) -> Value:
 
 def _product_of(call: Call, x: Value, axis: int) -> Value:
     if axis != 1 or x.type.width > MAX_FACTORS:
-        raise call.unknown("its product is too long")
+        raise Uncovered("its product is too long")
     result = call.op("select", x, indices=np.zeros(1, np.int64))
     for i in range(1, x.type.width):
         result = call.op("mul", result, call.op("select", x, indices=np.array([i], np.int64)))
@@ -298,50 +240,44 @@ def _product_of(call: Call, x: Value, axis: int) -> Value:
 
 
 def _arg(sign: int) -> Function:
-    """ArgMax and ArgMin."""
+    """ArgMax, or ArgMin where `sign` is -1: int64."""
 
     def convert(call: Call) -> Item:
         x = call.rows(0)
-        axis = call.integer("axis", 0)
-        axis = axis + len(x.inner) + 1 if axis < 0 else axis
-        if not 0 < axis <= len(x.inner) or call.integer("select_last_index", 0):
-            raise call.unknown("it looks along the rows, or for the last of equal numbers")
-        lined, inner = _lined(call, x, [axis - 1])
-        if not lined.type.shape[-1]:
-            raise call.unknown("it looks among nothing")
-        if sign < 0:
-            lined = call.op("neg", lined)
+        axis = call.axis(0, x.rank)
+        if not 0 < axis < x.rank or call.integer("select_last_index", 0):
+            raise Uncovered("it looks along the rows, or for the last of equal numbers")
         if x.dtype not in FLOATS and x.dtype not in INTEGERS:
-            raise call.unknown(f"it looks among {x.dtype}")
-        result = argmax(call, lined, axis=len(lined.type.shape) - 1)
-        if len(lined.type.shape) == 3:
-            result = call.op("reshape", result, shape=(math.prod(inner),))
-        if call.integer("keepdims", 1):
-            inner = tuple(1 if a == axis - 1 else d for a, d in enumerate(x.inner))
-        return Rows(result, inner)
+            raise Uncovered(f"it looks among {x.dtype}")
+
+        def first(lined: Value, last: int) -> Value:
+            return argmax(call, lined if sign > 0 else call.op("neg", lined), axis=last)
+
+        keep = bool(call.integer("keepdims", 1))
+        return reduced(call.builder, x, [axis], first, keep=keep)
 
     return convert
 
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
-        "Identity": texts.identity,
+        "Identity": lambda call: call.item(0),
         "Dropout": lambda call: call.item(0),
         "Abs": _unary("abs"),
         "Neg": _unary("neg"),
         "Sign": _unary("sign"),
         "Not": _unary("not"),
-        "Exp": _float_unary("exp"),
-        "Log": _float_unary("log"),
-        "Sqrt": _float_unary("sqrt"),
-        "Tanh": _float_unary("tanh"),
-        "Sigmoid": _float_unary("sigmoid"),
-        "Floor": _float_unary("floor"),
-        "Ceil": _float_unary("ceil"),
-        "Round": _float_unary("rint"),
-        "Sin": _float_unary("sin"),
-        "Cos": _float_unary("cos"),
-        "IsNaN": _float_unary("isnan"),
+        "Exp": _unary("exp", _floats),
+        "Log": _unary("log", _floats),
+        "Sqrt": _unary("sqrt", _floats),
+        "Tanh": _unary("tanh", _floats),
+        "Sigmoid": _unary("sigmoid", _floats),
+        "Floor": _unary("floor", _floats),
+        "Ceil": _unary("ceil", _floats),
+        "Round": _unary("rint", _floats),
+        "Sin": _unary("sin", _floats),
+        "Cos": _unary("cos", _floats),
+        "IsNaN": _unary("isnan", _floats),
         "Reciprocal": _reciprocal,
         "Relu": _relu,
         "LeakyRelu": _leaky_relu,
@@ -350,24 +286,24 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "Softmax": _softmax,
         "Clip": _clip,
         "Cast": _cast,
-        "Add": _add,
-        "Sub": _binary("sub"),
-        "Mul": _binary("mul"),
+        "Add": _binary("add"),
+        "Sub": _plainly("sub"),
+        "Mul": _plainly("mul"),
         "Div": _div,
         "Pow": _pow,
         "Sum": _binary("add"),
         "Max": _binary("maximum"),
         "Min": _binary("minimum"),
         "Mean": _mean,
-        "And": _binary("and"),
-        "Or": _binary("or"),
-        "Xor": _xor,
-        "Less": _compare("lt"),
-        "LessOrEqual": _compare("le"),
-        "Greater": _compare("gt"),
-        "GreaterOrEqual": _compare("ge"),
-        "Equal": texts.equal,
-        "Where": texts.where,
+        "And": _plainly("and"),
+        "Or": _plainly("or"),
+        "Xor": _plainly("ne"),
+        "Less": _plainly("lt"),
+        "LessOrEqual": _plainly("le"),
+        "Greater": _plainly("gt"),
+        "GreaterOrEqual": _plainly("ge"),
+        "Equal": _plainly("eq"),
+        "Where": _plainly("where"),
         "ReduceSum": _reduce(_plain("sum")),
         "ReduceMax": _reduce(_plain("max")),
         "ReduceMin": _reduce(_plain("min")),

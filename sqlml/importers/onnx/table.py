@@ -9,8 +9,8 @@ from typing import Any
 from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.importers.onnx import importer
 
-FILE = "sqlml.importers.onnx.model.OnnxModel"
-"""What `artifact.read_artifact` makes of a file."""
+FILE = "onnx file"
+"""What `file_formats.read_artifact` makes of a file, as `registry.NAMES` calls it."""
 PROTO = "onnx.onnx_ml_pb2.ModelProto"
 
 IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(

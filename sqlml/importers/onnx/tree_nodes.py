@@ -25,7 +25,8 @@ _MODES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """All nodes behind each other; `true` and `false` are absolute numbers (-1 at leaves)."""
+    """The nodes of all trees behind each other, arrays (N,); `true` and `false` are the numbers of
+    a node's children among all, -1 at leaves."""
 
     tree: Array
     roots: Array
@@ -39,6 +40,11 @@ class Nodes:
 
 
 def classic_nodes(call: Call, dtype: DType) -> tuple[Nodes, dict[tuple[int, int], int]]:
+    """The nodes of a TreeEnsembleClassifier or Regressor; and where each (tree, node id) stands.
+
+    Args:
+        dtype: of the thresholds.
+    """
     tree = call.vector("nodes_treeids", "int64")
     number = call.vector("nodes_nodeids", "int64")
     n = tree.size
@@ -120,7 +126,7 @@ def _merge_chains(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaves:
-    """Entries (node, column, weight) of the leaves."""
+    """What leaves add: arrays (E,) of node, output column and weight."""
 
     node: Array
     column: Array
@@ -130,6 +136,12 @@ class Leaves:
 def classic_leaves(
     call: Call, place: dict[tuple[int, int], int], prefix: str, dtype: DType
 ) -> Leaves:
+    """The leaves of a TreeEnsembleClassifier ("class") or Regressor ("target"), by `prefix`.
+
+    Args:
+        place: where each (tree, node id) stands, from `classic_nodes`.
+        dtype: of the weights.
+    """
     trees = call.vector(f"{prefix}_treeids", "int64")
     numbers = call.vector(f"{prefix}_nodeids", "int64")
     column = call.vector(f"{prefix}_ids", "int64")
@@ -144,7 +156,7 @@ def classic_leaves(
 
 
 def modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
-    """Inner nodes and leaves are numbered apart; here leaves stand behind the inner nodes."""
+    """The trees of a TreeEnsemble, which numbers nodes and leaves apart: leaves come last here."""
     roots = call.vector("tree_roots", "int64")
     feature = call.vector("nodes_featureids", "int64")
     n = feature.size

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from sqlml.errors import ArtifactError, ProgramError
-from sqlml.importers.onnx.items import Call, Choice, Item, Rows
+from sqlml.importers.onnx.items import Call, Choice, Item
 from sqlml.importers.onnx.labels import class_values
 from sqlml.importers.onnx.scores import argmax, post_transform, transformed, two_columns
 from sqlml.importers.onnx.tree_nodes import (
@@ -27,6 +27,7 @@ from sqlml.importers.onnx.tree_nodes import (
     classic_nodes,
     modern_nodes,
 )
+from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.ir.builder import Value
 from sqlml.ir.trees import RawTrees, ensemble
 from sqlml.types import Array
@@ -42,7 +43,7 @@ def _summed(call: Call, x: Value, nodes: Nodes, leaves: Leaves, outputs: int) ->
     if leaves.column.size and (leaves.column.min() < 0 or leaves.column.max() >= outputs):
         raise ArtifactError(f"operator {call.node.op}: a leaf adds to an output that is not there")
     if not leaf[leaves.node].all():
-        raise call.unknown("an inner node has a weight")
+        raise Uncovered("an inner node has a weight")
     trees = nodes.roots.size
     lowest = np.full(trees, outputs, np.int64)
     highest = np.full(trees, -1, np.int64)
@@ -88,7 +89,7 @@ def _tests(
     ):
         raise ArtifactError(f"operator {call.node.op} tests a feature that is not there")
     if np.isnan(split[inner]).any():
-        raise call.unknown("a threshold is NaN")
+        raise Uncovered("a threshold is NaN")
     turned = np.isin(mode, (GTE, GT, NEQ))  # x >= t where not x < t: the branches change places
     below = np.isin(mode, (LT, GTE))
     reached = _reached(nodes)
@@ -97,7 +98,7 @@ def _tests(
     compare = "lt" if bool(below[ordered].all()) and ordered.any() else "le"
     if compare == "le" and below.any():
         if np.isneginf(split[below & inner]).any():
-            raise call.unknown("a threshold is minus infinity")
+            raise Uncovered("a threshold is minus infinity")
         split = np.where(below, np.nextafter(split, split.dtype.type(-np.inf)), split)
     left = np.where(turned, nodes.false, nodes.true)
     right = np.where(turned, nodes.true, nodes.false)
@@ -127,13 +128,13 @@ def _exact_columns(
     used = np.unique(nodes.feature[exact])
     ordered = (nodes.mode != LEAF) & ~exact & _reached(nodes)
     if np.isin(used, nodes.feature[ordered]).any():
-        raise call.unknown("a feature is tested both for order and for equality")
+        raise Uncovered("a feature is tested both for order and for equality")
     sets: dict[int, Array] = {}
     for i in np.flatnonzero(exact):
         members = nodes.sets.get(int(i), nodes.split[i : i + 1])
         whole = members[members == np.trunc(members)]
         if whole.size != members.size or (members < 0).any() or (members > MAX_CATEGORY).any():
-            raise call.unknown("a node tests for equality with no small whole number")
+            raise Uncovered("a node tests for equality with no small whole number")
         sets[int(i)] = whole.astype(np.int64)
     dtype = x.type.dtype
     whole_x = call.op("or", call.op("eq", x, call.op("trunc", x)), call.op("isnan", x))
@@ -145,7 +146,7 @@ def _exact_columns(
 def _input(call: Call) -> Value:
     x = call.rows(0)
     if len(x.inner) != 1:
-        raise call.unknown("its input is no table")
+        raise Uncovered("its input is no table")
     return x.value if x.dtype == "float64" else call.cast(x.value, "float32")
 
 
@@ -159,11 +160,11 @@ def _weighted(call: Call, x: Value, how: str, outputs: int, nodes: Nodes, leaves
     if how not in ("MIN", "MAX"):
         raise ArtifactError(f"operator {call.node.op}: unknown aggregate_function {how!r}")
     if outputs != 1:
-        raise call.unknown(f"{how} over trees with several outputs")
+        raise Uncovered(f"{how} over trees with several outputs")
     covered = np.zeros(nodes.mode.size, bool)
     covered[leaves.node] = True
     if not covered[nodes.mode == LEAF].all():
-        raise call.unknown(f"{how} over trees with leaves without a weight")
+        raise Uncovered(f"{how} over trees with leaves without a weight")
     own = Leaves(leaves.node, nodes.tree[leaves.node], leaves.weight)
     return call.op(how.lower(), _summed(call, x, nodes, own, nodes.roots.size), axis=1)
 
@@ -172,7 +173,7 @@ def _based(call: Call, total: Value, base: Array) -> Value:
     if not base.size:
         return total
     if base.size != total.type.width:
-        raise call.unknown(f"{base.size} base_values for {total.type.width} outputs")
+        raise Uncovered(f"{base.size} base_values for {total.type.width} outputs")
     return call.op("add", total, call.builder.constant(base.astype(total.type.dtype)))
 
 
@@ -209,15 +210,15 @@ def classifier(call: Call) -> tuple[Item, ...]:
     base, name = _base(call), post_transform(call)
     used = np.unique(leaves.column)
     if len(values) < 2 or not used.size:
-        raise call.unknown("it has fewer than two classes")
+        raise Uncovered("it has fewer than two classes")
     if len(values) == 2:
         if used.size == 1 and used[0] in (0, 1):
             return _binary(call, x, nodes, leaves, base, name, values)
-        raise call.unknown("two classes with weights of their own")
+        raise Uncovered("two classes with weights of their own")
     if base.size not in (0, len(values)):
-        raise call.unknown(f"{base.size} base_values for {len(values)} classes")
+        raise Uncovered(f"{base.size} base_values for {len(values)} classes")
     if not base.size and not _covered(nodes, leaves, len(values)):
-        raise call.unknown("some leaves have no weight for a class")
+        raise Uncovered("some leaves have no weight for a class")
     scores = _based(call, _summed(call, x, nodes, leaves, len(values)), base)
     label = Choice(argmax(call, scores), values, ())
     return label, Rows(call.cast(transformed(call, scores, name), "float32"), (len(values),))
@@ -238,14 +239,14 @@ def _binary(
 ) -> tuple[Item, ...]:
     """Two classes and one score, which stands for the second class."""
     if base.size > 1 or (base.size and leaves.column[0] == 1):
-        raise call.unknown("two classes with base_values of their own")
+        raise Uncovered("two classes with base_values of their own")
     if not _covered(nodes, Leaves(leaves.node, leaves.column * 0, leaves.weight), 1):
-        raise call.unknown("some leaves have no weight")
+        raise Uncovered("some leaves have no weight")
     positive = bool((leaves.weight >= 0).all())
     single = Leaves(leaves.node, leaves.column * 0, leaves.weight)
     score = _based(call, _summed(call, x, nodes, single, 1), base)
     if leaves.column[0] == 1:
-        raise call.unknown("two classes, of which the second alone has weights")
+        raise Uncovered("two classes, of which the second alone has weights")
     limit = call.scalar(0.5 if positive else 0, score.type.dtype)
     label = Choice(call.cast(call.op("gt", score, limit), "int64"), values, ())
     both = two_columns(call, score, name, mixed=not positive)
@@ -256,7 +257,7 @@ def ensemble_v5(call: Call) -> Item:
     """TreeEnsemble of opset 5: (n, n_targets) in the dtype of the input."""
     x = call.rows(0)
     if len(x.inner) != 1 or x.dtype not in ("float32", "float64"):
-        raise call.unknown("its input is no table of float32 or float64")
+        raise Uncovered("its input is no table of float32 or float64")
     dtype = x.dtype
     outputs = call.integer("n_targets", 1)
     how = ("AVERAGE", "SUM", "MIN", "MAX")

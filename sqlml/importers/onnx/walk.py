@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.config import MAX_ROW_VALUES
 from sqlml.errors import ArtifactError, ProgramError
 from sqlml.importers.onnx import estimators, labels, layout, standard, trees
-from sqlml.importers.onnx.items import Call, Const, Item, UnknownOperator
-from sqlml.importers.onnx.model import OnnxModel
-from sqlml.importers.onnx.running_sums import running_sums
+from sqlml.importers.onnx.document import OnnxModel
+from sqlml.importers.onnx.items import Call, Const, Item
+from sqlml.importers.row_tensors import Uncovered
 from sqlml.ir.builder import Builder
+from sqlml.limits import MAX_ROW_VALUES
 
 Function = Callable[[Call], Item | tuple[Item, ...]]
 
@@ -24,7 +24,6 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
         **standard.FUNCTIONS,
         **layout.FUNCTIONS,
-        "CumSum": running_sums,
         "Split": layout.split,
         "Binarizer": estimators.binarizer,
         "CategoryMapper": labels.category_mapper,
@@ -46,7 +45,7 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
 
 
 def _folded(call: Call) -> Item | None:
-    """An operator of constants alone, as a constant."""
+    """The result of an operator over constants alone; None where it is none that numpy folds."""
     fold = FOLDS.get(call.node.op)
     if fold is None or not call.inputs:
         return None
@@ -82,7 +81,7 @@ def walk(
     """What each name of the graph stands for, with `inputs` for the graph's inputs.
 
     Raises:
-        UnknownOperator: the graph has an operator, or a use of one, that the IR does not cover.
+        Uncovered: the graph has an operator, or a use of one, that the IR does not cover.
         ArtifactError: it breaks ONNX's rules.
     """
     known: dict[str, Item] = dict(inputs)
@@ -90,7 +89,7 @@ def walk(
     for node in model.nodes:
         convert = FUNCTIONS.get(node.op)
         if convert is None:
-            raise UnknownOperator(f"operator {node.op} is not one that sqlml imports")
+            raise Uncovered(f"operator {node.op} is not one that sqlml imports")
         call = Call(
             builder,
             node,
@@ -102,12 +101,12 @@ def walk(
         try:
             with np.errstate(all="ignore"):
                 made = _folded(call) or convert(call)
-        except ProgramError as error:
-            raise UnknownOperator(f"operator {node.op}: {error}") from None
+        except (ProgramError, Uncovered) as error:
+            raise Uncovered(f"operator {node.op}: {error}") from None
         except (ValueError, TypeError, IndexError, KeyError, OverflowError) as error:
             raise ArtifactError(f"operator {node.op} is damaged ({error})") from None
         items = made if isinstance(made, tuple) else (made,)
         if len(node.outputs) > len(items):
-            raise UnknownOperator(f"operator {node.op} has {len(node.outputs)} outputs")
+            raise Uncovered(f"operator {node.op} has {len(node.outputs)} outputs")
         known.update((n, item) for n, item in zip(node.outputs, items, strict=False) if n)
     return known

@@ -9,8 +9,8 @@ import numpy as np
 
 from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.onnx.document import GraphNode, OnnxModel, Port, library
 from sqlml.importers.onnx.labels import strings
-from sqlml.importers.onnx.model import GraphNode, OnnxModel, Port, library
 from sqlml.importers.onnx.ports import numbers, width
 from sqlml.importers.onnx.probe import probe
 from sqlml.ir.builder import Builder, Value
@@ -160,7 +160,7 @@ def _is_text(ends: _Ends) -> bool:
 
 
 def _ends(model: OnnxModel) -> _Ends:
-    """Which outputs are labels and which scores."""
+    """Which outputs of the graph are labels, and which are scores."""
     makers = {name: node for node in model.nodes for name in node.outputs}
     label, scores, classes, named = None, None, None, ""
     for port in model.outputs:
@@ -284,7 +284,7 @@ def _append(onnx: Any, graph: Any, op: str, inputs: list[str], output: str, **at
 
 
 def _need_ml(onnx: Any, proto: Any) -> None:
-    """LabelEncoder with keys and values came with version 2 of the domain."""
+    """Ask for version 2 of ai.onnx.ml, in which LabelEncoder got keys and values."""
     for opset in proto.opset_import:
         if opset.domain == "ai.onnx.ml":
             opset.version = max(int(opset.version), 2)

@@ -16,8 +16,8 @@ from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.classify import argmax_label, class_list
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.kernels import dense, kernel_values
-from sqlml.importers.sklearn.neighbour_search import nearest
+from sqlml.importers.sklearn.kernels.pairwise import dense, kernel_values
+from sqlml.importers.sklearn.neighbors.search import nearest
 from sqlml.ir.builder import Value
 from sqlml.types import Array
 

@@ -15,8 +15,8 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
 from sqlml.importers.sklearn.classify import argmax_label, binary_label, class_list
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.kernels import dense, kernel_input, kernel_name, kernel_values
-from sqlml.importers.sklearn.one_vs_one import ovr_decision, pair_signs
+from sqlml.importers.sklearn.kernels.pairwise import dense, kernel_input, kernel_name, kernel_values
+from sqlml.importers.sklearn.meta.one_vs_one import ovr_decision, pair_signs
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels
 

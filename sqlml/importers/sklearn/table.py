@@ -8,98 +8,96 @@ from typing import Any
 
 from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.importers.sklearn import (
+    covariance,
+    discriminant_analysis,
+    dummy,
+    feature_selection,
+    isotonic,
+    label_propagation,
+    mixture,
+    naive_bayes,
+    neural_network,
+    svm,
+)
+from sqlml.importers.sklearn.cluster import feature_agglomeration, nearest_cluster
+from sqlml.importers.sklearn.decomposition import cross_decomposition, projections
+from sqlml.importers.sklearn.ensemble import (
     adaboost,
     bagging,
-    calibration,
-    cluster,
-    compose,
-    covariance,
-    cross_decomposition,
-    decompose,
-    dict_vectorizer,
-    discretize,
-    discriminant,
-    dummy,
     forest,
-    function_transformer,
-    gaussian_process,
     gradient_boosting,
     hist_gradient_boosting,
-    impute,
-    impute_indicator,
-    impute_iterative,
-    impute_knn,
     isolation_forest,
-    isotonic,
-    items,
-    kernel_density,
-    kernel_features,
-    kernel_machines,
-    label_propagation,
-    labels,
-    linear,
-    mixture,
+    random_trees_embedding,
+    stacking,
+    voting,
+)
+from sqlml.importers.sklearn.feature_extraction import dict_vectorizer, items, text
+from sqlml.importers.sklearn.gaussian_process import models
+from sqlml.importers.sklearn.impute import indicator, iterative, knn, simple
+from sqlml.importers.sklearn.kernels import approximation, kernel_estimators
+from sqlml.importers.sklearn.linear_model import linear
+from sqlml.importers.sklearn.meta import (
+    calibration,
+    compose,
+    inner_model,
     multiclass,
     multioutput,
-    naive_bayes,
-    nearest_centroid,
-    neighbors,
-    neural_network,
+    target_transform,
+    thresholds,
+)
+from sqlml.importers.sklearn.neighbors import kernel_density, nearest_centroid, neighbors
+from sqlml.importers.sklearn.preprocessing import (
+    discretize,
+    function_transformer,
+    labels,
     normalize,
     one_hot,
     ordinal,
     polynomial,
-    pooling,
     power,
     quantile,
-    random_trees_embedding,
     scale,
-    selection,
     spline,
-    stacking,
-    svm,
     target_encoder,
-    target_transform,
-    text,
-    thresholds,
-    voting,
-    wrappers,
 )
 
 Recurse = Callable[[Any, Frame], Frame | Outputs]
 
 IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
     {
-        "sklearn.cluster._affinity_propagation.AffinityPropagation": cluster.nearest_centre,
-        "sklearn.cluster._agglomerative.FeatureAgglomeration": pooling.feature_agglomeration,
-        "sklearn.cluster._birch.Birch": cluster.birch,
-        "sklearn.cluster._bisect_k_means.BisectingKMeans": cluster.bisecting_k_means,
-        "sklearn.cluster._kmeans.KMeans": cluster.k_means,
-        "sklearn.cluster._kmeans.MiniBatchKMeans": cluster.k_means,
-        "sklearn.cluster._mean_shift.MeanShift": cluster.nearest_centre,
+        "sklearn.cluster._affinity_propagation.AffinityPropagation": nearest_cluster.nearest_centre,
+        "sklearn.cluster._agglomerative.FeatureAgglomeration": (
+            feature_agglomeration.feature_agglomeration
+        ),
+        "sklearn.cluster._birch.Birch": nearest_cluster.birch,
+        "sklearn.cluster._bisect_k_means.BisectingKMeans": nearest_cluster.bisecting_k_means,
+        "sklearn.cluster._kmeans.KMeans": nearest_cluster.k_means,
+        "sklearn.cluster._kmeans.MiniBatchKMeans": nearest_cluster.k_means,
+        "sklearn.cluster._mean_shift.MeanShift": nearest_cluster.nearest_centre,
         "sklearn.covariance._elliptic_envelope.EllipticEnvelope": covariance.elliptic_envelope,
         "sklearn.cross_decomposition._pls.CCA": cross_decomposition.pls,
         "sklearn.cross_decomposition._pls.PLSCanonical": cross_decomposition.pls,
         "sklearn.cross_decomposition._pls.PLSRegression": cross_decomposition.pls,
         "sklearn.cross_decomposition._pls.PLSSVD": cross_decomposition.pls_svd,
-        "sklearn.decomposition._dict_learning.DictionaryLearning": decompose.sparse_coding,
+        "sklearn.decomposition._dict_learning.DictionaryLearning": projections.sparse_coding,
         "sklearn.decomposition._dict_learning.MiniBatchDictionaryLearning": (
-            decompose.sparse_coding
+            projections.sparse_coding
         ),
-        "sklearn.decomposition._dict_learning.SparseCoder": decompose.sparse_coding,
-        "sklearn.decomposition._factor_analysis.FactorAnalysis": decompose.factor_analysis,
-        "sklearn.decomposition._fastica.FastICA": decompose.fast_ica,
-        "sklearn.decomposition._incremental_pca.IncrementalPCA": decompose.pca,
-        "sklearn.decomposition._kernel_pca.KernelPCA": kernel_machines.kernel_pca,
-        "sklearn.decomposition._pca.PCA": decompose.pca,
-        "sklearn.decomposition._sparse_pca.MiniBatchSparsePCA": decompose.sparse_pca,
-        "sklearn.decomposition._sparse_pca.SparsePCA": decompose.sparse_pca,
-        "sklearn.decomposition._truncated_svd.TruncatedSVD": decompose.projection,
+        "sklearn.decomposition._dict_learning.SparseCoder": projections.sparse_coding,
+        "sklearn.decomposition._factor_analysis.FactorAnalysis": projections.factor_analysis,
+        "sklearn.decomposition._fastica.FastICA": projections.fast_ica,
+        "sklearn.decomposition._incremental_pca.IncrementalPCA": projections.pca,
+        "sklearn.decomposition._kernel_pca.KernelPCA": kernel_estimators.kernel_pca,
+        "sklearn.decomposition._pca.PCA": projections.pca,
+        "sklearn.decomposition._sparse_pca.MiniBatchSparsePCA": projections.sparse_pca,
+        "sklearn.decomposition._sparse_pca.SparsePCA": projections.sparse_pca,
+        "sklearn.decomposition._truncated_svd.TruncatedSVD": projections.projection,
         "sklearn.discriminant_analysis.LinearDiscriminantAnalysis": (
-            discriminant.linear_discriminant
+            discriminant_analysis.linear_discriminant
         ),
         "sklearn.discriminant_analysis.QuadraticDiscriminantAnalysis": (
-            discriminant.quadratic_discriminant
+            discriminant_analysis.quadratic_discriminant
         ),
         "sklearn.dummy.DummyClassifier": dummy.dummy_classifier,
         "sklearn.dummy.DummyRegressor": dummy.dummy_regressor,
@@ -125,37 +123,41 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
         "sklearn.feature_extraction.text.HashingVectorizer": text.hashing_vectorizer,
         "sklearn.feature_extraction.text.TfidfTransformer": text.tfidf_transformer,
         "sklearn.feature_extraction.text.TfidfVectorizer": text.tfidf_vectorizer,
-        "sklearn.feature_selection._from_model.SelectFromModel": selection.from_model,
-        "sklearn.feature_selection._sequential.SequentialFeatureSelector": selection.sequential,
-        "sklearn.feature_selection._univariate_selection.GenericUnivariateSelect": (
-            selection.univariate
+        "sklearn.feature_selection._from_model.SelectFromModel": feature_selection.from_model,
+        "sklearn.feature_selection._sequential.SequentialFeatureSelector": (
+            feature_selection.sequential
         ),
-        "sklearn.feature_selection._univariate_selection.SelectFdr": selection.univariate,
-        "sklearn.feature_selection._univariate_selection.SelectFpr": selection.univariate,
-        "sklearn.feature_selection._univariate_selection.SelectFwe": selection.univariate,
-        "sklearn.feature_selection._univariate_selection.SelectKBest": selection.univariate,
-        "sklearn.feature_selection._univariate_selection.SelectPercentile": selection.univariate,
+        "sklearn.feature_selection._univariate_selection.GenericUnivariateSelect": (
+            feature_selection.univariate
+        ),
+        "sklearn.feature_selection._univariate_selection.SelectFdr": feature_selection.univariate,
+        "sklearn.feature_selection._univariate_selection.SelectFpr": feature_selection.univariate,
+        "sklearn.feature_selection._univariate_selection.SelectFwe": feature_selection.univariate,
+        "sklearn.feature_selection._univariate_selection.SelectKBest": feature_selection.univariate,
+        "sklearn.feature_selection._univariate_selection.SelectPercentile": (
+            feature_selection.univariate
+        ),
         "sklearn.feature_selection._variance_threshold.VarianceThreshold": (
-            selection.variance_threshold
+            feature_selection.variance_threshold
         ),
         "sklearn.gaussian_process._gpc.GaussianProcessClassifier": (
-            gaussian_process.gaussian_process_classifier
+            models.gaussian_process_classifier
         ),
         "sklearn.gaussian_process._gpr.GaussianProcessRegressor": (
-            gaussian_process.gaussian_process_regressor
+            models.gaussian_process_regressor
         ),
-        "sklearn.impute._base.MissingIndicator": impute_indicator.missing_indicator,
-        "sklearn.impute._base.SimpleImputer": impute.simple_imputer,
-        "sklearn.impute._knn.KNNImputer": impute_knn.knn_imputer,
+        "sklearn.impute._base.MissingIndicator": indicator.missing_indicator,
+        "sklearn.impute._base.SimpleImputer": simple.simple_imputer,
+        "sklearn.impute._knn.KNNImputer": knn.knn_imputer,
         "sklearn.isotonic.IsotonicRegression": isotonic.isotonic_regression,
-        "sklearn.kernel_approximation.AdditiveChi2Sampler": kernel_features.additive_chi2_sampler,
-        "sklearn.kernel_approximation.Nystroem": kernel_machines.nystroem,
+        "sklearn.kernel_approximation.AdditiveChi2Sampler": approximation.additive_chi2_sampler,
+        "sklearn.kernel_approximation.Nystroem": kernel_estimators.nystroem,
         "sklearn.kernel_approximation.PolynomialCountSketch": (
-            kernel_features.polynomial_count_sketch
+            approximation.polynomial_count_sketch
         ),
-        "sklearn.kernel_approximation.RBFSampler": kernel_features.rbf_sampler,
-        "sklearn.kernel_approximation.SkewedChi2Sampler": kernel_features.skewed_chi2_sampler,
-        "sklearn.kernel_ridge.KernelRidge": kernel_machines.kernel_ridge,
+        "sklearn.kernel_approximation.RBFSampler": approximation.rbf_sampler,
+        "sklearn.kernel_approximation.SkewedChi2Sampler": approximation.skewed_chi2_sampler,
+        "sklearn.kernel_ridge.KernelRidge": kernel_estimators.kernel_ridge,
         "sklearn.linear_model._base.LinearRegression": linear.linear_regressor,
         "sklearn.linear_model._bayes.ARDRegression": linear.linear_regressor,
         "sklearn.linear_model._bayes.BayesianRidge": linear.linear_regressor,
@@ -212,7 +214,7 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
         "sklearn.neighbors._kde.KernelDensity": kernel_density.kernel_density,
         "sklearn.neighbors._lof.LocalOutlierFactor": neighbors.local_outlier_factor,
         "sklearn.neighbors._nca.NeighborhoodComponentsAnalysis": (
-            kernel_features.neighborhood_components
+            approximation.neighborhood_components
         ),
         "sklearn.neighbors._nearest_centroid.NearestCentroid": nearest_centroid.nearest_centroid,
         "sklearn.neighbors._regression.KNeighborsRegressor": neighbors.k_neighbors_regressor,
@@ -225,7 +227,7 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
         "sklearn.neural_network._multilayer_perceptron.MLPRegressor": neural_network.mlp_regressor,
         "sklearn.neural_network._rbm.BernoulliRBM": neural_network.bernoulli_rbm,
         "sklearn.preprocessing._data.Binarizer": normalize.binarizer,
-        "sklearn.preprocessing._data.KernelCenterer": kernel_machines.kernel_centerer,
+        "sklearn.preprocessing._data.KernelCenterer": kernel_estimators.kernel_centerer,
         "sklearn.preprocessing._data.MaxAbsScaler": scale.max_abs_scaler,
         "sklearn.preprocessing._data.MinMaxScaler": scale.min_max_scaler,
         "sklearn.preprocessing._data.Normalizer": normalize.normalizer,
@@ -245,8 +247,8 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
         "sklearn.preprocessing._polynomial.PolynomialFeatures": polynomial.polynomial_features,
         "sklearn.preprocessing._polynomial.SplineTransformer": spline.spline_transformer,
         "sklearn.preprocessing._target_encoder.TargetEncoder": target_encoder.target_encoder,
-        "sklearn.random_projection.GaussianRandomProjection": decompose.projection,
-        "sklearn.random_projection.SparseRandomProjection": decompose.projection,
+        "sklearn.random_projection.GaussianRandomProjection": projections.projection,
+        "sklearn.random_projection.SparseRandomProjection": projections.projection,
         "sklearn.semi_supervised._label_propagation.LabelPropagation": (
             label_propagation.label_propagation
         ),
@@ -288,17 +290,17 @@ COMPOSITES: Mapping[str, Callable[[Any, Frame, Recurse], Frame | Outputs]] = Map
         "sklearn.ensemble._voting.VotingRegressor": voting.voting_regressor,
         "sklearn.ensemble._weight_boosting.AdaBoostClassifier": adaboost.adaboost_classifier,
         "sklearn.ensemble._weight_boosting.AdaBoostRegressor": adaboost.adaboost_regressor,
-        "sklearn.feature_selection._rfe.RFE": selection.recursive,
-        "sklearn.feature_selection._rfe.RFECV": selection.recursive,
+        "sklearn.feature_selection._rfe.RFE": feature_selection.recursive,
+        "sklearn.feature_selection._rfe.RFECV": feature_selection.recursive,
         "sklearn.frozen._frozen.FrozenEstimator": compose.frozen_estimator,
-        "sklearn.linear_model._ransac.RANSACRegressor": wrappers.ransac_regressor,
+        "sklearn.linear_model._ransac.RANSACRegressor": inner_model.ransac_regressor,
         "sklearn.model_selection._classification_threshold.FixedThresholdClassifier": (
             thresholds.fixed_threshold_classifier
         ),
         "sklearn.model_selection._classification_threshold.TunedThresholdClassifierCV": (
             thresholds.tuned_threshold_classifier
         ),
-        "sklearn.impute._iterative.IterativeImputer": impute_iterative.iterative_imputer,
+        "sklearn.impute._iterative.IterativeImputer": iterative.iterative_imputer,
         "sklearn.model_selection._search.GridSearchCV": compose.best_estimator,
         "sklearn.model_selection._search.RandomizedSearchCV": compose.best_estimator,
         "sklearn.model_selection._search_successive_halving.HalvingGridSearchCV": (
@@ -317,7 +319,7 @@ COMPOSITES: Mapping[str, Callable[[Any, Frame, Recurse], Frame | Outputs]] = Map
         "sklearn.pipeline.FeatureUnion": compose.feature_union,
         "sklearn.pipeline.Pipeline": compose.pipeline,
         "sklearn.semi_supervised._self_training.SelfTrainingClassifier": (
-            wrappers.self_training_classifier
+            inner_model.self_training_classifier
         ),
     }
 )

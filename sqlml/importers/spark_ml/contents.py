@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sqlml.errors import ArtifactError
-from sqlml.importers.limits import MAX_FEATURES, MAX_OUTPUTS, bounded
+from sqlml.importers.claimed_sizes import MAX_FEATURES, MAX_OUTPUTS, bounded
 from sqlml.importers.spark_ml.stages import PACKAGES, SCALA
 from sqlml.importers.spark_ml.tree_nodes import TreeNodes
 from sqlml.types import Array

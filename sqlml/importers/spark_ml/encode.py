@@ -11,8 +11,8 @@ from collections.abc import Collection
 
 import numpy as np
 
+from sqlml.importers.claimed_sizes import MAX_OUTPUTS
 from sqlml.importers.frame import Frame
-from sqlml.importers.limits import MAX_OUTPUTS
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.spark_ml.columns import Column, Columns
 from sqlml.importers.spark_ml.stages import Stage

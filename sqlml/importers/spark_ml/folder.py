@@ -29,7 +29,7 @@ from sqlml.importers.spark_ml.stages import (
     Stage,
     not_covered,
 )
-from sqlml.ir.reading import reading
+from sqlml.ir.damaged_file import reading
 
 if TYPE_CHECKING:
     import pyarrow as pa

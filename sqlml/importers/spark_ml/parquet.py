@@ -11,9 +11,9 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlml import errors
-from sqlml.child import Child, Ended, Failed
-from sqlml.config import MAX_CONSTANT_VALUES, MAX_NODES
+from sqlml.child_process import Child, Ended, Failed
 from sqlml.errors import ArtifactError, SqlmlError
+from sqlml.limits import MAX_CONSTANT_VALUES, MAX_NODES
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from sqlml.errors import UnsupportedModelError
+from sqlml.importers.claimed_sizes import MAX_FEATURES
 from sqlml.importers.frame import Frame, Outputs, Schema
-from sqlml.importers.limits import MAX_FEATURES
 from sqlml.importers.spark_ml import encode, predict, scale
 from sqlml.importers.spark_ml.columns import Columns
 from sqlml.importers.spark_ml.stages import SparkModel, Stage

@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 
+from sqlml.importers.claimed_sizes import MAX_FEATURES, MAX_OUTPUTS
 from sqlml.importers.frame import Outputs
-from sqlml.importers.limits import MAX_FEATURES, MAX_OUTPUTS
-from sqlml.importers.sklearn.centres import component_labels
 from sqlml.importers.sklearn.classify import argmax_label
+from sqlml.importers.sklearn.cluster.centres import component_labels
 from sqlml.importers.spark_ml.columns import Columns
 from sqlml.importers.spark_ml.stages import Stage
 from sqlml.importers.spark_ml.tree_nodes import TreeNodes

@@ -11,8 +11,8 @@ from sqlml.importers.spark_ml.live import read_object
 from sqlml.importers.spark_ml.pipeline import import_stages, schema_of
 from sqlml.importers.spark_ml.stages import PACKAGES, PYTHON
 
-FOLDER = "sqlml.importers.spark_ml.stages.SparkModel"
-"""What `artifact.read_folder` makes of a folder."""
+FOLDER = "pyspark.ml folder"
+"""What `folder.read_folder` makes of a folder, as `registry.NAMES` calls it."""
 
 PIPELINE = f"{PYTHON}pipeline.PipelineModel"
 CLASSES = (PIPELINE, *(f"{PYTHON}{package}.{kind}" for kind, package in PACKAGES.items()))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sqlml.errors import ArtifactError, ProgramError
-from sqlml.importers.limits import MAX_FEATURES
+from sqlml.importers.claimed_sizes import MAX_FEATURES
 from sqlml.ir.trees import Ensemble, RawTrees, ensemble
 from sqlml.types import Array
 

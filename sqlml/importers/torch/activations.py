@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import cast
 
+from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.importers.torch.arguments import Arguments, Rule, constant, rows
-from sqlml.importers.torch.tensors import (
-    Maker,
-    Rows,
-)
+from sqlml.importers.torch.tensors import Maker
 from sqlml.types import Array
 
 
@@ -55,8 +53,10 @@ def _leaky_relu(m: Maker, a: Arguments) -> Rows:
 
 
 def _prelu(m: Maker, a: Arguments) -> Rows:
-    x, weight = rows(a, "self"), constant(a, "weight")
-    below = m.elementwise("mul", x, cast(Array, weight))
+    x, weight = rows(a, "self"), cast(Array, constant(a, "weight"))
+    if weight.size > 1 and weight.ndim == 1 and x.rank != 2:
+        raise Uncovered("slopes for the first of several column axes")
+    below = m.elementwise("mul", x, weight)
     return m.where(m.elementwise("gt", x, 0), x, below)
 
 
@@ -99,7 +99,7 @@ def _log_sigmoid(m: Maker, a: Arguments) -> tuple[Rows, None]:
 
 
 def _neg(m: Maker, x: Rows) -> Rows:
-    return Rows(m.b.op("neg", x.value), x.flat)
+    return m.op("neg", x)
 
 
 def _mish(m: Maker, a: Arguments) -> Rows:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.importers.torch.tensors import Maker, Rows, Uncovered
+from sqlml.importers.row_tensors import Rows, Uncovered
+from sqlml.importers.torch.tensors import Maker
 from sqlml.types import Array
 
 Arguments = Mapping[str, Any]
@@ -16,7 +17,7 @@ Rule = Callable[[Maker, Arguments], Any]
 
 
 def rows(a: Arguments, name: str) -> Rows:
-    """A tensor with rows."""
+    """Argument `name`, which must be a tensor with rows."""
     x = a[name]
     if not isinstance(x, Rows):
         raise Uncovered("an operator over constants alone")
@@ -24,7 +25,7 @@ def rows(a: Arguments, name: str) -> Rows:
 
 
 def constant(a: Arguments, name: str) -> Array | None:
-    """A tensor without rows, or None."""
+    """Argument `name`, which must be a tensor without rows, or None."""
     x = a.get(name)
     if isinstance(x, Rows):
         raise Uncovered(f"argument {name} that depends on the rows")

@@ -8,11 +8,12 @@ from typing import Any, cast
 
 from sqlml.errors import ProgramError
 from sqlml.importers.frame import Frame
+from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.importers.torch.layout import DROPOUTS, LAYOUT
 from sqlml.importers.torch.rules import RULES
-from sqlml.importers.torch.tensors import Maker, Rows, Uncovered
+from sqlml.importers.torch.tensors import Maker
 from sqlml.ir.builder import Value
-from sqlml.ir.exported import Call, Exported, Input, Ref
+from sqlml.ir.torch_archive import Call, Exported, Input, Ref
 from sqlml.types import DType
 
 
@@ -25,7 +26,7 @@ def convert(graph: Exported, frame: Frame) -> Value:
     maker = Maker(frame.builder)
     values: dict[str, Any] = dict(graph.constants)
     for tensor, value in inputs(graph, frame):
-        values[tensor.name] = Rows(value, flat=len(tensor.shape) == 1)
+        values[tensor.name] = Rows(value, tensor.shape[1:])
     uses = Counter(name for call in graph.calls for name in _reads(list(call.arguments.values())))
     uses[graph.output] += 1
     makers = {result: call for call in graph.calls for result in call.results}
@@ -46,7 +47,7 @@ def convert(graph: Exported, frame: Frame) -> Value:
         raise Uncovered("a result that does not depend on the rows, or of another dtype")
     if result.shape != graph.shape:
         raise Uncovered(f"a result of shape {result.shape}, not {graph.shape}")
-    return maker.reshape(result, (graph.width,)).value
+    return result.value
 
 
 def inputs(graph: Exported, frame: Frame) -> Iterator[tuple[Input, Value]]:

@@ -22,11 +22,12 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
+from sqlml.importers.row_tensors import Uncovered
 from sqlml.importers.torch.graph import convert, inputs, overwrites_dropout
-from sqlml.importers.torch.tensors import Uncovered, kind_of
+from sqlml.importers.torch.tensors import kind_of
 from sqlml.importers.torch.trial import check_rows, check_rows_elsewhere
 from sqlml.ir.builder import Value
-from sqlml.ir.exported import Exported, read_exported
+from sqlml.ir.torch_archive import Exported, read_exported
 
 WIDTHS = {
     "torch.nn.modules.linear.Linear": "in_features",
@@ -36,7 +37,7 @@ WIDTHS = {
 
 
 def module_schema(model: Any) -> Schema:
-    """Columns of a module: what its first layer takes, or as many as the user names."""
+    """The columns of a module: as many as its first layer takes, or as the user names."""
     for layer in model.modules():
         if next(iter(layer.children()), None) is None and any(True for _ in layer.parameters()):
             path = f"{type(layer).__module__}.{type(layer).__qualname__}"
@@ -46,12 +47,12 @@ def module_schema(model: Any) -> Schema:
 
 
 def program_schema(model: Any) -> Schema:
-    """Columns of an exported program."""
+    """The columns that an exported program reads."""
     return file_schema(_archive(model))
 
 
 def file_schema(model: Exported) -> Schema:
-    """Columns of a .pt2 file."""
+    """The columns that the program of a .pt2 file reads."""
     return Schema(None, model.features)
 
 
@@ -106,7 +107,11 @@ def _differs(layer: Any) -> bool:
 
 
 def import_program(model: Any, frame: Frame) -> Outputs:
-    """torch.export.ExportedProgram."""
+    """A torch.export.ExportedProgram.
+
+    Raises:
+        UnsupportedModelError: its rows depend on each other, or torch cannot save or run it.
+    """
     archive = _archive(model)
     try:
         return _label(frame, _converted(archive, frame))
@@ -118,7 +123,11 @@ def import_program(model: Any, frame: Frame) -> Outputs:
 
 
 def import_file(model: Exported, frame: Frame) -> Outputs:
-    """A .pt2 file."""
+    """What torch.export.save wrote: operators of the IR, or the whole module.
+
+    Raises:
+        UnsupportedModelError: its rows depend on each other, or torch cannot run it.
+    """
     return _imported(model, frame, check_rows_elsewhere)
 
 

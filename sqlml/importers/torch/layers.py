@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import cast
 
 import numpy as np
 
+from sqlml.importers.row_tensors import Rows, Uncovered, product
 from sqlml.importers.torch.arguments import Arguments, Rule, constant, rows
-from sqlml.importers.torch.tensors import (
-    Maker,
-    Rows,
-    Uncovered,
-    column_axis,
-)
+from sqlml.importers.torch.tensors import Maker, column_axis
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.categories import EMBEDDING
 from sqlml.types import Array
 
 
 def _softmax_input(m: Maker, a: Arguments) -> Rows:
-    x = cast(Rows, m.floating(rows(a, "self")))
+    x = m.floating(rows(a, "self"))
     if column_axis(a["dim"], x) != 1 or x.rank != 2:
         raise Uncovered("a softmax over more than one column axis")
     if a.get("dtype") is not None:
@@ -31,34 +28,27 @@ def _softmax_input(m: Maker, a: Arguments) -> Rows:
 
 def _softmax(m: Maker, a: Arguments) -> Rows:
     x = _softmax_input(m, a)
-    return Rows(m.b.op("softmax", x.value, sum_dtype=x.dtype))
+    return m.op("softmax", x, sum_dtype=x.dtype)
 
 
 def _log_softmax(m: Maker, a: Arguments) -> Rows:
     x = _softmax_input(m, a)
-    centred = m.elementwise("sub", x, m.reduce("max", x, 1))
-    total = m.reduce("sum", m.unary("exp", centred), 1)
+    centred = m.elementwise("sub", x, m.reduce("max", x, [1]))
+    total = m.reduce("sum", m.unary("exp", centred), [1])
     return m.elementwise("sub", centred, m.unary("log", total))
 
 
 def _product(m: Maker, x: Rows, weights: Array, bias: Array | None) -> Rows:
-    """x (n, k) @ weights (k, w) + bias."""
-    if x.flat or x.rank != 2 or weights.ndim != 2 or weights.dtype.name != x.dtype:
-        raise Uncovered("a product of other shapes than (rows, columns)")
-    width = weights.shape[1]
+    """x (n, k) @ weights (k, w) + bias, (w,) or one number."""
     if bias is None:
-        bias = np.zeros(width, weights.dtype)
-    if bias.size not in (1, width) or bias.dtype != weights.dtype:
+        return product(m.b, x, weights)
+    if bias.size not in (1, weights.shape[-1]) or bias.dtype != weights.dtype:
         raise Uncovered("a bias that is not one number a column")
-    bias = np.broadcast_to(bias.ravel(), (width,))
-    made = m.b.op("linear", x.value, weights=np.ascontiguousarray(weights), bias=bias.copy())
-    return Rows(made)
+    return product(m.b, x, weights, np.broadcast_to(bias.ravel(), weights.shape[-1:]))
 
 
 def _linear(m: Maker, a: Arguments) -> Rows:
     weights = cast(Array, constant(a, "weight"))
-    if weights.ndim != 2:
-        raise Uncovered("a linear layer whose weights are no matrix")
     return _product(m, rows(a, "input"), weights.T, constant(a, "bias"))
 
 
@@ -66,8 +56,7 @@ def _matmul(first: str, second: str) -> Rule:
     def rule(m: Maker, a: Arguments) -> Rows:
         weights = cast(Array, constant(a, second))
         if weights.ndim == 1:
-            made = _product(m, rows(a, first), weights[:, None], None)
-            return Rows(made.value, flat=True)
+            return Rows(_product(m, rows(a, first), weights[:, None], None).value, ())
         return _product(m, rows(a, first), weights, None)
 
     return rule
@@ -106,9 +95,9 @@ def _layer_norm(m: Maker, a: Arguments) -> Rows:
         raise Uncovered("layer normalisation over more than the columns")
     wide = m.cast(x, "float64")
     width = float(shape[0])
-    mean = m.elementwise("div", m.reduce("sum", wide, 1), width)
+    mean = m.elementwise("div", m.reduce("sum", wide, [1]), width)
     centred = m.elementwise("sub", wide, mean)
-    square = m.reduce("sum", m.elementwise("mul", centred, centred), 1)
+    square = m.reduce("sum", m.elementwise("mul", centred, centred), [1])
     spread = m.elementwise("add", m.elementwise("div", square, width), a.get("eps", 1e-5))
     made = m.elementwise("div", centred, m.unary("sqrt", spread))
     for op, name in (("mul", "weight"), ("add", "bias")):
@@ -127,13 +116,14 @@ def _embedding(m: Maker, a: Arguments) -> Rows:
     if table.ndim != 2 or not table.shape[0] or x.rank > 2:
         raise Uncovered("an embedding of tensors with several axes")
     codes = _known(m, x, _inside(m, x, table.shape[0]).value, table.shape[0])
+    inner = (*x.inner, table.shape[1])
     taken = m.b.op("take", m.b.constant(table), codes)  # (n, k, width)
-    made = Rows(taken)
-    return m.reshape(made, taken.type.shape[2:]) if x.flat else made
+    return Rows(m.b.op("reshape", taken, shape=(math.prod(inner),)), inner)
 
 
 def _known(m: Maker, x: Rows, codes: Value, size: int) -> Value:
-    """`codes` of `x`, once none is -1; the error names the user's column where one makes them."""
+    """`codes` of `x`, int64 (n, k), checked: none is -1. The error names the user's column, if one
+    makes them."""
     step = f"{EMBEDDING} (0 to {size - 1})"
     names = _columns(m.b, x.value)
     if len(names) < 2:
@@ -167,7 +157,7 @@ _COLUMNWISE = frozenset(("cast", "concat", "require_finite", "select", "trunc"))
 
 
 def _inside(m: Maker, x: Rows, size: int) -> Rows:
-    """Indices, or -1 where torch says that they are out of range."""
+    """x, or -1 where it is no index below `size`, which torch refuses."""
     below = m.elementwise("lt", x, size)
     return m.where(below, x, -1)
 

@@ -9,9 +9,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from sqlml.importers.row_tensors import Rows, Uncovered, filled_in, joined, moved
 from sqlml.importers.torch.arguments import Arguments, Rule, rows
-from sqlml.importers.torch.tensors import Maker, Rows, Tensor, Uncovered, axis_of, column_axis
-from sqlml.ir.exported import DTypeArg
+from sqlml.importers.torch.tensors import Maker, Tensor, axis_of, column_axis
+from sqlml.ir.torch_archive import DTypeArg
 from sqlml.types import ROWS, Array, DType
 
 
@@ -44,41 +45,46 @@ def _to(m: Maker, a: Arguments) -> Tensor:
 
 
 def _permute(m: Maker, a: Arguments) -> Tensor:
-    x = a["self"]
-    dims = a.get("dims")
-    if isinstance(x, Rows):
-        if dims is not None and [d % x.rank for d in dims] == list(range(x.rank)):
-            return x
-        raise Uncovered("a permutation of the axes of rows")
-    made: Array = np.transpose(x, dims)
-    return made
+    x, dims = a["self"], a.get("dims")
+    if not isinstance(x, Rows):
+        made: Array = np.transpose(x, dims)
+        return made
+    order = [axis_of(d, x.rank) for d in dims or range(x.rank)[::-1]]
+    if order[0] != 0:
+        raise Uncovered("a permutation that turns rows into columns")
+    return moved(m.b, x, lambda grid: np.transpose(grid, order))
 
 
 def _swap(m: Maker, a: Arguments) -> Tensor:
-    if isinstance(a["self"], Rows):
-        raise Uncovered("a permutation of the axes of rows")
-    made: Array = np.swapaxes(a["self"], a["dim0"], a["dim1"])
-    return made
+    x = a["self"]
+    order = list(range(np.ndim(x) if not isinstance(x, Rows) else x.rank))
+    first, second = (axis_of(a[name], len(order)) for name in ("dim0", "dim1"))
+    order[first], order[second] = second, first
+    return _permute(m, {"self": x, "dims": order})
+
+
+def _parts(parts: Any) -> list[Rows]:
+    if not parts or not all(isinstance(p, Rows) for p in parts):
+        raise Uncovered("a concatenation of rows and constants")
+    if len({(p.dtype, p.rank) for p in parts}) > 1:
+        raise Uncovered("a concatenation of different dtypes or ranks")
+    return list(parts)
 
 
 def _cat(m: Maker, a: Arguments) -> Rows:
-    parts = a["tensors"]
-    if not parts or not all(isinstance(p, Rows) for p in parts):
-        raise Uncovered("a concatenation of rows and constants")
-    if column_axis(a.get("dim", 0), parts[0]) != 1 or any(p.rank != 2 for p in parts):
-        raise Uncovered("a concatenation of tensors with several column axes")
-    if len({p.dtype for p in parts}) > 1:
-        raise Uncovered("a concatenation of different dtypes")
-    return Rows(m.b.op("concat", *[p.value for p in parts]))
+    parts = _parts(a["tensors"])
+    return joined(m.b, parts, column_axis(a.get("dim", 0), parts[0]))
 
 
 def _stack(m: Maker, a: Arguments) -> Rows:
-    parts = a["tensors"]
-    if not all(isinstance(p, Rows) and p.flat for p in parts) or a.get("dim", 0) not in (1, -1):
-        raise Uncovered("a stack of other tensors than columns")
-    if len({p.dtype for p in parts}) > 1:
-        raise Uncovered("a stack of different dtypes")
-    return Rows(m.b.op("concat", *[p.value for p in parts]))
+    parts = _parts(a["tensors"])
+    place = _new_axis(a.get("dim", 0), parts[0])
+    return joined(m.b, [_unsqueezed(p, place) for p in parts], place)
+
+
+def _cut(m: Maker, x: Rows, axis: int, chosen: Any) -> Rows:
+    """A slice, a list of places or one place of a column axis; a place alone drops the axis."""
+    return moved(m.b, x, lambda grid: grid[(slice(None),) * axis + (chosen,)])
 
 
 def _slice(m: Maker, a: Arguments) -> Rows:
@@ -91,21 +97,13 @@ def _slice(m: Maker, a: Arguments) -> Rows:
         if start == 0 and step == 1 and (end is None or end >= 1 << 62):
             return x
         raise Uncovered("a choice of rows")
-    return _columns(m, x, list(range(x.shape[1]))[slice(start, end, step)], axis)
-
-
-def _columns(m: Maker, x: Rows, chosen: list[int], axis: int) -> Rows:
-    if axis != 1 or x.rank != 2:
-        raise Uncovered("a choice in a tensor with several column axes")
-    indices = np.array(chosen, np.int64)
-    return Rows(m.b.op("select", x.value, indices=indices))
+    return _cut(m, x, axis, slice(start, end, step))
 
 
 def _select(m: Maker, a: Arguments) -> Rows:
     x = rows(a, "self")
     axis = column_axis(a["dim"], x)
-    index = axis_of(a["index"], x.shape[axis])
-    return m.reshape(_columns(m, x, [index], axis), ())
+    return _cut(m, x, axis, axis_of(a["index"], x.shape[axis]))
 
 
 def _split(m: Maker, a: Arguments) -> tuple[Rows, ...]:
@@ -120,16 +118,13 @@ def _split(m: Maker, a: Arguments) -> tuple[Rows, ...]:
     else:
         ends = [*range(sizes, width, sizes), width]
     starts = [0, *ends[:-1]]
-    return tuple(
-        _columns(m, x, list(range(start, end)), axis)
-        for start, end in zip(starts, ends, strict=True)
-    )
+    return tuple(_cut(m, x, axis, slice(*ends)) for ends in zip(starts, ends, strict=True))
 
 
 def _unbind(m: Maker, a: Arguments) -> tuple[Rows, ...]:
     x = rows(a, "self")
     axis = column_axis(a.get("dim", 0), x)
-    return tuple(m.reshape(_columns(m, x, [i], axis), ()) for i in range(x.shape[axis]))
+    return tuple(_cut(m, x, axis, i) for i in range(x.shape[axis]))
 
 
 def _index_select(m: Maker, a: Arguments) -> Rows:
@@ -137,7 +132,7 @@ def _index_select(m: Maker, a: Arguments) -> Rows:
     if isinstance(index, Rows) or np.ndim(index) != 1:
         raise Uncovered("a choice of columns that depends on the rows")
     axis = column_axis(a["dim"], x)
-    return _columns(m, x, [axis_of(int(i), x.shape[axis]) for i in index], axis)
+    return _cut(m, x, axis, [axis_of(int(i), x.shape[axis]) for i in index])
 
 
 def _view(m: Maker, a: Arguments) -> Tensor:
@@ -149,18 +144,10 @@ def _view(m: Maker, a: Arguments) -> Tensor:
     if not isinstance(shape, list) or not shape:
         raise Uncovered("a view of another kind")
     rest = [_fixed(d) for d in shape[1:]]
-    inside = math.prod(x.shape[1:])
-    known = math.prod(d for d in rest if d != -1)
     # (n, ..) -> (-1, ..) keeps the rows when what is left over fills one row.
-    if rest.count(-1) > 1 or (shape[0] != "rows" and shape[0] != -1):
+    if shape[0] not in ("rows", -1) or (shape[0] == -1 and -1 in rest):
         raise Uncovered("a view with a fixed number of rows")
-    if -1 in rest:
-        if shape[0] != "rows" or not known or inside % known:
-            raise Uncovered("a view across rows")
-        rest[rest.index(-1)] = inside // known
-    if math.prod(rest) != inside:
-        raise Uncovered("a view across rows")
-    return m.reshape(x, tuple(rest))
+    return Rows(x.value, filled_in(rest, math.prod(x.inner)))
 
 
 def _fixed(dim: Any) -> int:
@@ -171,12 +158,12 @@ def _fixed(dim: Any) -> int:
 
 def _flatten(m: Maker, a: Arguments) -> Rows:
     x = rows(a, "self")
-    if x.flat:
+    if x.rank == 1:
         return x
     start = column_axis(a.get("start_dim", 0), x)
     end = axis_of(a.get("end_dim", -1), x.rank)
-    inner = (*x.shape[1:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :])
-    return m.reshape(x, inner)
+    width = math.prod(x.shape[start : end + 1])
+    return Rows(x.value, (*x.shape[1:start], width, *x.shape[end + 1 :]))
 
 
 def _squeeze(m: Maker, a: Arguments) -> Rows:
@@ -186,20 +173,25 @@ def _squeeze(m: Maker, a: Arguments) -> Rows:
         raise Uncovered(
             "squeeze of all axes, which drops the rows where there is one; name the axis"
         )
-    gone = {axis_of(d, x.rank) for d in (dims if isinstance(dims, list) else [dims])}
-    if 0 in gone:
-        raise Uncovered("squeeze of the rows")
-    return m.reshape(x, tuple(d for i, d in enumerate(x.shape) if i and not (i in gone and d == 1)))
+    gone = {column_axis(d, x) for d in (dims if isinstance(dims, list) else [dims])}
+    kept = (d for i, d in enumerate(x.shape) if i and not (i in gone and d == 1))
+    return Rows(x.value, tuple(kept))
 
 
 def _unsqueeze(m: Maker, a: Arguments) -> Rows:
     x = rows(a, "self")
-    place = axis_of(a["dim"], x.rank + 1)
+    return _unsqueezed(x, _new_axis(a["dim"], x))
+
+
+def _new_axis(dim: Any, x: Rows) -> int:
+    place = axis_of(dim, x.rank + 1)
     if place == 0:
         raise Uncovered("an axis before the rows")
-    inner = list(x.shape[1:])
-    inner.insert(place - 1, 1)
-    return m.reshape(x, tuple(inner))
+    return place
+
+
+def _unsqueezed(x: Rows, place: int) -> Rows:
+    return Rows(x.value, (*x.inner[: place - 1], 1, *x.inner[place - 1 :]))
 
 
 def _size(m: Maker, a: Arguments) -> Any:

@@ -6,12 +6,14 @@ and its float32 functions are approximations of their own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import cast
 
 import numpy as np
 
+from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.importers.torch.activations import ACTIVATIONS
 from sqlml.importers.torch.arguments import Arguments, Rule, rows
 from sqlml.importers.torch.layers import LAYERS
@@ -19,8 +21,6 @@ from sqlml.importers.torch.layout import LAYOUT
 from sqlml.importers.torch.tensors import (
     Maker,
     Operand,
-    Rows,
-    Uncovered,
     column_axis,
     kind_of,
     promoted,
@@ -32,7 +32,7 @@ def _unary(op: str) -> Rule:
 
 
 def _numeric(op: str) -> Rule:
-    return lambda m, a: Rows(m.b.op(op, rows(a, "self").value), rows(a, "self").flat)
+    return lambda m, a: m.op(op, rows(a, "self"))
 
 
 def _binary(op: str) -> Rule:
@@ -109,24 +109,19 @@ def _reduced(op: str, mean: bool = False) -> Rule:
     def rule(m: Maker, a: Arguments) -> Rows:
         x = rows(a, "self")
         dims = a.get("dim")
-        if dims is None or a.get("dtype") is not None:
+        if dims in (None, []) or a.get("dtype") is not None:
             raise Uncovered("a reduction of the whole batch")
-        dims = dims if isinstance(dims, list) else [dims]
-        if len(dims) != 1 or x.flat:
-            raise Uncovered("a reduction over several axes")
-        axis = column_axis(dims[0], x)
+        axes = [column_axis(d, x) for d in (dims if isinstance(dims, list) else [dims])]
         if mean:
-            x = cast(Rows, m.floating(x))
+            x = m.floating(x)
         elif op == "sum" and kind_of(x.dtype) < 2:
             x = m.cast(x, "int64")
         if x.dtype == "bool":
             raise Uncovered("a reduction of booleans")
-        made = m.reduce(op, x, axis)
+        made = m.reduce(op, x, axes, keep=bool(a.get("keepdim")))
         if mean:
-            made = m.elementwise("div", made, float(x.shape[axis]))
-        if a.get("keepdim"):
-            return made
-        return m.reshape(made, tuple(d for i, d in enumerate(x.shape) if i not in (0, axis)))
+            made = m.elementwise("div", made, float(math.prod(x.shape[i] for i in axes)))
+        return made
 
     return rule
 
@@ -139,8 +134,7 @@ def _where(m: Maker, a: Arguments) -> Rows:
 
 
 def _isnan(m: Maker, a: Arguments) -> Rows:
-    x = cast(Rows, m.floating(rows(a, "self")))
-    return Rows(m.b.op("isnan", x.value), x.flat)
+    return m.unary("isnan", rows(a, "self"))
 
 
 def _sign(m: Maker, a: Arguments) -> Rows:
@@ -153,8 +147,7 @@ def _sign(m: Maker, a: Arguments) -> Rows:
 
 
 def _not(m: Maker, a: Arguments) -> Rows:
-    x = cast(Rows, _truth(m, rows(a, "self")))
-    return Rows(m.b.op("not", x.value), x.flat)
+    return m.op("not", cast(Rows, _truth(m, rows(a, "self"))))
 
 
 _FLOAT = (

@@ -11,8 +11,8 @@ from sqlml.importers.torch import importer
 
 MODULE = "torch.nn.modules.module.Module"
 PROGRAM = "torch.export.exported_program.ExportedProgram"
-FILE = "sqlml.ir.exported.Exported"
-"""What `artifact.read_artifact` makes of a file."""
+FILE = "torch.export file"
+"""What `file_formats.read_artifact` makes of a file, as `registry.NAMES` calls it."""
 
 IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
     {

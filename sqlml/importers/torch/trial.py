@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from sqlml import errors
-from sqlml.child import Child, Ended, Failed
+from sqlml.child_process import Child, Ended, Failed
 from sqlml.errors import SqlmlError, UnsupportedModelError
-from sqlml.ir.exported import read_exported
 from sqlml.ir.operators.torch_module import runner
+from sqlml.ir.torch_archive import read_exported
 
 ROWS = 5
 
@@ -52,7 +52,7 @@ def check_rows(archive: bytes, attrs: Mapping[str, Any]) -> None:
 
 
 def check_rows_elsewhere(archive: bytes, attrs: Mapping[str, Any]) -> None:
-    """The same in a process of its own.
+    """Run `check_rows` in a process of its own: a hostile module may crash or hang torch.
 
     Raises:
         UnsupportedModelError, SqlmlError: as `check_rows`, and where torch ends on the module.
@@ -73,6 +73,6 @@ def check_rows_elsewhere(archive: bytes, attrs: Mapping[str, Any]) -> None:
 
 
 def conversation(about: bytes, archive: bytes) -> Generator[bytes, bytes, None]:
-    """The child, whose one answer says that all is well."""
+    """Run in the child: its one answer says that all is well."""
     check_rows(archive, json.loads(about))
     yield b""

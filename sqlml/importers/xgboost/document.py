@@ -16,9 +16,9 @@ import numpy as np
 
 from sqlml.errors import ArtifactError, UnsupportedModelError
 from sqlml.importers.categories import category_array
-from sqlml.importers.limits import MAX_FEATURES, MAX_OUTPUTS, bounded
+from sqlml.importers.claimed_sizes import MAX_FEATURES, MAX_OUTPUTS, bounded
 from sqlml.importers.xgboost.forest import Forest, read_forest
-from sqlml.ir.reading import reading
+from sqlml.ir.damaged_file import reading
 from sqlml.types import Array
 
 

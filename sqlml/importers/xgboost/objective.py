@@ -74,7 +74,7 @@ def objective(name: str) -> Objective:
     row = OBJECTIVES.get(name)
     if row is None:
         raise UnsupportedModelError(
-            f"XGBoost objective {name!r} is not covered; there are {', '.join(OBJECTIVES)}"
+            f"XGBoost objective {name!r} is not covered; covered: {', '.join(OBJECTIVES)}"
         )
     return row
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sqlml.ir.operators.op import Function, Op, Types, array, need
 from sqlml.ir.program import Attrs
-from sqlml.ir.texts import Texts
+from sqlml.ir.utf8_column import Texts
 from sqlml.types import Array, TensorType
 
 HASHED: frozenset[str] = frozenset({"encode_hashed"})

@@ -18,7 +18,7 @@ from sqlml.ir.csr import Csr
 from sqlml.ir.murmur import murmur3
 from sqlml.ir.operators.op import Function, Op, Types, array, need
 from sqlml.ir.program import Attrs
-from sqlml.ir.texts import Texts, pack, unpack, well_formed
+from sqlml.ir.utf8_column import Texts, pack, unpack, well_formed
 from sqlml.types import NESTED, Array, TensorType, matrix
 
 ITEMS: frozenset[str] = frozenset({"has_items", "hash_items"})

@@ -21,7 +21,7 @@ from sqlml.errors import (
 )
 from sqlml.ir.operators.op import Function, Op, Types, array, need
 from sqlml.ir.program import Attrs
-from sqlml.ir.texts import Texts
+from sqlml.ir.utf8_column import Texts
 from sqlml.types import Array, TensorType, matrix
 
 OWNERS: Mapping[str, str] = MappingProxyType({"onnx_graph": "onnxruntime", "torch_module": "torch"})

@@ -15,7 +15,7 @@ from sqlml.ir.csr import Csr
 from sqlml.ir.murmur import murmur3
 from sqlml.ir.operators.op import Function, Op, Types, array, need
 from sqlml.ir.program import Attrs
-from sqlml.ir.texts import CODEC, Texts, unpack, well_formed
+from sqlml.ir.utf8_column import CODEC, Texts, unpack, well_formed
 from sqlml.types import FLOATS, TensorType, dtype_of, matrix
 
 TEXT: frozenset[str] = frozenset({"count_tokens", "hash_tokens"})

@@ -1,6 +1,6 @@
 """`torch_module`: a torch module whose operators the IR does not have, as one operator.
 
-It keeps the archive of torch.export and interprets its graph (`ir/exported.py`) with torch.
+It keeps the archive of torch.export and interprets its graph (`ir/torch_archive.py`) with torch.
 Nothing is unpickled and nothing of the archive is executed: an operator is looked up by name
 among torch's own core operators and those of `COMPOSITE`, none of which touches anything but
 tensors.
@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import MissingDependencyError, ScoringError, UnsupportedModelError
-from sqlml.ir.exported import Call, DTypeArg, Place, Ref, read_exported
 from sqlml.ir.operators.op import Function, Op, Types, array, need
 from sqlml.ir.program import Attrs
+from sqlml.ir.torch_archive import Call, DTypeArg, Place, Ref, read_exported
 from sqlml.types import Array, TensorType, matrix
 
 COMPOSITE = frozenset(

@@ -74,6 +74,10 @@ CASES: tuple[Case, ...] = (
     *(
         Case(f"SVR-{name}", _with(SVR, **k), real, scaled, rows=120, heavy=True)
         for name, k in KERNELS.items()
+        if name != "poly-5"
+    ),
+    Case(  # its fifth powers nearly cancel in one row of 10^4
+        "SVR-poly-5", _with(SVR, **KERNELS["poly-5"]), real, scaled, rows=120, heavy=True, rtol=1e-8
     ),
     Case("NuSVR", NuSVR, real, scaled, rows=120, heavy=True),
     Case("NuSVR-linear", lambda: NuSVR(kernel="linear"), real, scaled, rows=120, heavy=True),

@@ -15,8 +15,10 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from sqlml.backends.native import array_fields, code_store, object_code
-from sqlml.backends.native.jit import (
+from sqlml.backends.native.jit import array_fields, code_store, object_code
+from sqlml.backends.native.jit.argument_kinds import spelled
+from sqlml.backends.native.jit.object_code import ObjectCode
+from sqlml.backends.native.jit.specialise import (
     COUNT,
     FLAG,
     NOTHING,
@@ -27,8 +29,6 @@ from sqlml.backends.native.jit import (
     specialise,
     writes,
 )
-from sqlml.backends.native.kinds import spelled
-from sqlml.backends.native.object_code import ObjectCode
 from sqlml.types import Array
 
 FOREIGN = "arguments that it was not compiled for"
@@ -237,7 +237,7 @@ def kept(folder: Path) -> list[Path]:
 
 def anew(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
     """As a later process sees it."""
-    from sqlml.backends.native import jit
+    from sqlml.backends.native.jit import specialise as jit
 
     jit._COMPILED.pop((function, signature), None)
     return specialise(function, signature)
@@ -397,7 +397,7 @@ def test_folders_are_the_named_one_or_beside_the_source_and_the_users(
     monkeypatch.setenv("NUMBA_CACHE_DIR", "")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert list(code_store.folders()) == [
-        Path(code_store.__file__).parent / "__pycache__",
+        Path(code_store.__file__).parents[1] / "__pycache__",
         Path("/somewhere/sqlml"),
     ]
 
@@ -440,7 +440,7 @@ def test_files_of_older_versions_are_deleted_after_a_day(tmp_path: Path) -> None
 
 RACE = """
 import numpy as np
-from sqlml.backends.native.linear import linear
+from sqlml.backends.native.rows.linear import linear
 score = linear(np.ones((3, 1)), np.array([0.5]))
 assert score(np.ones((20, 3))).tolist() == [[3.5]] * 20
 """

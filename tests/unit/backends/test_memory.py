@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sqlml.backends.blocks import row_bytes
-from sqlml.backends.native.reuse import UFUNCS, in_place
+from sqlml.backends.native.in_place import UFUNCS, in_place
 from sqlml.backends.native.stepwise import Stepwise
+from sqlml.backends.row_blocks import row_bytes
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program

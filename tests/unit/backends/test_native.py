@@ -12,7 +12,7 @@ import pytest
 
 from sqlml.backends import base
 from sqlml.backends.native import NativeBackend
-from sqlml.backends.native.kernels import source
+from sqlml.backends.native.operators import source
 from sqlml.backends.native.trees.siblings import siblings
 from sqlml.errors import BackendError
 from sqlml.ir import reference
@@ -22,7 +22,7 @@ from tests.random_trees import WIDTH, Recipe, grow, program_of, rows_for
 SCORE = """
 import sys
 import numpy as np
-changed = "sqlml.backends.native.jit" in sys.modules
+changed = "sqlml.backends.native.jit.specialise" in sys.modules
 from sqlml.backends import base
 from sqlml.ir.builder import Builder
 assert changed or "numba" not in sys.modules, "numba is for the native backend alone"
@@ -51,7 +51,10 @@ def test_native_needs_no_torch_and_no_library_of_models(tmp_path: Path) -> None:
     score_elsewhere(after="assert 'numba' not in sys.modules", NUMBA_CACHE_DIR=str(tmp_path))
 
 
-CHANGED = "from sqlml.backends.native import jit\njit._sources = lambda: 'another sqlml'\n"
+CHANGED = """
+from sqlml.backends.native.jit import specialise as jit
+jit._sources = lambda: 'another sqlml'
+"""
 
 
 def test_machine_code_of_another_sqlml_is_not_used(tmp_path: Path) -> None:

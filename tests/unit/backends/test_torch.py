@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from sqlml.backends.torch import TorchBackend, failures
-from sqlml.backends.torch.halving import in_turn
+from sqlml.backends.torch.row_blocks import in_turn
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
-from sqlml.passes.lower import lower
+from sqlml.passes.lowering.lower import lower
 from tests.random_trees import Recipe, grow, program_of, rows_for
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -32,7 +32,7 @@ def test_cuda_without_a_gpu_names_the_fix(device: str) -> None:
 def test_an_unknown_device_is_refused() -> None:
     program = lower(program_of(grow(Recipe(seed=1))), "tt")
     for device in ("gpu", "cuda:x", "tpu"):
-        with pytest.raises(BackendError, match="there are cpu, cuda"):
+        with pytest.raises(BackendError, match="devices: auto, cpu, cuda"):
             TorchBackend().compile(program, device=device)
 
 

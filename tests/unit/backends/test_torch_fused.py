@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,12 +22,20 @@ from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.operators.forests import exit_leaves
 from sqlml.ir.trees import Ensemble
-from sqlml.passes.lower import lower
-from sqlml.planner.build import compile_core
-from sqlml.planner.choice import Choice
+from sqlml.passes.lowering.lower import lower
+from sqlml.planner.choice.choose import Choice
+from sqlml.planner.program.prepare import compile_core
 from tests.random_trees import Recipe, grow, program_of, rows_for
 
 no_triton = find_spec("triton") is None
+
+
+def with_triton(test: Any) -> Any:
+    """`make nightly` installs triton in an environment of its own, and runs these there."""
+    skip = pytest.mark.skipif(no_triton, reason="triton is not installed")
+    return pytest.mark.nightly(skip(test))
+
+
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: see tests/gpu")
 
 RECIPES = [
@@ -135,7 +144,7 @@ def test_without_triton_the_error_names_the_fix() -> None:
         compile_core(program, Choice("torch", "fused", "cpu", "option"))
 
 
-@pytest.mark.skipif(no_triton, reason="triton is not installed")
+@with_triton
 @no_gpu
 def test_without_a_gpu_the_error_names_the_fix() -> None:
     with pytest.raises(BackendError, match="needs a GPU.*use strategy='tt'"):
@@ -149,7 +158,7 @@ def interpreter() -> Iterator[None]:
         yield
 
 
-@pytest.mark.skipif(no_triton, reason="triton is not installed")
+@with_triton
 @no_gpu
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda r: str(r.seed))
 def test_interpreted_kernels_are_bit_for_bit_the_reference(
@@ -170,7 +179,7 @@ import itertools
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from sqlml.backends.torch.fused.kernels import rank_columns, sum_trees
+from sqlml.backends.torch.fused.triton_kernels import rank_columns, sum_trees
 
 def ptx(kernel, pointers, numbers, constants):
     signature = {**{k: "*" + v for k, v in pointers.items()}, **dict.fromkeys(numbers, "i32")}
@@ -199,7 +208,7 @@ print("compiled")
 """
 
 
-@pytest.mark.skipif(no_triton, reason="triton is not installed")
+@with_triton
 def test_the_kernels_compile_for_hopper_and_keep_denormal_numbers() -> None:
     """The compiler needs no GPU; it finds what the interpreter lets pass."""
     done = subprocess.run([sys.executable, "-c", COMPILE], capture_output=True, text=True)

@@ -346,7 +346,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from sqlml.backends.native import processor
+from sqlml.backends.native.jit import processor
 from sqlml.backends.native.trees.binned import binned
 from sqlml.backends.native.trees.cursor_forest import cursor_forest
 from sqlml.ir import reference

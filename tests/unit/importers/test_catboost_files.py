@@ -44,7 +44,7 @@ def y(x: Any) -> Any:
 WITHOUT = """
 import sys
 import numpy as np
-from sqlml.importers.artifact import read_artifact
+from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 content = open(sys.argv[1], "rb").read()

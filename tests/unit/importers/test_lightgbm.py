@@ -13,9 +13,9 @@ import pytest
 
 import sqlml
 from sqlml.errors import ArtifactError, UnsupportedModelError
-from sqlml.importers.artifact import read_artifact
+from sqlml.importers.file_formats import read_artifact
+from sqlml.importers.lightgbm.document import read_text
 from sqlml.importers.lightgbm.forest import ZERO
-from sqlml.importers.lightgbm.text import read_text
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from tests import oracles

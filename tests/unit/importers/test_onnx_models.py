@@ -36,8 +36,11 @@ from sklearn import (
     tree,
 )
 
+import sqlml
+from sqlml.backends import base
+from sqlml.errors import MissingValueError
 from sqlml.importers.registry import import_model
-from tests.onnx_checks import agree, load
+from tests.onnx_checks import agree, graph, load, node, theirs
 
 warnings.filterwarnings("ignore")
 RNG = np.random.default_rng(0)
@@ -218,3 +221,40 @@ def test_lightgbm_with_categories() -> None:
         rows = x.copy()
         rows[:40, 0] = np.resize([-1, 0.5, 1.5, 100, np.inf], 40)
         assert not is_whole(agree(content, {"X": rows}))
+
+
+def test_a_graph_of_strings_and_numbers_runs_whole() -> None:
+    inputs: dict[str, Any] = {
+        "word": ("string", (None, 1)),
+        "x": ("float32", (None, 2)),
+        "pair": ("string", (None, 2)),
+    }
+    keys: dict[str, Any] = {"keys_strings": ["a", "one", "b"], "values_floats": [1.0, 2.0, 3.0]}
+    nodes = [
+        node("LabelEncoder", "word", "w", ml=True, **keys),
+        node("LabelEncoder", "pair", "p", ml=True, **keys),
+        node("Erf", "x", "e"),
+        node("Concat", "e p w", "y", axis=1),
+    ]
+    content = graph(nodes, inputs, {"y": "float32"})
+    imported = load(content)
+    program = imported.program
+    assert [n.op for n in program].count("onnx_graph") == 1
+    assert [f.kind for f in imported.features] == ["string", "number", "number", "string", "string"]
+    words = RNG.choice(np.array(["a", "one", "b", "?"], object), (30, 3))
+    numbers = RNG.normal(size=(30, 2))
+    want = theirs(
+        content, {"word": words[:, :1], "x": numbers.astype(np.float32), "pair": words[:, 1:]}
+    )[0]
+    columns = [words[:, :1], numbers[:, :1], numbers[:, 1:], words[:, 1:2], words[:, 2:]]
+    names = [f.name for f in imported.features]
+    feed = {n: columns[names.index(n)] for n in program.inputs}
+    for name in ("reference", "onnxruntime"):
+        made = base.load(name).compile(program).run(feed)["transform"]
+        np.testing.assert_array_equal(made, want)
+    frame = pd.DataFrame({n: c[:, 0] for n, c in zip(names, columns, strict=True)})
+    scorer = sqlml.compile(program)
+    np.testing.assert_array_equal(scorer.transform(frame), want)
+    with pytest.raises(MissingValueError, match="'word' has NULL, which the ONNX graph"):
+        scorer.transform(frame.assign(word=None))
+    assert scorer.transform(frame.head(0)).shape == (0, 5)

@@ -337,3 +337,29 @@ def test_numbers_that_an_integer_input_cannot_hold_are_refused_and_not_cut_off(
     feed[second][7] = np.nan
     with pytest.raises(MissingValueError):
         reference.run(imported.program, feed)
+
+
+def test_rows_of_a_table_and_places_from_its_end() -> None:
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(4, 2))
+    nodes = [node("Cast", "x", "i", to=7), node("Gather", "t i", "y")]
+    content = graph(nodes, {"x": ("float64", (None, 6))}, {"y": "float64"}, {"t": table})
+    x = rng.integers(-4, 4, (30, 6)).astype(float)
+    imported = agree(content, {"x": x}, rtol=0)
+    inputs = {name: np.full((1, 1), 4.0) for name in imported.program.inputs}
+    with pytest.raises(UnknownCategoryError):
+        reference.run(imported.program, inputs)
+
+
+def test_places_that_rows_compute() -> None:
+    x = np.random.default_rng(0).integers(-3, 3, (30, 3)).astype(np.float32)
+    nodes = [node("Cast", "x", "i", to=7), node("GatherElements", "x i", "y", axis=1)]
+    imported = agree(graph(nodes, {"x": ("float32", (None, 3))}, {"y": "float32"}), {"x": x})
+    assert any(n.op == "gather" for n in imported.program)
+
+
+def test_what_the_ir_has_no_operator_for_runs_whole() -> None:
+    inputs: dict[str, Any] = {"x": ("float32", (None, 3))}
+    content = graph([node("CumSum", "x a", "y")], inputs, {"y": "float32"}, {"a": np.array(1)})
+    imported = agree(content, {"x": np.ones((4, 3), np.float32)})
+    assert any(n.op == "onnx_graph" for n in imported.program)

@@ -11,9 +11,11 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
+from sqlml.catalog.model import Reference
 from sqlml.errors import MissingValueError, UnsupportedModelError
 from sqlml.importers.registry import import_model
-from sqlml.registration import version_of
+from sqlml.statements.new_version import version_of
+from sqlml.statements.registration import Registration
 from tests.oracles import mixed_frame
 from tests.sklearn_checks import assert_both_raise, assert_same
 
@@ -116,7 +118,7 @@ def test_strings_as_the_result_of_a_transformer_are_refused_in_sql() -> None:
     frame = mixed_frame(20)[["city"]]
     imputer = SimpleImputer(strategy="most_frequent").fit(frame)
     with pytest.raises(UnsupportedModelError, match="coalesce"):
-        version_of(imputer, inputs=None, options={})
+        version_of(imputer, Registration(Reference("m")))
 
 
 def test_an_imputer_that_drops_every_column_is_refused() -> None:

@@ -28,7 +28,7 @@ from xgboost import XGBClassifier
 
 from sqlml.errors import ArtifactError, ModelError, UntrustedArtifactError
 from sqlml.importers import skops as importer
-from sqlml.importers.artifact import read_artifact
+from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
 from tests import oracles
 from tests.sklearn_checks import scored
@@ -225,7 +225,7 @@ WITHOUT = """
 import sys
 sys.modules["skops"] = None
 from sqlml.errors import MissingDependencyError
-from sqlml.importers.artifact import read_artifact
+from sqlml.importers.file_formats import read_artifact
 try:
     read_artifact(open(sys.argv[1], "rb").read(), format="SKOPS", path="m", allow_pickle=False)
 except MissingDependencyError as error:

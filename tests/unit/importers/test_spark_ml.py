@@ -21,7 +21,7 @@ from sqlml import errors
 from sqlml.importers.registry import Imported, import_model
 from sqlml.importers.spark_ml.folder import read_folder
 from sqlml.importers.spark_ml.parquet import tables_here
-from sqlml.scorer import Scorer
+from sqlml.scorer.scorer import Scorer
 from tests import spark_folders as saved
 from tests.e2e import child
 from tests.spark_folders import Folder
@@ -62,7 +62,7 @@ def test_the_inputs_are_the_columns_that_no_stage_makes_and_the_outputs_need() -
         ("b", "number"),
         ("a", "number"),
     ]
-    assert made.source.endswith("SparkModel") and made.library == "pyspark 4.1.0"
+    assert made.source == "pyspark.ml folder" and made.library == "pyspark 4.1.0"
     frame = pd.DataFrame({"city": ["Bonn", None, "Rom"], "b": 1.0, "a": 2.0})
     assert Scorer(made.program, made.features, {}).predict(frame).tolist() == [
         211.5,

@@ -29,8 +29,8 @@ from sqlml.errors import (
 from sqlml.importers.registry import import_model
 from sqlml.ir import store
 from sqlml.ir.builder import Builder
-from sqlml.ir.exported import read_exported
-from sqlml.passes.lower import lower
+from sqlml.ir.torch_archive import read_exported
+from sqlml.passes.lowering.lower import lower
 from tests import oracles
 from tests.torch_checks import (
     NAMES,
@@ -48,7 +48,7 @@ WITHOUT = """
 import sys
 sys.modules["torch"] = None
 import numpy as np
-from sqlml.importers.artifact import read_artifact
+from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 content = open(sys.argv[1], "rb").read()

@@ -24,8 +24,8 @@ from sqlml.errors import (
 )
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
-from sqlml.passes.lower import lower
-from sqlml.planner.choice import choose
+from sqlml.passes.lowering.lower import lower
+from sqlml.planner.choice.choose import choose
 from tests import oracles
 from tests.torch_checks import (
     NAMES,
@@ -62,6 +62,15 @@ COVERED: dict[str, Callable[[Any], Any]] = {
     "compare": lambda x: (x > 0) & (x <= 1), "float of bool": lambda x: (x >= 0).float(),
     "whole numbers": lambda x: (x * 3).to(torch.int64) + 1, "rsub": lambda x: 1 - x,
     "power": lambda x: (x**3).tanh() + 1 / (x.abs() + 1),
+    "transpose": lambda x: x.view(-1, 2, 2).transpose(1, 2).flatten(1),
+    "permute": lambda x: x.view(x.size(0), 1, 2, 2).permute(0, 3, 1, 2).reshape(-1, 4),
+    "deep cat": lambda x: torch.cat([x.view(-1, 2, 2)] * 2, 2).sum((1, 2), keepdim=True).squeeze(2),
+    "deep stack": lambda x: torch.stack([x, -x, x * x], -1)[:, 1:3, 1:].flatten(1),
+    "deep mean": lambda x: x.view(-1, 2, 2).mean((1, 2)), "deep max": lambda x:
+    x.view(-1, 2, 2).amax(1), "deep argmax": lambda x: x.view(-1, 2, 2).argmax(2),
+    "broadcast": lambda x: (x.view(-1, 2, 2) * x.view(-1, 2, 2)[:, :1] - 1).select(2, -1),
+    "deep where": lambda x: torch.where(x.view(-1, 2, 2) > 0, x.unsqueeze(1)[:, :, :1], 0).sum(2),
+    "deep prelu": lambda x: F.prelu(x.view(-1, 2, 2), x.new_tensor([0.1])).amin(2),
 }  # fmt: skip
 
 

@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from sqlml.config import FORMAT_VERSION
 from sqlml.errors import ArtifactError, ProgramError
 from sqlml.ir import packing, reference, store
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
 from sqlml.ir.trees import RawTrees, ensemble
+from sqlml.limits import FORMAT_VERSION
 from sqlml.types import Labels
 
 

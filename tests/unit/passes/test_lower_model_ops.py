@@ -7,7 +7,7 @@ import numpy as np
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
-from sqlml.passes.lower_model_ops import MAX_CATEGORIES, lower_model_ops
+from sqlml.passes.lowering.model_ops import MAX_CATEGORIES, lower_model_ops
 
 
 def lowered(b: Builder, value: Value) -> Program:

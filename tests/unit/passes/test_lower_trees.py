@@ -13,12 +13,12 @@ from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
 from sqlml.ir.trees import Ensemble, RawTrees, ensemble
-from sqlml.passes import lower_ptt as ptt
-from sqlml.passes.exit_leaves import shape_of
-from sqlml.passes.lower import STRATEGIES, lower
-from sqlml.passes.lower_gemm import lower_gemm
-from sqlml.passes.lower_ptt import lower_ptt
-from sqlml.passes.lower_tt import lower_tt
+from sqlml.passes.lowering import ptt
+from sqlml.passes.lowering.exit_leaves import shape_of
+from sqlml.passes.lowering.gemm import lower_gemm
+from sqlml.passes.lowering.lower import STRATEGIES, lower
+from sqlml.passes.lowering.ptt import lower_ptt
+from sqlml.passes.lowering.tt import lower_tt
 from tests.random_trees import Recipe, grow, program_of, rows_for
 
 
@@ -183,5 +183,5 @@ def test_a_model_that_reads_no_column(strategy: str) -> None:
 def test_an_unknown_strategy_is_a_config_error() -> None:
     b = Builder()
     program = b.build({"score": b.input("x", "float64")})
-    with pytest.raises(ConfigError, match="there are traverse, gemm, tt, ptt"):
+    with pytest.raises(ConfigError, match="strategies: traverse, gemm, tt, ptt"):
         lower(program, "leaf_cursor")

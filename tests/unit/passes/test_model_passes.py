@@ -11,7 +11,7 @@ from sqlml.errors import ConfigError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
-from sqlml.ir.text import render
+from sqlml.ir.render import render
 from sqlml.passes.fold_layout import fold_layout
 from sqlml.passes.inject_selection import inject_selection
 from sqlml.passes.order import MODEL_PASSES, only, run

@@ -14,8 +14,8 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
+from sqlml.passes.analysis.float_order import last_true
 from sqlml.passes.compare_margins import compare_margins
-from sqlml.passes.float_order import last_true
 from sqlml.passes.fold_arguments import fold_arguments
 from sqlml.passes.fold_into_trees import fold_into_trees
 from sqlml.passes.fold_scaling import fold_scaling

@@ -12,10 +12,10 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
-from sqlml.passes.lower import STRATEGIES, lower
+from sqlml.passes.analysis.ranges import ranges
+from sqlml.passes.lowering.lower import STRATEGIES, lower
 from sqlml.passes.narrow_dtypes import narrow_dtypes
 from sqlml.passes.order import TENSOR_PASSES, run
-from sqlml.passes.ranges import ranges
 from sqlml.passes.sparse_weights import FEWEST, sparse_weights
 from tests.random_trees import Recipe, grow, program_of, rows_for
 

@@ -12,15 +12,15 @@ import pytest
 from sqlml.backends import costs
 from sqlml.backends.costs import SHIPPED
 from sqlml.backends.tree_costs import tree_costs
-from sqlml.calibration import calibrate
+from sqlml.calibration.backends import perfect_trees
+from sqlml.calibration.calibrate import calibrate
 from sqlml.errors import ConfigError
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.tree_shape import TreeShape, tree_shape
 from sqlml.ir.trees import Ensemble
-from sqlml.planner.backend_costs import perfect_trees
-from sqlml.planner.choice import choose
-from sqlml.planner.cost import estimates
+from sqlml.planner.choice.choose import choose
+from sqlml.planner.choice.cost import estimates
 from tests.random_trees import Recipe, grow, program_of
 
 
@@ -193,7 +193,7 @@ def test_calibration_measures_and_keeps_every_cost_of_what_is_installed(
 
 
 def test_small_batches_cost_a_gpu_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sqlml.planner.cost._is_there", lambda way: True)
+    monkeypatch.setattr("sqlml.planner.choice.cost._is_there", lambda way: True)
     program = full(8, 100)
 
     def seconds(batch: int) -> float:

@@ -7,8 +7,8 @@ import decimal
 
 import numpy as np
 
-from sqlml.planner.parameters import Parameters
 from sqlml.planner.syntax.arguments import parameters_of as places
+from sqlml.planner.syntax.parameters import Parameters
 
 
 def test_question_marks_count_on_their_own() -> None:
@@ -22,7 +22,7 @@ def test_question_marks_count_on_their_own() -> None:
 def test_a_used_up_parameter_leaves_the_list() -> None:
     sql = "SELECT ?, ?, ?"
     given = Parameters(places(sql), ["m", 2, 3])
-    given.use_up(places(sql)[0])
+    given = given.using([places(sql)[0]])
     assert given.remaining() == ((1, 2), frozenset())
     assert given.renumbered(inside=False) == {}
     assert list(given.renumbered(inside=True).values()) == ["$1", "$2"]
@@ -31,7 +31,7 @@ def test_a_used_up_parameter_leaves_the_list() -> None:
 def test_numbered_parameters_move_up() -> None:
     sql = "SELECT $2, $1, $3, $1"
     given = Parameters(places(sql), ["a", "m", "c"])
-    given.use_up(places(sql)[0])
+    given = given.using([places(sql)[0]])
     assert given.remaining() == ((0, 2), frozenset())
     assert list(given.renumbered(inside=False).values()) == ["$1", "$2", "$1"]
 
@@ -40,9 +40,9 @@ def test_a_named_parameter_stays_while_somebody_needs_it() -> None:
     sql = "SELECT $m, $m, $x"
     first, second, _ = places(sql)
     given = Parameters(places(sql), {"M": "churn", "x": 1})
-    given.use_up(first)
+    given = given.using([first])
     assert given.remaining() == (None, frozenset())
-    given.use_up(second)
+    given = given.using([second])
     assert given.remaining() == (None, frozenset({"m"}))
 
 

@@ -12,10 +12,12 @@ from sqlml.ir import store
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
-from sqlml.ir.texts import pack
+from sqlml.ir.utf8_column import pack
 from sqlml.passes.split import PACKED, split
-from sqlml.udfs.arrow import BatchFunction, TextBatchFunction, texts_of
-from sqlml.udfs.failures import ParkedFailure, claim
+from sqlml.udfs.batch_function import BatchFunction, TextBatchFunction, texts_of
+from sqlml.udfs.parked_errors import ParkedFailure, claim
+
+pytestmark = pytest.mark.version
 
 
 def counts(b: Builder, name: str) -> Value:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sqlml.backends.native.jit import NOTHING, Type, array_types
+from sqlml.backends.native.jit.specialise import NOTHING, Type, array_types
 from sqlml.backends.native.trees.ranks import PAGE, Ranks, ranks
 from sqlml.backends.native.trees.set_bins import SetBins, set_bins
 from sqlml.ir.decisions import largest_below

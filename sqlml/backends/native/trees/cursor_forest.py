@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit import COUNT, array_types, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import COUNT, array_types, reads, specialise, writes
 from sqlml.backends.native.trees.binned import Binned, panel_types
 from sqlml.backends.native.trees.block_forest import BlockForest
 from sqlml.backends.native.trees.exits import Exits, exits

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit import helper
+from sqlml.backends.native.jit.specialise import helper
 from sqlml.backends.native.trees.leaf_values import add_rows
 from sqlml.backends.native.trees.ranks import TILE, bins
 from sqlml.backends.native.trees.set_bins import fill_set_bins

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit import COUNT, array_types, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import COUNT, array_types, reads, specialise, writes
 from sqlml.backends.native.trees.binned import Binned, panel_types
 from sqlml.backends.native.trees.block_forest import BlockForest
 from sqlml.backends.native.trees.cursor_forest import added_together, cursor_dtype, upper_nodes

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.fetching import LINE_BYTES, fetch
 from sqlml.backends.native.trees.leaf_values import PADDING, SMALL, add_leaves, add_rows
 from sqlml.backends.native.trees.ranks import TILE, bins
 from sqlml.backends.native.trees.set_bins import fill_set_bins
 from sqlml.backends.native.trees.walk import BLOCK_BYTES, count, leave
+from sqlml.backends.native.vm.prefetch import LINE_BYTES, fetch
 
 
 def score(

@@ -11,8 +11,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from sqlml.backends.native.deferred import intrinsic, literal_intrinsic
-from sqlml.backends.native.processor import has
+from sqlml.backends.native.jit.helpers import intrinsic, literal_intrinsic
+from sqlml.backends.native.jit.processor import has
 
 TOGETHER = 3
 """From so many numbers on the values of a leaf are added together."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit import helper
+from sqlml.backends.native.jit.specialise import helper
 
 PAIRS = 256
 """Pairs of a row and a tree that go down together."""

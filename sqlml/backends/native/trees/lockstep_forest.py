@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit import COUNT, NOTHING, array_types, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import (
+    COUNT,
+    NOTHING,
+    array_types,
+    reads,
+    specialise,
+    writes,
+)
 from sqlml.backends.native.trees.lockstep import ANY, LEVELS, MEMBER, WINDOW, score
 from sqlml.backends.native.trees.siblings import Siblings, siblings
 from sqlml.ir.decisions import largest_below

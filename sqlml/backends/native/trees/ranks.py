@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit import helper
+from sqlml.backends.native.jit.specialise import helper
 from sqlml.types import Array
 
 MOST_CELLS = 4096

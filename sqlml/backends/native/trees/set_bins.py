@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit import helper
+from sqlml.backends.native.jit.specialise import helper
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 

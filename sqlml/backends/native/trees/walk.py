@@ -17,8 +17,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from sqlml.backends.native.deferred import helper, intrinsic
-from sqlml.backends.native.processor import VECTOR_BYTES, has
+from sqlml.backends.native.jit.helpers import helper, intrinsic
+from sqlml.backends.native.jit.processor import VECTOR_BYTES, has
 
 VECTORS = 8
 """Vectors of cursors that a walk carries: half of the registers of the smaller processors."""

@@ -62,7 +62,7 @@ def bind(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
     if reason is not None:
         raise BackendError(f"tree_ensemble must be lowered for this device: {reason}")
     # Triton is there only beside a GPU.
-    from sqlml.backends.torch.fused.kernels import rank_columns, sum_trees
+    from sqlml.backends.torch.fused.triton_kernels import rank_columns, sum_trees
 
     c = columns(e)
     made = layout(e, c)

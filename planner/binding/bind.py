@@ -1,0 +1,278 @@
+"""Bind a call's arguments to the features of its model: by name, by struct, or by position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlml.dialects.type_names import UNTYPED
+from sqlml.errors import (
+    AmbiguousColumnError,
+    ArityError,
+    BindError,
+    ColumnOrderError,
+    MissingColumnError,
+)
+from sqlml.planner.binding.column_types import Available, Bound, bracket, typed
+from sqlml.planner.binding.nested_types import as_json
+from sqlml.planner.binding.probe_queries import Column
+from sqlml.planner.binding.scope import Scope
+from sqlml.planner.binding.stars import meanings, star_columns, star_names
+from sqlml.planner.binding.structs import struct_columns
+from sqlml.planner.syntax.outline import Argument, ModelCall
+from sqlml.suggestions import closest
+from sqlml.types import Feature, fold
+
+
+def bind(
+    call: ModelCall,
+    features: Sequence[Feature],
+    used: frozenset[str],
+    model: str,
+    scope: Scope,
+    library: str = "",
+    missing_is_null: bool = False,
+) -> dict[str, Bound]:
+    """Map each feature in `used` to what feeds it.
+
+    `model` and `library` (which it was fitted with) are for messages. `missing_is_null`: a feature
+    that no column has the name of is NULL.
+
+    Raises:
+        MissingColumnError, AmbiguousColumnError, ArityError, ColumnOrderError, ColumnTypeError,
+        BindError: as sql.md says under "Binding" and "Types"; each points at the call.
+    """
+    named = [a for a in call.arguments if a.name is not None]
+    stars = [a for a in call.arguments if a.star is not None]
+    plain = [a for a in call.arguments if a.name is None and a.star is None]
+    at = call.span.start
+    if not call.arguments:
+        if used:
+            raise ArityError(
+                f"{call.function} needs the features of {model}: write *, or {_listed(features)}",
+                scope.sql,
+                at,
+            )
+        return {}
+    if named or stars:
+        if plain:
+            raise BindError(
+                "positional arguments do not mix with * or named ones; name it, as in "
+                f"{features[0].name if features else 'x'} := ..",
+                scope.sql,
+                plain[0].span.start,
+            )
+        _check_names(call, named, features, model, scope)
+        available = _named_columns(call, named, stars, scope)
+    else:
+        structs = struct_columns(plain, scope)
+        if call.function == "predict_proba" and len(plain) == 2 and structs is None:
+            _check_class(call, plain, scope)
+        if structs is None or _is_map(structs, features):
+            return _by_position(call, plain, features, used, model, scope)
+        available = structs
+    if missing_is_null:
+        for feature in features:
+            available.setdefault(fold(feature.name), [Bound("NULL", UNTYPED[0])])
+    return _by_name(call, available, features, used, model, scope, library)
+
+
+def other_columns(call: ModelCall, features: Sequence[Feature], scope: Scope) -> tuple[str, ...]:
+    """The columns that the call's stars bring and that are no features of its model."""
+    stars = [a.star for a in call.arguments if a.star is not None]
+    known = {fold(f.name) for f in features}
+    names = dict.fromkeys(name for star in stars for name in star_names(star, scope))
+    return tuple(name for name in names if fold(name) not in known)
+
+
+def _is_map(structs: Available, features: Sequence[Feature]) -> bool:
+    """Whether the one struct is itself what a model of one map reads, and not a row with a map."""
+    if len(features) != 1 or features[0].kind != "map":
+        return False
+    fields = structs.get(fold(features[0].name), [])
+    return all(as_json(b.sql, b.type, "map") is None for b in fields)
+
+
+def _check_class(call: ModelCall, plain: Sequence[Argument], scope: Scope) -> None:
+    """Refuse a row and a class: what the macro for plain connections takes."""
+    row, last = plain
+    if struct_columns([row], scope) is None:
+        return
+    raise BindError(
+        f"a class is named: {call.function}(.., {scope.text(row.span)}, "
+        f"class := {scope.text(last.span)})",
+        scope.sql,
+        last.span.start,
+    )
+
+
+def _check_names(
+    call: ModelCall,
+    named: Sequence[Argument],
+    features: Sequence[Feature],
+    model: str,
+    scope: Scope,
+) -> None:
+    """Refuse a name of nothing: what is written out is meant, other than the columns of a star."""
+    have = {fold(f.name): f.name for f in features}
+    for argument in named:
+        name = argument.name or ""
+        if fold(name) in have:
+            continue
+        known = [*have, "class"] if call.function == "predict_proba" else [*have]
+        close = closest(fold(name), known)
+        near = close and have.get(close, close)
+        hint = f"did you mean {near!r}?" if near else f"it has {_listed(features)}"
+        raise BindError(
+            f"{model} has no feature {name!r}; {hint}",
+            scope.sql,
+            argument.name_start,
+        )
+
+
+def _named_columns(
+    call: ModelCall, named: Sequence[Argument], stars: Sequence[Argument], scope: Scope
+) -> Available:
+    available: Available = {}
+    for star in stars:
+        assert star.star is not None
+        for name, bound in star_columns(star.star, star.span.start, scope):
+            available.setdefault(fold(name), []).append(bound)
+    texts = [scope.text(a.span) for a in named]
+    if texts:
+        columns = _columns(call, named, scope)
+        seen: set[str] = set()
+        for argument, sql, column in zip(named, texts, columns, strict=True):
+            folded = fold(argument.name or "")
+            if folded in seen:
+                place = argument.name_start
+                raise BindError(f"{argument.name} := is given twice", scope.sql, place)
+            seen.add(folded)
+            available[folded] = [Bound(bracket(sql), column.type)]  # it overrides a star
+    return available
+
+
+def _by_name(
+    call: ModelCall,
+    available: Available,
+    features: Sequence[Feature],
+    used: frozenset[str],
+    model: str,
+    scope: Scope,
+    library: str,
+) -> dict[str, Bound]:
+    at = call.span.start
+    missing = [f.name for f in features if f.name in used and fold(f.name) not in available]
+    if missing:
+        quoted = scope.dialect.quote_name(missing[0])
+        message = _missing(missing, sorted(available), model, quoted)
+        if library.startswith("lightgbm"):
+            message += _replaced(missing, features, available)
+        raise MissingColumnError(message, scope.sql, at)
+    bound: dict[str, Bound] = {}
+    for feature in features:
+        if feature.name not in used:
+            continue
+        choices = available[fold(feature.name)]
+        if len(choices) > 1:
+            own, others = scope.dialect.quote_name(feature.name), scope.dialect.star_without([".."])
+            raise AmbiguousColumnError(
+                f"feature {feature.name!r} of {model} is ambiguous: {len(choices)} columns have "
+                f"that name{_owners(choices[0], scope)}; say which with "
+                f"{own} := .., t.* or {others}",
+                scope.sql,
+                at,
+            )
+        bound[feature.name] = typed(choices[0], feature, model, scope, at)
+    return bound
+
+
+def _owners(bound: Bound, scope: Scope) -> str:
+    """ " (a.x and b.x)" as the engine itself names the tables of an ambiguous column."""
+    try:
+        scope.ask([bound.sql])
+    except BindError as error:
+        tables = meanings(error.message)
+        if tables:
+            return f" ({' and '.join(tables)})"
+    return ""
+
+
+def _missing(missing: list[str], have: list[str], model: str, quoted: str) -> str:
+    parts = []
+    for name in missing[:10]:
+        close = closest(fold(name), have)
+        parts.append(f"{name!r}" + (f" (did you mean {close!r}?)" if close else ""))
+    more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+    shown = ", ".join(have[:30]) + (", .." if len(have) > 30 else "")
+    none = "no columns at all (is there a FROM clause?)"
+    return (
+        f"{model} needs {'columns' if len(missing) > 1 else 'column'} {', '.join(parts)}{more}, "
+        f"not among: {shown or none}; add {'them' if len(missing) > 1 else 'it'} to "
+        f"the query or write {quoted} := <expression>"
+    )
+
+
+def _replaced(missing: Sequence[str], features: Sequence[Feature], available: Available) -> str:
+    """What to do where LightGBM has a _ in a name for each blank of the table's column."""
+    tables = {name.replace(" ", "_"): name for name in available}
+    found = {name: tables[fold(name)] for name in missing if fold(name) in tables}
+    if not found:
+        return ""
+    inputs = [found.get(f.name, f.name) for f in features]
+    shown = ", ".join(map(repr, inputs[:20])) + (", .." if len(inputs) > 20 else "")
+    return (
+        ". LightGBM replaces blanks in the names of columns by _; name the columns as they are in "
+        f"the table when you register the model: create_model(.., inputs=[{shown}]), or INPUT (..) "
+        "in CREATE MODEL"
+    )
+
+
+def _by_position(
+    call: ModelCall,
+    plain: Sequence[Argument],
+    features: Sequence[Feature],
+    used: frozenset[str],
+    model: str,
+    scope: Scope,
+) -> dict[str, Bound]:
+    at = call.span.start
+    if len(plain) != len(features):
+        raise ArityError(
+            f"{model} takes {len(features)} features by position ({_listed(features)}), but "
+            f"{len(plain)} are given; write * to bind by name",
+            scope.sql,
+            at,
+        )
+    written = [a.column for a in plain]
+    expected = [fold(f.name) for f in features]
+    if None not in written and written != expected:
+        if sorted(w for w in written if w) == sorted(expected):
+            raise ColumnOrderError(
+                f"these are the features of {model} in another order, which would feed them to "
+                f"the wrong inputs; write {call.function}(.., *), or the order {_listed(features)}",
+                scope.sql,
+                plain[0].span.start,
+            )
+    texts = [scope.text(a.span) for a in plain]
+    columns = _columns(call, plain, scope)
+    bound: dict[str, Bound] = {}
+    for argument, feature, sql, column in zip(plain, features, texts, columns, strict=True):
+        if feature.name in used:
+            value = Bound(bracket(sql), column.type)
+            bound[feature.name] = typed(value, feature, model, scope, argument.span.start)
+    return bound
+
+
+def _columns(call: ModelCall, arguments: Sequence[Argument], scope: Scope) -> tuple[Column, ...]:
+    try:
+        return scope.single([a.span for a in arguments])
+    except BindError as error:
+        if error.offset is not None:
+            raise
+        place = scope.place_of(error.message, call.span.start)
+        raise BindError(error.message, scope.sql, place) from None
+
+
+def _listed(features: Sequence[Feature]) -> str:
+    names = [f.name for f in features]
+    return ", ".join(names[:12]) + (f", .. {len(names) - 12} more" if len(names) > 12 else "")

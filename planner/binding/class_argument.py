@@ -1,0 +1,82 @@
+"""`chosen_class`: the class that `class := ..` means, as its place among the labels of a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlml.catalog.model import Model
+from sqlml.errors import BindError
+from sqlml.planner.program.result_sql import Chosen
+from sqlml.planner.syntax.outline import ModelCall
+from sqlml.planner.syntax.parameters import Parameters
+from sqlml.types import Labels
+
+
+def chosen_class(call: ModelCall, model: Model, sql: str, given: Parameters) -> Chosen | None:
+    """The class in `class := ..` as its index in each target; None when the call names none.
+
+    Without it the model's own `positive_class` is meant, if it has one.
+    """
+    chosen = call.class_argument
+    if chosen is None:
+        positive = model.options.get("positive_class")
+        if call.function != "predict_proba" or positive is None:
+            return None
+        return _places(model, positive, sql, call.span.start)
+    place = chosen.span.start
+    if not model.program.labels:
+        raise BindError(f"model {model.name!r} has no classes", sql, place)
+    value = given.literal(chosen)
+    if value is None:
+        raise BindError(
+            "class := takes a literal or a parameter, since it decides what is computed",
+            sql,
+            place,
+        )
+    return _places(model, value[0], sql, place)
+
+
+def _places(model: Model, wanted: Any, sql: str, place: int) -> Chosen:
+    """The place of a class among the labels of each target."""
+    labels = model.program.labels
+    found = tuple(index_of(known, wanted) for known in labels)
+    if any(i is not None for i in found):
+        return found
+    all_known = dict.fromkeys(v for known in labels for v in known.values)
+    known = ", ".join(repr(v) for v in list(all_known)[:20])
+    raise BindError(
+        f"model {model.name!r} has no class {wanted!r}; its classes are {known}", sql, place
+    )
+
+
+def index_of(labels: Labels, wanted: Any) -> int | None:
+    """The place of the label that `wanted` is, or else that it spells ('1' is 1, 'true' True).
+
+    Macros look for it in the same order (`macro_bodies`).
+    """
+    for same in (_is_equal, lambda a, b: _text(a) == _text(b), _is_spelled):
+        for i, label in enumerate(labels.values):
+            if same(label, wanted):
+                return i
+    return None
+
+
+def _is_equal(label: Any, wanted: Any) -> bool:
+    return isinstance(label, str) == isinstance(wanted, str) and bool(label == wanted)
+
+
+def _text(value: Any) -> str:
+    """As SQL writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _is_spelled(label: Any, wanted: Any) -> bool:
+    """A boolean in any case, a whole number with or without a fraction."""
+    if isinstance(label, bool) or isinstance(wanted, bool):
+        return str(label).casefold() == str(wanted).casefold()
+    return _digits(label) == _digits(wanted)
+
+
+def _digits(value: Any) -> str:
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value)

@@ -1,0 +1,46 @@
+"""`Context`: what the planner asks of the engine and of the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlml.catalog.model import Model
+from sqlml.dialects import DUCKDB, Dialect
+from sqlml.planner.binding.estimated_rows import AskRows
+from sqlml.planner.binding.probe_queries import Describe
+from sqlml.planner.syntax.parameters import TypeOf
+
+UniqueKeys = Callable[[str], tuple[frozenset[str], ...]]
+"""A table as written -> the sets of columns that are declared to be unique, folded."""
+
+
+def _nothing(_: Any) -> None:
+    """The answer of an engine that cannot say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What the planner may ask; an engine that cannot say leaves the question out.
+
+    Attributes:
+        describe: names and types of a query's columns, without running it.
+        model: the model that a reference in a query means.
+        is_user_function: whether the user has a function of that name.
+        unique_keys: the declared keys of a table; None where joins are never left out.
+        settings: the session's `SET sqlml_..`.
+        rows: how many rows the engine expects of a query.
+        column_name: how the engine names the column of an expression that nobody named.
+        type_of: the SQL type of a parameter's value.
+    """
+
+    describe: Describe
+    model: Callable[[str], Model]
+    is_user_function: Callable[[str], bool]
+    unique_keys: UniqueKeys | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    rows: AskRows = _nothing
+    column_name: Callable[[str], str | None] = _nothing
+    type_of: TypeOf = _nothing
+    dialect: Dialect = DUCKDB

@@ -1,0 +1,91 @@
+"""`Rows`: how many rows reach a call, as the engine estimates it.
+
+The engine is asked what it would estimate for `SELECT 1 FROM <the call's own FROM>`, with its
+WHERE where no model is called there. It costs several times what binding costs, so it is asked
+only by EXPLAIN, and where the choice of a way to run depends on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sqlml.parsing.places import Span
+from sqlml.planner.binding.probe_queries import ProbeError, row_queries
+from sqlml.planner.binding.scope import Scope
+from sqlml.planner.choice.cost import ROWS
+from sqlml.planner.syntax.outline import Block, ModelCall
+
+AskRows = Callable[[str], int | None]
+"""The engine's estimate of the rows of a query; None where it has none. Raises ProbeError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The queries that have as many rows as reach a call, the likeliest first.
+
+    `estimate` is the engine's, once it was `asked`; None where it has none. `chosen_by` says that
+    the way to run rests on it.
+    """
+
+    queries: tuple[str, ...] = ()
+    asked: bool = False
+    estimate: int | None = None
+    chosen_by: bool = False
+
+    @property
+    def count(self) -> int:
+        """The estimate, or what is assumed without one."""
+        return ROWS if self.estimate is None else self.estimate
+
+    @property
+    def rounded(self) -> int:
+        """The nearest power of ten, so that the choice stays as it is while a table grows a bit.
+
+        >>> [Rows(estimate=n).rounded for n in (1, 3, 4, 250_000, 400_000)]
+        [1, 1, 10, 100000, 1000000]
+        """
+        return int(10 ** round(math.log10(max(1, self.count))))
+
+    def ask(self, ask: AskRows) -> Rows:
+        """These rows with the engine's estimate.
+
+        It says 0 where it knows that nothing can match, which may be due to the NULLs that stand
+        for calls and parameters: that is no estimate.
+        """
+        for query in self.queries:
+            try:
+                estimate = ask(query)
+            except ProbeError:
+                continue
+            return replace(self, asked=True, estimate=estimate or None)
+        return replace(self, asked=True)
+
+
+def rows_of(call: ModelCall, scope: Scope) -> Rows:
+    """What to ask for `call`, in its scope.
+
+    Nothing where a parameter stands in FROM: in a probe that is a NULL, which mostly fits no row.
+    """
+    parameters = [p.span for p in scope.outline.parameters]
+    if parameters and any(_holds(place, parameters) for place in _read(scope.block)):
+        return Rows()
+    queries = tuple(row_queries(scope.block, scope.probed))
+    where = None if scope.block is None else scope.block.where
+    if where is None or _holds(where, [*parameters, *(c.span for c in scope.outline.calls)]):
+        return Rows(queries)
+    condition = scope.probed(where)  # it may name a select item, and then does not bind here
+    return Rows((*row_queries(scope.block, scope.probed, condition), *queries))
+
+
+def _read(block: Block | None) -> Iterator[Span]:
+    """What a block reads: its FROM, all that is around it, and what their WITH clauses define."""
+    while block is not None:
+        yield from block.sources
+        yield from (cte.span for cte in block.ctes)
+        block = block.parent
+
+
+def _holds(place: Span, others: Sequence[Span]) -> bool:
+    return any(map(place.holds, others))

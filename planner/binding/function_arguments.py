@@ -1,0 +1,76 @@
+"""What the engine is to compute for a model: the function's arguments, or the model itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from sqlml.backends.sql import Linear, expressions, linear_sql
+from sqlml.dialects import DUCKDB, Dialect
+from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.program.function_names import REFUSED_TEXT
+from sqlml.planner.program.prepare import Prepared
+
+
+def texts(prepared: Prepared, bounds: Mapping[str, Bound], dialect: Dialect = DUCKDB) -> str:
+    """What stands behind the numbers, where the function is given whole texts."""
+    own = [bounds[name].sql for name in prepared.split.whole]
+    return f", {dialect.text_arguments(own)}" if own else ""
+
+
+def linear(prepared: Prepared, bounds: Mapping[str, Bound]) -> Linear | None:
+    """The model as an expression, where it is a linear one of plain columns."""
+    if plain_columns(prepared, bounds) is None:
+        return None
+    columns = [_as(bounds[c.name], "DOUBLE") for c in prepared.split.columns if not c.encoded]
+    return linear_sql(prepared.split.core, columns)
+
+
+def plain_columns(prepared: Prepared, bounds: Mapping[str, Bound]) -> list[str] | None:
+    """The columns of the packed matrix as SQL; None where one of them is more than a column."""
+    columns = [bounds[c.name].sql for c in prepared.split.columns if not c.encoded]
+    whole = len(columns) == len(prepared.split.columns) and all(map(plain, columns))
+    return columns if whole else None
+
+
+def plain(sql: str) -> bool:
+    """Whether an expression may be written several times: it is cheap, and the same each time."""
+    return _COLUMN.fullmatch(sql) is not None
+
+
+_COLUMN = re.compile(
+    r'(\w+|"([^"]|"")*"|`([^`]|``)*`)(\.(\w+|"([^"]|"")*"|`([^`]|``)*`))*'
+    r"|\(-?\d+(\.\d*)?([eE][+-]?\d+)?\)"
+    r"|system\.main\.struct_extract\(sqlml_n, 'c\d+'\)"
+)
+"""A column, a number as `bracket` writes it, or a field of `refused_nulls.Once`."""
+
+
+def packed(
+    prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect = DUCKDB
+) -> str:
+    """The arguments of the engine function: all columns as numbers of one kind.
+
+    A text that the model refuses has a code that stands for it, in engines that ask a function
+    about no other texts.
+    """
+    encoded: dict[str, str] = {}
+    if prepared.split.encoders is not None:
+        strings = {n: bounds[n].sql for n in prepared.split.encoders.inputs}
+        unknown = {}
+        if dialect.lazy_calls:
+            names = {c.name for c in prepared.split.given if c.strict}
+            unknown = dict.fromkeys(names, dialect.scorer(REFUSED_TEXT))
+        encoded = expressions(prepared.split.encoders, strings, dialect, unknown)
+    parts = [
+        f"CAST({encoded[c.name]} AS {kind})" if c.encoded else _as(bounds[c.name], kind)
+        for c in prepared.split.given
+    ] or [f"CAST(0 AS {kind})"]
+    return dialect.number_arguments(parts, kind)
+
+
+def _as(bound: Bound, kind: str) -> str:
+    """The expression as a `kind`: a column that is one goes as it is, which binds sooner."""
+    column = plain(bound.sql) and not bound.sql.startswith("(") and bound.sql.upper() != "NULL"
+    own = bound.type == kind and column
+    return bound.sql if own else f"CAST({bound.sql} AS {kind})"

@@ -1,0 +1,50 @@
+"""A statement that the engine refuses because a function of ours is misspelt, or out of place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlml.planner.syntax.arguments import FUNCTIONS, calls_of_a_text
+from sqlml.suggestions import closest
+from sqlml.types import fold
+
+_NEAR = 0.75
+"""How like one of ours a name must be (difflib's ratio); below, it is most likely another's."""
+
+
+def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | None:
+    """What to say beside the engine's `message` about `sql`; None where it has other reasons.
+
+    A call is taken for ours when its name is near one of ours and its first argument is one
+    string; the engine refuses it since it knows no such function, or since an argument is a star.
+
+    Args:
+        is_function: whether the engine has a function or macro of this name.
+
+    >>> missing = "Catalog Error: Scalar Function with name predict_prob does not exist!"
+    >>> hint("SELECT predict_prob('m', a) FROM t", missing, lambda name: False)
+    "did you mean predict_proba('m', ..)?"
+    """
+    starred = "STAR expression" in message
+    if not starred and "does not exist" not in message:
+        return None
+    found = calls_of_a_text(sql)
+    for call in found if starred else ():
+        if call.qualified and fold(call.name) in FUNCTIONS:
+            return f"write {call.name}('{call.text}', ..) without the schema"
+    calls = [
+        (fold(call.name), f"('{call.text}', ..)")
+        for call in found
+        if starred or f"name {fold(call.name)} does not exist" in message.lower()
+    ]
+    for name, rest in calls:
+        near = closest(name, FUNCTIONS, _NEAR)
+        if name not in FUNCTIONS and near is not None and not is_function(name):
+            return f"did you mean {near}{rest}?"
+    for name, rest in calls:
+        if name in FUNCTIONS and not is_function(name):
+            return (
+                f"{name}{rest} calls a model in a query alone, con.sql('SELECT .. FROM ..'), and "
+                "not in a relation's own methods"
+            )
+    return None

@@ -1,0 +1,130 @@
+"""Rows without an answer: those that lack a value the model needs, and those that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from sqlml.bounded_cache import of_programs
+from sqlml.dialects import DUCKDB, Dialect
+from sqlml.errors import ConfigError, MissingValueError, SqlmlError, UnknownCategoryError
+from sqlml.ir import reference
+from sqlml.ir.program import Program
+from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.binding.function_arguments import plain
+from sqlml.planner.program.sample_rows import samples
+from sqlml.planner.syntax.outline import ModelCall
+from sqlml.types import Array
+
+_TRIED = 32
+"""Rows that are tried to find one that the model takes."""
+
+
+def refused(options: Mapping[str, Any], program: Program) -> frozenset[str]:
+    """The inputs in which a NULL is to give NULL: those it refuses, where `on_null` is 'null'.
+
+    Raises:
+        ConfigError: it cannot be told which these are.
+    """
+    return _refusing(program) if options.get("on_null") == "null" else frozenset()
+
+
+def any_missing(
+    bounds: Mapping[str, Bound], names: Iterable[str], dialect: Dialect = DUCKDB
+) -> str | None:
+    """Whether one of these columns has no value, as SQL; None where there are no such columns."""
+    tests = []
+    for name in names:
+        bound = bounds[name]
+        tests.append(f"{bound.sql} IS NULL")
+        if bound.type in ("FLOAT", "DOUBLE"):
+            tests.append(dialect.call("isnan", bound.sql))
+    return " OR ".join(tests) or None
+
+
+def no_row(call: ModelCall, sql: str) -> str | None:
+    """Whether there is no row that conflicts, as SQL: of a call in ON CONFLICT's SET.
+
+    The engine evaluates SET for all new rows, the table's columns NULL where none is updated, and
+    takes no notice of what comes of that. None elsewhere.
+    """
+    if call.block is None or call.block.excluded is None:
+        return None
+    return f"{sql[call.block.excluded.start : call.block.excluded.end]}.rowid IS NULL"
+
+
+def either(*tests: str | None) -> str | None:
+    """Whether one of the tests holds, as SQL; None where there are none."""
+    return " OR ".join(test for test in tests if test is not None) or None
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Columns of which some are expressions: they are evaluated once, and read as `fields`.
+
+    A test for NULL and the call itself would else see two values of random(), and nested calls
+    would be written out again and again.
+    """
+
+    bounds: dict[str, Bound]
+    fields: dict[str, Bound]
+    dialect: Dialect
+
+    @classmethod
+    def of(cls, bounds: dict[str, Bound], dialect: Dialect) -> Once | None:
+        """None where all columns may be written several times."""
+        if all(plain(bound.sql) for bound in bounds.values()):
+            return None
+        fields = {
+            n: Bound(dialect.member("sqlml_n", f"c{k}"), b.type)
+            for k, (n, b) in enumerate(bounds.items())
+        }
+        return cls(bounds, fields, dialect)
+
+    def around(self, value: str) -> str:
+        """`value` of the fields, as an expression of the columns."""
+        made = {f"c{k}": b.sql for k, b in enumerate(self.bounds.values())}
+        return self.dialect.let("sqlml_n", self.dialect.struct(made), value)
+
+
+def unless(missing: str | None, value: str) -> str:
+    """`value`, or NULL for rows of which `missing` is true."""
+    return value if missing is None else f"CASE WHEN {missing} THEN NULL ELSE {value} END"
+
+
+@of_programs
+def _refusing(program: Program) -> frozenset[str]:
+    """The inputs that must have a value: asked of the reference with one row."""
+    row = _accepted(program)
+    if row is None:
+        raise ConfigError(
+            "on_null = 'null' is not offered for this model: no row was found that it takes, so it "
+            "cannot be told which columns must have a value; say in the query what NULL is to be"
+        )
+    found = set()
+    for name, kind in ((f.name, f.kind) for f in program.features):
+        gone = np.array([None], object) if kind == "string" else np.array([np.nan])
+        try:
+            reference.run(program, {**row, name: gone})
+        except (MissingValueError, UnknownCategoryError):
+            found.add(name)
+        except SqlmlError:
+            continue  # what else is wrong is said when it is scored
+    return frozenset(found)
+
+
+def _accepted(program: Program) -> dict[str, Array] | None:
+    """One row of which the model knows an answer; None: none was found."""
+    for frame in islice(samples(program, program.features), 2):
+        for i in range(_TRIED):
+            row = {name: frame[name].to_numpy()[i : i + 1] for name in program.inputs}
+            try:
+                reference.run(program, row)
+            except (SqlmlError, KeyError):
+                continue
+            return row
+    return None

@@ -1,0 +1,131 @@
+"""`target_of`: what a call computes, once its model is known: an output, or one class of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlml.catalog.model import Model
+from sqlml.errors import BindError, UnknownModelError
+from sqlml.ir.program import Program
+from sqlml.planner.binding.absent_output import why_none
+from sqlml.planner.binding.class_argument import chosen_class
+from sqlml.planner.binding.context import Context
+from sqlml.planner.program.function_names import Output, Part
+from sqlml.planner.program.result_sql import Chosen, result_type
+from sqlml.planner.syntax.outline import ModelCall, Parameter
+from sqlml.planner.syntax.parameters import Parameters
+from sqlml.types import fold
+
+OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
+    "predict": ("label",),
+    "predict_proba": ("proba",),
+    "predict_score": ("score", "samples"),
+    "transform": ("transform",),
+}
+"""The outputs that a function gives: the first of them that the model has.
+
+A density (KernelDensity, GaussianMixture) has no decision function but scores of samples.
+"""
+
+_NO_OUTPUT = {
+    "predict": "it predicts nothing",
+    "predict_proba": "it gives no probabilities",
+    "predict_score": "it has no decision function and no scores of samples",
+    "transform": "it transforms nothing",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a call computes: an output of a model, one class of it when `chosen` is given.
+
+    `shown` is what EXPLAIN says of it, where that is not the output's name.
+    """
+
+    model: Model
+    output: Output
+    chosen: Chosen | None
+    shown: str = ""
+
+    @property
+    def column(self) -> int | None:
+        """The one column of the output that is computed; None for all."""
+        return None if self.chosen is None or len(self.chosen) > 1 else self.chosen[0]
+
+    @property
+    def part(self) -> Part:
+        """What is computed of the model's outputs."""
+        return Part(self.output, self.column)
+
+    @property
+    def type(self) -> str:
+        """The SQL type of the call."""
+        return result_type(self.model.program, self.output, self.chosen)
+
+    @property
+    def text(self) -> str:
+        """The output as EXPLAIN shows it."""
+        if self.shown:
+            return self.shown
+        labels, text = self.model.program.labels, str(self.output)
+        if self.chosen is not None:
+            t, k = next((t, k) for t, k in enumerate(self.chosen) if k is not None)
+            text += f", class {labels[t].values[k]!r}"
+        targets = self.model.program.targets
+        return text + (f", {targets} targets" if targets > 1 else "")
+
+
+def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) -> Target | None:
+    """What the call is to compute; None when the function is a user's own."""
+    at = call.model_span.start
+    name = given.text(call.model) if isinstance(call.model, Parameter) else call.model
+    if name is None:
+        if context.is_user_function(call.function):
+            return None
+        raise BindError(
+            f"the model name {sql[at : call.model_span.end]} is not given as a text; pass it when "
+            "the statement is executed, or write it out",
+            sql,
+            at,
+        )
+    try:
+        model = _model(name, context)
+    except UnknownModelError as error:
+        starred = any(a.star is not None for a in call.arguments)
+        if not starred and context.is_user_function(call.function):
+            return None
+        raise UnknownModelError(error.message, sql, at) from None
+    if call.defines:
+        raise BindError(
+            "a model call cannot stand in a generated column, DEFAULT or CHECK: nobody could read "
+            "the table without sqlml; make a view of the table instead",
+            sql,
+            call.span.start,
+        )
+    output = _output(call.function, model.program)
+    if output is None:
+        others = [f"{f}(..)" for f in OUTPUTS_OF if _output(f, model.program) is not None]
+        raise BindError(
+            f"{call.function} does not fit model {model.name!r}: {_NO_OUTPUT[call.function]}"
+            f"{why_none(OUTPUTS_OF[call.function][0], model.program)}; use {' or '.join(others)}",
+            sql,
+            call.span.start,
+        )
+    return Target(model, output, chosen_class(call, model, sql, given))
+
+
+def _model(name: str, context: Context) -> Model:
+    """The model of a name; `main.m` may mean m by the schema of the current database."""
+    try:
+        return context.model(name)
+    except UnknownModelError:
+        schema, _, rest = name.partition(".")
+        if fold(schema) != "main" or not rest:
+            raise
+        return context.model(rest)
+
+
+def _output(function: str, program: Program) -> Output | None:
+    """The output of `program` that `function` gives; None where it has none of them."""
+    return next((o for o in OUTPUTS_OF[function] if o in program.outputs), None)

@@ -1,0 +1,93 @@
+"""`Scope`: where a call stands, and what the engine says of its arguments there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlml.dialects import Dialect
+from sqlml.errors import BindError
+from sqlml.parsing.places import Span
+from sqlml.planner.binding.probe_queries import Column, Describe, Text, columns_of
+from sqlml.planner.syntax.outline import Block, Outline
+from sqlml.types import fold
+
+_BLAMED = re.compile(
+    r'with name "?([^"\s]+)"? does not exist|Referenced (?:column|table) "([^"]+)" not found'
+    r'|does not have a column named "([^"]+)"|with name `([^`]+)` cannot be resolved'
+)
+"""What the engine says of a name that it does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a call stands: the statement, the block around it, and the engine.
+
+    `text` is the statement as it goes to the engine, `probed` as it stands in probes: there calls
+    and parameters are NULLs of their types. `untyped` are the parameters and local names, which
+    have no type yet.
+    """
+
+    outline: Outline
+    block: Block | None
+    text: Text
+    probed: Text
+    untyped: frozenset[Span]
+    describe: Describe
+    dialect: Dialect
+
+    @property
+    def sql(self) -> str:
+        """The statement as the user wrote it."""
+        return self.outline.sql
+
+    def columns(self, places: Sequence[Span]) -> tuple[tuple[Column, ...], ...]:
+        """The columns that the select items at these places yield here.
+
+        Raises:
+            BindError: the engine cannot bind them.
+        """
+        found = self.ask([self.probed(place) for place in places])
+        return tuple(
+            (Column("NULL", "NULL"),) if self._is_untyped(place) else columns
+            for place, columns in zip(places, found, strict=True)
+        )
+
+    def single(self, places: Sequence[Span]) -> tuple[Column, ...]:
+        """The one column that each of the expressions at these places yields.
+
+        Raises:
+            BindError: the engine cannot bind one, or it yields several columns.
+        """
+        found = self.columns(places)
+        for place, columns in zip(places, found, strict=True):
+            if len(columns) != 1:
+                raise BindError(
+                    f"{self.text(place)} stands for {len(columns)} columns; write * or "
+                    "COLUMNS(..) alone, or one expression per feature",
+                    self.sql,
+                    place.start,
+                )
+        return tuple(column for (column,) in found)
+
+    def _is_untyped(self, place: Span) -> bool:
+        """NULL itself (1.5 says that it is INTEGER), or a name or parameter without a type."""
+        return place in self.untyped or self.sql[place.start : place.end].upper() == "NULL"
+
+    def ask(self, items: Sequence[str]) -> tuple[tuple[Column, ...], ...]:
+        """The columns that `items`, written as SQL, yield here."""
+        return columns_of(items, self.block, self.probed, self.describe)
+
+    def place_of(self, message: str, place: int) -> int:
+        """Where in the statement the name stands that the engine's message is about.
+
+        Of several places the first behind `place`, which is the answer where there is none.
+        """
+        blamed = _BLAMED.search(message)
+        if blamed is None:
+            return place
+        name = fold(next(g for g in blamed.groups() if g is not None).split(".")[-1])
+        found = [start for word, start in self.outline.words if word == name]
+        behind = [start for start in found if start >= place]
+        return behind[0] if behind else found[-1] if found else place

@@ -1,0 +1,1 @@
+"""One call of a model: the stages from its arguments to its SQL."""

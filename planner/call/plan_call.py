@@ -1,0 +1,278 @@
+"""`plan_call`: one call of a model as planned: what its arguments are, how it runs, and its SQL.
+
+The call is a `CallDraft`, to which each of `STAGES` adds what it decides; the last step writes that
+as SQL. Unlike the rules of a statement (`rewrites/order.py`) they see one call, and none of them
+may be left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from sqlml.errors import BindError, ConfigError
+from sqlml.planner.binding.bind import bind, other_columns
+from sqlml.planner.binding.column_types import Bound, layout_is_exact
+from sqlml.planner.binding.context import Context
+from sqlml.planner.binding.estimated_rows import Rows
+from sqlml.planner.binding.function_arguments import packed, texts
+from sqlml.planner.binding.refused_nulls import Once, any_missing, either, no_row, refused, unless
+from sqlml.planner.binding.requested_output import Target
+from sqlml.planner.binding.scope import Scope
+from sqlml.planner.call.call_draft import CallDraft
+from sqlml.planner.call.from_column import Column
+from sqlml.planner.call.literal_arguments import literal_arguments
+from sqlml.planner.choice.choose import asks_for_sql, batch_rows, choose, leaves_open
+from sqlml.planner.choice.cost import most_categories
+from sqlml.planner.choice.row_dependence import depends_on_rows
+from sqlml.planner.model_sql.in_lambda import for_lambda, in_lambda
+from sqlml.planner.model_sql.sql_or_function import Written, as_asked, written
+from sqlml.planner.plan.plan import PlannedCall
+from sqlml.planner.program.function_names import FunctionSpec
+from sqlml.planner.program.prepare import prepare_parts
+from sqlml.planner.program.refuses_rows import refuses_rows
+from sqlml.planner.program.result_sql import decoded
+from sqlml.planner.program.shared import Shared
+from sqlml.planner.syntax.outline import ModelCall
+from sqlml.types import fold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedCall:
+    """A call as planned, and what FROM is to make for it: its function's column, and its row."""
+
+    planned: PlannedCall
+    column: Column | None
+    row: Column | None
+
+
+def plan_call(
+    *,
+    call: ModelCall,
+    target: Target,
+    shared: Shared,
+    scope: Scope,
+    context: Context,
+    rows: Rows,
+    row_in_from: bool,
+) -> PlacedCall:
+    """The call as planned; `row_in_from` says that FROM can make its packed numbers.
+
+    Raises:
+        BindError and its kin: an argument does not fit.
+        ConfigError, BackendError: the options ask for what cannot be.
+    """
+    options = {**target.model.options, **context.settings}
+    most = None if asks_for_sql(options) else most_categories()
+    prepared = prepare_parts(target.model.program, shared.parts, lookup=most)
+    draft = CallDraft(
+        call=call,
+        target=target,
+        shared=shared,
+        scope=scope,
+        context=context,
+        rows=rows,
+        row_in_from=row_in_from,
+        options=options,
+        most=most,
+        used=frozenset(prepared.program.inputs),
+        choice=choose(prepared.split.core, options),
+    )
+    for stage in STAGES:
+        draft = stage(draft)
+    return _written(draft)
+
+
+def bound_arguments(draft: CallDraft) -> CallDraft:
+    """What feeds each feature."""
+    model = draft.model
+    bounds = bind(
+        draft.call,
+        model.features,
+        draft.used,
+        f"model {model.name!r}",
+        draft.scope,
+        model.origin.library,
+        draft.options.get("on_missing_column") == "null",
+    )
+    return replace(draft, bounds=bounds)
+
+
+def packed_layout(draft: CallDraft) -> CallDraft:
+    """FLOAT in place of DOUBLE, where all numbers and codes are exact in it."""
+    nodes = draft.prepared.program.nodes
+    codes_fit = all(n.attrs["categories"].size < 1 << 24 for n in nodes if n.op == "encode")
+    return replace(draft, layout="f32") if codes_fit and layout_is_exact(draft.bounds) else draft
+
+
+def nulls_refused(draft: CallDraft) -> CallDraft:
+    """The features whose NULL gives NULL; then each column is evaluated once, and tested."""
+    inputs = draft.prepared.program.inputs.keys()
+    empty = sorted(refused(draft.options, draft.model.program) & inputs)
+    if not empty:
+        return draft
+    read_once = Once.of(draft.bounds, draft.dialect) if draft.dialect.calls_in_lambdas else None
+    bounds = draft.bounds if read_once is None else read_once.fields
+    draft = replace(draft, null_where=tuple(empty), bounds=bounds, read_once=read_once)
+    if read_once is None:
+        return draft
+    return draft.apart() if draft.shared.in_from else draft  # there the fields are not in sight
+
+
+def sql_or_function(draft: CallDraft) -> CallDraft:
+    """The model as an expression, where that is asked for, cheaper, or the only way."""
+    made = _expression(draft)
+    if made is None and in_lambda(draft.call, draft.scope, draft.dialect):
+        made = for_lambda(
+            draft.wanted,
+            draft.alone,
+            draft.bounds,
+            draft.layout,
+            draft.options,
+            draft.scope,
+            draft.call,
+        )
+    return draft if made is None else replace(draft, expression=made)
+
+
+def _expression(draft: CallDraft) -> Written | None:
+    """The model as an expression that the options ask for, or let be the cheapest."""
+    if asks_for_sql(draft.options):
+        made = as_asked(draft.wanted, draft.alone, draft.bounds, draft.layout)
+        fails = made.fits is None and refuses_rows(draft.alone.program)
+        if fails and draft.dialect.lazy_calls and draft.call.in_try:
+            raise ConfigError(
+                "backend 'sql' has no TRY(..), since the engine's error() cannot stand in one: "
+                "use backend 'auto'",
+                draft.scope.sql,
+                draft.call.span.start,
+            )
+        return made
+    if not leaves_open(draft.options):
+        return None
+    return written(
+        draft.wanted, draft.alone, draft.bounds, draft.layout, draft.choice, draft.shared.calls
+    )
+
+
+def hidden_columns(draft: CallDraft) -> CallDraft:
+    """Refuse a star whose columns have names that the engine takes for select items there.
+
+    Raises:
+        BindError: it names the column.
+    """
+    in_place = draft.expression is not None or not (draft.row_in_from or draft.shared.in_from)
+    if not draft.dialect.outputs_first or not in_place:
+        return draft
+    call = draft.call
+    hidden = call.hidden
+    named = {fold(argument.name) for argument in call.arguments if argument.name is not None}
+    for name, bound in draft.bounds.items():
+        if fold(name) not in named and fold(bound.sql.strip("`")) in hidden:
+            raise BindError(
+                f"the star's column {bound.sql} is hidden here by the select item of that name; "
+                "write the table's star, as in t.*, or rename the item",
+                draft.scope.sql,
+                call.span.start,
+            )
+    return draft
+
+
+def way_to_run(draft: CallDraft) -> CallDraft:
+    """The function's backend for what is left to it, and for the rows that the engine expects."""
+    if draft.expression is not None:  # the engine sees by itself which sums are equal
+        return draft.apart()
+    if not depends_on_rows(draft.prepared.split.core, draft.options):
+        return draft
+    rows = replace(draft.rows.ask(draft.context.rows), chosen_by=True)
+    return replace(draft, rows=rows).chosen(rows.rounded)
+
+
+STAGES: tuple[Callable[[CallDraft], CallDraft], ...] = (
+    bound_arguments,
+    literal_arguments,
+    packed_layout,
+    nulls_refused,
+    sql_or_function,
+    hidden_columns,
+    way_to_run,
+)
+
+
+def _written(draft: CallDraft) -> PlacedCall:
+    """The call as SQL, and as EXPLAIN tells of it."""
+    dialect, target, program = draft.dialect, draft.target, draft.model.program
+    spec = _spec(draft)
+    missing = either(
+        no_row(draft.call, draft.scope.sql), any_missing(draft.bounds, draft.null_where, dialect)
+    )
+    made, column, row = _function_call(draft, spec, missing)
+    scored = draft.shared.element(dialect.value_of(made), program, target.part, dialect)
+    result = decoded(scored, program, target.output, target.chosen, dialect)
+    result, choice = dialect.checked(made, result), draft.choice
+    if draft.expression is not None:
+        choice, result = draft.expression.choice(choice), draft.expression.or_else(result)
+    result = unless(missing, result)
+    bounds: Mapping[str, Bound] = draft.bounds
+    if draft.read_once is not None:
+        bounds, result = draft.read_once.bounds, draft.read_once.around(result)
+    split, model = draft.prepared.split, draft.model
+    planned = PlannedCall(
+        written=" ".join(draft.scope.sql[draft.call.span.start : draft.call.span.end].split()),
+        model=model.name,
+        version=model.version,
+        output=target.text,
+        reads=tuple(bounds.items()),
+        unread=tuple(f.name for f in model.features if f.name not in draft.used),
+        encoded=tuple(split.encoders.inputs) if split.encoders else (),
+        spec=spec,
+        program=program.hash,
+        choice=choice,
+        sql=result,
+        type=target.type,
+        texts=split.whole,
+        has_trees=any(node.op == "tree_ensemble" for node in split.core),
+        shared=draft.shared,
+        source=program,
+        rows=draft.rows,
+        others=other_columns(draft.call, model.features, draft.scope),
+        null_where=draft.null_where,
+    )
+    used_row = row is not None and (column is not None or row.name in result)
+    return PlacedCall(planned=planned, column=column, row=row if used_row else None)
+
+
+def _spec(draft: CallDraft) -> FunctionSpec:
+    """The function, as its name says it."""
+    return FunctionSpec(
+        program=draft.model.program.hash,
+        parts=draft.shared.parts,
+        layout=draft.layout,
+        backend=draft.choice.backend,
+        strategy=draft.choice.strategy,
+        device=draft.choice.device,
+        again=draft.shared.again,
+        once=draft.shared.once,
+        constants=draft.constants,
+        rows=batch_rows(draft.options),
+        lookup=None if draft.prepared.split.lookup is None else draft.most,
+    )
+
+
+def _function_call(
+    draft: CallDraft, spec: FunctionSpec, missing: str | None
+) -> tuple[str, Column | None, Column | None]:
+    """The function's call where the user wrote one, and what FROM makes of it: column and row."""
+    dialect = draft.dialect
+    kind = "FLOAT" if draft.layout == "f32" else "DOUBLE"
+    columns = packed(draft.prepared, draft.bounds, kind, dialect)
+    row = Column.of_row(columns, dialect.type(f"{kind}[]")) if draft.row_in_from else None
+    if row is not None:
+        columns = dialect.packed_arguments(row.name)
+    arguments = columns + texts(draft.prepared, draft.bounds, dialect)
+    made = f"{dialect.scorer(spec.name)}({arguments})"
+    if not draft.shared.in_from:
+        return made, None, row
+    returned = dialect.returned(draft.shared.type(draft.model.program))
+    column = Column(spec.name, unless(missing, made), arguments, returned)
+    return dialect.quote_name(spec.name), column, row

@@ -1,0 +1,1 @@
+"""Which backend, strategy and device run a Program, by estimated cost; no SQL."""

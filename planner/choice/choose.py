@@ -1,0 +1,201 @@
+"""Choose backend, strategy and device for a Program: what the user asks for, else the cheapest way.
+
+What is decided is written in the Plan, with the reason and the estimates of the ways that lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlml.backends.base import BACKENDS, load
+from sqlml.backends.costs import current
+from sqlml.bounded_cache import of_programs
+from sqlml.errors import BackendError, ConfigError, MissingDependencyError
+from sqlml.ir.operators.opaque import OWNERS
+from sqlml.ir.program import Program
+from sqlml.ir.trees import Ensemble
+from sqlml.passes.lowering.lower import lower, refusal
+from sqlml.passes.order import TENSOR_PASSES, run
+from sqlml.planner.choice.cost import BATCH, ROWS, Estimate, estimates
+
+OPTIONS = ("backend", "strategy", "device")
+DEVICES = ("auto", "cpu", "cuda")
+MOST_ROWS = 100_000_000
+STRATEGIES = ("auto", *dict.fromkeys(s for entry in BACKENDS.values() for s in entry.strategies))
+SQL = "sql"
+"""The backend of expressions, in which the engine itself does all the work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How a Program is run, and why; `estimates` are the ways that were weighed, the chosen first.
+
+    They are for `rows` rows; there are none where the user's options leave nothing to weigh.
+    `guarded`: of backend "sql", that rows which the expression cannot score go to a function.
+    """
+
+    backend: str
+    strategy: str
+    device: str
+    reason: str
+    estimates: tuple[Estimate, ...] = ()
+    rows: int = ROWS
+    guarded: bool = True
+
+
+def choose(
+    program: Program, options: Mapping[str, Any], rows: int = ROWS, batch: int = BATCH
+) -> Choice:
+    """Resolve `backend`, `strategy` and `device` ("auto" by default) for `rows` rows of `program`.
+
+    They come `batch` at a time: a GPU pays only where these are many. Of backend "sql" it is the
+    choice for rows that an expression leaves to a function.
+
+    Raises:
+        ConfigError: an unknown name, or a strategy that the backend does not have.
+        BackendError: the trees are too large for the strategy.
+        MissingDependencyError: the backend's library is not installed.
+    """
+    backend = str(options.get("backend", "auto")).lower()
+    strategy = str(options.get("strategy", "auto")).lower()
+    device = str(options.get("device", "auto")).lower()
+    if device not in DEVICES:
+        raise ConfigError(f"unknown device {device!r}; devices: {', '.join(DEVICES)}")
+    if strategy not in STRATEGIES:
+        raise ConfigError(f"unknown strategy {strategy!r}; strategies: {', '.join(STRATEGIES)}")
+    if backend == SQL:
+        return choose(program, {**options, "backend": "auto"}, rows, batch)
+    owner = next((OWNERS[n.op] for n in program.nodes if n.op in OWNERS), None)
+    if backend == "auto" and owner is not None:
+        why = "the one backend that runs this kind of model"
+        return Choice(owner, _strategy(program, owner, strategy), _cpu(device), why)
+    if backend == "auto" or strategy == "auto":
+        weighed = tuple(
+            e
+            for e in _weighed(program, rows, batch)
+            if backend in ("auto", e.backend)
+            and strategy in ("auto", e.strategy)
+            and device in ("auto", e.device)
+        )
+        for best in weighed:
+            if best.backend == "native" or _runs(program, best):
+                rest = tuple(e for e in weighed if e is not best)
+                why = "the least estimated time" if rest else "the one way that fits the options"
+                return Choice(best.backend, best.strategy, best.device, why, (best, *rest), rows)
+    why = "asked for"
+    if backend != "auto":
+        return Choice(backend, _strategy(program, backend, strategy), _cpu(device), why)
+    # No way fits, say for want of a GPU: the backend says so, and what to do.
+    own = strategy in ("auto", *BACKENDS["native"].strategies)
+    backend = "native" if own and device != "cuda" else "torch"
+    try:
+        return Choice(backend, _strategy(program, backend, strategy), _cpu(device), why)
+    except MissingDependencyError as error:
+        raise MissingDependencyError(
+            f"the options strategy = {strategy!r} and device = {device!r} ask for another backend "
+            f"than those that are installed: {error.message}; or RESET sqlml_strategy, RESET "
+            "sqlml_device, or the model's own OPTIONS"
+        ) from None
+
+
+def setting(name: str, value: Any) -> str:
+    """A value that a session may give to an option.
+
+    Raises:
+        ConfigError: there is no such option, or it has no such value.
+    """
+    if name not in OPTIONS:
+        raise ConfigError(
+            f"unknown setting sqlml_{name}; settings: "
+            + ", ".join(f"sqlml_{option}" for option in OPTIONS)
+        )
+    text = value.lower() if isinstance(value, str) else ""
+    known = {"backend": ("auto", SQL, *BACKENDS), "device": DEVICES, "strategy": STRATEGIES}[name]
+    if text not in known:
+        raise ConfigError(f"sqlml_{name} cannot be {value!r}; it takes {', '.join(known)}")
+    return text
+
+
+def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
+    """The options of a session with another one, or (None) without it.
+
+    Raises:
+        ConfigError: there is no such option, or it has no such value.
+    """
+    chosen = setting(name, "auto" if value is None else value)
+    others = {k: v for k, v in settings.items() if k != name}
+    return others if value is None else {**others, name: chosen}
+
+
+def batch_rows(options: Mapping[str, Any]) -> int | None:
+    """The most rows that are scored at once, of the option `batch_size`; None: the engine says.
+
+    Raises:
+        ConfigError: it is no number of rows.
+    """
+    rows = options.get("batch_size")
+    if rows is not None and (type(rows) is not int or not 0 < rows <= MOST_ROWS):
+        raise ConfigError(f"option batch_size is a number of rows, and cannot be {rows!r}")
+    return rows
+
+
+def asks_for_sql(options: Mapping[str, Any]) -> bool:
+    """Whether the user's options say that the model is to be written as SQL."""
+    return str(options.get("backend", "auto")).lower() == SQL
+
+
+def leaves_open(options: Mapping[str, Any]) -> bool:
+    """Whether the user's options let a model be written as SQL."""
+    return all(str(options.get(name, "auto")).lower() == "auto" for name in OPTIONS)
+
+
+@of_programs
+def _weighed(program: Program, rows: int, batch: int) -> tuple[Estimate, ...]:
+    return estimates(program, current(), rows, batch)
+
+
+@of_programs
+def _runs(program: Program, way: Estimate) -> bool:
+    """Whether a backend that is not sqlml's own runs all operators of the Program."""
+    if way.seconds == float("inf"):
+        return False
+    lowered = program
+    if BACKENDS[way.backend].level == "tensor":
+        lowered = run(lower(program, way.strategy), passes=TENSOR_PASSES)
+    return load(way.backend).supports(lowered) is None
+
+
+def _cpu(device: str) -> str:
+    return "cpu" if device == "auto" else device
+
+
+def _strategy(program: Program, backend: str, asked: str) -> str:
+    strategies = load(backend).strategies
+    if asked == "auto":
+        return _by_depth(program, strategies)
+    if asked not in strategies:
+        raise ConfigError(
+            f"backend {backend!r} has no strategy {asked!r}; it has {', '.join(strategies)}, "
+            f"and auto (backends: {', '.join(BACKENDS)})"
+        )
+    reason = _refusal(program, asked)
+    if reason is not None:
+        raise BackendError(reason)
+    return asked
+
+
+@of_programs
+def _refusal(program: Program, strategy: str) -> str | None:
+    return refusal(program, strategy)
+
+
+def _by_depth(program: Program, strategies: tuple[str, ...]) -> str:
+    """Paper 000, section 5.1: GEMM for shallow trees, PTT up to depth 10, TT beyond."""
+    ensembles = [Ensemble.of(n.attrs) for n in program.nodes if n.op == "tree_ensemble"]
+    sets = any(e.has_categories for e in ensembles)
+    if "gemm" not in strategies or (strategies[0] == "traverse" and not sets):
+        return strategies[0]
+    depth = max((e.depth for e in ensembles), default=0)
+    return "gemm" if depth <= 3 else "ptt" if depth <= 10 else "tt"

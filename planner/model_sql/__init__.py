@@ -1,0 +1,1 @@
+"""Whole models as SQL of the engine: where that beats a function, in lambdas, and as macros."""

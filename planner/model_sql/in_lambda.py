@@ -1,0 +1,52 @@
+"""Calls inside lambdas, where an engine may not call functions of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from sqlml.dialects import Dialect
+from sqlml.errors import BackendError, BindError
+from sqlml.passes.split import Layout
+from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.binding.scope import Scope
+from sqlml.planner.choice.choose import leaves_open
+from sqlml.planner.model_sql.sql_or_function import Wanted, Written, as_asked
+from sqlml.planner.program.prepare import Prepared
+from sqlml.planner.syntax.outline import ModelCall
+
+_LONGEST = 20_000
+"""Characters of an expression that nobody asked for."""
+
+
+def in_lambda(call: ModelCall, scope: Scope, dialect: Dialect) -> bool:
+    """Whether a call stands inside a lambda, where the engine cannot call a function of ours."""
+    if dialect.calls_in_lambdas or scope.outline.created:
+        return False
+    return call.has_local_names
+
+
+def for_lambda(
+    wanted: Wanted,
+    prepared: Prepared,
+    bounds: Mapping[str, Bound],
+    layout: Layout,
+    options: Mapping[str, Any],
+    scope: Scope,
+    call: ModelCall,
+) -> Written:
+    """The model as an expression, whatever it costs, since there is no other way."""
+    if leaves_open(options):
+        with suppress(BackendError):
+            made = as_asked(wanted, prepared, bounds, layout)
+            if len(made.value) <= _LONGEST:
+                return replace(made, reason="a lambda calls no function of Python")
+    raise BindError(
+        f"{wanted.dialect.name} calls no function of Python inside a lambda, and the model is no "
+        "short expression; unfold the list first, as in SELECT .. FROM t LATERAL VIEW "
+        "explode(list) l AS x",
+        scope.sql,
+        call.span.start,
+    )

@@ -1,0 +1,1 @@
+"""The Plan as a value, and how EXPLAIN prints it."""

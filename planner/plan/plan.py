@@ -1,0 +1,163 @@
+"""`Plan`: what the planner decided for one statement, as a value that prints as EXPLAIN."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from sqlml.ir.program import Program
+from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.binding.estimated_rows import Rows
+from sqlml.planner.choice.choose import SQL, Choice
+from sqlml.planner.choice.cost import BATCH
+from sqlml.planner.plan.dropped_columns import dropped
+from sqlml.planner.plan.measured import Analysis
+from sqlml.planner.plan.text import plan_text
+from sqlml.planner.program.function_names import FunctionSpec
+from sqlml.planner.program.shared import Shared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCall:
+    """One model call: the model, what it reads, where each part runs.
+
+    `others` are columns that a star brings and that are no features, `null_where` features without
+    which a row's result is NULL; `source` is the Program that
+    `spec` computes parts of.
+    """
+
+    written: str
+    model: str
+    version: int
+    output: str
+    reads: tuple[tuple[str, Bound], ...]
+    unread: tuple[str, ...]
+    encoded: tuple[str, ...]
+    spec: FunctionSpec
+    program: str
+    choice: Choice
+    sql: str
+    type: str
+    texts: tuple[str, ...] = ()
+    has_trees: bool = True
+    shared: Shared | None = None
+    source: Program | None = field(default=None, repr=False, compare=False)
+    rows: Rows = Rows()
+    others: tuple[str, ...] = ()
+    null_where: tuple[str, ...] = ()
+
+    @property
+    def calls_function(self) -> bool:
+        """Whether some rows may go to the function; an expression may be right for all."""
+        return self.choice.backend != SQL or self.choice.guarded
+
+    @property
+    def constants(self) -> Mapping[str, float | str | None]:
+        """Features whose literal arguments have become part of the model, with their values."""
+        names = () if self.source is None else tuple(self.source.inputs)
+        return {names[place]: value for place, value in self.spec.constants}
+
+    @property
+    def dropped(self) -> Mapping[str, str | None]:
+        """Why each feature in `unread` is not read: a pass, "never used" or "other outputs"."""
+        if self.source is None or not self.unread:
+            return dict.fromkeys(self.unread)
+        why = dropped(self.source, self.spec.parts)
+        inputs = self.source.inputs
+        return {n: why.get(n) if n in inputs else "never used" for n in self.unread}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The call as plain values, for tools."""
+        return {
+            "call": self.written,
+            "model": self.model,
+            "version": self.version,
+            "output": self.output,
+            "columns_read": {name: bound.type for name, bound in self.reads},
+            "columns_unread": list(self.unread),
+            "dropped_by": dict(self.dropped),
+            "constants": dict(self.constants),
+            "other_columns": list(self.others),
+            "null_where_missing": list(self.null_where),
+            "encoded_in_sql": list(self.encoded),
+            "texts": list(self.texts),
+            "backend": self.choice.backend,
+            "strategy": self.choice.strategy,
+            "device": self.choice.device,
+            "reason": self.choice.reason,
+            "batch_rows": BATCH,
+            "rows": self.rows.count,
+            "rows_are_assumed": self.rows.estimate is None,
+            "estimates": [
+                {"way": e.name, "seconds": e.seconds, "loading": e.start, "rows": self.choice.rows}
+                for e in self.choice.estimates
+            ],
+            "function": self.spec.name,
+            "parts": [str(part) for part in self.spec.parts],
+            "remembers_rows": self.spec.again,
+            "sql": self.sql,
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The statement as it goes to the engine, and the calls that were planned in it.
+
+    `parameters` tells which of the user's positional parameters remain, by index; None when all
+    do. `dropped_names` are named parameters that were used up as model names, `dropped_joins` the
+    joins that nobody needs. `analysis` is what was measured, if the statement ran for that. `kept`
+    says that the engine keeps the statement for later, as a view, a macro or a prepared one: such a
+    statement must call functions that another process can make by their names alone.
+    """
+
+    statement: str
+    sql: str
+    calls: tuple[PlannedCall, ...]
+    parameters: tuple[int, ...] | None = None
+    dropped_names: frozenset[str] = frozenset()
+    dropped_joins: tuple[str, ...] = ()
+    analysis: Analysis | None = None
+    kept: bool = False
+
+    @cached_property
+    def functions(self) -> Mapping[str, tuple[int, ...]]:
+        """The engine functions by name, each with the places of its calls."""
+        found: dict[str, tuple[int, ...]] = {}
+        for place, call in enumerate(self.calls):
+            if call.calls_function:
+                found[call.spec.name] = (*found.get(call.spec.name, ()), place)
+        return MappingProxyType(found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain values, for tools.
+
+        What was measured of a function stands in the first of its calls, and the others refer to
+        that one: `{"with_call": 0}`.
+        """
+        made: dict[str, Any] = {
+            "sql": self.sql,
+            "calls": [c.to_dict() for c in self.calls],
+            "dropped_joins": list(self.dropped_joins),
+        }
+        if self.analysis is None:
+            return made
+        made["measured"] = {"seconds": self.analysis.seconds, "in_functions": self.analysis.inside}
+        for name, (first, *rest) in self.functions.items():
+            measured = self.analysis.functions.get(name)
+            if measured is None:
+                continue
+            made["calls"][first]["measured"] = {
+                "rows": measured.rows,
+                "rows_again": measured.again,
+                "batches": measured.batches,
+                "seconds": measured.seconds,
+            }
+            for place in rest:
+                made["calls"][place]["measured"] = {"with_call": first}
+        return made
+
+    def __str__(self) -> str:
+        return plan_text(self)

@@ -1,0 +1,200 @@
+"""`plan_text`: a Plan as EXPLAIN prints it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from sqlml.planner.choice.choose import Choice
+from sqlml.planner.choice.cost import BATCH
+from sqlml.planner.plan.measured import Analysis, Measured
+
+if TYPE_CHECKING:
+    from sqlml.planner.plan.plan import Plan, PlannedCall
+
+_LINE = 96
+"""Width of EXPLAIN's lines."""
+
+_TITLE = len("columns not read")
+"""Width of the titles."""
+
+_UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
+
+_TIED = "\N{NO-BREAK SPACE}"
+"""Between a column and its type, so that they stay on one line."""
+
+
+def plan_text(plan: Plan) -> str:
+    """A block for each call, and what concerns the whole statement."""
+    blocks = []
+    for number, call in enumerate(plan.calls):
+        count = len(plan.calls)
+        title = "SQLML" if count == 1 else f"SQLML {number + 1}/{count}"
+        blocks += [title, *_lines([*_block(call), *_measured(plan, number)])]
+    ends = [
+        ("join left out", f"{join}: its key is unique, and nothing reads it")
+        for join in plan.dropped_joins
+    ]
+    if plan.analysis is not None:
+        ends.append(("whole query", _whole(plan.analysis)))
+    return "\n".join([*blocks, *_lines(ends)])
+
+
+def _lines(parts: Sequence[tuple[str, str]]) -> list[str]:
+    return [
+        textwrap.fill(
+            text,
+            _LINE,
+            initial_indent=f"  {title:<{_TITLE}}  ",
+            subsequent_indent=" " * (_TITLE + 4),
+            break_long_words=False,
+            break_on_hyphens=False,
+        ).replace(_TIED, " ")
+        for title, text in parts
+    ]
+
+
+def _block(call: PlannedCall) -> list[tuple[str, str]]:
+    reads = [f"{name} {bound.type}" for name, bound in call.reads]
+    packed = {"f32": "FLOAT", "f64": "DOUBLE"}[call.spec.layout]
+    numbers = len([name for name, _ in call.reads if name not in call.texts])
+    texts = f", with the texts of {_listed(list(call.texts))}" if call.texts else ""
+    strategy = f", strategy {call.choice.strategy}" if call.has_trees else ""
+    folded = [f"{name} = {'NULL' if v is None else repr(v)}" for name, v in call.constants.items()]
+    others = [("other columns", f"{_listed(call.others)}: no features of the model")]
+    nulls = [("NULL where missing", f"{_listed(call.null_where)}: as option on_null says")]
+    return [
+        ("call", call.written),
+        ("model", f"{call.model} (version {call.version})"),
+        ("output", call.output),
+        ("columns read", _listed(reads) or "none"),
+        ("columns not read", _unread(call) or "none"),
+        *(others if call.others else []),
+        *(nulls if call.null_where else []),
+        *([("in the model", f"{_listed(folded)}: literal arguments")] if folded else []),
+        ("in SQL", _in_sql(call)),
+        (
+            "in UDF",
+            f"{call.spec.backend} backend{strategy}, device {call.spec.device}, "
+            f"packed as {packed}[{max(1, numbers)}]{texts}"
+            if call.calls_function
+            else "nothing",
+        ),
+        ("rows", _rows(call)),
+        ("chosen by", call.choice.reason),
+        *_estimates(call.choice),
+        *_shared(call),
+        ("function", call.spec.name if call.calls_function else "none"),
+    ]
+
+
+def _unread(call: PlannedCall) -> str:
+    """The features that are not read, by what dropped them."""
+    groups: dict[str | None, list[str]] = {}
+    for name, why in call.dropped.items():
+        groups.setdefault(why, []).append(name)
+    return "; ".join(
+        _listed(names) + (f" ({why})" if why is not None else "") for why, names in groups.items()
+    )
+
+
+def _shared(call: PlannedCall) -> list[tuple[str, str]]:
+    """What the call shares with others on the same row."""
+    if call.shared is None or call.shared.calls == 1:
+        return []
+    parts = ", ".join(map(str, call.shared.parts))
+    text = f"one evaluation of {parts} for {call.shared.calls} calls"
+    if call.shared.again:
+        text += "; rows that a filter passes on are remembered, and not scored again"
+    if call.shared.in_from:
+        text += ", made in FROM for WHERE and the other clauses to read"
+    return [("shared", text)]
+
+
+def _in_sql(call: PlannedCall) -> str:
+    if call.choice.backend == "sql":
+        some = ", for rows without NULL, NaN and infinities" if call.choice.guarded else ""
+        return f"the whole model{some}"
+    return _listed([f"codes of {name}" for name in call.encoded]) or "nothing"
+
+
+def _rows(call: PlannedCall) -> str:
+    """How many, and how many at a time: devices too get the batches that the engine makes."""
+    rows = call.rows
+    if rows.estimate is None:
+        text = f"{rows.count:,} assumed, since the engine estimates none"
+    else:
+        text = f"{rows.count:,} estimated by the engine"
+    if rows.chosen_by and rows.rounded != rows.count:
+        text += f", taken as {rows.rounded:,}"
+    return f"{text}; {BATCH:,} at a time"
+
+
+def _estimates(choice: Choice) -> list[tuple[str, str]]:
+    """What the ways of running were estimated to take, the chosen one first."""
+    if not choice.estimates:
+        return []
+    times = [f"{e.name} {duration(e.start + e.seconds)}" for e in choice.estimates]
+    rows = "1 row" if choice.rows == 1 else f"{choice.rows:,} rows"
+    shown = [("estimate", f"{times[0]} for {rows} on one thread")]
+    return shown + ([("runners-up", _listed(times[1:]))] if times[1:] else [])
+
+
+def _measured(plan: Plan, place: int) -> list[tuple[str, str]]:
+    """What the function of a call did; it is told of the first of its calls alone."""
+    name = plan.calls[place].spec.name
+    measured = None if plan.analysis is None else plan.analysis.functions.get(name)
+    if measured is None or not plan.calls[place].calls_function:
+        return []
+    first, *rest = plan.functions[name]
+    if place != first:
+        return [("measured", f"with call {first + 1}, whose function it shares")]
+    text = _function(measured, plan.calls[place].choice.backend == "sql")
+    if rest:
+        text += f", for calls {', '.join(str(k + 1) for k in (first, *rest))}"
+    return [("measured", text)]
+
+
+def _function(measured: Measured, is_sql: bool) -> str:
+    if not measured.batches:
+        return "no row went to the function" + (": all were scored in SQL" if is_sql else "")
+    went = " went to the function" if is_sql else ""
+    each = duration(measured.seconds / max(1, measured.rows))
+    again = f", {measured.again:,} of them remembered" if measured.again else ""
+    return (
+        f"{_count(measured.rows, 'row')}{went} in {_count(measured.batches, 'batch')}{again}, "
+        f"{duration(measured.seconds)} in the function on all threads ({each} a row)"
+    )
+
+
+def _whole(analysis: Analysis) -> str:
+    share = analysis.inside / analysis.seconds if analysis.seconds else 0.0
+    text = duration(analysis.seconds)
+    return f"{text}, {share:.0%} of it in functions of sqlml" if analysis.functions else text
+
+
+def _count(count: int, what: str) -> str:
+    """
+    >>> _count(1, "row"), _count(1200, "batch")
+    ('1 row', '1,200 batches')
+    """
+    plural = {"row": "rows", "batch": "batches"}[what]
+    return f"{count:,} {what if count == 1 else plural}"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> [duration(s) for s in (3.12e-7, 0.0000042, 0.0123, 2.5, 2100.0, float("inf"))]
+    ['312 ns', '4.2 us', '12 ms', '2.5 s', '2,100 s', 'not feasible']
+    """
+    if seconds == float("inf"):
+        return "not feasible"
+    unit, size = next(((u, s) for u, s in _UNITS if seconds >= s), _UNITS[-1])
+    count = seconds / size
+    return f"{count:,.0f} {unit}" if count >= 10 else f"{count:.1f} {unit}"
+
+
+def _listed(items: Sequence[str], most: int = 24) -> str:
+    shown = ", ".join(item.replace(" ", _TIED) for item in items[:most])
+    return shown + (f", .. {len(items) - most} more" if len(items) > most else "")

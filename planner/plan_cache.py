@@ -1,0 +1,149 @@
+"""`PlanCache`: plans that are used again as long as every question they rest on has its old answer.
+
+Planning asks the engine what it would bind, the catalog which model a name means, and whether the
+user has a function of that name. A plan is kept with these questions and their answers, and asked
+again they cost far less than planning: a column that changed its type, a model that was replaced
+(by whomever, in whatever transaction) or another frame under the same name make a new plan.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from sqlml.planner.binding.context import Context
+from sqlml.planner.binding.probe_queries import ProbeError
+from sqlml.planner.plan.plan import Plan
+from sqlml.planner.plan_statement import plan
+
+MOST = 256
+"""Plans that are kept; the one that was not used for longest goes first."""
+
+Stamp = Callable[[str], Any]
+"""What tells one state of the model behind a reference from another; None where it cannot."""
+
+Question = tuple[str, str]
+"""What was asked ("describe", "model", "function" or "keys"), and about which text."""
+
+_PLAIN = (type(None), bool, int, float, str, bytes, datetime.date, datetime.time, decimal.Decimal)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    plan: Plan | None
+    answers: Mapping[Question, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asking:
+    """The questions of one planning, and their answers."""
+
+    context: Context
+    stamp: Stamp
+    answers: dict[Question, Any] = field(default_factory=dict)
+
+    def ask(self, question: Question) -> Any:
+        """The answer now: a value that can be compared with another."""
+        kind, text = question
+        if kind == "model":
+            return self.stamp(text)
+        asked: Mapping[str, Callable[[str], Any]] = {
+            "describe": self.context.describe,
+            "function": self.context.is_user_function,
+            "keys": self.context.unique_keys or str,  # where there are none, nobody asks
+        }
+        try:
+            return asked[kind](text)
+        except ProbeError as error:
+            return str(error)
+
+    def noting(self) -> Context:
+        """The context itself, whose answers are noted."""
+
+        def noted(kind: str, asked: Callable[[str], Any], text: str) -> Any:
+            if kind == "model":  # first the stamp: a model that changes meanwhile is looked up anew
+                self.answers[kind, text] = self.stamp(text)
+                return asked(text)
+            try:
+                answer = self.answers[kind, text] = asked(text)
+            except ProbeError as error:
+                self.answers[kind, text] = str(error)
+                raise
+            return answer
+
+        return replace(
+            self.context,
+            describe=partial(noted, "describe", self.context.describe),
+            model=partial(noted, "model", self.context.model),
+            is_user_function=partial(noted, "function", self.context.is_user_function),
+            unique_keys=None
+            if self.context.unique_keys is None
+            else partial(noted, "keys", self.context.unique_keys),
+        )
+
+
+class PlanCache:
+    """Plans of one connection, by text and parameters. Thread-safe."""
+
+    def __init__(self, context: Context, stamp: Stamp) -> None:
+        self._context = context
+        self._stamp = stamp
+        self._kept: OrderedDict[Any, _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def plan(self, sql: str, parameters: Any, settings: Mapping[str, str]) -> Plan | None:
+        """The plan of one statement, or None when it calls no model.
+
+        Args:
+            settings: the session's options.
+
+        Raises:
+            ParseError, BindError and its kin, UnknownModelError, ConfigError: as
+                `plan_statement.plan` says.
+        """
+        key = _key(sql, parameters)
+        if settings and key is not None:
+            key = (*key, tuple(sorted(settings.items())))
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None:
+                self._kept.move_to_end(key)
+        if kept is not None and self._holds(kept):
+            return kept.plan
+        asking = _Asking(replace(self._context, settings=settings), self._stamp)
+        made = plan(sql, parameters, asking.noting())
+        if key is not None and asking.answers:
+            with self._lock:
+                self._kept[key] = _Kept(made, asking.answers)
+                while len(self._kept) > MOST:
+                    self._kept.popitem(last=False)
+        return made
+
+    def _holds(self, kept: _Kept) -> bool:
+        asking = _Asking(self._context, self._stamp)
+        return all(
+            answer is not None and asking.ask(question) == answer
+            for question, answer in kept.answers.items()
+        )
+
+
+def _key(sql: str, parameters: Any) -> Any:
+    """What tells one statement from another; None for parameters that have no plain values."""
+    if parameters is None:
+        return (sql,)
+    if isinstance(parameters, Mapping):
+        names, values = tuple(parameters), tuple(parameters.values())
+    elif isinstance(parameters, Sequence) and not isinstance(parameters, str | bytes):
+        names, values = (), tuple(parameters)
+    else:
+        return None
+    if not all(isinstance(v, _PLAIN) for v in values):
+        return None
+    # 1, 1.0 and True are equal, but not the same parameter.
+    return sql, names, values, tuple(map(type, values))

@@ -1,0 +1,1 @@
+"""A Program made ready to run: prepared, named, and its results as SQL."""

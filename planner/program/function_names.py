@@ -1,0 +1,115 @@
+"""Names of the engine functions that score: they say all that is needed to make them again.
+
+A view stores the rewritten text, so a function must be found by its name alone in another
+process: the Program's hash, the outputs, the layout of the packed matrix and how it is run.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlml.passes.split import Layout
+from sqlml.planner.program.constants import PATTERN, Constants, parse_constants, spelled
+
+Output = Literal["label", "proba", "score", "samples", "transform"]
+PREFIX = "sqlml_"
+HASH_DIGITS = 24
+REFUSED_TEXT = "sqlml_refused_text"
+"""The function that keeps texts for an error's message (`udfs.refused_texts`)."""
+
+_REFUSED_TEXT = re.compile(rf"\b{REFUSED_TEXT}(?:_t[1-9]\d{{0,9}})?\b")
+_PART = r"(label|proba|score|samples|transform)(0|[1-9]\d{0,6})?"
+_NAME = re.compile(
+    r"sqlml_(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
+    r"_(?P<backend>[a-z]{1,20})_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})"
+    r"(?P<constants>CONSTANTS)(?:_l(?P<lookup>[1-9]\d{0,8}))?(?:_r(?P<rows>[1-9]\d{0,8}))?(?P<again>_again)?(?P<once>_once)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
+        "PART", _PART.replace("(", "(?:")
+    ).replace("CONSTANTS", PATTERN)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a function computes: an output, or one `column` of it.
+
+    >>> str(Part("proba", 1)), str(Part("label"))
+    ('proba1', 'label')
+    """
+
+    output: Output
+    column: int | None = None
+
+    def __str__(self) -> str:
+        return self.output + ("" if self.column is None else str(self.column))
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionSpec:
+    """One engine function: which Program, which parts of its outputs, run how.
+
+    Several parts come side by side as a list of DOUBLE. `again` says that rows come again in
+    another clause of the query, so that the function shall remember some, and `once` that the
+    engine shall evaluate it where it is written and nowhere else. A `twin` is the same function
+    under another name, for a transaction that cannot see the first. `constants` are inputs that
+    have become part of the model. `rows` are the most that are scored at once, where it says so.
+    Encoders of more than `lookup` categories are the function's own, which is given their texts.
+    """
+
+    program: str
+    parts: tuple[Part, ...]
+    layout: Layout
+    backend: str
+    strategy: str
+    device: str
+    again: bool = False
+    twin: int | None = None
+    once: bool = False
+    constants: Constants = ()
+    rows: int | None = None
+    lookup: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The function's name in the engine."""
+        return (
+            f"{PREFIX}{self.program[:HASH_DIGITS]}_{'_'.join(map(str, self.parts))}_{self.layout}"
+            f"_{self.backend}_{self.strategy}_{self.device}{spelled(self.constants)}"
+            + ("" if self.lookup is None else f"_l{self.lookup}")
+            + ("" if self.rows is None else f"_r{self.rows}")
+            + "_again" * self.again
+            + "_once" * self.once
+            + ("" if self.twin is None else f"_t{self.twin}")
+        )
+
+
+def refused_text_names(text: str) -> frozenset[str]:
+    """All names in `text` of the function `REFUSED_TEXT` and of its twins."""
+    return frozenset(_REFUSED_TEXT.findall(text))
+
+
+def parse_name(text: str) -> FunctionSpec | None:
+    """The first function name of ours in `text`, read back; None when there is none."""
+    match = _NAME.search(text)
+    if match is None:
+        return None
+    parts = (re.fullmatch(_PART, part) for part in match["parts"].split("_"))
+    return FunctionSpec(
+        match["program"],
+        tuple(
+            Part(p[1], int(p[2]) if p[2] else None)  # type: ignore[arg-type]
+            for p in parts
+            if p is not None
+        ),
+        match["layout"],  # type: ignore[arg-type]
+        match["backend"],
+        match["strategy"],
+        match["device"],
+        match["again"] is not None,
+        int(match["twin"]) if match["twin"] else None,
+        match["once"] is not None,
+        parse_constants(match["constants"]),
+        int(match["rows"]) if match["rows"] else None,
+        int(match["lookup"]) if match["lookup"] else None,
+    )

@@ -1,0 +1,174 @@
+"""Make a Program ready to run: choose its output, run the passes, split, lower, compile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from sqlml.backends.base import BACKENDS, Compiled, load
+from sqlml.bounded_cache import of_programs
+from sqlml.errors import BackendError, ConfigError
+from sqlml.ir.builder import Builder, Value
+from sqlml.ir.program import Program
+from sqlml.ir.rewrite import copy
+from sqlml.passes.fold_arguments import fold_arguments
+from sqlml.passes.lowering.lower import lower
+from sqlml.passes.order import TENSOR_PASSES, only, run
+from sqlml.passes.split import Layout, Split, split
+from sqlml.planner.choice.choose import Choice
+from sqlml.planner.program.constants import Constants
+from sqlml.planner.program.function_names import Output, Part
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """One output of a model after the model passes: what is read, and how it is split."""
+
+    program: Program
+    split: Split
+
+
+def prepare(
+    program: Program,
+    output: str,
+    column: int | None = None,
+    layout: Layout = "f64",
+    lookup: int | None = None,
+) -> Prepared:
+    """The part of `program` that computes `output` (its column alone when `column` is given).
+
+    Encoders of more than `lookup` categories are left to the function (`passes.split`).
+
+    Raises:
+        ConfigError: the Program has no such output or column.
+    """
+    if output not in program.outputs or (column or 0) >= program.output_type(output).width:
+        raise ConfigError(f"the model has no output {output!r}, or no column {column} of it")
+    return _prepare(program, output, column, layout, lookup)
+
+
+def prepare_parts(
+    program: Program,
+    parts: tuple[Part, ...],
+    layout: Layout = "f64",
+    constants: Constants = (),
+    lookup: int | None = None,
+) -> Prepared:
+    """What of `program` computes several parts of its outputs, side by side in an output `ALL`.
+
+    One part stands alone, under its own name. `constants` are values of inputs that become part of
+    it.
+
+    Raises:
+        ConfigError: the Program has no such output or column.
+    """
+    if constants:
+        program = _folded(program, constants)
+    if len(parts) == 1:
+        return prepare(program, parts[0].output, parts[0].column, layout, lookup)
+    for part in parts:
+        prepare(program, part.output, part.column, layout)
+    return _prepare(_side_by_side(program, parts), ALL, None, layout, lookup)
+
+
+def width_of(program: Program, part: Part) -> int:
+    """How many numbers a part has."""
+    return 1 if part.column is not None else program.output_type(part.output).width
+
+
+@of_programs
+def _folded(program: Program, constants: Constants) -> Program:
+    names = list(program.inputs)
+    if constants[-1][0] >= len(names):
+        raise ConfigError("the model has no such input; its function's name is of another model")
+    values = {names[place]: value for place, value in constants}
+    return fold_arguments(program, values, sums=False)
+
+
+ALL: Output = "transform"
+"""The output of several parts: numbers side by side, as transformers make them."""
+
+
+@of_programs
+def _side_by_side(program: Program, parts: tuple[Part, ...]) -> Program:
+    b = Builder()
+    values: list[Value] = []
+    for node in program.nodes:
+        values.append(copy(b, node, [values[i] for i in node.inputs]))
+    made = []
+    for part in parts:
+        value = values[program.outputs[part.output]]
+        if part.column is not None:
+            value = b.op("select", value, indices=np.array([part.column], np.int64))
+        kind = value.type.dtype
+        made.append(value if kind == "float64" else b.op("cast", value, dtype="float64"))
+    return b.build({ALL: b.op("concat", *made)})
+
+
+def chosen(program: Program, parts: tuple[Part, ...]) -> Program:
+    """What `prepare_parts` starts with: `program` with these parts alone, before all passes."""
+    if len(parts) == 1:
+        return _chosen(program, parts[0].output, parts[0].column)
+    return _chosen(_side_by_side(program, parts), ALL, None)
+
+
+def _chosen(program: Program, output: str, column: int | None) -> Program:
+    part = only(program, [output])
+    return part if column is None else _pick(part, output, column)
+
+
+@of_programs
+def _prepare(
+    program: Program, output: str, column: int | None, layout: Layout, lookup: int | None
+) -> Prepared:
+    try:
+        part = run(_chosen(program, output, column))
+        return Prepared(part, split(part, layout, lookup))
+    except RecursionError:
+        raise BackendError(_TOO_DEEP) from None
+
+
+def _pick(program: Program, output: str, column: int) -> Program:
+    last = program.outputs[output]
+    b = Builder()
+    values: list[Value] = []
+    for node in program.nodes:
+        values.append(copy(b, node, [values[i] for i in node.inputs]))
+    picked = b.op("select", values[last], indices=np.array([column], np.int64))
+    return b.build({output: picked})
+
+
+def compile_core(core: Program, choice: Choice) -> Compiled:
+    """Lower `core` as the choice needs it, and compile it.
+
+    Raises:
+        BackendError: the backend cannot run it; the message names what can.
+    """
+    return _compile(core, choice.backend, choice.strategy, choice.device)
+
+
+_TOO_DEEP = "the steps of this model are nested too deeply; fit it with fewer stages"
+
+
+@of_programs
+def _compile(core: Program, backend: str, strategy: str, device: str) -> Compiled:
+    try:
+        return _lower_and_compile(core, backend, strategy, device)
+    except RecursionError:
+        raise BackendError(_TOO_DEEP) from None
+
+
+def _lower_and_compile(core: Program, backend: str, strategy: str, device: str) -> Compiled:
+    if backend not in BACKENDS:
+        raise ConfigError(f"unknown backend {backend!r}; backends: {', '.join(BACKENDS)}")
+    lowered = core
+    if BACKENDS[backend].level == "tensor":
+        lowered = run(lower(core, strategy), passes=TENSOR_PASSES)
+    engine = load(backend)
+    reason = engine.supports(lowered)
+    if reason is not None:
+        raise BackendError(
+            f"backend {backend!r} cannot run this model ({reason}); use backend 'auto'"
+        )
+    return engine.compile(lowered, device=device, strategy=strategy)

@@ -1,0 +1,54 @@
+"""`Shared`: the parts that calls of one model on the same row ask of one function together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlml.dialects import DUCKDB, Dialect
+from sqlml.ir.program import Program
+from sqlml.planner.program.function_names import Part
+from sqlml.planner.program.prepare import width_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """All `parts` that calls of one model on the same row ask for, and where they are evaluated.
+
+    Attributes:
+        calls: how many they are.
+        again: rows come again in another clause, so that the function is to remember some.
+        in_from: FROM makes the parts, as a column that all clauses read.
+        once: the engine is to evaluate the function where it is written, and for no other rows.
+    """
+
+    parts: tuple[Part, ...]
+    calls: int = 1
+    again: bool = False
+    in_from: bool = False
+    once: bool = False
+
+    def apart(self, part: Part) -> Shared:
+        """What is left for one call that shares nothing."""
+        return Shared(parts=(part,), once=self.once)
+
+    def type(self, program: Program) -> str:
+        """The SQL type of the function of all parts."""
+        part = self.parts[0]
+        if len(self.parts) > 1:
+            return "DOUBLE[]"
+        number = "INTEGER" if part.output == "label" and program.labels else "DOUBLE"
+        width = width_of(program, part)
+        listed = width > 1 or (part.output == "proba" and part.column is None)
+        return number + "[]" * listed
+
+    def element(self, call: str, program: Program, part: Part, dialect: Dialect = DUCKDB) -> str:
+        """What `part` is of the result of `call`, the function of all parts."""
+        if len(self.parts) == 1:
+            return call
+        first = 1 + sum(width_of(program, p) for p in self.parts[: self.parts.index(part)])
+        width = width_of(program, part)
+        if part.column is None and (width > 1 or part.output == "proba"):
+            return dialect.part(call, first, first + width - 1)
+        element = dialect.at(call, first)
+        whole = part.output == "label" and bool(program.labels)
+        return f"CAST({element} AS INTEGER)" if whole else element

@@ -1,0 +1,1 @@
+"""The planner's rewrites of a statement, one rule a file."""

@@ -1,0 +1,99 @@
+"""The rules by which a statement is rewritten, in their order, as one visible tuple.
+
+A rule is a file, a function `Draft -> Draft`, and a golden file of titled statements. Some of them
+only find out what is said (`called_models`), and `planned_calls` is the step that makes SQL of the
+calls as the rules before it left them; what follows changes that. The one rewrite that is none of
+them, `literal_arguments`, sees a single call, and is a stage of `call/plan_call.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from sqlml.errors import ConfigError, SqlmlError
+from sqlml.planner.binding.probe_queries import ProbeError
+from sqlml.planner.rewrites.called_models import called_models
+from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.rewrites.models_in_from import models_in_from
+from sqlml.planner.rewrites.planned_calls import planned_calls
+from sqlml.planner.rewrites.probability_comparisons import probability_comparisons
+from sqlml.planner.rewrites.refused_rows import refused_rows
+from sqlml.planner.rewrites.rows_in_from import rows_in_from
+from sqlml.planner.rewrites.shared_calls import shared_calls
+from sqlml.planner.rewrites.table_form import table_form
+from sqlml.planner.rewrites.unneeded_joins import unneeded_joins
+
+Rule = Callable[[Draft], Draft]
+
+RULES: tuple[Rule, ...] = (
+    table_form,
+    called_models,
+    probability_comparisons,
+    shared_calls,
+    refused_rows,
+    models_in_from,
+    rows_in_from,
+    planned_calls,
+    unneeded_joins,
+)
+
+TENTATIVE: tuple[tuple[Rule, Callable[[Draft], bool]], ...] = (
+    (rows_in_from, lambda draft: draft.filters_first),
+    (models_in_from, lambda draft: bool(draft.models_from)),
+)
+"""Rules whose work the engine's binder must confirm, and whether they did some.
+
+They are given up in this order.
+"""
+
+
+def run(draft: Draft, upto: str | None = None, without: Collection[str] = ()) -> Draft:
+    """Apply the rules in order; stop after the one named `upto`, and leave some out.
+
+    Raises:
+        ConfigError: no rule is called `upto`, or a name in `without`.
+        SqlmlError: as the rules say, with the place in the user's own text.
+    """
+    names = [rule.__name__ for rule in RULES]
+    for name in (*([] if upto is None else [upto]), *without):
+        if name not in names:
+            raise ConfigError(f"unknown rule {name!r}; rules: {', '.join(names)}")
+    for rule in RULES:
+        if rule.__name__ not in without:
+            draft = _applied(rule, draft)
+        if rule.__name__ == upto:
+            break
+    return draft
+
+
+def rewritten(draft: Draft, without: Collection[str] = ()) -> Draft:
+    """The statement by all rules but those in `without`, and those that the binder gainsays."""
+    made = run(draft, without=without)
+    for rule, has_changed in TENTATIVE:
+        if not made.in_from or _binds_as_written(made):
+            break
+        without = (*without, rule.__name__)
+        if has_changed(made):
+            made = run(draft, without=without)
+    return made
+
+
+def _applied(rule: Rule, draft: Draft) -> Draft:
+    """What a rule makes of a statement; errors point at the user's own text."""
+    try:
+        return rule(draft)
+    except SqlmlError as error:
+        if draft.written_out is None:
+            raise
+        raise draft.written_out.located(error) from None
+
+
+def _binds_as_written(draft: Draft) -> bool:
+    """Whether the engine binds the statement with columns in FROM, to columns as without them."""
+    prefix = {} if draft.outline.prefix is None else {draft.outline.prefix: ""}
+    before = draft.probed(draft.names, prefix)
+    after = draft.probed_with_columns(prefix)
+    try:
+        return draft.context.describe(before) == draft.context.describe(after)
+    except ProbeError:
+        return False

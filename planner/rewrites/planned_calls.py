@@ -1,0 +1,106 @@
+"""`planned_calls`: each call becomes SQL, in its place and, where a rule lets it, in FROM."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from sqlml.errors import SqlmlError, StatementError
+from sqlml.planner.binding.bind import other_columns
+from sqlml.planner.binding.estimated_rows import rows_of
+from sqlml.planner.binding.scope import Scope
+from sqlml.planner.call.plan_call import PlacedCall, plan_call
+from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.rewrites.made_in_from import MadeInFrom
+from sqlml.planner.rewrites.table_form import refuse_hidden
+from sqlml.planner.rewrites.widened_from import Source
+from sqlml.planner.syntax.outline import ModelCall
+from sqlml.planner.syntax.splice import column_names, inner_first, splice
+
+
+def planned_calls(draft: Draft) -> Draft:
+    """The statement with its calls as they run, those first on which others depend.
+
+    Raises:
+        BindError and its kin: an argument of a call does not fit.
+        ConfigError, BackendError: a model's options, or the session's, ask for what cannot be.
+    """
+    numbers = draft.given.renumbered(draft.has_parameters_in_calls)
+    draft = replace(draft, edits={**numbers, **draft.edits})
+    for call in inner_first(draft.targets):
+        draft = _with_call(draft, call)
+    named = column_names(draft.text, draft.written, draft.context.column_name, draft.dialect)
+    return replace(draft, names=named)
+
+
+def _with_call(draft: Draft, call: ModelCall) -> Draft:
+    """The statement with one more of its calls planned."""
+    scope = _scope(draft, call)
+    if draft.written_out is not None and draft.written_out.added(call.span.start):
+        refuse_hidden(draft.outline, call, other_columns(call, (), scope), draft.dialect)
+    target = draft.targets[call]
+    try:
+        made = plan_call(
+            call=call,
+            target=target,
+            shared=draft.together(call),
+            scope=scope,
+            context=draft.context,
+            rows=rows_of(call, scope),
+            row_in_from=call in draft.rows_from,
+        )
+    except StatementError:
+        if call.unused:
+            return draft  # the engine does not bind it
+        raise
+    except SqlmlError as error:  # what the model is, or is asked to run on
+        raise error.at(draft.text, call.span.start, f"model {target.model.name!r}: ") from None
+    sql = made.planned.sql
+    written = draft.dialect.negated(sql) if call in draft.negated else sql
+    return replace(
+        draft,
+        planned=(*draft.planned, made.planned),
+        written={**draft.written, call: written},
+        probes={**draft.probes, call: _probe(draft, call, made, written)},
+        in_from=_in_from(draft, call, made, scope),
+    )
+
+
+def _scope(draft: Draft, call: ModelCall) -> Scope:
+    """Where the call stands, with the calls that are planned already as they are written now."""
+    blanks = {**draft.given.as_nulls(), **dict.fromkeys(call.local, "NULL")}
+    return Scope(
+        outline=draft.outline,
+        block=call.block,
+        text=draft.part,
+        probed=partial(splice, draft.text, draft.nulls, blanks),
+        untyped=draft.given.untyped() | frozenset(call.local),
+        describe=draft.context.describe,
+        dialect=draft.dialect,
+    )
+
+
+def _probe(draft: Draft, call: ModelCall, made: PlacedCall, written: str) -> str:
+    """What stands for the call where the engine is asked whether columns in FROM bind."""
+    if made.column is not None:
+        return written
+    probe = draft.nulls[call]
+    inner = any(c is not call and call.span.holds(c.span) for c in draft.targets)
+    if not made.planned.calls_function and not inner:  # it must bind, too, where FROM is another
+        probe = f"CASE WHEN ({made.planned.sql}) IS NULL THEN {probe} ELSE {probe} END"
+    if made.row is not None:
+        probe = f"CASE WHEN {made.row.name} IS NULL THEN NULL ELSE {probe} END"
+    return probe
+
+
+def _in_from(
+    draft: Draft, call: ModelCall, made: PlacedCall, scope: Scope
+) -> dict[Source, MadeInFrom]:
+    """The FROM clauses that make columns, with those for one more call."""
+    source = draft.models_from.get(call) or draft.rows_from.get(call)
+    if source is None or (made.row is None and made.column is None):
+        return dict(draft.in_from)
+    clause = draft.in_from.get(source)
+    if clause is None:
+        clause = MadeInFrom.of(source, draft.dialect, scope.text, scope.probed)
+    return {**draft.in_from, source: clause.adding(made.row, made.column)}

@@ -1,0 +1,149 @@
+"""`table_form`: the table form of a call becomes the subquery that it stands for.
+
+::
+
+    FROM ml_predict(MODEL m, TABLE t)
+    FROM (SELECT *, predict('m', *) AS predicted_label,
+                 predict_proba('m', *) AS predicted_label_probs FROM t)
+
+So all is as with the calls themselves: how columns are bound and pruned, that both share one
+evaluation, and that the engine computes only what the query around reads. A label is called
+`label`, as in BigQuery, where OUTPUT of CREATE MODEL does not say its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from sqlml.catalog.model import Model
+from sqlml.dialects import Dialect
+from sqlml.errors import BindError, SqlmlError, UnknownModelError
+from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.rewrites.written_out import Piece, WrittenOut
+from sqlml.planner.syntax.outline import ModelCall, Outline
+from sqlml.planner.syntax.read import outline_of
+from sqlml.planner.syntax.table_form import TableForm, table_forms
+from sqlml.types import fold
+
+
+def table_form(draft: Draft) -> Draft:
+    """The statement with a subquery in place of each table form.
+
+    Raises:
+        BindError: a form that is not written as sql.md says, or a model that predicts nothing.
+        UnknownModelError: there is no such model.
+        ParseError: the rows in a form cannot be read.
+    """
+    made = written_out(draft.outline, draft.context.model, draft.dialect)
+    if made is None:
+        return draft
+    try:
+        outline = outline_of(made.sql, draft.dialect.name)
+    except SqlmlError as error:
+        raise made.located(error) from None
+    given = replace(draft.given, parameters=outline.parameters)
+    return replace(draft, outline=outline, given=given, written_out=made)
+
+
+def written_out(
+    outline: Outline, model: Callable[[str], Model], dialect: Dialect
+) -> WrittenOut | None:
+    """The statement with a subquery in place of each table form; None where it has none.
+
+    Raises:
+        BindError: a form that is not written as sql.md says, or a model that predicts nothing.
+        UnknownModelError: there is no such model.
+    """
+    forms = table_forms(outline.sql, dialect.name)
+    if not forms:
+        return None
+    for form in forms:
+        if form.span.start in outline.values:
+            raise BindError(
+                "the table form gives rows, and stands in FROM; one value a row is "
+                "predict('model', *)",
+                outline.sql,
+                form.span.start,
+            )
+    calls = partial(_calls, outline.sql, model, dialect)
+    return WrittenOut(outline.sql, tuple(_pieces(outline.sql, forms, 0, len(outline.sql), calls)))
+
+
+def refuse_hidden(
+    outline: Outline, call: ModelCall, columns: Iterable[str], dialect: Dialect
+) -> None:
+    """Refuse rows with a column of the name that a call of ours gives to its answer.
+
+    Of two columns of one name the engine reads the first: the rows' own, and not the new one.
+
+    Raises:
+        BindError: it names the column, and how to leave it out.
+    """
+    added = call.items[0].name if call.items else None
+    taken = next((c for c in columns if added is not None and fold(c) == fold(added)), None)
+    if taken is not None:
+        others = dialect.star_without([dialect.quote_name(taken)])
+        raise BindError(
+            f"the rows have a column {taken!r} already, and would hide the new one; leave it out, "
+            f"as in ml_predict(MODEL m, (SELECT {others} FROM ..)), or give it another name there",
+            outline.sql,
+            call.span.start,
+        )
+
+
+def parsable(sql: str) -> str:
+    """The statement with the plain rows in place of each table form, which any engine can parse."""
+    forms = table_forms(sql)
+    return "".join(p.text for p in _pieces(sql, forms, 0, len(sql), lambda form: []))
+
+
+def _pieces(
+    sql: str,
+    forms: Sequence[TableForm],
+    start: int,
+    end: int,
+    calls: Callable[[TableForm], list[str]],
+) -> Iterator[Piece]:
+    """sql[start:end] with the forms in it written out.
+
+    `calls` are what is added to the rows of a form.
+    """
+    for form in forms:
+        if not start <= form.span.start < end:
+            continue  # in the rows of one that has been written out
+        place = form.span.start
+        yield Piece(sql[start:place], start, True)
+        yield Piece(f"(SELECT {', '.join(['*', *calls(form)])} FROM ", place, False)
+        yield from _pieces(sql, forms, form.rows.start, form.rows.end, calls)
+        yield Piece(")", place, False)
+        start = form.span.end
+    yield Piece(sql[start:end], start, True)
+
+
+def _calls(sql: str, model: Callable[[str], Model], dialect: Dialect, form: TableForm) -> list[str]:
+    """What is added to the rows: the calls that the model has an answer to."""
+    place = form.model_span.start
+    if form.model is None:
+        raise BindError(
+            "the table form names its model; a parameter may stand in predict(?, *)", sql, place
+        )
+    try:
+        found = model(form.model)
+    except UnknownModelError as error:
+        raise UnknownModelError(error.message, sql, place) from None
+    outputs = found.program.outputs
+    if "label" not in outputs:
+        raise BindError(
+            f"the table form gives predictions, and model {form.model!r} predicts nothing; use "
+            "predict_score(..) or transform(..)",
+            sql,
+            place,
+        )
+    written, quote_name = dialect.quote_string(form.model), dialect.quote_name
+    label = f"predicted_{found.options.get('output', 'label')}"
+    calls = [f"predict({written}, *) AS {quote_name(label)}"]
+    if "proba" in outputs:
+        calls.append(f"predict_proba({written}, *) AS {quote_name(f'{label}_probs')}")
+    return calls

@@ -1,0 +1,1 @@
+"""Kernels compiled once per signature, and their machine code kept on disk."""

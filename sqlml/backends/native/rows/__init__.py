@@ -1,0 +1,1 @@
+"""Kernels of operators that are neither trees nor texts."""

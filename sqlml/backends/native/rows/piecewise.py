@@ -1,0 +1,134 @@
+"""Sorted points of each column: how many lie below a value, and straight lines between them.
+
+The halving steps of a search go over a block of rows of one column at a time, so that they run in
+vector instructions: no step depends on what another row finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.native.jit.specialise import FLAG, helper, reads, specialise, writes
+from sqlml.types import Array
+
+Kernel = Callable[[Array], Array]
+
+_ROWS = 256
+"""Rows of a block."""
+_U = np.uint64
+
+
+def searcher(edges: Array, offsets: Array, side: str) -> Kernel:
+    """x (n, k) of the edges' dtype -> int64 (n, k): numpy.searchsorted in each column's edges."""
+    dtype = edges.dtype
+    kernel = specialise(
+        _search,
+        (
+            reads(dtype, 2),
+            reads(dtype, 1, "C"),
+            reads(np.int64, 1, "C"),
+            FLAG,
+            writes(np.int64, 2),
+        ),
+    )
+    edges, offsets, right = (
+        np.ascontiguousarray(edges),
+        np.ascontiguousarray(offsets),
+        side != "left",
+    )
+
+    def search(x: Array) -> Array:
+        out = np.empty(x.shape, np.int64)
+        kernel(x, edges, offsets, right, out)
+        return out
+
+    return search
+
+
+def interpolator(points: Array, values: Array, offsets: Array) -> Kernel:
+    """x (n, k) float64 -> (n, k): `numpy.interp` of each column, NaN where x is."""
+    floats = np.float64
+    line = reads(floats, 1, "C")
+    kernel = specialise(
+        _interpolate,
+        (reads(floats, 2), line, line, line, reads(np.int64, 1, "C"), writes(floats, 2)),
+    )
+    points, values = np.ascontiguousarray(points), np.ascontiguousarray(values)
+    offsets = np.ascontiguousarray(offsets)
+    slopes = np.zeros(points.size)
+    with np.errstate(all="ignore"):
+        slopes[:-1] = np.diff(values) / np.diff(points)
+
+    def interpolate(x: Array) -> Array:
+        out = np.empty(x.shape)
+        kernel(x, points, values, slopes, offsets, out)
+        return out
+
+    return interpolate
+
+
+@helper
+def _count(x: Any, points: Any, start: Any, stop: Any, right: Any, found: Any) -> None:
+    """found[r]: how many of the points from start to stop lie below x[r], or are not above it.
+
+    All of them for NaN. Unsigned, so that no index is tested for being negative.
+    """
+    rows = _U(x.size)
+    found[:] = start
+    size = _U(stop - start)
+    while size > _U(0):
+        half = (size + _U(1)) >> _U(1)
+        if right:
+            for r in range(rows):
+                at = found[r] + half
+                found[r] = found[r] if x[r] < points[at - _U(1)] else at
+        else:
+            for r in range(rows):
+                at = found[r] + half
+                found[r] = found[r] if x[r] <= points[at - _U(1)] else at
+        size -= half
+
+
+def _search(x: Any, edges: Any, offsets: Any, right: Any, out: Any) -> None:
+    here, found = np.empty(_ROWS, x.dtype), np.empty(_ROWS, np.uint64)
+    for first in range(0, x.shape[0], _ROWS):
+        rows = min(_ROWS, x.shape[0] - first)
+        for c in range(x.shape[1]):
+            for r in range(rows):
+                here[r] = x[first + r, c]
+            start, stop = _U(offsets[c]), _U(offsets[c + 1])
+            _count(here, edges, start, stop, right, found)
+            for r in range(rows):
+                out[first + r, c] = found[r] - start
+
+
+def _interpolate(x: Any, points: Any, values: Any, slopes: Any, offsets: Any, out: Any) -> None:
+    here, found = np.empty(_ROWS), np.empty(_ROWS, np.uint64)
+    for first in range(0, x.shape[0], _ROWS):
+        rows = min(_ROWS, x.shape[0] - first)
+        for c in range(x.shape[1]):
+            for r in range(rows):
+                here[r] = x[first + r, c]
+            start, stop = _U(offsets[c]), _U(offsets[c + 1])
+            _count(here, points, start, stop, True, found)
+            last = stop - _U(1)
+            for r in range(rows):
+                value = here[r]
+                if found[r] == start:
+                    made = values[start]
+                elif found[r] == stop:
+                    made = values[last]
+                else:
+                    at = found[r] - _U(1)
+                    if value == points[at]:
+                        made = values[at]
+                    else:
+                        made = slopes[at] * (value - points[at]) + values[at]
+                        if made != made:  # an infinite point: from the other end, as numpy does
+                            made = slopes[at] * (value - points[at + _U(1)]) + values[at + _U(1)]
+                            if made != made and values[at] == values[at + _U(1)]:
+                                made = values[at]
+                out[first + r, c] = value if value != value else made

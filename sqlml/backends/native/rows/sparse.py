@@ -1,0 +1,74 @@
+"""Kernels over sparse rows (`ir/csr.py`), in the order of sums of scipy and scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.native.jit.specialise import FLAG, reads, specialise, writes
+from sqlml.ir.csr import Csr
+from sqlml.types import Array
+
+
+def sparse_linear(weights: Array, bias: Array) -> Callable[[Csr], Array]:
+    """x (n, k) sparse -> x @ weights (k, m) + bias (m,), a row's stored entries from the left."""
+    dtype = weights.dtype
+    kernel = specialise(
+        _linear,
+        (
+            *_rows(dtype),
+            reads(dtype, 2, "C"),
+            reads(dtype, 1, "C"),
+            writes(dtype, 2),
+        ),
+    )
+
+    def score(x: Csr) -> Array:
+        out = np.zeros((x.shape[0], weights.shape[1]), dtype)
+        kernel(x.data, x.indices, x.indptr, weights, bias, out)
+        return out
+
+    return score
+
+
+def normaliser(norm: str, dtype: Any) -> Callable[[Csr], Any]:
+    """What `csr.normalise` does, in one pass over the rows."""
+    kernel = specialise(_normalise, (*_rows(dtype)[::2], FLAG, writes(dtype, 1)))
+
+    def normalise(x: Csr) -> Csr:
+        out = np.empty_like(x.data)
+        kernel(x.data, x.indptr, norm == "l2", out)
+        return x.with_data(out)
+
+    return normalise
+
+
+def _rows(dtype: Any) -> tuple[Any, Any, Any]:
+    return reads(dtype, 1), reads(np.int32, 1), reads(np.int64, 1)
+
+
+def _linear(data: Any, indices: Any, indptr: Any, weights: Any, bias: Any, out: Any) -> None:
+    columns = out.shape[1]
+    for r in range(out.shape[0]):
+        for j in range(indptr[r], indptr[r + 1]):
+            value, place = data[j], indices[j]
+            for m in range(columns):
+                out[r, m] += value * weights[place, m]
+        for m in range(columns):
+            out[r, m] += bias[m]
+
+
+def _normalise(data: Any, indptr: Any, squares: Any, out: Any) -> None:
+    for r in range(indptr.size - 1):
+        total = 0.0
+        for j in range(indptr[r], indptr[r + 1]):
+            size = data[j] * data[j] if squares else abs(data[j])
+            total += np.float64(size)
+        if squares:
+            total = np.sqrt(total)
+        if total == 0.0:
+            total = 1.0
+        for j in range(indptr[r], indptr[r + 1]):
+            out[j] = np.float64(data[j]) / total

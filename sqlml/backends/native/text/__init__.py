@@ -1,0 +1,1 @@
+"""Kernels that read texts: tokens, n-grams and codes of categories."""

@@ -1,0 +1,289 @@
+"""Texts cut into tokens and counted, without a Python object per text or token.
+
+A text is read character by character out of its UTF-8 bytes, lowered and sorted into word
+characters, spaces and others by tables that are made of Python's own `re` and `str.lower`. The
+n-grams of a text are ranges of one buffer of bytes, hashed with MurmurHash3 and looked up in an
+open-addressing table of the vocabulary.
+
+Python itself prepares the texts that no table can: characters whose lower case depends on their
+neighbours or is longer than one, and accents. It also finds the tokens of patterns other than
+runs of word characters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.native.jit.specialise import COUNT, FLAG, reads, specialise, writes
+from sqlml.backends.native.text import token_kernels as kernels
+from sqlml.backends.native.text.token_kernels import CODE_POINTS, HARD, SPACE, WORD
+from sqlml.ir.analyzer import RUNS, Analyzer
+from sqlml.ir.csr import Csr
+from sqlml.ir.operators.text import analyzer_of, check_texts
+from sqlml.ir.program import Attrs
+from sqlml.ir.utf8_column import Texts, pack, unpack
+from sqlml.types import Array
+
+CHUNK = 1 << 16
+"""Bytes of texts that are cut and counted at a time: their tokens stay in the cache."""
+
+_EMPTY = np.zeros(0, np.uint8)
+
+Count = Callable[..., Any]
+"""Columns of texts (Texts or objects (n, 1)) -> the counts of their tokens."""
+
+
+def counter(attrs: Attrs, hashed: bool) -> Count:
+    """A function that does what `count_tokens`, or `hash_tokens` if `hashed`, says."""
+    analyzer = analyzer_of(attrs)
+    if hashed:
+        words, ends, width = _EMPTY, np.zeros(0, np.int64), int(attrs["width"])
+    else:
+        words, ends = attrs["words"], attrs["ends"]
+        width = ends.size
+    signed = bool(attrs.get("alternate_sign", False))
+    dtype = np.dtype(str(attrs["dtype"]))
+    words, ends = np.ascontiguousarray(words), np.ascontiguousarray(ends)
+    slots = table(words, ends)
+    by_table = analyzer.kind != "word" or analyzer.pattern in RUNS
+
+    places = (words, ends, *slots, width, signed, hashed)
+
+    def run(texts: Texts, how: _How) -> Csr:
+        parts = [_counted(part, how, places) for part in _chunks(texts)]
+        ends = np.cumsum([0, *(p[1].size for p in parts)])
+        indptr = [np.zeros(1, np.int64)]
+        indptr += [p[0][1:] + end for p, end in zip(parts, ends, strict=False)]
+        indices = np.concatenate([np.zeros(0, np.int32), *(p[1] for p in parts)])
+        counts = np.concatenate([np.zeros(0, np.int32), *(p[2] for p in parts)])
+        return Csr(counts.astype(dtype), indices, np.concatenate(indptr), width)
+
+    ready = _How(analyzer, True)
+    raw = _How(analyzer, False)
+    whole = _How(_WHOLE_TEXT, True)
+
+    def one(texts: Texts) -> Csr:
+        if by_table:
+            hard = _hard(texts, analyzer)
+            if not hard.any():
+                return run(texts, raw)
+            parts = [run(_take(texts, ~hard), raw), run(_prepared(texts, hard, analyzer), ready)]
+            rows = [np.flatnonzero(~hard), np.flatnonzero(hard)]
+            return _grouped(
+                parts, [r[p.rows] for r, p in zip(rows, parts, strict=True)], len(texts)
+            )
+        features = [analyzer.features(texts.text(i)) for i in range(len(texts))]
+        if not hashed:
+            return _looked_up(features, vocabulary(), dtype)
+        flat: Array = np.empty(sum(map(len, features)), object)
+        flat[:] = [f for row in features for f in row]
+        found = run(Texts.of(flat), whole)
+        rows_of = np.repeat(np.arange(len(texts)), [len(row) for row in features])
+        return _grouped([found], [rows_of[found.rows]], len(texts))
+
+    @cache
+    def vocabulary() -> dict[str, int]:
+        return {word: i for i, word in enumerate(unpack(words, ends))}
+
+    def count(*columns: Any) -> Csr:
+        texts = [Texts.of(column) for column in columns]
+        check_texts(texts, attrs)
+        parts = [one(t) for t in texts]
+        return (
+            parts[0] if len(parts) == 1 else _grouped(parts, [p.rows for p in parts], len(texts[0]))
+        )
+
+    return count
+
+
+_WHOLE_TEXT = Analyzer("whole", False, "", "", frozenset(), 1, 1)
+
+
+def _looked_up(features: list[list[str]], places: dict[str, int], dtype: np.dtype[Any]) -> Csr:
+    """The counts of each row's features that have a place."""
+    found = [[places[f] for f in row if f in places] for row in features]
+    columns = np.array([c for row in found for c in row], np.int32)
+    each = Csr(np.ones(columns.size, dtype), columns, np.arange(columns.size + 1), len(places))
+    rows = np.repeat(np.arange(len(found)), [len(row) for row in found])
+    return _grouped([each], [rows], len(found))
+
+
+class _How:
+    """How a text is cut: the arguments of its kernel."""
+
+    def __init__(self, analyzer: Analyzer, prepared: bool) -> None:
+        self.kind = analyzer.kind
+        self.sizes = (analyzer.min_n, analyzer.max_n)
+        lowering = analyzer.lowercase and not prepared
+        self.arguments: tuple[Any, ...] = (lowering,)
+        self.stop: tuple[Array, ...] = ()
+        if self.kind == "word":
+            self.arguments = (lowering, RUNS.get(analyzer.pattern, 1), *_tables())
+            words, ends = pack(sorted(analyzer.stop_words))
+            self.stop = (words, ends, *table(words, ends)) if ends.size else ()
+        elif self.kind != "whole":
+            self.arguments = (lowering, *_tables())
+
+
+def _chunks(texts: Texts) -> Iterator[Texts]:
+    """The texts in their order, as many at a time as have CHUNK bytes; a longer one alone."""
+    total = np.cumsum(texts.stop - texts.start)
+    first = 0
+    while first < len(texts):
+        before = int(total[first - 1]) if first else 0
+        stop = max(first + 1, int(np.searchsorted(total, before + CHUNK, side="right")))
+        yield texts[first:stop]
+        first = stop
+
+
+def _counted(texts: Texts, how: _How, places: tuple[Any, ...]) -> tuple[Array, Array, Array]:
+    """indptr, int64 (n + 1,), columns and counts, int32 (stored,), of the n-grams of texts."""
+    rows, size = len(texts), int((texts.stop - texts.start).sum())
+    groups = np.arange(rows + 1)
+    if how.kind == "whole":
+        out, first, last, heads = texts.data.copy(), texts.start.copy(), texts.stop.copy(), groups
+    else:
+        # A character takes half as many bytes more in lower case at most, and a space with it.
+        out = np.empty(3 * size + 2 * rows + 8, np.uint8)
+        first, last = np.empty((2, 2 * size + 2 * rows + 8), np.int64)
+        heads = np.empty((rows if how.kind != "char_wb" else size + rows) + 1, np.int64)
+        made: tuple[Array, ...] = (out, first, last, heads)
+        if how.kind == "char_wb":
+            made = (*made, groups)
+        data = np.ascontiguousarray(texts.data)
+        _cutter(how.kind)(data, texts.start, texts.stop, *how.arguments, *made)
+        if how.stop:
+            _dropper()(*made, *how.stop)
+    units = np.diff(heads[groups])
+    each = how.sizes[1] - how.sizes[0] + 1
+    keys = np.empty(int(units.max(initial=0)) * each, np.int64)
+    indptr = np.zeros(rows + 1, np.int64)
+    indices, counts = np.empty((2, int(units.sum()) * each), np.int32)
+    within = how.kind == "char_wb"
+    stored = (keys, indptr, indices, counts)
+    _counter()(out, first, last, heads, groups, within, *how.sizes, *places, *stored)
+    return indptr, indices[: indptr[-1]], counts[: indptr[-1]]
+
+
+SAME = 64
+"""Characters whose lower case is looked at together."""
+
+
+@cache
+def _tables() -> tuple[Array, Array]:
+    """Lower case, int32, and marks, uint8, of each code point."""
+    lower = np.arange(CODE_POINTS, dtype=np.int32)
+    everything = lower.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
+    marks = np.zeros(CODE_POINTS, np.uint8)
+    for pattern, mark in ((r"\w+", WORD), (r"\s+", SPACE)):
+        for run in re.finditer(pattern, everything):
+            marks[run.start() : run.end()] |= mark
+    for start in range(0, CODE_POINTS, SAME):
+        part = everything[start : start + SAME]
+        if part.lower() == part:  # most characters are no letters, or have no case
+            continue
+        for i, c in enumerate(part, start):
+            low = c.lower()
+            if len(low) != 1:
+                marks[i] |= HARD
+            elif low != c:
+                lower[i] = ord(low)
+    marks[0x3A3] |= HARD  # the Greek sigma: at the end of a word its lower case is another
+    return lower, marks
+
+
+def _hard(texts: Texts, analyzer: Analyzer) -> Array:
+    """bool (n,): the texts that Python must prepare."""
+    if not (analyzer.lowercase or analyzer.accents):
+        return np.zeros(len(texts), bool)
+    data = np.ascontiguousarray(texts.data)
+    if data.size == 0 or data.max() < 0x80:
+        return np.zeros(len(texts), bool)  # not even the scanner has to be compiled
+    look_for = (HARD if analyzer.lowercase else 0), bool(analyzer.accents)
+    found = np.zeros(len(texts), bool)
+    _scanner()(data, texts.start, texts.stop, _tables()[1], *look_for, found)
+    return found
+
+
+def _take(texts: Texts, rows: Array) -> Texts:
+    return Texts(texts.data, texts.start[rows], texts.stop[rows], texts.missing[rows])
+
+
+def _prepared(texts: Texts, rows: Array, analyzer: Analyzer) -> Texts:
+    chosen = np.flatnonzero(rows)
+    made: Array = np.empty(chosen.size, object)
+    made[:] = [analyzer.prepared(texts.text(int(i))) for i in chosen]
+    return Texts.of(made)
+
+
+def _grouped(parts: Sequence[Csr], rows: Sequence[Array], count: int) -> Csr:
+    """The entries of `parts`, each moved to its row of `rows`, entries of one place added up."""
+    row = np.concatenate(rows)
+    column = np.concatenate([p.indices for p in parts])
+    data = np.concatenate([p.data for p in parts])
+    order = np.lexsort((column, row))
+    row, column, data = row[order], column[order], data[order]
+    fresh = np.ones(row.size, bool)
+    fresh[1:] = (row[1:] != row[:-1]) | (column[1:] != column[:-1])
+    first = np.flatnonzero(fresh)
+    summed = np.add.reduceat(data, first) if first.size else data
+    indptr = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(row[first], minlength=count), out=indptr[1:])
+    return Csr(summed, column[first], indptr, parts[0].width)
+
+
+def table(words: Array, ends: Array) -> tuple[Array, Array]:
+    """A hash table of packed words.
+
+    Slots, int32 (2**k,) with -1 for an empty one, and the hash of the word in each, uint32.
+    """
+    size = 4
+    while size < 2 * ends.size:
+        size *= 2
+    slots, hashes = np.full(size, -1, np.int32), np.zeros(size, np.uint32)
+    if ends.size:
+        _builder()(words.copy(), words, ends, slots, hashes)
+    return slots, hashes
+
+
+BYTES, PLACES = reads(np.uint8, 1), reads(np.int64, 1)
+_TABLE = (writes(np.int32, 1), writes(np.uint32, 1))
+_TABLES = (reads(np.int32, 1, "C"), reads(np.uint8, 1, "C"))
+_CUT = (writes(np.uint8, 1), *(3 * (writes(np.int64, 1),)))
+LISTS = (BYTES, PLACES, *_TABLE)
+
+
+def _cutter(kind: str) -> Any:
+    if kind == "word":
+        how = (FLAG, COUNT, *_TABLES)
+        return specialise(kernels.cut_words, (BYTES, PLACES, PLACES, *how, *_CUT))
+    shared = (BYTES, PLACES, PLACES, FLAG, *_TABLES, *_CUT)
+    if kind == "char":
+        return specialise(kernels.cut_characters, shared)
+    return specialise(kernels.cut_within, (*shared, writes(np.int64, 1)))
+
+
+def _dropper() -> Any:
+    return specialise(kernels.drop_words, (*_CUT, *LISTS))
+
+
+def _counter() -> Any:
+    whole, short = writes(np.int64, 1), writes(np.int32, 1)
+    how = (FLAG, COUNT, COUNT, *LISTS, COUNT, FLAG, FLAG)
+    signature = (*_CUT, whole, *how, whole, whole, short, short)
+    return specialise(kernels.count, signature)
+
+
+def _scanner() -> Any:
+    return specialise(
+        kernels.scan, (BYTES, PLACES, PLACES, _TABLES[1], COUNT, FLAG, writes(bool, 1))
+    )
+
+
+def _builder() -> Any:
+    return specialise(kernels.build, (writes(np.uint8, 1), *LISTS))

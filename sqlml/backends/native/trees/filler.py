@@ -1,0 +1,141 @@
+"""`TreeFiller`: an output that follows from one ensemble of trees, in two calls of kernels.
+
+The first checks the rows and goes down the trees; the second is the machine, which makes
+probabilities and labels of the margins. Where the output is the margins there is no second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.native.jit.argument_kinds import reads, writes
+from sqlml.backends.native.jit.specialise import specialise
+from sqlml.backends.native.operators import KERNEL_FLOATS, source
+from sqlml.backends.native.rows.impute_one_hot import checker
+from sqlml.backends.native.stepwise import BLOCK_BYTES, Stepwise
+from sqlml.backends.native.trees import Forest
+from sqlml.backends.native.trees.lockstep import ANY, FINITE, NAN_TOO
+from sqlml.backends.native.trees.tail import TreeTail
+from sqlml.backends.native.vm.assemble import below
+from sqlml.backends.native.vm.whole_output import Fused
+from sqlml.ir.program import Program
+from sqlml.types import Array, numpy_dtype
+
+
+class TreeFiller:
+    """One output of a Program of one input, a matrix. Thread-safe; see `Filler`."""
+
+    def __init__(self, found: _Parts, program: Program, output: str, rows: int) -> None:
+        (node,) = program.inputs.values()
+        kind = program.output_type(output)
+        self.input = numpy_dtype(program.nodes[node].type.dtype)
+        self.dtype = numpy_dtype(kind.dtype)
+        self.width = kind.width
+        self.below = below(program, program.outputs[output])
+        self._forest, self._allowed, self._tail = found.forest, found.allowed, found.tail
+        self._margins = (found.forest.outputs, found.forest.dtype)
+        self._source = found.forest.source
+        self._fails: Callable[[Array], bool] | None = None
+        if found.allowed != ANY:
+            self._fails = checker(self._source, found.allowed == NAN_TOO)
+        self._columns = found.columns
+        self._rows = rows
+        self._cast: Callable[..., Any] | None = None
+        if self._source != self.input:
+            kinds = (reads(self.input, 1, "C"), writes(self._source, 1))
+            self._cast = specialise(_converted, kinds)
+        if self._cast is None and not isinstance(self._columns, np.ndarray):  # no copy of rows
+            self._rows = max(rows, BLOCK_BYTES // (16 * max(self.width, self._margins[0])))
+
+    @classmethod
+    def of(
+        cls, steps: Stepwise, output: str, columns: Sequence[int], width: int
+    ) -> TreeFiller | None:
+        """The filler for `columns` of the `width` columns of rows; None: there is more to do."""
+        found = _parts(steps, output, np.array(columns, np.int64), width)
+        return None if found is None else cls(found, steps.program, output, steps.rows)
+
+    def fill(self, x: Array, out: Array) -> int:
+        """See `Filler.fill`."""
+        if x.shape[0] <= self._rows:
+            return self._fill(x, out)
+        for start in range(0, x.shape[0], self._rows):
+            stop = start + self._rows
+            if self._fill(x[start:stop], out[start:stop]) >= 0:
+                return start
+        return -1
+
+    def _fill(self, x: Array, out: Array) -> int:
+        if self._columns is not None:
+            x = x[:, self._columns]
+        if self._cast is not None:
+            rows, x = x.ravel(), np.empty(x.shape, self._source)
+            self._cast(rows, x.reshape(-1))
+        tail = self._tail
+        made = out if tail is None else np.empty((x.shape[0], self._margins[0]), self._margins[1])
+        if self._forest.by_lockstep(x.shape[0]):
+            if self._forest.lockstep.fill(x, made, self._allowed) >= 0:
+                return 0
+        else:
+            if self._fails is not None and self._fails(x):
+                return 0
+            made = self._forest.blocks(x)
+            if tail is None:
+                out[...] = made
+        return -1 if tail is None else tail.fill(made, out)
+
+
+def _converted(x: Any, out: Any) -> None:
+    for i in range(x.size):
+        out[i] = x[i]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Parts:
+    """`columns` of the rows, their numbers `allowed`, go down a forest; then comes `tail`."""
+
+    columns: Any
+    allowed: int
+    forest: Forest
+    tail: Fused | None
+
+
+def _parts(steps: Stepwise, output: str, columns: Array, width: int) -> _Parts | None:
+    program = steps.program
+    plan = steps.schedule_of((output,)).steps
+    trees = [(step, step.function) for step in plan if isinstance(step.function, Forest)]
+    if len(trees) != 1:
+        return None
+    ((step, forest),) = trees
+    below, allowed = step.inputs[0], ANY
+    if program.nodes[below].op == "require_finite":
+        check = program.nodes[below]
+        if "low" in check.attrs or "high" in check.attrs or check.type.dtype not in KERNEL_FLOATS:
+            return None
+        found = source(program, check.inputs[0], check.type.dtype)
+        below, allowed = found.node, NAN_TOO if check.attrs["allow_nan"] else FINITE
+        if program.nodes[below].op == "input":
+            columns = columns[found.columns]
+    kind = program.nodes[below].type
+    if program.nodes[below].op != "input" or kind.dtype not in KERNEL_FLOATS:
+        return None
+    if plan[-1] is step:
+        return _Parts(_read(columns, width), allowed, forest, None)
+    tail = plan[-1].function
+    if not isinstance(tail, TreeTail):
+        return None
+    return _Parts(_read(columns, width), allowed, forest, tail.machine)
+
+
+def _read(columns: Array, width: int) -> Any:
+    """An index of these columns of rows: None for all of them, a slice for neighbours."""
+    if np.array_equal(columns, np.arange(width)):
+        return None
+    first = int(columns[0]) if columns.size else 0
+    if np.array_equal(columns, np.arange(first, first + columns.size)):
+        return slice(first, first + columns.size)
+    return columns

@@ -1,0 +1,228 @@
+"""`Assembler`: instructions for `run.py`, and which of its registers hold what.
+
+While they are written, each instruction makes a register of its own, and only once. `finish` gives
+registers that nothing reads any more to others, and makes one instruction of neighbours that differ
+by a step alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from types import MappingProxyType
+
+import numpy as np
+
+from sqlml.backends.native.vm.run import FIELDS, OPCODES
+from sqlml.types import Array
+
+OPS: Mapping[str, int] = MappingProxyType({name: i for i, name in enumerate(OPCODES)})
+LISTS = frozenset({OPS["linear"], OPS["sqeuclidean"]})
+NUMBERED = frozenset({OPS["sum"], OPS["compare"], OPS["check"], *LISTS})
+"""Instructions whose field c is the place of a number, not a register."""
+
+MOST_REGISTERS = 4096
+MOST_INSTRUCTIONS = 8192
+
+BLOCK_BYTES = 160 << 10
+"""Memory of the registers of one block: they stay in the processor's second cache."""
+
+MOST_ROWS, FEWEST_ROWS, ROWS_STEP = 128, 32, 32
+"""Rows of a block: whole rounds of a loop whose vector instructions are unrolled."""
+
+
+class TooLarge(Exception):
+    """A Program that takes more registers or instructions than the machine shall have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Arguments of the machine; see `run._run`."""
+
+    code: Array
+    columns: Array
+    numbers: Array
+    shape: Array
+
+
+class Assembler:
+    """Writes instructions. Registers are counted from 0, inputs first; constants' from -1 down."""
+
+    def __init__(self, inputs: int) -> None:
+        self.inputs = inputs
+        self._made = inputs
+        self._constants: dict[float | str, int] = {}
+        self._numbers: list[Array] = []
+        self._stored = 0
+        self._places: dict[tuple[float, ...], int] = {}
+        self._lists: dict[tuple[int, ...], int] = {}
+        self._code: list[tuple[int, int, int, int, int]] = []
+        self._known: dict[tuple[int, int, int, int], int] = {}
+
+    def constant(self, value: float) -> int:
+        """The register that holds `value` in every row."""
+        key = str(value) if value == 0 or value != value else value
+        return -1 - self._constants.setdefault(key, len(self._constants))
+
+    def numbers(self, *values: float) -> int:
+        """The place of the first of some numbers."""
+        found = self._places.get(values)
+        if found is None:
+            found = self._places[values] = self.store(np.array(values, np.float64))
+        return found
+
+    def store(self, values: Array) -> int:
+        """The place of the first of an array of numbers."""
+        self._numbers.append(np.ravel(values))
+        self._stored += values.size
+        return self._stored - values.size
+
+    def emit(self, op: str, a: int, b: int = 0, c: int = 0) -> int:
+        """The register that an instruction makes of registers, or of c as the place of a number."""
+        return self._write(OPS[op], a, b, c)
+
+    def emit_list(self, op: str, columns: Sequence[int], b: int, c: int) -> int:
+        """The register that an instruction makes of listed registers and of numbers."""
+        listed = self._lists.setdefault(tuple(columns), len(self._lists))
+        return self._write(OPS[op], listed, b, c)
+
+    def _write(self, op: int, a: int, b: int, c: int) -> int:
+        known = self._known.get((op, a, b, c))
+        if known is not None:
+            return known
+        made = 0
+        if op != OPS["check"]:
+            made, self._made = self._made, self._made + 1
+        self._known[op, a, b, c] = made
+        self._code.append((op, a, b, c, made))
+        if len(self._code) > MOST_INSTRUCTIONS:
+            raise TooLarge
+        return made
+
+    def finish(self, inputs: Sequence[int], results: Sequence[int], whole: bool) -> Code:
+        """All of it. `inputs` are columns of the rows; `results` registers, `whole` their kind."""
+        lists = list(self._lists)
+        self._code = self._needed(lists, results)
+        constants = len(self._constants)
+        place, registers = self._allocated(lists, results)
+        columns = [*inputs, *(place[r] for r in results)]
+        start, counts = [], []
+        for listed in lists:
+            start.append(len(columns))
+            counts.append(len(listed))
+            columns += [place[r] for r in listed]
+        rows: list[list[int]] = []
+        for op, a, b, c, out in self._code:
+            third = c + constants if op in NUMBERED else place.get(c, 0)
+            if op in LISTS:
+                row = [op, 1, start[a], counts[a], b + constants, 0, third, 0]
+            else:
+                row = [op, 1, place[a], 0, place.get(b, 0), 0, third, 0]
+            rows.append([*row, place.get(out, 0), 0])
+        rows = _merged(rows)
+        size = BLOCK_BYTES // (8 * registers) // ROWS_STEP * ROWS_STEP
+        values = [float(key) for key in self._constants]
+        return Code(
+            np.array(rows, np.int64).reshape(-1, FIELDS),
+            np.array(columns, np.int64),
+            np.concatenate([np.array(values), *self._numbers]).astype(np.float64),
+            np.array(
+                [
+                    self.inputs,
+                    constants,
+                    registers,
+                    int(np.clip(size, FEWEST_ROWS, MOST_ROWS)),
+                    len(results),
+                    whole,
+                    self.inputs,
+                ],
+                np.int64,
+            ),
+        )
+
+    def _needed(
+        self, lists: Sequence[tuple[int, ...]], results: Sequence[int]
+    ) -> list[tuple[int, int, int, int, int]]:
+        """The code without what nobody reads.
+
+        The machine makes two results of a list at once, so neither may lie where the other does:
+        a register that nobody reads would be free for the next one.
+        """
+        read = set(results)
+        kept = []
+        for i in range(len(self._code) - 1, -1, -1):
+            op, *_, out = self._code[i]
+            if op == OPS["check"] or out in read:
+                kept.append(self._code[i])
+                read.update(self._reads(i, lists))
+        return kept[::-1]
+
+    def _allocated(
+        self, lists: Sequence[tuple[int, ...]], results: Sequence[int]
+    ) -> tuple[dict[int, int], int]:
+        """The machine's register for each of ours, and how many it needs."""
+        last = dict.fromkeys(results, len(self._code))
+        for i in range(len(self._code) - 1, -1, -1):
+            for register in self._reads(i, lists):
+                last.setdefault(register, i)
+        place = {r: r for r in range(self.inputs)}
+        place.update({-1 - k: self.inputs + k for k in range(len(self._constants))})
+        count = len(place)
+        free: list[int] = [r for r in range(self.inputs) if r not in last]
+        for i, (op, *_, out) in enumerate(self._code):
+            if op != OPS["check"]:
+                # Before its operands are free: loops that write over what they read are slow.
+                if not free:
+                    heappush(free, count)
+                    count += 1
+                place[out] = heappop(free)
+            for register in set(self._reads(i, lists)):
+                if register >= 0 and last[register] == i:
+                    heappush(free, place[register])
+        if count > MOST_REGISTERS:
+            raise TooLarge
+        return place, max(count, 1)
+
+    def _reads(self, i: int, lists: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+        op, a, b, c, _ = self._code[i]
+        if op in LISTS:
+            return lists[a]
+        if op == OPS["check"]:
+            return (a,)
+        return (a, b) if op in NUMBERED else (a, b, c)
+
+
+def _merged(rows: list[list[int]]) -> list[list[int]]:
+    """Neighbours with equal distances between their fields as one instruction with steps."""
+    made: list[list[int]] = []
+    for row in rows:
+        if made and _continues(made[-1], row):
+            continue
+        made.append(row)
+    return made
+
+
+def _continues(before: list[int], row: list[int]) -> bool:
+    """Whether `row` is the next time of `before`, which is changed to say so."""
+    if before[0] != row[0]:
+        return False
+    count = before[1]
+    lists = row[0] in LISTS
+    steps = {}
+    for field in (2, 4, 6, 8):
+        gap = row[field] - before[field]
+        if lists and field == 2:
+            if gap or row[3] != before[3]:
+                return False
+        elif lists and field == 4:
+            if gap != count * row[3]:
+                return False
+        elif count == 1:
+            steps[field + 1] = gap
+        elif gap != count * before[field + 1]:
+            return False
+    before[1] += 1
+    for field, gap in steps.items():
+        before[field] = gap
+    return True

@@ -1,0 +1,98 @@
+"""Running a Program block by block of rows, so that its intermediate values stay small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import InputTypeError
+from sqlml.ir.program import Program
+from sqlml.ir.utf8_column import Texts
+from sqlml.types import Array, TensorType, numpy_dtype
+
+SPARSE_ROW_BYTES = 2048
+"""What a row of sparse numbers is taken to need: a text of some hundred words."""
+
+Block = Callable[[Mapping[str, Array]], dict[str, Array]]
+"""Scores the rows of one block: input name -> (n,) or (n, width), output name -> (n, k)."""
+
+
+def row_bytes(program: Program) -> int:
+    """Most bytes that the values of one row take at one time, when each goes after its last use."""
+    last = {i: len(program.nodes) for i in program.outputs.values()}
+    for i in range(len(program.nodes) - 1, -1, -1):
+        for j in program.nodes[i].inputs:
+            last.setdefault(j, i)
+    ends: dict[int, int] = {}
+    now = most = 0
+    for i, node in enumerate(program.nodes):
+        size = _entry_bytes(node.type)
+        now += size
+        most = max(most, now)
+        end = last.get(i, i)
+        ends[end] = ends.get(end, 0) + size
+        now -= ends.pop(i, 0)
+    return max(most, 1)
+
+
+def _entry_bytes(value: TensorType) -> int:
+    if not value.rowwise:
+        return 0
+    if value.sparse:
+        return SPARSE_ROW_BYTES
+    return int(np.prod(value.shape[1:], dtype=np.int64)) * numpy_dtype(value.dtype).itemsize
+
+
+def run_blocks(
+    program: Program,
+    inputs: Mapping[str, Array],
+    needed: Iterable[str],
+    outputs: Sequence[str],
+    size: int,
+    block: Block,
+) -> dict[str, Array]:
+    """Score a batch in blocks of at most `size` rows.
+
+    Every operator works row by row (`ops.TABLE`), so the blocks' results are the batch's.
+
+    Raises:
+        InputTypeError: an input of `needed` is absent, or they differ in their number of rows.
+    """
+    arrays, rows = columns_of(inputs, needed)
+    if rows <= size:
+        return block(arrays)
+    results = results_for(program, outputs, rows)
+    for start in range(0, rows, size):
+        part = block({n: a[start : start + size] for n, a in arrays.items()})
+        for name, result in results.items():
+            result[start : start + size] = part[name]
+    return results
+
+
+def columns_of(inputs: Mapping[str, Array], needed: Iterable[str]) -> tuple[dict[str, Any], int]:
+    """The inputs called `needed` as arrays (or `Texts`), and how many rows they have.
+
+    Raises:
+        InputTypeError: one is absent, or they differ in their number of rows.
+    """
+    arrays: dict[str, Any] = {}
+    for name in needed:
+        if name not in inputs:
+            raise InputTypeError(f"the batch has no column {name!r}")
+        given: Any = inputs[name]
+        arrays[name] = given if isinstance(given, Texts) else np.asarray(given)
+    lengths = {a.shape[0] if a.ndim else -1 for a in arrays.values()}
+    if len(lengths) > 1:
+        raise InputTypeError(
+            "the batch's columns differ in length: "
+            + ", ".join(f"{n} has shape {a.shape}" for n, a in arrays.items())
+        )
+    return arrays, lengths.pop() if lengths else 0
+
+
+def results_for(program: Program, outputs: Sequence[str], rows: int) -> dict[str, Array]:
+    """Arrays for the outputs of a batch of so many rows, not yet written."""
+    types = {name: program.output_type(name) for name in outputs}
+    return {name: np.empty((rows, *t.shape[1:]), numpy_dtype(t.dtype)) for name, t in types.items()}

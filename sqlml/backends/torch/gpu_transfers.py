@@ -1,0 +1,150 @@
+"""`Overlap`: a batch on a GPU in blocks, their transfers beside the computing.
+
+Three streams: rows are copied to pinned memory of the host and sent on one, operators run on the
+second, results come back on the third, so the bus works in both directions while the device
+computes. Each call has streams of its own; the engine's threads call at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sqlml.backends.row_blocks import columns_of, results_for
+from sqlml.backends.torch.failures import is_lost, lost
+from sqlml.backends.torch.row_blocks import in_turn
+from sqlml.errors import BackendError
+from sqlml.ir import reference
+from sqlml.ir.program import Program
+from sqlml.types import TEXTUAL, Array
+
+SHARE = 4
+"""A block may take a quarter of the free memory: two are under way, and other threads come."""
+
+FEWEST_ROWS, SMALL_ROWS, MOST_ROWS = 16, 1 << 16, 1 << 18
+"""Blocks of 65,536 rows keep a GPU busy; those beyond 2^18 would leave little to overlap."""
+
+PINNED_BYTES = 64 << 20
+"""Most bytes of a block's inputs, which the host keeps in memory that is never swapped."""
+
+Values = dict[int, Any]
+Compute = Callable[[Values], Mapping[str, Any]]
+"""Inputs by node, on the device (texts on the host) -> outputs by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    values: Values
+    sent: Any
+
+
+class Overlap:
+    """How batches of one Program run on one GPU."""
+
+    def __init__(self, program: Program, device: torch.device, row_bytes: int) -> None:
+        self._program = program
+        self._device = device
+        self._row_bytes = row_bytes
+
+    def run(
+        self,
+        inputs: Mapping[str, Array],
+        needed: Mapping[str, int],
+        outputs: Sequence[str],
+        compute: Compute,
+    ) -> dict[str, Array]:
+        """Score a batch; `needed` maps the names of inputs to their nodes.
+
+        Raises:
+            InputTypeError: as `columns_of` does.
+            BackendError: the device failed, or has not memory enough for the smallest block.
+        """
+        arrays, rows = columns_of(inputs, needed)
+        results = results_for(self._program, outputs, rows)
+        try:
+            stream: Callable[..., Any] = torch.cuda.Stream  # which torch leaves untyped
+            to, work, back = (stream(self._device) for _ in range(3))
+
+            def load(begin: int, end: int) -> _Loaded:
+                part = {name: a[begin:end] for name, a in arrays.items()}
+                values: Values = {}
+                with torch.cuda.stream(to):
+                    for i in needed.values():
+                        node = self._program.nodes[i]
+                        array = reference.conform(node, part)
+                        textual = node.type.dtype in TEXTUAL
+                        values[i] = array if textual else self._send(array)
+                    return _Loaded(values, to.record_event())
+
+            def start(loaded: _Loaded, begin: int, end: int) -> Callable[[], None]:
+                with torch.cuda.stream(work), torch.inference_mode(), np.errstate(all="ignore"):
+                    work.wait_event(loaded.sent)
+                    for value in loaded.values.values():
+                        if isinstance(value, Tensor):
+                            value.record_stream(work)
+                    made = {
+                        name: value.contiguous() if isinstance(value, Tensor) else value
+                        for name, value in compute(loaded.values).items()
+                    }
+                    done = work.record_event()
+                with torch.cuda.stream(back):
+                    back.wait_event(done)
+                    held = {name: _fetch(value, back) for name, value in made.items()}
+                    fetched = back.record_event()
+
+                def store() -> None:
+                    fetched.synchronize()
+                    for name, value in held.items():
+                        given = value.numpy() if isinstance(value, Tensor) else value
+                        results[name][begin:end] = given
+
+                return store
+
+            if rows:
+                in_turn(rows, self._block(rows, needed), FEWEST_ROWS, load, start, self._release)
+            else:
+                for i in needed.values():
+                    reference.conform(self._program.nodes[i], arrays)
+        except BackendError:
+            raise
+        except Exception as error:
+            if not is_lost(error):
+                raise
+            raise lost(error, self._device) from error
+        return results
+
+    def _block(self, rows: int, needed: Mapping[str, int]) -> int:
+        """Rows of a block: a batch makes some eight, if they keep the device busy and fit."""
+        free, _ = torch.cuda.mem_get_info(self._device)
+        kept = torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
+        nodes = [self._program.nodes[i].type for i in needed.values()]
+        sent = sum(8 * t.width for t in nodes if t.dtype not in TEXTUAL)
+        fits = min((free + kept) // SHARE // self._row_bytes, PINNED_BYTES // max(1, sent))
+        return int(np.clip(min(max(-(-rows // 8), SMALL_ROWS), MOST_ROWS, fits), FEWEST_ROWS, None))
+
+    def _send(self, array: Array) -> Tensor:
+        """A copy on the device, under way on the current stream."""
+        dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
+        pinned = torch.empty(array.shape, dtype=dtype, pin_memory=True)
+        if array.flags.writeable and array.flags.aligned and min(array.strides) >= 0:
+            pinned.copy_(torch.from_numpy(array))  # by several threads
+        else:
+            np.copyto(pinned.numpy(), array)
+        return pinned.to(self._device, non_blocking=True)
+
+    def _release(self) -> None:
+        torch.cuda.empty_cache()
+
+
+def _fetch(value: Any, stream: Any) -> Any:
+    """A copy in pinned memory, under way on `stream`; an array of the host is as it is."""
+    if not isinstance(value, Tensor):
+        return value
+    value.record_stream(stream)
+    pinned = torch.empty(value.shape, dtype=value.dtype, pin_memory=True)
+    return pinned.copy_(value, non_blocking=True)

@@ -1,0 +1,152 @@
+"""`engine_costs`: what `backends.costs` ships of the engine's part, measured on this machine.
+
+Every coefficient is the slope between two queries over the same rows that differ in one thing:
+more columns in a sum, more in a function's argument, deeper trees, more categories.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+import duckdb
+import numpy as np
+
+from sqlml.dialects import DUCKDB
+from sqlml.ir.builder import Builder
+from sqlml.planner.choice.cost import BATCH
+from sqlml.planner.program.function_names import FunctionSpec, Part
+from sqlml.udfs.duckdb.function_registry import create
+from sqlml.udfs.make_function import engine_function
+
+ROWS, COLUMNS, FEW = 61_440, 16, 4
+SOME, MANY = 16, 256
+"""Categories."""
+ROUNDS = 5
+
+
+def engine_costs() -> dict[str, float]:
+    """Nanoseconds by name: columns and trees as expressions, and what a function's calls take."""
+    names = [f"c{k}" for k in range(COLUMNS)]
+    with duckdb.connect() as connection:
+        connection.execute("SET threads = 1")
+        values = ", ".join(f"(random() * 2 - 1)::FLOAT AS {name}" for name in names)
+        category = f"'category number ' || (random() * {MANY})::INTEGER AS c"
+        connection.execute(f"CREATE TABLE t AS SELECT {values}, {category} FROM range({ROWS})")
+
+        def row(value: str) -> float:
+            """Nanoseconds a row for an expression; all columns are read in any case."""
+            return _time(connection, f"SELECT sum({value}), {', '.join(map(_sum, names))} FROM t")
+
+        def packed(count: int) -> float:
+            columns = ", ".join(names[:count])
+            return row(f"{_function(connection, count)}([{columns}]::FLOAT[{count}])")
+
+        nothing = row("c0")
+        number = (row(_weighted(names)) - row(_weighted(names[:FEW]))) / (COLUMNS - FEW)
+        few = packed(FEW)
+        argument = (packed(COLUMNS) - few) / (COLUMNS - FEW)
+        call = few - nothing - FEW * argument
+        low, high = row(_full(names[:3])), row(_full(names[:5]))
+        level = (high - row(_chain(names, 31))) / 3  # of 31 tests, a row passes 5, and here 2
+        test = (high - low - 2 * level) / 24
+
+        few_known, known = row(_code(SOME)), row(_code(MANY))
+        planned = [_time(connection, f"SELECT {_code(n)} FROM (SELECT 'x' AS c)") for n in _SIZES]
+        category_planned = (planned[1] - planned[0]) * ROWS / (MANY - SOME)
+        looked_at = (known - few_known - category_planned * (MANY - SOME) / ROWS) / (MANY - SOME)
+        argument_of_texts = f"[{DUCKDB.bytes('c')}]::BLOB[]"
+        texts = row(f"{_lookup(connection)}([0]::FLOAT[1], {argument_of_texts})") - packed(1)
+        in_sql = few_known - nothing - SOME * (looked_at + category_planned / ROWS)
+    return {
+        "sql.number": number,
+        "sql.level": level,
+        "sql.test": test,
+        "udf.number": argument,
+        "udf.call": call * BATCH,
+        "sql.category": category_planned,
+        "sql.lookup": looked_at,
+        "udf.text": texts - in_sql,
+    }
+
+
+_SIZES = (SOME, MANY)
+
+
+def _categories(count: int) -> list[str]:
+    return [f"category number {k}" for k in range(count)]
+
+
+def _code(count: int) -> str:
+    """The code of a category among so many, as `backends.sql` writes it."""
+    return DUCKDB.place_of("c", [DUCKDB.quote_string(name) for name in _categories(count)])
+
+
+def _lookup(connection: duckdb.DuckDBPyConnection) -> str:
+    """A function that looks up a category among many; its name."""
+    b = Builder()
+    names = np.array(_categories(MANY), object)
+    code = b.op("encode", b.input("c", "string"), categories=names, missing=-1)
+    program = b.build({"score": b.op("cast", code, dtype="float64")})
+    spec = FunctionSpec(
+        program.hash, (Part("score"),), "f32", "native", "traverse", "cpu", lookup=1
+    )
+    create(connection, spec.name, engine_function(spec, program))
+    return spec.name
+
+
+def _sum(name: str) -> str:
+    return f"sum({name})"
+
+
+def _weighted(names: Sequence[str]) -> str:
+    """A weighted sum of columns, as `backends.sql` writes one."""
+    terms = (f"CAST({name} AS DOUBLE) * '0.{k + 1}'::DOUBLE" for k, name in enumerate(names))
+    return " + ".join(terms)
+
+
+def _full(names: Sequence[str], leaf: int = 1) -> str:
+    """A tree that asks one column a level, with a value of its own in each leaf.
+
+    >>> _full(["a"])
+    'CASE WHEN a <= 0.0 THEN 2.0 ELSE 3.0 END'
+    """
+    if not names:
+        return f"{leaf}.0"
+    left, right = _full(names[1:], 2 * leaf), _full(names[1:], 2 * leaf + 1)
+    return f"CASE WHEN {names[0]} <= 0.0 THEN {left} ELSE {right} END"
+
+
+def _chain(names: Sequence[str], tests: int) -> str:
+    """A tree of so many tests, each of which ends the way for half of the rows that come to it.
+
+    >>> _chain(["a"], 2)
+    'CASE WHEN a <= 0.0 THEN 1.0 ELSE CASE WHEN a <= 0.5 THEN 2.0 ELSE 0.0 END END'
+    """
+    made = "0.0"
+    for k in reversed(range(tests)):
+        bound = 1 - 0.5 ** (k // len(names))
+        made = f"CASE WHEN {names[k % len(names)]} <= {bound} THEN {k + 1}.0 ELSE {made} END"
+    return made
+
+
+def _function(connection: duckdb.DuckDBPyConnection, columns: int) -> str:
+    """A function of so many columns, which adds them up; its name."""
+    b = Builder()
+    x = b.op("concat", *(b.input(f"x{k}", "float64") for k in range(columns)))
+    ones = np.ones((columns, 1))
+    program = b.build({"score": b.op("linear", x, weights=ones, bias=np.zeros(1))})
+    spec = FunctionSpec(program.hash, (Part("score"),), "f32", "native", "traverse", "cpu")
+    create(connection, spec.name, engine_function(spec, program))
+    return spec.name
+
+
+def _time(connection: duckdb.DuckDBPyConnection, query: str) -> float:
+    """Nanoseconds a row, the best of some rounds."""
+    best = math.inf
+    for _ in range(ROUNDS + 1):
+        start = time.perf_counter_ns()
+        connection.execute(query).fetchall()
+        best = min(best, time.perf_counter_ns() - start)
+    return best / ROWS

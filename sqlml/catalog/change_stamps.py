@@ -1,0 +1,67 @@
+"""Stamps: what a model is now, told in one look at a type.
+
+Of each model there is a type, an ENUM of one value, which is another one after each change of the
+model. The engine tells it without reading a row. A type runs nothing, whoever made it, as a view
+might: so it is looked at without a look at the catalog's shape before. Of two transactions that
+change one model the second fails, as it shall: there is a type for each model, so those that change
+different ones do not meet.
+
+DuckDB 1.5 cannot open a file again that has types in the log of a killed process. There are no
+stamps then: the rows of the model are compared (`Catalog.stamp`), and a change of the model changes
+its row, so that two transactions conflict as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+from sqlml.catalog.connection import Connection
+from sqlml.dialects import DUCKDB
+from sqlml.dialects.duckdb import builtin
+
+
+def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
+    """The stamp of the model `key`; None where there is none."""
+    return connection.type(_type(schema, key)) if connection.keeps_types else None
+
+
+def write_stamp(connection: Connection, schema: str, key: str) -> None:
+    """Give the model `key` a new stamp."""
+    if connection.keeps_types:
+        connection.write(f"CREATE OR REPLACE TYPE {_type(schema, key)} AS ENUM ('{uuid4().hex}')")
+        return
+    for _ in range(2):  # an update that changes nothing conflicts with none
+        connection.write(
+            f"UPDATE {schema}.catalog_models SET last_version = {builtin('xor')}(last_version, 1) "
+            "WHERE key = ?",
+            [key],
+        )
+
+
+def write_stamps(connection: Connection, schema: str, keys: Sequence[str]) -> None:
+    """Give several models new stamps."""
+    for key in keys:
+        write_stamp(connection, schema, key)
+
+
+def unstamped(connection: Connection, schema: str) -> list[str]:
+    """The models of the current database that lack a stamp: an older sqlml or DuckDB made them."""
+    if not connection.keeps_types:
+        return []
+    rows = connection.read(
+        f"SELECT key FROM {schema}.catalog_models WHERE {builtin('||')}('stamp_', key) NOT IN "
+        "(SELECT type_name FROM system.main.duckdb_types() WHERE schema_name = 'sqlml' "
+        "AND database_name = system.main.current_database())"
+    )
+    return [str(key) for (key,) in rows]
+
+
+def drop_stamp(connection: Connection, schema: str, key: str) -> None:
+    """Take the stamp away from the model `key`."""
+    if connection.keeps_types:
+        connection.write(f"DROP TYPE IF EXISTS {_type(schema, key)}")
+
+
+def _type(schema: str, key: str) -> str:
+    return f"{schema}.{DUCKDB.quote_name(f'stamp_{key}')}"

@@ -1,0 +1,60 @@
+"""`Lookup`: the models that a session has found, by what its queries call them."""
+
+from __future__ import annotations
+
+import time
+
+from sqlml.bounded_cache import Recent
+from sqlml.catalog.model import Model, parse_reference
+from sqlml.catalog.read import Catalog
+from sqlml.errors import UnknownModelError
+
+PATIENCE = 1.0
+"""Seconds that a model which was there is waited for: another connection may drop it and create it
+anew, in two statements."""
+_LOOKS = (0.005, 0.01, 0.02, 0.04, 0.08)
+"""Seconds from one look to the next; the last one from then on."""
+
+
+class Lookup:
+    """Models by references such as 'churn' or 'churn/3', read anew when their stamp is another."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._known: Recent[str, tuple[object, Model]] = Recent()
+
+    def model(self, name: str) -> Model:
+        """The model that a reference means now.
+
+        Raises:
+            UnknownModelError: no such model, version or alias.
+            ArtifactError: it is damaged.
+        """
+        stamp, known = self.stamp(name), self._known.get(name)
+        if stamp is not None and known is not None and known[0] == stamp:
+            return known[1]
+        looks = iter(_LOOKS)
+        end = time.monotonic() + (0.0 if known is None else PATIENCE)
+        while True:
+            try:
+                found = self._catalog.get(parse_reference(name))
+            except UnknownModelError:
+                self._known.take(lambda key: key == name)
+                # A transaction of the user's sees no change of others.
+                if time.monotonic() >= end or self._catalog.in_transaction():
+                    raise
+                stamp = None
+                while stamp is None and time.monotonic() < end:
+                    time.sleep(next(looks, _LOOKS[-1]))
+                    stamp = self.stamp(name)
+                continue
+            self._known.put(name, (stamp, found), found.program.nbytes)
+            return found
+
+    def stamp(self, name: str) -> object:
+        """What tells one state of the model from another; None where that is not known."""
+        return self._catalog.stamp(parse_reference(name))
+
+    def forget(self) -> None:
+        """Know no model any more, and wait for none: this session changed one."""
+        self._known = Recent()

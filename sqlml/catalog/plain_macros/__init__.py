@@ -1,0 +1,1 @@
+"""Macros with which connections without sqlml's session score."""

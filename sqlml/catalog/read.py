@@ -1,0 +1,309 @@
+"""`Catalog`: the models of a database, found by name, version or alias."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from sqlml.catalog.change_stamps import read_stamp
+from sqlml.catalog.connection import Connection
+from sqlml.catalog.model import SPECIAL, Model, Origin, Reference
+from sqlml.catalog.stored_programs import Programs
+from sqlml.catalog.tables import MODELS, VERSIONS
+from sqlml.dialects.duckdb import builtin
+from sqlml.errors import ArtifactError, CatalogError, UnknownModelError
+from sqlml.ir.program import Program
+from sqlml.suggestions import closest
+from sqlml.types import Feature, fold
+
+_HASH_DIGITS = 64
+
+
+class Catalog:
+    """What one connection reads of the models in its databases; `Changes` writes."""
+
+    def __init__(self, connection: Connection, programs: Programs) -> None:
+        self._connection = connection
+        self.programs = programs
+
+    def in_transaction(self) -> bool:
+        """Whether the user has a transaction open, which sees no change that others make."""
+        return self._connection.in_transaction()
+
+    def get(self, reference: Reference) -> Model:
+        """The model that a reference means, its Program loaded and checked.
+
+        Raises:
+            UnknownModelError: no such model, version or alias; the message has the closest name.
+            ArtifactError: the stored row is damaged.
+        """
+        said = ""
+        while True:
+            try:
+                return self._read(reference)
+            except UnknownModelError as error:
+                # Several looks lead to it, and between two of them another connection may have
+                # dropped the model or created it.
+                if error.message == said:
+                    raise
+                said = error.message
+
+    def _read(self, reference: Reference) -> Model:
+        schema = self.existing_schema(reference)
+        rows = self._rows(
+            "m.name, v.version, v.program, v.features, v.source, v.library, v.path, v.format, "
+            "v.sha256, v.options, v.verification, coalesce(v.comment, m.comment), v.created_at",
+            reference,
+            schema,
+        )
+        if not rows:
+            raise self.missing(reference, schema)
+        name, version, digest, features, *origin, options, verification, comment, made = rows[0]
+        if not isinstance(digest, str) or len(digest) != _HASH_DIGITS:
+            raise ArtifactError(f"the catalog row of model {name!r} is damaged; create it again")
+        program = self.programs.get(digest, schema)
+        return Model(
+            name,
+            version,
+            program,
+            *_features(features, program, name),
+            Origin(*origin),
+            _json(options, name, "options"),
+            comment,
+            made,
+            reference.database,
+            None if verification is None else _json(verification, name, "verification"),
+        )
+
+    def program(self, digest: str, database: str | None = None) -> Program:
+        """The stored Program of a content hash; see `Programs.get`."""
+        return self.programs.get(digest, self._connection.schema(database))
+
+    def stored_bytes(self, model: Model) -> int:
+        """What the model's Program takes in the database."""
+        return self.programs.stored_bytes(model.program.hash, self._checked(model.database))
+
+    def version(self, reference: Reference) -> int:
+        """The number of the version that a reference means.
+
+        Raises:
+            UnknownModelError: no such model, version or alias.
+        """
+        schema = self.existing_schema(reference)
+        rows = self._rows("v.version", reference, schema)
+        if not rows:
+            raise self.missing(reference, schema)
+        return int(rows[0][0])
+
+    def stamp(self, reference: Reference) -> tuple[Any, ...] | None:
+        """What the model behind a reference is now, in one look; None where that is not known.
+
+        Two equal stamps mean the same Program, bound to the same columns with the same options.
+        """
+        database = reference.database
+        schema = self._connection.schema(database) if database else '"sqlml"'
+        made = read_stamp(self._connection, schema, reference.key)
+        if made is not None:
+            return (made,)
+        try:  # an older sqlml made none, or somebody took it away
+            rows = self._rows(
+                "m.name, v.version, v.program, v.features, v.options, v.created_at",
+                reference,
+                self._checked(database),
+            )
+        except CatalogError:
+            return None
+        return rows[0] if rows else None
+
+    def aliases(self, reference: Reference) -> dict[str, int]:
+        """The aliases of a model and the versions that they mean."""
+        return dict(self._of_model("alias, version", "catalog_aliases", reference))
+
+    def tags(self, reference: Reference) -> dict[str, str]:
+        """The tags of a model."""
+        return dict(self._of_model("tag, value", "catalog_tags", reference))
+
+    def comment(self, reference: Reference) -> str | None:
+        """The comment of a model, whatever those of its versions are."""
+        found = self._of_model("comment", "catalog_models", reference)
+        return found[0][0] if found else None
+
+    def default(self, reference: Reference) -> int | None:
+        """The number of a model's default version; None where there is no such model."""
+        found = self._of_model("default_version", "catalog_models", reference)
+        return int(found[0][0]) if found else None
+
+    def _of_model(self, columns: str, table: str, reference: Reference) -> list[tuple[Any, ...]]:
+        schema = self._checked(reference.database)
+        return self._connection.read(
+            f"SELECT {columns} FROM {schema}.{table} WHERE key = ? ORDER BY ALL", [reference.key]
+        )
+
+    def _checked(self, database: str | None) -> str:
+        """The schema of a database's catalog, whose tables may be read.
+
+        Raises:
+            CatalogError: they are not as sqlml makes them.
+        """
+        schema = self._connection.schema(database)
+        self._connection.tables(schema)
+        return schema
+
+    def names(self, database: str | None = None) -> list[str]:
+        """Names of all models, in order."""
+        schema = self._connection.schema(database)
+        if not self._connection.exists(schema):
+            return []
+        rows = self._connection.read(f"SELECT name FROM {schema}.catalog_models ORDER BY key")
+        return [row[0] for row in rows]
+
+    def schema_exists(self, database: str | None = None) -> bool:
+        """Whether any model was ever registered in the database."""
+        return self._connection.exists(self._connection.schema(database))
+
+    def check_database(self, database: str | None) -> None:
+        """Refuse the name of a database that is not attached.
+
+        Raises:
+            CatalogError: there is none.
+        """
+        if database is not None and not self._connection.has_database(database):
+            raise CatalogError(f"there is no database {database!r}; ATTACH it first")
+
+    def models_query(self, database: str | None = None) -> str:
+        """The query behind the view `models`.
+
+        The view itself fails where another database is attached under the name sqlml.
+        """
+        return MODELS.format(schema=self._checked(database))
+
+    def versions_query(self, database: str | None = None) -> str:
+        """The query behind the view `model_versions`."""
+        return VERSIONS.format(schema=self._checked(database))
+
+    def _rows(self, columns: str, reference: Reference, schema: str) -> list[tuple[Any, ...]]:
+        """`columns` of the model `m` and its version `v` behind a reference: one row, or none."""
+        parameters: list[Any] = [reference.key]
+        alias = None if reference.alias is None else fold(reference.alias)
+        if alias in ("first", "last"):
+            pick = "min" if alias == "first" else "max"
+            found = f"SELECT {builtin(pick)}(version) FROM {schema}.catalog_versions w"
+            wanted = f"({found} WHERE w.key = m.key)"
+        elif alias is not None and alias not in SPECIAL:
+            wanted = (
+                f"(SELECT version FROM {schema}.catalog_aliases a "
+                "WHERE a.key = m.key AND a.alias = ?)"
+            )
+            parameters.append(alias)
+        elif reference.version is not None:
+            wanted = f"{reference.version:d}"
+        else:
+            wanted = "m.default_version"
+        return self._connection.read(
+            f"SELECT {columns} FROM {schema}.catalog_models m JOIN {schema}.catalog_versions v "
+            f"ON v.key = m.key WHERE m.key = ? AND v.version = {wanted}",
+            parameters,
+        )
+
+    # -- what is not there
+
+    def existing_schema(self, reference: Reference) -> str:
+        """The schema of the catalog that a reference looks into.
+
+        Raises:
+            UnknownModelError: that database has no models, or is not attached.
+        """
+        schema = self._connection.schema(reference.database)
+        if self._connection.exists(schema):
+            return schema
+        database = reference.database
+        if database is not None and not self._connection.has_database(database):
+            raise UnknownModelError(
+                f"there is no database {database!r}; ATTACH it, or name the model without it"
+            )
+        raise self._unknown(reference, [])
+
+    def missing(self, reference: Reference, schema: str) -> UnknownModelError:
+        """Why a reference means no version of a model."""
+        found = self._connection.read(
+            f"SELECT {builtin('list')}(version ORDER BY version) FROM {schema}.catalog_versions "
+            "WHERE key = ?",
+            [reference.key],
+        )[0][0]
+        if found is None:
+            rows = self._connection.read(f"SELECT name FROM {schema}.catalog_models")
+            names = [str(name) for (name,) in rows]
+            return self._unknown(reference, [n for n in names if fold(n) != reference.key])
+        what = f"{reference.version}"
+        if reference.alias is not None and fold(reference.alias) not in SPECIAL:
+            what = f"with the alias {reference.alias!r}"
+        elif reference.version is None:
+            what = "that is its default"
+        have = [f"{n}" for n in found[-20:]]
+        others = [f"@{alias}" for alias in (*self.aliases(reference), *SPECIAL)]
+        return UnknownModelError(
+            f"model {reference.name!r} has no version {what}; it has {', '.join(have)} (also "
+            f"{', '.join(others)})"
+        )
+
+    def _unknown(self, reference: Reference, names: list[str]) -> UnknownModelError:
+        close = closest(reference.name, names)
+        elsewhere = None if reference.database is not None else self._elsewhere(reference)
+        if elsewhere is not None:
+            hint = f"database {elsewhere!r} has one: write '{elsewhere}.{reference.name}'"
+        elif close is not None:
+            hint = f"did you mean {close!r}?"
+        elif names:
+            more = f" and {len(names) - 10} more, which SHOW MODELS lists" if names[10:] else ""
+            hint = f"models: {', '.join(sorted(names)[:10])}{more}"
+        else:
+            hint = "there are none yet: CREATE MODEL or create_model() registers one"
+        return UnknownModelError(f"there is no model {reference.name!r}; {hint}")
+
+    def _elsewhere(self, reference: Reference) -> str | None:
+        """Another database that has a model of this name."""
+        others = self._connection.read(
+            "SELECT database_name FROM system.main.duckdb_tables() WHERE schema_name = 'sqlml' "
+            "AND table_name = 'catalog_models' AND database_name <> system.main.current_database()"
+        )
+        for (database,) in others:
+            try:
+                schema = self._checked(str(database))
+            except CatalogError:  # nobody asked about that one
+                continue
+            ask = f"SELECT 1 FROM {schema}.catalog_models WHERE key = ?"
+            if self._connection.read(ask, [reference.key]):
+                return str(database)
+        return None
+
+
+def _features(
+    stored: Any, program: Program, name: str
+) -> tuple[tuple[Feature, ...], frozenset[str]]:
+    """The features of a row, and the names of those that the outputs need."""
+    try:
+        features = tuple(Feature(str(f["name"]), f["kind"]) for f in stored)
+        used = frozenset(str(f["name"]) for f in stored if f["used"])
+    except (TypeError, KeyError):
+        raise ArtifactError(
+            f"the catalog row of model {name!r} is damaged (features); create it again"
+        ) from None
+    read = {f.name: f.kind for f in features}
+    for f in program.features:
+        if read.get(f.name) != f.kind:
+            raise ArtifactError(
+                f"the catalog row of model {name!r} does not fit its program (feature {f.name!r}); "
+                "create it again"
+            )
+    return features, used
+
+
+def _json(text: Any, name: str, what: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ArtifactError(f"the {what} of model {name!r} are damaged; create it again")
+    return found

@@ -1,0 +1,146 @@
+"""`Programs`: the stored Programs, by content hash; equal ones are stored once."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from sqlml.bounded_cache import Recent
+from sqlml.catalog.connection import Connection
+from sqlml.errors import ArtifactError, UnknownModelError
+from sqlml.ir import store
+from sqlml.ir.program import Program
+from sqlml.limits import FORMAT_VERSION
+
+Loaded = Recent[str, Program]
+"""Programs that were read or made lately, by hash, or by the beginning of one as it was asked for.
+
+Connections of one database share them: a Program never changes, so none goes stale.
+"""
+
+
+class Programs(Protocol):
+    """Stored Programs, wherever they are; equal ones are stored once."""
+
+    def get(self, digest: str, schema: str) -> Program:
+        """The Program with this content hash (or a prefix of it, 20 digits or more).
+
+        Raises:
+            UnknownModelError: it is not stored in the schema.
+            ArtifactError: the stored bytes are damaged.
+        """
+        ...
+
+    def put(self, program: Program, schema: str) -> None:
+        """Store a Program, where it is not stored yet."""
+        ...
+
+    def stored_bytes(self, digest: str, schema: str) -> int:
+        """What a Program takes where it is stored; 0 where it is not."""
+        ...
+
+    def collect(self, digests: list[str], schema: str) -> None:
+        """Remove those of these Programs that no version needs any more."""
+        ...
+
+
+class TablePrograms:
+    """The Programs of the databases that one connection sees, in a table of each catalog."""
+
+    def __init__(self, connection: Connection, loaded: Loaded) -> None:
+        self._connection = connection
+        self._loaded = loaded
+
+    def get(self, digest: str, schema: str) -> Program:
+        """The Program with this content hash, or a prefix of it of 20 digits or more.
+
+        Raises:
+            UnknownModelError: it is not stored in the schema.
+            ArtifactError: the stored bytes are damaged.
+        """
+        known = self._loaded.get(digest)
+        if known is not None:
+            return known
+        found = self._connection.exists(schema) and self._connection.read(
+            f"SELECT system.main.min(hash) FROM {schema}.catalog_programs "
+            "WHERE system.main.starts_with(hash, ?)",
+            [digest],
+        )
+        rows = found and self._connection.read(  # by equality: the engine reads one content
+            f"SELECT hash, content FROM {schema}.catalog_programs WHERE hash = ?", found[0]
+        )
+        if not rows:
+            raise UnknownModelError(
+                f"the model program {digest[:20]} is not stored in this database; the model that "
+                "a view was made with may have been dropped: make the view again"
+            )
+        full, content = rows[0]
+        if not isinstance(content, bytes):
+            raise ArtifactError(f"the stored model {digest[:20]} is damaged; create it again")
+        program = store.loads(content)
+        if program.hash != full:
+            raise ArtifactError(
+                f"the stored model {full[:20]} does not match its hash; create it again"
+            )
+        self._loaded.put(digest, program, program.nbytes)
+        return program
+
+    def put(self, program: Program, schema: str) -> None:
+        """Store a Program, where it is not stored yet.
+
+        One that is there is changed and changed back: another transaction may be about to collect
+        it, and of two that change a row one fails.
+        """
+        digest = program.hash
+        known = self._connection.read(
+            f"SELECT 1 FROM {schema}.catalog_programs WHERE hash = ?", [digest]
+        )
+        if known:
+            self._change([digest], schema)
+            self._change([digest], schema)
+        else:
+            self._connection.write(
+                f"INSERT INTO {schema}.catalog_programs VALUES (?, ?, ?)",
+                [digest, FORMAT_VERSION, store.dumps(program)],
+            )
+        self._loaded.put(digest, program, program.nbytes)
+
+    def stored_bytes(self, digest: str, schema: str) -> int:
+        """What a Program takes where it is stored; 0 where it is not."""
+        rows = self._connection.read(
+            f"SELECT system.main.octet_length(content) FROM {schema}.catalog_programs "
+            "WHERE hash = ?",
+            [digest],
+        )
+        return int(rows[0][0]) if rows else 0
+
+    def collect(self, digests: list[str], schema: str) -> None:
+        """Remove those of these Programs that no version needs any more."""
+        unneeded = [
+            digest
+            for (digest,) in self._connection.read(
+                f"SELECT hash FROM {schema}.catalog_programs "
+                "WHERE system.main.list_contains(?::VARCHAR[], hash) "
+                f"AND NOT EXISTS (SELECT 1 FROM {schema}.catalog_versions WHERE program = hash)",
+                [digests],
+            )
+        ]
+        if unneeded:
+            self._change(unneeded, schema)
+            self._connection.write(
+                f"DELETE FROM {schema}.catalog_programs "
+                "WHERE system.main.list_contains(?::VARCHAR[], hash)",
+                [unneeded],
+            )
+        self._loaded.take(lambda known: any(digest.startswith(known) for digest in digests))
+        self._connection.collected(digests)
+
+    def _change(self, digests: list[str], schema: str) -> None:
+        """Change the rows of some Programs; again, and they are as before.
+
+        The engine sees no conflict between a DELETE and an UPDATE that changes nothing.
+        """
+        self._connection.write(
+            f'UPDATE {schema}.catalog_programs SET format = system.main."-"(format) '
+            "WHERE system.main.list_contains(?::VARCHAR[], hash)",
+            [digests],
+        )

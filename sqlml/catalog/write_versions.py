@@ -1,0 +1,147 @@
+"""`VersionChanges`: versions of a model made, named, altered and dropped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlml.catalog.model import SPECIAL, Model, NewVersion, Reference
+from sqlml.catalog.writer import Writer, as_json, check_there, checked_number
+from sqlml.errors import CatalogError, ModelExistsError
+from sqlml.types import fold
+
+
+class VersionChanges(Writer):
+    """What one connection writes about the versions of its models.
+
+    Each method changes all that it says or nothing, in the user's own transaction.
+    """
+
+    def add(self, reference: Reference, new: NewVersion, number: int | None = None) -> int:
+        """Add a version, which does not become the default.
+
+        Args:
+            number: of the version; None: one more than the last one ever made.
+
+        Raises:
+            ModelExistsError: the model has or had a version of that number.
+            UnknownModelError, CatalogError.
+        """
+        made: list[int] = []
+
+        def work(schema: str, shared: bool) -> None:
+            _, last = self.known(reference, schema)
+            version = last + 1 if number is None else number
+            if version <= last:
+                raise ModelExistsError(
+                    f"model {reference.name!r} has or had a version {version}, and numbers are not "
+                    f"used again; leave it out, or write {last + 1}"
+                )
+            self.connection.write(
+                f"UPDATE {schema}.catalog_models SET last_version = ? WHERE key = ?",
+                [checked_number(version), reference.key],
+            )
+            self.insert(reference, schema, version, new)
+            made.append(version)
+
+        self.change(reference, work)
+        return made[0]
+
+    def drop(self, reference: Reference) -> None:
+        """Remove the version that `reference` names, and its Program if nobody else needs it.
+
+        Raises:
+            CatalogError: it is the default, or an alias needs it.
+            UnknownModelError: no such version.
+        """
+
+        def work(schema: str, shared: bool) -> None:
+            default, _ = self.known(reference, schema)
+            version = self.catalog.version(reference)
+            what = f"version {version} of model {reference.name!r}"
+            if version == default:
+                raise CatalogError(
+                    f"{what} is its default; SET DEFAULT_VERSION to another one first, or DROP "
+                    "MODEL with all its versions"
+                )
+            needed = [a for a, v in self.catalog.aliases(reference).items() if v == version]
+            if needed:
+                raise CatalogError(
+                    f"{what} is what the alias {needed[0]!r} means; SET ALIAS {needed[0]} to "
+                    f"another version, or UNSET ALIAS {needed[0]}, first"
+                )
+            where = f"FROM {schema}.catalog_versions WHERE key = ? AND version = ?"
+            at = [reference.key, version]
+            ((digest,),) = self.connection.read(f"SELECT program {where}", at)
+            self.connection.write(f"DELETE {where}", at)
+            self.catalog.programs.collect([str(digest)], schema)
+
+        self.change(reference, work)
+
+    def set_default(self, reference: Reference) -> None:
+        """Make the version that `reference` names the default."""
+
+        def work(schema: str, shared: bool) -> None:
+            version = self.catalog.version(reference)
+            self.connection.write(
+                f"UPDATE {schema}.catalog_models SET default_version = ? WHERE key = ?",
+                [version, reference.key],
+            )
+            self.keep_default(reference, schema, shared)
+
+        self.change(reference, work, computes=True)
+
+    def set_alias(self, reference: Reference, alias: str) -> None:
+        """Let `alias` mean the version that `reference` names.
+
+        Raises:
+            CatalogError: the name has a meaning of its own, or cannot stand behind an @.
+        """
+        name = fold(alias)
+        if name in SPECIAL or re.fullmatch(r"(?!\d+$)\w+", name) is None:
+            raise CatalogError(
+                f"invalid alias {alias!r}: use letters, digits and _; it must not be a number, "
+                f"nor one of {', '.join(SPECIAL)}"
+            )
+
+        def work(schema: str, shared: bool) -> None:
+            self.connection.write(
+                f"INSERT OR REPLACE INTO {schema}.catalog_aliases VALUES (?, ?, ?)",
+                [reference.key, name, self.catalog.version(reference)],
+            )
+
+        self.change(reference, work)
+
+    def unset_alias(self, reference: Reference, alias: str) -> None:
+        """Take an alias away.
+
+        Raises:
+            CatalogError: there is no such alias.
+        """
+
+        def work(schema: str, shared: bool) -> None:
+            self.known(reference, schema)
+            check_there("alias", alias, reference, self.catalog.aliases(reference))
+            self.connection.write(
+                f"DELETE FROM {schema}.catalog_aliases WHERE key = ? AND alias = ?",
+                [reference.key, fold(alias)],
+            )
+
+        self.change(reference, work)
+
+    def set_options(
+        self, reference: Reference, change: Callable[[Model], Mapping[str, Any]]
+    ) -> None:
+        """Give a version (of a model: its default one) the options that `change` makes of it.
+
+        It is read in the same transaction, so that no other's change is lost.
+        """
+
+        def work(schema: str, shared: bool) -> None:
+            options = change(self.catalog.get(reference))
+            version = self.set_column(reference, schema, "options", as_json(options))
+            if version == self.catalog.default(reference):
+                self.keep_default(reference, schema, shared)
+
+        self.change(reference, work, computes=True)

@@ -1,0 +1,170 @@
+"""`Writer`: what every change of a catalog is made of: its transaction, rows, stamps and macros."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlml.catalog.change_stamps import write_stamp
+from sqlml.catalog.connection import Connection
+from sqlml.catalog.model import MOST_VERSIONS, Model, NewVersion, Reference
+from sqlml.catalog.plain_macros.keep import Macros, ModelCall
+from sqlml.catalog.read import Catalog
+from sqlml.catalog.tables import TABLES, VIEWS
+from sqlml.errors import CatalogError
+from sqlml.types import fold
+
+CallsOf = Callable[[NewVersion | Model], Sequence[ModelCall]]
+"""What the macros of plain connections compute of a version."""
+
+Report = Callable[[Reference, bool], None]
+"""Told of each model that a statement was about, once that is done, since it may be another one
+now, and whether the macros of plain connections may compute something new."""
+
+Work = Callable[[str, bool], None]
+"""Statements in a schema, and whether they are in a transaction of the user's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """How one connection changes the catalogs of its databases.
+
+    A model's default version is what the macros of plain connections compute. `report` is where a
+    session reacts to every change: it forgets what it knew of the model.
+    """
+
+    connection: Connection
+    catalog: Catalog
+    macros: Macros
+    calls_of: CallsOf
+    report: Report
+
+    def change(self, reference: Reference, work: Work, computes: bool = False) -> None:
+        """Do `work` on a model that is there when it is done, and give it another stamp.
+
+        Args:
+            computes: whether the macros may compute something new.
+        """
+
+        def whole(schema: str, shared: bool) -> None:
+            work(schema, shared)
+            write_stamp(self.connection, schema, reference.key)
+
+        self.atomically(reference, self.catalog.existing_schema(reference), whole, computes)
+
+    def atomically(
+        self, reference: Reference, schema: str, work: Work, computes: bool = False
+    ) -> None:
+        """Do `work` whole or not at all, on tables that are as sqlml makes them, and report it."""
+        shared = self.connection.in_transaction()
+
+        def checked() -> None:
+            self.connection.tables(schema)  # in the transaction, so that they stay as they are
+            work(schema, shared)
+
+        self.connection.atomic(checked)
+        self.report(reference, computes)
+
+    def make_tables(self, schema: str, database: str | None) -> None:
+        """Make the tables and views of a catalog, where they are not there."""
+        for statement in TABLES:
+            self.connection.write(statement.format(schema=schema))
+        if fold(schema) == '"sqlml"."sqlml"':
+            return  # the engine cannot bind such views
+        # A file may be attached under another name, which its views do not know.
+        inner = '"sqlml"'
+        if database is not None or self.connection.has_database("sqlml"):
+            inner = schema
+        for name, query in VIEWS.items():
+            self.connection.write(
+                f"CREATE VIEW IF NOT EXISTS {schema}.{name} AS {query.format(schema=inner)}"
+            )
+
+    def model(self, reference: Reference, schema: str) -> tuple[int, int] | None:
+        """The default version of a model, and the last one ever made; None: there is none."""
+        rows = self.connection.read(
+            f"SELECT default_version, last_version FROM {schema}.catalog_models WHERE key = ?",
+            [reference.key],
+        )
+        return (int(rows[0][0]), int(rows[0][1])) if rows else None
+
+    def known(self, reference: Reference, schema: str) -> tuple[int, int]:
+        """The default version of a model, and the last one ever made.
+
+        Raises:
+            UnknownModelError: there is no such model.
+        """
+        found = self.model(reference, schema)
+        if found is None:
+            raise self.catalog.missing(Reference(reference.name, reference.database), schema)
+        return found
+
+    def insert(self, reference: Reference, schema: str, version: int, new: NewVersion) -> None:
+        """Store a version and its Program."""
+        program, origin = new.program, new.origin
+        self.catalog.programs.put(program, schema)
+        labels = program.labels
+        names = [""] if len(labels) == 1 else [f"t{t}=" for t in range(len(labels))]
+        row = [
+            reference.key,
+            version,
+            program.hash,
+            [{"name": f.name, "kind": f.kind, "used": f.name in new.used} for f in new.features],
+            ", ".join(dict.fromkeys(s.kind for s in labels)) or None,
+            [f"{n}{v}" for n, s in zip(names, labels, strict=True) for v in s.values] or None,
+            list(program.outputs),
+            program.nbytes,
+            origin.source,
+            origin.library,
+            origin.path,
+            origin.format,
+            origin.sha256,
+            as_json(new.options),
+            None if new.verification is None else as_json(new.verification),
+            new.comment,
+            now(),
+        ]
+        marks = ", ".join("?" * len(row))
+        self.connection.write(f"INSERT INTO {schema}.catalog_versions VALUES ({marks})", row)
+
+    def set_column(self, reference: Reference, schema: str, column: str, value: str | None) -> int:
+        """Change a column of the version that `reference` names; its number."""
+        version = self.catalog.version(reference)
+        self.connection.write(
+            f"UPDATE {schema}.catalog_versions SET {column} = ? WHERE key = ? AND version = ?",
+            [value, reference.key, version],
+        )
+        return version
+
+    def keep_default(self, reference: Reference, schema: str, shared: bool) -> None:
+        """Let the macros compute the model's default version as it is now."""
+        default = self.catalog.get(Reference(reference.name, reference.database))
+        calls = self.calls_of(default)
+        self.macros.keep(schema, reference.database, reference.key, calls, shared)
+
+
+def checked_number(version: int) -> int:
+    """The number of a version. Raises CatalogError where it is too large."""
+    if version > MOST_VERSIONS:
+        raise CatalogError(f"{version} is no number for a version: it is too large")
+    return version
+
+
+def check_there(what: str, name: str, reference: Reference, have: Mapping[str, object]) -> None:
+    """Raise CatalogError where a model has no alias or tag (`what`) of a name."""
+    if fold(name) not in have:
+        others = f"; it has {', '.join(have)}" if have else ""
+        raise CatalogError(f"model {reference.name!r} has no {what} {name!r}{others}")
+
+
+def as_json(value: Mapping[str, Any]) -> str:
+    """Options and the like as the catalog keeps them: equal ones are equal texts."""
+    return json.dumps(dict(value), sort_keys=True)
+
+
+def now() -> datetime.datetime:
+    """The time in UTC, as the catalog's columns of type TIMESTAMP take it."""
+    return datetime.datetime.now(datetime.UTC).replace(tzinfo=None)

@@ -1,1 +1,0 @@
-"""SQL text -> frozen Statement; no I/O, no engine."""

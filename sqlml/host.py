@@ -1,0 +1,33 @@
+"""`Host`: where a session's files and rows are."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class Host(Protocol):
+    """Where a session's files and rows are."""
+
+    def read_file(self, path: str) -> list[tuple[str, int]]:
+        """Names and sizes of the files that `path` means.
+
+        Raises:
+            ArtifactError: one of them is no regular file.
+        """
+        ...
+
+    def file_content(self, path: str) -> bytes:
+        """The bytes of one file."""
+        ...
+
+    def write_file(self, path: str, content: bytes) -> None:
+        """Write one file, over one that is there.
+
+        Raises:
+            ArtifactError: something is there that is no regular file.
+        """
+        ...
+
+    def fetch_frame(self, query: str) -> Any:
+        """The rows of a query as a pandas frame. Raises ParseError where it is no query."""
+        ...

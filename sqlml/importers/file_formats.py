@@ -1,0 +1,245 @@
+"""`read_artifact`: the bytes of a model file -> an object that the registry imports.
+
+Only formats that are data are read without being asked: XGBoost's JSON and UBJSON, CatBoost's
+JSON, LightGBM's text, ONNX, skops, torch.export's archives, and sqlml's own. A pickle runs code
+when it is read.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import re
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from sqlml.errors import (
+    ArtifactError,
+    ConfigError,
+    MissingDependencyError,
+    UnsupportedModelError,
+    UntrustedArtifactError,
+)
+from sqlml.importers.catboost import document as catboost
+from sqlml.importers.catboost import forest as catboost_forest
+from sqlml.importers.json_text import Hook, read_json
+from sqlml.importers.lightgbm.document import read_text
+from sqlml.importers.onnx.document import read_onnx
+from sqlml.importers.skops import check_archive, read_skops
+from sqlml.importers.spark_ml.folder import read_folder as read_spark
+from sqlml.importers.spark_ml.stages import SparkModel
+from sqlml.importers.sqlml_file import read_stored
+from sqlml.importers.xgboost import forest as xgboost_forest
+from sqlml.importers.xgboost import ubjson
+from sqlml.importers.xgboost.document import read_document
+from sqlml.ir import store
+from sqlml.ir.torch_archive import read_exported
+from sqlml.limits import MAX_ARTIFACT_BYTES
+
+_COMPRESSED = (b"\x78", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x04\x22\x4d\x18", b"ZF")
+"""First bytes of what joblib writes with compress=: zlib, gzip, bz2, xz, lz4, and its old form."""
+
+
+_BLANK = b" \t\r\n\xef\xbb\xbf"
+_CATBOOST = re.compile(
+    rb'\{\s*"(ctr_data|features_info|model_info|oblivious_trees|scale_and_bias|trees)"'
+)
+"""How a JSON document of CatBoost begins; its keys are sorted."""
+_ONNX = re.compile(rb"\x08[\x01-\x1f][\x12\x1a\x22\x28\x32\x3a\x42]")
+"""How an ONNX file begins: field 1, the version of its format, and one of the next fields."""
+
+_EXTRAS = frozenset(("catboost", "lightgbm", "sklearn", "torch", "xgboost"))
+"""Libraries whose objects are pickled; each is installed by the extra of its name."""
+
+
+def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool) -> Any:
+    """The model in a file.
+
+    Args:
+        content: the whole file.
+        format: AUTO or one of `READERS`, in any case; AUTO looks at the content.
+        path: where it came from, for messages.
+        allow_pickle: whether the caller trusts the file to run code.
+
+    Returns:
+        XGBoostModel, CatBoostModel, LightGBMModel, OnnxModel, Exported, a Program, or the object
+        that a skops file or a pickle holds.
+
+    Raises:
+        ArtifactError: damaged, hostile, too large, or of another format.
+        UntrustedArtifactError: a pickle without `allow_pickle`.
+        UnsupportedModelError: a model that is not covered.
+        ConfigError: no such format.
+    """
+    wanted = format.upper()
+    if wanted == FOLDER_FORMAT:
+        raise ArtifactError(
+            f"{path} is a file, and FORMAT SPARK is the folder that pyspark.ml saved a model in"
+        )
+    if wanted != "AUTO" and wanted not in READERS:
+        raise ConfigError(
+            f"unknown model format {format!r}; formats: AUTO, "
+            + ", ".join(sorted((*READERS, FOLDER_FORMAT)))
+        )
+    if len(content) > MAX_ARTIFACT_BYTES:
+        raise ArtifactError(f"{path} has {len(content)} bytes; the limit is {MAX_ARTIFACT_BYTES}")
+    if not content:
+        raise ArtifactError(f"{path} is empty")
+    if wanted == "AUTO":
+        wanted = kind_of(content, path)
+    check_trusted(wanted, path, allow_pickle)
+    try:
+        return READERS[wanted](content)
+    except (
+        ArtifactError,
+        MissingDependencyError,
+        UnsupportedModelError,
+        UntrustedArtifactError,
+    ) as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def check_trusted(format: str, path: str, allow_pickle: bool) -> None:
+    """Refuse a pickle that nobody has said to trust.
+
+    Raises:
+        UntrustedArtifactError: it would execute code.
+    """
+    if format.upper() == "PICKLE" and not allow_pickle:
+        raise UntrustedArtifactError(
+            f"{path} is a pickle, and reading it would execute code that it brings along; save "
+            "the model in its library's own format (XGBoost, CatBoost: model.json, LightGBM: "
+            "model.txt), or, if you trust the file, connect with allow_pickle=True, or write "
+            "OPTIONS (allow_pickle = true) in CREATE MODEL"
+        )
+
+
+def kind_of(content: bytes, path: str) -> str:
+    """The format that the first bytes speak for, as FORMAT names it.
+
+    Raises:
+        ArtifactError: they speak for none.
+    """
+    if content.startswith(store.MAGIC):
+        return "SQLML"
+    head = content[:64].lstrip(_BLANK)
+    if head.startswith(b"{"):
+        return "CATBOOST" if _CATBOOST.match(head) else "XGBOOST"
+    if head.startswith((b"tree\n", b"tree\r\n")):
+        return "LIGHTGBM"
+    if content.startswith(b"PK"):
+        try:
+            return "SKOPS" if "schema.json" in check_archive(content).namelist() else "TORCH"
+        except ArtifactError as error:
+            raise ArtifactError(f"{path}: {error}") from None
+    if _ONNX.match(content):
+        return "ONNX"
+    # Protocol 2 and later begin with 0x80 and the protocol; earlier ones end with "." alone.
+    if content[0] == 0x80 or content.startswith(_COMPRESSED):
+        return "PICKLE"
+    if content[:1] in b"(]}c" and content.rstrip().endswith(b"."):
+        return "PICKLE"
+    if content.startswith(b"CBM1"):
+        raise ArtifactError(
+            f"{path} is in CatBoost's binary format; load it with CatBoost and write "
+            "save_model('model.json', format='json')"
+        )
+    if content.startswith(b"binf"):
+        raise ArtifactError(
+            f"{path} is in XGBoost's old binary format; load it with the XGBoost that wrote it and "
+            "save it as model.json"
+        )
+    raise ArtifactError(
+        f"{path} is none of the model files that sqlml knows (XGBoost JSON or UBJ, CatBoost JSON, "
+        "LightGBM text, ONNX, skops, torch.export, a stored sqlml model, pickle or joblib); name "
+        "its kind with FORMAT"
+    )
+
+
+def _xgboost(content: bytes) -> Any:
+    text = content.lstrip(_BLANK)
+    # After the brace, JSON has a quote or blank and UBJSON the marker of a length.
+    if text[:1] == b"{" and text[1:2] not in b'" \t\r\n}':
+        return read_document(ubjson.loads(content, xgboost_forest.compact))
+    return read_document(_json(text, xgboost_forest.compact))
+
+
+def _catboost(content: bytes) -> Any:
+    text = content.lstrip(_BLANK)
+    return catboost.read_document(_json(text, catboost_forest.compact, strict=True))
+
+
+def _json(text: bytes, hook: Hook, *, strict: bool = False) -> Any:
+    """The document in `text`, of which each object goes through `hook`."""
+    try:
+        return read_json(text, hook, strict=strict)
+    except RecursionError:
+        raise ArtifactError("the JSON document is nested too deeply") from None
+    except ValueError as error:
+        raise ArtifactError(f"damaged or cut off: not JSON ({error})") from None
+
+
+def _lightgbm(content: bytes) -> Any:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ArtifactError(f"the LightGBM model is not UTF-8 ({error})") from None
+    return read_text(text)
+
+
+def _pickle(content: bytes) -> Any:
+    """A pickle or joblib file; the caller has said that it may run code."""
+    try:
+        import joblib
+    except ImportError:
+        joblib = None
+    if joblib is None and content.startswith(_COMPRESSED):
+        raise MissingDependencyError(
+            "a joblib file needs joblib, which is not installed: pip install 'sqlml[sklearn]'"
+        )
+    try:
+        return pickle.loads(content) if joblib is None else joblib.load(io.BytesIO(content))
+    except ImportError as error:
+        missing = (error.name or "").split(".")[0]
+        fix = f": pip install 'sqlml[{missing}]'" if missing in _EXTRAS else ""
+        raise MissingDependencyError(
+            f"the pickle needs {error.name or error}, which is not installed here{fix}"
+        ) from error
+    except Exception as error:
+        # Unpickling runs the classes' own code, so anything at all may be raised.
+        raise ArtifactError(
+            f"the pickle cannot be read ({type(error).__name__}: {error}); it is damaged, or was "
+            "written with other versions of its libraries"
+        ) from error
+
+
+FOLDER_FORMAT = "SPARK"
+"""The one format of folders: what `model.write().save(path)` of pyspark.ml wrote."""
+
+
+def read_folder(files: Mapping[str, bytes], path: str) -> SparkModel:
+    """The model in a folder, whose files have paths below it.
+
+    Raises:
+        ArtifactError: damaged, hostile, or of another format.
+        UnsupportedModelError: a model that is not covered.
+    """
+    try:
+        return read_spark(files)
+    except (ArtifactError, UnsupportedModelError) as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+READERS: Mapping[str, Callable[[bytes], Any]] = MappingProxyType(
+    {
+        "CATBOOST": _catboost,
+        "LIGHTGBM": _lightgbm,
+        "ONNX": read_onnx,
+        "PICKLE": _pickle,
+        "SKOPS": read_skops,
+        "SQLML": read_stored,
+        "TORCH": read_exported,
+        "XGBOOST": _xgboost,
+    }
+)

@@ -1,0 +1,123 @@
+"""`read_file`: a model file, or a folder of Spark's, with the model in it and its sha256."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlml.errors import ArtifactError
+from sqlml.host import Host
+from sqlml.importers.file_formats import FOLDER_FORMAT, read_artifact, read_folder
+from sqlml.importers.spark_ml.folder import MAX_FILES
+from sqlml.limits import MAX_ARTIFACT_BYTES
+from sqlml.regular_files import files_below, irregular, local_path
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelFile:
+    """The model in a file, with the file's path, format and sha256.
+
+    Of a folder there is no `content`, and the sha256 is that of its files.
+    """
+
+    model: Any
+    content: bytes
+    path: str
+    format: str
+    sha256: str
+
+
+def read_file(
+    path: str,
+    host: Host,
+    *,
+    format: str = "AUTO",
+    sha256: Any = None,
+    allow_pickle: bool = False,
+) -> ModelFile:
+    """Read a model file, or a folder of Spark's, under the engine's own access settings.
+
+    Args:
+        sha256: of the file, if it is known.
+
+    Raises:
+        ArtifactError, UntrustedArtifactError, UnsupportedModelError, ConfigError.
+    """
+    found = host.read_file(path)
+    if not found and format.upper() in ("AUTO", FOLDER_FORMAT):
+        files = _files_of_folder(host, path)
+        if files is not None:
+            digest = _digest_of(files)
+            _check_pinned(path, sha256, digest)
+            return ModelFile(read_folder(files, path), b"", path, FOLDER_FORMAT, digest)
+    content = _content(host, path, found)
+    digest = hashlib.sha256(content).hexdigest()
+    _check_pinned(path, sha256, digest)
+    model = read_artifact(content, format=format, path=path, allow_pickle=allow_pickle)
+    return ModelFile(model, content, path, format, digest)
+
+
+def _check_pinned(path: str, sha256: Any, digest: str) -> None:
+    if sha256 is not None and digest != str(sha256).lower():
+        raise ArtifactError(f"{path!r} has another sha256 than the statement pins: {digest}")
+
+
+def _files_of_folder(host: Host, path: str) -> dict[str, bytes] | None:
+    """What Spark reads of a folder of this machine; None where it is none that Spark saved."""
+    named = local_path(path)
+    if named is None or not os.path.isdir(os.path.join(named, "metadata")):
+        return None
+    sizes = files_below(named, MAX_FILES)
+    parts = [name for name in sizes if name.rpartition("/")[2].startswith("part-")]
+    # What else Spark would read there, if it is asked to verify the model, was not checked.
+    others = (n for n in sizes.keys() - parts if not n.rpartition("/")[2].startswith(("_", ".")))
+    if (other := min(others, default=None)) is not None:
+        raise ArtifactError(
+            f"{path!r} holds {other!r}, which Spark does not write there; remove it"
+        )
+    size = sum(sizes[name] for name in parts)
+    if size > MAX_ARTIFACT_BYTES:
+        raise ArtifactError(f"{path!r} has {size} bytes, over the limit of {MAX_ARTIFACT_BYTES}")
+    for name in (named, *parts):
+        if any(c in name for c in "*?[") or not name.isprintable():
+            raise ArtifactError(f"{name!r} has a letter of patterns (* ? [), or none; rename it")
+    return {name: host.file_content(os.path.join(named, name)) for name in parts}
+
+
+def _digest_of(files: Mapping[str, bytes]) -> str:
+    """The sha256 of the names and the sha256 of each file."""
+    lines = (f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files))
+    return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _content(host: Host, path: str, files: Sequence[tuple[str, int]]) -> bytes:
+    """The bytes of the one file that `path` means to the engine, which has found `files`."""
+    if not files:
+        raise ArtifactError(_absent(path))
+    if len(files) != 1:
+        raise ArtifactError(f"{path!r} means {len(files)} files; name exactly one model file")
+    if files[0][1] > MAX_ARTIFACT_BYTES:
+        raise ArtifactError(
+            f"{path!r} has {files[0][1]} bytes, over the limit of {MAX_ARTIFACT_BYTES}"
+        )
+    return host.file_content(path)
+
+
+def _absent(path: str) -> str:
+    """Why the engine, which may look at the file system, found nothing there."""
+    named = local_path(path)
+    if named is None:
+        return f"there is no file {path!r}"
+    place = os.path.abspath(named)
+    found = irregular(place)
+    if found is not None:
+        return (
+            f"{path!r} is {found} ({place}); name a model file, or the folder that "
+            "model.write().save(..) of pyspark.ml made, which has metadata/part-.. in it"
+        )
+    if any(c in path for c in "*?["):
+        return f"no file matches {path!r} (looked for {place})"
+    return f"no such file: {path!r}; looked for {place}, from the current directory of this process"

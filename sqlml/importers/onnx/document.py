@@ -1,0 +1,307 @@
+"""`read_onnx`: an ONNX file as plain data, checked; nothing in it is run or fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModelError
+from sqlml.ir.onnx_metadata import program_of
+from sqlml.ir.program import Program
+from sqlml.limits import MAX_CONSTANT_VALUES, MAX_NODES, MAX_ROW_VALUES
+from sqlml.types import Array, DType
+
+DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml"})
+
+DTYPES: Mapping[int, DType] = MappingProxyType(
+    {
+        1: "float32",
+        3: "int8",
+        5: "int16",
+        6: "int32",
+        7: "int64",
+        8: "string",
+        9: "bool",
+        10: "float16",
+        11: "float64",
+    }
+)
+"""ONNX's number of an element type -> ours; it has others, which we do not compute with."""
+
+MAX_DEPTH = 16
+"""Deepest nesting of graphs within nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of the graph: its dtype (None: a sequence, or a type that we lack) and
+    shape, with None for a dimension that is not fixed; `shape` None when nothing is said."""
+
+    name: str
+    dtype: DType | None
+    shape: tuple[int | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GraphNode:
+    """One operator of the graph. `attrs` are numbers, strings, lists of them, or arrays."""
+
+    op: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Any]
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OnnxModel:
+    """An ONNX model: its ports, nodes in order and constants; `content` is the file itself."""
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    nodes: tuple[GraphNode, ...]
+    constants: Mapping[str, Array]
+    opset: int
+    content: bytes
+    written_by: str
+    rows: int | None = None
+    """How many rows the file is made for; None where it leaves that open. Ports say it is open."""
+    program: Program | None = None
+    """The Program that sqlml wrote the graph of, where the file holds it: it counts in place of
+    the graph."""
+
+
+def library() -> Any:
+    """The package onnx.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import onnx
+    except ModuleNotFoundError:
+        raise MissingDependencyError(
+            "an ONNX model needs onnx, which is not installed: pip install 'sqlml[onnx]'"
+        ) from None
+    return onnx
+
+
+def read_onnx(content: bytes) -> OnnxModel:
+    """Parse and check an ONNX file.
+
+    Raises:
+        ArtifactError: damaged, cut off or hostile.
+        UnsupportedModelError: custom operators, local functions, weights in other files, Loop.
+        MissingDependencyError: the package onnx is not installed.
+    """
+    onnx = library()
+    try:
+        proto = onnx.ModelProto.FromString(content)
+    except Exception as error:  # protobuf's DecodeError is not onnx's to name
+        raise ArtifactError(f"damaged or cut off: not an ONNX model ({error})") from error
+    return read_proto(proto, content)
+
+
+def read_proto(proto: Any, content: bytes | None = None) -> OnnxModel:
+    """Check an onnx.ModelProto; `content` is its serialised form, where it is at hand.
+
+    Raises:
+        ArtifactError, UnsupportedModelError, MissingDependencyError: as `read_onnx`.
+    """
+    try:
+        return _checked(proto, content)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError) as error:
+        raise ArtifactError(f"the ONNX model is damaged ({error})") from None
+
+
+def _checked(proto: Any, content: bytes | None) -> OnnxModel:
+    opsets = {o.domain: int(o.version) for o in proto.opset_import}
+    rows = _fixed_rows(proto.graph)
+    if rows is not None:
+        proto, content = _opened(proto, rows), None
+    foreign = sorted(set(opsets) - DOMAINS)
+    graph = proto.graph
+    if not graph.node and not graph.output:
+        raise ArtifactError("damaged or cut off: the ONNX model has no graph")
+    used = sorted({n.domain for n in graph.node} - DOMAINS)
+    if used:
+        raise UnsupportedModelError(
+            f"the ONNX model has operators of domain {used[0]!r}, which only their maker's "
+            "runtime knows; export it with standard operators"
+        )
+    if proto.functions:
+        raise UnsupportedModelError(
+            "the ONNX model brings functions of its own; inline them with onnx.inliner"
+        )
+    _check_graph(graph, 0)
+    constants = {t.name: tensor(t) for t in graph.initializer}
+    inputs = tuple(_port(i) for i in graph.input if i.name not in constants)
+    nodes = tuple(_node(n) for n in graph.node)
+    outputs = tuple(_port(o) for o in graph.output)
+    _check_order(inputs, nodes, constants, outputs)
+    producer = " ".join(w for w in (proto.producer_name, proto.producer_version) if w)
+    writer = f"onnx ({producer})" if producer and not foreign else "onnx"
+    return OnnxModel(
+        inputs,
+        outputs,
+        nodes,
+        MappingProxyType(constants),
+        opsets.get("", opsets.get("ai.onnx", 1)),
+        proto.SerializeToString() if content is None else content,
+        writer if rows is None else f"{writer}, made for {rows} rows and read as open",
+        rows,
+        _program(proto, inputs),
+    )
+
+
+def _program(proto: Any, inputs: Iterable[Port]) -> Program | None:
+    """The Program in a file of ours, where the graph reads the same columns in the same order."""
+    program = program_of(proto)
+    return program if program and [p.name for p in inputs] == list(program.inputs) else None
+
+
+def _fixed_rows(graph: Any) -> int | None:
+    """The number of rows that all inputs agree on, where they fix one: a converter was told a
+    batch size. An axis alone may as well be the columns of one row."""
+    constants = {t.name for t in graph.initializer}
+    shapes = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in constants]
+    fixed = [dims for dims in shapes if len(dims) and dims[0].HasField("dim_value")]
+    counts = {int(dims[0].dim_value) for dims in fixed}
+    if len(counts) != 1 or min(counts) < 1:
+        return None
+    (rows,) = counts
+    return rows if rows == 1 or all(len(dims) > 1 for dims in fixed) else None
+
+
+def _opened(proto: Any, rows: int) -> Any:
+    """A copy whose inputs and outputs have any number of rows."""
+    made = type(proto)()
+    made.CopyFrom(proto)
+    del made.graph.value_info[:]  # shapes of values in between: they follow from the others
+    for port in (*made.graph.input, *made.graph.output):
+        dims = port.type.tensor_type.shape.dim
+        if len(dims) and dims[0].dim_value == rows:
+            dims[0].dim_param = "rows"
+    return made
+
+
+def tensor(proto: Any) -> Array:
+    """A TensorProto as an array; strings as objects.
+
+    Raises:
+        ArtifactError: it does not hold what it says.
+        UnsupportedModelError: its numbers are in another file.
+    """
+    if proto.data_location == 1 or proto.external_data:
+        raise UnsupportedModelError(
+            "the ONNX model keeps its weights in other files; save it as one file "
+            "(onnx.save_model(.., save_as_external_data=False))"
+        )
+    count = 1
+    for dim in proto.dims:
+        count *= int(dim)
+        if dim < 0 or count > MAX_CONSTANT_VALUES:
+            raise ArtifactError(f"tensor {proto.name!r} claims a shape of {list(proto.dims)}")
+    try:
+        made = library().numpy_helper.to_array(proto)
+    except Exception as error:  # onnx raises whatever numpy and protobuf stumble over
+        raise ArtifactError(f"tensor {proto.name!r} is damaged ({error})") from error
+    if made.size != count:
+        raise ArtifactError(f"tensor {proto.name!r} has {made.size} numbers for {count}")
+    if proto.data_type == 8:
+        texts = np.empty(made.shape, object)
+        texts.ravel()[:] = [t.decode() if isinstance(t, bytes) else str(t) for t in made.ravel()]
+        return texts
+    return np.asarray(made)
+
+
+def _check_graph(graph: Any, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise ArtifactError("the ONNX graph is nested too deeply")
+    if len(graph.node) > MAX_NODES:
+        raise ArtifactError(f"the ONNX graph has more than {MAX_NODES} nodes")
+    if graph.sparse_initializer:
+        raise UnsupportedModelError("the ONNX model has sparse weights; store them dense")
+    for node in graph.node:
+        if node.op_type == "Loop":
+            raise UnsupportedModelError(
+                "the ONNX model has a Loop, whose length nobody can bound; export it without"
+            )
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                if inner.node:
+                    _check_graph(inner, depth + 1)
+
+
+def _check_order(
+    inputs: Iterable[Port],
+    nodes: Iterable[GraphNode],
+    constants: Mapping[str, Array],
+    outputs: Iterable[Port],
+) -> None:
+    known = {p.name for p in inputs} | set(constants)
+    for node in nodes:
+        for name in node.inputs:
+            if name and name not in known:
+                raise ArtifactError(
+                    f"node {node.op} reads {name!r}, which nothing before it makes "
+                    "(a cycle, or nodes out of order)"
+                )
+        for name in node.outputs:
+            if name in known:
+                raise ArtifactError(f"the ONNX graph makes {name!r} twice")
+            if name:
+                known.add(name)
+    lost = [p.name for p in outputs if p.name not in known]
+    if lost:
+        raise ArtifactError(f"nothing in the ONNX graph makes its output {lost[0]!r}")
+
+
+def _port(info: Any) -> Port:
+    kind = info.type
+    if not kind.HasField("tensor_type"):
+        return Port(info.name, None, None)
+    held = kind.tensor_type
+    shape: tuple[int | None, ...] | None = None
+    if held.HasField("shape"):
+        shape = tuple(int(d.dim_value) if d.HasField("dim_value") else None for d in held.shape.dim)
+        if any(d is not None and not 0 <= d <= MAX_ROW_VALUES for d in shape):
+            raise ArtifactError(f"{info.name!r} claims a shape of {shape}")
+    return Port(info.name, DTYPES.get(held.elem_type), shape)
+
+
+def _node(node: Any) -> GraphNode:
+    attrs = {a.name: _attribute(a) for a in node.attribute}
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    return GraphNode(
+        node.op_type,
+        domain,
+        tuple(node.input),
+        tuple(node.output),
+        MappingProxyType(attrs),
+        node.name,
+    )
+
+
+def _attribute(attribute: Any) -> Any:
+    kind = attribute.type
+    if kind == 1:
+        return float(attribute.f)
+    if kind == 2:
+        return int(attribute.i)
+    if kind == 3:
+        return attribute.s.decode("utf-8")
+    if kind == 4:
+        return tensor(attribute.t)
+    if kind == 6:
+        return np.array(attribute.floats, np.float32)
+    if kind == 7:
+        return np.array(attribute.ints, np.int64)
+    if kind == 8:
+        return [s.decode("utf-8") for s in attribute.strings]
+    return None  # a graph, a type ..: only operators that we do not know have these

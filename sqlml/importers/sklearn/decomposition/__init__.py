@@ -1,0 +1,1 @@
+"""Importers of sklearn.decomposition and sklearn.cross_decomposition."""

@@ -1,0 +1,152 @@
+"""Decompositions whose transform is a projection: PCA and relatives, ICA, factors, sparse codes.
+
+NMF and LatentDirichletAllocation solve a problem for each batch instead, until it converges.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame, Outputs
+from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.decomposition.gaussian_density import log_density
+from sqlml.importers.sklearn.fitted import check
+from sqlml.ir.builder import Builder, Value
+from sqlml.types import Array
+
+
+def pca(model: Any, frame: Frame) -> Outputs:
+    """PCA and IncrementalPCA: x @ components - mean @ components, divided by the deviations.
+
+    They are centred after the projection, and whitening never divides by less than the smallest
+    step of the components' dtype, as in the source. PCA has score_samples beside.
+    """
+    check(model, "components_", "mean_", "explained_variance_")
+    components = np.asarray(model.components_)
+    weights = np.ascontiguousarray(components.T, np.float64)
+    offset = np.asarray(model.mean_).reshape(1, -1) @ components.T
+    x = numbers(frame, type(model).__name__, rows="sparse")
+    value = frame.builder.op("linear", x, weights=weights, bias=-offset[0].astype(np.float64))
+    if model.whiten:
+        scale = np.sqrt(np.asarray(model.explained_variance_))
+        scale = np.maximum(scale, np.finfo(scale.dtype).eps).astype(np.float64)
+        value = frame.builder.op("div", value, frame.builder.constant(scale))
+    return _with_density(model, frame, x, value)
+
+
+def projection(model: Any, frame: Frame) -> Frame:
+    """TruncatedSVD and random projections: x @ components."""
+    check(model, "components_")
+    x = numbers(frame, type(model).__name__, rows="sparse")
+    return _frame(model, frame, _project(frame.builder, x, _matrix(model.components_).T))
+
+
+def fast_ica(model: Any, frame: Frame) -> Frame:
+    """(x - mean) @ components, without the mean where whiten=False."""
+    check(model, "components_")
+    x = numbers(frame, "FastICA")
+    if model.whiten:
+        x = _centred(frame.builder, x, model.mean_)
+    return _frame(model, frame, _project(frame.builder, x, _matrix(model.components_).T))
+
+
+def factor_analysis(model: Any, frame: Frame) -> Outputs:
+    """The expected factors of x, two products as in Barber (2012), 21.2.33; and score_samples."""
+    check(model, "components_", "mean_", "noise_variance_")
+    components = np.asarray(model.components_)
+    scaled = components / np.asarray(model.noise_variance_)
+    covariance = np.linalg.inv(np.eye(len(components)) + scaled @ components.T)
+    x = numbers(frame, "FactorAnalysis")
+    value = _project(frame.builder, _centred(frame.builder, x, model.mean_), scaled.T)
+    return _with_density(model, frame, x, _project(frame.builder, value, covariance))
+
+
+def sparse_pca(model: Any, frame: Frame) -> Frame:
+    """SparsePCA and MiniBatchSparsePCA: the ridge regression of x - mean on the components.
+
+    Its solution is linear in x, so the system is solved here, once.
+    """
+    check(model, "components_", "mean_")
+    components, alpha = _matrix(model.components_), float(model.ridge_alpha)
+    count, width = components.shape
+    try:
+        if count > width:  # the dual system is the smaller one
+            gram = components.T @ components + alpha * np.eye(width)
+            weights = np.linalg.solve(gram, components.T)
+        else:
+            gram = components @ components.T + alpha * np.eye(count)
+            weights = np.linalg.solve(gram, components).T
+    except np.linalg.LinAlgError:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has components that depend on each other and ridge_alpha="
+            f"{alpha:g}; fit it with a larger ridge_alpha"
+        ) from None
+    x = _centred(frame.builder, numbers(frame, type(model).__name__), model.mean_)
+    return _frame(model, frame, _project(frame.builder, x, weights))
+
+
+def sparse_coding(model: Any, frame: Frame) -> Frame:
+    """SparseCoder and the dictionaries: x @ dictionary, shrunk towards 0 by the threshold.
+
+    Raises:
+        UnsupportedModelError: an algorithm that searches for each row's code.
+    """
+    if hasattr(model, "dictionary"):
+        check(model)
+        dictionary = _matrix(model.dictionary)
+    else:
+        check(model, "components_")
+        dictionary = _matrix(model.components_)
+    if model.transform_algorithm != "threshold":
+        raise UnsupportedModelError(
+            f"{type(model).__name__}(transform_algorithm={model.transform_algorithm!r}) searches "
+            "for the code of each row by iteration; use transform_algorithm='threshold'"
+        )
+    builder = frame.builder
+    cover = _project(builder, numbers(frame, type(model).__name__), dictionary.T)
+    zero = builder.constant(np.zeros(1))
+    size = builder.op("sub", builder.op("abs", cover), builder.constant(np.full(1, _alpha(model))))
+    code = builder.op("mul", builder.op("sign", cover), builder.op("maximum", size, zero))
+    if model.positive_code:
+        code = builder.op("maximum", code, zero)
+    if model.split_sign:
+        below = builder.op("neg", builder.op("minimum", code, zero))
+        code = builder.op("concat", builder.op("maximum", code, zero), below)
+    return _frame(model, frame, code)
+
+
+def _with_density(model: Any, frame: Frame, x: Value, value: Value) -> Outputs:
+    dense = not (frame.sparse or x.type.sparse)  # score_samples takes no others
+    offered = hasattr(model, "score_samples") and dense
+    density = log_density(model, frame.builder, x) if offered else None
+    return Outputs({"transform": value, **({} if density is None else {"samples": density})})
+
+
+def _alpha(model: Any) -> float:
+    alpha = model.transform_alpha
+    if alpha is None:
+        alpha = getattr(model, "alpha", 1.0)
+    return float(alpha)
+
+
+def _project(builder: Builder, x: Value, weights: Array) -> Value:
+    bias = np.zeros(weights.shape[1])
+    return builder.op("linear", x, weights=np.ascontiguousarray(weights, np.float64), bias=bias)
+
+
+def _centred(builder: Builder, x: Value, mean: Any) -> Value:
+    return builder.op("sub", x, builder.constant(np.asarray(mean, np.float64)))
+
+
+def _matrix(values: Any) -> Array:
+    """Dense float64 of a matrix that may be sparse."""
+    dense = values.toarray() if hasattr(values, "toarray") else values
+    return np.asarray(dense, np.float64)
+
+
+def _frame(model: Any, frame: Frame, value: Value) -> Frame:
+    name = type(model).__name__.lower()
+    return Frame.of(frame.builder, value, [f"{name}{i}" for i in range(value.type.width)])

@@ -1,0 +1,1 @@
+"""Importers of sklearn.ensemble and sklearn.tree."""

@@ -1,0 +1,111 @@
+"""AdaBoostClassifier (SAMME) and AdaBoostRegressor (AdaBoost.R2, weighted median).
+
+`sklearn/ensemble/_weight_boosting.py`. Weak learners are mostly trees: those become one tree
+ensemble whose leaves hold their weighted votes, which adds up the same numbers in the same order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.classify import argmax_label, binary_label, class_list
+from sqlml.importers.sklearn.ensemble.tree_members import all_trees, member_trees, summed
+from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.meta.members import (
+    Recurse,
+    answer,
+    classes_of,
+    places,
+    predictor,
+    scaled,
+    total,
+    votes,
+    wide,
+)
+from sqlml.ir.builder import Value
+
+
+def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
+    """Each learner gives its weight to the class that it predicts and takes from the others."""
+    check(model, "estimators_", "estimator_weights_", "classes_")
+    if getattr(model, "algorithm", "SAMME") == "SAMME.R":
+        raise UnsupportedModelError(
+            "AdaBoostClassifier(algorithm='SAMME.R') is gone from scikit-learn; fit it with SAMME"
+        )
+    classes = class_list(model)
+    if len(classes) < 2:
+        raise UnsupportedModelError(
+            "AdaBoostClassifier was fitted on a single class; fit it on two or more"
+        )
+    builder, width = frame.builder, len(classes)
+    frame = _checked(model, frame)
+    gathered = _votes(model, frame, recurse, classes)
+    score = scaled(builder, "div", gathered, model.estimator_weights_.sum())
+    if width == 2:
+        first, second = (builder.op("select", score, indices=np.array([i])) for i in (0, 1))
+        score = builder.op("add", builder.op("neg", first), second)
+        both = builder.op("concat", builder.op("neg", score), score)
+        proba = builder.op("softmax", scaled(builder, "div", both, 2), sum_dtype="float64")
+        label = binary_label(builder, score)
+    else:
+        link = scaled(builder, "div", score, width - 1)
+        proba = builder.op("softmax", link, sum_dtype="float64")
+        label = argmax_label(builder, score)
+    return Outputs({"label": label, "proba": proba, "score": score}, labels_of(classes))
+
+
+def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
+    """The prediction at which half of the learners' weight is reached, from below."""
+    check(model, "estimators_", "estimator_weights_")
+    frame = _checked(model, frame)
+    builder, trees = frame.builder, model.estimators_
+    if all_trees(trees):
+        target = np.arange(len(trees), dtype=np.int32)
+        predictions = summed(model, frame, trees[0], member_trees(trees), target, len(trees))
+    else:
+        parts = []
+        for i, member in enumerate(trees):
+            made = predictor(model, f"estimators_[{i}]", member, frame, recurse)
+            parts.append(
+                wide(builder, answer(builder, model, f"estimators_[{i}]", made, "predict"))
+            )
+        predictions = builder.op("concat", *parts)
+    weights = np.asarray(model.estimator_weights_, np.float64)[: len(trees)]
+    return Outputs({"label": builder.op("weighted_median", predictions, weights=weights)})
+
+
+def _checked(model: Any, frame: Frame) -> Frame:
+    """AdaBoost itself takes no NaN, whatever its learners do."""
+    value = numbers(frame, type(model).__name__, rows="sparse")
+    return replace(Frame.of(frame.builder, value, frame.names), sparse=frame.sparse)
+
+
+def _votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Value:
+    """(n, K): all learners' weighted votes added up."""
+    builder, width = frame.builder, len(classes)
+    learners = model.estimators_
+    weights = [float(w) for w in model.estimator_weights_[: len(learners)]]
+    against = [-1 / (width - 1) * weight for weight in weights]
+    if all_trees(learners) and all(np.array_equal(t.classes_, classes) for t in learners):
+        raw = member_trees(learners)
+        chosen = raw.value.argmax(axis=1)[:, None] == np.arange(width)
+        owner = np.repeat(np.arange(len(learners)), [t.tree_.node_count for t in learners])
+        value = np.where(chosen, np.array(weights)[owner, None], np.array(against)[owner, None])
+        target = np.zeros(len(learners), np.int32)
+        return summed(model, frame, learners[0], replace(raw, value=value), target, width)
+    parts: list[Value] = []
+    zero = builder.constant(np.zeros(1))
+    for i, member in enumerate(learners):
+        name = f"estimators_[{i}]"
+        made = predictor(model, name, member, frame, recurse)
+        at = places(model, name, classes_of(model, name, made), classes)
+        hit = builder.op("gt", votes(builder, made, at, width), zero)
+        pro, con = (builder.constant(np.full(1, w[i])) for w in (weights, against))
+        parts.append(builder.op("where", hit, pro, con))
+    return total(builder, parts)

@@ -1,0 +1,164 @@
+"""GradientBoostingClassifier and GradientBoostingRegressor.
+
+`sklearn/ensemble/_gb.py`: raw = init, then `raw += learning_rate * value` stage by stage in
+float64. The start is a constant for the default init, and another model's output otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.classify import (
+    argmax_label,
+    binary_label,
+    class_list,
+    with_complement,
+)
+from sqlml.importers.sklearn.dummy import class_probabilities, regression_constant
+from sqlml.importers.sklearn.ensemble.tree_arrays import raw_trees
+from sqlml.importers.sklearn.fitted import check
+from sqlml.ir.builder import Builder, Value
+from sqlml.ir.trees import ensemble
+from sqlml.types import Array
+
+Recurse = Callable[[Any, Frame], Frame | Outputs]
+
+EPSILON = float(np.finfo(np.float64).eps)
+"""An init's probabilities are cut to [EPSILON, 1 - EPSILON] before the link."""
+
+DUMMIES = ("sklearn.dummy.DummyClassifier", "sklearn.dummy.DummyRegressor")
+
+FLOAT64_ON_FLOAT32 = ("sklearn.tree.", "sklearn.ensemble.")
+"""Modules whose predictors add up in float64 even though an init is fed with float32 rows."""
+
+
+def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
+    """Losses log_loss (sigmoid or softmax) and exponential (sigmoid of twice the score)."""
+    check(model, "estimators_", "init_", "classes_")
+    classes = class_list(model)
+    builder = frame.builder
+    score = _raw_predict(model, frame, recurse, classifier=True)
+    labels = labels_of(classes)
+    if score.type.width > 1:
+        proba = builder.op("softmax", score, sum_dtype="float64")
+        label = argmax_label(builder, score)
+        return Outputs({"label": label, "proba": proba, "score": score}, labels)
+    link = score
+    if model.loss == "exponential":
+        link = builder.op("mul", builder.constant(np.full(1, 2.0)), score)
+    elif model.loss != "log_loss":
+        raise UnsupportedModelError(
+            f"GradientBoostingClassifier(loss={model.loss!r}) is not known to sqlml; use log_loss"
+        )
+    proba = with_complement(builder, builder.op("sigmoid", link))
+    label = binary_label(builder, score, tie="ge")
+    return Outputs({"label": label, "proba": proba, "score": score}, labels)
+
+
+def gradient_boosting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
+    """The raw score is the prediction, whatever the loss."""
+    check(model, "estimators_", "init_")
+    return Outputs({"label": _raw_predict(model, frame, recurse, classifier=False)})
+
+
+def _raw_predict(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -> Value:
+    stages, width = model.estimators_.shape
+    builder = frame.builder
+    x = numbers(frame, type(model).__name__, dtype="float32", rows="wide")
+    start = _constant_start(model, width, classifier)
+    raw = raw_trees([tree.tree_ for tree in model.estimators_.ravel()])
+    raw = replace(raw, value=float(model.learning_rate) * raw.value)
+    if start is not None:
+        target = np.tile(np.arange(width, dtype=np.int32), stages)
+        made = ensemble(raw, target=target, base=start, compare="le")
+        return builder.op("tree_ensemble", x, **made.attrs())
+    # The init model sees the float32 matrix, and without names.
+    seen = Frame.of(builder, builder.op("cast", x, dtype="float64"), frame.names)
+    first = _model_start(model, seen, recurse, classifier)
+    # Each tree's value for itself, so that all are added to the start one by one: classes that
+    # tie but for rounding stay in the source's order.
+    trees = np.arange(stages * width, dtype=np.int32)
+    made = ensemble(raw, target=trees, base=np.zeros(trees.size), compare="le")
+    values = builder.op("tree_ensemble", x, **made.attrs())
+    weights = np.tile(np.eye(width), (stages + 1, 1))
+    terms = builder.op("concat", first, values)
+    return builder.op("linear", terms, weights=weights, bias=np.zeros(width))
+
+
+def _constant_start(model: Any, width: int, classifier: bool) -> Array | None:
+    """The (width,) raw prediction before the first stage, None when it depends on the row."""
+    init = model.init_
+    if isinstance(init, str) and init == "zero":
+        return np.zeros(width)
+    if f"{type(init).__module__}.{type(init).__qualname__}" not in DUMMIES:
+        return None
+    if not classifier:
+        return regression_constant(init)
+    proba = np.clip(class_probabilities(init), EPSILON, 1 - EPSILON)
+    link = model._loss.link.link  # scikit-learn's own function, so that no bit differs
+    start = link(proba[None, :]) if width > 1 else link(proba[1:])
+    return np.asarray(start, np.float64).reshape(width)
+
+
+def _model_start(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -> Value:
+    _check_precision(model)
+    try:
+        made = recurse(model.init_, frame)
+    except UnsupportedModelError as error:
+        raise UnsupportedModelError(f"init of {type(model).__name__}: {error}") from error
+    wanted = "proba" if classifier else "label"
+    if not isinstance(made, Outputs) or wanted not in made.values:
+        raise UnsupportedModelError(
+            f"init of {type(model).__name__} is {type(model.init_).__name__}, which has no "
+            f"{'predict_proba' if classifier else 'predict'}"
+        )
+    builder, value = frame.builder, made.values[wanted]
+    if not classifier:
+        if made.labels is not None:
+            raise UnsupportedModelError(
+                f"init of {type(model).__name__} is a classifier; use a regressor or init='zero'"
+            )
+        return value
+    low, high = builder.constant(np.full(1, EPSILON)), builder.constant(np.full(1, 1 - EPSILON))
+    if model.estimators_.shape[1] == 1:
+        value = builder.op("select", value, indices=np.array([1]))
+        value = builder.op("minimum", builder.op("maximum", value, low), high)
+        return _logit(builder, value, half=model.loss == "exponential")
+    value = builder.op("minimum", builder.op("maximum", value, low), high)
+    return _multinomial_logit(builder, value)
+
+
+def _check_precision(model: Any) -> None:
+    """Refuse an init whose own numbers are float32 sums in an order that nobody promises.
+
+    GradientBoosting hands float32 rows to its init, and scikit-learn's linear models and scalers
+    then compute in float32. A probability near 1 has lost most digits of its logit by that.
+    """
+    init = model.init_
+    is_float64 = np.asarray(getattr(init, "coef_", np.float32(0))).dtype == np.float64
+    if not is_float64 and not type(init).__module__.startswith(FLOAT64_ON_FLOAT32):
+        raise UnsupportedModelError(
+            f"init of {type(model).__name__} is {type(init).__name__}, which computes in float32 "
+            "there, so its scores cannot be repeated exactly; use init=None, 'zero' or trees"
+        )
+
+
+def _logit(builder: Builder, proba: Value, half: bool) -> Value:
+    rest = builder.op("sub", builder.constant(np.ones(1)), proba)
+    logit = builder.op("log", builder.op("div", proba, rest))
+    return builder.op("mul", builder.constant(np.full(1, 0.5)), logit) if half else logit
+
+
+def _multinomial_logit(builder: Builder, proba: Value) -> Value:
+    """log(p / geometric mean of p)."""
+    count = builder.constant(np.full(1, float(proba.type.width)))
+    logs = builder.op("log", proba)
+    mean = builder.op("exp", builder.op("div", builder.op("sum", logs, axis=1), count))
+    return builder.op("log", builder.op("div", proba, mean))

@@ -1,0 +1,1 @@
+"""Importers of sklearn.feature_extraction."""

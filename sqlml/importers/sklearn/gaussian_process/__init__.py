@@ -1,0 +1,1 @@
+"""Importers of sklearn.gaussian_process."""

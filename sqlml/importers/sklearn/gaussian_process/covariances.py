@@ -1,0 +1,191 @@
+"""The kernels of `sklearn.gaussian_process.kernels` between rows and fixed points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.sklearn.kernels.pairwise import (
+    KERNELS,
+    NON_NEGATIVE,
+    exponential,
+    kernel_values,
+    power,
+)
+from sqlml.ir.builder import Builder, Value
+from sqlml.types import Array
+
+Term = Value | float
+"""Values that depend on the rows, or one number for all of them."""
+
+
+def covariance(builder: Builder, kernel: Any, x: Value, points: Array) -> Term:
+    """k(x, points), (n, m), or one number where the kernel is constant.
+
+    Raises:
+        UnsupportedModelError: a kernel that we do not cover.
+    """
+    return _covered(kernel)[0](builder, kernel, x, np.asarray(points, np.float64))
+
+
+def variance(builder: Builder, kernel: Any, x: Value) -> Term:
+    """k(x, x) of each row, (n, 1), or one number."""
+    return _covered(kernel)[1](builder, kernel, x)
+
+
+def _covered(kernel: Any) -> tuple[Callable[..., Term], Callable[..., Term]]:
+    name = type(kernel).__name__
+    known = type(kernel).__module__ == "sklearn.gaussian_process.kernels" and name in _KERNELS
+    if not known:
+        raise UnsupportedModelError(
+            f"the Gaussian process has a kernel {name}, which sqlml does not cover; it covers "
+            + ", ".join(_KERNELS)
+        )
+    return _KERNELS[name]
+
+
+def as_value(builder: Builder, term: Term, x: Value, width: int) -> Value:
+    """A term as (n, width) values."""
+    if isinstance(term, Value):
+        return term
+    first = builder.op("select", x, indices=np.zeros(1, np.int64))
+    zeros = builder.op("mul", first, builder.constant(np.zeros(1)))
+    return builder.op("add", zeros, builder.constant(np.full(width, term)))
+
+
+def _combined(builder: Builder, op: str, a: Term, b: Term) -> Term:
+    if not isinstance(a, Value) and not isinstance(b, Value):
+        return a + b if op == "add" else a * b
+    sides = [v if isinstance(v, Value) else builder.constant(np.full(1, v)) for v in (a, b)]
+    return builder.op(op, *sides)
+
+
+def _constant(value: Callable[[Any], float]) -> Callable[..., Term]:
+    return lambda builder, kernel, *rest: float(value(kernel))
+
+
+def _operation(op: str, compute: Callable[..., Term]) -> Callable[..., Term]:
+    def both(builder: Builder, kernel: Any, *rest: Any) -> Term:
+        a, b = (compute(builder, part, *rest) for part in (kernel.k1, kernel.k2))
+        return _combined(builder, op, a, b)
+
+    return both
+
+
+def _raised(compute: Callable[..., Term]) -> Callable[..., Term]:
+    def raised(builder: Builder, kernel: Any, *rest: Any) -> Term:
+        base = compute(builder, kernel.kernel, *rest)
+        if isinstance(base, Value):
+            return power(builder, base, kernel.exponent)
+        return float(base**kernel.exponent)
+
+    return raised
+
+
+def _scaled(b: Builder, x: Value, points: Array, length: Any, metric: str) -> Value:
+    """Distances of rows and points divided by the length scales."""
+    length = np.ravel(np.asarray(length, np.float64))
+    x = b.op("div", x, b.constant(length))
+    distance = b.op("pairwise", x, points=points / length, metric="sqeuclidean")
+    return b.op("sqrt", distance) if metric == "euclidean" else distance
+
+
+def _rbf(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
+    return exponential(b, _scaled(b, x, points, kernel.length_scale, "sqeuclidean"), -0.5)
+
+
+def _matern(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
+    nu = kernel.nu
+    if nu == np.inf:
+        return _rbf(b, kernel, x, points)
+    if nu not in (0.5, 1.5, 2.5):
+        raise UnsupportedModelError(
+            f"the Gaussian process has a Matern kernel with nu={nu}, a Bessel function that sqlml "
+            "does not compute; use nu=0.5, 1.5, 2.5 or inf"
+        )
+    d = _scaled(b, x, points, kernel.length_scale, "euclidean")
+    if nu == 0.5:
+        return exponential(b, d, -1.0)
+    d = b.op("mul", d, b.constant(np.full(1, math.sqrt(2 * nu))))
+    rise = b.op("add", b.constant(np.ones(1)), d)
+    if nu == 2.5:
+        third = b.op("div", b.op("square", d), b.constant(np.full(1, 3.0)))
+        rise = b.op("add", rise, third)
+    return b.op("mul", rise, exponential(b, d, -1.0))
+
+
+def _rational_quadratic(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
+    distance = b.op("pairwise", x, points=points, metric="sqeuclidean")
+    size = 2 * kernel.alpha * kernel.length_scale**2
+    base = b.op("div", distance, b.constant(np.full(1, float(size))))
+    base = b.op("add", b.constant(np.ones(1)), base)
+    return b.op("pow", base, b.constant(np.full(1, -float(kernel.alpha))))
+
+
+def _exp_sine_squared(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
+    d = b.op("sqrt", b.op("pairwise", x, points=points, metric="sqeuclidean"))
+    d = b.op("mul", d, b.constant(np.full(1, math.pi / kernel.periodicity)))
+    wave = b.op("div", b.op("sin", d), b.constant(np.full(1, float(kernel.length_scale))))
+    return exponential(b, b.op("square", wave), -2.0)
+
+
+def _dot_product(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
+    product = b.op("pairwise", x, points=points, metric="dot")
+    return b.op("add", product, b.constant(np.full(1, float(kernel.sigma_0**2))))
+
+
+def _own_dot_product(b: Builder, kernel: Any, x: Value) -> Term:
+    product = b.op("sum", b.op("square", x), axis=1)
+    return b.op("add", product, b.constant(np.full(1, float(kernel.sigma_0**2))))
+
+
+def _pairwise(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
+    name = kernel.metric
+    if callable(name) or name not in KERNELS - NON_NEGATIVE:
+        raise UnsupportedModelError(
+            f"the Gaussian process has a PairwiseKernel with metric {name!r}, which sqlml does "
+            f"not cover; it covers {', '.join(sorted(KERNELS - NON_NEGATIVE))}"
+        )
+    more = kernel.pairwise_kernels_kwargs or {}
+    gamma = kernel.gamma
+    return kernel_values(b, x, points, name, gamma, more.get("degree", 3), more.get("coef0", 1))
+
+
+def _own_pairwise(b: Builder, kernel: Any, x: Value) -> Term:
+    if kernel.metric in ("rbf", "laplacian"):
+        return 1.0
+    raise UnsupportedModelError(
+        f"the Gaussian process needs the variance of a PairwiseKernel {kernel.metric!r}, which "
+        "sqlml does not cover; use RBF or DotProduct"
+    )
+
+
+_one = _constant(lambda kernel: 1.0)
+
+_KERNELS: Mapping[str, tuple[Callable[..., Term], Callable[..., Term]]] = MappingProxyType(
+    {
+        "RBF": (_rbf, _one),
+        "Matern": (_matern, _one),
+        "RationalQuadratic": (_rational_quadratic, _one),
+        "ExpSineSquared": (_exp_sine_squared, _one),
+        "DotProduct": (_dot_product, _own_dot_product),
+        "ConstantKernel": (
+            _constant(lambda kernel: kernel.constant_value),
+            _constant(lambda kernel: kernel.constant_value),
+        ),
+        # Noise of a fitted row is its own; it says nothing about another row.
+        "WhiteKernel": (
+            _constant(lambda kernel: 0.0),
+            _constant(lambda kernel: kernel.noise_level),
+        ),
+        "Sum": (_operation("add", covariance), _operation("add", variance)),
+        "Product": (_operation("mul", covariance), _operation("mul", variance)),
+        "Exponentiation": (_raised(covariance), _raised(variance)),
+        "PairwiseKernel": (_pairwise, _own_pairwise),
+    }
+)

@@ -1,0 +1,1 @@
+"""Kernels between rows and points, and the estimators that are linear in them."""

@@ -1,0 +1,1 @@
+"""Importers of estimators that hold other estimators."""

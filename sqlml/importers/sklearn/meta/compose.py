@@ -1,0 +1,269 @@
+"""Objects that hold others: Pipeline, ColumnTransformer, FeatureUnion, searches.
+
+A message about a part names the step that it stands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ProgramError, UnsupportedModelError
+from sqlml.importers.frame import Frame, Outputs, Schema, Sparse
+from sqlml.importers.sklearn.feature_extraction.dict_vectorizer import dict_schema
+from sqlml.importers.sklearn.feature_extraction.items import hashed_columns, one_list
+from sqlml.importers.sklearn.feature_extraction.text import one_text
+from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.unfitted import without_columns
+from sqlml.ir.builder import Builder
+
+OWN_COLUMNS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
+    {
+        "sklearn.feature_extraction._dict_vectorizer.DictVectorizer": dict_schema,
+        "sklearn.feature_extraction._hash.FeatureHasher": hashed_columns,
+        "sklearn.feature_extraction.text.CountVectorizer": one_text,
+        "sklearn.feature_extraction.text.HashingVectorizer": one_text,
+        "sklearn.feature_extraction.text.TfidfVectorizer": one_text,
+        "sklearn.preprocessing._label.MultiLabelBinarizer": one_list,
+    }
+)
+"""Transformers that do not read a matrix, and how to learn the columns of their table."""
+
+Recurse = Callable[[Any, Frame], Frame | Outputs]
+
+
+def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
+    """The steps one after the other; None and "passthrough" are skipped."""
+    check(model, "steps")
+    made: Frame | Outputs = frame
+    maker: Any = None
+    for name, step in model.steps:
+        if _passes(step):
+            continue
+        before = _transformed(frame.builder, maker, made)
+        if before is None:
+            raise UnsupportedModelError(
+                f"step {name!r} stands behind a step that predicts; put the predictor last"
+            )
+        made, maker = _step(name, step, before, recurse), step
+        if before.sparse and isinstance(made, Frame) and _hands_on_sparse(step):
+            # Scalers and imputers hand on what they get.
+            made = replace(made, sparse=made.sparse or before.sparse)
+    if isinstance(made, Outputs) and _passes(model.steps[-1][1]):
+        last = _transformed(frame.builder, maker, made)  # the last step hides the predictor
+        if last is None:
+            raise UnsupportedModelError(
+                "the last step passes on what a predictor gives; take that step away"
+            )
+        return last
+    return made
+
+
+def column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
+    """Each transformer on its own columns, side by side in the order of `transformers_`."""
+    check(model, "transformers_", "_transformer_to_input_indices", "sparse_output_")
+    weights = model.transformer_weights or {}
+    parts: list[Frame] = []
+    for name, transformer, chosen in model.transformers_:
+        indices = [int(i) for i in model._transformer_to_input_indices[name]]
+        if not indices or _drops(transformer):
+            continue
+        columns = _as_rows(name, transformer, chosen, frame.take(indices))
+        part = columns if _passes(transformer) else _frame(name, transformer, columns, recurse)
+        parts.append(_weighted(part, weights.get(name)))
+    made = _side_by_side(model, frame, parts)
+    return replace(made, sparse=bool(model.sparse_output_))
+
+
+def _as_rows(name: str, transformer: Any, chosen: Any, columns: Frame) -> Frame:
+    """The chosen columns as a transformer that reads no matrix was fitted on them.
+
+    One column is the rows themselves: texts, lists, maps. A list of columns is a matrix, of which
+    FeatureHasher reads each row as strings; a vectorizer has counted the names of the columns.
+    """
+    first = transformer.steps[0][1] if getattr(transformer, "steps", None) else transformer
+    own = OWN_COLUMNS.get(_path(first))
+    if own is None or own is dict_schema or isinstance(chosen, str | int | np.integer):
+        return columns
+    if own is hashed_columns and first.input_type == "string":
+        strings = tuple(columns.strings(i) for i in range(columns.width))
+        return replace(columns, blocks=strings)
+    if own is one_text:
+        raise UnsupportedModelError(
+            f"step {name!r}: {type(first).__name__} was fitted on the list of columns {chosen!r}, "
+            "of which it reads the names, not the texts; give it one column as a string, as in "
+            "('t', vectorizer, 'text')"
+        )
+    raise UnsupportedModelError(
+        f"step {name!r}: {type(first).__name__} was fitted on the list of columns {chosen!r}; give "
+        "it one column of lists or maps as a string, as in ('i', hasher, 'items')"
+    )
+
+
+def feature_union(model: Any, frame: Frame, recurse: Recurse) -> Frame:
+    """Each transformer on all columns, side by side."""
+    check(model, "transformer_list")
+    weights = model.transformer_weights or {}
+    parts: list[Frame] = []
+    for name, transformer in model.transformer_list:
+        if _drops(transformer):
+            continue
+        part = frame if _passes(transformer) else _frame(name, transformer, frame, recurse)
+        parts.append(_weighted(part, weights.get(name)))
+    made = _side_by_side(model, frame, parts)
+    kinds: set[Sparse] = {part.sparse for part in parts}
+    return replace(made, sparse="with zeros" if "with zeros" in kinds else any(kinds))
+
+
+def best_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
+    """GridSearchCV and relatives: the estimator that was refitted on all data."""
+    _check_refit(model)
+    check(model, "best_estimator_")
+    return recurse(model.best_estimator_, frame)
+
+
+def frozen_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
+    """FrozenEstimator: the estimator inside."""
+    check(model, "estimator")
+    return recurse(model.estimator, frame)
+
+
+def composite_schema(model: Any) -> Schema:
+    """The columns that the first part with a memory of them was fitted on.
+
+    Raises:
+        UnsupportedModelError: no part remembers any, so nothing was fitted.
+    """
+    schema = _remembered(model)
+    if schema is None:
+        _check_refit(model)
+        raise without_columns(model)
+    return schema
+
+
+def dict_separator(model: Any) -> str | None:
+    """The separator of the DictVectorizer that reads the model's rows; None: another part does."""
+    reader = _reader(model)
+    if reader is None or OWN_COLUMNS.get(_path(reader)) is not dict_schema:
+        return None
+    return str(reader.separator)
+
+
+def _remembered(model: Any) -> Schema | None:
+    reader = _reader(model)
+    if reader is None:
+        return None
+    own = OWN_COLUMNS.get(_path(reader))
+    if own is not None:
+        return own(reader)
+    names = getattr(reader, "feature_names_in_", None)
+    if names is not None:
+        return Schema(tuple(str(n) for n in names), len(names))
+    return Schema(None, int(reader.n_features_in_))
+
+
+def _reader(model: Any) -> Any:
+    """The first part that remembers its columns, or reads no matrix; None: there is none."""
+    if _path(model) in OWN_COLUMNS:
+        return model
+    for memory in ("feature_names_in_", "n_features_in_"):
+        if getattr(model, memory, None) is not None:
+            return model
+    parts = [part for _, part in getattr(model, "steps", [])]
+    parts += [part for _, part in getattr(model, "transformer_list", [])]
+    parts += [getattr(model, "best_estimator_", None)]
+    members = getattr(model, "estimators_", None)  # whole pipelines, where they read texts
+    parts += members if isinstance(members, list) else []
+    parts += [member.estimator for member in getattr(model, "calibrated_classifiers_", [])]
+    for part in parts:
+        if not (_passes(part) or _drops(part)):
+            return _reader(part)
+    return None
+
+
+def _path(model: Any) -> str:
+    return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
+def _check_refit(model: Any) -> None:
+    if hasattr(model, "cv_results_") and not hasattr(model, "best_estimator_"):
+        raise UnsupportedModelError(
+            f"{type(model).__name__}(refit=False) keeps no fitted estimator; use refit=True"
+        )
+
+
+def _step(name: str, step: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
+    try:
+        return recurse(step, frame)
+    except (UnsupportedModelError, ProgramError) as error:
+        raise UnsupportedModelError(f"step {name!r}: {error}") from error
+
+
+def _frame(name: str, step: Any, frame: Frame, recurse: Recurse) -> Frame:
+    made = _transformed(frame.builder, step, _step(name, step, frame, recurse))
+    if made is None:
+        raise UnsupportedModelError(
+            f"step {name!r}: {type(step).__name__} predicts where a transformer is wanted"
+        )
+    return made
+
+
+def _transformed(builder: Builder, step: Any, made: Frame | Outputs) -> Frame | None:
+    """What a step hands to the next one: of a predictor that transforms too, its transform."""
+    if isinstance(made, Frame):
+        return made
+    value = made.values.get("transform")
+    if value is None:
+        return None
+    name = type(step).__name__.lower()
+    return Frame.of(builder, value, [f"{name}{i}" for i in range(value.type.width)])
+
+
+_DENSE = (
+    "sklearn.cluster.",
+    "sklearn.cross_decomposition.",
+    "sklearn.decomposition.",
+    "sklearn.discriminant_analysis",
+)
+"""Modules whose transformers make a dense matrix of a sparse one too."""
+
+
+def _hands_on_sparse(step: Any) -> bool:
+    if hasattr(step, "sparse_output_") or type(step).__module__.startswith(_DENSE):
+        return False
+    if type(step).__module__ == "sklearn.random_projection":
+        return hasattr(step.components_, "toarray") and not step.dense_output
+    return True
+
+
+def _passes(step: Any) -> bool:
+    return step is None or (isinstance(step, str) and step == "passthrough")
+
+
+def _drops(step: Any) -> bool:
+    return isinstance(step, str) and step == "drop"
+
+
+def _weighted(frame: Frame, weight: float | None) -> Frame:
+    if weight is None:
+        return frame
+    value = frame.matrix(rows="sparse")
+    if value.type.sparse:
+        value = frame.builder.op("scale_stored", value, factors=np.full(1, float(weight)))
+    else:
+        factor = frame.builder.constant(np.full(1, float(weight)))
+        value = frame.builder.op("mul", value, factor)
+    return replace(Frame.of(frame.builder, value, frame.names), sparse=frame.sparse)
+
+
+def _side_by_side(model: Any, frame: Frame, parts: list[Frame]) -> Frame:
+    if not any(part.width for part in parts):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} keeps no column at all; give it a transformer or "
+            "remainder='passthrough'"
+        )
+    return Frame.hstack(frame.builder, parts)

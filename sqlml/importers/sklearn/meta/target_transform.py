@@ -1,0 +1,193 @@
+"""TransformedTargetRegressor: a regressor whose answers are brought back to the target's scale.
+
+`sklearn/compose/_target.py`. The inverse transform of the target is written here for each
+transformer that has an exact one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame, Outputs
+from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.meta.members import Recurse, answer, predictor, scaled
+from sqlml.importers.sklearn.preprocessing.function_transformer import FUNCTIONS
+from sqlml.ir.builder import Builder, Value
+
+NEAR = 1e-7
+"""scikit-learn's BOUNDS_THRESHOLD: this near to 0 or 1 is the end of the training range."""
+
+STEP = "TransformedTargetRegressor"
+
+
+def transformed_target_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
+    """(n, targets): the regressor's answers through the transformer's inverse.
+
+    Raises:
+        UnsupportedModelError: a transformer or inverse_func that is not known here.
+    """
+    check(model, "regressor_", "transformer_")
+    made = predictor(model, "regressor_", model.regressor_, frame, recurse, several=True)
+    value = answer(frame.builder, model, "regressor_", made, "predict")
+    return Outputs({"label": inverse(frame.builder, model.transformer_, value)})
+
+
+def inverse(builder: Builder, transformer: Any, value: Value) -> Value:
+    """`transformer.inverse_transform` of (n, k) float64.
+
+    Raises:
+        UnsupportedModelError: none is known for its class.
+    """
+    path = f"{type(transformer).__module__}.{type(transformer).__qualname__}"
+    if path not in INVERSES:
+        known = ", ".join(sorted(name.rsplit(".", 1)[1] for name in INVERSES))
+        raise UnsupportedModelError(
+            f"the inverse transform of {type(transformer).__name__} is not known to sqlml; use one "
+            f"of {known}"
+        )
+    return INVERSES[path](builder, transformer, value)
+
+
+def _checked(builder: Builder, value: Value, allow_nan: bool = True) -> Value:
+    names = tuple(f"prediction{i}" for i in range(value.type.width))
+    return builder.op("require_finite", value, features=names, allow_nan=allow_nan, step=STEP)
+
+
+def _by_column(builder: Builder, op: str, value: Value, numbers: Any) -> Value:
+    return builder.op(op, value, builder.constant(np.asarray(numbers, np.float64)))
+
+
+def _standard(builder: Builder, model: Any, value: Value) -> Value:
+    check(model, "scale_", "mean_")
+    value = _checked(builder, value)
+    if model.with_std:
+        value = _by_column(builder, "mul", value, model.scale_)
+    return _by_column(builder, "add", value, model.mean_) if model.with_mean else value
+
+
+def _min_max(builder: Builder, model: Any, value: Value) -> Value:
+    check(model, "scale_", "min_")
+    value = _by_column(builder, "sub", _checked(builder, value), model.min_)
+    return _by_column(builder, "div", value, model.scale_)
+
+
+def _max_abs(builder: Builder, model: Any, value: Value) -> Value:
+    check(model, "scale_")
+    return _by_column(builder, "mul", _checked(builder, value), model.scale_)
+
+
+def _robust(builder: Builder, model: Any, value: Value) -> Value:
+    check(model, "scale_", "center_")
+    value = _checked(builder, value)
+    if model.with_scaling:
+        value = _by_column(builder, "mul", value, model.scale_)
+    return _by_column(builder, "add", value, model.center_) if model.with_centering else value
+
+
+def _power(builder: Builder, model: Any, value: Value) -> Value:
+    check(model, "lambdas_")
+    value = _checked(builder, value)
+    if model.standardize:
+        value = _standard(builder, model._scaler, value)
+    one = INVERSE_POWERS[model.method]
+    columns = [
+        one(builder, builder.op("select", value, indices=np.array([i])), float(power))
+        for i, power in enumerate(model.lambdas_)
+    ]
+    return columns[0] if len(columns) == 1 else builder.op("concat", *columns)
+
+
+def _box_cox(builder: Builder, value: Value, power: float) -> Value:
+    """scipy.special.inv_boxcox: exp(log1p(power * y) / power)."""
+    if power == 0:
+        return builder.op("exp", value)
+    log = builder.op("log1p", scaled(builder, "mul", value, power))
+    return builder.op("exp", scaled(builder, "div", log, power))
+
+
+def _yeo_johnson(builder: Builder, value: Value, power: float) -> Value:
+    tiny = np.spacing(1.0)
+    one = builder.constant(np.ones(1))
+    if abs(power) < tiny:
+        above = scaled(builder, "sub", builder.op("exp", value), 1)
+    else:
+        base = scaled(builder, "add", scaled(builder, "mul", value, power), 1)
+        above = scaled(builder, "sub", scaled(builder, "pow", base, 1 / power), 1)
+    if abs(power - 2) > tiny:
+        base = scaled(builder, "add", scaled(builder, "mul", value, -(2 - power)), 1)
+        below = builder.op("sub", one, scaled(builder, "pow", base, 1 / (2 - power)))
+    else:
+        below = builder.op("sub", one, builder.op("exp", builder.op("neg", value)))
+    return builder.op("where", builder.op("ge", value, builder.constant(np.zeros(1))), above, below)
+
+
+def _quantile(builder: Builder, model: Any, value: Value) -> Value:
+    """From a place between 0 and 1 (or a normal deviate) back to the training quantiles."""
+    check(model, "quantiles_", "references_")
+    value = _checked(builder, value)
+    normal = model.output_distribution == "normal"
+    share = builder.op("ndtr", value) if normal else value
+    quantiles = np.asarray(model.quantiles_, np.float64).T
+    columns, points = quantiles.shape
+    made = builder.op(
+        "interpolate",
+        share,
+        points=np.tile(np.asarray(model.references_, np.float64), columns),
+        values=quantiles.ravel(),
+        offsets=np.arange(columns + 1, dtype=np.int64) * points,
+    )
+    if normal:
+        below = _compare(builder, "lt", scaled(builder, "sub", share, NEAR), 0.0)
+        above = _compare(builder, "gt", scaled(builder, "add", share, NEAR), 1.0)
+        made = builder.op("where", above, builder.constant(quantiles[:, -1]), made)
+        made = builder.op("where", below, builder.constant(quantiles[:, 0]), made)
+    return made  # of a uniform place, the ends are what the interpolation gives
+
+
+def _compare(builder: Builder, op: str, value: Value, number: float) -> Value:
+    return builder.op(op, value, builder.constant(np.full(1, number)))
+
+
+def _function(builder: Builder, model: Any, value: Value) -> Value:
+    """A numpy function, or the identity when there is none.
+
+    Raises:
+        UnsupportedModelError: any other function, since its Python code cannot run inside SQL.
+    """
+    check(model)
+    if model.validate:
+        value = _checked(builder, value, allow_nan=False)
+    function = model.inverse_func
+    if function is None:
+        return value
+    make = FUNCTIONS.get(function) if isinstance(function, Hashable) else None
+    if make is None or model.inv_kw_args:
+        name = getattr(function, "__name__", repr(function))
+        raise UnsupportedModelError(
+            f"{STEP} calls the Python function {name}, which cannot run inside SQL; use one of "
+            "numpy's elementary functions (np.exp, np.expm1, np.square ...), or a transformer"
+        )
+    made = make(builder, value)
+    return made if made.type.dtype == "float64" else builder.op("cast", made, dtype="float64")
+
+
+INVERSE_POWERS: Mapping[str, Callable[[Builder, Value, float], Value]] = MappingProxyType(
+    {"box-cox": _box_cox, "yeo-johnson": _yeo_johnson}
+)
+
+INVERSES: Mapping[str, Callable[[Builder, Any, Value], Value]] = MappingProxyType(
+    {
+        "sklearn.preprocessing._data.MaxAbsScaler": _max_abs,
+        "sklearn.preprocessing._data.MinMaxScaler": _min_max,
+        "sklearn.preprocessing._data.PowerTransformer": _power,
+        "sklearn.preprocessing._data.QuantileTransformer": _quantile,
+        "sklearn.preprocessing._data.RobustScaler": _robust,
+        "sklearn.preprocessing._data.StandardScaler": _standard,
+        "sklearn.preprocessing._function_transformer.FunctionTransformer": _function,
+    }
+)

@@ -1,0 +1,209 @@
+"""KNeighbors and RadiusNeighbors, classifiers and regressors, and LocalOutlierFactor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.sklearn.classify import argmax_label, class_lists
+from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.neighbors.search import (
+    inverse_distances,
+    nearest,
+    weighting,
+    within,
+)
+from sqlml.ir.builder import Builder, Value
+from sqlml.types import Array, Labels
+
+_FITTED = ("_fit_X", "_fit_method", "effective_metric_", "effective_metric_params_")
+
+
+def k_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
+    """Votes of the k nearest, each 1 or the inverse of its distance; the first of equal classes.
+
+    Of several targets, the votes for the classes of each stand side by side.
+    """
+    check(model, *_FITTED, "classes_", "_y")
+    classes = class_lists(model)
+    targets = np.asarray(model._y, np.int64).reshape(-1, len(classes))
+    hot = [_one_hot(targets[:, t], len(known)) for t, known in enumerate(classes)]
+    distance, index = nearest(model, frame, int(model.n_neighbors))
+    builder = frame.builder
+    votes = _gathered(builder, np.concatenate(hot, axis=1), index)
+    if weighting(model) == "distance":
+        weights = inverse_distances(builder, distance)
+        votes = builder.op("mul", votes, _as_cube(builder, weights))
+    votes = _summed(builder, votes)
+    return _voted_by_target(builder, votes, [labels_of(known) for known in classes])
+
+
+def k_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
+    """The mean of the k nearest targets, weighted by the inverse of the distances if asked for."""
+    check(model, *_FITTED, "_y")
+    distance, index = nearest(model, frame, int(model.n_neighbors))
+    builder = frame.builder
+    targets = _gathered(builder, _targets(model._y), index)
+    if weighting(model) != "distance":
+        size = builder.constant(np.full(1, float(model.n_neighbors)))
+        return Outputs({"label": builder.op("div", _summed(builder, targets), size)})
+    weights = inverse_distances(builder, distance)
+    total = _summed(builder, builder.op("mul", targets, _as_cube(builder, weights)))
+    return Outputs({"label": builder.op("div", total, builder.op("sum", weights, axis=1))})
+
+
+def radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
+    """Votes of all points within the radius; outlier_label where there are none, or an error.
+
+    Raises:
+        UnsupportedModelError: the outlier_label is no class.
+    """
+    check(model, *_FITTED, "classes_", "_y", "outlier_label_")
+    classes = class_lists(model)
+    outliers = [_outlier_class(model, known, t) for t, known in enumerate(classes)]
+    targets = np.asarray(model._y, np.int64).reshape(-1, len(classes))
+    hot = [_one_hot(targets[:, t], len(known)) for t, known in enumerate(classes)]
+    one_hot = np.concatenate(hot, axis=1)
+    builder = frame.builder
+    weights, none = _radius_weights(model, frame)
+    votes = builder.op("linear", weights, weights=one_hot, bias=np.zeros(one_hot.shape[1]))
+    if model.outlier_label_ is None:
+        some = builder.op("not", none)
+        votes = builder.op("require", votes, some, message=_NO_NEIGHBOURS)
+    else:
+        pairs = zip(classes, outliers, strict=True)
+        alone = np.concatenate([np.eye(len(known))[outlier] for known, outlier in pairs])
+        votes = builder.op("where", none, builder.constant(alone), votes)
+    return _voted_by_target(builder, votes, [labels_of(known) for known in classes])
+
+
+def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
+    """The mean target of all points within the radius, weighted if asked for; NaN without any."""
+    check(model, *_FITTED, "_y")
+    builder = frame.builder
+    weights, none = _radius_weights(model, frame)
+    targets = _targets(model._y)
+    total = builder.op("linear", weights, weights=targets, bias=np.zeros(targets.shape[1]))
+    mean = builder.op("div", total, builder.op("sum", weights, axis=1))
+    # The source writes NaN in the targets' own dtype: whole numbers have none.
+    with np.errstate(invalid="ignore"):
+        empty = np.full(1, np.nan).astype(np.asarray(model._y).dtype).astype(np.float64)
+    return Outputs({"label": builder.op("where", none, builder.constant(empty), mean)})
+
+
+def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
+    """Novelty detection: minus the mean ratio of the neighbours' density to the row's own."""
+    check(model, *_FITTED, "n_neighbors_", "_lrd", "_distances_fit_X_", "offset_")
+    if not model.novelty:
+        raise UnsupportedModelError(
+            "LocalOutlierFactor with novelty=False scores its training rows alone; "
+            "fit it with novelty=True"
+        )
+    k, builder = int(model.n_neighbors_), frame.builder
+    distance, index = nearest(model, frame, k)
+    reach = np.asarray(model._distances_fit_X_, np.float64)[:, k - 1]
+    reached = builder.op("take", builder.constant(reach), index)
+    mean = _mean(builder, builder.op("maximum", distance, reached), k)
+    # 1e-10 is the source's own, against division by zero.
+    density = builder.op("add", mean, builder.constant(np.full(1, 1e-10)))
+    density = builder.op("div", builder.constant(np.ones(1)), density)
+    others = builder.constant(np.asarray(model._lrd, np.float64))
+    ratios = builder.op("div", builder.op("take", others, index), density)
+    samples = builder.op("neg", _mean(builder, ratios, k))
+    score = builder.op("sub", samples, builder.constant(np.full(1, float(model.offset_))))
+    inlier = builder.op("ge", score, builder.constant(np.zeros(1)))
+    return Outputs(
+        {
+            "label": builder.op("cast", inlier, dtype="int64"),
+            "score": score,
+            "samples": samples,
+        },
+        Labels("int64", (-1, 1)),
+    )
+
+
+def _radius_weights(model: Any, frame: Frame) -> tuple[Value, Value]:
+    """(n, m) weights of all fitted points, 0 outside the radius, and where no point is inside."""
+    builder = frame.builder
+    distance, inside = within(model, frame)
+    zero, one = builder.constant(np.zeros(1)), builder.constant(np.ones(1))
+    counted = builder.op("cast", inside, dtype="float64")
+    none = builder.op("eq", builder.op("max", counted, axis=1), zero)
+    if weighting(model) == "distance":
+        far = builder.constant(np.full(1, np.inf))
+        inverse = inverse_distances(builder, builder.op("where", inside, distance, far))
+        counted = builder.op("where", inside, inverse, zero)
+    return builder.op("where", none, one, counted), none
+
+
+_NO_NEIGHBOURS = (
+    "a row has no neighbour within the radius, which RadiusNeighborsClassifier does not take "
+    "without an outlier_label; filter such rows, or fit it with a larger radius or with "
+    "outlier_label='most_frequent'"
+)
+
+
+def _outlier_class(model: Any, classes: list[Any], target: int) -> int | None:
+    if model.outlier_label_ is None:
+        return None
+    outlier = model.outlier_label_[target]
+    if outlier not in classes:
+        raise UnsupportedModelError(
+            f"RadiusNeighborsClassifier has outlier_label {outlier!r}, which is none of its "
+            "classes; choose one of them, or 'most_frequent'"
+        )
+    return classes.index(outlier)
+
+
+def _voted(builder: Builder, votes: Value, labels: Labels) -> Outputs:
+    proba = builder.op("div", votes, builder.op("sum", votes, axis=1))
+    return Outputs({"label": argmax_label(builder, votes), "proba": proba}, labels)
+
+
+def _voted_by_target(builder: Builder, votes: Value, labels: list[Labels]) -> Outputs:
+    """What the votes (n, classes of all targets) say of each target."""
+    if len(labels) == 1:
+        return _voted(builder, votes, labels[0])
+    ends = np.cumsum([len(known) for known in labels])
+    parts = [
+        _voted(
+            builder, builder.op("select", votes, indices=np.arange(end - len(known), end)), known
+        )
+        for known, end in zip(labels, ends, strict=True)
+    ]
+    values = {
+        output: builder.op("concat", *[part.values[output] for part in parts])
+        for output in ("label", "proba")
+    }
+    return Outputs(values, tuple(labels))
+
+
+def _one_hot(codes: Array, classes: int) -> Array:
+    return np.eye(classes)[np.asarray(codes, np.int64).ravel()]
+
+
+def _targets(y: Array) -> Array:
+    y = np.asarray(y, np.float64)
+    return y.reshape(len(y), -1)
+
+
+def _gathered(builder: Builder, table: Array, index: Value) -> Value:
+    """(n, k, T): the rows of `table` at the neighbours' numbers."""
+    return builder.op("take", builder.constant(table), index)
+
+
+def _as_cube(builder: Builder, weights: Value) -> Value:
+    return builder.op("reshape", weights, shape=(weights.type.width, 1))
+
+
+def _summed(builder: Builder, cube: Value) -> Value:
+    """(n, T): the sum of (n, k, T) over the neighbours."""
+    total = builder.op("sum", cube, axis=1)
+    return builder.op("reshape", total, shape=(cube.type.shape[2],))
+
+
+def _mean(builder: Builder, x: Value, k: int) -> Value:
+    return builder.op("div", builder.op("sum", x, axis=1), builder.constant(np.full(1, float(k))))

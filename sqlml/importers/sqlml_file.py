@@ -1,0 +1,89 @@
+"""`StoredModel`: what a file of sqlml's own format says of a model, beside its Program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, get_args
+
+from sqlml.errors import ArtifactError
+from sqlml.ir import store
+from sqlml.ir.program import Program
+from sqlml.types import Feature, Kind, fold
+
+MOST_FEATURES = 1 << 20
+"""Columns that a model file may say that its training table had."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredModel:
+    """A Program with the table that it wants, and where it came from.
+
+    `features` has every column of the training table in order, as `Imported` has it. `options` are
+    those of the model, and not checked.
+    """
+
+    program: Program
+    features: tuple[Feature, ...]
+    source: str
+    library: str
+    options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def read_stored(content: bytes) -> Program | StoredModel:
+    """The model of a file; the Program alone where the file says no more.
+
+    Raises:
+        ArtifactError: it is damaged, hostile, or of a later version.
+    """
+    program = store.loads(content)
+    about = store.read_about(content)
+    if about is None:
+        return program
+    try:
+        return _stored(program, about)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"the columns in the header of the model file are damaged ({error}); export it again"
+        ) from error
+
+
+def about(
+    features: tuple[Feature, ...], source: str, library: str, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What `read_stored` reads back."""
+    return {
+        "features": [[f.name, f.kind] for f in features],
+        "source": source,
+        "library": library,
+        "options": dict(options),
+    }
+
+
+def _stored(program: Program, told: Mapping[str, Any]) -> StoredModel:
+    features = []
+    if len(told["features"]) > MOST_FEATURES:
+        raise ValueError(f"more than {MOST_FEATURES:,} of them")
+    for name, kind in told["features"]:
+        if not isinstance(name, str) or kind not in get_args(Kind):
+            raise ValueError(f"a feature {name!r} of kind {kind!r}")
+        name.encode()
+        features.append(Feature(name, kind))
+    names = [fold(f.name) for f in features]
+    if len(set(names)) != len(names):
+        raise ValueError("two features of one name")
+    kinds = {f.name: f.kind for f in features}
+    for feature in program.features:
+        if kinds.pop(feature.name, None) != feature.kind:
+            raise ValueError(f"the program reads {feature.name!r} otherwise")
+    if any(kind != "any" for kind in kinds.values()):
+        raise ValueError("the program does not read all of them")
+    source, library = told["source"], told["library"]
+    if not (isinstance(source, str) and isinstance(library, str)):
+        raise TypeError("the source is no text")
+    (source + library).encode()
+    options = told.get("options", {})
+    if not isinstance(options, dict):
+        raise TypeError("the options are no object")
+    return StoredModel(program, tuple(features), source, library, MappingProxyType(options))

@@ -1,0 +1,351 @@
+"""`Exported`: the graph of a torch.export archive (.pt2), read as data.
+
+torch.export.load is not used: it unpickles weights and constants that say so of themselves, and
+evaluates texts as sympy expressions, so an archive may bring code along. Here the JSON of the
+graph is parsed and raw weights are read; whatever is pickled is refused. Nothing of the archive
+can run but the tensor operators that an interpreter looks up by name.
+
+Format: torch/_export/serde/schema.py and torch/export/pt2_archive, schema version 8.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ArtifactError, UnsupportedModelError
+from sqlml.ir.damaged_file import ZIP_STUMBLES, reading
+from sqlml.limits import MAX_ARTIFACT_BYTES, MAX_NODES
+from sqlml.types import ROWS, Array
+
+SCHEMA_VERSION = 8
+DTYPES: Mapping[int, str] = {
+    1: "uint8",
+    2: "int8",
+    3: "int16",
+    4: "int32",
+    5: "int64",
+    6: "float16",
+    7: "float32",
+    8: "float64",
+    12: "bool",
+}
+"""torch's number of a dtype in archives -> its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A tensor, or a number, that the graph calls by this name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DTypeArg:
+    """A dtype as an argument."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A device, layout or memory format as an argument: where and how, but not what.
+
+    `number` is torch's number of a memory format."""
+
+    kind: str
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operator: `torch.ops.<target>`, its arguments by name, the names of its results.
+
+    `positional` are the names of the arguments that go without their name.
+    """
+
+    target: str
+    arguments: Mapping[str, Any]
+    positional: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A tensor that the module is called with; shape[0] is ROWS."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """How many columns of the table it takes."""
+        return self.shape[1] if len(self.shape) == 2 else 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exported:
+    """A graph: `constants` are its weights by name; `output` names the tensor it returns, whose
+    dtype and shape (shape[0] is ROWS) stand beside. `content` is the archive itself."""
+
+    written_by: str
+    inputs: tuple[Input, ...]
+    constants: Mapping[str, Array]
+    calls: tuple[Call, ...]
+    output: str
+    dtype: str
+    shape: tuple[int, ...]
+    content: bytes
+
+    @property
+    def features(self) -> int:
+        """How many columns it reads."""
+        return sum(i.width for i in self.inputs)
+
+    @property
+    def width(self) -> int:
+        """How many numbers it makes of a row."""
+        return math.prod(self.shape[1:])
+
+
+def read_exported(content: bytes) -> Exported:
+    """Read what torch.export.save wrote.
+
+    Raises:
+        ArtifactError: damaged, hostile, or written by another version of torch.
+        UnsupportedModelError: something else than rows of numbers in and one tensor out.
+    """
+    archive, fix = "the torch.export archive", "save it again with torch.export.save"
+    with reading(archive, fix, *ZIP_STUMBLES):
+        return _Reader(content).read()
+
+
+class _Reader:
+    """One archive."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.zip = zipfile.ZipFile(io.BytesIO(content))
+        entries = self.zip.infolist()
+        if any(e.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for e in entries):
+            raise ArtifactError("the archive is compressed in a way that torch does not use")
+        names = {e.filename.partition("/")[2]: e.filename for e in entries}
+        if any(n.startswith("code/") and n.endswith(".py") for n in names):
+            raise ArtifactError(
+                "this is TorchScript (torch.jit.save), whose code sqlml does not run; take the "
+                "module that it was made from, and write it with torch.export.save("
+                "torch.export.export(module.eval(), (rows,), "
+                "dynamic_shapes=({0: torch.export.Dim('rows')},)), file), where rows is a tensor "
+                "of two rows or more"
+            )
+        # torch stores entries as they are, so they cannot be larger than the archive.
+        if sum(e.file_size for e in entries) > min(len(content), MAX_ARTIFACT_BYTES):
+            raise ArtifactError("the archive claims to unpack to more than it holds")
+        self.names = names
+
+    def read(self) -> Exported:
+        models = [n for n in self.names if n.startswith("models/") and n.endswith(".json")]
+        if "data.pkl" in self.names:
+            raise ArtifactError(
+                "torch.save wrote this file, and reading it would execute code that it brings "
+                "along; write it with torch.export.save(torch.export.export(module, ..), file)"
+            )
+        if len(models) != 1:
+            raise ArtifactError(
+                "this is no archive of torch.export.save, or of a torch before 2.9; save it again "
+                "with torch.export.save of a newer torch"
+            )
+        key = models[0][len("models/") : -len(".json")]
+        document = json.loads(self.bytes(models[0]))
+        version = document["schema_version"]["major"]
+        if version != SCHEMA_VERSION:
+            raise UnsupportedModelError(
+                f"the archive has version {version} of torch's format, sqlml reads "
+                f"{SCHEMA_VERSION}; save it with another version of torch"
+            )
+        module = document["graph_module"]
+        graph, signature = module["graph"], module["signature"]
+        if len(graph["nodes"]) > MAX_NODES:
+            raise ArtifactError(f"the graph has more than {MAX_NODES} operators")
+        meta = graph["tensor_values"]
+        sources = {
+            "parameter": ("parameter_name", self.payload("weights", f"{key}_weights")),
+            "buffer": ("buffer_name", self.payload("weights", f"{key}_weights")),
+            "tensor_constant": ("tensor_constant_name", self.payload("constants", f"{key}_consta")),
+        }
+        inputs: list[Input] = []
+        constants: dict[str, Array] = {}
+        for spec in signature["input_specs"]:
+            ((kind, about),) = spec.items()
+            if kind == "user_input":
+                name = about["arg"]["as_tensor"]["name"]
+                dtype, shape = _described(meta[name])
+                inputs.append(Input(name, dtype, _rowwise(shape, "an input")))
+            elif kind in sources:
+                field, payload = sources[kind]
+                if kind == "buffer" and about[field] not in payload:
+                    payload = sources["tensor_constant"][1]  # a buffer that is not persistent
+                constants[about["arg"]["name"]] = self.tensor(payload[about[field]])
+            else:
+                raise UnsupportedModelError(f"the module takes a {kind}, not only tensors")
+        outputs = signature["output_specs"]
+        if len(outputs) != 1 or list(outputs[0]) != ["user_output"]:
+            raise UnsupportedModelError(
+                "the module must return one tensor and change nothing of itself; it has "
+                f"{len(outputs)} results"
+            )
+        result = outputs[0]["user_output"]["arg"].get("as_tensor")
+        if result is None or not inputs:
+            raise UnsupportedModelError("the module must take tensors and return a tensor")
+        dtype, shape = _described(meta[result["name"]])
+        calls = tuple(_call(node) for node in graph["nodes"])
+        _check_names({*constants, *(i.name for i in inputs)}, calls, result["name"])
+        return Exported(
+            written_by=f"torch {str(document.get('torch_version', '')).partition('+')[0]}".strip(),
+            inputs=tuple(inputs),
+            constants=constants,
+            calls=calls,
+            output=result["name"],
+            dtype=dtype,
+            shape=_rowwise(shape, "the result"),
+            content=self.content,
+        )
+
+    def bytes(self, name: str) -> bytes:
+        return self.zip.read(self.names[name])
+
+    def payload(self, folder: str, start: str) -> dict[str, tuple[str, Any]]:
+        """Weight -> the entry that holds it, and what the archive says of it."""
+        prefix = f"data/{folder}/"
+        found = [n for n in self.names if n.startswith(prefix + start) and n.endswith(".json")]
+        config = json.loads(self.bytes(found[0]))["config"] if found else {}
+        return {name: (prefix + about["path_name"], about) for name, about in config.items()}
+
+    def tensor(self, entry: tuple[str, Any]) -> Array:
+        name, about = entry
+        if about["use_pickle"] is not False:
+            raise UnsupportedModelError(
+                "a weight of the archive is pickled, and reading it would execute code; export a "
+                "module of plain tensors"
+            )
+        described = about["tensor_meta"]
+        dtype, shape = _described(described)
+        if any(d < 0 for d in shape):
+            raise ArtifactError("a weight of the archive has no fixed shape")
+        flat = np.frombuffer(self.bytes(name), dtype)
+        strides = [_whole(s["as_int"]) for s in described["strides"]]
+        start = _whole(described["storage_offset"]["as_int"])
+        last = start + sum((d - 1) * s for d, s in zip(shape, strides, strict=True))
+        if math.prod(shape) and (start < 0 or min(strides, default=0) < 0 or last >= flat.size):
+            raise ArtifactError("a weight of the archive is shorter than it says")
+        if not math.prod(shape):
+            return np.zeros(shape, dtype)
+        if math.prod(shape) > max(flat.size, 1) * 64:
+            raise ArtifactError("a weight of the archive repeats itself too often")
+        steps = tuple(s * flat.itemsize for s in strides)
+        view = np.lib.stride_tricks.as_strided(flat[start:], shape, steps, writeable=False)
+        return np.ascontiguousarray(view).reshape(shape)
+
+
+def _check_names(known: set[Any], calls: tuple[Call, ...], output: str) -> None:
+    """Every name is defined before it is read, and once."""
+    if not all(isinstance(name, str) for name in known):
+        raise ArtifactError("a tensor of the archive has no name")
+
+    def check(value: Any) -> None:
+        if isinstance(value, list):
+            for part in value:
+                check(part)
+        elif isinstance(value, Ref) and value.name not in known:
+            raise ArtifactError(f"the graph reads {value.name!r} before it is made")
+
+    for call in calls:
+        check(list(call.arguments.values()))
+        for name in call.results:
+            if name and name in known:
+                raise ArtifactError(f"the graph makes {name!r} twice")
+            known.add(name)
+    check(Ref(output))
+
+
+def _described(meta: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
+    """dtype and shape; a dimension that is not fixed is -1."""
+    dtype = DTYPES.get(meta["dtype"])
+    if dtype is None:
+        raise UnsupportedModelError(
+            f"the module uses torch dtype number {meta['dtype']}; convert it with .float()"
+        )
+    shape = tuple(_whole(d["as_int"]) if "as_int" in d else ROWS for d in meta["sizes"])
+    return dtype, shape
+
+
+def _rowwise(shape: tuple[int, ...], what: str) -> tuple[int, ...]:
+    if not shape or shape[0] != ROWS:
+        raise UnsupportedModelError(
+            f"{what} of the module has the fixed shape {shape}; export it for any number of rows: "
+            "dynamic_shapes=({0: torch.export.Dim('rows')},)"
+        )
+    if len(shape) > 2 and what == "an input" or any(d < 0 for d in shape[1:]):
+        raise UnsupportedModelError(f"{what} of the module has shape {shape}, not (rows, columns)")
+    return shape
+
+
+def _call(node: Mapping[str, Any]) -> Call:
+    target = node["target"]
+    if not isinstance(target, str):
+        raise ArtifactError("an operator of the archive has no name")
+    arguments, positional = {}, []
+    for place, argument in enumerate(node["inputs"]):
+        name = str(argument["name"]) or f"#{place}"
+        arguments[name] = _argument(argument["arg"])
+        if argument.get("kind") != 2:
+            positional.append(name)
+    results: list[str] = []
+    for output in node["outputs"]:
+        ((kind, value),) = output.items()
+        if kind == "as_tensors":
+            if len(node["outputs"]) != 1:
+                raise UnsupportedModelError(f"{target} makes several lists of tensors")
+            results += [str(v["name"]) for v in value]
+            continue
+        results.append("" if kind == "as_none" else str(value.get("name", value.get("as_name"))))
+    return Call(target.removeprefix("torch.ops."), arguments, tuple(positional), tuple(results))
+
+
+def _argument(arg: Mapping[str, Any]) -> Any:
+    ((kind, value),) = arg.items()
+    if kind == "as_none":
+        return None
+    if kind == "as_tensor":
+        return Ref(str(value["name"]))
+    if kind == "as_tensors":
+        return [Ref(str(v["name"])) for v in value]
+    if kind in ("as_optional_tensors", "as_sym_ints"):
+        return [_argument(v) if "as_name" not in v else Ref(str(v["as_name"])) for v in value]
+    if kind in ("as_sym_int", "as_sym_float", "as_sym_bool"):
+        return Ref(str(value["as_name"])) if "as_name" in value else next(iter(value.values()))
+    if kind == "as_scalar_type":
+        return DTypeArg(DTYPES.get(value, "?"))
+    if kind == "as_memory_format":
+        return Place(kind, _whole(value))
+    if kind in ("as_device", "as_layout"):
+        return Place(kind)
+    if kind == "as_float":
+        return float(value)  # infinities are texts
+    if kind in ("as_int", "as_bool", "as_string", "as_ints", "as_floats", "as_bools"):
+        return value
+    raise UnsupportedModelError(f"an operator of the archive has an argument of kind {kind}")
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:
+        raise ArtifactError(f"a number of the archive is {value!r}")
+    return value

@@ -1,0 +1,76 @@
+"""`connect` and `attach`: how a Session begins."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, overload
+
+import duckdb
+
+from sqlml.session.session import Session
+
+if TYPE_CHECKING:
+    import pyspark.sql
+
+    from sqlml.spark.session import SparkSession
+
+
+def connect(
+    database: str | os.PathLike[str] = ":memory:",
+    read_only: bool = False,
+    config: dict[str, Any] | None = None,
+    *,
+    allow_pickle: bool = False,
+) -> Session:
+    """Open a database as a Session; the arguments are those of `duckdb.connect`.
+
+    Raises:
+        duckdb.Error: as duckdb.connect raises.
+    """
+    native = duckdb.connect(os.fspath(database), read_only, config or {})
+    return Session(native, allow_pickle=allow_pickle)
+
+
+@overload
+def attach(connection: duckdb.DuckDBPyConnection, *, allow_pickle: bool = False) -> Session: ...
+
+
+@overload
+def attach(
+    connection: pyspark.sql.SparkSession,
+    *,
+    allow_pickle: bool = False,
+    catalog: str | os.PathLike[str] | None = None,
+) -> SparkSession: ...
+
+
+def attach(
+    connection: Any,
+    *,
+    allow_pickle: bool = False,
+    catalog: str | os.PathLike[str] | None = None,
+) -> Session | SparkSession:
+    """A session on a DuckDB connection or a SparkSession; what it holds stays in sight.
+
+    Args:
+        allow_pickle: let CREATE MODEL read pickles, which execute code.
+        catalog: the directory of Spark's models, a path or a URI of a Hadoop file system; by
+            default the setting spark.sqlml.catalog, or else `_sqlml` in Spark's warehouse.
+
+    Raises:
+        TypeError: neither of the two.
+        BackendError: another Spark than sqlml runs on.
+        CatalogError: the directory cannot be read.
+    """
+    if type(connection).__module__.startswith("pyspark.sql."):
+        from sqlml.spark.open_session import open_spark
+
+        return open_spark(connection, None if catalog is None else os.fspath(catalog), allow_pickle)
+    if catalog is not None:
+        raise TypeError("catalog is for a SparkSession; a DuckDB database holds its models itself")
+    if not isinstance(connection, duckdb.DuckDBPyConnection):
+        raise TypeError(
+            f"attach takes a DuckDB connection or a SparkSession, not {type(connection).__name__}; "
+            "open one with duckdb.connect(..) or SparkSession.builder.getOrCreate()"
+        )
+    return Session(connection, allow_pickle=allow_pickle)

@@ -1,0 +1,129 @@
+"""`AlterModelRules`: the grammar of ALTER MODEL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from sqlglot.tokenizer_core import TokenType
+
+from sqlml.parsing.from_clause import FromClause
+from sqlml.parsing.statements import (
+    AddVersion,
+    AlterModel,
+    Change,
+    DropVersion,
+    ModelName,
+    Rename,
+    Reserved,
+    ResetOptions,
+    SetAlias,
+    SetDefault,
+    SetOptions,
+    SetTags,
+    UnsetAlias,
+    UnsetTags,
+)
+from sqlml.types import fold
+
+
+class AlterModelRules(FromClause):
+    """ALTER MODEL, and a method for each of the changes that it makes."""
+
+    def _alter_model(self) -> AlterModel | Reserved | None:
+        """ALTER MODEL [IF EXISTS] m ..; None where another thing is altered.
+
+        Raises:
+            ParseError: the change is none of `CHANGES`, or is written otherwise.
+        """
+        if not self._accept_model("ALTER"):
+            return None
+        if_exists = self._accept("IF", "EXISTS")
+        place = self._index
+        name = self._model_version()
+        for words, rule in CHANGES.items():
+            if not self._accept(*words.split()):
+                continue
+            if name.names_a_version and words not in _OF_A_VERSION:
+                self._retreat(place)
+                raise self._failed(f"{words} is about a whole model; name it without a version")
+            change = rule(self, name)
+            if change is None:
+                what = "ALTER MODEL .. ADD VERSION .. AS SELECT (training)"
+                return Reserved(self._statement, what, name)
+            self._expect_end()
+            return AlterModel(self._statement, name, change, if_exists)
+        raise self._failed(f"expected {', '.join(CHANGES)}")
+
+    def _add_version(self, name: ModelName) -> Change | None:
+        number = self._number("the number of the version") if self._digits() else None
+        found = self._artifact()
+        return None if found is None else AddVersion(found, number)
+
+    def _drop_version(self, name: ModelName) -> Change:
+        return DropVersion(self._version_of(name))
+
+    def _set_default(self, name: ModelName) -> Change:
+        self._expect_symbol(TokenType.EQ, "=")
+        return SetDefault(self._version_of(name))
+
+    def _set_alias(self, name: ModelName) -> Change:
+        alias = self._name("the name of an alias")
+        self._expect_symbol(TokenType.EQ, "=")
+        return SetAlias(alias, self._version_of(name))
+
+    def _unset_alias(self, name: ModelName) -> Change:
+        return UnsetAlias(self._name("the name of an alias"))
+
+    def _set_tags(self, name: ModelName) -> Change:
+        tags: dict[str, str] = {}
+        while not tags or self._match(TokenType.COMMA):
+            tag = fold(self._name("the name of a tag"))
+            if tag in tags:
+                raise self._failed(f"tag {tag} is given twice")
+            self._expect_symbol(TokenType.EQ, "=")
+            tags[tag] = self._text("the value of a tag")
+        return SetTags(MappingProxyType(tags))
+
+    def _unset_tags(self, name: ModelName) -> Change:
+        return UnsetTags(self._names("the name of a tag"))
+
+    def _set_options(self, name: ModelName) -> Change:
+        return SetOptions(self._options())
+
+    def _reset_options(self, name: ModelName) -> Change:
+        if not self._curr:
+            return ResetOptions()
+        self._expect_symbol(TokenType.L_PAREN, "(")
+        names = self._names("the name of an option")
+        self._expect_symbol(TokenType.R_PAREN, ")")
+        return ResetOptions(tuple(fold(n) for n in names))
+
+    def _rename_model(self, name: ModelName) -> Change:
+        return Rename(self._name("the new name of the model"))
+
+    def _names(self, what: str) -> tuple[str, ...]:
+        names = [self._name(what)]
+        while self._match(TokenType.COMMA):
+            names.append(self._name(what))
+        return tuple(names)
+
+
+CHANGES: Mapping[str, Callable[[AlterModelRules, ModelName], Change | None]] = MappingProxyType(
+    {
+        "ADD VERSION": AlterModelRules._add_version,
+        "DROP VERSION": AlterModelRules._drop_version,
+        "SET DEFAULT_VERSION": AlterModelRules._set_default,
+        "SET ALIAS": AlterModelRules._set_alias,
+        "UNSET ALIAS": AlterModelRules._unset_alias,
+        "SET TAG": AlterModelRules._set_tags,
+        "UNSET TAG": AlterModelRules._unset_tags,
+        "SET OPTIONS": AlterModelRules._set_options,
+        "RESET OPTIONS": AlterModelRules._reset_options,
+        "RENAME TO": AlterModelRules._rename_model,
+    }
+)
+"""The words after the model's name, and the rule of what follows them."""
+
+_OF_A_VERSION = ("SET OPTIONS", "RESET OPTIONS")
+"""What is changed of the version that is named; the other changes are about the whole model."""

@@ -1,0 +1,1 @@
+"""What passes and the planner want to know of a Program; nothing here changes one."""

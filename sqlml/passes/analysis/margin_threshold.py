@@ -1,0 +1,136 @@
+"""The score from which on a probability passes a comparison, by bisection over the floats. Exact.
+
+`predict_proba(.., class := 'yes') > 0.8` asks for a probability that is a monotone function of the
+model's score. So the score itself can be compared, with the float at which the answer changes. The
+function is evaluated as the reference has it; where rounding makes it step back near that float,
+there is no such number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from sqlml.bounded_cache import of_programs
+from sqlml.ir import reference
+from sqlml.ir.program import Program
+from sqlml.types import FLOATS, Array, DType, numpy_dtype
+
+POINTS = 257
+"""Floats that a round of the search looks at, in equal steps over what is left."""
+
+NEAR = 256
+"""Floats on each side of the found one that must agree with it."""
+
+COMPARISONS: Mapping[str, Callable[[Array, float], Array]] = MappingProxyType(
+    {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """The comparison holds for scores >= `value`; for those <= `value` where not `above`."""
+
+    value: float
+    above: bool
+
+
+@of_programs
+def margin_threshold(
+    program: Program, column: int, comparison: str, bound: float
+) -> Threshold | None:
+    """For which scores `proba[column] <comparison> bound` holds; None where no float parts them.
+
+    Programs whose probability is no function of the score alone have none, and comparisons that
+    hold for all scores or for no score.
+    """
+    place = _score(program)
+    if place is None or place not in _between(program, place):
+        return None
+    dtype = program.nodes[place].type.dtype
+
+    def holds(x: Array) -> Array:
+        p = _probability(program, place, x)[:, column].astype(np.float64)
+        return COMPARISONS[comparison](p, bound)
+
+    found = _change(holds, dtype)
+    if found is None:
+        return None
+    last, following, above = found
+    return Threshold(following if above else last, above)
+
+
+def _score(program: Program) -> int | None:
+    """The node that the score is, before casts that lose nothing."""
+    if "score" not in program.outputs or "proba" not in program.outputs:
+        return None
+    place = program.outputs["score"]
+    node = program.nodes[place]
+    while node.op == "cast" and program.nodes[node.inputs[0]].type.dtype == "float32":
+        place = node.inputs[0]
+        node = program.nodes[place]
+    fits = node.type.dtype in FLOATS and node.type.rowwise and node.type.width == 1
+    return place if fits else None
+
+
+@of_programs
+def _between(program: Program, score: int) -> frozenset[int]:
+    """The nodes from the score up to the probabilities; none where these read something else."""
+    found: set[int] = set()
+    todo = [program.outputs["proba"]]
+    while todo:
+        i = todo.pop()
+        node = program.nodes[i]
+        if i in found:
+            continue
+        found.add(i)
+        if i == score:
+            continue
+        if node.op == "input" or node.op.startswith("require"):
+            return frozenset()
+        todo += node.inputs
+    return frozenset(found)
+
+
+def _probability(program: Program, score: int, x: Array) -> Array:
+    """The probabilities (n, classes) for scores (n,)."""
+    values: dict[int, Array] = {score: x.reshape(-1, 1)}
+    with np.errstate(all="ignore"):
+        for i in sorted(_between(program, score)):
+            node = program.nodes[i]
+            if i not in values:
+                inputs = [values[j] for j in node.inputs]
+                values[i] = reference.FUNCTIONS[node.op](inputs, node.attrs)
+    return values[program.outputs["proba"]]
+
+
+def _change(holds: Callable[[Array], Array], dtype: DType) -> tuple[float, float, bool] | None:
+    """The neighbours between which `holds` changes, and whether it holds above them."""
+    kind = numpy_dtype(dtype)
+    bits = np.int64 if dtype == "float64" else np.int32
+    most = int(np.array(np.inf, kind).view(bits))
+    low, high = -most, most
+
+    def at(places: Array) -> Array:
+        size = np.abs(places).astype(bits).view(kind)
+        return holds(np.where(places < 0, -size, size).astype(kind))
+
+    above = bool(at(np.array([high]))[0])
+    if bool(at(np.array([low]))[0]) == above:
+        return None
+    while high - low > 1:
+        step = max(1, (high - low) // (POINTS - 1))
+        places = np.array([*range(low, high, step), high])
+        answers = at(places) == above
+        first = int(answers.argmax())
+        if not answers[first:].all():
+            return None  # it steps back
+        low, high = int(places[first - 1]), int(places[first])
+    near = np.arange(max(-most, low - NEAR), min(most, high + NEAR) + 1)
+    if not ((at(near) == above) == (near >= high)).all():
+        return None
+    pair = np.abs(np.array([low, high])).astype(bits).view(kind) * np.sign([low, high])
+    return float(pair[0]), float(pair[1]), above

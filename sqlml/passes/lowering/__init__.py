@@ -1,0 +1,1 @@
+"""From model operators to tensor operators, one tree strategy a file."""

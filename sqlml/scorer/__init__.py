@@ -1,0 +1,1 @@
+"""Models scored outside SQL, with the source library's own methods."""

@@ -1,0 +1,326 @@
+"""`compile`: a fitted object as a Scorer, outside SQL, with the source library's own methods."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.base import Compiled, filler_of
+from sqlml.backends.category_lookup import ArrowEncoder, arrow_encoders
+from sqlml.backends.costs import current
+from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
+from sqlml.importers.gaps import Gaps
+from sqlml.importers.registry import import_model
+from sqlml.ir import reference
+from sqlml.ir.program import Program
+from sqlml.passes.order import only
+from sqlml.passes.split import PACKED, Layout, Split, text_input
+from sqlml.planner.binding.absent_output import why_none
+from sqlml.planner.choice.choose import Choice, choose
+from sqlml.planner.choice.cost import ROWS
+from sqlml.planner.export_bytes import export
+from sqlml.planner.program.prepare import compile_core, prepare
+from sqlml.scorer.input_table import Table
+from sqlml.scorer.matrix_path import Direct, decodes, pool
+from sqlml.scorer.row_tasks import tasks
+from sqlml.scorer.sparse_rows import SparseRows
+from sqlml.types import Array, Feature
+from sqlml.udfs.unknown_category import named
+
+SOME_NS = 50.0
+"""What a row takes where nobody has an estimate."""
+
+_UNSETTLED: Any = object()
+"""In place of how a matrix is scored, until that is known."""
+
+_OPTIONS = ("backend", "strategy", "device", "threads")
+
+
+class Scorer:
+    """A compiled model. Thread-safe and picklable.
+
+    Each method takes a numpy array, a sparse matrix of scipy or a list of rows that are lists
+    (columns in training order); a pandas, polars (lazy too), dask or Spark frame, an Arrow table,
+    a relation of DuckDB, a mapping of columns or a list of rows that are dicts (by name,
+    case-insensitively); one column alone where the model has one; and options that override those
+    of `compile`. Which methods work depends on the model, as in the source library; another is an
+    AttributeError that names those that do. Errors about the rows are `ScoringError`s.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        features: Sequence[Feature],
+        options: Mapping[str, Any],
+        gaps: Gaps | None = None,
+    ) -> None:
+        self.program = program
+        self.features = tuple(features)
+        self._options = dict(options)
+        self._gaps = gaps or Gaps()
+        self._ready: dict[tuple[Any, ...], _Ready] = {}
+        self._direct: dict[tuple[str, np.dtype[Any]], Direct | None] = {}
+        self._labels = [labels.array() for labels in program.labels]
+
+    def __reduce__(self) -> Any:
+        return Scorer, (self.program, self.features, self._options, self._gaps)
+
+    @property
+    def classes_(self) -> Array | list[Array]:
+        """The class labels, (K,), in the model's order; of several targets a list of them.
+
+        Raises:
+            AttributeError: the model is no classifier.
+        """
+        if not self.program.labels:
+            raise AttributeError("this model has no classes")
+        classes = [labels.array() for labels in self.program.labels]
+        return classes[0] if len(classes) == 1 else classes
+
+    def predict(self, X: Any, **options: Any) -> Array:
+        """Labels in their own dtype, or regression values as float64: (n,), or (n, targets)."""
+        made = self._directly("label", X, options)
+        if made is None:
+            made = self._run("label", X, options)
+            made = _decoded(made, self._labels) if self._labels else made
+        return made[:, 0] if made.ndim == 2 and made.shape[1] == 1 else made
+
+    def predict_proba(self, X: Any, **options: Any) -> Array | list[Array]:
+        """Class probabilities (n, K), in the order of `classes_`.
+
+        Of several targets, as the source library has it: a list with (n, K) for each target, or
+        (n, targets) with the probability of each target's second class.
+        """
+        result = self._values("proba", X, options)
+        if len(self._labels) < 2 or self.program.one_probability:
+            return result
+        sizes = [len(labels) for labels in self._labels]
+        return np.split(result, np.cumsum(sizes)[:-1], axis=1)
+
+    def decision_function(self, X: Any, **options: Any) -> Array:
+        """Margins: (n,) for two classes or one score, else (n, K)."""
+        result = self._values("score", X, options)
+        return result[:, 0] if result.shape[1] == 1 else result
+
+    def score_samples(self, X: Any, **options: Any) -> Array:
+        """The density or anomaly score of each row: (n,)."""
+        return self._values("samples", X, options)[:, 0]
+
+    def transform(self, X: Any, **options: Any) -> Array:
+        """The transformed columns, (n, k) float64; (n,) where the source has it so: the codes of a
+        LabelEncoder, int64, and what IsotonicRegression predicts. Filled strings are objects."""
+        made = self._values("transform", X, options)
+        ends = self.program.outputs
+        flat = made.dtype == np.int64 or ends["transform"] == ends.get("label")
+        return made[:, 0] if flat and made.shape[1] == 1 else made
+
+    def to_onnx(self) -> bytes:
+        """The model as an ONNX file: one input (N, 1) a column, outputs by name.
+
+        Raises:
+            BackendError: an operator of the model has no form in ONNX; the message names it.
+            MissingDependencyError: onnx is not installed.
+        """
+        return export(self.program, "ONNX")
+
+    def _run(self, output: str, X: Any, options: Mapping[str, Any]) -> Array:
+        if output not in self.program.outputs:
+            have = ", ".join(self.program.outputs)
+            raise AttributeError(
+                f"this model has no output {output!r}; it has {have}"
+                + why_none(output, self.program)
+            )
+        chosen = _checked({**self._options, **options}) if options else self._options
+        table = Table.of(X, self.features, self._gaps)
+        if self.program.output_type(output).dtype == "string":
+            return self._texts(output, table)
+        ready = self._ready_for(output, table.layout, chosen)
+        threads = int(chosen.get("threads") or os.cpu_count() or 1)
+        parts = tasks(table.rows, threads, ready.row_ns)
+        one = threads == 1 or not ready.on_cpu
+        if isinstance(table.matrix, SparseRows):
+            parts = min(table.matrix.parts, parts, key=lambda parts: parts[0].stop)
+        elif one:
+            parts = parts[:1]
+        if len(parts) == 1:
+            return ready.score(table)
+        run = map if one else pool(threads).map
+        return np.concatenate(
+            list(run(lambda part: ready.score(table.slice(part.start, part.stop)), parts))
+        )
+
+    def _texts(self, output: str, table: Table) -> Array:
+        """An output of strings, (n, k) objects: no backend has anything faster than numpy."""
+        program = only(self.program, [output])
+        return reference.run(program, {n: table.objects(n) for n in program.inputs})[output]
+
+    def _values(self, output: str, X: Any, options: Mapping[str, Any]) -> Array:
+        made = self._directly(output, X, options)
+        return self._run(output, X, options) if made is None else made
+
+    def _directly(self, output: str, x: Any, options: Mapping[str, Any]) -> Array | None:
+        """The output of a matrix (labels as such) without a copy of it, or None: use `_run`."""
+        if options or type(x) is not np.ndarray:
+            return None
+        try:
+            direct = self._direct[output, x.dtype]
+        except KeyError:
+            direct = _UNSETTLED
+        if direct is _UNSETTLED:  # not above, where what it raises would come with a KeyError
+            direct = self._direct[output, x.dtype] = self._direct_for(output, x.dtype)
+        if direct is None or x.ndim != 2 or x.shape[1] != direct.width or not x.flags.aligned:
+            return None
+        return direct.score(x)
+
+    def _direct_for(self, output: str, dtype: np.dtype[Any]) -> Direct | None:
+        if dtype not in (np.float32, np.float64) or output not in self.program.outputs:
+            return None
+        ready = self._ready_for(output, "f32" if dtype == np.float32 else "f64", self._options)
+        split = ready.split
+        if split.encoders is not None or split.texts or not split.columns:
+            return None
+        place = {feature.name: i for i, feature in enumerate(self.features)}
+        columns = [place[column.name] for column in split.columns]
+        filler = filler_of(ready.core, output, columns, len(self.features))
+        labels = self._labels if output == "label" else []
+        if filler is None or not decodes(filler, labels):
+            return None
+        threads = self._options.get("threads")
+        return Direct(filler, len(self.features), threads, ready.row_ns, labels)
+
+    def _ready_for(self, output: str, layout: Layout, options: Mapping[str, Any]) -> _Ready:
+        """Compiled once for each output, layout and choice of a backend."""
+        wanted = {k: str(v).lower() for k, v in options.items() if k != "threads"}
+        key = (output, layout, *sorted(wanted.items()))
+        ready = self._ready.get(key)
+        if ready is None:
+            ready = self._ready[key] = _ready(self.program, output, layout, options)
+        return ready
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ready:
+    """One output of a model, compiled: `core` is all of it but the codes of strings.
+
+    These come from Arrow columns by `look_up`, or where they are more than that by `encode`. A row
+    takes about `row_ns` nanoseconds.
+    """
+
+    output: str
+    split: Split
+    core: Compiled
+    encode: Compiled | None
+    look_up: Mapping[str, tuple[str, ArrowEncoder]] | None
+    dtype: np.dtype[Any]
+    on_cpu: bool
+    row_ns: float
+
+    def score(self, table: Table) -> Array:
+        """The output for the rows of a table, (n, k)."""
+        codes: Mapping[str, Array] = {}
+        if self.look_up is not None:
+            texts = {name: table.strings(name) for name, _ in self.look_up.values()}
+            codes = {code: encode(texts[name]) for code, (name, encode) in self.look_up.items()}
+        elif self.encode is not None:
+            codes = self.encode.run({n: table.objects(n) for n in self.encode.program.inputs})
+        packed = table.packed(self.split.columns, codes, self.dtype)
+        inputs: dict[str, Any] = {PACKED: packed}
+        for place, name in enumerate(self.split.texts):
+            inputs[text_input(place)] = table.texts(name)
+        try:
+            return self.core.run(inputs, (self.output,))[self.output]
+        except UnknownCategoryError as error:
+            raise named(error, self.split.core, inputs, table.value) from None
+
+
+def _ready(program: Program, output: str, layout: Layout, options: Mapping[str, Any]) -> _Ready:
+    parts = prepare(program, output, None, layout).split
+    choice = choose(parts.core, options, batch=ROWS)  # a caller's rows come all at once
+    encoders = parts.encoders
+    look_up = None if encoders is None else arrow_encoders(encoders)
+    return _Ready(
+        output,
+        parts,
+        compile_core(parts.core, choice),
+        None if encoders is None or look_up else compile_core(encoders, choose(encoders, {})),
+        look_up,
+        np.dtype(parts.core.input_type(PACKED).dtype),
+        choice.device == "cpu",
+        _row_ns(choice, len(parts.columns)),
+    )
+
+
+def _row_ns(choice: Choice, columns: int) -> float:
+    """What a row is estimated to take, without what the engine would take to hand it over."""
+    if not choice.estimates:
+        return SOME_NS
+    handing = columns * current()["udf.number"]
+    return max(1.0, choice.estimates[0].seconds / ROWS * 1e9 - handing)
+
+
+def _decoded(indices: Array, labels: Sequence[Array]) -> Array:
+    """(n, targets) class numbers as labels; objects where the targets' labels differ in kind."""
+    columns = []
+    for column, known in zip(indices.T, labels, strict=True):
+        if column.size and not (column.min() >= 0 and column.max() < len(known)):
+            raise ScoringError("the model made the index of a label that it does not have")
+        columns.append(known.take(column))
+    if len({known.dtype.kind for known in labels}) > 1:
+        columns = [column.astype(object) for column in columns]
+    return np.stack(columns, axis=1)
+
+
+def compile(
+    model: Any, inputs: Sequence[str] | Mapping[str, str] | None = None, **options: Any
+) -> Scorer:
+    """Compile a fitted object to a Scorer, which needs the object's library no more.
+
+    Args:
+        model: a fitted estimator or pipeline of scikit-learn, a booster of XGBoost, LightGBM or
+            CatBoost, an ONNX ModelProto, a torch module or exported program, or a Program.
+            docs/operators.md lists what is covered.
+        inputs: names of the columns in training order (or name -> SQL type), where the object was
+            fitted without names; a matrix needs none.
+        options: `backend` ("auto", "native", "reference", "torch", "onnxruntime"), `strategy` for
+            trees ("auto", or what the backend has: "traverse", "cursor", "descent", "lockstep";
+            "gemm", "tt", "ptt", and "fused" on a GPU), `device` ("auto", "cpu", "cuda"), `threads`
+            (default: all cores).
+
+    Raises:
+        UnsupportedModelError: an estimator or parameter that sqlml does not cover, by name.
+        ConfigError: no such option, backend, strategy or device; or `inputs` does not fit.
+        MissingDependencyError: the backend's library is not installed.
+
+    That a backend cannot run this model is a BackendError, here where its trees are too large for
+    the strategy, else with the first batch.
+
+    >>> import numpy as np
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> x = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> model = LogisticRegression().fit(x, ["low", "low", "high", "high"])
+    >>> compile(model).predict(x).tolist()
+    ['low', 'low', 'high', 'high']
+    """
+    checked = _checked(options)
+    if isinstance(model, Program):
+        program, features, gaps = model, model.features, Gaps()
+    else:
+        imported = import_model(model, inputs)
+        program, features, gaps = imported.program, imported.features, imported.gaps
+    if checked:
+        choose(program, checked)  # the names of the options, before a batch needs them
+    return Scorer(program, features, checked, gaps)
+
+
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    for name in options:
+        if name not in _OPTIONS:
+            raise ConfigError(f"unknown option {name!r}; options: {', '.join(_OPTIONS)}")
+    threads = options.get("threads")
+    if threads is not None and (type(threads) is not int or threads < 1):
+        raise ConfigError(f"threads must be a whole number above 0, not {threads!r}")
+    return dict(options)

@@ -1,0 +1,1 @@
+"""Models in a DuckDB connection: queries, statements, and errors on their way out."""

@@ -1,0 +1,56 @@
+"""`Arrivals`: ATTACH and IMPORT bring views that call models, whose functions must be there to read
+them, on connections without a session too.
+
+What came is looked at on a connection of its own, so that the user's has no statement between
+theirs: no open result is in the way, and their profile, log and memory limit are as they were. A
+transaction hides what came from others until it ends; then the user's connection is asked itself,
+before their next statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
+
+import duckdb
+
+from sqlml.errors import SqlmlError
+from sqlml.planner.syntax.text import text_of
+from sqlml.session.functions import Functions
+
+
+class Arrivals:
+    """Of one connection, whose `functions` it has; `beside` makes those of another one.
+
+    `unseen` says that something may have come that nobody has looked at.
+    """
+
+    def __init__(
+        self, functions: Functions, beside: Callable[[], AbstractContextManager[Functions]]
+    ) -> None:
+        self._functions = functions
+        self._beside = beside
+        self.unseen = False
+
+    @contextmanager
+    def of(self, query: Any) -> Iterator[None]:
+        """While a text is run: afterwards the functions are known of what it brought."""
+        if not text_of(query).brings_models:
+            yield
+            return
+        before = self._look()
+        yield
+        self.unseen = self._look() == before
+
+    def catch_up(self) -> None:
+        """Look at what came in the user's transaction, before their next statement."""
+        if self.unseen:
+            self.unseen = False
+            with suppress(duckdb.Error, SqlmlError):
+                self._functions.take_in()
+
+    def _look(self) -> object:
+        with suppress(duckdb.Error, SqlmlError), self._beside() as functions:
+            return functions.take_in()
+        return None

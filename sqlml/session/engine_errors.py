@@ -1,0 +1,107 @@
+"""DuckDB's errors as a user of a Session sees them: `user_errors` around whatever DuckDB does.
+
+An error that a batch function parked is raised itself, a Ctrl-C as KeyboardInterrupt, and where a
+call was meant for us, the engine's error has a word about that. `reworded_errors` stands within,
+where a query was rewritten: it shows the place in the text that the user wrote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import duckdb
+
+from sqlml.errors import excerpt
+from sqlml.parsing.moved_place import place_in
+from sqlml.planner.binding.misspelt_functions import hint
+from sqlml.udfs.duckdb.engine import DuckDBEngine
+from sqlml.udfs.parked_errors import claim, is_interrupt
+
+_PLACE = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
+
+
+@contextmanager
+def user_errors(texts: Sequence[str] = (), engine: DuckDBEngine | None = None) -> Iterator[None]:
+    """Raise what `user_error` says in place of the engine's errors."""
+    try:
+        yield
+    except (duckdb.Error, RuntimeError) as error:
+        raise user_error(error, texts, engine) from None
+
+
+def user_error(
+    error: BaseException, texts: Sequence[str] = (), engine: DuckDBEngine | None = None
+) -> BaseException:
+    """The error to raise in place of `error`: another one, or itself.
+
+    A Ctrl-C comes first, since `except Exception` would take it for an error of the query.
+
+    Args:
+        texts: pieces of SQL that the engine was given.
+        engine: whose statement failed; None: that of a relation, which is always about models.
+    """
+    interrupted = is_interrupt if engine is None else engine.is_interrupt
+    if interrupted(error):
+        return KeyboardInterrupt()
+    if not isinstance(error, duckdb.Error | RuntimeError):
+        return error
+    own = claim(str(error))
+    if own is not None or not isinstance(error, duckdb.Error):
+        return own or error
+    hints = (_hinted(error, text, engine) for text in texts)
+    return next((told for told in hints if told is not None), error)
+
+
+def _hinted(error: duckdb.Error, sql: str, engine: DuckDBEngine | None) -> duckdb.Error | None:
+    """The engine's own error with a word about the call that was meant for us; None without one."""
+    is_function = _none if engine is None else engine.knows_function
+    found = hint(sql, str(error), is_function)
+    return None if found is None else type(error)(f"{error}\n\nsqlml: {found}")
+
+
+def _none(name: str) -> bool:
+    return False
+
+
+@contextmanager
+def reworded_errors(rewritten: str, written: str) -> Iterator[None]:
+    """Raise `reworded` errors in place of the engine's."""
+    try:
+        yield
+    except duckdb.Error as error:
+        if rewritten == written:
+            raise
+        raise reworded(error, rewritten, written) from None
+
+
+def reworded(error: duckdb.Error, rewritten: str, written: str) -> duckdb.Error:
+    """The engine's error, showing the place in `written` that the one in `rewritten` comes from.
+
+    It is left as it is where no place can be told.
+    """
+    found = _PLACE.search(str(error))
+    offset = None if found is None else _offset(rewritten, *found.groups())
+    place = None if offset is None else place_in(rewritten, written, offset)
+    if found is None or place is None:
+        return error
+    text = str(error)
+    shown = f"\n\n{excerpt(written, place)}"
+    return type(error)(text[: found.start()] + shown + text[found.end() :])
+
+
+def _offset(text: str, line: str, shown: str, blanks: str) -> int | None:
+    """The character of `text` under the caret of the engine's excerpt; None: it is not found."""
+    lines = text.split("\n")
+    number = int(line) - 1
+    if number >= len(lines):
+        return None
+    cut = shown.startswith("...")
+    part = shown[3:] if cut else shown
+    part = part[:-3] if part.endswith("...") else part
+    at = lines[number].find(part) if part else -1
+    if at < 0 or lines[number].count(part) > 1:
+        return None
+    caret = len(blanks) - len(f"LINE {line}: ") - 3 * cut
+    return sum(len(before) + 1 for before in lines[:number]) + at + caret

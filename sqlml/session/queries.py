@@ -1,0 +1,72 @@
+"""`Scoring`: from a query that calls models to SQL that DuckDB runs as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlml.catalog.lookup import Lookup
+from sqlml.errors import UnknownModelError
+from sqlml.planner.plan.plan import Plan
+from sqlml.planner.plan.with_rows import with_rows
+from sqlml.session.functions import Functions
+from sqlml.statements.plans import Plans
+from sqlml.types import fold
+from sqlml.udfs.duckdb.engine import DuckDBEngine
+
+
+class Scoring(Plans):
+    """The plans of one connection's queries, and the statements that they become."""
+
+    def __init__(self, engine: DuckDBEngine, functions: Functions, lookup: Lookup) -> None:
+        super().__init__(engine, lookup)
+        self._engine = engine
+        self._functions = functions
+        self._told: tuple[Plan | None, Plan | None] = None, None
+
+    def told(self, sql: str, parameters: Any) -> Plan | None:
+        """The plan of one statement with the engine's estimate of rows for all its calls.
+
+        The last plan is kept with what the engine said, so that it is asked once.
+        """
+        found = self.plan(sql, parameters)
+        if found is None:
+            return None
+        plan, told = self._told
+        if plan is not found:
+            told = with_rows(found, self._engine.rows)
+            self._told = found, told
+        return told
+
+    def rewritten(self, sql: str, parameters: Any, runs: bool = False) -> tuple[str, Any]:
+        """The statement and parameters for the engine, all functions registered.
+
+        Args:
+            runs: it is run at once, which ends the result of the statement before.
+        """
+        found = self._latest(sql, parameters) if runs else self.plan(sql, parameters)
+        if found is None:
+            return sql, parameters
+        return self._functions.ready(found), remaining(found, parameters)
+
+    def _latest(self, sql: str, parameters: Any) -> Plan | None:
+        """The plan with the models of now, also where an open result holds older ones in sight."""
+        try:
+            found = self.plan(sql, parameters)
+        except UnknownModelError:
+            if self._engine.catch_up():
+                return self.plan(sql, parameters)
+            raise
+        if found is not None and self._engine.catch_up():
+            return self.plan(sql, parameters)
+        return found
+
+
+def remaining(plan: Plan, parameters: Any) -> Any:
+    """The user's parameters without those that the plan used up."""
+    if isinstance(parameters, Mapping):
+        left = {k: v for k, v in parameters.items() if fold(str(k)) not in plan.dropped_names}
+        return left or None
+    if plan.parameters is None:
+        return parameters
+    return [parameters[i] for i in plan.parameters] or None

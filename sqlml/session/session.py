@@ -1,0 +1,423 @@
+"""`Session`: a DuckDB connection that knows models; the one module that sees every stage.
+
+::
+
+    text -> statement -> importer -> Program -> catalog                      CREATE MODEL
+    text -> query -> planner -> Plan -> engine function -> rewritten SQL     SELECT predict(..)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+import duckdb
+
+from sqlml.catalog.lookup import Lookup
+from sqlml.catalog.model import Reference, parse_reference
+from sqlml.catalog.plain_macros.keep import Macros
+from sqlml.catalog.read import Catalog
+from sqlml.catalog.stored_programs import Loaded, TablePrograms
+from sqlml.catalog.write import ModelChanges
+from sqlml.catalog.write_versions import VersionChanges
+from sqlml.errors import CatalogError, ParseError, SqlmlError
+from sqlml.parsing.statements import Explain, Query, SetOption, Statement
+from sqlml.planner.plan.plan import Plan
+from sqlml.planner.rewrites.table_form import parsable
+from sqlml.planner.syntax.text import Text, text_of
+from sqlml.session.attached_views import Arrivals
+from sqlml.session.engine_errors import reworded_errors, user_errors
+from sqlml.session.explain import Explaining
+from sqlml.session.functions import Functions
+from sqlml.session.queries import Scoring
+from sqlml.session.relation import unwrap, wrap
+from sqlml.session.user_call import Calling
+from sqlml.statements.answer import rows as answer_of
+from sqlml.statements.create import add_object, create_from_object
+from sqlml.statements.export import export_model
+from sqlml.statements.models import Models
+from sqlml.statements.plain_calls import calls_of
+from sqlml.statements.registration import Registration, whole_model
+from sqlml.statements.run import carry_out
+from sqlml.udfs.duckdb.engine import DuckDBEngine
+from sqlml.udfs.duckdb.function_registry import Registry
+from sqlml.udfs.duckdb.host import DuckDBHost
+
+
+class Session:
+    """A DuckDB connection on which models are statements and functions.
+
+    Everything a DuckDBPyConnection does is delegated to it, errors included; `execute` and `sql`
+    also take the statements about models (CREATE, DROP, SHOW, DESCRIBE, EXPORT MODEL, EXPLAIN) and
+    the functions `predict`, `predict_proba`, `predict_score` and `transform`. Models live in the
+    schema `sqlml` of their database, in the user's transaction. Use `cursor()` for each further
+    thread. Made by `sqlml.connect` and `sqlml.attach`; it closes with `with` or `close()`.
+
+    Errors are sqlml's own (`sqlml.errors`, all `SqlmlError`s) where a model is concerned, and
+    DuckDB's elsewhere.
+
+    Args:
+        connection: an open DuckDB connection; the Session closes it when it is closed itself.
+        allow_pickle: let CREATE MODEL read pickles, which execute code.
+    """
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        *,
+        allow_pickle: bool = False,
+        _registry: Registry | None = None,
+        _loaded: Loaded | None = None,
+    ) -> None:
+        self._connection = connection
+        self._allow_pickle = allow_pickle
+        self._loaded = Loaded() if _loaded is None else _loaded
+        self._owns_registry = _registry is None
+        self._engine = DuckDBEngine(connection, _registry or Registry(connection))
+        host = DuckDBHost(self._engine)
+        own = self._engine.connection
+        self._catalog = Catalog(own, TablePrograms(own, self._loaded))
+        self._macros = Macros(own)
+        self._lookup = Lookup(self._catalog)
+        self._functions = Functions(self._engine, self._catalog, host)
+        changed = partial(_model_changed, self._lookup, self._functions)
+        writer = own, self._catalog, self._macros, calls_of, changed
+        changes, versions = ModelChanges(*writer), VersionChanges(*writer)
+        self._models = Models(host, self._catalog, changes, versions, allow_pickle)
+        self._scoring = Scoring(self._engine, self._functions, self._lookup)
+        self._explaining = Explaining(self._engine, self._functions, self._scoring)
+        beside = partial(_functions_beside, connection, self._engine.registry, self._loaded)
+        self._arrivals = Arrivals(self._functions, beside)  # holds no session: a cycle goes late
+        if self._owns_registry:
+            with suppress(CatalogError):  # who asks for its models is told what is wrong with it
+                if self._catalog.schema_exists():
+                    self._functions.register_for_views()
+                    with suppress(duckdb.Error, SqlmlError):  # read-only, or others are at it
+                        self._macros.catch_up()
+            self._functions.register_for_macros()
+
+    # -- statements
+
+    def execute(self, query: Any, parameters: Any = None) -> Any:
+        """Run one or more statements; fetch the last one's result from the returned Session."""
+        whole = partial(self._engine.execute, query, parameters)
+        made = self._run(query, whole, partial(self._executed, parameters=parameters))
+        return None if made is None else self  # 2.0 returns None for an empty text
+
+    def executemany(self, query: Any, parameters: Any = None) -> Any:
+        """Run a statement once for each set of parameters."""
+        text = text_of(query)
+        if text.calls_models or not all(isinstance(s, Query) for s in text.statements):
+            for one in parameters:
+                self.execute(query, one)
+            return self
+        whole = partial(self._engine.executemany, query, parameters)
+        made = self._run(query, whole, lambda statement: self._functions.retrying(whole))
+        return None if made is None else self
+
+    def sql(self, query: Any, *, alias: str = "", params: Any = None) -> Any:
+        """A query as a lazy relation; None for a statement that has no result.
+
+        Where models are called, it is a `Relation` around DuckDB's own, whose results raise
+        sqlml's typed errors.
+        """
+        whole = partial(self._engine.relation, query, params, alias)
+        return self._run(query, whole, partial(self._relation, parameters=params, alias=alias))
+
+    query = sql
+
+    def explain(self, query: str, params: Any = None, analyze: bool = False) -> str:
+        """The model plan of a query above the engine's own plan, as text.
+
+        Args:
+            analyze: run the query once, as EXPLAIN ANALYZE does, and tell what was measured.
+
+        Raises:
+            ParseError: several statements, or one that is no query.
+        """
+        with self._calling(query):
+            statements = self._prepared(text_of(query)) or (Query(query),)
+            if len(statements) != 1 or not isinstance(statements[0], Query | Explain):
+                raise ParseError("explain takes one query; CREATE MODEL and the like have no plan")
+            statement = statements[0]
+            sql = statement.query if isinstance(statement, Explain) else statement.sql
+            analyze = analyze or (isinstance(statement, Explain) and statement.analyze)
+            self._engine.about_models = True
+            self._engine.finish()
+            rows = self._explaining.explained(sql, params, analyze)
+        return "\n\n".join(text for _, text in rows)
+
+    def plan(self, query: str, params: Any = None, analyze: bool = False) -> Plan | None:
+        """The Plan of a query that calls models; None when it calls none.
+
+        Args:
+            analyze: run the query once, and add to the Plan what was measured.
+        """
+        with self._calling():
+            if analyze:
+                self._engine.finish()
+                return self._explaining.analysed(query, params)
+            return self._scoring.told(query, params)
+
+    def create_model(
+        self,
+        name: str,
+        model: Any,
+        *,
+        inputs: Sequence[str] | Mapping[str, str] | None = None,
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+        comment: str | None = None,
+        **options: Any,
+    ) -> Session:
+        """Register a fitted object (any that the README lists), as CREATE MODEL does a file.
+
+        Args:
+            name: `model` or `database.model`.
+            inputs: names of the columns in training order, or name -> SQL type, where the object
+                was fitted without names.
+            options: `backend`, `strategy`, `device`; and `verify`: True compares the stored model
+                with the object on rows made for that, and refuses one that answers otherwise,
+                "record" only keeps what was found, False compares nothing.
+
+        Raises:
+            UnsupportedModelError, ModelExistsError, ConfigError, VerificationError.
+        """
+        with self._calling():
+            self._engine.finish()
+            wanted = Registration(
+                whole_model(name),
+                inputs,
+                comment=comment,
+                or_replace=or_replace,
+                if_not_exists=if_not_exists,
+                options=options,
+            )
+            create_from_object(self._models, model, wanted)
+        return self
+
+    def add_version(
+        self,
+        name: str,
+        model: Any,
+        *,
+        number: int | None = None,
+        inputs: Sequence[str] | Mapping[str, str] | None = None,
+        comment: str | None = None,
+        **options: Any,
+    ) -> Session:
+        """Add a version to a model, as ALTER MODEL .. ADD VERSION does; the default one stays.
+
+        Args:
+            name: `model` or `database.model`.
+            number: of the version; None: one more than the last one ever made.
+            inputs, options: as `create_model` takes them.
+
+        Raises:
+            UnknownModelError, UnsupportedModelError, ModelExistsError, ConfigError.
+        """
+        with self._calling():
+            self._engine.finish()
+            wanted = Registration(
+                whole_model(name), inputs, comment=comment, number=number, options=options
+            )
+            add_object(self._models, model, wanted)
+        return self
+
+    def export_model(
+        self, name: str, path: str | os.PathLike[str], *, format: str | None = None
+    ) -> Session:
+        """Write a model to a file, as EXPORT MODEL does.
+
+        Args:
+            name: `model` or `database.model`, also of a version: `model/2`.
+            format: "ONNX", "SQLML" or "SQL" (macros); by default what the ending of the path says.
+
+        Raises:
+            UnknownModelError, ConfigError.
+            BackendError: the model has no form in that format; the message says why.
+        """
+        with self._calling():
+            self._engine.finish()
+            export_model(self._models, parse_reference(name), os.fspath(path), format)
+        return self
+
+    # -- connection
+
+    def cursor(self) -> Session:
+        """A second connection to the same database, for another thread."""
+        return Session(
+            self._connection.cursor(),
+            allow_pickle=self._allow_pickle,
+            _registry=self._engine.registry,
+            _loaded=self._loaded,
+        )
+
+    duplicate = cursor
+
+    def close(self) -> None:
+        """Close the connection."""
+        with suppress(duckdb.Error):  # it may be closed already, or its transaction have failed
+            self._refresh()
+        if self._owns_registry:
+            self._engine.registry.close()
+        self._connection.close()
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The DuckDB connection itself."""
+        return self._connection
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def arrow(self, rows_per_batch: int = 1_000_000) -> Any:
+        """The result as a pyarrow Table, on every version of DuckDB."""
+        for method in ("to_arrow_table", "fetch_arrow_table"):
+            if hasattr(self._connection, method):
+                return self._delegated(getattr(self._connection, method))(rows_per_batch)
+        raise AttributeError("arrow")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        value = getattr(self._connection, name)
+        return self._delegated(value) if callable(value) else value
+
+    def _delegated(self, method: Any) -> Any:
+        name = getattr(method, "__name__", "")
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            texts: list[str] = []
+            if args or kwargs:
+                texts = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
+                args = tuple(map(unwrap, args))
+                kwargs = {k: unwrap(v) for k, v in kwargs.items()}
+            if texts and name == "create_function":
+                self._macros.make_room(texts[0])
+            with user_errors(texts, self._engine):
+                result = self._functions.retrying(lambda: method(*args, **kwargs))
+            if name == "commit":
+                self._refresh()
+            return self if result is self._connection else result
+
+        return call
+
+    # -- the stages
+
+    def _calling(self, query: Any = None) -> Calling:
+        return Calling(self._engine, query)
+
+    def _run(self, query: Any, whole: Callable[[], Any], last: Callable[[Statement], Any]) -> Any:
+        """A text, statement by statement.
+
+        Args:
+            whole: what is done with a text that is the engine's own.
+            last: what is done with the last statement of another one; it makes the result.
+        """
+        text = text_of(query)
+        with self._calling(query) as calling:
+            if text.is_the_engines and not self._macros.outdated and not self._arrivals.unseen:
+                return self._functions.retrying(whole, query)
+            statements = self._prepared(text)
+            for name in text.defines:  # the user's own takes the place of our macro
+                self._macros.make_room(name)
+            if not statements:
+                with self._arrivals.of(query):
+                    made = self._functions.retrying(whole, query)
+            else:
+                *before, at_last = statements
+                for statement in before:
+                    calling.comes_to(statement)
+                    self._executed(statement, None)
+                    self._engine.finish()
+                calling.comes_to(at_last)
+                made = last(at_last)
+            if self._macros.outdated and text.ends_transaction:
+                self._refresh()
+            return made
+
+    def _prepared(self, text: Text) -> tuple[Statement, ...]:
+        """The statements of a text, once all is done that waited for the one before it.
+
+        Raises:
+            ParseError: a statement about models breaks the grammar.
+            duckdb.ParserException: another one does; then none of them is run (as in DuckDB 1.5).
+        """
+        statements = text.statements
+        for statement in statements if len(statements) > 1 else ():
+            if isinstance(statement, Query):
+                self._connection.extract_statements(parsable(statement.sql))
+        if self._arrivals.unseen:
+            self._engine.finish()
+            self._arrivals.catch_up()
+        self._refresh()
+        return statements
+
+    def _refresh(self) -> None:
+        """Make the macros that waited for the end of a transaction, if it has ended."""
+        if self._macros.outdated:
+            self._engine.finish()
+            with suppress(duckdb.Error):  # others are at it all the time: the next statement tries
+                self._macros.refresh()
+
+    def _executed(self, statement: Statement, parameters: Any) -> Session:
+        self._engine.finish()
+        self._engine.about_models = True
+        if isinstance(statement, Query):
+            sql, parameters = self._scoring.rewritten(statement.sql, parameters, runs=True)
+            with self._arrivals.of(statement.sql), reworded_errors(sql, statement.sql):
+                self._functions.retrying(lambda: self._engine.execute(sql, parameters))
+        else:
+            answer = self._answer(statement, parameters)
+            if answer is not None:
+                self._engine.execute(*answer)
+        return self
+
+    def _relation(self, statement: Statement, parameters: Any, alias: str) -> Any:
+        self._engine.about_models = True
+        if isinstance(statement, Query):
+            sql, parameters = self._scoring.rewritten(statement.sql, parameters)
+            with reworded_errors(sql, statement.sql):
+                made = self._functions.retrying(
+                    lambda: self._engine.relation(sql, parameters, alias)
+                )
+            return wrap(made)
+        answer = self._answer(statement, parameters)
+        return None if answer is None else wrap(self._engine.relation(*answer, alias))
+
+    def _answer(self, statement: Statement, parameters: Any) -> tuple[str, Any] | None:
+        """Carry out a statement about models; the query whose result is its answer, if any."""
+        if isinstance(statement, SetOption):
+            self._scoring.set(statement.option, statement.value)
+            return "SELECT true AS Success LIMIT 0", None
+        if isinstance(statement, Explain):
+            if self._scoring.plan(statement.query, parameters) is None:
+                return statement.sql, parameters
+            rows = self._explaining.explained(statement.query, parameters, statement.analyze)
+            return answer_of(("explain_key", "explain_value"), rows)
+        return carry_out(self._models, statement)
+
+
+def _model_changed(
+    lookup: Lookup, functions: Functions, reference: Reference, computes: bool
+) -> None:
+    """What a change of a model is to the session that made it."""
+    lookup.forget()
+    if computes:
+        functions.register_for_macros()
+
+
+@contextmanager
+def _functions_beside(
+    connection: duckdb.DuckDBPyConnection, registry: Registry, loaded: Loaded
+) -> Iterator[Functions]:
+    """The functions that another connection to the same database sees."""
+    with Session(connection.cursor(), _registry=registry, _loaded=loaded) as other:
+        yield other._functions

@@ -1,0 +1,24 @@
+"""`SparkQueries`: from a query that calls models to SQL that Spark runs as it is."""
+
+from __future__ import annotations
+
+from sqlml.catalog.lookup import Lookup
+from sqlml.catalog.read import Catalog
+from sqlml.planner.plan.plan import Plan
+from sqlml.statements.plans import Plans
+from sqlml.udfs.engine import names_to_call
+from sqlml.udfs.spark.engine import SparkEngine
+
+
+class SparkQueries(Plans):
+    """The plans of one SparkSession's queries, and the functions that they call."""
+
+    def __init__(self, engine: SparkEngine, catalog: Catalog, lookup: Lookup) -> None:
+        super().__init__(engine, lookup)
+        self._engine = engine
+        self._catalog = catalog
+
+    def ready(self, plan: Plan) -> str:
+        """The plan's SQL once all its functions are registered, each by its own name."""
+        names_to_call(self._engine, plan, self._catalog.program)
+        return plan.sql

@@ -1,0 +1,1 @@
+"""The statements about models carried out, on either engine."""

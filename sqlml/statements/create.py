@@ -1,0 +1,111 @@
+"""CREATE MODEL and ADD VERSION: a fitted object, or the model in a file, is registered."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sqlml.catalog.model import NewVersion, Reference
+from sqlml.errors import VerificationError
+from sqlml.importers.model_file import ModelFile, read_file
+from sqlml.importers.sqlml_file import StoredModel
+from sqlml.ir.program import Program
+from sqlml.parsing.statements import AddVersion, Artifact, CreateModel
+from sqlml.statements.models import Models, whole
+from sqlml.statements.new_version import version_of
+from sqlml.statements.registration import Registration
+from sqlml.verifying.ask_library import has_source
+from sqlml.verifying.source import source_of
+from sqlml.verifying.verify import verify_object, verify_source
+
+
+def create_model(models: Models, statement: CreateModel) -> None:
+    """CREATE MODEL of a file."""
+    reference, artifact = whole(statement.name), statement.artifact
+    if statement.if_not_exists and models.exists(reference):
+        models.changes.report(reference, True)  # another session may have made it
+        return
+    wanted = _registration(
+        reference,
+        artifact,
+        or_replace=statement.or_replace,
+        if_not_exists=statement.if_not_exists,
+    )
+    file = _file(models, artifact)
+    create_from_object(models, file.model, wanted, file)
+
+
+def add_version(models: Models, reference: Reference, change: AddVersion) -> None:
+    """ALTER MODEL .. ADD VERSION of a file."""
+    wanted = _registration(reference, change.artifact, number=change.number)
+    file = _file(models, change.artifact)
+    add_object(models, file.model, wanted, file)
+
+
+def create_from_object(
+    models: Models, model: Any, wanted: Registration, file: ModelFile | None = None
+) -> None:
+    """Register a fitted object, or what a `file` holds."""
+    new = _verified(model, wanted, file)
+    models.changes.create(
+        wanted.reference,
+        new,
+        comment=wanted.comment,
+        or_replace=wanted.or_replace,
+        if_not_exists=wanted.if_not_exists,
+    )
+
+
+def add_object(
+    models: Models, model: Any, wanted: Registration, file: ModelFile | None = None
+) -> None:
+    """Add a fitted object, or what a `file` holds, as a version of a model."""
+    new = replace(_verified(model, wanted, file), comment=wanted.comment)
+    models.versions.add(wanted.reference, new, wanted.number)
+
+
+def _registration(reference: Reference, artifact: Artifact, **how: Any) -> Registration:
+    return Registration(
+        reference,
+        inputs=None if artifact.inputs is None else dict(artifact.inputs),
+        output=artifact.output,
+        comment=artifact.comment,
+        options=artifact.options,
+        **how,
+    )
+
+
+def _file(models: Models, artifact: Artifact) -> ModelFile:
+    return read_file(
+        artifact.source,
+        models.host,
+        format=artifact.format,
+        sha256=artifact.options.get("sha256"),
+        allow_pickle=models.allow_pickle or artifact.options.get("allow_pickle") is True,
+    )
+
+
+def _verified(model: Any, wanted: Registration, file: ModelFile | None) -> NewVersion:
+    """Import a model, and compare the two as the option `verify` says.
+
+    Raises:
+        VerificationError: they answer otherwise.
+        ArtifactError: the library that wrote the file ends on it.
+        UnsupportedModelError, ConfigError.
+    """
+    new = version_of(model, wanted, file)
+    verify = wanted.options.get("verify", True)
+    if verify is False or isinstance(model, Program | StoredModel) or not has_source(model):
+        return new
+    if file is None:
+        found = verify_object(model, new.program, new.features)
+    else:
+        made_of = source_of(file, new.program, allow_pickle=False)
+        found = verify_source(made_of, new.program, new.features)
+    if verify is True and not found.agrees:
+        raise VerificationError(
+            f"the imported model predicts differently from this {type(model).__name__} "
+            f"itself: {found.complaint}. Nothing is registered; the option verify = 'record' "
+            "registers it all the same. Please report this message: the fault is sqlml's"
+        )
+    return replace(new, verification=found.to_dict())

@@ -1,0 +1,39 @@
+"""EXPORT MODEL carried out: a model as a file, under the engine's own access settings."""
+
+from __future__ import annotations
+
+from sqlml.catalog.model import Reference
+from sqlml.errors import ConfigError
+from sqlml.importers.sqlml_file import about
+from sqlml.parsing.statements import ExportModel
+from sqlml.planner.export_bytes import FORMATS, export
+from sqlml.statements.models import Models, referred
+
+
+def export_statement(models: Models, statement: ExportModel) -> None:
+    """EXPORT MODEL .. TO 'path' [FORMAT ..]."""
+    export_model(models, referred(statement.name), statement.path, statement.format)
+
+
+def export_model(models: Models, reference: Reference, path: str, format: str | None) -> None:
+    """Write a model to a file.
+
+    Args:
+        format: ONNX, SQLML or SQL, whose macros have the model's name; None: what the ending of
+            the path says.
+
+    Raises:
+        UnknownModelError: no such model, version or alias.
+        ConfigError: no such format, or the ending says none.
+        BackendError: the model has no form in it.
+    """
+    model = models.catalog.get(reference)
+    if "\0" in path:
+        raise ConfigError(f"invalid path {path!r}: it contains a NUL character")
+    ending = path.rsplit(".", 1)[-1].upper()
+    if format is None and ending not in FORMATS:
+        raise ConfigError(f"which format is {path!r}? write FORMAT ONNX, SQLML or SQL")
+    origin = model.origin
+    told = about(model.features, origin.source, origin.library, model.options)
+    content = export(model.program, format or ending, model.name, told, model.options)
+    models.host.write_file(path, content)

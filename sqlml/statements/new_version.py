@@ -1,0 +1,123 @@
+"""`version_of`: a fitted object, or the model in a file, as the catalog keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from sqlml.catalog.model import NewVersion, Origin
+from sqlml.errors import ConfigError, UnsupportedModelError
+from sqlml.importers.model_file import ModelFile
+from sqlml.importers.registry import import_model
+from sqlml.importers.sqlml_file import StoredModel
+from sqlml.ir.program import Program
+from sqlml.planner.binding.class_argument import index_of
+from sqlml.planner.binding.refused_nulls import refused
+from sqlml.planner.binding.requested_output import OUTPUTS_OF
+from sqlml.planner.choice.choose import choose
+from sqlml.planner.program.prepare import prepare
+from sqlml.planner.program.result_sql import result_type
+from sqlml.statements import options as model_options
+from sqlml.statements.registration import Registration
+
+
+def version_of(model: Any, wanted: Registration, file: ModelFile | None = None) -> NewVersion:
+    """Import a fitted object, or what a `file` holds.
+
+    Raises:
+        UnsupportedModelError, ConfigError.
+    """
+    kept = model_options.stored(wanted.options)
+    if isinstance(model, StoredModel):
+        kept = {**model_options.read_back(model.options), **kept}
+    imported = import_model(model, wanted.inputs)
+    if not imported.named:
+        raise ConfigError(
+            f"this {type(model).__name__} was fitted without column names; say what feeds it: "
+            "create_model(.., inputs=['a', 'b', ..]), or CREATE MODEL m INPUT (a DOUBLE, b DOUBLE, "
+            "..) FROM '..'"
+        )
+    _check_numbers(imported.program)
+    check_fit(imported.program, kept)
+    if wanted.output is not None:
+        kept[model_options.OUTPUT] = _label_name(imported.program, wanted.output)
+    origin = Origin(imported.source, imported.library)
+    if file is not None:
+        origin = replace(origin, path=file.path, format=file.format, sha256=file.sha256)
+    return NewVersion(imported.program, imported.features, _used(imported.program), origin, kept)
+
+
+def _check_numbers(program: Program) -> None:
+    if any(program.output_type(name).dtype == "string" for name in program.outputs):
+        raise UnsupportedModelError(
+            "this model only fills columns of strings, and transform(..) in SQL gives numbers: "
+            "write coalesce(column, 'value') in the query; sqlml.compile takes the model as it is"
+        )
+
+
+def check_fit(program: Program, options: Mapping[str, Any]) -> None:
+    """Refuse options that a model cannot have.
+
+    Raises:
+        ConfigError, MissingDependencyError, BackendError.
+    """
+    if not options:
+        return
+    choose(program, options)
+    refused(options, program)
+    positive = options.get("positive_class")
+    if positive is None:
+        return
+    if not program.labels or "proba" not in program.outputs:
+        raise ConfigError("option positive_class is for classifiers with probabilities")
+    if all(index_of(labels, positive) is None for labels in program.labels):
+        known = dict.fromkeys(v for labels in program.labels for v in labels.values)
+        raise ConfigError(
+            f"the model has no class {positive!r}; its classes are "
+            + ", ".join(repr(v) for v in list(known)[:20])
+        )
+
+
+def _label_name(program: Program, output: Sequence[tuple[str, str]]) -> str:
+    """The name that OUTPUT gives to what the model predicts."""
+    if "label" not in program.outputs:
+        raise ConfigError("OUTPUT names what a model predicts, and this one predicts nothing")
+    if len(output) != 1:
+        raise ConfigError("OUTPUT names one column: all that predict(..) gives")
+    ((name, declared),) = output
+    kind = result_type(program, "label", None)
+    if _same_type(declared) != _same_type(kind):
+        raise ConfigError(
+            f"OUTPUT declares {name} {declared}, but the model predicts {kind}: write "
+            f"OUTPUT ({name} {kind})"
+        )
+    return name
+
+
+def _same_type(name: str) -> str:
+    """One name of those that SQL has for a type."""
+    words = "".join(name.upper().split())
+    return _TYPES.get(words, words)
+
+
+_TYPES = MappingProxyType(
+    {
+        **dict.fromkeys(("TEXT", "STRING", "CHAR", "BPCHAR"), "VARCHAR"),
+        **dict.fromkeys(("INT8", "LONG", "INT64"), "BIGINT"),
+        **dict.fromkeys(("FLOAT8", "FLOAT64"), "DOUBLE"),
+        **dict.fromkeys(("BOOL", "LOGICAL"), "BOOLEAN"),
+    }
+)
+
+
+def _used(program: Program) -> frozenset[str]:
+    """The inputs that some output needs once the passes have run."""
+    return frozenset(
+        name
+        for outputs in OUTPUTS_OF.values()
+        for output in outputs
+        if output in program.outputs
+        for name in prepare(program, output).program.inputs
+    )

@@ -1,0 +1,90 @@
+"""OPTIONS of CREATE MODEL and keyword options of create_model: one table, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlml.errors import ConfigError
+from sqlml.planner.choice.choose import batch_rows
+
+STORED = (
+    *("backend", "strategy", "device", "batch_size"),
+    *("on_null", "on_missing_column", "positive_class"),
+)
+"""Options that are kept with the model and decide how it is run, and what it answers."""
+AT_CREATION = ("allow_pickle", "sha256", "verify")
+"""Options that matter while a model is read and compared with its source."""
+OUTPUT = "output"
+"""Under this name the label's own is kept with the options: the OUTPUT clause gives it."""
+VERIFY = (True, False, "record")
+"""Values of `verify`: refuse a model that answers otherwise than its source, do not compare them,
+or compare them and keep what was found."""
+_ON = ("error", "null")
+"""What a model does about a value that is missing."""
+
+
+def stored(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options to keep with the model.
+
+    Raises:
+        ConfigError: an unknown option, or a value that it does not have.
+    """
+    for name in options:
+        if name not in STORED and name not in AT_CREATION:
+            known = ", ".join(sorted((*STORED, *AT_CREATION)))
+            raise ConfigError(
+                f"unknown option {name!r}; options: {known} (and inputs, or_replace, "
+                "if_not_exists, comment in create_model)"
+            )
+    verify = options.get("verify", True)  # 1 is equal to True, but says less
+    if type(verify) not in (bool, str) or verify not in VERIFY:
+        raise ConfigError(f"option verify cannot be {verify!r}; it takes true, false or 'record'")
+    for name in ("on_null", "on_missing_column"):
+        if options.get(name, "error") not in _ON:
+            raise ConfigError(
+                f"option {name} cannot be {options[name]!r}; it takes 'error' or 'null'"
+            )
+    batch_rows(options)
+    if not isinstance(options.get("positive_class", ""), str | int | float | bool):
+        raise ConfigError("option positive_class is one class of the model: a text or a number")
+    return {k: v for k, v in options.items() if k in STORED}
+
+
+def read_back(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a file of a model has, which EXPORT MODEL wrote.
+
+    Raises:
+        ConfigError: an option or a value that there is not.
+    """
+    label = options.get(OUTPUT)
+    if not (label is None or isinstance(label, str)):
+        raise ConfigError(f"invalid name {label!r} for what a model predicts")
+    kept = stored({name: value for name, value in options.items() if name != OUTPUT})
+    return kept if label is None else {**kept, OUTPUT: label}
+
+
+def altered(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that ALTER MODEL gives to a version.
+
+    Raises:
+        ConfigError: an unknown option, or one that matters at creation.
+    """
+    for name in options:
+        if name in AT_CREATION:
+            raise ConfigError(f"option {name} matters while a model is created, and not afterwards")
+        if name not in STORED:
+            raise ConfigError(f"unknown option {name!r}; options: {', '.join(STORED)}")
+    return stored(options)
+
+
+def checked(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of stored options.
+
+    Raises:
+        ConfigError: there is no such option.
+    """
+    for name in names:
+        if name not in STORED:
+            raise ConfigError(f"unknown option {name!r}; options: {', '.join(STORED)}")
+    return tuple(names)

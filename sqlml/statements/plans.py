@@ -1,0 +1,32 @@
+"""`Plans`: how the queries of one session are planned, with the options that SET gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlml.catalog.lookup import Lookup
+from sqlml.planner.choice.choose import with_setting
+from sqlml.planner.plan.plan import Plan
+from sqlml.planner.plan_cache import PlanCache
+from sqlml.udfs.engine import Engine, context_of
+
+
+class Plans:
+    """The plans of one session's queries, kept while the answers hold that they rest on."""
+
+    def __init__(self, engine: Engine, lookup: Lookup) -> None:
+        self._cache = PlanCache(context_of(engine, lookup.model), lookup.stamp)
+        self._settings: Mapping[str, str] = {}
+
+    def plan(self, sql: str, parameters: Any = None) -> Plan | None:
+        """The plan of one statement, or None when it calls no model."""
+        return self._cache.plan(sql, parameters, self._settings)
+
+    def set(self, option: str, value: Any) -> None:
+        """Give the session's queries an option, before those of their models; None: take it back.
+
+        Raises:
+            ConfigError: there is no such option, or it has no such value.
+        """
+        self._settings = with_setting(self._settings, option, value)

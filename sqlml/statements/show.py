@@ -1,0 +1,110 @@
+"""SHOW, DESCRIBE and EXPLAIN of models: what is there, as rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from sqlml.catalog.model import Reference
+from sqlml.dialects.duckdb import builtin
+from sqlml.ir.program import Program
+from sqlml.ir.trees import Ensemble
+from sqlml.parsing.statements import DescribeModel, ExplainModel, ShowModels, ShowVersions
+from sqlml.planner.plan.explain_model import explain_model
+from sqlml.statements.answer import Answer, rows
+from sqlml.statements.models import Models, referred, whole
+from sqlml.statements.show_create import sql_type
+
+NOT_USED = "(not used)"
+
+
+def show_models(models: Models, statement: ShowModels) -> Answer:
+    """SHOW MODELS [LIKE ..] [FROM ..]; no rows where no model was ever registered."""
+    catalog, database = models.catalog, statement.database
+    columns = (
+        "name, version, source, library, features, labels, versions, aliases, tags, comment, "
+        "created_at"
+    )
+    catalog.check_database(database)
+    if not catalog.schema_exists(database):
+        empty = ", ".join(f"NULL::VARCHAR AS {c}" for c in columns.split(", "))
+        return f"SELECT {empty} WHERE false", None
+    query = f"SELECT {columns} FROM ({catalog.models_query(database)})"
+    if statement.like is None:
+        return f"{query} ORDER BY name", None
+    return f"{query} WHERE {builtin('~~*')}(name, ?) ORDER BY name", [statement.like]
+
+
+def show_versions(models: Models, statement: ShowVersions) -> Answer:
+    """SHOW VERSIONS IN MODEL, the oldest first.
+
+    Raises:
+        UnknownModelError: there is no such model.
+    """
+    reference = whole(statement.name)
+    models.catalog.version(reference)
+    query = f"SELECT * EXCLUDE (name) FROM ({models.catalog.versions_query(reference.database)})"
+    return f"{query} WHERE {builtin('lower')}(name) = ? ORDER BY version", [reference.key]
+
+
+def describe_model(models: Models, statement: DescribeModel) -> Answer:
+    """DESCRIBE MODEL: what a version is, and what it reads."""
+    catalog, model = models.catalog, models.catalog.get(referred(statement.name))
+    program, origin = model.program, model.origin
+    every = Reference(model.name, model.database)
+    classes = [", ".join(map(str, labels.values)) for labels in program.labels]
+    if len(classes) > 1:
+        classes = [f"t{t}: {values}" for t, values in enumerate(classes)]
+    steps = [node for node in program.nodes if node.op not in ("input", "constant")]
+    operators = Counter(node.op for node in steps)
+    aliases = [a for a, version in catalog.aliases(every).items() if version == model.version]
+    properties = [
+        ("name", model.name),
+        ("version", str(model.version)),
+        ("is_default", str(catalog.default(every) == model.version).lower()),
+        ("aliases", ", ".join(aliases)),
+        ("tags", ", ".join(f"{k}={v}" for k, v in catalog.tags(every).items())),
+        ("comment", model.comment or ""),
+        ("source", origin.source),
+        ("library", origin.library),
+        ("path", origin.path or ""),
+        ("sha256", origin.sha256 or ""),
+        ("outputs", ", ".join(program.outputs)),
+        ("targets", str(program.targets or "")),
+        ("classes", "; ".join(classes)),
+        ("operators", ", ".join(op if n == 1 else f"{op} x{n}" for op, n in operators.items())),
+        ("nodes", str(len(steps))),
+        ("trees", _trees(program)),
+        ("bytes", str(program.nbytes)),
+        ("stored_bytes", str(catalog.stored_bytes(model))),
+        ("hash", program.hash),
+        ("options", ", ".join(f"{k}={v}" for k, v in model.options.items())),
+        ("verification", _verification(model.verification)),
+        ("created_at", str(model.created_at)),
+    ]
+    inputs = [
+        (f"input {n}", f"{f.name} {sql_type(program, f) if f.name in model.used else NOT_USED}")
+        for n, f in enumerate(model.features, 1)
+    ]
+    return rows(("property", "value"), properties + inputs)
+
+
+def _trees(program: Program) -> str:
+    """How many trees with how many nodes, leaves included, a model has; empty: it has none."""
+    forests = [Ensemble.of(node.attrs) for node in program.nodes if node.op == "tree_ensemble"]
+    if not forests:
+        return ""
+    trees, nodes = sum(f.trees for f in forests), sum(f.nodes + len(f.leaf_values) for f in forests)
+    return f"{trees} with {nodes} nodes"
+
+
+def _verification(found: Mapping[str, Any] | None) -> str:
+    return "" if found is None else ", ".join(f"{k}={v}" for k, v in found.items())
+
+
+def explain(models: Models, statement: ExplainModel) -> Answer:
+    """EXPLAIN MODEL: what the passes make of a version."""
+    model = models.catalog.get(referred(statement.name))
+    found = explain_model(model.program, model.options)
+    return rows(("explain_key", "explain_value"), found)

@@ -1,0 +1,103 @@
+"""SHOW CREATE MODEL: the statements that make a version again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from sqlml.catalog.model import Model, Reference
+from sqlml.catalog.read import Catalog
+from sqlml.dialects import Dialect
+from sqlml.ir.operators.items import unpack_items
+from sqlml.ir.program import Program
+from sqlml.parsing.statements import ShowCreate
+from sqlml.planner.program.result_sql import result_type
+from sqlml.statements.answer import Answer, rows
+from sqlml.statements.models import Models, referred
+from sqlml.statements.options import OUTPUT
+from sqlml.types import Feature, Kind
+
+
+def show_create(models: Models, statement: ShowCreate) -> Answer:
+    """SHOW CREATE MODEL: statements that make the version, and what the model says of itself."""
+    reference = referred(statement.name)
+    model = models.catalog.get(reference)
+    text = _text(models.catalog, reference, model, models.dialect)
+    return rows(("name", "statement"), [(model.name, text)])
+
+
+def _text(catalog: Catalog, reference: Reference, model: Model, dialect: Dialect) -> str:
+    """CREATE MODEL, with what ALTER MODEL adds behind it.
+
+    A model that came from an object of Python has no file; its statement names one that EXPORT
+    MODEL writes.
+    """
+    name, origin = dialect.quote_name(model.name), model.origin
+    if reference.database is not None:
+        name = f"{dialect.quote_name(reference.database)}.{name}"
+    lines = []
+    if origin.path is None:
+        path = f"{model.name}.sqlml"
+        version = "" if not reference.names_a_version else f"/{model.version}"
+        lines.append(
+            f"-- came from an object of Python: EXPORT MODEL {name}{version} TO "
+            f"{dialect.quote_string(path)} writes the file"
+        )
+        lines += [f"CREATE MODEL {name}", f"FROM {dialect.quote_string(path)} FORMAT SQLML"]
+    else:
+        columns = ", ".join(
+            f"{dialect.quote_name(f.name)} {sql_type(model.program, f)}" for f in model.features
+        )
+        lines += [f"CREATE MODEL {name}", f"INPUT ({columns})"]
+        lines.append(f"FROM {dialect.quote_string(origin.path)} FORMAT {origin.format}")
+    options = {**model.options, **({} if origin.sha256 is None else {"sha256": origin.sha256})}
+    label = options.pop(OUTPUT, None)
+    if label is not None:
+        kind = result_type(model.program, "label", None)
+        lines.insert(-1, f"OUTPUT ({dialect.quote_name(str(label))} {kind})")
+    if options:
+        lines.append(
+            f"OPTIONS ({', '.join(f'{k} = {_literal(v, dialect)}' for k, v in options.items())})"
+        )
+    every = Reference(reference.name, reference.database)
+    comment = catalog.comment(every)
+    if comment is not None:
+        lines.append(f"COMMENT {dialect.quote_string(comment)}")
+    text = "\n".join(lines) + ";"
+    for tag, value in catalog.tags(every).items():
+        told = f"{dialect.quote_name(tag)} = {dialect.quote_string(value)}"
+        text += f"\nALTER MODEL {name} SET TAG {told};"
+    return text
+
+
+def _literal(value: Any, dialect: Dialect) -> str:
+    if isinstance(value, str):
+        return dialect.quote_string(value)
+    return json.dumps(value)
+
+
+def sql_type(program: Program, feature: Feature) -> str:
+    """A type of column that feeds the feature; for a list that of the items that it looks for."""
+    for node in program.nodes:
+        if node.op == "has_items" and node.attrs["feature"] == feature.name:
+            items = unpack_items(node.attrs["words"], node.attrs["ends"])
+            if all(isinstance(item, int) for item in items):
+                return "BIGINT[]"
+            if all(isinstance(item, int | float) for item in items):
+                return "DOUBLE[]"
+    return _SQL_KIND[feature.kind]
+
+
+_SQL_KIND: Mapping[Kind, str] = MappingProxyType(
+    {
+        "number": "DOUBLE",
+        "string": "VARCHAR",
+        "list": "VARCHAR[]",
+        "map": "MAP(VARCHAR, DOUBLE)",
+        "pairs": "STRUCT(name VARCHAR, value DOUBLE)[]",
+        "any": "DOUBLE",
+    }
+)
+"""A type that feeds a feature; of one that the model never reads any would do."""

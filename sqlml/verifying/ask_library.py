@@ -1,0 +1,265 @@
+"""`answers`: what the library that a model came from says of rows, by the library's own methods.
+
+A process of its own imports this module: it must stay light.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sqlml.errors import VerificationError
+from sqlml.types import Array
+from sqlml.verifying.asked import Asked
+
+if TYPE_CHECKING:  # a model is registered without pandas, too; then there is nothing to compare
+    import pandas as pd
+
+Answers = dict[str, Array]
+"""Output -> numbers (n, k), or labels (n, targets)."""
+
+
+def has_source(model: Any) -> bool:
+    """Whether `answers` knows how to ask a model."""
+    return family_of(model) is not None and _first_step(model) not in _OF_THEIR_OWN
+
+
+def answers(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+    """All that the model itself says of the rows of a frame, which has the model's own columns.
+
+    Raises:
+        VerificationError: nobody knows how to ask it, or its library refuses such rows.
+    """
+    family = family_of(model)
+    if family is None:
+        raise VerificationError(f"there is no way to ask a {type(model).__name__} for its answers")
+    try:
+        with _quiet():
+            made = FAMILIES[family](model, frame, asked)
+            return {name: _matrix(value) for name, value in made.items()}
+    except Exception as error:  # a library raises what it likes of rows that it does not score
+        reason = (str(error).splitlines() or [""])[0]
+        raise VerificationError(
+            f"the model's own library does not score these rows: {type(error).__name__}: {reason}"
+        ) from error
+
+
+def family_of(model: Any) -> str | None:
+    """The package of `FAMILIES` that a model is of."""
+    packages = (c.__module__.split(".")[0] for c in type(model).__mro__)
+    return next((package for package in packages if package in FAMILIES), None)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _matrix(value: Any) -> Array:
+    if isinstance(value, list):  # an array for each target
+        value = np.concatenate(value, axis=1)
+    value = value.toarray() if hasattr(value, "toarray") else np.asarray(value)
+    return np.asarray(value.reshape(len(value), -1))
+
+
+METHODS = MappingProxyType(
+    {
+        "label": "predict",
+        "proba": "predict_proba",
+        "score": "decision_function",
+        "samples": "score_samples",
+        "transform": "transform",
+    }
+)
+
+
+def _sklearn(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+    x: Any = frame
+    if _first_step(model) in _OF_ONE_COLUMN:
+        x = frame.iloc[:, 0]
+    elif not hasattr(model, "feature_names_in_") and asked.numbers:
+        x = frame.to_numpy(np.float64)
+    has = {o: m for o, m in METHODS.items() if o in asked.outputs and hasattr(model, m)}
+    return {output: getattr(model, method)(x) for output, method in has.items()}
+
+
+_OF_ONE_COLUMN = frozenset(
+    (
+        "CountVectorizer",
+        "HashingVectorizer",
+        "LabelBinarizer",
+        "LabelEncoder",
+        "TfidfVectorizer",
+    )
+)
+"""Classes of scikit-learn that take a sequence of values and no table."""
+
+
+_OF_THEIR_OWN = frozenset(("KernelDensity", "LabelBinarizer"))
+"""Classes whose answers are no measure: bounds, far from all points, and what depends on how many
+labels there are in the batch."""
+
+
+def _first_step(model: Any) -> str:
+    while hasattr(model, "steps"):
+        model = model.steps[0][1]
+    return type(model).__name__
+
+
+def _categories(frame: pd.DataFrame, asked: Asked) -> pd.DataFrame:
+    """The frame with strings as categories, as boosters were given them."""
+    texts = asked.texts
+    return frame.astype(dict.fromkeys(texts, "category")) if texts else frame
+
+
+def _xgboost(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+    import xgboost
+
+    frame = _categories(frame, asked)
+    if isinstance(model, xgboost.Booster):
+        x: Any = frame if model.feature_names else frame.set_axis(range(frame.shape[1]), axis=1)
+        data = xgboost.DMatrix(x, enable_categorical=True)
+        data.feature_names = model.feature_names
+        made = model.predict(data)
+        score = model.predict(data, output_margin=True)
+        return {**_of_booster(np.asarray(made), asked), "score": score}
+    named = getattr(model, "feature_names_in_", None) is not None
+    x = frame if named else frame.to_numpy(np.float64)
+    found = {"label": model.predict(x), "score": model.predict(x, output_margin=True)}
+    return found | ({"proba": model.predict_proba(x)} if "proba" in asked.outputs else {})
+
+
+def _of_booster(made: Array, asked: Asked) -> Answers:
+    """What a booster without a wrapper predicts: probabilities, where the model has classes."""
+    if not asked.classes:
+        return {"label": made}
+    if made.ndim == 1:
+        made = np.stack([1 - made, made], axis=1)
+    return {"proba": made}
+
+
+def _lightgbm(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+    import pandas as pd
+
+    booster = getattr(model, "booster_", model)
+    known = getattr(booster, "pandas_categorical", None) or []
+    for name, values in zip(asked.texts, known, strict=False):
+        frame = frame.assign(**{name: pd.Categorical(frame[name], categories=values)})
+    score = model.predict(frame, raw_score=True)
+    if booster is model:
+        return {**_of_booster(model.predict(frame), asked), "score": score}
+    found = {"label": model.predict(frame), "score": score}
+    return found | ({"proba": model.predict_proba(frame)} if "proba" in asked.outputs else {})
+
+
+def _catboost(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+    x = frame.fillna(dict.fromkeys(asked.texts, "")) if asked.texts else frame
+    found = {"label": model.predict(x), "score": model.predict(x, prediction_type="RawFormulaVal")}
+    if "proba" in asked.outputs:
+        found["proba"] = model.predict(x, prediction_type="Probability")
+    return found
+
+
+def _onnx(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    ports = session.get_inputs()
+    fixed = next((p.shape[0] for p in ports if p.shape and isinstance(p.shape[0], int)), None)
+    parts = [frame] if fixed is None else _filled_up(frame, fixed)
+    made = [_onnx_part(session, part) for part in parts]
+    joined = [np.concatenate(values)[: len(frame)] for values in zip(*made, strict=True)]
+    if not asked.classes or len(joined) == 1:
+        return {asked.outputs[0]: joined[0]}
+    found = {"label": joined[0]}
+    for port, values in zip(session.get_outputs()[1:], joined[1:], strict=True):
+        found.setdefault("score" if port.name.lower().startswith("score") else "proba", values)
+    return found
+
+
+def _filled_up(frame: pd.DataFrame, rows: int) -> list[pd.DataFrame]:
+    """Parts of just so many rows; the last one has rows of the first again."""
+    return [
+        frame.iloc[np.arange(start, start + rows) % len(frame)]
+        for start in range(0, len(frame), rows)
+    ]
+
+
+def _onnx_part(session: Any, frame: pd.DataFrame) -> list[Array]:
+    feed, taken = {}, 0
+    for port in session.get_inputs():
+        width = port.shape[1] if len(port.shape) > 1 and isinstance(port.shape[1], int) else 1
+        part = frame.iloc[:, taken : taken + width]
+        feed[port.name] = _ONNX_TYPES[port.type](part)
+        taken += width
+    return [
+        np.array([list(row.values()) for row in m], np.float32)  # a map for each row
+        if isinstance(m, list)
+        else np.asarray(m)
+        for m in session.run(None, feed)
+    ]
+
+
+def _numbers(dtype: str) -> Callable[[pd.DataFrame], Array]:
+    return lambda part: part.to_numpy(np.float64).astype(dtype)
+
+
+_ONNX_TYPES: Mapping[str, Callable[[pd.DataFrame], Array]] = MappingProxyType(
+    {
+        "tensor(float)": _numbers("float32"),
+        "tensor(double)": _numbers("float64"),
+        "tensor(int64)": _numbers("int64"),
+        "tensor(int32)": _numbers("int32"),
+        "tensor(bool)": _numbers("bool"),
+        "tensor(string)": lambda part: part.to_numpy(object),
+    }
+)
+
+
+def _torch(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+    import torch
+
+    module = model.module() if isinstance(model, torch.export.ExportedProgram) else model
+    kind = next((p.dtype for p in module.parameters()), torch.float32)
+    x = torch.from_numpy(frame.to_numpy(np.float64)).to(kind)
+    training = getattr(module, "training", False)
+    try:
+        if module is model:
+            module.eval()
+        with torch.no_grad():
+            made = module(x).numpy()
+    finally:
+        if module is model:
+            module.train(training)
+    return {asked.outputs[0]: made}
+
+
+def _pyspark(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+    from sqlml.verifying.spark_session import spark_answers  # it knows the importer: not light
+
+    return spark_answers(model, frame, asked)
+
+
+FAMILIES: Mapping[str, Callable[[Any, pd.DataFrame, Asked], Answers]] = MappingProxyType(
+    {
+        "sklearn": _sklearn,
+        "xgboost": _xgboost,
+        "lightgbm": _lightgbm,
+        "catboost": _catboost,
+        "onnx": _onnx,
+        "torch": _torch,
+        "pyspark": _pyspark,
+    }
+)
+"""The package of a model's class -> how its models are asked."""

@@ -1,0 +1,7 @@
+"""Without a GPU, what needs one is not even collected."""
+
+from __future__ import annotations
+
+from sqlml.backends.gpu import available
+
+collect_ignore_glob = [] if available("cuda") else ["test_gpu_operators.py", "test_gpu_trees.py"]

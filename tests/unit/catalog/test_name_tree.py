@@ -1,0 +1,162 @@
+"""Macros that choose among many models, on a plain DuckDB connection."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from sqlml.catalog.plain_macros.keep import Macros, ModelCall
+from sqlml.catalog.plain_macros.name_tree import MOST, choosers, digits
+from sqlml.catalog.tables import TABLES
+from sqlml.udfs.duckdb.connection import DuckDBConnection
+
+pytestmark = pytest.mark.version
+
+HOSTILE = [
+    "über",
+    "it's",
+    'a"b',
+    "a\nb",
+    "ß",
+    "имя",
+    "x; drop table t; --",
+    "' || 'x",
+    "{}",
+    "%s",
+    " ",
+]
+
+
+class Made:
+    """The macros of one database, for models that answer with a number of their own."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        own = DuckDBConnection(connection)
+        for statement in TABLES:
+            own.write(statement.format(schema="sqlml"))
+        self._macros = Macros(own)
+        self._schema = own.schema(None)
+        self._connection = connection
+        self.models: dict[str, int] = {}
+
+    def put(self, key: str, number: int, later: bool = False) -> None:
+        calls = [ModelCall("label", f"r.a + {number}")]
+        if number % 3 == 0:
+            calls.append(ModelCall("score", f"'{number}' || r.a"))
+        self._macros.keep(self._schema, None, key, calls, later)
+        self.models[key] = number
+
+    def drop(self, key: str, later: bool = False) -> None:
+        self._macros.keep(self._schema, None, key, [], later)
+        del self.models[key]
+
+    def refresh(self) -> None:
+        self._macros.refresh()
+
+    def ask(self, function: str, key: str) -> object:
+        name = key.replace("'", "''")
+        return self._connection.sql(f"SELECT {function}('{name}', {{'a': 1000}})").fetchall()[0][0]
+
+    def names(self, begin: str) -> set[str]:
+        found = self._connection.sql(
+            "SELECT function_name FROM duckdb_functions() WHERE schema_name = 'sqlml' "
+            f"AND starts_with(function_name, '{begin}')"
+        )
+        return {name for (name,) in found.fetchall()}
+
+    def check(self) -> None:
+        """All models are found, and there is no macro that nobody needs."""
+        for key, number in self.models.items():
+            assert self.ask("predict", key) == 1000 + number
+            assert self.ask("predict", key.upper() if key.isascii() else key) == 1000 + number
+            if number % 3 == 0:
+                assert self.ask("predict_score", key) == f"{number}1000"
+        with pytest.raises(duckdb.BinderException):
+            self.ask("predict", "nobody")
+        stored = self._connection.sql("SELECT kind, macro FROM sqlml.catalog_choosers").fetchall()
+        assert {macro for _, macro in stored} == self.names("choose_")
+        calls = self._connection.sql("SELECT kind, key, macro FROM sqlml.catalog_calls").fetchall()
+        assert {macro for _, _, macro in calls} == self.names("score_")
+        for kind in ("label", "score"):
+            models = {key: macro for k, key, macro in calls if k == kind}
+            whole = {part.macro for part in choosers(models, "")}
+            assert whole == {macro for k, macro in stored if k == kind}
+
+
+@pytest.fixture
+def made() -> Iterator[Made]:
+    with duckdb.connect() as connection:
+        yield Made(connection)
+
+
+def test_few_models_are_told_apart_by_their_names() -> None:
+    (only,) = choosers({f"m{i}": f"score_{i}" for i in range(MOST)}, "")
+    assert only.prefix == "" and not only.by_digit
+    assert only.definition.count("BOOLEAN[") == MOST
+
+
+def test_no_macro_of_many_has_many_overloads() -> None:
+    models = {f"m{i}": f"score_{i}" for i in range(2000)}
+    parts = choosers(models, ", class")
+    assert parts[-1].prefix == "" and parts[-1].by_digit
+    assert max(part.definition.count("(n BOOLEAN[") for part in parts) == MOST
+    assert len({part.macro for part in parts}) == len(parts)
+    leaves = [part for part in parts if not part.by_digit]
+    assert sum(part.definition.count("(n BOOLEAN[") for part in leaves) == 2000
+    assert all(digits(key)[:1] for key in models)
+
+
+def test_a_changed_part_gives_the_same_tree() -> None:
+    models = {f"m{i}": f"score_{i}" for i in range(300)}
+    whole = choosers(models, "")
+    beside = {p.prefix: p.call() for p in whole if len(p.prefix) == 1 and p.prefix != "7"}
+    part = choosers({k: v for k, v in models.items() if digits(k)[0] == "7"}, "", known=beside)
+    assert part == [p for p in whole if p.prefix[:1] in ("", "7")]
+
+
+def test_macros_follow_models_that_come_and_go(made: Made) -> None:
+    rng = random.Random(0)
+    keys = [*HOSTILE, *(f"model_{i}" for i in range(60))]
+    for step in range(150):
+        key = rng.choice(keys)
+        if key in made.models and rng.random() < 0.4 and len(made.models) > 1:
+            made.drop(key)
+        else:
+            made.put(key, rng.randrange(1000))
+        if step % 10 == 0:
+            made.check()
+    made.check()
+    for key in list(made.models)[1:]:
+        made.drop(key)
+    made.check()
+
+
+def test_many_changes_at_once_reach_the_macros_together(made: Made) -> None:
+    for i in range(100):
+        made.put(f"m{i}", i, later=True)
+    assert made.names("choose_") == set()
+    made.refresh()
+    made.check()
+    for i in range(90):
+        made.drop(f"m{i}", later=True)
+    made.put("m95", 7, later=True)
+    assert made.ask("predict", "m95") == 1095  # as it was, until they are made anew
+    made.refresh()
+    made.check()
+
+
+def test_what_its_owner_took_stays_taken(made: Made) -> None:
+    for i in range(40):
+        made.put(f"m{i}", 3 * i)
+    plain = made._connection.cursor()
+    plain.execute("CREATE OR REPLACE MACRO predict(a, b) AS 'mine'; DROP MACRO predict_score")
+    made.put("m1", 5)
+    assert plain.sql("SELECT predict(1, 2), sqlml.predict('m1', {'a': 1})").fetchall() == [
+        ("mine", 6)
+    ]
+    with pytest.raises(duckdb.CatalogException):
+        plain.sql("SELECT main.predict_score('m2', {'a': 1})")
+    assert plain.sql("SELECT sqlml.predict_score('m2', {'a': 1})").fetchall() == [("61",)]

@@ -1,0 +1,182 @@
+"""ALTER MODEL and what names a version, as values."""
+
+from __future__ import annotations
+
+import pytest
+
+from sqlml.errors import ParseError
+from sqlml.parsing.parse import parse
+from sqlml.parsing.statements import (
+    AddVersion,
+    AlterModel,
+    CommentOn,
+    DescribeModel,
+    DropVersion,
+    ExplainModel,
+    ExportModel,
+    ModelName,
+    Rename,
+    Reserved,
+    ResetOptions,
+    SetAlias,
+    SetDefault,
+    SetOptions,
+    SetTags,
+    ShowCreate,
+    ShowModels,
+    ShowVersions,
+    Statement,
+    UnsetAlias,
+    UnsetTags,
+    VerifyModel,
+)
+
+
+def one(sql: str) -> Statement:
+    (statement,) = parse(sql)
+    return statement
+
+
+def altered(rest: str) -> AlterModel:
+    made = one(f"ALTER MODEL shop.m {rest}")
+    assert isinstance(made, AlterModel) and made.name == ModelName("m", "shop")
+    return made
+
+
+def version(**of: int | str) -> ModelName:
+    return ModelName("m", "shop", **of)  # type: ignore[arg-type]
+
+
+def test_a_version_is_added_as_a_model_is_created() -> None:
+    change = altered(
+        "ADD VERSION 7 INPUT (a DOUBLE) USING 'x.json' FORMAT xgboost OPTIONS (sha256 = 'ff') "
+        "COMMENT 'new'"
+    ).change
+    assert isinstance(change, AddVersion) and change.number == 7
+    assert change.artifact.inputs == (("a", "DOUBLE"),)
+    assert (change.artifact.source, change.artifact.comment) == ("x.json", "new")
+    change = altered("ADD VERSION FROM 'x'").change
+    assert isinstance(change, AddVersion) and change.number is None
+
+
+def test_the_changes_of_versions() -> None:
+    assert altered("DROP VERSION 3").change == DropVersion(version(version=3))
+    assert altered("DROP VERSION champion").change == DropVersion(version(alias="champion"))
+    assert altered("SET DEFAULT_VERSION = 2").change == SetDefault(version(version=2))
+    assert altered("SET DEFAULT_VERSION = last").change == SetDefault(version(alias="last"))
+    assert altered("SET ALIAS champion = 2").change == SetAlias("champion", version(version=2))
+    assert altered("SET ALIAS a = b").change == SetAlias("a", version(alias="b"))
+    assert altered('UNSET ALIAS "Ch"').change == UnsetAlias("Ch")
+
+
+def test_the_changes_of_models() -> None:
+    change = altered("SET TAG Team = 'it''s', \"two words\" = ''").change
+    assert isinstance(change, SetTags)
+    assert dict(change.tags) == {"team": "it's", "two words": ""}
+    assert altered("UNSET TAG team, b").change == UnsetTags(("team", "b"))
+    change = altered("SET OPTIONS (Device = 'cpu', backend = torch)").change
+    assert isinstance(change, SetOptions)
+    assert dict(change.options) == {"device": "cpu", "backend": "torch"}
+    assert altered("RESET OPTIONS").change == ResetOptions()
+    assert altered("RESET OPTIONS (Device, backend)").change == ResetOptions(("device", "backend"))
+    assert altered('RENAME TO "New name"').change == Rename("New name")
+    assert not altered("RENAME TO n").if_exists
+    made = one("alter model if exists m rename to n")
+    assert isinstance(made, AlterModel) and made.if_exists
+
+
+def test_options_are_those_of_the_version_that_is_named() -> None:
+    made = one("ALTER MODEL m/2 SET OPTIONS (device = 'cpu')")
+    assert isinstance(made, AlterModel) and made.name == ModelName("m", version=2)
+    made = one("ALTER MODEL m@champion RESET OPTIONS")
+    assert isinstance(made, AlterModel) and made.name == ModelName("m", alias="champion")
+
+
+def test_training_a_version_is_reserved() -> None:
+    made = one("ALTER MODEL m ADD VERSION OPTIONS (model_type = 'x') AS SELECT 1")
+    assert isinstance(made, Reserved) and "training" in made.what
+
+
+@pytest.mark.parametrize(
+    ("rest", "says"),
+    [
+        ("FLY", "expected ADD VERSION, DROP VERSION"),
+        ("", "expected ADD VERSION"),
+        ("ADD VERSION", "expected FROM"),
+        ("ADD VERSION 1.5 FROM 'x'", "expected the number of the version"),
+        ("DROP VERSION", "expected a version"),
+        ("DROP VERSION 'x'", "expected a version"),
+        ("SET DEFAULT_VERSION 2", "expected '='"),
+        ("SET ALIAS champion", "expected '='"),
+        ("SET ALIAS = 2", "expected the name of an alias"),
+        ("SET TAG a = 1", "expected the value of a tag in single quotes"),
+        ("SET TAG a = 'x', a = 'y'", "tag a is given twice"),
+        ("SET TAG a = 'x',", "expected the name of a tag"),
+        ("UNSET TAG", "expected the name of a tag"),
+        ("SET OPTIONS", "expected '('"),
+        ("RESET OPTIONS (a", "expected ')'"),
+        ("SET OPTIONS (a = 1e)", "expected a number"),
+        (f"SET OPTIONS (a = {'[' * 3000})", "expected a literal value"),
+        ("RENAME TO a.b", "expected the end"),
+        ("RENAME TO", "expected the new name"),
+        ("UNSET ALIAS a b", "expected the end"),
+    ],
+)
+def test_what_is_written_otherwise_shows_its_place(rest: str, says: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(f"ALTER MODEL m {rest}")
+    assert says in str(caught.value) and "LINE 1" in str(caught.value)
+
+
+@pytest.mark.parametrize("rest", ["RENAME TO n", "DROP VERSION 1", "SET TAG a = 'x'"])
+def test_what_concerns_the_whole_model_takes_no_version(rest: str) -> None:
+    with pytest.raises(ParseError, match="about a whole model"):
+        parse(f"ALTER MODEL m/2 {rest}")
+    with pytest.raises(ParseError, match="about a whole model"):
+        parse(f'ALTER MODEL "m@champion" {rest}')
+
+
+def test_statements_that_name_a_version() -> None:
+    two, champion = ModelName("m", "db", version=2), ModelName("a b", alias="champion")
+    assert one("DESCRIBE MODEL db.m/2") == DescribeModel("DESCRIBE MODEL db.m/2", two)
+    made = one('EXPLAIN MODEL "a b"@champion')
+    assert isinstance(made, ExplainModel) and made.name == champion
+    made = one("EXPORT MODEL db.m/2 TO 'x.onnx'")
+    assert isinstance(made, ExportModel) and made.name == two
+    made = one("SHOW CREATE MODEL m@last")
+    assert isinstance(made, ShowCreate) and made.name == ModelName("m", alias="last")
+    made = one("COMMENT ON MODEL db.m/2 IS 'it''s'")
+    assert isinstance(made, CommentOn) and (made.name, made.comment) == (two, "it's")
+    made = one("COMMENT ON MODEL m IS NULL")
+    assert isinstance(made, CommentOn) and made.comment is None
+    made = one("VERIFY MODEL db.m/2 USING (SELECT ')' FROM t) AGAINST 'x.json'")
+    assert isinstance(made, VerifyModel) and made.name == two
+    assert (made.query, made.against) == ("SELECT ')' FROM t", "x.json")
+    assert (str(two), str(champion)) == ("db.m/2", "a b@champion")
+
+
+def test_show_takes_a_pattern_and_a_database() -> None:
+    made = one("SHOW MODELS LIKE 'a%' FROM db")
+    assert isinstance(made, ShowModels) and (made.like, made.database) == ("a%", "db")
+    made = one("SHOW MODELS IN db")
+    assert isinstance(made, ShowModels) and (made.like, made.database) == (None, "db")
+    made = one("SHOW VERSIONS IN MODEL db.m")
+    assert isinstance(made, ShowVersions) and made.name == ModelName("m", "db")
+
+
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        ("DESCRIBE MODEL m/x", "expected the number of a version"),
+        ("DESCRIBE MODEL m@", "expected an alias of a version"),
+        ("DROP MODEL m/2", "ALTER MODEL m DROP VERSION"),
+        ("SHOW MODELS LIKE 'a' LIKE 'b'", "expected LIKE"),
+        ("SHOW VERSIONS IN MODEL m/2", "expected the end"),
+        ("CREATE MODEL m/2 FROM 'x'", "expected FROM"),
+        ("EXPLAIN MODEL m x", "expected the end"),
+    ],
+)
+def test_versions_stand_where_they_mean_something(sql: str, says: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(sql)
+    assert says in str(caught.value)

@@ -1,0 +1,151 @@
+"""The statements of the SQL surface, as values."""
+
+from __future__ import annotations
+
+import pytest
+
+from sqlml.errors import ParseError
+from sqlml.parsing.parse import parse
+from sqlml.parsing.statements import (
+    CreateModel,
+    DescribeModel,
+    DropModel,
+    Explain,
+    ModelName,
+    Query,
+    Reserved,
+    ShowModels,
+    Statement,
+)
+
+
+def one(sql: str) -> Statement:
+    (statement,) = parse(sql)
+    return statement
+
+
+def test_create_model_with_everything() -> None:
+    made = one(
+        """CREATE OR REPLACE MODEL shop."churn model"
+           INPUT (tenure DOUBLE, "a b" DECIMAL(9, 2)) FROM 's3://b/m.json' FORMAT xgboost
+           WITH (backend = 'torch', n = -1.5, flag = true, classes = ['a', 2], device := cpu)
+           COMMENT 'it''s'"""
+    )
+    assert isinstance(made, CreateModel)
+    assert made.name == ModelName("churn model", "shop")
+    artifact = made.artifact
+    assert artifact.inputs == (("tenure", "DOUBLE"), ("a b", "DECIMAL(9, 2)"))
+    assert (artifact.source, artifact.format) == ("s3://b/m.json", "XGBOOST")
+    assert artifact.comment == "it's"
+    assert dict(artifact.options) == {
+        "backend": "torch",
+        "n": -1.5,
+        "flag": True,
+        "classes": ("a", 2),
+        "device": "cpu",
+    }
+    assert made.or_replace and not made.if_not_exists
+
+
+def test_using_is_a_synonym_of_from() -> None:
+    made = one("create model if not exists m using 'x'")
+    assert isinstance(made, CreateModel) and made.if_not_exists and made.artifact.source == "x"
+
+
+def test_the_short_statements() -> None:
+    assert isinstance(one("DROP MODEL IF EXISTS m"), DropModel)
+    assert isinstance(one("show models"), ShowModels)
+    shown = one("SHOW MODELS LIKE 'a%'")
+    assert isinstance(shown, ShowModels) and shown.like == "a%"
+    assert isinstance(one("DESC MODEL m"), DescribeModel)
+    explained = one("EXPLAIN ANALYZE SELECT predict('m', *) FROM t")
+    assert isinstance(explained, Explain) and explained.analyze
+    assert explained.query == "SELECT predict('m', *) FROM t"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "CREATE TABLE model (a INT)",
+        "CREATE OR REPLACE VIEW models AS SELECT 1",
+        "DROP TABLE model",
+        "DESCRIBE model",
+        "SELECT * FROM models",
+        "COMMENT ON TABLE model IS 'x'",
+        "ALTER TABLE model ADD COLUMN a INT",
+        "EXPLAIN (FORMAT json) SELECT 1 AS model",
+        "SHOW TABLES FROM model",
+    ],
+)
+def test_tables_called_model_are_the_engines_business(sql: str) -> None:
+    assert one(sql) == Query(sql)
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ('"my model"', ModelName("my model")),
+        ('shop."my model"', ModelName("my model", "shop")),
+        ("main.m", ModelName("m")),
+        ("`my model`", ModelName("my model")),
+        ("shop.`m`", ModelName("m", "shop")),
+        ("'my model'", ModelName("my model")),
+        ("'shop.m'", ModelName("m", "shop")),
+        ("ıf", ModelName("ıf")),
+        ("model", ModelName("model")),
+    ],
+)
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+def test_models_are_named_as_people_write_names(
+    written: str, name: ModelName, dialect: str
+) -> None:
+    written = written.replace('"', "`") if dialect == "spark" else written
+    for words in ("DROP", "DESCRIBE", "SHOW CREATE", "EXPLAIN", "ALTER"):
+        rest = " RENAME TO n" if words == "ALTER" else ""
+        (made,) = parse(f"{words} MODEL {written}{rest}", dialect)
+        assert not isinstance(made, Query | ShowModels | Explain) and made.name == name
+
+
+def test_a_text_of_spark_may_hold_its_quotes() -> None:
+    (made,) = parse("CREATE MODEL m FROM 'it''s' OPTIONS (n = 10L, x = 1.5D)", "spark")
+    assert isinstance(made, CreateModel) and made.artifact.source == "it's"
+    assert dict(made.artifact.options) == {"n": 10, "x": 1.5}
+
+
+def test_explain_has_a_mode_on_spark_alone() -> None:
+    (made,) = parse("EXPLAIN COST SELECT 1", "spark")
+    assert made == Explain("EXPLAIN COST SELECT 1", "SELECT 1", False, "COST")
+    assert one("EXPLAIN COST") == Explain("EXPLAIN COST", "COST", False)
+
+
+def test_training_is_reserved() -> None:
+    made = one("CREATE MODEL m OPTIONS (model_type = 'x') AS SELECT * FROM t")
+    assert isinstance(made, Reserved) and "training" in made.what
+
+
+def test_several_statements_keep_their_own_text() -> None:
+    found = parse("SELECT 1; DROP MODEL m ;SELECT predict('m', ';') FROM t;")
+    assert [type(s) for s in found] == [Query, DropModel, Query]
+    assert isinstance(found[0], Query) and found[0].sql == "SELECT 1; "
+    assert isinstance(found[2], Query) and found[2].sql == "SELECT predict('m', ';') FROM t;"
+
+
+def test_no_byte_of_the_engines_statements_is_left_out() -> None:
+    sql = "/* a */ SELECT predict('m', *); -- b\n;\n EXPLAIN SELECT 'é' /* c */ ; -- d"
+    found = parse(sql)
+    assert [type(s) for s in found] == [Query, Explain]
+    assert "".join(s.sql for s in found) == sql
+
+
+def test_spark_takes_one_statement_at_a_time() -> None:
+    call = "SELECT predict('m', ';') -- ;\n FROM t"
+    for sql in (f"; {call};", f"SELECT 1; -- a\n{call} ; -- b", f"DROP MODEL m;{call}"):
+        last = parse(sql, "spark")[-1]
+        assert isinstance(last, Query) and last.sql == call
+    for sql in ("-- predict('m', *)", "/* SHOW MODELS */ ;", f"BEGIN {call}; END"):
+        assert parse(sql, "spark") == ()
+
+
+def test_an_error_shows_line_and_column() -> None:
+    with pytest.raises(ParseError, match=r"LINE 2:   FRM 'x'\n *\^ column 3"):
+        parse("CREATE MODEL m\n  FRM 'x'")

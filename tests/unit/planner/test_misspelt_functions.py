@@ -1,0 +1,65 @@
+"""A hint stands beside the engine's error where a call was most likely meant for sqlml alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from sqlml.planner.binding.misspelt_functions import hint
+
+STAR = "Binder Error: STAR expression is only allowed as the root element of an expression."
+
+
+def missing(name: str) -> str:
+    return f"Catalog Error: Scalar Function with name {name} does not exist!"
+
+
+def nothing(name: str) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("predict_prob", "predict_proba"),
+        ("PREDICT_PROBS", "predict_proba"),
+        ("predicts", "predict"),
+        ("predikt", "predict"),
+        ("predict_scores", "predict_score"),
+        ("transfrom", "transform"),
+    ],
+)
+def test_a_name_close_to_ours_is_named(written: str, meant: str) -> None:
+    wanted = f"did you mean {meant}('m', ..)?"
+    assert hint(f"SELECT {written}('m', *) FROM t", STAR, nothing) == wanted
+    assert hint(f"SELECT a, {written} ('m', a) FROM t", missing(written), nothing) == wanted
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT summ('m', a) FROM t", missing("summ")),  # not close
+        ("SELECT predict_prob(a, b) FROM t", missing("predict_prob")),  # names no model
+        ("SELECT predict_prob('a' || 'b', c)", missing("predict_prob")),
+        ("SELECT predict_prob FROM t", STAR),
+        ("SELECT predict_prob('m', a), nope(3)", missing("nope")),  # another function is missing
+        ("SELECT predict_prob('m', a)", "Binder Error: column a not found"),
+        ("SELECT 'predict_prob(''m'', *)', count_if('x', *)", STAR),  # stands in a string
+        ("SELECT predict_prob('m", missing("predict_prob")),  # not even tokens
+    ],
+)
+def test_other_errors_stay_as_they_are(sql: str, message: str) -> None:
+    assert hint(sql, message, nothing) is None
+
+
+def test_a_function_that_the_engine_has_is_not_ours() -> None:
+    assert (
+        hint("SELECT list_transform('m', *)", STAR, lambda name: name == "list_transform") is None
+    )
+    assert hint("SELECT predict('m', a), list_transform('m', *)", STAR, lambda name: True) is None
+
+
+def test_a_misspelt_call_is_named_before_a_right_one() -> None:
+    sql = "SELECT predict('m', *), predict_scors('m', *) FROM t"
+    assert hint(sql, STAR, nothing) == "did you mean predict_score('m', ..)?"
+    where = hint("predict('m', *)", STAR, nothing)
+    assert where is not None and "not in a relation's own methods" in where

@@ -1,0 +1,95 @@
+"""What the user sees of an engine function's result, as SQL text and type."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sqlml.dialects import DUCKDB
+from sqlml.ir.builder import Builder
+from sqlml.ir.program import Program
+from sqlml.planner.program.result_sql import decoded, first_positions, label_literal, result_type
+from sqlml.types import Labels
+
+ab, xyz = Labels("string", ("a", "it's")), Labels("string", ("x", "y", "z"))
+flag, number = Labels("bool", (False, True)), Labels("int64", (-1, 4))
+
+
+def program(labels: tuple[Labels, ...], label: int, proba: int = 0) -> Program:
+    b = Builder()
+    x = b.input("x", "float64")
+    kind = b.op("cast", x, dtype="int64") if labels else x
+    outputs = {"label": b.op("select", kind, indices=np.zeros(label, np.int64))}
+    if proba:
+        outputs["proba"] = b.op("select", x, indices=np.zeros(proba, np.int64))
+    return b.build(outputs, labels)
+
+
+@pytest.mark.parametrize(
+    ("made", "output", "chosen", "kind", "sql"),
+    [
+        (program((), 1), "label", None, "DOUBLE", "f()"),
+        (program((), 3), "label", None, "DOUBLE[]", "f()"),
+        (
+            program((flag,), 1, 2), "label", None, "BOOLEAN",
+            'array_extract((list_value(false, true)), "+"(f(), 1))',
+        ),
+        (
+            program((flag,), 1, 2), "proba", None, "MAP(BOOLEAN, DOUBLE)",
+            "map(list_value(false, true), f())",
+        ),
+        (program((flag,), 1, 2), "proba", (1,), "DOUBLE", "f()"),
+        (
+            program((ab, xyz), 2, 5), "label", None, "VARCHAR[]",
+            "list_select(list_value('a', 'it''s', 'x', 'y', 'z'), f())",
+        ),
+        (
+            program((ab, flag), 2, 4), "label", None, "STRUCT(t0 VARCHAR, t1 BOOLEAN)",
+            "array_extract(list_transform(list_value(f()), lambda p: struct_pack("
+            "t0 := array_extract((list_value('a', 'it''s')), \"-\"(array_extract(p, 1), 0)), "
+            "t1 := array_extract((list_value(false, true)), \"-\"(array_extract(p, 2), 2)))), 1)",
+        ),
+        (
+            program((ab, ab), 2, 4), "proba", None, "MAP(VARCHAR, DOUBLE)[]",
+            "list_transform(f(), lambda p: map(list_value('a', 'it''s'), p))",
+        ),
+        (
+            program((ab, xyz), 2, 5), "proba", None, "MAP(VARCHAR, DOUBLE)[]",
+            "array_extract(list_transform(list_value(f()), lambda p: list_value("
+            "map(list_value('a', 'it''s'), array_extract(p, 1)), "
+            "map(list_value('x', 'y', 'z'), array_extract(p, 2)))), 1)",
+        ),
+        (
+            program((ab, xyz), 2, 5), "proba", (None, 2), "DOUBLE[]",
+            "array_extract(list_transform(list_value(f()), lambda p: list_value("
+            "CAST(NULL AS DOUBLE), array_extract(array_extract(p, 2), 3))), 1)",
+        ),
+        (
+            program((flag, flag), 2, 2), "proba", None, "MAP(BOOLEAN, DOUBLE)[]",
+            "list_transform(f(), lambda p: map(list_value(false, true), "
+            "list_value(\"-\"(1, p), p)))",
+        ),
+        (
+            program((flag, flag), 2, 2), "proba", (1, 0), "DOUBLE[]",
+            "array_extract(list_transform(list_value(f()), lambda p: list_value("
+            "array_extract(p, 1), \"-\"(1, array_extract(p, 2)))), 1)",
+        ),
+    ],
+)  # fmt: skip
+def test_a_result_as_sql(
+    made: Program, output: str, chosen: tuple[int | None, ...] | None, kind: str, sql: str
+) -> None:
+    assert result_type(made, output, chosen) == kind
+    assert DUCKDB.shown(decoded("f()", made, output, chosen)) == sql
+
+
+def test_positions_count_through_the_classes_of_all_targets() -> None:
+    assert first_positions((ab, xyz, flag)) == (1, 3, 6)
+
+
+def test_literals_keep_their_type() -> None:
+    assert label_literal(-(2**63), "int64") == "'-9223372036854775808'::BIGINT"
+    assert label_literal(0.1, "float64") == "'0.1'::DOUBLE"
+    assert label_literal(True, "bool") == "true"
+    assert label_literal("a'b", "string") == "'a''b'"
+    assert result_type(program((number,), 1, 2), "label", None) == "BIGINT"

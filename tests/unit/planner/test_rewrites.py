@@ -1,0 +1,175 @@
+"""Each rule of the planner on small statements: what it changes is kept in tests/golden/rewrites.
+
+The statements are planned on a DuckDB with small models. In a function's name the model's stands in
+place of its hash, and functions of the engine's own have no `system.main.` before them.
+Set SQLML_UPDATE_GOLDEN=1 to write the files anew, and read the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+
+import sqlml
+from sqlml.bounded_cache import Recent
+from sqlml.dialects import DUCKDB
+from sqlml.dialects.duckdb import DuckDB
+from sqlml.errors import ConfigError
+from sqlml.planner import plan_cache
+from sqlml.planner.binding.context import Context
+from sqlml.planner.call import literal_arguments
+from sqlml.planner.plan.plan import Plan
+from sqlml.planner.plan_statement import plan, read_statement
+from sqlml.planner.rewrites.order import RULES, run
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "rewrites"
+
+STATEMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "table_form": {
+            "a table": "SELECT a, predicted_label FROM ml_predict(MODEL forest, TABLE t) AS p",
+            "a query in another's rows": "FROM ML.PREDICT(MODEL linear, (SELECT * EXCLUDE "
+            "(predicted_label, predicted_label_probs) FROM ml_predict(MODEL forest, TABLE t)))",
+        },
+        "probability_comparisons": {
+            "above a number": "SELECT a FROM t WHERE predict_proba('linear', *, class := 1) > 0.8",
+            "between two": "SELECT a FROM t "
+            "WHERE predict_proba('linear', *, class := 1) BETWEEN 0.2 AND 0.8",
+            "the first of two classes falls with the score": "SELECT a FROM t "
+            "WHERE 0.5 <= predict_proba('linear', *, class := 0)",
+        },
+        "shared_calls": {
+            "two outputs": "SELECT predict('forest', *) AS y, "
+            "predict_proba('forest', *, class := 1) AS p FROM t",
+            "rows that a filter passes on": "SELECT predict('forest', t.*) AS y FROM t, d "
+            "WHERE predict('forest', t.*) = 1",
+        },
+        "refused_rows": {
+            "a filter of a model that refuses NULL": "SELECT a FROM t WHERE predict('near', *) = 1",
+        },
+        "models_in_from": {
+            "a filter and a column": "SELECT *, predict('forest', *) AS y FROM t "
+            "WHERE predict_proba('forest', *, class := 1) > 0.8 AND k > 2",
+        },
+        "rows_in_from": {
+            "a row that is packed once": "SELECT a, predict('forest', *) AS y FROM t WHERE k > 2",
+            "filters below": "SELECT a, predict('forest', *) AS y FROM t "
+            "WHERE k > 2 AND predict('forest', *) = 1",
+        },
+        "planned_calls": {
+            "a function": "SELECT a, predict('forest', *) AS y FROM t",
+            "an expression": "SELECT predict_score('linear', *) AS s FROM t",
+            "calls in calls": "SELECT predict('forest', a, predict('forest', a, b)) AS y FROM t",
+        },
+        "unneeded_joins": {
+            "a key that is unique": "SELECT predict('forest', *) AS y FROM t "
+            "LEFT JOIN d ON t.k = d.id",
+        },
+        "literal_arguments": {
+            "a number": "SELECT predict('forest', *, b := 0.25) AS y FROM t",
+            "an expression is none": "SELECT predict('forest', *, b := 0.5 / 2) AS y FROM t",
+        },
+    }
+)
+
+FINDS_OUT = frozenset({"called_models"})
+"""Rules that change nothing."""
+
+WHOLE = frozenset({"planned_calls", "literal_arguments"})
+"""What no statement is planned without."""
+
+
+class CopyingDuckDB(DuckDB):
+    """DuckDB, for which rows are packed in FROM as for Spark."""
+
+    copies_rows = True
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[sqlml.Session]:
+    rng = np.random.default_rng(0)
+    x = rng.integers(-8, 9, (400, 2)) / 4
+    y = (x[:, 0] * x[:, 1] > 0).astype(int)
+    linear = LogisticRegression().fit(x, y)
+    linear.coef_, linear.intercept_ = np.array([[1.0, -2.0]]), np.array([0.5])
+    with sqlml.connect() as con:
+        con.execute("CREATE TABLE t (a DOUBLE, b DOUBLE, k INTEGER)")
+        con.execute("CREATE TABLE d (id INTEGER PRIMARY KEY, c DOUBLE)")
+        for name, model in {
+            "linear": linear,
+            "forest": RandomForestClassifier(40, max_depth=6, random_state=0).fit(x, y),
+            "near": KNeighborsClassifier(3).fit(x, y),
+        }.items():
+            con.create_model(name, model, inputs=["a", "b"], verify=False)
+        yield con
+
+
+@pytest.fixture
+def context(con: sqlml.Session, monkeypatch: pytest.MonkeyPatch) -> Context:
+    """What the session's planner asks of its engine; the least work is worth a literal's."""
+    monkeypatch.setattr(literal_arguments, "LEAST", 0.0)
+    monkeypatch.setattr(literal_arguments, "_made", Recent())
+    seen: list[Context] = []
+
+    def noted(sql: str, parameters: Any, context: Context) -> Plan | None:
+        seen.append(context)
+        return plan(sql, parameters, context)
+
+    monkeypatch.setattr(plan_cache, "plan", noted)
+    con.plan(f"SELECT predict('linear', *) AS y{id(seen)} FROM t")
+    return seen[0]
+
+
+def planned(sql: str, context: Context, without: tuple[str, ...] = ()) -> str:
+    made = plan(sql, None, context, without)
+    assert made is not None
+    text = DUCKDB.shown(made.sql)
+    for call in made.calls:
+        text = text.replace(call.program[:24], call.model)
+    return text
+
+
+def entry(rule: str, title: str, sql: str, context: Context) -> str:
+    """The statement as the rule makes it, and as it is without it where it can be."""
+    if rule == "rows_in_from":
+        context = replace(context, dialect=CopyingDuckDB())
+    if rule == "table_form":
+        made = run(read_statement(sql, None, context), upto=rule).text
+        return f"-- {title}\n{sql};\n-- becomes\n{made};\n"
+    made = planned(sql, context)
+    if rule in WHOLE:
+        return f"-- {title}\n{sql};\n-- becomes\n{made};\n"
+    before = planned(sql, context, (rule,))
+    assert before != made, f"{rule} does nothing to {title}"
+    return f"-- {title}\n{sql};\n-- without the rule\n{before};\n-- with it\n{made};\n"
+
+
+def test_every_rule_has_a_golden_file() -> None:
+    rules = {rule.__name__ for rule in RULES} - FINDS_OUT | {"literal_arguments"}
+    assert set(STATEMENTS) == rules
+    assert {path.stem for path in GOLDEN.glob("*.sql")} == rules
+
+
+@pytest.mark.parametrize("rule", list(STATEMENTS))
+def test_the_text_that_a_rule_makes(rule: str, context: Context) -> None:
+    entries = [entry(rule, title, sql, context) for title, sql in STATEMENTS[rule].items()]
+    path, text = GOLDEN / f"{rule}.sql", "\n".join(entries)
+    if os.environ.get("SQLML_UPDATE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert path.read_text() == text
+
+
+def test_an_unknown_rule_is_refused(context: Context) -> None:
+    with pytest.raises(ConfigError, match="unknown rule 'nothing'; rules: table_form, "):
+        run(read_statement("SELECT 1", None, context), upto="nothing")

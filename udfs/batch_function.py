@@ -1,0 +1,271 @@
+"""`BatchFunction`: a compiled Program as a function from one Arrow array to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from sqlml.backends.base import Compiled, Filler, filler_of
+from sqlml.errors import InputTypeError, ScoringError, SqlmlError, UnknownCategoryError
+from sqlml.ir.utf8_column import Texts
+from sqlml.passes.split import text_input
+from sqlml.types import Array
+from sqlml.udfs.category_codes import Lookup
+from sqlml.udfs.parked_errors import park
+from sqlml.udfs.repeated_rows import LastRows
+
+Explain = Callable[
+    [UnknownCategoryError, Mapping[str, Any], Mapping[str, Texts]], UnknownCategoryError
+]
+"""An error, the inputs of the batch that it is about, and the texts that were looked up -> an error
+that says more.
+"""
+
+
+@dataclass(frozen=True)
+class BatchFunction:
+    """Scores a batch: fixed-size list array (rows of numbers) in, numbers out.
+
+    `compiled` reads `input_name` (n, width) of `dtype` and makes `output`; one column comes back
+    as a plain array, several (and one, when `listed`) as lists. Any number of threads may call it
+    at once.
+
+    Several targets: `groups` are the lengths of the lists that a row's numbers are dealt into
+    (none: one list), `shifts` what is added to the class numbers of each target. `explain` makes
+    the most of an error about a category. `last`, if given, has the rows that come again. The
+    model takes `nbytes`, and `most` rows at once. `lookup`, if given, finds some of the columns.
+    """
+
+    compiled: Compiled
+    input_name: str
+    output: str
+    width: int
+    dtype: str
+    integer: bool
+    columns: int
+    listed: bool = False
+    groups: tuple[int, ...] = ()
+    shifts: tuple[int, ...] = ()
+    explain: Explain | None = None
+    last: LastRows | None = None
+    nbytes: int = 0
+    most: int | None = None
+    lookup: Lookup | None = None
+
+    @property
+    def given(self) -> int:
+        """Columns of the matrix that the engine packs."""
+        return self.width if self.lookup is None else max(1, len(self.lookup.given))
+
+    def __call__(self, packed: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Score one batch.
+
+        Raises:
+            ParkedFailure: stands for the typed error that `parked_errors.claim` gives back.
+        """
+        return in_parts(self.score, self.most, packed)
+
+    def score(
+        self, packed: pa.Array | pa.ChunkedArray, texts: Callable[[], Mapping[str, Any]] = dict
+    ) -> pa.Array:
+        """Score one batch with more inputs, which `texts` makes."""
+        try:
+            return self._score(packed, texts())
+        except SqlmlError as error:
+            raise park(error) from None
+        except Exception as error:  # an engine shows only text; keep the cause for the caller
+            failure = ScoringError(
+                f"scoring failed in backend code ({type(error).__name__}: {error}); "
+                "please report this with the model's DESCRIBE"
+            )
+            failure.__cause__ = error
+            raise park(failure) from None
+
+    def _score(self, packed: pa.Array | pa.ChunkedArray, texts: Mapping[str, Any]) -> pa.Array:
+        return self.of_matrix(rows_of(packed, self.given, self.dtype), texts)
+
+    def of_matrix(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
+        """What rows (n, given) of `dtype` give; it raises the typed errors themselves."""
+        looked_up: dict[str, Texts] = {}
+        if self.lookup is not None:
+            looked_up = self.lookup.texts(texts)
+            matrix, texts = self.lookup.completed(matrix, looked_up), self.lookup.rest(texts)
+        try:
+            numbers = self._made(matrix, texts)
+        except UnknownCategoryError as error:
+            inputs = {self.input_name: matrix, **texts}
+            told = error if self.explain is None else self.explain(error, inputs, looked_up)
+            raise told from None
+        if self.columns == 1 and not self.listed:
+            return numbers
+        rows = matrix.shape[0]
+        if not self.groups:
+            return _lists(numbers, np.arange(0, rows * self.columns + 1, self.columns))
+        ends = np.append(0, np.cumsum(np.tile(self.groups, rows)))
+        groups = len(self.groups)
+        return _lists(_lists(numbers, ends), np.arange(0, rows * groups + 1, groups))
+
+    def _made(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
+        """All numbers, row by row."""
+        last = None if texts else self.last
+        found = None if last is None else last.find(matrix)
+        if found is not None:
+            return _plain(found.ravel(), self._kind)
+        numbers = None if texts else self._filled(matrix)
+        if numbers is None:
+            numbers = self._computed(matrix, texts)
+        if last is not None:
+            held = np.frombuffer(numbers.buffers()[1], self._kind.to_pandas_dtype())
+            last.keep(matrix, held[: len(numbers)].reshape(-1, self.columns))
+        return numbers
+
+    @property
+    def _kind(self) -> pa.DataType:
+        return pa.int32() if self.integer else pa.float64()
+
+    @cached_property
+    def _filler(self) -> Filler | None:
+        filler = filler_of(self.compiled, self.output, range(self.width), self.width)
+        fits = filler is not None and filler.width == self.columns and filler.input == self.dtype
+        return filler if fits else None
+
+    def _filled(self, matrix: Array) -> pa.Array | None:
+        """All numbers, row by row, written where Arrow wants them; None: by `_computed`."""
+        filler = self._filler
+        if filler is None or self.shifts or not matrix.flags.aligned:
+            return None
+        shape = matrix.shape[0], self.columns
+        if filler.dtype != np.float64 or self.integer:
+            made = np.empty(shape, filler.dtype)
+            return _plain(made.ravel(), self._kind) if filler.fill(matrix, made) < 0 else None
+        buffer = pa.allocate_buffer(shape[0] * shape[1] * 8)
+        if filler.fill(matrix, np.frombuffer(buffer, np.float64).reshape(shape)) >= 0:
+            return None
+        return pa.Array.from_buffers(self._kind, shape[0] * shape[1], [None, buffer])
+
+    def _computed(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
+        inputs = {self.input_name: matrix, **texts}
+        result = self.compiled.run(inputs, [self.output])[self.output]
+        if result.shape != (matrix.shape[0], self.columns):
+            raise ScoringError(
+                f"the model made {result.shape} instead of {(matrix.shape[0], self.columns)}"
+            )
+        if self.shifts:
+            result = result + np.array(self.shifts)
+        return _plain(result.reshape(-1), self._kind)
+
+
+@dataclass(frozen=True, slots=True)
+class TextBatchFunction:
+    """Scores a batch of numbers and texts: a list of `columns` texts a row, as bytes of UTF-8.
+
+    Bytes, since an engine may hand a VARCHAR over in several layouts. An engine looks at the
+    signature, so this is a class of its own.
+    """
+
+    batch: BatchFunction
+    columns: int
+
+    def __call__(
+        self, packed: pa.Array | pa.ChunkedArray, texts: pa.Array | pa.ChunkedArray
+    ) -> pa.Array:
+        """Score one batch; see `BatchFunction`."""
+
+        def score(packed: Any, texts: Any) -> pa.Array:
+            return self.batch.score(packed, lambda: self._inputs(texts))
+
+        return in_parts(score, self.batch.most, packed, texts)
+
+    def _inputs(self, texts: pa.Array | pa.ChunkedArray) -> dict[str, Texts]:
+        columns = texts_of(texts, self.columns)
+        return {text_input(k): column for k, column in enumerate(columns)}
+
+
+def in_parts(score: Callable[..., pa.Array], most: int | None, *arrays: Any) -> pa.Array:
+    """What `score` makes of arrays of rows, of which it is given `most` at once."""
+    rows = len(arrays[0])
+    if most is None or rows <= most:
+        return score(*arrays)
+    parts = [score(*(a.slice(first, most) for a in arrays)) for first in range(0, rows, most)]
+    return pa.concat_arrays(parts)
+
+
+def texts_of(lists: pa.Array | pa.ChunkedArray, columns: int) -> list[Texts]:
+    """Lists of `columns` bytes or NULLs as that many columns. No copy of one chunk.
+
+    Raises:
+        InputTypeError: another type, or a list of another length.
+    """
+    if isinstance(lists, pa.ChunkedArray):
+        lists = pa.concat_arrays(lists.chunks) if lists.num_chunks else lists.combine_chunks()
+    kind = lists.type
+    listed = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_list_view(kind)
+    if not listed or not _is_bytes(kind.value_type):
+        raise InputTypeError(
+            f"the texts are {kind}, but this model's function takes lists of bytes; call it "
+            "through predict(..), which packs the columns"
+        )
+    # A comparison with a number of Python would import pandas, for 0.2 s.
+    lengths = pa.compute.min_max(pa.compute.list_value_length(lists)).as_py()
+    if lists.null_count or set(lengths.values()) - {columns, None}:
+        raise InputTypeError(f"each row needs a list of {columns} texts")
+    flat = Texts.of(lists.flatten())
+    return [flat[k::columns] for k in range(columns)]
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    )
+
+
+def _lists(values: pa.Array, ends: Array) -> pa.ListArray:
+    """`values` as lists that end at `ends`, the first of which is 0."""
+    return pa.ListArray.from_arrays(_plain(ends, pa.int32()), values)
+
+
+def _plain(values: Array, kind: pa.DataType) -> pa.Array:
+    """A numpy array (n,) as an Arrow array without NULLs; pa.array() would import pandas.
+
+    Arrow owns the memory. DuckDB 1.5 lets Arrow's own threads release a result, maybe when the
+    interpreter is already ending; around numpy's memory they would need the GIL and abort.
+    """
+    dtype = np.dtype(kind.to_pandas_dtype())
+    buffer = pa.allocate_buffer(values.size * dtype.itemsize)
+    np.frombuffer(buffer, dtype)[:] = values
+    return pa.Array.from_buffers(kind, values.size, [None, buffer])
+
+
+def rows_of(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array:
+    """A fixed-size list array as an (n, width) matrix; NULL becomes NaN. No copy without NULLs.
+
+    Raises:
+        InputTypeError: another type or width than the model's.
+    """
+    if isinstance(packed, pa.ChunkedArray):
+        packed = packed.chunk(0) if packed.num_chunks == 1 else packed.combine_chunks()
+    if isinstance(packed, pa.ChunkedArray):
+        packed = pa.concat_arrays(packed.chunks)
+    kind = packed.type
+    value = {"float32": pa.float32(), "float64": pa.float64()}[dtype]
+    if not pa.types.is_fixed_size_list(kind) or kind.list_size != width or kind.value_type != value:
+        raise InputTypeError(
+            f"the batch is {kind}, but this model's function takes {dtype}[{width}]; call it "
+            "through predict(..), which packs the columns"
+        )
+    if packed.null_count:
+        raise InputTypeError("a row of the batch is NULL as a whole; pass NULL per column instead")
+    values = packed.values.slice(packed.offset * width, len(packed) * width)
+    if values.null_count:
+        values = values.fill_null(float("nan"))
+    if not len(values):
+        return np.empty((0, width), dtype)
+    start = values.offset * np.dtype(dtype).itemsize
+    flat: Array = np.frombuffer(values.buffers()[1], dtype, len(values), start)
+    return flat.reshape(-1, width)

@@ -1,0 +1,244 @@
+"""`DuckDBEngine`: binding, registration and execution on one connection of DuckDB (`Engine`).
+
+Functions are made on the registry's cursor; only a transaction that cannot see one gets a twin of
+it under another name.
+"""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import duckdb
+from duckdb import StatementType
+
+from sqlml.catalog.plain_macros.rebuild import OURS
+from sqlml.dialects import DUCKDB, Dialect
+from sqlml.dialects.duckdb import builtin, folded
+from sqlml.errors import CatalogError
+from sqlml.interruption import interruption_after
+from sqlml.ir.program import Program
+from sqlml.parsing.parse import is_several
+from sqlml.planner.binding.probe_queries import Column, ProbeError
+from sqlml.planner.program.function_names import FunctionSpec
+from sqlml.types import fold
+from sqlml.udfs.duckdb.connection import DuckDBConnection, without_excerpt
+from sqlml.udfs.duckdb.declared_keys import declared_keys
+from sqlml.udfs.duckdb.function_registry import Registry, create
+from sqlml.udfs.duckdb.functions_by_name import batches
+from sqlml.udfs.duckdb.row_estimate import top_cardinality
+from sqlml.udfs.duckdb.user_frame import call_from
+from sqlml.udfs.duckdb.version import IS_TWO
+from sqlml.udfs.engine_function import EngineFunction
+from sqlml.udfs.make_function import engine_function
+from sqlml.udfs.parked_errors import is_interrupt, pass_interrupt
+
+_twins = itertools.count(1)
+
+
+class DuckDBEngine:
+    """One connection of a database, as planning and running use it.
+
+    `native` is DuckDB's own object, and `connection` what the catalog reads and writes by.
+    `frame` is the user's frame while one of their calls is carried out (`user_frame.py`).
+    `about_models` is whether the statement that was run last, whose result may be open, says so.
+    """
+
+    dialect: Dialect = DUCKDB
+
+    def __init__(self, native: duckdb.DuckDBPyConnection, registry: Registry) -> None:
+        self.native = native
+        self.connection = DuckDBConnection(native)
+        self.registry = registry
+        self.frame: FrameType | None = None
+        self.about_models = False
+        self._batches = 0
+        self._visible: set[str] = set()
+        self._twins: dict[str, str] = {}
+
+    def begin(self, about_models: bool) -> None:
+        """Another call of the user's begins."""
+        self.about_models, self._batches = about_models, batches()
+
+    def is_interrupt(self, error: BaseException) -> bool:
+        """Whether it is a Ctrl-C during a statement that is about models, or scores by a view."""
+        return is_interrupt(error) and (self.about_models or batches() > self._batches)
+
+    # -- questions of the planner
+
+    def bind(self, query: str) -> tuple[Column, ...]:
+        """Names and types of a query's result, without running it.
+
+        Raises:
+            ProbeError: the query does not bind.
+        """
+        relation = self._bound(query)
+        return tuple(map(Column, relation.columns, map(str, relation.types)))
+
+    def rows(self, query: str) -> int | None:
+        """The engine's own estimate of the rows of a query; None where it has none.
+
+        Raises:
+            ProbeError: the query does not bind, and was not run: a transaction goes on.
+        """
+        relation = self._bound(query)
+        try:
+            if IS_TWO:
+                plan = relation.explain(format="json")
+            else:
+                ask = partial(self.native.sql, f"EXPLAIN (FORMAT json) {query}")
+                plan = call_from(self.frame, ask).fetchall()[-1][1]
+            return top_cardinality(plan)
+        except duckdb.Error as error:
+            pass_interrupt(error)
+            return None  # an unfinished result, say: it is but an estimate
+
+    def type_of(self, value: Any) -> str | None:
+        """The type of a parameter's value; None where the engine takes no such value.
+
+        Another connection is asked, since an error would end the user's transaction.
+        """
+        with self.native.cursor() as own, suppress(duckdb.Error, TypeError, ValueError):
+            ((kind,),) = own.execute("SELECT system.main.typeof(?)", [value]).fetchall()
+            return str(kind)
+        return None
+
+    def column_name(self, expression: str) -> str | None:
+        """How DuckDB names the column of an expression; None where it does not parse alone."""
+        return self.registry.column_name(expression)
+
+    def has_function(self, name: str) -> bool:
+        """Whether a user's own function or macro has this name."""
+        rows = self.connection.read(
+            "SELECT 1 FROM system.main.duckdb_functions() "
+            f"WHERE {folded('function_name')} = ? "
+            "AND NOT system.main.regexp_matches(coalesce(macro_definition, ''), ?) LIMIT 1",
+            [fold(name), OURS],
+        )
+        return bool(rows)
+
+    def knows_function(self, name: str) -> bool:
+        """`has_function` after an error, when the transaction may answer no more (2.0)."""
+        try:
+            return self.has_function(name)
+        except (duckdb.Error, CatalogError):
+            return False
+
+    def unique_keys(self, table: str) -> tuple[frozenset[str], ...]:
+        """The sets of columns that are declared unique in a table as a query names it, folded."""
+        return declared_keys(self.connection.read, table)
+
+    def has_several(self, text: Any) -> bool:
+        """Whether a text is several statements."""
+        return isinstance(text, str) and is_several(text)
+
+    def _bound(self, query: str) -> Any:
+        """The lazy relation of a probe. Raises ProbeError where the engine cannot bind it.
+
+        Of what does not parse, and of what is no query, only the parser hears: on 2.0 either ends
+        the user's transaction.
+        """
+        try:
+            (statement,) = self.native.extract_statements(query)
+        except (duckdb.Error, ValueError) as error:
+            raise ProbeError(without_excerpt(error)) from None
+        if statement.type not in (StatementType.SELECT, StatementType.MULTI):
+            raise ProbeError("not a query")
+        try:
+            if statement.type == StatementType.MULTI and self.connection.in_transaction():
+                self._try_beside(statement)
+            relation = call_from(self.frame, partial(self.native.sql, statement))
+        except duckdb.Error as error:
+            pass_interrupt(error)
+            raise ProbeError(without_excerpt(error)) from None
+        if relation is None:
+            raise ProbeError("not a query")
+        return relation
+
+    def _try_beside(self, statement: duckdb.Statement) -> None:
+        """Let a PIVOT, which is carried out to be bound, fail on another connection first.
+
+        What that one lacks may be a table of the open transaction.
+        """
+        with self.native.cursor() as own, suppress(duckdb.CatalogException):
+            own.sql(statement)
+
+    # -- functions
+
+    def registered(self, name: str) -> str | None:
+        """The name to call a function by that was registered for good; None: register it."""
+        return name if name in self._visible else None
+
+    def register(self, spec: FunctionSpec, program: Program) -> str:
+        """Make what `spec` asks of a Program callable, compiled now; returns the name to call.
+
+        Raises:
+            ConfigError, BackendError: it cannot be compiled.
+        """
+        return self.add(engine_function(spec, program))
+
+    def add(self, function: EngineFunction) -> str:
+        """Make a function callable in the user's transaction; returns the name to call."""
+        self.registry.add(function)
+        if function.name in self._visible or self._sees(function.name, function):
+            self._visible.add(function.name)
+            return function.name
+        twin = self._twins.get(function.name)
+        if twin is None or not self._sees(twin, function):
+            twin = self._twins[function.name] = f"{function.name}_t{next(_twins)}"
+            create(self.native, twin, function)
+        return twin
+
+    def _sees(self, name: str, function: EngineFunction) -> bool:
+        try:
+            nulls = ", ".join(f"NULL::{kind}" for kind in function.argument_types)
+            self.bind(f"SELECT {builtin(name)}({nulls})")
+        except ProbeError:
+            return False
+        return True
+
+    # -- running
+
+    def execute(self, sql: str, parameters: Any = None) -> Any:
+        """Run a statement; DuckDB's connection, which has the result, or None for an empty text."""
+        arguments = (sql,) if parameters is None else (sql, parameters)
+        return call_from(self.frame, partial(self.native.execute, *arguments))
+
+    def executemany(self, sql: str, parameters: Any) -> Any:
+        """A statement once for each of the sets of parameters."""
+        return call_from(self.frame, partial(self.native.executemany, sql, parameters))
+
+    def relation(self, sql: str, parameters: Any = None, alias: str = "") -> Any:
+        """The lazy relation of a query; None for a statement without a result."""
+        options: dict[str, Any] = {} if parameters is None else {"params": parameters}
+        if alias:
+            options["alias"] = alias
+        return call_from(self.frame, partial(self.native.sql, sql, **options))
+
+    def finish(self) -> None:
+        """Let go of an unfinished result, as DuckDB's own next execute() does.
+
+        2.0 streams results and refuses planning's own reads meanwhile. The result is run to its
+        end and not cancelled, since cancelling an INSERT .. RETURNING fails its transaction.
+        """
+        if IS_TWO:
+            with interruption_after(stops=True), suppress(duckdb.Error):
+                self.native.complete()  # errors are for who read it, and had or left them
+
+    def catch_up(self) -> bool:
+        """Let go of what `finish` leaves open on 1.5, so that all that is committed is in sight.
+
+        There a query is bound in the transaction of a result that was not read to its end. It
+        takes a statement, which shows in the user's log: for queries of models alone.
+
+        Returns:
+            Whether there may be more in sight now.
+        """
+        if IS_TWO:
+            return False
+        with suppress(duckdb.Error):
+            self.native.execute("SELECT 1").fetchall()
+        return True

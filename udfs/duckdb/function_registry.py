@@ -1,0 +1,148 @@
+"""`Registry`: the functions of a database, registered once for all its connections.
+
+A function of a closed cursor may run another's code (seen on 1.5.6 and 2.0.0), so ours stays open;
+and a function registered inside a transaction goes with its ROLLBACK, after which the connection
+refuses the name for ever, so our cursor registers them, which commits at once.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+from duckdb.func import FunctionNullHandling, PythonUDFType
+
+from sqlml.catalog.sound_tables import sound_tables
+from sqlml.dialects import DUCKDB
+from sqlml.errors import CatalogError
+from sqlml.udfs.duckdb.functions_by_name import callee
+from sqlml.udfs.duckdb.stored_programs import add_source
+from sqlml.udfs.duckdb.version import IS_TWO
+from sqlml.udfs.engine_function import EngineFunction
+
+_ALIVE: dict[str, Callable[..., Any]] = {}
+"""Strong references for the life of the process: the engine calls functions it does not keep."""
+
+_OF_CONNECTIONS: weakref.WeakKeyDictionary[duckdb.DuckDBPyConnection, Registry] = (
+    weakref.WeakKeyDictionary()
+)
+"""Functions read their models through the registry, also where only the connection is left."""
+
+
+class Registry:
+    """The functions registered in one database instance, shared by all its connections."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self.lock = threading.RLock()
+        self.names: set[str] = set()
+        self._made: duckdb.DuckDBPyConnection | None = None
+        self._connection = weakref.ref(connection)
+        _OF_CONNECTIONS[connection] = self
+        add_source(self.stored_program)
+
+    @property
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        """Our own connection, made when it is first needed: the engine counts and shows them."""
+        with self.lock:
+            if self._made is None:
+                connection = self._connection()
+                if connection is None:
+                    raise duckdb.ConnectionException("the connection is closed")
+                self._made = connection.cursor()
+            return self._made
+
+    def add(self, function: EngineFunction) -> None:
+        """Register once; a second database object on the same instance may have been faster."""
+        with self.lock:
+            call = _call(function.name, function)
+            if function.name not in self.names:
+                try:
+                    _create(self._cursor, function.name, call, function)
+                except duckdb.CatalogException:
+                    # A macro of the file has this name: on our own cursor it is out of sight then.
+                    self._cursor.execute("SET search_path = 'system.main'")
+                    _create(self._cursor, function.name, call, function)
+                self.names.add(function.name)
+
+    def stored_program(self, digest: str) -> bytes | None:
+        """The content of a stored Program by the beginning of its hash, read on a new connection.
+
+        A function that runs may not use the connection that runs it.
+        """
+        with self._cursor.cursor() as own:
+            found = own.execute(
+                "SELECT database_name FROM system.main.duckdb_tables() "
+                "WHERE schema_name = 'sqlml' AND table_name = 'catalog_programs'"
+            ).fetchall()
+            for (database,) in found:
+                try:
+                    sound_tables(lambda *q: own.execute(*q).fetchall(), database, IS_TWO)
+                except CatalogError:
+                    continue  # the next may have it too
+                rows = own.execute(
+                    f"SELECT content FROM {DUCKDB.quote_name(database)}.sqlml.catalog_programs "
+                    "WHERE system.main.starts_with(hash, ?)",
+                    [digest],
+                ).fetchall()
+                if rows and isinstance(rows[0][0], bytes):
+                    return bytes(rows[0][0])
+        return None
+
+    def column_name(self, expression: str) -> str | None:
+        """How the engine names the column of an expression; None where it does not parse alone.
+
+        It is asked on our cursor: a failure would end a transaction of the user's.
+        """
+        query = f"SELECT {expression}"
+        with self.lock:
+            try:
+                ask = "SELECT system.main.json_serialize_sql(?)"
+                ((tree,),) = self._cursor.execute(ask, [query]).fetchall()
+                if '"error":false' not in tree:
+                    return None
+                ask = "SELECT system.main.json_deserialize_sql(?)"
+                ((text,),) = self._cursor.execute(ask, [tree]).fetchall()
+            except duckdb.Error:
+                return None
+        return str(text).removeprefix("SELECT ")
+
+    def close(self) -> None:
+        """Close the cursor; only when the whole database closes."""
+        if self._made is not None:
+            self._made.close()
+
+
+def create(connection: duckdb.DuckDBPyConnection, name: str, function: EngineFunction) -> None:
+    """Register a function on a connection; nothing where one of its name is there."""
+    _create(connection, name, _call(name, function), function)
+
+
+def _call(name: str, function: EngineFunction) -> Callable[..., Any]:
+    """What the engine calls: each name has one for ever, since functions outlive connections."""
+    call = callee(function).function
+    assert call is not None
+    return _ALIVE.setdefault(name, call)
+
+
+def _create(
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    call: Callable[..., Any],
+    function: EngineFunction,
+) -> None:
+    try:
+        connection.create_function(
+            name,
+            call,
+            [duckdb.sqltype(kind) for kind in function.argument_types],
+            duckdb.sqltype(function.result_type),
+            type=PythonUDFType.ARROW,
+            null_handling=FunctionNullHandling.SPECIAL,
+            side_effects=function.volatile,
+        )
+    except duckdb.CatalogException as error:
+        if "already exists" not in str(error):
+            raise

@@ -1,0 +1,214 @@
+"""The functions that an engine calls: each finds what scores by its name, when a batch comes.
+
+An engine never forgets a function, and a database may have functions for ten thousand models. So
+what it is given is small: a name. What scores is kept for as long as it is in use (`recent`), and
+made again from the stored Program where it is not there.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Collection
+from dataclasses import replace
+
+import pyarrow as pa
+
+from sqlml.bounded_cache import Recent
+from sqlml.errors import ArtifactError, SqlmlError, UnknownModelError
+from sqlml.ir import store
+from sqlml.limits import DROPPED_BYTES
+from sqlml.planner.program.function_names import HASH_DIGITS, PREFIX, parse_name
+from sqlml.udfs.batch_function import BatchFunction, TextBatchFunction
+from sqlml.udfs.duckdb.stored_programs import stored_programs
+from sqlml.udfs.engine_function import EngineFunction
+from sqlml.udfs.make_function import engine_function
+from sqlml.udfs.parked_errors import park
+
+Compiled = BatchFunction | TextBatchFunction
+
+ANY = "sqlml_any_"
+"""What the names of functions begin with that stand for many."""
+
+_SIGNATURE = re.compile(
+    r"(FLOAT|DOUBLE)\[([1-9]\d{0,5})\]( BLOB\[\])? (INTEGER|DOUBLE)((?:\[\]){0,2})"
+)
+"""The types of a function of ours (`make_function.engine_function`)."""
+
+_BESIDE = 1 << 19
+"""Bytes that a dropped function and what it holds take besides its arrays: a few are kept."""
+
+_ready: Recent[str, Compiled] = Recent()
+_dropped: Recent[str, Compiled] = Recent(DROPPED_BYTES)
+_batches = 0
+_making = tuple(threading.Lock() for _ in range(16))
+
+
+def ready(name: str, function: Compiled) -> None:
+    """Keep a function that was made just now, for the callee of its name."""
+    batch = function.batch if isinstance(function, TextBatchFunction) else function
+    _ready.put(name, function, batch.nbytes)
+
+
+def batches() -> int:
+    """How many batches came to functions of ours in this process, about."""
+    return _batches
+
+
+def dropped(digests: Collection[str]) -> None:
+    """The functions of these Programs are of no use, but to queries that run already."""
+    names = tuple(f"{PREFIX}{digest[:HASH_DIGITS]}_" for digest in digests)
+    for name, function, nbytes in _ready.take(lambda name: name.startswith(names)):
+        _dropped.put(name, function, nbytes + _BESIDE)
+
+
+def found(name: str) -> Compiled:
+    """What scores under a name, made from its stored Program where it is not at hand.
+
+    Raises:
+        ParkedFailure: stands for the typed error that `parked_errors.claim` gives back.
+    """
+    global _batches
+    _batches += 1
+    known = _ready.get(name) or _dropped.get(name)
+    if known is not None:
+        return known
+    with _making[hash(name) % len(_making)]:
+        known = _ready.get(name)
+        if known is None:
+            try:
+                known = _made(name)
+            except SqlmlError as error:
+                raise park(error) from None
+            ready(name, known)
+        return known
+
+
+def _made(name: str) -> Compiled:
+    spec = parse_name(name)
+    if spec is None:
+        raise ArtifactError(f"the catalog names a function {name!r}, which is none")
+    for content in stored_programs(spec.program):
+        program = store.loads(content)
+        if not program.hash.startswith(spec.program):
+            raise ArtifactError(
+                f"the stored model {spec.program} does not match its hash; create it again"
+            )
+        made = engine_function(spec, program).function
+        assert isinstance(made, Compiled)
+        return made
+    raise UnknownModelError(
+        f"the model program {spec.program} is not stored in this database; create the model again"
+    )
+
+
+class Callee:
+    """A `BatchFunction`, by its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, packed: pa.Array | pa.ChunkedArray) -> pa.Array:
+        """Score one batch; see `BatchFunction`."""
+        made = found(self._name)
+        assert isinstance(made, BatchFunction)
+        return made(packed)
+
+
+class TextCallee:
+    """A `TextBatchFunction`. An engine looks at the signature, so it is another class."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(
+        self, packed: pa.Array | pa.ChunkedArray, texts: pa.Array | pa.ChunkedArray
+    ) -> pa.Array:
+        """Score one batch; see `TextBatchFunction`."""
+        made = found(self._name)
+        assert isinstance(made, TextBatchFunction)
+        return made(packed, texts)
+
+
+class AnyCallee:
+    """All functions of one signature: a row's first value says which.
+
+    So a database of ten thousand models needs a few functions. An engine may ask for no rows; then
+    `result` is all that is known.
+    """
+
+    def __init__(self, result: pa.DataType) -> None:
+        self._result = result
+
+    def __call__(
+        self, names: pa.Array | pa.ChunkedArray, packed: pa.Array | pa.ChunkedArray
+    ) -> pa.Array:
+        """Score one batch; see `BatchFunction`."""
+        return self.score(names, packed)
+
+    def score(
+        self, names: pa.Array | pa.ChunkedArray, *values: pa.Array | pa.ChunkedArray
+    ) -> pa.Array:
+        """Score one batch of rows that all name the same function."""
+        if not len(names):
+            return pa.array([], self._result)
+        name = names[0].as_py()
+        if not isinstance(name, str) or names[-1].as_py() != name:
+            raise park(ArtifactError("a model's function is named by one text for all rows"))
+        made = found(name)
+        if isinstance(made, TextBatchFunction) is not (len(values) == 2):
+            raise park(ArtifactError(f"{name} has other arguments than its call"))
+        scored = made(*values)
+        if scored.type != self._result:
+            raise park(ArtifactError(f"{name} has another result than its call"))
+        return scored
+
+
+class AnyTextCallee(AnyCallee):
+    """All functions of one signature that read texts, too: a row's first value says which."""
+
+    def __call__(  # type: ignore[override]
+        self,
+        names: pa.Array | pa.ChunkedArray,
+        packed: pa.Array | pa.ChunkedArray,
+        texts: pa.Array | pa.ChunkedArray,
+    ) -> pa.Array:
+        """Score one batch; see `TextBatchFunction`."""
+        return self.score(names, packed, texts)
+
+
+def any_function(argument_types: tuple[str, ...], result_type: str) -> EngineFunction | None:
+    """The function that calls all functions of such types; None where no function of ours has them.
+
+    >>> any_function(("DOUBLE[4]", "BLOB[]"), "INTEGER[]").name
+    'sqlml_any_double4_texts_integerl'
+    """
+    made = _SIGNATURE.fullmatch(" ".join((*argument_types, result_type)))
+    if made is None:
+        return None
+    kind, width, texts, result, levels = made.groups()
+    scored = pa.int32() if result == "INTEGER" else pa.float64()
+    for _ in range(len(levels) // 2):
+        scored = pa.list_(scored)
+    name = f"{ANY}{kind}{width}{'_texts' if texts else ''}_{result}{'l' * (len(levels) // 2)}"
+    call = AnyTextCallee(scored) if texts else AnyCallee(scored)
+    return EngineFunction(name.lower(), call, ("VARCHAR", *argument_types), result_type)
+
+
+def is_signature(argument_types: tuple[str, ...], result_type: str) -> bool:
+    """Whether the types are those of a function of ours.
+
+    >>> is_signature(("DOUBLE[4]",), "DOUBLE[]"), is_signature(("VARCHAR",), "DOUBLE")
+    (True, False)
+    """
+    return _SIGNATURE.fullmatch(" ".join((*argument_types, result_type))) is not None
+
+
+def callee(function: EngineFunction) -> EngineFunction:
+    """What to register for a function of ours: it finds what scores by its name."""
+    if isinstance(function.function, Compiled):
+        ready(function.name, function.function)
+    elif function.function is not None:
+        return function
+    call = Callee if len(function.argument_types) == 1 else TextCallee
+    return replace(function, function=call(function.name))

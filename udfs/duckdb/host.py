@@ -1,0 +1,73 @@
+"""`DuckDBHost`: files and rows as DuckDB reads and writes them, under its own access settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+
+from sqlml.dialects import DUCKDB
+from sqlml.errors import ParseError
+from sqlml.regular_files import check_regular, local_path
+from sqlml.udfs.duckdb.engine import DuckDBEngine
+
+
+class DuckDBHost:
+    """The files that one connection may read and write, and the rows of its queries (`Host`)."""
+
+    def __init__(self, engine: DuckDBEngine) -> None:
+        self._engine = engine
+        self._connection = engine.connection
+
+    def read_file(self, path: str) -> list[tuple[str, int]]:
+        """Names and sizes of the files that `path` means, as the engine sees them.
+
+        Raises:
+            ArtifactError: one of them is no regular file.
+        """
+        self._check_regular(path)
+        ask = "SELECT filename, size FROM system.main.read_blob(?)"
+        return [(str(name), int(size)) for name, size in self._connection.read(ask, [path])]
+
+    def file_content(self, path: str) -> bytes:
+        """The bytes of one file.
+
+        Raises:
+            ArtifactError: it is no regular file.
+        """
+        self._check_regular(path)
+        ask = "SELECT content FROM system.main.read_blob(?)"
+        ((content,),) = self._connection.read(ask, [path])
+        return bytes(content)
+
+    def write_file(self, path: str, content: bytes) -> None:
+        """Write one file, over one that is there.
+
+        Raises:
+            ArtifactError: something is there that is no regular file.
+        """
+        self._check_regular(path)  # which first asks whether the engine may look there
+        check_regular(path)  # the path itself: what is written to is no pattern
+        self._connection.write(
+            f"COPY (SELECT ?::BLOB AS content) TO {DUCKDB.quote_string(path)} (FORMAT BLOB)",
+            [content],
+        )
+
+    def fetch_frame(self, query: str) -> Any:
+        """The rows of a query as a pandas frame.
+
+        Raises:
+            ParseError: it is no query, which a subquery is not either.
+        """
+        try:
+            return self._engine.relation(f"FROM (\n{query}\n)").df()
+        except duckdb.ParserException as error:
+            raise ParseError(str(error)) from None
+
+    def _check_regular(self, path: str) -> None:
+        """The engine says what `path` means, if it may look there, and opens nothing for that."""
+        if local_path(path) is None:
+            return
+        ask = "SELECT filename FROM system.main.read_blob(?)"
+        for (name,) in self._connection.read(ask, [path]):
+            check_regular(str(name))

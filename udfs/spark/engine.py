@@ -1,0 +1,197 @@
+"""Spark as an engine: binding, registration and execution on one SparkSession."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from sqlml.dialects import SPARK, Dialect
+from sqlml.errors import BackendError
+from sqlml.ir import store
+from sqlml.ir.program import Program
+from sqlml.planner.binding.context import UniqueKeys
+from sqlml.planner.binding.probe_queries import Column, ProbeError
+from sqlml.planner.program.function_names import FunctionSpec
+from sqlml.udfs.make_function import engine_function
+from sqlml.udfs.spark.types import columns_of, result_type
+from sqlml.udfs.spark.worker import versions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def require_live(spark: SparkSession) -> None:
+    """Refuse a session that has been stopped.
+
+    Raises:
+        BackendError: it has.
+    """
+    if getattr(spark.sparkContext, "_jsc", None) is None:
+        raise BackendError(
+            "the SparkSession has been stopped; make another one, and attach that: the models are "
+            "still in their directory"
+        )
+
+
+class SparkEngine:
+    """One SparkSession. Programs travel to its workers by broadcast, each once."""
+
+    dialect: Dialect = SPARK
+    unique_keys: UniqueKeys | None = None
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self._programs: dict[str, Any] = {}
+        self._registered: set[str] = set()
+
+    def bind(self, query: str) -> tuple[Column, ...]:
+        """Names and types of a query's result, without running it.
+
+        In brackets, since Spark carries out a statement that is no query at once: WITH .. INSERT ..
+
+        Raises:
+            ProbeError: the query does not bind.
+        """
+        from pyspark.errors import AnalysisException, ParseException
+
+        try:
+            with _quiet():
+                return columns_of(self.spark.sql(f"SELECT * FROM (\n{query}\n\n)").schema)
+        except (AnalysisException, ParseException) as error:
+            raise ProbeError(_first_line(str(error))) from None
+
+    def has_function(self, name: str) -> bool:
+        """Whether a user's own function has this name."""
+        return bool(self.spark.catalog.functionExists(name))
+
+    def rows(self, query: str) -> int | None:
+        """None: Spark's estimate is not asked for, which would analyse the query once more."""
+        return None
+
+    def column_name(self, expression: str) -> str | None:
+        """None: Spark is not asked how it names a column."""
+        return None
+
+    def type_of(self, value: Any) -> str | None:
+        """None: parameters are written into the text as literals (`literal_parameters.py`)."""
+        return None
+
+    def drop_function(self, name: str, owner: str) -> None:
+        """Take a temporary function away, if there is one that `owner` has made."""
+        if self._owner(name) == owner:
+            self._try(f"DROP TEMPORARY FUNCTION IF EXISTS {SPARK.quote_name(name)}")
+
+    def make_function(
+        self, name: str, signature: str, body: str, owner: str, replaces: Callable[[str], bool]
+    ) -> bool:
+        """Make a function of Spark's SQL: `(parameters) RETURNS type`, and what it returns.
+
+        False where there is one whose owner `replaces` does not take, or Spark refuses it, for its
+        name, say. A function of the user has the owner "".
+        """
+        there = self._owner(name)
+        if there is not None and not replaces(there):
+            return False
+        return self._try(
+            f"CREATE OR REPLACE TEMPORARY FUNCTION {SPARK.quote_name(name)}{signature} "
+            f"COMMENT {SPARK.quote_string(owner)} RETURN {body}"
+        )
+
+    def _owner(self, name: str) -> str | None:
+        """Who has made a function, or "" if that is not known; None: there is no such function."""
+        quoted = SPARK.quote_name(name)
+        if not self.spark.catalog.functionExists(quoted):
+            return None
+        try:
+            told = json.loads(self.spark.catalog.getFunction(quoted).description or "")
+        except ValueError:
+            return ""
+        return str(told.get("sqlFunction.comment", "")) if isinstance(told, dict) else ""
+
+    def _try(self, statement: str) -> bool:
+        from pyspark.errors import PySparkException
+
+        try:
+            with _quiet():
+                self.spark.sql(statement)
+        except PySparkException:
+            return False
+        return True
+
+    def execute(self, sql: str) -> DataFrame:
+        """The DataFrame of a query; a statement is carried out."""
+        return self.spark.sql(sql)
+
+    def registered(self, name: str) -> str | None:
+        """The name of a function if it is registered; None: register it."""
+        return name if name in self._registered else None
+
+    def register(self, spec: FunctionSpec, program: Program) -> str:
+        """Make what `spec` asks of a Program callable; returns the name to call.
+
+        Raises:
+            ConfigError, BackendError: the driver itself cannot compile it.
+        """
+        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
+
+        content = self._programs.get(program.hash)
+        if content is None:
+            content = self.spark.sparkContext.broadcast(store.dumps(program))
+            self._programs[program.hash] = content
+        kind = engine_function(spec, program, on_use=True).result_type
+        made = arrow_udf(_scorer(spec.name, content, versions()), result_type(kind))
+        self.spark.udf.register(spec.name, made.asNondeterministic() if spec.once else made)
+        self._registered.add(spec.name)
+        return spec.name
+
+
+def _scorer(name: str, program: Any, wanted: Mapping[str, str]) -> Any:
+    """The function that travels: by value, with no name of sqlml that unpickling would import."""
+
+    def scored(*columns: pa.Array) -> pa.Array:
+        try:
+            from sqlml.udfs.spark.worker import score
+        except ModuleNotFoundError as error:
+            import sys
+
+            raise ModuleNotFoundError(
+                f"{error}: the Python of this Spark worker ({sys.executable}) cannot score; "
+                f"pip install 'sqlml[spark]=={wanted['sqlml']}' on all nodes, or let "
+                "spark.pyspark.python name a Python that has it",
+                name=error.name,
+            ) from None
+        return score(name, program, wanted, columns)
+
+    scored.__name__ = name
+    return scored
+
+
+_AT = re.compile(r"; line \d+ pos \d+| \(line \d+, pos \d+\)")
+
+
+def _first_line(message: str) -> str:
+    """Spark's message without its plan, its class of errors and the place in our probe.
+
+    >>> _first_line("\\n[PARSE_SYNTAX_ERROR] Syntax error at 'a'. SQLSTATE: 42601 (line 1, pos 7)")
+    "Syntax error at 'a'."
+    """
+    line = _AT.sub("", message.strip().split("\n")[0]).rstrip(";")
+    return re.sub(r"^\[[A-Z_.]+\] | SQLSTATE: \w+", "", line).strip()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """pyspark logs a query that does not bind as an error; a probe's is an answer."""
+    from pyspark.logger import PySparkLogger
+
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
