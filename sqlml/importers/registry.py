@@ -358,7 +358,7 @@ def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> 
     folded = [fold(n) for n in names]
     zero = next((n for n in names if "\0" in n), None)
     if zero is not None:
-        raise ConfigError(f"a feature is called {zero!r}, and SQL has no name with a zero in it")
+        raise ConfigError(f"invalid feature name {zero!r}: it contains a NUL character")
     if len(set(folded)) != len(folded):
         twice = next(n for n in names if folded.count(fold(n)) > 1)
         raise ConfigError(

@@ -297,7 +297,8 @@ def test_what_a_file_says_of_its_model_is_checked(told: Any, tmp_path: Path) -> 
     b = Builder()
     program = b.build({"label": b.op("neg", b.input("a", "float64", 1))})
     (tmp_path / "m.sqlml").write_bytes(store.dumps(program, told))
-    with sqlml.connect() as con, pytest.raises(errors.ArtifactError, match="columns is damaged"):
+    damaged = "the columns in the header of the model file are damaged"
+    with sqlml.connect() as con, pytest.raises(errors.ArtifactError, match=damaged):
         con.execute(f"CREATE MODEL m FROM '{tmp_path / 'm.sqlml'}'")
 
 

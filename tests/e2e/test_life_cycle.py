@@ -121,7 +121,7 @@ def test_an_alias_is_a_version(con: sqlml.Session) -> None:
     fails(con, "ALTER MODEL m UNSET ALIAS challenger", errors.CatalogError, "it has champion")
     fails(con, "ALTER MODEL m SET ALIAS x = 9", errors.UnknownModelError, "has no version 9")
     for name in ("first", "LAST", '"default"', '"3"', '"a b"', '""'):
-        fails(con, f"ALTER MODEL m SET ALIAS {name} = 1", errors.CatalogError, "no name for an")
+        fails(con, f"ALTER MODEL m SET ALIAS {name} = 1", errors.CatalogError, "invalid alias")
 
 
 def test_arguments_of_another_type_are_refused(con: sqlml.Session, tmp_path: Path) -> None:
@@ -131,11 +131,11 @@ def test_arguments_of_another_type_are_refused(con: sqlml.Session, tmp_path: Pat
             con.add_version("m", model, **{name: value})
     with pytest.raises(errors.ConfigError, match="or_replace is True or False"):
         con.create_model("m", model, or_replace="no")  # type: ignore[arg-type]
-    with pytest.raises(errors.CatalogError, match="zero character"):
+    with pytest.raises(errors.CatalogError, match="contain . @ . or NUL"):
         con.create_model("a\0b", model)
-    with pytest.raises(errors.ConfigError, match="zero"):
+    with pytest.raises(errors.ConfigError, match="NUL"):
         con.create_model("n", model, inputs=["a\0", "b"])
-    with pytest.raises(errors.ConfigError, match="zero character"):
+    with pytest.raises(errors.ConfigError, match="NUL"):
         con.export_model("m", f"{tmp_path}/a\0b.sqlml")
     with pytest.raises(errors.CatalogError, match="no database 'nope'"):
         con.execute("SHOW MODELS FROM nope")

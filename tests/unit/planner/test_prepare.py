@@ -28,7 +28,7 @@ def test_what_a_model_lacks_cannot_be_prepared() -> None:
         with pytest.raises(ConfigError, match="no output"):
             prepare(program, output, column)
     core = prepare(program, "label").split.core
-    with pytest.raises(ConfigError, match="no backend"):
+    with pytest.raises(ConfigError, match="unknown backend"):
         compile_core(core, Choice("abacus", "traverse", "cpu", "test"))
 
 

@@ -33,5 +33,5 @@ def test_a_registration_is_checked_when_it_is_made(argument: dict[str, object]) 
 
 @pytest.mark.parametrize("name", ["", "m/2", "m@first", "a.b.c"])
 def test_a_name_to_register_is_of_a_whole_model(name: str) -> None:
-    with pytest.raises(ConfigError, match="no name for a model"):
+    with pytest.raises(ConfigError, match="invalid model name"):
         whole_model(name)
