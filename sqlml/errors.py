@@ -52,7 +52,7 @@ class SqlmlError(Exception):
         super().__init__(message)
 
     def at(self, sql: str, offset: int, before: str = "") -> SqlmlError:
-        """The same error at a place in a statement, with `before` in front of its message."""
+        """Return a copy that shows `offset` in `sql`, with `before` in front of its message."""
         made = copy(self)
         SqlmlError.__init__(made, before + self.message, sql, offset)
         return made

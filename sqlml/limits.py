@@ -24,15 +24,15 @@ MAX_TREE_DEPTH = 10_000
 """Most tests on a path through a tree: time per row grows with it, however small the file."""
 
 RECENT_BYTES = 1 << 30
-"""What each kind of thing that is kept for the next use may take: loaded Programs of a database,
+"""Memory for each kind of thing that is kept for the next use: loaded Programs of a database,
 compiled functions of a process."""
 
 PREPARED_BYTES = 1 << 28
-"""The same for what each step between the two makes of one Program, while that lives; most of its
-arrays are the Program's own."""
+"""Memory for what each step from a loaded to a compiled Program makes of it, while it lives; most
+of the arrays are the Program's own."""
 
 DROPPED_BYTES = 1 << 24
-"""The same for compiled functions of dropped models, which a query that runs may still call."""
+"""Memory for compiled functions of dropped models, which a query that runs may still call."""
 
 FOUND_BYTES = MADE_BYTES = 1 << 22
-"""The same for where models' features lie in frames, and for the literals that models have seen."""
+"""Memory for where models' features lie in frames, and for the literals that models have seen."""

@@ -49,7 +49,7 @@ def irregular(path: str) -> str | None:
 
 
 def irregular_mode(mode: int) -> str | None:
-    """The same for what the system says of a file."""
+    """What kind of file has this `st_mode`, if it is not a regular one."""
     if stat.S_ISREG(mode):
         return None
     return next((kind for kind, asked in _KINDS.items() if asked(mode)), "no regular file")

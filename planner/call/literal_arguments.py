@@ -23,7 +23,8 @@ from sqlml.ir.program import Program
 from sqlml.limits import MADE_BYTES
 from sqlml.passes.fold_arguments import refuses
 from sqlml.planner.call.call_draft import CallDraft
-from sqlml.planner.choice.choose import Choice, asks_for_sql
+from sqlml.planner.choice.choose import Choice
+from sqlml.planner.choice.settings import asks_for_sql
 from sqlml.planner.program.constants import Constants, spelled
 from sqlml.planner.program.prepare import prepare_parts
 from sqlml.planner.syntax.outline import Literal, ModelCall

@@ -22,9 +22,10 @@ from sqlml.planner.binding.scope import Scope
 from sqlml.planner.call.call_draft import CallDraft
 from sqlml.planner.call.from_column import Column
 from sqlml.planner.call.literal_arguments import literal_arguments
-from sqlml.planner.choice.choose import asks_for_sql, batch_rows, choose, leaves_open
+from sqlml.planner.choice.choose import choose
 from sqlml.planner.choice.cost import most_categories
 from sqlml.planner.choice.row_dependence import depends_on_rows
+from sqlml.planner.choice.settings import asks_for_sql, batch_rows, leaves_open
 from sqlml.planner.model_sql.in_lambda import for_lambda, in_lambda
 from sqlml.planner.model_sql.sql_or_function import Written, as_asked, written
 from sqlml.planner.plan.plan import PlannedCall

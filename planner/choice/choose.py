@@ -19,13 +19,7 @@ from sqlml.ir.trees import Ensemble
 from sqlml.passes.lowering.lower import lower, refusal
 from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.planner.choice.cost import BATCH, ROWS, Estimate, estimates
-
-OPTIONS = ("backend", "strategy", "device")
-DEVICES = ("auto", "cpu", "cuda")
-MOST_ROWS = 100_000_000
-STRATEGIES = ("auto", *dict.fromkeys(s for entry in BACKENDS.values() for s in entry.strategies))
-SQL = "sql"
-"""The backend of expressions, in which the engine itself does all the work."""
+from sqlml.planner.choice.settings import DEVICES, SQL, STRATEGIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,57 +92,6 @@ def choose(
             f"than those that are installed: {error.message}; or RESET sqlml_strategy, RESET "
             "sqlml_device, or the model's own OPTIONS"
         ) from None
-
-
-def setting(name: str, value: Any) -> str:
-    """A value that a session may give to an option.
-
-    Raises:
-        ConfigError: there is no such option, or it has no such value.
-    """
-    if name not in OPTIONS:
-        raise ConfigError(
-            f"unknown setting sqlml_{name}; settings: "
-            + ", ".join(f"sqlml_{option}" for option in OPTIONS)
-        )
-    text = value.lower() if isinstance(value, str) else ""
-    known = {"backend": ("auto", SQL, *BACKENDS), "device": DEVICES, "strategy": STRATEGIES}[name]
-    if text not in known:
-        raise ConfigError(f"sqlml_{name} cannot be {value!r}; it takes {', '.join(known)}")
-    return text
-
-
-def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
-    """The options of a session with another one, or (None) without it.
-
-    Raises:
-        ConfigError: there is no such option, or it has no such value.
-    """
-    chosen = setting(name, "auto" if value is None else value)
-    others = {k: v for k, v in settings.items() if k != name}
-    return others if value is None else {**others, name: chosen}
-
-
-def batch_rows(options: Mapping[str, Any]) -> int | None:
-    """The most rows that are scored at once, of the option `batch_size`; None: the engine says.
-
-    Raises:
-        ConfigError: it is no number of rows.
-    """
-    rows = options.get("batch_size")
-    if rows is not None and (type(rows) is not int or not 0 < rows <= MOST_ROWS):
-        raise ConfigError(f"option batch_size is a number of rows, and cannot be {rows!r}")
-    return rows
-
-
-def asks_for_sql(options: Mapping[str, Any]) -> bool:
-    """Whether the user's options say that the model is to be written as SQL."""
-    return str(options.get("backend", "auto")).lower() == SQL
-
-
-def leaves_open(options: Mapping[str, Any]) -> bool:
-    """Whether the user's options let a model be written as SQL."""
-    return all(str(options.get(name, "auto")).lower() == "auto" for name in OPTIONS)
 
 
 @of_programs

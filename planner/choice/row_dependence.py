@@ -9,8 +9,9 @@ from typing import Any
 from sqlml.backends.costs import current
 from sqlml.bounded_cache import of_programs
 from sqlml.ir.program import Program
-from sqlml.planner.choice.choose import OPTIONS, SQL, Choice, choose
+from sqlml.planner.choice.choose import Choice, choose
 from sqlml.planner.choice.cost import ROWS, Estimate, estimates
+from sqlml.planner.choice.settings import OPTIONS, SQL
 
 FEW, MANY = 1, 1_000_000_000
 """Between these the choice is made."""

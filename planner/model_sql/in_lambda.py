@@ -12,7 +12,7 @@ from sqlml.errors import BackendError, BindError
 from sqlml.passes.split import Layout
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.scope import Scope
-from sqlml.planner.choice.choose import leaves_open
+from sqlml.planner.choice.settings import leaves_open
 from sqlml.planner.model_sql.sql_or_function import Wanted, Written, as_asked
 from sqlml.planner.program.prepare import Prepared
 from sqlml.planner.syntax.outline import ModelCall

@@ -26,8 +26,9 @@ from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.function_arguments import packed, texts
 from sqlml.planner.binding.refused_nulls import any_missing, refused, unless
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
-from sqlml.planner.choice.choose import batch_rows, choose
+from sqlml.planner.choice.choose import choose
 from sqlml.planner.choice.cost import most_categories
+from sqlml.planner.choice.settings import batch_rows
 from sqlml.planner.program.function_names import FunctionSpec, Output, Part
 from sqlml.planner.program.prepare import prepare_parts
 from sqlml.planner.program.result_sql import decoded, label_literal

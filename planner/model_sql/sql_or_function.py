@@ -18,8 +18,9 @@ from sqlml.passes.analysis.one_tree import OneTree, one_tree
 from sqlml.passes.split import Layout
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.function_arguments import linear, plain, plain_columns
-from sqlml.planner.choice.choose import SQL, Choice
+from sqlml.planner.choice.choose import Choice
 from sqlml.planner.choice.cost import Estimate, sql_estimate
+from sqlml.planner.choice.settings import SQL
 from sqlml.planner.model_sql.export_macros import expression
 from sqlml.planner.model_sql.one_tree import TreeColumn, tree_sql
 from sqlml.planner.program.prepare import Prepared

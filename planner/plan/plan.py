@@ -11,8 +11,9 @@ from typing import Any
 from sqlml.ir.program import Program
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.estimated_rows import Rows
-from sqlml.planner.choice.choose import SQL, Choice
+from sqlml.planner.choice.choose import Choice
 from sqlml.planner.choice.cost import BATCH
+from sqlml.planner.choice.settings import SQL
 from sqlml.planner.plan.dropped_columns import dropped
 from sqlml.planner.plan.measured import Analysis
 from sqlml.planner.plan.text import plan_text

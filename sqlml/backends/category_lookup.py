@@ -75,7 +75,7 @@ def _string_encoder(categories: Array, missing: int) -> Encoder:
 
 
 def arrow_encoder(categories: Array, missing: int) -> ArrowEncoder | None:
-    """The same for an Arrow array of strings; None where a category is no UTF-8.
+    """An encoder of Arrow arrays of strings; None where a category is not valid UTF-8.
 
     Such a Python string, a lone surrogate, equals nothing that Arrow can hold.
     """

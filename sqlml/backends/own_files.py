@@ -30,7 +30,7 @@ def is_private(folder: Path) -> bool:
 
 
 def made_private(folder: Path) -> bool:
-    """The same, when what is missing of it was made where that can be done privately."""
+    """Make missing parts of `folder` where that is safe; return whether it is private then."""
     missing = [p for p in (folder, *folder.parents) if not os.path.lexists(p)]
     with suppress(OSError):
         for path in reversed(missing):

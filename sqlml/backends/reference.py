@@ -21,7 +21,7 @@ class ReferenceCompiled:
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """See `Compiled.run`."""
+        """Score columns with numpy (`Compiled.run`)."""
         return reference.run(self.program, inputs, outputs)
 
 
@@ -32,13 +32,13 @@ class ReferenceBackend:
     strategies: tuple[str, ...] = ("traverse",)
 
     def supports(self, program: Program) -> str | None:
-        """See `Backend.supports`."""
+        """Return why some operator cannot run; None: all can."""
         return unsupported(program, set(reference.FUNCTIONS) | {"input"})
 
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
     ) -> ReferenceCompiled:
-        """See `Backend.compile`."""
+        """Prepare a Program for the CPU; `device` may be "cpu" or "auto"."""
         reason = self.supports(program)
         if reason is not None:
             raise BackendError(f"the reference backend cannot run this model: {reason}")

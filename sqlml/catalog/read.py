@@ -169,7 +169,7 @@ class Catalog:
             CatalogError: there is none.
         """
         if database is not None and not self._connection.has_database(database):
-            raise CatalogError(f"there is no database {database!r}; ATTACH it first")
+            raise CatalogError(f"unknown database {database!r}; ATTACH it first")
 
     def models_query(self, database: str | None = None) -> str:
         """The query behind the view `models`.
@@ -220,7 +220,7 @@ class Catalog:
         database = reference.database
         if database is not None and not self._connection.has_database(database):
             raise UnknownModelError(
-                f"there is no database {database!r}; ATTACH it, or name the model without it"
+                f"unknown database {database!r}; ATTACH it, or name the model without it"
             )
         raise self._unknown(reference, [])
 
@@ -258,8 +258,8 @@ class Catalog:
             more = f" and {len(names) - 10} more, which SHOW MODELS lists" if names[10:] else ""
             hint = f"models: {', '.join(sorted(names)[:10])}{more}"
         else:
-            hint = "there are none yet: CREATE MODEL or create_model() registers one"
-        return UnknownModelError(f"there is no model {reference.name!r}; {hint}")
+            hint = "none exist yet: CREATE MODEL or create_model() registers one"
+        return UnknownModelError(f"unknown model {reference.name!r}; {hint}")
 
     def _elsewhere(self, reference: Reference) -> str | None:
         """Another database that has a model of this name."""

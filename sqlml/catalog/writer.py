@@ -149,7 +149,7 @@ class Writer:
 def checked_number(version: int) -> int:
     """The number of a version. Raises CatalogError where it is too large."""
     if version > MOST_VERSIONS:
-        raise CatalogError(f"{version} is no number for a version: it is too large")
+        raise CatalogError(f"invalid version number {version}: it is too large")
     return version
 
 

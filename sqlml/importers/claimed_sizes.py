@@ -22,7 +22,7 @@ def bounded(given: Any, most: int, library: str, things: str) -> int:
         ValueError, TypeError: no whole number.
     """
     if isinstance(given, str) and not given.isascii() or "_" in str(given):
-        raise ValueError(f"{given!r} is no number")
+        raise ValueError(f"{given!r} is not a number")
     number = int(given)
     if not 0 <= number <= most:
         raise ArtifactError(f"the {library} model claims {number} {things}; the limit is {most}")

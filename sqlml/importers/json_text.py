@@ -40,7 +40,7 @@ def read_json(content: bytes, hook: Hook | None = None, *, strict: bool = False)
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _escaped(content: bytes) -> str:

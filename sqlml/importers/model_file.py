@@ -110,7 +110,7 @@ def _absent(path: str) -> str:
     """Why the engine, which may look at the file system, found nothing there."""
     named = local_path(path)
     if named is None:
-        return f"there is no file {path!r}"
+        return f"file {path!r} does not exist"
     place = os.path.abspath(named)
     found = irregular(place)
     if found is not None:

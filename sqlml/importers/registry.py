@@ -40,7 +40,7 @@ Leaf = Callable[[Any, Frame], Frame | Outputs]
 """A fitted object and the columns it reads -> the columns or outputs that it makes."""
 Recurse = Callable[[Any, Frame], Frame | Outputs]
 Composite = Callable[[Any, Frame, Recurse], Frame | Outputs]
-"""The same for an object that holds others, which it hands to Recurse."""
+"""A Leaf for an object that holds others: it hands those to Recurse."""
 
 IMPORTERS: Mapping[str, Leaf] = MappingProxyType(
     {
@@ -289,7 +289,7 @@ def _converter(parts: set[str]) -> Recurse:
 def _unknown(model: Any) -> UnsupportedModelError:
     path = class_path(model)
     if model is None:
-        return UnsupportedModelError("None is no model; pass the fitted object itself")
+        return UnsupportedModelError("None is not a model; pass the fitted object itself")
     if isinstance(model, type):
         return UnsupportedModelError(
             f"{model.__name__} is a class, not a fitted object; make one and fit it: "

@@ -125,7 +125,7 @@ def check_archive(content: bytes) -> zipfile.ZipFile:
         archive = zipfile.ZipFile(io.BytesIO(content))
         sizes = [entry.file_size for entry in archive.infolist()]
     except (*STUMBLES, *ZIP_STUMBLES) as error:
-        raise ArtifactError(f"this is no zip archive, or it is damaged ({error})") from error
+        raise ArtifactError(f"not a zip archive, or a damaged one ({error})") from error
     # zipfile reads no more of an entry than the size that is written there.
     if sum(sizes) > min(MAX_ARTIFACT_BYTES, FREE_BYTES + MAX_RATIO * len(content)):
         raise ArtifactError(f"the archive claims to unpack to {sum(sizes)} bytes: over the limit")

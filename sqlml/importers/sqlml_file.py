@@ -81,7 +81,7 @@ def _stored(program: Program, told: Mapping[str, Any]) -> StoredModel:
         raise ValueError("the program does not read all of them")
     source, library = told["source"], told["library"]
     if not (isinstance(source, str) and isinstance(library, str)):
-        raise TypeError("the source is no text")
+        raise TypeError("the source is not text")
     (source + library).encode()
     options = told.get("options", {})
     if not isinstance(options, dict):

@@ -48,11 +48,11 @@ class Csr:
         return np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
 
     def with_data(self, data: Array) -> Csr:
-        """The same places with other numbers."""
+        """Numbers `data` (m,) in the places of this matrix."""
         return Csr(data, self.indices, self.indptr, self.width)
 
     def astype(self, dtype: Any, copy: bool = True) -> Csr:
-        """The same rows in another dtype."""
+        """This matrix with its numbers in another dtype."""
         return self.with_data(self.data.astype(dtype, copy=copy))
 
     def toarray(self, fill: float = 0.0) -> Array:

@@ -53,7 +53,7 @@ def rewrite(
 
 
 def copy(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value:
-    """The same operator on other inputs."""
+    """Append the operator of `node` to `builder`, on other inputs."""
     if node.op == "input":
         name, dtype, width = node.attrs["name"], node.attrs["dtype"], node.attrs["width"]
         return builder.input(name, dtype, width)

@@ -57,7 +57,7 @@ def _verify_labels(labels: Labels) -> None:
             try:
                 label.encode()
             except UnicodeEncodeError:
-                raise ProgramError(f"the label {label!r} is no text") from None
+                raise ProgramError(f"the label {label!r} is not valid Unicode") from None
 
 
 def _verify_classifier(program: Program) -> None:

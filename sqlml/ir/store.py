@@ -51,7 +51,7 @@ _MAX_RATIO = 33_000
 """Largest compression ratio that zstandard has (a block of 128 KiB in 4 bytes); beyond it a length
 is taken for a decompression bomb."""
 _MAX_HEADER_RATIO = 200
-"""The same for the header, whose JSON takes many times its length once it is read."""
+"""Largest compression ratio of a header: its JSON takes many times its length once it is read."""
 _MAX_WIDENING = 8
 """Bytes of an array for each byte that it takes in the payload: int64 of int8."""
 

@@ -160,7 +160,7 @@ class _Reader:
             )
         if len(models) != 1:
             raise ArtifactError(
-                "this is no archive of torch.export.save, or of a torch before 2.9; save it again "
+                "not an archive of torch.export.save, or one of torch before 2.9; save it again "
                 "with torch.export.save of a newer torch"
             )
         key = models[0][len("models/") : -len(".json")]

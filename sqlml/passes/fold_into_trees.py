@@ -32,7 +32,7 @@ class Impute:
     fill: Array
 
     def apply(self, x: Array, columns: Array) -> Array:
-        """See `Step.apply`."""
+        """The step on values x (m,), the i-th of which stands in column `columns[i]`."""
         filled: Array = np.where(np.isnan(x), self.fill[columns], x)
         return filled
 
@@ -57,8 +57,10 @@ def fold_into_trees(program: Program) -> Program:
 
 
 def fold_casts_into_trees(program: Program) -> Program:
-    """The same, also where there are only casts, which kernels fold for themselves and SQL cannot:
-    the engine refuses to round 1e300 to a float32."""
+    """Fold as `fold_into_trees` does, and fold casts also where nothing else is to fold.
+
+    Kernels fold casts for themselves. SQL cannot: the engine refuses to round 1e300 to a float32.
+    """
     return rewrite(program, partial(_rule, casts=True), ops=("tree_ensemble",))
 
 

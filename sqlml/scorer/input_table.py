@@ -342,13 +342,15 @@ def _arrow(column: Any, name: str) -> Any:
         made = pa.array(held, from_pandas=True)
         return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
     except UnicodeEncodeError as error:
-        raise InputTypeError(f"column {name!r} holds a string that is no text: {error}") from None
+        raise InputTypeError(
+            f"column {name!r} holds a string that is not valid Unicode: {error}"
+        ) from None
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise InputTypeError(f"column {name!r} holds values of mixed types: {error}") from None
     except pa.ArrowNotImplementedError:
         kind = getattr(column, "dtype", type(column).__name__)
         raise InputTypeError(
-            f"column {name!r} holds {kind}, which is no kind of number or text; cast it"
+            f"column {name!r} holds {kind}, neither numbers nor text; cast it"
         ) from None
 
 

@@ -22,9 +22,7 @@ class SparseRows:
     def __init__(self, matrix: Any, cell: float) -> None:
         rows = matrix.tocsr()
         if rows.dtype.kind not in "biuf":
-            raise InputTypeError(
-                f"the sparse matrix holds {rows.dtype}, which is no kind of number"
-            )
+            raise InputTypeError(f"the sparse matrix holds {rows.dtype}, not numbers")
         if not rows.has_canonical_format:
             rows = rows.copy()  # the caller's own, perhaps
             rows.sum_duplicates()

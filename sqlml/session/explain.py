@@ -14,7 +14,7 @@ from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan.with_rows import with_rows
 from sqlml.session.engine_errors import reworded_errors
 from sqlml.session.functions import Functions
-from sqlml.session.queries import Scoring, remaining
+from sqlml.session.queries import Queries, remaining
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import engine_function
@@ -24,14 +24,14 @@ from sqlml.udfs.metering import metered
 class Explaining:
     """What one connection tells of its queries: the plan, and what was measured of it."""
 
-    def __init__(self, engine: DuckDBEngine, functions: Functions, scoring: Scoring) -> None:
+    def __init__(self, engine: DuckDBEngine, functions: Functions, queries: Queries) -> None:
         self._engine = engine
         self._functions = functions
-        self._scoring = scoring
+        self._queries = queries
 
     def explained(self, query: str, parameters: Any, analyze: bool) -> list[tuple[str, str]]:
         """EXPLAIN's rows: the model plan, then the engine's own."""
-        found = self._scoring.plan(query, parameters)
+        found = self._queries.plan(query, parameters)
         if found is None:
             if len(self._engine.native.extract_statements(query)) > 1:
                 raise ParseError("EXPLAIN takes one query, and would run all behind the first")
@@ -50,7 +50,7 @@ class Explaining:
 
         A query that calls no model does not run.
         """
-        found = self._scoring.plan(query, parameters)
+        found = self._queries.plan(query, parameters)
         if found is None:
             return None
         return self._analysed(with_rows(found, self._engine.rows), parameters)[0]

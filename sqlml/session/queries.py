@@ -1,4 +1,4 @@
-"""`Scoring`: from a query that calls models to SQL that DuckDB runs as it is."""
+"""`Queries`: from a query that calls models to SQL that DuckDB runs as it is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 
 
-class Scoring(Plans):
+class Queries(Plans):
     """The plans of one connection's queries, and the statements that they become."""
 
     def __init__(self, engine: DuckDBEngine, functions: Functions, lookup: Lookup) -> None:

@@ -32,7 +32,7 @@ from sqlml.session.attached_views import Arrivals
 from sqlml.session.engine_errors import reworded_errors, user_errors
 from sqlml.session.explain import Explaining
 from sqlml.session.functions import Functions
-from sqlml.session.queries import Scoring
+from sqlml.session.queries import Queries
 from sqlml.session.relation import unwrap, wrap
 from sqlml.session.user_call import Calling
 from sqlml.statements.answer import rows as answer_of
@@ -87,8 +87,8 @@ class Session:
         writer = own, self._catalog, self._macros, calls_of, changed
         changes, versions = ModelChanges(*writer), VersionChanges(*writer)
         self._models = Models(host, self._catalog, changes, versions, allow_pickle)
-        self._scoring = Scoring(self._engine, self._functions, self._lookup)
-        self._explaining = Explaining(self._engine, self._functions, self._scoring)
+        self._queries = Queries(self._engine, self._functions, self._lookup)
+        self._explaining = Explaining(self._engine, self._functions, self._queries)
         beside = partial(_functions_beside, connection, self._engine.registry, self._loaded)
         self._arrivals = Arrivals(self._functions, beside)  # holds no session: a cycle goes late
         if self._owns_registry:
@@ -160,7 +160,7 @@ class Session:
             if analyze:
                 self._engine.finish()
                 return self._explaining.analysed(query, params)
-            return self._scoring.told(query, params)
+            return self._queries.told(query, params)
 
     def create_model(
         self,
@@ -371,7 +371,7 @@ class Session:
         self._engine.finish()
         self._engine.about_models = True
         if isinstance(statement, Query):
-            sql, parameters = self._scoring.rewritten(statement.sql, parameters, runs=True)
+            sql, parameters = self._queries.rewritten(statement.sql, parameters, runs=True)
             with self._arrivals.of(statement.sql), reworded_errors(sql, statement.sql):
                 self._functions.retrying(lambda: self._engine.execute(sql, parameters))
         else:
@@ -383,7 +383,7 @@ class Session:
     def _relation(self, statement: Statement, parameters: Any, alias: str) -> Any:
         self._engine.about_models = True
         if isinstance(statement, Query):
-            sql, parameters = self._scoring.rewritten(statement.sql, parameters)
+            sql, parameters = self._queries.rewritten(statement.sql, parameters)
             with reworded_errors(sql, statement.sql):
                 made = self._functions.retrying(
                     lambda: self._engine.relation(sql, parameters, alias)
@@ -395,10 +395,10 @@ class Session:
     def _answer(self, statement: Statement, parameters: Any) -> tuple[str, Any] | None:
         """Carry out a statement about models; the query whose result is its answer, if any."""
         if isinstance(statement, SetOption):
-            self._scoring.set(statement.option, statement.value)
+            self._queries.set(statement.option, statement.value)
             return "SELECT true AS Success LIMIT 0", None
         if isinstance(statement, Explain):
-            if self._scoring.plan(statement.query, parameters) is None:
+            if self._queries.plan(statement.query, parameters) is None:
                 return statement.sql, parameters
             rows = self._explaining.explained(statement.query, parameters, statement.analyze)
             return answer_of(("explain_key", "explain_value"), rows)

@@ -54,8 +54,8 @@ class Directory:
             version = found.pop("sqlml_catalog")
         except (ValueError, KeyError, TypeError, RecursionError):
             raise CatalogError(
-                f"the model catalog is damaged: {place} is no index of sqlml; remove the file, and "
-                "the one before it counts"
+                f"the model catalog is damaged: {place} is not an sqlml index; remove the file, "
+                "and the one before it counts"
             ) from None
         if version != FORMAT:
             raise CatalogError(
@@ -129,7 +129,9 @@ def _named(tables: dict[str, Any]) -> set[str]:
 
 def _program(digest: str) -> str:
     if re.fullmatch("[0-9a-f]{64}", digest) is None:  # of a forged index: it may be any path
-        raise CatalogError(f"the model catalog is damaged: {digest[:80]!r} is no hash of a model")
+        raise CatalogError(
+            f"the model catalog is damaged: {digest[:80]!r} is not the hash of a model"
+        )
     return f"programs/{digest}.sqlml"
 
 

@@ -72,7 +72,7 @@ class LocalFiles:
         self.place = str(folder)
 
     def names(self, folder: str) -> list[str]:
-        """See `Files`."""
+        """Names in a folder; none if the folder is missing."""
         try:
             return os.listdir(self._folder / folder)
         except FileNotFoundError:
@@ -81,7 +81,7 @@ class LocalFiles:
             raise _cannot("read", f"{self.place}/{folder}", error.strerror) from None
 
     def read(self, path: str) -> bytes | None:
-        """See `Files`."""
+        """Content of a file; None if it is missing."""
         try:
             with open(self._folder / path, "rb", opener=_at_once) as file:
                 found = irregular_mode(os.fstat(file.fileno()).st_mode)
@@ -94,7 +94,7 @@ class LocalFiles:
             raise _cannot("read", f"{self.place}/{path}", error.strerror) from None
 
     def size(self, path: str) -> int | None:
-        """See `Files`."""
+        """Bytes of a file; None if it is missing or not a regular file."""
         try:
             found = (self._folder / path).stat()
             return found.st_size if stat.S_ISREG(found.st_mode) else None
@@ -104,7 +104,7 @@ class LocalFiles:
             raise _cannot("read", f"{self.place}/{path}", error.strerror) from None
 
     def add(self, path: str, content: bytes) -> bool:
-        """See `Files`: a hard link is made by one process only, to a file that is complete."""
+        """Add a complete file; False if there is one. Only one process can make the hard link."""
         target = self._folder / path
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -125,7 +125,7 @@ class LocalFiles:
         return True
 
     def remove(self, path: str) -> None:
-        """See `Files`."""
+        """Remove a file, if it is there."""
         try:
             (self._folder / path).unlink(missing_ok=True)
         except OSError as error:
@@ -157,7 +157,7 @@ class HadoopFiles:
         self._no_overwriting = options
 
     def names(self, folder: str) -> list[str]:
-        """See `Files`."""
+        """Names in a folder; none if the folder is missing."""
         try:
             found = self._files.listStatus(self._path(folder))
         except Exception as error:
@@ -167,7 +167,7 @@ class HadoopFiles:
         return [str(status.getPath().getName()) for status in found]
 
     def read(self, path: str) -> bytes | None:
-        """See `Files`."""
+        """Content of a file; None if it is missing."""
         try:
             stream = self._files.open(self._path(path))
             try:
@@ -180,7 +180,7 @@ class HadoopFiles:
             raise _cannot("read", f"{self.place}/{path}", _reason(error)) from None
 
     def size(self, path: str) -> int | None:
-        """See `Files`."""
+        """Bytes of a file; None if it is missing or not a file."""
         try:
             found = self._files.getFileStatus(self._path(path))
             return int(found.getLen()) if found.isFile() else None
@@ -190,7 +190,7 @@ class HadoopFiles:
             raise _cannot("read", f"{self.place}/{path}", _reason(error)) from None
 
     def add(self, path: str, content: bytes) -> bool:
-        """See `Files`: a complete file is renamed, which fails where there is one already."""
+        """Add a complete file; False if there is one. Renaming fails where there is one."""
         target = self._path(path)
         fresh = self._hadoop.Path(target.getParent(), f".{uuid4().hex}.new")
         try:
@@ -213,7 +213,7 @@ class HadoopFiles:
         return True
 
     def remove(self, path: str) -> None:
-        """See `Files`."""
+        """Remove a file, if it is there."""
         try:
             self._files.delete(self._path(path), False)
         except Exception as error:

@@ -37,7 +37,7 @@ class SparkHost:
         files, name = self._place(path)
         content = files.read(name)
         if content is None:
-            raise ArtifactError(f"there is no file {path!r} any more")
+            raise ArtifactError(f"file {path!r} no longer exists")
         return content
 
     def write_file(self, path: str, content: bytes) -> None:

@@ -10,14 +10,14 @@ from sqlml.spark.catalog_directory import Directory
 
 
 class FilePrograms:
-    """See `Programs`. A file is never changed."""
+    """Programs as files of a catalog directory, each named by its digest. A file never changes."""
 
     def __init__(self, directory: Directory, loaded: Loaded) -> None:
         self._directory = directory
         self._loaded = loaded
 
     def get(self, digest: str, schema: str) -> Program:
-        """See `Programs`; the digest is whole."""
+        """Load the Program with a whole digest, from memory if it was loaded before."""
         known = self._loaded.get(digest)
         if known is not None:
             return known
@@ -37,13 +37,13 @@ class FilePrograms:
         return program
 
     def put(self, program: Program, schema: str) -> None:
-        """See `Programs`."""
+        """Write a Program's file, unless there is one."""
         self._directory.add_program(program.hash, store.dumps(program))
         self._loaded.put(program.hash, program, program.nbytes)
 
     def stored_bytes(self, digest: str, schema: str) -> int:
-        """See `Programs`."""
+        """Bytes of a Program's file; 0 if there is none."""
         return self._directory.program_bytes(digest) or 0
 
     def collect(self, digests: list[str], schema: str) -> None:
-        """See `Programs`: they leave with the last index that names them (`Directory`)."""
+        """Do nothing: a Program leaves with the last index that names it (`Directory`)."""

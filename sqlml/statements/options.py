@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlml.errors import ConfigError
-from sqlml.planner.choice.choose import batch_rows
+from sqlml.planner.choice.settings import batch_rows
 
 STORED = (
     *("backend", "strategy", "device", "batch_size"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlml.catalog.lookup import Lookup
-from sqlml.planner.choice.choose import with_setting
+from sqlml.planner.choice.settings import with_setting
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_cache import PlanCache
 from sqlml.udfs.engine import Engine, context_of

@@ -41,13 +41,13 @@ class Registration:
 
     def __post_init__(self) -> None:
         if not (self.comment is None or isinstance(self.comment, str)):
-            raise ConfigError(f"comment is a text, and not {self.comment!r}")
+            raise ConfigError(f"comment must be a string, not {self.comment!r}")
         if not (self.number is None or type(self.number) is int):
-            raise ConfigError(f"number is a whole number, and not {self.number!r}")
+            raise ConfigError(f"number must be an integer, not {self.number!r}")
         for name in ("or_replace", "if_not_exists"):
             value = getattr(self, name)
             if not isinstance(value, bool):
-                raise ConfigError(f"{name} is True or False, and not {value!r}")
+                raise ConfigError(f"{name} must be True or False, not {value!r}")
         model_options.stored(self.options)
 
 

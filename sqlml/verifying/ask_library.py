@@ -37,7 +37,7 @@ def answers(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
     """
     family = family_of(model)
     if family is None:
-        raise VerificationError(f"there is no way to ask a {type(model).__name__} for its answers")
+        raise VerificationError(f"cannot ask a {type(model).__name__} for its predictions")
     try:
         with _quiet():
             made = FAMILIES[family](model, frame, asked)

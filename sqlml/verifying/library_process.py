@@ -31,7 +31,10 @@ ROWS_A_SECOND = 1000
 
 
 class FileSource:
-    """See `Source`; leaving the context ends the child."""
+    """A model file as its own library scores it, in a child process with limits.
+
+    Leaving the context ends the child.
+    """
 
     def __init__(self, kind: str, path: str, content: bytes, asked: Asked) -> None:
         self._path = path
@@ -58,7 +61,7 @@ class FileSource:
         self._child.__exit__(*error)
 
     def answers(self, frame: pd.DataFrame) -> Answers:
-        """See `Source`."""
+        """Ask the child to score `frame`; it has longer for more rows."""
         question = pickle.dumps(frame, pickle.HIGHEST_PROTOCOL)
         try:
             told = self._child.ask(question, SECONDS + len(frame) / ROWS_A_SECOND)

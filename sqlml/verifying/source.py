@@ -63,7 +63,7 @@ class ObjectSource:
         self.bound = bound_of(family_of(model))
 
     def answers(self, frame: pd.DataFrame) -> Answers:
-        """See `Source`."""
+        """What the library's own methods answer, called in this process."""
         return answers(self._model, frame, self._asked)
 
 
@@ -75,7 +75,7 @@ class ProgramSource:
         self.bound = bound_of("sqlml")
 
     def answers(self, frame: pd.DataFrame) -> Answers:
-        """See `Source`."""
+        """What the reference backend answers."""
         return scored(self._scorer, frame, self._scorer.program.outputs)
 
 

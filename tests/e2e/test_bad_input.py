@@ -249,7 +249,7 @@ class Custom(LinearRegression):
             r"LinearRegression is a class.*model = LinearRegression\(..\); model.fit",
         ),
         (Opaque, r"Opaque is a class.*model = Opaque\(..\)$"),
-        (None, "None is no model"),
+        (None, "None is not a model"),
         (pd.DataFrame({"a": [1.0]}), "this DataFrame is data, not a fitted object"),
         (np.ones((2, 2)), "this ndarray is data"),
         (Opaque(), r"Opaque; replace it.*docs/operators.md.*ONNX"),

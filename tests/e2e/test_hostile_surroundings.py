@@ -339,9 +339,9 @@ def test_a_model_must_be_named_by_a_text(db: sqlml.Session, call: str) -> None:
 
 
 def test_an_unknown_database_is_named(db: sqlml.Session, tree: Any) -> None:
-    with pytest.raises(errors.UnknownModelError, match="no database 'nodb'"):
+    with pytest.raises(errors.UnknownModelError, match="unknown database 'nodb'"):
         db.execute("SELECT predict('nodb.m', a := 1)")
-    with pytest.raises(errors.CatalogError, match="no database 'nodb'"):
+    with pytest.raises(errors.CatalogError, match="unknown database 'nodb'"):
         db.create_model("nodb.m", tree)
 
 

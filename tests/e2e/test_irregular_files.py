@@ -110,7 +110,7 @@ def test_places_elsewhere_are_not_looked_for_here(con: sqlml.Session) -> None:
     con.connection.register_filesystem(fsspec.filesystem("memory"))
     con.execute("EXPORT MODEL kept TO 'memory://models/m.sqlml'")
     con.execute("CREATE MODEL elsewhere FROM 'memory://models/m.sqlml'")
-    with pytest.raises(errors.ArtifactError, match="there is no file 'memory://models/n.sqlml'"):
+    with pytest.raises(errors.ArtifactError, match="file 'memory://models/n.sqlml' does not exist"):
         con.execute("CREATE MODEL other FROM 'memory://models/n.sqlml'")
     con.execute("DROP MODEL elsewhere")
 

@@ -235,7 +235,7 @@ def test_a_model_that_is_gone_is_not_waited_for_in_vain(monkeypatch: pytest.Monk
         monkeypatch.setattr(lookup, "PATIENCE", 0.1)
         monkeypatch.setattr(lookup.time, "sleep", lambda seconds: looks.append(seconds))
         con.execute("DROP MODEL m")
-        with pytest.raises(UnknownModelError, match="there is no model 'm'"):
+        with pytest.raises(UnknownModelError, match="unknown model 'm'"):
             con.execute(query)
         assert not looks, "it dropped the model itself"
         with pytest.raises(UnknownModelError):

@@ -27,7 +27,7 @@ def con() -> Iterator[sqlml.Session]:
 
 PLACES = [
     # the text, the error, what its message says, and the word below which the caret is
-    ("SELECT predict('nobody', *) FROM t", "UnknownModelError", "no model", "'nobody'"),
+    ("SELECT predict('nobody', *) FROM t", "UnknownModelError", "unknown model", "'nobody'"),
     ("SELECT 1;\n\nSELECT predict('nobody', *) FROM t", "UnknownModelError", "no", "'nobody'"),
     (
         "SELECT 1; SELECT predict('m', *) FROM t;\n SELECT predict('m/9', *) FROM t",
@@ -35,17 +35,22 @@ PLACES = [
         "no version",
         "'m/9'",
     ),
-    ("EXPLAIN SELECT predict('nobody', *)\nFROM t", "UnknownModelError", "no model", "'nobody'"),
+    (
+        "EXPLAIN SELECT predict('nobody', *)\nFROM t",
+        "UnknownModelError",
+        "unknown model",
+        "'nobody'",
+    ),
     (
         "SELECT 2;\nEXPLAIN ANALYZE\nSELECT predict('nobody', *) FROM t",
         "UnknownModelError",
-        "no",
+        "unknown model",
         "'nobody'",
     ),
     (
         "CREATE VIEW v AS\nSELECT predict('nobody', *) FROM t",
         "UnknownModelError",
-        "no model",
+        "unknown model",
         "'nobody'",
     ),
     ("FROM t SELECT a,\n\tpredict('m', * EXCLUDE (a))", "MissingColumnError", "'a'", "predict"),

@@ -148,7 +148,13 @@ def test_a_users_own_function_of_that_name_is_left_alone(con: sqlml.Session) -> 
 @pytest.mark.parametrize(
     ("query", "error", "message", "line", "column"),
     [
-        ("FROM ml_predict(MODEL nobody, TABLE t)", "UnknownModelError", "no model 'nobody'", 1, 23),
+        (
+            "FROM ml_predict(MODEL nobody, TABLE t)",
+            "UnknownModelError",
+            "unknown model 'nobody'",
+            1,
+            23,
+        ),
         ("FROM ml_predict(MODEL scaled, TABLE t)", "BindError", "predicts nothing", 1, 23),
         ("FROM ml_predict(MODEL kind, t)", "BindError", "TABLE and a name", 1, 29),
         ("FROM ml_predict(MODEL kind)", "BindError", "a model and its rows", 1, 6),

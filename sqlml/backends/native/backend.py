@@ -36,7 +36,10 @@ class NativeCompiled:
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """See `Compiled.run`."""
+        """Score columns: one kernel an output if all that are asked for have one, else in steps.
+
+        `Compiled.run` describes arguments and result.
+        """
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         if self._steps is not None and not all(self._fused[name] for name in names):
             return self._steps.run(inputs, names)
@@ -86,13 +89,13 @@ class NativeBackend:
     strategies: tuple[str, ...] = STRATEGIES
 
     def supports(self, program: Program) -> str | None:
-        """See `Backend.supports`."""
+        """Return why some operator cannot run; None: all can."""
         return unsupported(program, (set(reference.FUNCTIONS) | {"input"}) - set(OWNERS))
 
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
     ) -> NativeCompiled:
-        """See `Backend.compile`."""
+        """Prepare a Program for the CPU; kernels compile when they are first called."""
         reason = self.supports(program)
         if reason is not None:
             raise BackendError(f"the native backend cannot run this model: {reason}")

@@ -43,7 +43,7 @@ class StepFiller:
         self._columns = np.array(columns, np.int64)
 
     def fill(self, x: Array, out: Array) -> int:
-        """See `Filler.fill`."""
+        """Write what the steps make of rows `x` into `out`, block by block (`Filler.fill`)."""
         for start in range(0, x.shape[0], self._rows):
             block = x[start : start + self._rows]
             values = dict(self._constants)

@@ -29,7 +29,7 @@ FEWEST_ROWS, FEWEST_BYTES = 16, 16 << 20
 """Blocks of wide rows have so many of them, if these do not take more memory than that."""
 
 TREE_ROWS = 512
-"""The same where there are trees, whose kernels look at as many at a time."""
+"""Most rows of a block where there are trees, whose kernels look at as many at a time."""
 
 MOST_ROWS = 1 << 15
 
@@ -72,7 +72,7 @@ class Stepwise:
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """See `Compiled.run`."""
+        """Score columns operator by operator, a block of rows at a time (`Compiled.run`)."""
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         plan = self.schedule_of(names)
 

@@ -57,7 +57,7 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
             if node.type.dtype in NESTED:
                 raise BackendError(
                     f"this model cannot be written as ONNX: column {name!r} holds a "
-                    f"{node.type.dtype} a row, which is no tensor; export it with FORMAT SQLML"
+                    f"{node.type.dtype} a row, which is not a tensor; export it with FORMAT SQLML"
                 )
             if name in taken or _RESERVED.fullmatch(name):
                 raise BackendError(f"a column called {name!r} cannot be exported; rename it")

@@ -98,7 +98,7 @@ class TorchCompiled:
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
     ) -> dict[str, Array]:
-        """See `Compiled.run`."""
+        """Score columns on the device, a batch at a time (`Compiled.run`)."""
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
         plan = self._plan(names)
 
@@ -180,7 +180,7 @@ class TorchBackend:
     strategies: tuple[str, ...] = ("gemm", "tt", "ptt", "fused")
 
     def supports(self, program: Program) -> str | None:
-        """See `Backend.supports`."""
+        """Return why some operator cannot run; None: all can."""
         host = {n.op for i, n in enumerate(program.nodes) if sparse(program, i)}
         known = set(FUNCTIONS) | HOST | (host & set(reference.FUNCTIONS)) | {"input"}
         reason = unsupported(program, known | {"tree_ensemble"})
@@ -192,7 +192,7 @@ class TorchBackend:
     def compile(
         self, program: Program, *, device: str = "cpu", strategy: str = "traverse"
     ) -> TorchCompiled:
-        """See `Backend.compile`."""
+        """Prepare a Program for a device, where its constants move."""
         reason = self.supports(program)
         if reason is not None:
             raise BackendError(

@@ -106,9 +106,9 @@ def _scale_and_bias(given: Any, outputs: int | None) -> tuple[float, Array]:
     listed = biases if isinstance(biases, list) else [biases]
     for number in (scale, *listed):
         if type(number) is not float and (type(number) is not int or abs(number) > MOST_WHOLE):
-            raise ArtifactError("scale or bias of the CatBoost model is no number")
+            raise ArtifactError("scale or bias of the CatBoost model is not a number")
     if biases is not listed and biases != 0:  # CatBoost reads a list, and takes this for none
-        raise ArtifactError("the bias of the CatBoost model is no list")
+        raise ArtifactError("the bias of the CatBoost model is not a list")
     bias = np.array(listed, np.float64)
     wanted = bias.size if outputs is None else outputs
     if not bias.size or (bias.size == 1 and bias[0] == 0):

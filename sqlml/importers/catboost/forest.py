@@ -315,7 +315,7 @@ def _floats(given: Sequence[Any]) -> Array:
         raise ArtifactError("entries of the CatBoost model are no numbers")
     large = values.size and isinstance(given, list) and np.abs(values).max() > MOST_WHOLE
     if large and any(type(v) is int and abs(v) > MOST_WHOLE for v in given):
-        raise ArtifactError("a whole number of the CatBoost model is none of float64's")
+        raise ArtifactError("an integer of the CatBoost model does not fit a float64")
     return values.astype(np.float64)
 
 

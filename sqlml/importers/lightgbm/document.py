@@ -195,7 +195,7 @@ def _check_line(line: str, key: str, value: str, tree: Mapping[str, str]) -> Non
     # Python reads more as a number than LightGBM does.
     foreign = "_" in value or not value.isascii()
     if "" in tree or key not in _LINES or "=" not in line or foreign:
-        raise ArtifactError(f"{line[:40]!r} is no line of a tree of LightGBM")
+        raise ArtifactError(f"{line[:40]!r} is not a line of a LightGBM tree")
 
 
 def _tree(pairs: Mapping[str, str], rest: Iterator[str]) -> dict[str, Any]:

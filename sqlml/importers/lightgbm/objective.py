@@ -85,7 +85,7 @@ class Objective:
                 except ValueError:
                     sigmoid = -1.0
                 if not 0 < sigmoid < float("inf"):
-                    raise ArtifactError(f"sigmoid:{value} of the LightGBM model is no number")
+                    raise ArtifactError(f"sigmoid:{value} of the LightGBM model is not a number")
         return cls(name, row, sigmoid, "sqrt" in words[1:])
 
     def scaled(self, b: Builder, score: Value) -> Value:

@@ -17,7 +17,7 @@ def table(call: Call, i: int = 0) -> Value:
     """Input `i` as float32 (n, k)."""
     x = call.rows(i)
     if len(x.inner) != 1:
-        raise Uncovered("its input is no table")
+        raise Uncovered("its input is not a table")
     return call.cast(x.value, "float32")
 
 
@@ -73,7 +73,7 @@ def imputer(call: Call) -> Item:
     """Imputer: NaN, or one other number, replaced by a number for each column; (n, k)."""
     x = call.rows(0)
     if len(x.inner) != 1:
-        raise Uncovered("its input is no table")
+        raise Uncovered("its input is not a table")
     if x.dtype == "int64":
         fill = call.vector("imputed_value_int64s", "int64")
         gone = call.scalar(call.integer("replaced_value_int64", 0), "int64")

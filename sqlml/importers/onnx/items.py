@@ -135,7 +135,9 @@ class Call:
         if value is None:
             return np.zeros(0, dtype)
         if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype == object:
-            raise ArtifactError(f"operator {self.node.op}: attribute {name} is no list of numbers")
+            raise ArtifactError(
+                f"operator {self.node.op}: attribute {name} is not a list of numbers"
+            )
         return value.astype(dtype)
 
     def texts(self, name: str) -> list[str]:
@@ -143,7 +145,9 @@ class Call:
         if value is None:
             return []
         if not isinstance(value, list):
-            raise ArtifactError(f"operator {self.node.op}: attribute {name} is no list of texts")
+            raise ArtifactError(
+                f"operator {self.node.op}: attribute {name} is not a list of strings"
+            )
         return value
 
     def axis(self, default: int, rank: int) -> int:

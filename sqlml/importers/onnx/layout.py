@@ -129,7 +129,7 @@ def _gather(call: Call) -> Item:
         return _dims_gather(call, item)
     places = call.const(1)
     if places.dtype.kind not in "iu":
-        raise ArtifactError("Gather: its indices are no whole numbers")
+        raise ArtifactError("Gather: its indices are not integers")
     if not 0 <= axis < rank or (axis == 0 and not isinstance(item, Const)):
         raise Uncovered("it chooses rows")
     return moved(call, item, lambda grid: np.take(grid, places, axis))
@@ -147,7 +147,7 @@ def looked_up(call: Call, table: Array, indices: Item) -> Item:
     if isinstance(indices, Choice):
         indices = call.rows(1)
     if not isinstance(indices, Rows) or indices.dtype not in INTEGERS:
-        raise Uncovered("its indices are no whole numbers of rows")
+        raise Uncovered("its indices are not integers of rows")
     index = _inside(call, call.cast(indices.value, "int64"), len(table))
     if table.ndim == 1 and math.prod(indices.inner) == 1:
         return Choice(index, table, indices.inner)
@@ -168,7 +168,7 @@ def _gather_elements(call: Call) -> Item:
     if call.integer("axis", 0) not in (1, -1) or len(x.inner) != 1 or len(places.inner) != 1:
         raise Uncovered("it does not choose among columns")
     if places.dtype not in INTEGERS:
-        raise ArtifactError("GatherElements: its indices are no whole numbers")
+        raise ArtifactError("GatherElements: its indices are not integers")
     index = _inside(call, call.cast(places.value, "int64"), x.inner[0])
     return Rows(call.op("gather", x.value, index), places.inner)
 

@@ -21,7 +21,7 @@ def width(port: Port) -> int:
     """
     if port.dtype is None or port.shape is None:
         raise UnsupportedModelError(
-            f"input {port.name!r} of the ONNX model is no tensor of a known shape"
+            f"input {port.name!r} of the ONNX model is not a tensor of a known shape"
         )
     if not port.shape or any(d is None for d in port.shape[1:]):
         raise UnsupportedModelError(

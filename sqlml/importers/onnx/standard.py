@@ -139,7 +139,7 @@ def _clip(call: Call) -> Item:
         if bound is not None:
             array = np.asarray(bound)
             if array.size != 1 or array.dtype.kind not in "iuf":
-                raise Uncovered("a bound is no number")
+                raise Uncovered("a bound is not a number")
             value = call.op(op, value, call.scalar(array.item(), x.dtype))
     return Rows(value, x.inner)
 

@@ -134,7 +134,7 @@ def _exact_columns(
         members = nodes.sets.get(int(i), nodes.split[i : i + 1])
         whole = members[members == np.trunc(members)]
         if whole.size != members.size or (members < 0).any() or (members > MAX_CATEGORY).any():
-            raise Uncovered("a node tests for equality with no small whole number")
+            raise Uncovered("a node tests for equality with something other than a small integer")
         sets[int(i)] = whole.astype(np.int64)
     dtype = x.type.dtype
     whole_x = call.op("or", call.op("eq", x, call.op("trunc", x)), call.op("isnan", x))
@@ -146,7 +146,7 @@ def _exact_columns(
 def _input(call: Call) -> Value:
     x = call.rows(0)
     if len(x.inner) != 1:
-        raise Uncovered("its input is no table")
+        raise Uncovered("its input is not a table")
     return x.value if x.dtype == "float64" else call.cast(x.value, "float32")
 
 
@@ -257,7 +257,7 @@ def ensemble_v5(call: Call) -> Item:
     """TreeEnsemble of opset 5: (n, n_targets) in the dtype of the input."""
     x = call.rows(0)
     if len(x.inner) != 1 or x.dtype not in ("float32", "float64"):
-        raise Uncovered("its input is no table of float32 or float64")
+        raise Uncovered("its input is not a table of float32 or float64")
     dtype = x.dtype
     outputs = call.integer("n_targets", 1)
     how = ("AVERAGE", "SUM", "MIN", "MAX")

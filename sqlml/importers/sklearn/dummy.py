@@ -15,7 +15,7 @@ from sqlml.types import Array
 
 
 def dummy_classifier(model: Any, frame: Frame) -> Outputs:
-    """The same class and probabilities for every row.
+    """One class and its probabilities, whatever the row holds.
 
     Raises:
         UnsupportedModelError: a strategy that draws at random.

@@ -31,7 +31,7 @@ def gaussian_mixture(model: Any, frame: Frame) -> Outputs:
 
 
 def bayesian_gaussian_mixture(model: Any, frame: Frame) -> Outputs:
-    """The same with expectations under the variational posterior for weights and precisions."""
+    """Gaussians with weights and precisions expected under the variational posterior."""
     check(model, *_FITTED, "weight_concentration_", "degrees_of_freedom_", "mean_precision_")
     width = np.asarray(model.means_).shape[1]
     freedom = np.asarray(model.degrees_of_freedom_, np.float64)

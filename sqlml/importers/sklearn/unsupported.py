@@ -12,7 +12,7 @@ _COVARIANCE = (
     "it estimates a covariance matrix and has no prediction per row; EllipticEnvelope has one"
 )
 _GRAPH = (
-    "its result is a graph between rows and training rows, which is no column of a table; use "
+    "its result is a graph between rows and training rows, not a column of a table; use "
     "KNeighborsClassifier or KNeighborsRegressor"
 )
 _MANIFOLD = "it solves an optimisation problem anew for the rows that it transforms"

@@ -87,8 +87,8 @@ def _parts(files: Mapping[str, bytes]) -> dict[str, list[bytes]]:
             folders.setdefault(folder, []).append(files[path])
     if "metadata" not in folders:
         raise ArtifactError(
-            "is a directory, and not one that pyspark.ml saved a model in: there is no "
-            "metadata/part-.. in it; name a model file, or what model.write().save(path) wrote"
+            "is a directory, but not one that pyspark.ml saved a model in: it lacks "
+            "metadata/part-..; name a model file, or what model.write().save(path) wrote"
         )
     return folders
 

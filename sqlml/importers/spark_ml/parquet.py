@@ -63,7 +63,7 @@ def tables_elsewhere(parts: Parts) -> dict[str, pa.Table]:
 
 
 def tables_here(parts: Parts) -> dict[str, pa.Table]:
-    """The same in this process, of files that it wrote itself."""
+    """Read tables in this process: only for files that this process wrote."""
     return {folder: _table(files, folder) for folder, files in parts.items()}
 
 

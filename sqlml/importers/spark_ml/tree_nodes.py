@@ -79,7 +79,7 @@ class TreeNodes:
             if (child[~leaf] >= sizes[self.tree][~leaf]).any():
                 raise _damaged("a child is in no tree")
         if features > MAX_FEATURES or (self.feature[~leaf] >= features).any():
-            raise _damaged("a split is of a column that there is not")
+            raise _damaged("a split reads a column that does not exist")
         if (self.feature[~leaf] < 0).any():
             raise _damaged("a split is of no column")
         shift = first[self.tree]
@@ -123,7 +123,7 @@ class TreeNodes:
             whole = (members >= 0) & (members < count) & (members == np.floor(members))
             codes = np.unique(members.astype(np.int64)) if whole.all() else members[:0]
             if codes.size != members.size:
-                raise _damaged("a split is of categories that there are not")
+                raise _damaged("a split reads categories that do not exist")
             swapped[i] = codes.size > count // 2
             if swapped[i]:
                 codes = np.setdiff1d(np.arange(count, dtype=np.int64), codes)

@@ -155,10 +155,10 @@ def _numbers(given: Any, dtype: str) -> Array:
         return array.astype(dtype)
     if dtype == "float32":
         if array.dtype.kind not in "fiu":
-            raise ArtifactError("an entry of the XGBoost model is no number")
+            raise ArtifactError("an entry of the XGBoost model is not a number")
         return array.astype(np.float32, copy=False)
     if array.dtype.kind not in "biu":
-        raise ArtifactError("a node number of the XGBoost model is no whole number")
+        raise ArtifactError("a node number of the XGBoost model is not an integer")
     made = array.astype(dtype, copy=False)
     if made.dtype != array.dtype and not (made == array).all():
         raise ArtifactError("a node number of the XGBoost model is out of range")

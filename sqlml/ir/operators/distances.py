@@ -183,7 +183,7 @@ def reduced(x: Array, attrs: Attrs) -> Array:
 
 
 def as_expanded(x: Array, attrs: Attrs) -> Array:
-    """The same of a metric of `EXPANDED`, rounded as the source rounds it."""
+    """Distances (n, m) by a metric of `EXPANDED`, rounded as the source rounds them."""
     points = attrs["points"]
     if attrs["metric"] == "cosine":
         return cosine(x, points)

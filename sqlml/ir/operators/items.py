@@ -148,7 +148,7 @@ class _Reader:
             return name.encode()
         except UnicodeEncodeError:
             raise InputTypeError(
-                f"column {self._name!r} has {name!r:.60}, which is no text (a lone surrogate)"
+                f"column {self._name!r} has {name!r:.60}, not valid Unicode (a lone surrogate)"
             ) from None
 
     def no_row(self, what: str) -> MissingValueError:

@@ -47,7 +47,7 @@ def _nearest_type(types: Types, attrs: Attrs) -> TensorType:
     need(types[0].dtype == "float64", "nearest takes float64")
     need(0 < k <= min(points, MAX_NEIGHBOURS), f"{k} neighbours of {points} points")
     need(attrs["ties"] in TIES, f"unknown rule for ties {attrs['ties']!r}")
-    need(attrs["metric"] not in ("dot", "chi2"), f"{attrs['metric']} is no distance")
+    need(attrs["metric"] not in ("dot", "chi2"), f"{attrs['metric']} is not a distance")
     need(
         not attrs.get("expanded", False)
         or (attrs["ties"], attrs["metric"], "weights" in attrs)
@@ -179,7 +179,7 @@ def select(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
 
 
 def select_expanded(d: Array, x: Array, attrs: Attrs) -> tuple[Array, Array]:
-    """The same by expanded distances, computed only where the direct ones `d` cannot decide."""
+    """`select` by expanded distances, computed only where the direct ones `d` cannot decide."""
     k: int = attrs["k"]
     points: Array = attrs["points"]
     own, theirs = squares(x), squares(points)

@@ -48,7 +48,7 @@ def _counted(function: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
 
     def count(a: Any, b: Any) -> int:
         if type(a) is not int or type(b) is not int:
-            raise TypeError("a size that is no whole number")
+            raise TypeError("a size that is not an integer")
         return function(a, b)
 
     return count

@@ -32,7 +32,7 @@ class Step:
         return made
 
     def take(self, indices: Array) -> Step:
-        """The same for the columns at `indices`."""
+        """Return this step for the columns at `indices`."""
         operand = None if self.operand is None else self.operand[indices]
         return Step(self.op, operand, self.dtype)
 

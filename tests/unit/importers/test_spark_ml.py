@@ -313,7 +313,7 @@ TREES: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
     "one child": (lambda r: r[1].update(leftChild=-1), "one child"),
     "an orphan": (lambda r: r[0].update(leftChild=-1, rightChild=-1), "no parent"),
     "a number twice": (lambda r: r[3].update(id=2), "not numbered from 0"),
-    "a feature beyond": (split(1, featureIndex=2), "a column that there is not"),
+    "a feature beyond": (split(1, featureIndex=2), "a column that does not exist"),
     "a negative feature": (split(1, featureIndex=-1), "of no column"),
     "no threshold": (split(1, leftCategoriesOrThreshold=[]), "not one threshold"),
     "a threshold of NaN": (split(1, leftCategoriesOrThreshold=[NAN]), "not finite"),

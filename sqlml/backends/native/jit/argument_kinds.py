@@ -59,7 +59,7 @@ def array_types(arrays: Sequence[Array]) -> Kind:
 
 
 def spelled(kind: Kind) -> str:
-    """The same text in each process for the same kind.
+    """A text for a kind, equal in every process.
 
     >>> spelled((COUNT, reads("f4", 2), writes([("a", "u4")], 1)))
     "(count, A2r'<f4', C1w[('a', '<u4')])"

@@ -36,7 +36,7 @@ def symbols(content: bytes, like: bytes) -> Symbols:
     """
     read, head = _FORMATS.get(like[:4], (None, 0))
     if read is None or content[:head] != like[:head]:
-        raise DamagedError("it is no object file of this machine")
+        raise DamagedError("not an object file of this machine")
     try:
         named = list(read(content))
     except (struct.error, ValueError, IndexError) as error:
@@ -124,7 +124,7 @@ _PLACE = 0x0E
 
 
 def _mach(content: bytes) -> Iterator[tuple[str, bool]]:
-    """The same of a Mach-O file of 64 bits, whose names begin with one underscore more."""
+    """Each symbol of a Mach-O file of 64 bits, less an underscore, and whether it is defined."""
     count, room = _COMMANDS.unpack_from(content)
     at, whole = _COMMANDS.size, 0
     for _ in range(count):

@@ -60,7 +60,7 @@ class TreeFiller:
         return None if found is None else cls(found, steps.program, output, steps.rows)
 
     def fill(self, x: Array, out: Array) -> int:
-        """See `Filler.fill`."""
+        """Write the scores of rows `x` into `out`, a block of rows at a time (`Filler.fill`)."""
         if x.shape[0] <= self._rows:
             return self._fill(x, out)
         for start in range(0, x.shape[0], self._rows):

@@ -40,7 +40,7 @@ def sigmoid(asm: Assembler, a: int) -> int:
 
 
 def single_sigmoid(asm: Assembler, a: int) -> int:
-    """The same of a float32, each step rounded to one, as XGBoost has it (common/math.h)."""
+    """1 / (1 + exp(-a)) of a float32, each step rounded to one, as XGBoost does (common/math.h)."""
     one = asm.constant(1.0)
     limited = minimum(asm, negative(asm, a), asm.constant(float(np.float32(88.7))))
     made = asm.emit("single", asm.emit("exp", limited))

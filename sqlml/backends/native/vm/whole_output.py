@@ -67,7 +67,7 @@ class Fused:
         return made
 
     def reading(self, columns: Sequence[int], width: int) -> Fused:
-        """The same of rows with `width` columns, of which it reads these."""
+        """Return this kernel for rows with `width` columns, of which it reads `columns`."""
         if list(columns) == list(range(width)):
             return self
         made = copy(self)

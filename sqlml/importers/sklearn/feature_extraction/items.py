@@ -23,7 +23,7 @@ from sqlml.types import DType
 LABELS = "labels"
 """Name of the column that MultiLabelBinarizer reads, unless `inputs` says another."""
 ITEMS = "items"
-"""The same for FeatureHasher."""
+"""Name of the column that FeatureHasher reads, unless `inputs` says another."""
 
 _FORM: Mapping[str, DType] = MappingProxyType({"dict": "map", "pair": "pairs", "string": "list"})
 

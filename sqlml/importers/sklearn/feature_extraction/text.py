@@ -139,7 +139,7 @@ def _vocabulary(model: Any) -> list[str]:
     for word, column in model.vocabulary_.items():
         if not isinstance(word, str):
             raise UnsupportedModelError(
-                f"the vocabulary of {type(model).__name__} holds {word!r}, which is no string"
+                f"the vocabulary of {type(model).__name__} holds {word!r}, which is not a string"
             )
         if not 0 <= int(column) < len(words) or words[int(column)] is not None:
             raise UnsupportedModelError(

@@ -67,7 +67,7 @@ def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
 def _prediction(made: Frame | Outputs, estimator: Any) -> Value:
     if isinstance(made, Frame) or "label" not in made.values or made.label_sets:
         raise UnsupportedModelError(
-            f"IterativeImputer asks {type(estimator).__name__}, which is no regressor"
+            f"IterativeImputer asks {type(estimator).__name__}, which is not a regressor"
         )
     return made.values["label"]
 

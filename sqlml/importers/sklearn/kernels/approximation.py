@@ -27,7 +27,7 @@ def rbf_sampler(model: Any, frame: Frame) -> Frame:
 
 
 def skewed_chi2_sampler(model: Any, frame: Frame) -> Frame:
-    """The same of log(x + skewedness); x at or below -skewedness raises."""
+    """cos(log(x + skewedness) W + b) sqrt(2 / n); x at or below -skewedness raises."""
     check(model, "random_weights_", "random_offset_")
     builder, skew = frame.builder, float(model.skewedness)
     x = builder.op(

@@ -1,0 +1,70 @@
+"""The settings that choose how a model runs: their names, their values, and what they leave open.
+
+A session sets them with `SET sqlml_..`, a model with `OPTIONS (..)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlml.backends.base import BACKENDS
+from sqlml.errors import ConfigError
+
+OPTIONS = ("backend", "strategy", "device")
+DEVICES = ("auto", "cpu", "cuda")
+MOST_ROWS = 100_000_000
+STRATEGIES = ("auto", *dict.fromkeys(s for entry in BACKENDS.values() for s in entry.strategies))
+SQL = "sql"
+"""The backend of expressions, in which the engine itself does all the work."""
+
+
+def setting(name: str, value: Any) -> str:
+    """A value that a session may give to an option.
+
+    Raises:
+        ConfigError: there is no such option, or it has no such value.
+    """
+    if name not in OPTIONS:
+        raise ConfigError(
+            f"unknown setting sqlml_{name}; settings: "
+            + ", ".join(f"sqlml_{option}" for option in OPTIONS)
+        )
+    text = value.lower() if isinstance(value, str) else ""
+    known = {"backend": ("auto", SQL, *BACKENDS), "device": DEVICES, "strategy": STRATEGIES}[name]
+    if text not in known:
+        raise ConfigError(f"sqlml_{name} cannot be {value!r}; it takes {', '.join(known)}")
+    return text
+
+
+def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
+    """The options of a session with another one, or (None) without it.
+
+    Raises:
+        ConfigError: there is no such option, or it has no such value.
+    """
+    chosen = setting(name, "auto" if value is None else value)
+    others = {k: v for k, v in settings.items() if k != name}
+    return others if value is None else {**others, name: chosen}
+
+
+def batch_rows(options: Mapping[str, Any]) -> int | None:
+    """The most rows that are scored at once, of the option `batch_size`; None: the engine says.
+
+    Raises:
+        ConfigError: it is no number of rows.
+    """
+    rows = options.get("batch_size")
+    if rows is not None and (type(rows) is not int or not 0 < rows <= MOST_ROWS):
+        raise ConfigError(f"option batch_size is a number of rows, and cannot be {rows!r}")
+    return rows
+
+
+def asks_for_sql(options: Mapping[str, Any]) -> bool:
+    """Whether the user's options say that the model is to be written as SQL."""
+    return str(options.get("backend", "auto")).lower() == SQL
+
+
+def leaves_open(options: Mapping[str, Any]) -> bool:
+    """Whether the user's options let a model be written as SQL."""
+    return all(str(options.get(name, "auto")).lower() == "auto" for name in OPTIONS)
