@@ -101,9 +101,26 @@ def test_torch_runs_every_operator_that_needs_no_lowering() -> None:
             assert reason is None
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
-@given(recipe=RECIPES, rows=st.sampled_from([0, 1, 2, 127, 128, 129, 260]))
+USUAL = settings(
+    max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
+ROWS = st.sampled_from([0, 1, 2, 127, 128, 129, 260])
+
+
+@USUAL
+@given(recipe=RECIPES, rows=ROWS)
 def test_trees_are_bit_for_bit_those_of_the_reference(recipe: Recipe, rows: int) -> None:
+    check_trees(recipe, rows)
+
+
+@pytest.mark.nightly
+@settings(USUAL, max_examples=300, derandomize=False)
+@given(recipe=RECIPES, rows=ROWS)
+def test_many_trees_are_bit_for_bit_those_of_the_reference(recipe: Recipe, rows: int) -> None:
+    check_trees(recipe, rows)
+
+
+def check_trees(recipe: Recipe, rows: int) -> None:
     e = grow(recipe)
     program, x = program_of(e), rows_for(e, rows, recipe.seed)
     want = reference.run(program, {"x": x})["score"]

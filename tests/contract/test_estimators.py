@@ -4,8 +4,8 @@ A case says what to fit (`estimators/`); the oracles say what to score it on. Wh
 raises, so must we; where it answers, the answers must agree.
 
 `estimators/checks.py` has the checks. `make test` runs all of them on the cases that bring a line
-of an importer or an operator that no case before them has, and those of the exact backends and one
-query on the others (`estimators/tiers.py`); `make nightly` runs what is left.
+of an importer or an operator that no case before them has, and those of the exact backends on the
+others (`estimators/tiers.py`); `make nightly` runs what is left.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def test_estimator(case: Case, session: sqlml.Session, subtests: pytest.Subtests
 @cases
 def test_the_other_checks(case: Case, session: sqlml.Session, subtests: pytest.Subtests) -> None:
     rest = [c for c in checks.THOROUGH if case.name in PLAIN and c not in checks.PLAIN]
-    run([*rest, checks.many_rows], case, session, subtests)
+    run([*rest, *checks.NIGHTLY], case, session, subtests)
 
 
 def run(

@@ -21,7 +21,7 @@ from tests.contract.random_pipelines import Recipe, build, recipes, table, targe
 from tests.oracles import batch
 
 usual = settings(
-    max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
 many = settings(usual, max_examples=2000, derandomize=False)
 REFUSED = ("leaves its splines no room",)

@@ -7,6 +7,7 @@ a call becomes there must be an expression, whatever its arguments are.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,11 +90,17 @@ def changed(con: sqlml.Session, rows: str, statement: str, asked: str) -> list[t
     return con.execute("FROM d ORDER BY id").fetchall()
 
 
-@pytest.mark.parametrize("on_null", ["error", "null"])
-@pytest.mark.parametrize(
-    "model, asked",
-    [(m, a) for m in MODELS for a in ASKED if "score" not in a or m in ("line", "scaled")],
-)
+def cases() -> Iterator[Any]:
+    """Every second case by day."""
+    has_score = ("line", "scaled")
+    asked = [(m, a) for m in MODELS for a in ASKED if "score" not in a or m in has_score]
+    for number, (model, call) in enumerate(asked):
+        for k, on_null in enumerate(("error", "null")):
+            marks = [] if number % 2 == k else [pytest.mark.nightly]
+            yield pytest.param(model, call, on_null, marks=marks)
+
+
+@pytest.mark.parametrize(("model", "asked", "on_null"), list(cases()))
 def test_as_by_predictions_known_before(
     model: str, asked: str, on_null: str, con: sqlml.Session
 ) -> None:

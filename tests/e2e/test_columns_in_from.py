@@ -36,7 +36,7 @@ def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlml.Session]:
         file = tmp_path_factory.mktemp("files") / "t.parquet"
         session.execute(f"COPY t TO '{file}'")
         session.execute(f"SET VARIABLE file = '{file}'")
-        session.create_model("m", MODEL)
+        session.create_model("m", MODEL, verify=False)
         yield session
 
 

@@ -20,7 +20,9 @@ from sqlml.errors import SqlmlError
 def con() -> Iterator[Any]:
     x = np.random.default_rng(0).normal(size=(20, 2))
     con = sqlml.connect()
-    con.create_model("m", LinearRegression().fit(x, x @ [0.5, 0.25]), inputs=["a", "b"])
+    con.create_model(
+        "m", LinearRegression().fit(x, x @ [0.5, 0.25]), inputs=["a", "b"], verify=False
+    )
     con.execute("CREATE TABLE t AS SELECT 2.0 AS a, 4.0 AS b")
     con.execute("SELECT predict('m', *) FROM t").fetchall()
     yield con

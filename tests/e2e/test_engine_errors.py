@@ -21,8 +21,10 @@ X = np.random.default_rng(0).normal(size=(40, 2))
 def con() -> Iterator[sqlml.Session]:
     with sqlml.connect() as con:
         con.execute("CREATE TABLE t AS SELECT 0.5 AS age, 1.5 AS b, 'x' AS s FROM range(3)")
-        con.create_model("ridge", Ridge().fit(X, X[:, 0]), inputs=["age", "b"])
-        con.create_model("lr", LogisticRegression().fit(X, X[:, 0] > 0), inputs=["age", "b"])
+        con.create_model("ridge", Ridge().fit(X, X[:, 0]), inputs=["age", "b"], verify=False)
+        con.create_model(
+            "lr", LogisticRegression().fit(X, X[:, 0] > 0), inputs=["age", "b"], verify=False
+        )
         yield con
 
 

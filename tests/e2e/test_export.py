@@ -59,7 +59,7 @@ def churn() -> Any:
 @pytest.fixture
 def con(churn: Any) -> Any:
     with sqlml.connect() as session:
-        session.create_model("churn", churn)
+        session.create_model("churn", churn, verify=False)
         session.register("t", FRAME)
         yield session
 

@@ -39,7 +39,7 @@ def tree() -> Any:
 @pytest.fixture
 def db(tree: Any) -> Iterator[sqlml.Session]:
     with sqlml.connect() as con:
-        con.create_model("m", tree)
+        con.create_model("m", tree, verify=False)
         con.execute("CREATE TABLE t AS SELECT i AS a FROM range(5) r(i)")
         yield con
 

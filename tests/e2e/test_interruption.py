@@ -29,8 +29,8 @@ pytestmark = [
 ]
 
 INTERRUPTED = "KeyboardInterrupt"
-LATE = 3.0
-"""Seconds within which an interrupt must be raised."""
+LATE = 1.0
+"""CPU seconds of all threads within which an interrupt must be raised."""
 
 Row = tuple[str, str, float, bool]
 

@@ -30,7 +30,9 @@ def shop(tmp_path):
     path = tmp_path / "shop.duckdb"
     rows = np.arange(40.0).reshape(20, 2)
     with sqlml.connect(path) as con:
-        con.create_model("m", DecisionTreeRegressor().fit(rows, rows[:, 0]), inputs=["a", "b"])
+        con.create_model(
+            "m", DecisionTreeRegressor().fit(rows, rows[:, 0]), inputs=["a", "b"], verify=False
+        )
         con.execute("CREATE TABLE t AS SELECT 2.0 AS a, 3.0 AS b")
         con.execute("CREATE VIEW v AS SELECT predict('m', *) AS p FROM t")
     return path
@@ -128,7 +130,9 @@ MISTAKEN = (
 @pytest.fixture
 def changing(con):
     rows = np.arange(40.0).reshape(20, 2)
-    con.create_model("m", DecisionTreeRegressor().fit(rows, rows[:, 0]), inputs=["a", "b"])
+    con.create_model(
+        "m", DecisionTreeRegressor().fit(rows, rows[:, 0]), inputs=["a", "b"], verify=False
+    )
     con.execute("CREATE TABLE s AS SELECT i AS id, i / 1 AS a, 2.0::DOUBLE AS b FROM range(5) t(i)")
     con.execute("CREATE TABLE d (id INTEGER PRIMARY KEY, w DOUBLE)")
     con.execute("BEGIN")

@@ -17,8 +17,8 @@ from sqlml.errors import ParseError, UnknownModelError
 def con() -> Iterator[Any]:
     model = LinearRegression().fit([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]], [1.0, 2.0, 3.0])
     with sqlml.connect() as session:
-        session.create_model("m", model, inputs=["a", "b"])
-        session.create_model("my model", model, inputs=["a", "b"])
+        session.create_model("m", model, inputs=["a", "b"], verify=False)
+        session.create_model("my model", model, inputs=["a", "b"], verify=False)
         session.execute("CREATE TABLE t AS SELECT i AS a, -i AS b FROM range(4) r(i)")
         yield session
 

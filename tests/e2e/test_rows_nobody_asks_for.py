@@ -50,9 +50,11 @@ def con():
     rows = pd.DataFrame({"a": np.arange(50.0), "b": np.arange(50.0)[::-1] / 2})
     labels = (rows.a > 25).astype(int)
     con = sqlml.connect()
-    con.create_model("inline", LogisticRegression().fit(rows, labels))
-    con.create_model("function", KNeighborsClassifier().fit(rows, labels))
-    con.create_model("lenient", KNeighborsClassifier().fit(rows, labels), on_null="null")
+    con.create_model("inline", LogisticRegression().fit(rows, labels), verify=False)
+    con.create_model("function", KNeighborsClassifier().fit(rows, labels), verify=False)
+    con.create_model(
+        "lenient", KNeighborsClassifier().fit(rows, labels), on_null="null", verify=False
+    )
     con.execute("CREATE TABLE r AS SELECT 1 AS id")
     con.execute("CREATE TABLE m AS SELECT 1 AS id, 2.0::DOUBLE AS a, 1.5::DOUBLE AS b")
     con.execute("CREATE VIEW joined AS FROM r LEFT JOIN m USING (id)")

@@ -22,8 +22,10 @@ def con() -> Iterator[sqlml.Session]:
         con.execute(
             "CREATE TABLE t AS SELECT random() AS a, random() AS b, random() AS c FROM range(9)"
         )
-        con.create_model("m", forest, inputs=["a", "b", "c"])
-        con.create_model("own", forest, inputs=["a", "b", "c"], backend="torch", strategy="gemm")
+        con.create_model("m", forest, inputs=["a", "b", "c"], verify=False)
+        con.create_model(
+            "own", forest, inputs=["a", "b", "c"], backend="torch", strategy="gemm", verify=False
+        )
         yield con
 
 

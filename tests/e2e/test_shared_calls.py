@@ -31,7 +31,7 @@ def con() -> Iterator[sqlml.Session]:
     with sqlml.connect() as session:
         session.register("frame", FRAME.assign(id=np.arange(ROWS)))
         session.execute("CREATE TABLE t AS FROM frame")
-        session.create_model("m", MODEL)
+        session.create_model("m", MODEL, verify=False)
         yield session
 
 

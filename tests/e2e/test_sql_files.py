@@ -57,7 +57,7 @@ def customers(con: Any) -> pd.DataFrame:
 @pytest.fixture
 def churn(con: Any, customers: pd.DataFrame) -> Pipeline:
     pipeline = churn_pipeline().fit(customers[FEATURES], customers["churned"])
-    con.create_model("churn_model", pipeline)
+    con.create_model("churn_model", pipeline, verify=False)
     return pipeline
 
 

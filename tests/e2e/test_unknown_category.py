@@ -65,10 +65,10 @@ UNSEEN = "which OneHotEncoder has never seen"
 @pytest.fixture(scope="module")
 def session() -> Any:
     with sqlml.connect() as con:
-        con.create_model("m", encoded(OneHotEncoder()))
-        con.create_model("other", encoded(OneHotEncoder()))
+        con.create_model("m", encoded(OneHotEncoder()), verify=False)
+        con.create_model("other", encoded(OneHotEncoder()), verify=False)
         lenient = OneHotEncoder(handle_unknown="ignore")
-        con.create_model("lenient", encoded(lenient))
+        con.create_model("lenient", encoded(lenient), verify=False)
         con.execute(f"CREATE TABLE t AS {ROWS}")
         yield con
 

@@ -21,7 +21,7 @@ def db() -> Iterator[sqlml.Session]:
     grid = pd.DataFrame([(a, b) for a in (1, 2, 3) for b in range(10)], columns=["a", "b"])
     tree = DecisionTreeRegressor().fit(grid, 10.0 * grid.a + grid.b)
     with sqlml.connect() as con:
-        con.create_model("m", tree)
+        con.create_model("m", tree, verify=False)
         con.execute("CREATE TABLE t AS SELECT i AS id, i AS a, i + 3 AS b FROM range(1, 4) r(i)")
         con.execute("CREATE TABLE u AS SELECT 1 AS id, 3 AS a, 9 AS x")
         con.execute("CREATE TABLE o (id INTEGER PRIMARY KEY, a INTEGER, b INTEGER, y DOUBLE)")

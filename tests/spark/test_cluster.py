@@ -55,7 +55,7 @@ def test_an_executor_is_killed_in_mid_query(
     con: Any, spark: Any, frame: pd.DataFrame, churn: Any
 ) -> None:
     """Spark makes its rows again elsewhere, and the result is right."""
-    spark.range(400).createOrReplaceTempView("many")
+    spark.range(160).createOrReplaceTempView("many")
     query = (
         "SELECT c.id, count(*) AS n, min(p) AS least, max(p) AS most FROM (SELECT id, "
         "predict_proba('churn', *, class := 'yes') AS p FROM (SELECT /*+ REPARTITION(24) */ c.* "
@@ -72,7 +72,7 @@ def test_an_executor_is_killed_in_mid_query(
     assert still and not worker.is_alive()
     want = churn.predict_proba(frame[FEATURES])[:, 1]
     assert [row.id for row in rows] == frame.id.tolist()
-    assert {row.n for row in rows} == {400}
+    assert {row.n for row in rows} == {160}
     np.testing.assert_allclose([row.least for row in rows], want, rtol=1e-12)
     np.testing.assert_allclose([row.most for row in rows], want, rtol=1e-12)
 
@@ -150,6 +150,7 @@ def test_a_model_that_is_missing_on_a_worker_is_told(tmp_path: Path) -> None:
         spark_worker.score(name, lost, spark_worker.versions(), [rows, rows])
 
 
+@pytest.mark.nightly
 def test_a_table_larger_than_an_executors_memory(con: Any, spark: Any, tmp_path: Path) -> None:
     """Spark and its workers stream: 40 files of 100,000 rows in two executors of 1 GiB each."""
     rng = np.random.default_rng(5)
@@ -231,6 +232,7 @@ assert abs(five - 5) < 1e-9
 """
 
 
+@pytest.mark.nightly
 def test_a_session_that_has_been_stopped_is_told(spark: Any, tmp_path: Path) -> None:
     """In a process of its own, which may stop its Spark; another one scores with the models."""
     command = [sys.executable, "-c", _STOPPED, str(tmp_path)]

@@ -100,6 +100,7 @@ def test_types_that_feed_nothing_are_told_in_sparks_words(con: Any) -> None:
             con.sql(f"SELECT predict('value', *, {given}) FROM customers")
 
 
+@pytest.mark.nightly
 def test_two_thousand_columns(con: Any, spark: Any, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     names = [f"c{k}" for k in range(2000)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -90,24 +90,37 @@ def thresholds_and_their_neighbours(fitted: Fitted, session: sqlml.Session) -> N
 def missing_and_infinite_values(fitted: Fitted, session: sqlml.Session) -> None:
     """Odd values in the columns that the Program looks at, one a row.
 
-    The source is asked once for all rows, and row by row only where it refuses some: one bad row
-    stops a batch.
+    The source is asked once for all rows, then value by value, and row by row only where it refuses
+    some of these: one bad row stops a batch.
     """
     table, odd = fitted.table.head(2), (np.nan, np.inf, -np.inf, 0.0, -0.0, 5e-324, 1e30, -1e30)
-    frames = []
-    for column in table.columns:
-        if table[column].dtype.kind == "f" and column in fitted.imported.program.inputs:
-            for value in odd:
-                frame = table.copy()
-                frame.loc[frame.index[0], column] = value
-                frames.append(frame)
-    if not frames:
-        return
-    together = pd.concat(frames, ignore_index=True)
-    if fitted.asked(together) is not None:
-        frames = [together]
+    columns = [
+        column
+        for column in table.columns
+        if table[column].dtype.kind == "f" and column in fitted.imported.program.inputs
+    ]
+
+    def frame(column: str, value: float) -> pd.DataFrame:
+        made = table.copy()
+        made.loc[made.index[0], column] = value
+        return made
+
+    def check(frames: Sequence[Any]) -> None:
+        """Check nested lists of frames, as a whole where the source takes all of them."""
+        whole = pd.concat(list(_flat(frames)), ignore_index=True)
+        if len(frames) == 1 or fitted.asked(whole) is not None:
+            agree(fitted, whole, fitted.exact)
+            return
+        for part in frames:
+            check(part if isinstance(part, list) else [part])
+
+    if columns:
+        check([[frame(column, value) for column in columns] for value in odd])
+
+
+def _flat(frames: Sequence[Any]) -> Iterator[pd.DataFrame]:
     for frame in frames:
-        agree(fitted, frame, fitted.exact)
+        yield from _flat(frame) if isinstance(frame, list) else [frame]
 
 
 def other_dtypes_of_the_same_table(fitted: Fitted, session: sqlml.Session) -> None:
@@ -148,7 +161,16 @@ def a_scorer_with_shuffled_columns_and_one_too_many(fitted: Fitted, session: sql
 
 
 def a_query(fitted: Fitted, session: sqlml.Session) -> None:
-    """As expressions of the engine where that pays, and as one function of our own backend."""
+    """As the planner chooses: expressions of the engine where that pays, else a function."""
+    _query(fitted, session, "auto")
+
+
+def a_query_by_a_native_function(fitted: Fitted, session: sqlml.Session) -> None:
+    if not OWNERS.keys() & {n.op for n in fitted.imported.program}:  # else another backend runs it
+        _query(fitted, session, "native")
+
+
+def _query(fitted: Fitted, session: sqlml.Session, backend: str) -> None:
     if any(f.kind in NESTED for f in fitted.imported.features):
         return  # tests/e2e/test_lists.py has columns of lists and maps
     fresh = fitted.case.data(60, 13)
@@ -160,24 +182,15 @@ def a_query(fitted: Fitted, session: sqlml.Session) -> None:
     asked = {function: output for function, output in functions.items() if output in theirs}
     calls = ", ".join(f"{function}('m', *)" for function in asked)
     session.register("fresh", fresh)
-    query, planned = f"SELECT {calls} FROM fresh", ""
-    for backend in ("auto", "native"):
-        if backend == "native" and OWNERS.keys() & {n.op for n in fitted.imported.program}:
-            continue  # another backend runs it
-        session.execute(f"SET sqlml_backend = '{backend}'")
-        plan = session.plan(query)
-        assert plan is not None
-        if plan.sql == planned:
-            continue  # the cheapest way was that one
-        planned = plan.sql
-        rows = session.execute(query).fetchall()
-        made = {
-            output: np.array([_values(row[k]) for row in rows])
-            for k, output in enumerate(asked.values())
-        }
-        if fitted.imported.program.one_probability:  # a query tells that of both classes
-            made["proba"] = made["proba"][:, 1::2]
-        fitted.compare(made, {output: theirs[output] for output in made}, "scorer")
+    session.execute(f"SET sqlml_backend = '{backend}'")
+    rows = session.execute(f"SELECT {calls} FROM fresh").fetchall()
+    made = {
+        output: np.array([_values(row[k]) for row in rows])
+        for k, output in enumerate(asked.values())
+    }
+    if fitted.imported.program.one_probability:  # a query tells that of both classes
+        made["proba"] = made["proba"][:, 1::2]
+    fitted.compare(made, {output: theirs[output] for output in made}, "scorer")
 
 
 def _values(answer: Any) -> list[Any]:
@@ -219,12 +232,12 @@ PLAIN: tuple[Check, ...] = (
     fresh_rows,
     labels_of_every_kind,
     missing_and_infinite_values,
-    a_query,
 )
 """What every case goes through in `make test`."""
 
 THOROUGH: tuple[Check, ...] = (
     *PLAIN,
+    a_query,
     no_rows_give_no_rows,
     fresh_rows_on_tensors,
     thresholds_and_their_neighbours,
@@ -234,3 +247,6 @@ THOROUGH: tuple[Check, ...] = (
     nothing_to_complain_of_when_registered,
 )
 """What a case goes through that brings something new."""
+
+NIGHTLY: tuple[Check, ...] = (a_query_by_a_native_function, many_rows)
+"""What `make nightly` adds for every case."""

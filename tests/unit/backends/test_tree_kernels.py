@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ SOURCES = (("float32", "float32"), ("float32", "float64"), ("float64", "float64"
 """Dtypes of tests and of leaves: XGBoost, scikit-learn, LightGBM."""
 
 COMMON = settings(
-    max_examples=60,
+    max_examples=20,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -51,20 +52,32 @@ def want(e: Ensemble, x: np.ndarray) -> np.ndarray:
     return reference.FUNCTIONS["tree_ensemble"]([x], e.attrs())
 
 
-@COMMON
-@given(
+RANDOM_TREES = given(
     seed=st.integers(0, 2**31),
     depth=st.integers(0, 9),
-    dtypes=st.sampled_from(
-        [("float32", "float32"), ("float32", "float64"), ("float64", "float64")]
-    ),
+    dtypes=st.sampled_from(SOURCES),
     compare=st.sampled_from(["lt", "le"]),
     values=st.integers(1, 2),
     chain=st.booleans(),
     sets=st.booleans(),
     rows=st.sampled_from([0, 1, 63, 64, 511, 512, 513, 1200, 9000]),
 )
-def test_random_trees(
+
+
+@COMMON
+@RANDOM_TREES
+def test_random_trees(**example: Any) -> None:
+    check_random_trees(**example)
+
+
+@pytest.mark.nightly
+@settings(COMMON, max_examples=600, derandomize=False)
+@RANDOM_TREES
+def test_many_random_trees(**example: Any) -> None:
+    check_random_trees(**example)
+
+
+def check_random_trees(
     seed: int,
     depth: int,
     dtypes: tuple[str, str],
@@ -344,6 +357,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sqlml.backends.native.jit import processor
