@@ -75,7 +75,7 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
     wanted = format.upper()
     if wanted == FOLDER_FORMAT:
         raise ArtifactError(
-            f"{path} is a file, and FORMAT SPARK is the folder that pyspark.ml saved a model in"
+            f"{path} is a file; FORMAT SPARK takes the folder in which pyspark.ml saved a model"
         )
     if wanted != "AUTO" and wanted not in READERS:
         raise ConfigError(
@@ -108,7 +108,7 @@ def check_trusted(format: str, path: str, allow_pickle: bool) -> None:
     """
     if format.upper() == "PICKLE" and not allow_pickle:
         raise UntrustedArtifactError(
-            f"{path} is a pickle, and reading it would execute code that it brings along; save "
+            f"{path} is a pickle, and reading it would execute the code that it contains; save "
             "the model in its library's own format (XGBoost, CatBoost: model.json, LightGBM: "
             "model.txt), or, if you trust the file, connect with allow_pickle=True, or write "
             "OPTIONS (allow_pickle = true) in CREATE MODEL"
@@ -151,9 +151,9 @@ def kind_of(content: bytes, path: str) -> str:
             "save it as model.json"
         )
     raise ArtifactError(
-        f"{path} is none of the model files that sqlml knows (XGBoost JSON or UBJ, CatBoost JSON, "
+        f"{path} is not a model file that sqlml knows (XGBoost JSON or UBJ, CatBoost JSON, "
         "LightGBM text, ONNX, skops, torch.export, a stored sqlml model, pickle or joblib); name "
-        "its kind with FORMAT"
+        "its format with FORMAT"
     )
 
 

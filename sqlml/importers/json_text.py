@@ -55,7 +55,7 @@ def _escaped(content: bytes) -> str:
             while before > at and content[before - 1] == 0x5C:
                 before -= 1
             if (end - before) % 2:
-                raise ValueError(f"a character that needs no escape has one at byte {end}")
+                raise ValueError(f"a needless escape at byte {end}")
             text.write(json.dumps(found[0].decode())[1:-1])
             at = found.end()
     return text.getvalue()

@@ -62,7 +62,9 @@ def read_file(
 
 def _check_pinned(path: str, sha256: Any, digest: str) -> None:
     if sha256 is not None and digest != str(sha256).lower():
-        raise ArtifactError(f"{path!r} has another sha256 than the statement pins: {digest}")
+        raise ArtifactError(
+            f"{path!r} does not have the sha256 that the statement pins, but {digest}"
+        )
 
 
 def _files_of_folder(host: Host, path: str) -> dict[str, bytes] | None:
@@ -83,7 +85,7 @@ def _files_of_folder(host: Host, path: str) -> dict[str, bytes] | None:
         raise ArtifactError(f"{path!r} has {size} bytes, over the limit of {MAX_ARTIFACT_BYTES}")
     for name in (named, *parts):
         if any(c in name for c in "*?[") or not name.isprintable():
-            raise ArtifactError(f"{name!r} has a letter of patterns (* ? [), or none; rename it")
+            raise ArtifactError(f"{name!r} is empty or contains a wildcard (* ? [); rename it")
     return {name: host.file_content(os.path.join(named, name)) for name in parts}
 
 

@@ -184,8 +184,8 @@ def _damaged(model: Any, error: BaseException) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"this {type(model).__name__} is not what its library's fit makes "
         f"({type(error).__name__}: {error}): it is damaged, only partly fitted, or comes from "
-        f"another version of {library}; fit it again. If {library} predicts with it as it is, the "
-        "fault is sqlml's: please report this message"
+        f"another version of {library}; fit it again. If {library} can predict with it as it is, "
+        "the fault is sqlml's: please report this message"
     )
 
 
@@ -302,7 +302,7 @@ def _unknown(model: Any) -> UnsupportedModelError:
         )
     if isinstance(model, str | PurePath):
         return UnsupportedModelError(
-            f"{str(model)!r} is a text, not a fitted object; a model file is registered in SQL: "
+            f"{str(model)!r} is a string, not a fitted object; register a model file in SQL: "
             f"CREATE MODEL m FROM '{model}'"
         )
     if path.startswith(PYTHON):
@@ -334,11 +334,14 @@ _DATA = frozenset(("numpy.ndarray", "builtins.list", "builtins.tuple"))
 
 def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> tuple[str, ...]:
     if isinstance(inputs, str | bytes):
-        raise ConfigError(f"inputs is a list of names, not one text: write inputs=[{inputs!r}]")
+        raise ConfigError(
+            f"inputs must be a list of names, not a string: write inputs=[{inputs!r}]"
+        )
     given = None if inputs is None else tuple(inputs)
     if given is None and schema.names is None and schema.count == ANY_COUNT:
         raise ConfigError(
-            "this model takes any columns and remembers none; say which feed it: inputs=['a', ..]"
+            "this model takes any columns and records none; name those that feed it: "
+            "inputs=['a', ..]"
         )
     if given is None:
         names = schema.names or tuple(f"x{i}" for i in range(schema.count))
@@ -362,8 +365,8 @@ def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> 
     if len(set(folded)) != len(folded):
         twice = next(n for n in names if folded.count(fold(n)) > 1)
         raise ConfigError(
-            f"two features are called {twice!r} once upper and lower case are the same, as in SQL; "
-            "give other names with inputs="
+            f"two features are called {twice!r} when upper and lower case are the same, as in "
+            "SQL; rename them with inputs="
         )
     return names
 

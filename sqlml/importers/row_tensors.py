@@ -61,7 +61,7 @@ def places(inner: tuple[int, ...], change: Callable[[Array], Array]) -> Array:
     if grid.ndim < 1 or grid.shape[0] != 1:
         raise Uncovered("it mixes rows, or counts them")
     if grid.size > MAX_ROW_VALUES:
-        raise ValueError(f"it makes {grid.size} numbers a row")
+        raise ValueError(f"it makes {grid.size} numbers per row")
     return np.asarray(grid[0])
 
 
@@ -108,7 +108,9 @@ def aligned(b: Builder, operands: Sequence[Rows | Array]) -> tuple[list[Value], 
     """
     ranks = {x.rank for x in operands if isinstance(x, Rows)}
     if len(ranks) != 1:
-        raise Uncovered("it mixes values of different rank, and so rows; or it has none of rows")
+        raise Uncovered(
+            "it mixes values of different rank, and so rows; or none of its inputs has rows"
+        )
     (rank,) = ranks
     shapes = [
         (1, *x.inner) if isinstance(x, Rows) else (1,) * (rank - x.ndim) + x.shape for x in operands
@@ -117,7 +119,7 @@ def aligned(b: Builder, operands: Sequence[Rows | Array]) -> tuple[list[Value], 
         raise Uncovered("a constant has rows of its own")
     inner = np.broadcast_shapes(*shapes)[1:]
     if math.prod(inner) > MAX_ROW_VALUES:
-        raise ValueError(f"it makes {math.prod(inner)} numbers a row")
+        raise ValueError(f"it makes {math.prod(inner)} numbers per row")
     return [_spread(b, x, inner) for x in operands], inner
 
 

@@ -64,7 +64,7 @@ def about(
 def _stored(program: Program, told: Mapping[str, Any]) -> StoredModel:
     features = []
     if len(told["features"]) > MOST_FEATURES:
-        raise ValueError(f"more than {MOST_FEATURES:,} of them")
+        raise ValueError(f"more than {MOST_FEATURES:,} features")
     for name, kind in told["features"]:
         if not isinstance(name, str) or kind not in get_args(Kind):
             raise ValueError(f"a feature {name!r} of kind {kind!r}")
@@ -72,18 +72,18 @@ def _stored(program: Program, told: Mapping[str, Any]) -> StoredModel:
         features.append(Feature(name, kind))
     names = [fold(f.name) for f in features]
     if len(set(names)) != len(names):
-        raise ValueError("two features of one name")
+        raise ValueError("two features have the same name")
     kinds = {f.name: f.kind for f in features}
     for feature in program.features:
         if kinds.pop(feature.name, None) != feature.kind:
-            raise ValueError(f"the program reads {feature.name!r} otherwise")
+            raise ValueError(f"the program reads {feature.name!r} differently")
     if any(kind != "any" for kind in kinds.values()):
-        raise ValueError("the program does not read all of them")
+        raise ValueError("the program does not read all features")
     source, library = told["source"], told["library"]
     if not (isinstance(source, str) and isinstance(library, str)):
         raise TypeError("the source is not text")
     (source + library).encode()
     options = told.get("options", {})
     if not isinstance(options, dict):
-        raise TypeError("the options are no object")
+        raise TypeError("the options are not an object")
     return StoredModel(program, tuple(features), source, library, MappingProxyType(options))

@@ -102,9 +102,9 @@ def _document(model: Any) -> CatBoostModel:
 
 def _regression(model: CatBoostModel, frame: Frame, output: Output) -> Outputs:
     if output == "uncertainty" and model.outputs != 2:
-        raise ArtifactError(f"RMSEWithUncertainty with {model.outputs} values a row")
+        raise ArtifactError(f"RMSEWithUncertainty with {model.outputs} values per row")
     if output == "exp" and model.outputs != 1:
-        raise ArtifactError(f"loss {model.loss!r} with {model.outputs} values a row")
+        raise ArtifactError(f"loss {model.loss!r} with {model.outputs} values per row")
     raw = _raw(model, frame)
     return Outputs({"label": predict(frame.builder, output, raw), "score": raw})
 
@@ -128,7 +128,7 @@ def _classes(model: CatBoostModel, frame: Frame, raw: Value, output: Output) -> 
     labels: Labels = labels_of(names)
     if model.outputs == 1:
         if len(labels) != 2:
-            raise UnsupportedModelError(f"{len(labels)} classes for one value a row")
+            raise UnsupportedModelError(f"{len(labels)} classes for one value per row")
         border = 0.0
         if model.threshold is not None:
             border = -math.log(1 / model.threshold - 1)

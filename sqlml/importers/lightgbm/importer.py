@@ -35,8 +35,8 @@ def import_classifier(model: Any, frame: Frame) -> Outputs:
     text = _text(model)
     if callable(model.objective):
         raise UnsupportedModelError(
-            "an LGBMClassifier with an objective of your own has no labels or probabilities; "
-            "import its booster_ instead"
+            "an LGBMClassifier with a custom objective has no labels or probabilities; import "
+            "its booster_ instead"
         )
     objective = Objective.parse(text.objective)
     score = _score(text, frame)

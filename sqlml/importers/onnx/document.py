@@ -131,12 +131,12 @@ def _checked(proto: Any, content: bytes | None) -> OnnxModel:
     used = sorted({n.domain for n in graph.node} - DOMAINS)
     if used:
         raise UnsupportedModelError(
-            f"the ONNX model has operators of domain {used[0]!r}, which only their maker's "
-            "runtime knows; export it with standard operators"
+            f"the ONNX model has operators of domain {used[0]!r}, which only its vendor's runtime "
+            "supports; export it with standard operators"
         )
     if proto.functions:
         raise UnsupportedModelError(
-            "the ONNX model brings functions of its own; inline them with onnx.inliner"
+            "the ONNX model defines its own functions; inline them with onnx.inliner"
         )
     _check_graph(graph, 0)
     constants = {t.name: tensor(t) for t in graph.initializer}
@@ -230,7 +230,7 @@ def _check_graph(graph: Any, depth: int) -> None:
     for node in graph.node:
         if node.op_type == "Loop":
             raise UnsupportedModelError(
-                "the ONNX model has a Loop, whose length nobody can bound; export it without"
+                "the ONNX model has a Loop, whose length cannot be bounded; export it without one"
             )
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):

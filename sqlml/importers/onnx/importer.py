@@ -67,7 +67,7 @@ def import_file(model: OnnxModel, frame: Frame) -> Outputs:
         return _replayed(model.program, frame)
     if model.rows is not None:
         warnings.warn(
-            f"the ONNX model is made for {model.rows} rows at a time; sqlml reads it as one for "
+            f"the ONNX model was exported for {model.rows} rows at a time; sqlml imports it for "
             "any number of rows",
             stacklevel=2,
         )

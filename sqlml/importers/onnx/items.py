@@ -103,7 +103,7 @@ class Call:
                 item.taken.append(self.builder.op("take", table, item.index))
             return Rows(item.taken[0], item.inner)
         if not isinstance(item, Rows):
-            raise Uncovered("it reads a constant, or strings, where we take numbers of rows")
+            raise Uncovered("it reads a constant, or strings, where numbers per row are expected")
         return item
 
     # -- attributes
@@ -126,7 +126,7 @@ class Call:
     def text(self, name: str, default: str) -> str:
         value = self.attr(name, default)
         if not isinstance(value, str):
-            raise ArtifactError(f"operator {self.node.op}: attribute {name} is not a text")
+            raise ArtifactError(f"operator {self.node.op}: attribute {name} is not a string")
         return value
 
     def vector(self, name: str, dtype: str = "float32") -> Array:

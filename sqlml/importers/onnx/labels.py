@@ -57,7 +57,7 @@ def label_encoder(call: Call) -> Item:
         return _first_version(call, strings(call.texts("classes_strings")))
     keys, values = _attribute(call, "keys"), _attribute(call, "values")
     if keys is None or values is None or keys.size != values.size:
-        raise ArtifactError("LabelEncoder: its keys and values do not fit")
+        raise ArtifactError("LabelEncoder: its keys and values do not match")
     return _mapped(call, keys, np.concatenate([values, _default(call, values)]))
 
 

@@ -65,7 +65,7 @@ def _whole(part: Frame, port: Port, value: Value) -> Value:
         value,
         b.op("eq", off, b.constant(np.zeros(1))),
         message=f"the ONNX model reads {', '.join(part.names[:12])} as {port.dtype}, and a row "
-        "has a number that is none; round it in SQL, for instance with CAST(.. AS BIGINT)",
+        "has a number that is not one; round it in SQL, for instance with CAST(.. AS BIGINT)",
     )
 
 

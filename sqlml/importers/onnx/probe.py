@@ -93,7 +93,7 @@ def _answer(request: Any, model: bytes) -> dict[str, Any]:
     found = {}
     for name, made in zip(names, whole, strict=True):
         if not isinstance(made, np.ndarray) or made.shape[:1] != (ROWS,):
-            return {"error": f"output {name!r} does not have one entry a row"}
+            return {"error": f"output {name!r} does not have one entry per row"}
         found[name] = [made.dtype.name, int(made.size // ROWS)]
     for i in range(ROWS):
         alone = session.run(names, {n: x[i : i + 1] for n, x in feed.items()})

@@ -74,7 +74,7 @@ def _selected(model: Any, frame: Frame, *, raw: bool = False) -> Frame:
     kept = np.flatnonzero(model.get_support())
     if not kept.size:
         raise UnsupportedModelError(
-            f"{name} keeps no column at all; loosen its threshold, or leave the step out"
+            f"{name} keeps no columns; loosen its threshold, or leave the step out"
         )
     chosen = frame.take([int(i) for i in kept])
     if model.__sklearn_tags__().input_tags.allow_nan:  # then infinity passes too

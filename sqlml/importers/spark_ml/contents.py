@@ -44,7 +44,7 @@ def _row(tables: Tables) -> dict[str, Any]:
     """The only row of the table `data`."""
     table = tables("data")
     if table.num_rows != 1:
-        raise ArtifactError(f"a table of the Spark model has {table.num_rows} rows, and not one")
+        raise ArtifactError(f"a table of the Spark model has {table.num_rows} rows, not one")
     (row,) = table.to_pylist()
     return dict(row)
 
@@ -61,9 +61,9 @@ def _vector(told: Mapping[str, Any]) -> Array:
 def _placed(values: Array, places: Array, size: int) -> Array:
     """(size,): zeros, and the values at their places."""
     if places.shape != values.shape or np.unique(places).size != places.size:
-        raise ValueError("a sparse vector has other places than values")
+        raise ValueError("a sparse vector has different numbers of indices and values")
     if places.size and not 0 <= places.min() <= places.max() < size:
-        raise ValueError("a sparse vector has a place outside of itself")
+        raise ValueError("an index of a sparse vector is out of range")
     made = np.zeros(size)
     made[places] = values
     return made
@@ -80,7 +80,7 @@ def _matrix(told: Mapping[str, Any]) -> tuple[Array, bool]:
     if sparse:
         begin, places = _ints(told["colPtrs"]), _ints(told["rowIndices"])
         if begin.shape != (lines + 1,) or begin[0] != 0 or begin[-1] != values.size:
-            raise ValueError("the columns of a sparse matrix begin elsewhere")
+            raise ValueError("the column offsets of a sparse matrix are wrong")
         if lines * length > MAX_MATRIX:
             raise ArtifactError(f"a matrix of the Spark model has {lines} times {length} numbers")
         made = np.zeros((lines, length))
@@ -208,7 +208,7 @@ def tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
     order = np.lexsort((ids, tree))
     tree, ids = tree[order], ids[order]
     if tree.size and not 0 <= tree.min() <= tree.max() < trees:
-        raise ValueError("a node is of no tree")
+        raise ValueError("a node belongs to no tree")
     starts = np.searchsorted(tree, np.arange(trees))
     if not np.array_equal(ids, np.arange(ids.size) - starts[tree]):
         raise ValueError("the nodes of a tree are not numbered from 0")
@@ -218,7 +218,7 @@ def tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
     stats_begin, stats = _lists(table.column("impurityStats").combine_chunks())
     widths = np.unique(np.diff(stats_begin))
     if widths.size > 1:
-        raise ValueError("the nodes of a tree have counts of different numbers of classes")
+        raise ValueError("the nodes of a tree count different numbers of classes")
     return TreeNodes(
         tree=tree,
         prediction=_column(table, "prediction", np.float64),
@@ -235,7 +235,7 @@ def tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
 
 def _child(numbers: Array) -> Array:
     if numbers.size and numbers.min() < -1:
-        raise ValueError("a node has a child of a negative number")
+        raise ValueError("a node has a child with a negative number")
     return numbers
 
 

@@ -127,9 +127,8 @@ def _table(trees: list[Any]) -> pa.Table:
         told = [json.loads(text) for text in _texts(trees)]
     except (Py4JError, TypeError) as error:  # TypeError: a Java class that is not there
         raise UnsupportedModelError(
-            "this version of Spark does not hand its trees over as those do that sqlml knows "
-            f"({type(error).__name__}); save the model with model.write().save(path), and "
-            "register the folder"
+            f"sqlml cannot read trees from this version of Spark ({type(error).__name__}); save "
+            "the model with model.write().save(path), and register the folder"
         ) from error
     split = pa.struct(
         [

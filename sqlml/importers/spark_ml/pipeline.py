@@ -125,8 +125,8 @@ def plan(model: SparkModel) -> Plan:
         made |= here
     if vector is not None and len(inputs) > 1:
         raise UnsupportedModelError(
-            f"the pipeline reads the vector {vector!r} beside other columns of the table; put the "
-            "VectorAssembler that makes it into the pipeline"
+            f"the pipeline reads the vector {vector!r} alongside other columns of the table; put "
+            "the VectorAssembler that makes it into the pipeline"
         )
     naming = None if predictor is None else _naming(predictor, stages[end + 1 :])
     last = _made(stages[end])

@@ -77,18 +77,18 @@ class TreeNodes:
         first = np.cumsum(sizes) - sizes
         for child in (self.left, self.right):
             if (child[~leaf] >= sizes[self.tree][~leaf]).any():
-                raise _damaged("a child is in no tree")
+                raise _damaged("a child belongs to no tree")
         if features > MAX_FEATURES or (self.feature[~leaf] >= features).any():
             raise _damaged("a split reads a column that does not exist")
         if (self.feature[~leaf] < 0).any():
-            raise _damaged("a split is of no column")
+            raise _damaged("a split has no column")
         shift = first[self.tree]
         left = np.where(leaf, 0, self.left + shift)
         right = np.where(leaf, 0, self.right + shift)
         numeric = ~leaf & (self.categories < 0)
         counts = np.diff(self.split_begin)
         if (counts[numeric] != 1).any():
-            raise _damaged("a split of numbers has not one threshold")
+            raise _damaged("a numeric split does not have exactly one threshold")
         threshold = np.zeros(leaf.size)
         threshold[numeric] = self.split_values[self.split_begin[:-1][numeric]]
         if not np.isfinite(threshold).all():

@@ -20,7 +20,7 @@ def rows(a: Arguments, name: str) -> Rows:
     """Argument `name`, which must be a tensor with rows."""
     x = a[name]
     if not isinstance(x, Rows):
-        raise Uncovered("an operator over constants alone")
+        raise Uncovered("an operator on constants only")
     return x
 
 

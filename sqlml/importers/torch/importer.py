@@ -75,8 +75,8 @@ def import_module(model: Any, frame: Frame) -> Outputs:
     restless = next((m for m in model.modules() if m.training and _differs(m)), None)
     if restless is not None:
         raise UnsupportedModelError(
-            f"the module is in training mode, where {type(restless).__name__} makes a row's answer "
-            "depend on chance or on the rows beside it; call its eval() first"
+            f"the module is in training mode, where {type(restless).__name__} makes a row's "
+            "prediction depend on chance or on the other rows; call its eval() first"
         )
     try:
         still = copy.deepcopy(model).eval().cpu()
@@ -190,7 +190,7 @@ def _opaque(model: Exported, frame: Frame, check: Check) -> Value:
     """
     _check_width(model, frame)
     if not model.width:
-        raise UnsupportedModelError("the torch module makes no number of a row")
+        raise UnsupportedModelError("the torch module returns no number for a row")
     dtype = {"bool": "bool", "float64": "float64"}.get(model.dtype)
     dtype = dtype or ("float32" if model.dtype.startswith("float") else "int64")
     attrs = {"dtype": dtype, "width": model.width}

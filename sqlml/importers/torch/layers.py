@@ -43,7 +43,7 @@ def _product(m: Maker, x: Rows, weights: Array, bias: Array | None) -> Rows:
     if bias is None:
         return product(m.b, x, weights)
     if bias.size not in (1, weights.shape[-1]) or bias.dtype != weights.dtype:
-        raise Uncovered("a bias that is not one number a column")
+        raise Uncovered("a bias that is not one number per column")
     return product(m.b, x, weights, np.broadcast_to(bias.ravel(), weights.shape[-1:]))
 
 

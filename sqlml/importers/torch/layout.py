@@ -171,7 +171,7 @@ def _squeeze(m: Maker, a: Arguments) -> Rows:
     dims = a.get("dim")
     if dims is None:
         raise Uncovered(
-            "squeeze of all axes, which drops the rows where there is one; name the axis"
+            "squeeze of all axes, which drops the row axis of a single row; name the axis"
         )
     gone = {column_axis(d, x) for d in (dims if isinstance(dims, list) else [dims])}
     kept = (d for i, d in enumerate(x.shape) if i and not (i in gone and d == 1))

@@ -143,7 +143,7 @@ def _check_statistic(tree: Mapping[str, Any], name: str, width: int) -> None:
         return
     listed = isinstance(given, list) or (isinstance(given, np.ndarray) and given.ndim == 1)
     if not listed or len(given) != len(tree["left_children"]) * width:
-        raise ArtifactError(f"{name} of a tree of the XGBoost model has another length")
+        raise ArtifactError(f"{name} of a tree of the XGBoost model has the wrong length")
 
 
 def _numbers(given: Any, dtype: str) -> Array:
@@ -193,7 +193,7 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
         for tree, start, size in zip(trees, starts.tolist(), sizes.tolist(), strict=True):
             part = _numbers(tree.pop(name), _NUMBERS[name])
             if part.shape != (size,):
-                raise ArtifactError(f"{name} of a tree of the XGBoost model has another length")
+                raise ArtifactError(f"{name} of a tree of the XGBoost model has the wrong length")
             made[start : start + size] = part
         return made
 
@@ -292,7 +292,7 @@ def _leaf_values(
         # Before leaf_weights came, there was one vector for each node.
         value = np.concatenate(parts)
         if value.shape[0] != leaf.size or (right[leaf] != -1).any():
-            raise ArtifactError("base_weights of a tree of the XGBoost model has another length")
+            raise ArtifactError("base_weights of a tree of the XGBoost model has the wrong length")
         return value
     counts = np.array([len(p) for p in parts], np.int64)
     rows = np.concatenate(parts)

@@ -36,7 +36,8 @@ def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     check(model, "estimators_", "estimator_weights_", "classes_")
     if getattr(model, "algorithm", "SAMME") == "SAMME.R":
         raise UnsupportedModelError(
-            "AdaBoostClassifier(algorithm='SAMME.R') is gone from scikit-learn; fit it with SAMME"
+            "AdaBoostClassifier(algorithm='SAMME.R') was removed from scikit-learn; fit it with "
+            "SAMME"
         )
     classes = class_list(model)
     if len(classes) < 2:

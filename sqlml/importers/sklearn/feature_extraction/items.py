@@ -47,12 +47,12 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
     check(model, "classes_")
     classes = [c.item() if isinstance(c, np.generic) else c for c in model.classes_]
     if not classes:
-        raise UnsupportedModelError("MultiLabelBinarizer was fitted without a single label")
+        raise UnsupportedModelError("MultiLabelBinarizer was fitted without any label")
     for label in classes:
         if not isinstance(label, str | int | float | None) or label != label:
             raise UnsupportedModelError(
-                f"MultiLabelBinarizer knows the label {label!r}, which no SQL list holds; use "
-                "strings or numbers"
+                f"MultiLabelBinarizer knows the label {label!r}, which a SQL list cannot hold; "
+                "use strings or numbers"
             )
     words, ends = pack_items(classes)
     value = frame.builder.op(
@@ -122,7 +122,7 @@ def _hashed_strings(model: Any, frame: Frame) -> Value:
 def _column(frame: Frame, form: DType, step: str) -> Value:
     if frame.width != 1:
         raise UnsupportedModelError(
-            f"{step} reads one column of lists or maps, not {frame.width}; give it its column "
-            f"alone, as in ColumnTransformer([('i', step, 'items')])"
+            f"{step} reads one column of lists or maps, not {frame.width}; give it only its own "
+            "column, as in ColumnTransformer([('i', step, 'items')])"
         )
     return frame.nested(0, form)

@@ -153,8 +153,8 @@ def _document(model: Any, frame: Frame) -> Value:
     name = type(model).__name__
     if frame.width != 1:
         raise UnsupportedModelError(
-            f"{name} reads one column of texts, not {frame.width}; give it its column alone, as in "
-            "ColumnTransformer([('t', vectorizer, 'text')])"
+            f"{name} reads one column of texts, not {frame.width}; give it only its own column, "
+            "as in ColumnTransformer([('t', vectorizer, 'text')])"
         )
     if model.input != "content":
         raise UnsupportedModelError(
@@ -181,7 +181,7 @@ def _analyzer(model: Any, frame: Frame) -> dict[str, Any]:
     least, most = (int(n) for n in model.ngram_range)
     if not 1 <= least <= most <= MAX_N:
         raise UnsupportedModelError(
-            f"{name}(ngram_range={model.ngram_range!r}): n-grams go from 1 to {MAX_N}"
+            f"{name}(ngram_range={model.ngram_range!r}): n-gram sizes go from 1 to {MAX_N}"
         )
     word = model.analyzer == "word"
     return {

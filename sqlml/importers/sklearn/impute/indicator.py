@@ -28,8 +28,8 @@ def missing_indicator(model: Any, frame: Frame) -> Frame:
     marked = [int(i) for i in model.features_]
     if not marked:
         raise UnsupportedModelError(
-            "MissingIndicator makes no column at all, since nothing was missing in training; "
-            "leave the step out, or set features='all'"
+            "MissingIndicator makes no columns, since nothing was missing in training; leave the "
+            "step out, or set features='all'"
         )
     others: list[int] = []
     if model.features == "missing-only" and model.error_on_new:

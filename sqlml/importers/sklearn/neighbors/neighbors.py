@@ -99,8 +99,8 @@ def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
     check(model, *_FITTED, "n_neighbors_", "_lrd", "_distances_fit_X_", "offset_")
     if not model.novelty:
         raise UnsupportedModelError(
-            "LocalOutlierFactor with novelty=False scores its training rows alone; "
-            "fit it with novelty=True"
+            "LocalOutlierFactor with novelty=False scores only its training rows; fit it with "
+            "novelty=True"
         )
     k, builder = int(model.n_neighbors_), frame.builder
     distance, index = nearest(model, frame, k)
@@ -140,7 +140,7 @@ def _radius_weights(model: Any, frame: Frame) -> tuple[Value, Value]:
 
 
 _NO_NEIGHBOURS = (
-    "a row has no neighbour within the radius, which RadiusNeighborsClassifier does not take "
+    "a row has no neighbour within the radius, which RadiusNeighborsClassifier does not accept "
     "without an outlier_label; filter such rows, or fit it with a larger radius or with "
     "outlier_label='most_frequent'"
 )
@@ -152,7 +152,7 @@ def _outlier_class(model: Any, classes: list[Any], target: int) -> int | None:
     outlier = model.outlier_label_[target]
     if outlier not in classes:
         raise UnsupportedModelError(
-            f"RadiusNeighborsClassifier has outlier_label {outlier!r}, which is none of its "
+            f"RadiusNeighborsClassifier has outlier_label {outlier!r}, which is not one of its "
             "classes; choose one of them, or 'most_frequent'"
         )
     return classes.index(outlier)

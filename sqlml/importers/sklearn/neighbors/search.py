@@ -76,8 +76,8 @@ def metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> dict[str
 
 def _without_inverse(step: str) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"{step} has metric 'mahalanobis' and raises on every row: its search takes the inverse of "
-        "the covariance alone; fit it with metric_params={'VI': numpy.linalg.inv(V)}"
+        f"{step} has metric 'mahalanobis' and raises on every row: its search takes only the "
+        "inverse of the covariance; fit it with metric_params={'VI': numpy.linalg.inv(V)}"
     )
 
 
@@ -98,8 +98,8 @@ def search_attrs(model: Any) -> dict[str, Any]:
         if metric == "braycurtis":
             # It breaks the triangle inequality, so the tree skips points that are near.
             raise UnsupportedModelError(
-                f"{type(model).__name__} searches a tree with metric 'braycurtis', which finds "
-                "other points than the nearest; fit it with algorithm='brute'"
+                f"{type(model).__name__} searches a tree with metric 'braycurtis', which does not "
+                "find the nearest points; fit it with algorithm='brute'"
             )
         attrs |= _TREES[model._fit_method](model._tree)
         attrs["ties"] = model._fit_method
