@@ -168,5 +168,5 @@ def unsupported(program: Program, names: frozenset[str] | set[str]) -> str | Non
     unknown = [op for op in missing if op not in OPS]
     owners = sorted({OWNERS[op] for op in missing if op in OWNERS})
     if owners and not unknown:
-        return f"{', '.join(missing)} runs on backend {' and '.join(map(repr, owners))} alone"
+        return f"{', '.join(missing)} runs only on backend {' and '.join(map(repr, owners))}"
     return f"no function for operator {', '.join(unknown or missing)}"

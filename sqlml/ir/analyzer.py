@@ -54,7 +54,9 @@ class Analyzer:
     def __post_init__(self) -> None:
         """Raises ProgramError when a part has no meaning."""
         if self.kind not in KINDS or self.accents not in ACCENTS:
-            raise ProgramError(f"no analyzer {self.kind!r}, or no accents {self.accents!r}")
+            raise ProgramError(
+                f"unknown analyzer {self.kind!r}, or unknown accents {self.accents!r}"
+            )
         if not 1 <= self.min_n <= self.max_n <= MAX_N:
             raise ProgramError(f"n-grams of {self.min_n} to {self.max_n} (from 1 to {MAX_N})")
         if self.kind == "whole" and self.max_n > 1:

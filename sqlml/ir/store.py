@@ -173,7 +173,7 @@ def loads(blob: bytes) -> Program:
 
 def _loads(blob: bytes) -> Program:
     if len(blob) < _HEAD.size + _SIZE.size + _DIGEST or not blob.startswith(MAGIC):
-        raise ArtifactError("this is not a stored sqlml model: it does not begin as one")
+        raise ArtifactError("this is not a stored sqlml model: it does not begin like one")
     _, version, header_size = _HEAD.unpack_from(blob)
     if version > FORMAT_VERSION:
         raise ArtifactError(
@@ -209,16 +209,16 @@ def _loads(blob: bytes) -> Program:
             if any(type(d) is not int or d < 0 for d in [*shape, offset]):
                 raise ValueError(f"array of {name} {shape} at {offset!r}")
             if type(shuffled) is not bool:
-                raise ValueError(f"an array that is shuffled {shuffled!r}")
+                raise ValueError(f"the shuffled flag {shuffled!r} of an array")
             if shuffled or held != name:  # a copy, of which overlapping arrays could ask many
                 nonlocal widened
                 widened += math.prod(shape) * np.dtype(name).itemsize
                 if widened > len(payload) * _MAX_WIDENING:
-                    raise ValueError("arrays that lie on top of each other")
+                    raise ValueError("overlapping arrays")
             return packing.unpack(payload[offset:], name, tuple(shape), held, shuffled)
         if kind == "strings":
             if not all(isinstance(s, str) for s in content):
-                raise ValueError("a string array holds something else")
+                raise ValueError("a string array holds other values")
             strings = np.empty(len(content), object)
             strings[:] = content
             return strings

@@ -155,8 +155,8 @@ class _Reader:
         models = [n for n in self.names if n.startswith("models/") and n.endswith(".json")]
         if "data.pkl" in self.names:
             raise ArtifactError(
-                "torch.save wrote this file, and reading it would execute code that it brings "
-                "along; write it with torch.export.save(torch.export.export(module, ..), file)"
+                "torch.save wrote this file, and reading it would execute the code that it "
+                "contains; write it with torch.export.save(torch.export.export(module, ..), file)"
             )
         if len(models) != 1:
             raise ArtifactError(
@@ -168,7 +168,7 @@ class _Reader:
         version = document["schema_version"]["major"]
         if version != SCHEMA_VERSION:
             raise UnsupportedModelError(
-                f"the archive has version {version} of torch's format, sqlml reads "
+                f"the archive has version {version} of torch's format, but sqlml reads "
                 f"{SCHEMA_VERSION}; save it with another version of torch"
             )
         module = document["graph_module"]
@@ -199,8 +199,8 @@ class _Reader:
         outputs = signature["output_specs"]
         if len(outputs) != 1 or list(outputs[0]) != ["user_output"]:
             raise UnsupportedModelError(
-                "the module must return one tensor and change nothing of itself; it has "
-                f"{len(outputs)} results"
+                f"the module must return one tensor and not modify itself; it has {len(outputs)} "
+                "results"
             )
         result = outputs[0]["user_output"]["arg"].get("as_tensor")
         if result is None or not inputs:

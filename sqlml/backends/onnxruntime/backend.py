@@ -157,7 +157,7 @@ def _graph_stage(program: Program, stage: Stage, device: str) -> Run:
 def _failed(error: Exception, device: str) -> Exception:
     said = f"onnxruntime could not run the graph: {error}"
     if device != "cpu" and any(m in said for m in ("Failed to allocate", "out of memory")):
-        return _OutOfMemory(f"device {device!r} has not memory enough ({said})")
+        return _OutOfMemory(f"device {device!r} has not enough memory ({said})")
     if device != "cpu" and ("CUDA" in said or "CUBLAS" in said):
         return BackendError(f"device {device!r} failed while scoring; use device='cpu' ({said})")
     return BackendError(said)

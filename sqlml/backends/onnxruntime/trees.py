@@ -43,7 +43,7 @@ def ordered_sum(
         BackendError: the sums are of float16.
     """
     if base.dtype == np.float16:
-        raise BackendError("ONNX has no sum of float16 that is rounded after each term")
+        raise BackendError("ONNX has no float16 sum that rounds after each term")
     outputs, width = base.size, target.size * values
     rows = g.add("Shape", rows_of, start=0, end=1)
     # Outputs with fewer terms are filled up with -0.0, which changes no sum.
@@ -70,7 +70,7 @@ def tree_ensemble(g: Graph, node: Node, args: Sequence[str], types: Sequence[Ten
     """
     e = Ensemble.of(node.attrs)
     if e.has_categories:
-        raise BackendError("ONNX has no sets of categories with our meaning")
+        raise BackendError("ONNX has no category sets with the same meaning")
     values = e.leaf_values.shape[1]
     if not e.nodes:
         return _same_for_all(g, node, args[0], types[0])

@@ -92,7 +92,7 @@ def _divided(p: Printing) -> Value:
     made = []
     for a, b in p.side_by_side():
         if p.dialect is not DUCKDB and not _is_nonzero(b):
-            raise BackendError("a division is not printed as SQL of Spark, which refuses x / 0")
+            raise BackendError("a division is not printed as Spark SQL, which refuses x / 0")
         sql = p.dialect.divided(a.sql, b.sql, TYPES[p.dtype])
         made.append(Expression(sql, nan=p.dtype in FLOATS))
     return tuple(made)

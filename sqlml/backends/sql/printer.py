@@ -61,7 +61,7 @@ def print_sql(
     sql = bindings.around(sql)
     if len(sql) > LONGEST:
         raise BackendError(
-            f"the model takes {len(sql):,} characters of SQL; the most is {LONGEST:,}"
+            f"the model takes {len(sql):,} characters of SQL; the limit is {LONGEST:,}"
         )
     return sql
 
@@ -89,7 +89,7 @@ class _Printer:
             if readers[i] > 1 and nodes[i].type.dtype != "string":
                 value = self._bindings.bind(value)
             if sum(len(e.sql) for e in value) > LONGEST:
-                raise BackendError("the model takes too long an expression of SQL")
+                raise BackendError("the SQL expression of the model is too long")
             values[i] = value
         return self._bindings, values[wanted]
 
@@ -134,7 +134,7 @@ def _input(node: Node, columns: Sequence[str]) -> Value:
 def _text(node: Node, values: Mapping[int, Value], dialect: Dialect) -> Value:
     printer = texts.PRINTERS.get(node.op)
     if printer is None:
-        raise BackendError(f"operator {node.op} of texts is not printed as SQL")
+        raise BackendError(f"operator {node.op} on strings is not printed as SQL")
     (x,) = (values[j] for j in node.inputs)
     made = []
     for e in x:

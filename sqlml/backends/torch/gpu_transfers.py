@@ -62,7 +62,7 @@ class Overlap:
 
         Raises:
             InputTypeError: as `columns_of` does.
-            BackendError: the device failed, or has not memory enough for the smallest block.
+            BackendError: the device failed, or has not enough memory for the smallest block.
         """
         arrays, rows = columns_of(inputs, needed)
         results = results_for(self._program, outputs, rows)

@@ -67,6 +67,6 @@ def in_turn(
 
 def _too_small(fewest: int) -> str:
     return (
-        f"the device has not memory enough for {fewest} rows of this model; free memory on it "
+        f"the device has not enough memory for {fewest} rows of this model; free memory on it "
         "(other processes show in nvidia-smi), choose strategy='tt', or use device='cpu'"
     )

@@ -85,7 +85,7 @@ def unknown_category(feature: str, step: str, found: str, query: str = "") -> Un
         query: SQL that finds such values, where `found` does not say them.
     """
     if step == ONNX_GRAPH:
-        message = f"{feature!r} in the ONNX graph looks up an entry outside of its table"
+        message = f"{feature!r} in the ONNX graph looks up an entry outside its table"
     elif step == MISSING_INDICATOR:
         message = f"column {feature!r} has NULL, but had none when {step} was fitted"
     elif step == LABEL_BINARIZER:  # it takes labels that it does not know

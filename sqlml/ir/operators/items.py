@@ -90,8 +90,8 @@ class _Reader:
         except (ValueError, RecursionError) as error:
             reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             raise InputTypeError(
-                f"column {self._name!r} has a text that is not JSON ({reason}); pass "
-                f"{self._form} a row"
+                f"column {self._name!r} has a string that is not JSON ({reason}); pass "
+                f"{self._form} per row"
             ) from None
         if row is None:
             raise self.no_row("the null of JSON")
@@ -132,17 +132,17 @@ class _Reader:
                 return float(value)
         except OverflowError:
             raise InputTypeError(
-                f"column {self._name!r} has under {name!r} a number beyond all floats"
+                f"column {self._name!r} has a number under {name!r} that is too large for a float"
             ) from None
         raise self.wrong(value)
 
     def token(self, name: Any) -> bytes:
         """The bytes of a name, which are hashed."""
         if name is None:
-            raise self.missing("where a name is wanted")
+            raise self.missing("where a name is expected")
         if not isinstance(name, str):
             raise InputTypeError(
-                f"column {self._name!r} has {name!r:.60} where {self._step} wants a string; cast it"
+                f"column {self._name!r} has {name!r:.60} where {self._step} takes a string; cast it"
             )
         try:
             return name.encode()
@@ -159,8 +159,8 @@ class _Reader:
 
     def missing(self, where: str) -> MissingValueError:
         return MissingValueError(
-            f"column {self._name!r} has NULL {where}, which {self._step} does not take; take it "
-            f"out in SQL ({self._without}), or filter such rows"
+            f"column {self._name!r} has NULL {where}, which {self._step} does not take; remove it "
+            f"in SQL ({self._without}), or filter such rows"
         )
 
     def wrong(self, value: Any) -> InputTypeError:

@@ -113,7 +113,7 @@ def runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
         if made.shape[0] != count or made.numel() != count * width:
             raise ScoringError(
                 f"the torch module made {tuple(made.shape)} for {count} rows, not {width} numbers "
-                "a row"
+                "per row"
             )
         return made.reshape(count, width).to(dtype)
 

@@ -51,7 +51,7 @@ _LINKERS = frozenset({".TOC.", "_GLOBAL_OFFSET_TABLE_"})
 
 def _demand(holds: bool) -> None:
     if not holds:
-        raise ValueError("a part lies outside of its whole")
+        raise ValueError("a part lies outside the file")
 
 
 def _text(strings: bytes, at: int) -> str:

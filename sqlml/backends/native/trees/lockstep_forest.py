@@ -142,7 +142,7 @@ def _record(threshold: np.dtype[Any]) -> np.dtype[Any]:
 def _sets(e: Ensemble, numbered: Siblings) -> tuple[Array, Array, Array]:
     """begin, size and words of the nodes' sets."""
     if e.set_offsets is None or e.set_words is None:
-        raise AssertionError("an ensemble with categories has their sets")
+        raise AssertionError("an ensemble with categories must have their sets")
     is_inner, node = numbered.inner, numbered.reference[numbered.inner]
     begin, size = np.zeros(is_inner.size, np.uint32), np.zeros(is_inner.size, e.threshold.dtype)
     begin[is_inner] = e.set_offsets[node]

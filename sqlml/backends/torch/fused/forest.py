@@ -58,7 +58,7 @@ def bind(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
     base = put(e.base)
     reason = unavailable()
     if reason is None and not (base.is_cuda or interpreted()):
-        reason = "strategy fused runs on a GPU alone; use device='cuda'"
+        reason = "strategy fused runs only on a GPU; use device='cuda'"
     if reason is not None:
         raise BackendError(f"tree_ensemble must be lowered for this device: {reason}")
     # Triton is there only beside a GPU.
