@@ -92,8 +92,8 @@ def _unread(sql: str, error: ParseError, context: Context) -> Plan | None:
         if str(refused).startswith(("Parser", "Syntax")):
             return Plan(sql, rest, ())
     raise ParseError(
-        f"sqlml cannot read this statement ({error.message}); put the part that it cannot read "
-        "into a view, and call the model on that",
+        f"sqlml cannot read this statement ({error.message}); move the part that it cannot read "
+        "into a view, and call the model on the view",
         sql,
         error.offset,
     ) from None

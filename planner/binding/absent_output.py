@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlml.ir.program import Program
 
 _THREE_AXES = (
-    "a VotingClassifier transforms with flatten_transform=True alone: three axes are no column"
+    "a VotingClassifier transforms only with flatten_transform=True: three axes do not make a "
+    "column"
 )
 
 

@@ -98,8 +98,8 @@ def _check_class(call: ModelCall, plain: Sequence[Argument], scope: Scope) -> No
     if struct_columns([row], scope) is None:
         return
     raise BindError(
-        f"a class is named: {call.function}(.., {scope.text(row.span)}, "
-        f"class := {scope.text(last.span)})",
+        f"name the class: {call.function}(.., {scope.text(row.span)}, class := "
+        f"{scope.text(last.span)})",
         scope.sql,
         last.span.start,
     )

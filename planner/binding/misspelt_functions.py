@@ -44,7 +44,7 @@ def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | No
     for name, rest in calls:
         if name in FUNCTIONS and not is_function(name):
             return (
-                f"{name}{rest} calls a model in a query alone, con.sql('SELECT .. FROM ..'), and "
-                "not in a relation's own methods"
+                f"{name}{rest} calls a model only in a query, con.sql('SELECT .. FROM ..'), not "
+                "in a relation's own methods"
             )
     return None

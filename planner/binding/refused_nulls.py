@@ -102,8 +102,8 @@ def _refusing(program: Program) -> frozenset[str]:
     row = _accepted(program)
     if row is None:
         raise ConfigError(
-            "on_null = 'null' is not offered for this model: no row was found that it takes, so it "
-            "cannot be told which columns must have a value; say in the query what NULL is to be"
+            "on_null = 'null' is not available for this model: no row was found that it accepts, "
+            "so sqlml cannot tell which columns need a value; replace NULL in the query"
         )
     found = set()
     for name, kind in ((f.name, f.kind) for f in program.features):

@@ -84,8 +84,8 @@ def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) ->
         if context.is_user_function(call.function):
             return None
         raise BindError(
-            f"the model name {sql[at : call.model_span.end]} is not given as a text; pass it when "
-            "the statement is executed, or write it out",
+            f"the model name {sql[at : call.model_span.end]} is not a string; pass it when the "
+            "statement is executed, or write it out",
             sql,
             at,
         )
@@ -98,8 +98,8 @@ def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) ->
         raise UnknownModelError(error.message, sql, at) from None
     if call.defines:
         raise BindError(
-            "a model call cannot stand in a generated column, DEFAULT or CHECK: nobody could read "
-            "the table without sqlml; make a view of the table instead",
+            "a model call cannot stand in a generated column, DEFAULT or CHECK: the table could "
+            "not be read without sqlml; create a view of it instead",
             sql,
             call.span.start,
         )

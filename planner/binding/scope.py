@@ -65,7 +65,7 @@ class Scope:
             if len(columns) != 1:
                 raise BindError(
                     f"{self.text(place)} stands for {len(columns)} columns; write * or "
-                    "COLUMNS(..) alone, or one expression per feature",
+                    "COLUMNS(..) on its own, or one expression per feature",
                     self.sql,
                     place.start,
                 )

@@ -143,8 +143,8 @@ def _expression(draft: CallDraft) -> Written | None:
         fails = made.fits is None and refuses_rows(draft.alone.program)
         if fails and draft.dialect.lazy_calls and draft.call.in_try:
             raise ConfigError(
-                "backend 'sql' has no TRY(..), since the engine's error() cannot stand in one: "
-                "use backend 'auto'",
+                "backend 'sql' does not support TRY(..), which cannot contain error(): use "
+                "backend 'auto'",
                 draft.scope.sql,
                 draft.call.span.start,
             )

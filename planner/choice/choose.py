@@ -88,9 +88,9 @@ def choose(
         return Choice(backend, _strategy(program, backend, strategy), _cpu(device), why)
     except MissingDependencyError as error:
         raise MissingDependencyError(
-            f"the options strategy = {strategy!r} and device = {device!r} ask for another backend "
-            f"than those that are installed: {error.message}; or RESET sqlml_strategy, RESET "
-            "sqlml_device, or the model's own OPTIONS"
+            f"the options strategy = {strategy!r} and device = {device!r} need a backend that is "
+            f"not installed: {error.message}; or RESET sqlml_strategy, RESET sqlml_device, or the "
+            "model's own OPTIONS"
         ) from None
 
 
@@ -120,8 +120,8 @@ def _strategy(program: Program, backend: str, asked: str) -> str:
         return _by_depth(program, strategies)
     if asked not in strategies:
         raise ConfigError(
-            f"backend {backend!r} has no strategy {asked!r}; it has {', '.join(strategies)}, "
-            f"and auto (backends: {', '.join(BACKENDS)})"
+            f"backend {backend!r} has no strategy {asked!r}; strategies: {', '.join(strategies)}, "
+            f"auto (backends: {', '.join(BACKENDS)})"
         )
     reason = _refusal(program, asked)
     if reason is not None:

@@ -56,7 +56,9 @@ def batch_rows(options: Mapping[str, Any]) -> int | None:
     """
     rows = options.get("batch_size")
     if rows is not None and (type(rows) is not int or not 0 < rows <= MOST_ROWS):
-        raise ConfigError(f"option batch_size is a number of rows, and cannot be {rows!r}")
+        raise ConfigError(
+            f"option batch_size must be a number of rows from 1 to {MOST_ROWS}, not {rows!r}"
+        )
     return rows
 
 

@@ -44,8 +44,8 @@ def for_lambda(
             if len(made.value) <= _LONGEST:
                 return replace(made, reason="a lambda calls no function of Python")
     raise BindError(
-        f"{wanted.dialect.name} calls no function of Python inside a lambda, and the model is no "
-        "short expression; unfold the list first, as in SELECT .. FROM t LATERAL VIEW "
+        f"{wanted.dialect.name} cannot call Python functions inside a lambda, and the model is "
+        "not a short expression; unnest the list first, as in SELECT .. FROM t LATERAL VIEW "
         "explode(list) l AS x",
         scope.sql,
         call.span.start,

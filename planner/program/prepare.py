@@ -44,7 +44,7 @@ def prepare(
         ConfigError: the Program has no such output or column.
     """
     if output not in program.outputs or (column or 0) >= program.output_type(output).width:
-        raise ConfigError(f"the model has no output {output!r}, or no column {column} of it")
+        raise ConfigError(f"the model has no output {output!r}, or it has no column {column}")
     return _prepare(program, output, column, layout, lookup)
 
 
@@ -81,7 +81,9 @@ def width_of(program: Program, part: Part) -> int:
 def _folded(program: Program, constants: Constants) -> Program:
     names = list(program.inputs)
     if constants[-1][0] >= len(names):
-        raise ConfigError("the model has no such input; its function's name is of another model")
+        raise ConfigError(
+            "the model has no such input; the function's name belongs to another model"
+        )
     values = {names[place]: value for place, value in constants}
     return fold_arguments(program, values, sums=False)
 

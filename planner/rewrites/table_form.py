@@ -62,7 +62,7 @@ def written_out(
     for form in forms:
         if form.span.start in outline.values:
             raise BindError(
-                "the table form gives rows, and stands in FROM; one value a row is "
+                "the table form returns rows and belongs in FROM; for one value per row write "
                 "predict('model', *)",
                 outline.sql,
                 form.span.start,
@@ -86,8 +86,8 @@ def refuse_hidden(
     if taken is not None:
         others = dialect.star_without([dialect.quote_name(taken)])
         raise BindError(
-            f"the rows have a column {taken!r} already, and would hide the new one; leave it out, "
-            f"as in ml_predict(MODEL m, (SELECT {others} FROM ..)), or give it another name there",
+            f"the rows already have a column {taken!r}, which would hide the new one; leave it "
+            f"out, as in ml_predict(MODEL m, (SELECT {others} FROM ..)), or rename it there",
             outline.sql,
             call.span.start,
         )
@@ -127,7 +127,7 @@ def _calls(sql: str, model: Callable[[str], Model], dialect: Dialect, form: Tabl
     place = form.model_span.start
     if form.model is None:
         raise BindError(
-            "the table form names its model; a parameter may stand in predict(?, *)", sql, place
+            "the table form takes a model name; a parameter works in predict(?, *)", sql, place
         )
     try:
         found = model(form.model)

@@ -149,7 +149,7 @@ class Arguments:
         if model is None:
             if any(tokens[a].is_symbol("*") or tokens[b - 1].is_symbol("*") for a, b in rest):
                 raise BindError(  # no function of the engine takes a star, so this was meant for us
-                    f"{tokens[start].text} names its model by a string or a parameter, as in "
+                    f"{tokens[start].text} takes its model as a string or a parameter, as in "
                     f"{tokens[start].text}('churn_model', *)",
                     self._sql,
                     tokens[first].start,

@@ -70,7 +70,7 @@ def _form(sql: str, tokens: Sequence[Token], start: int) -> TableForm:
         a += 1
     elif not (tokens[a].is_symbol("(") and closing(tokens, a) == b - 1):
         raise BindError(
-            "the rows of the table form are TABLE and a name, or a query in brackets",
+            "the table form takes its rows as TABLE and a name, or as a query in brackets",
             sql,
             tokens[a].start,
         )

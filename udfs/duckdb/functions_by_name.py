@@ -87,7 +87,7 @@ def found(name: str) -> Compiled:
 def _made(name: str) -> Compiled:
     spec = parse_name(name)
     if spec is None:
-        raise ArtifactError(f"the catalog names a function {name!r}, which is none")
+        raise ArtifactError(f"the catalog names {name!r}, which is not a function")
     for content in stored_programs(spec.program):
         program = store.loads(content)
         if not program.hash.startswith(spec.program):
@@ -154,13 +154,15 @@ class AnyCallee:
             return pa.array([], self._result)
         name = names[0].as_py()
         if not isinstance(name, str) or names[-1].as_py() != name:
-            raise park(ArtifactError("a model's function is named by one text for all rows"))
+            raise park(
+                ArtifactError("the name of a model's function must be the same for all rows")
+            )
         made = found(name)
         if isinstance(made, TextBatchFunction) is not (len(values) == 2):
-            raise park(ArtifactError(f"{name} has other arguments than its call"))
+            raise park(ArtifactError(f"the arguments of {name} do not match its call"))
         scored = made(*values)
         if scored.type != self._result:
-            raise park(ArtifactError(f"{name} has another result than its call"))
+            raise park(ArtifactError(f"the result of {name} does not match its call"))
         return scored
 
 

@@ -33,7 +33,7 @@ def require_live(spark: SparkSession) -> None:
     """
     if getattr(spark.sparkContext, "_jsc", None) is None:
         raise BackendError(
-            "the SparkSession has been stopped; make another one, and attach that: the models are "
+            "the SparkSession has been stopped; create another one and attach it: the models are "
             "still in their directory"
         )
 

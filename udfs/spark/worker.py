@@ -166,8 +166,8 @@ def _made(name: str, program: Any, wanted: Mapping[str, str]) -> BatchFunction |
         others = [f"{k} {own[k]} (driver: {v})" for k, v in wanted.items() if own.get(k) != v]
         if others:
             raise BackendError(
-                f"a Spark worker has other libraries than the driver: {', '.join(others)}; install "
-                "the same versions on all nodes"
+                f"the libraries of a Spark worker differ from the driver's: {', '.join(others)}; "
+                "install the same versions on all nodes"
             )
         spec = parse_name(name)
         assert spec is not None
@@ -183,7 +183,7 @@ def _content(program: Any) -> bytes:
     except Exception as error:  # whatever kept it from coming
         raise BackendError(
             f"the model has not reached a Spark worker: {error}; attach the SparkSession again, "
-            "which sends it once more"
+            "which sends it again"
         ) from error
 
 
