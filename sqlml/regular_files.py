@@ -85,7 +85,7 @@ def files_below(folder: str, most: int) -> dict[str, int]:
                 continue
             if what is not None:
                 raise ArtifactError(
-                    f"{path!r} is {what}; a folder of a model holds regular files alone"
+                    f"{path!r} is {what}; a model folder may contain only regular files"
                 )
             found[os.path.relpath(path, folder).replace(os.sep, "/")] = os.lstat(path).st_size
         if len(found) > most:
@@ -100,6 +100,5 @@ def _unreadable(error: OSError) -> None:
 def not_regular(path: str, found: str) -> ArtifactError:
     """The error for a path that leads to `found`."""
     return ArtifactError(
-        f"{path!r} is {found}; sqlml reads a model from a regular file, and writes one to such: "
-        "name a file"
+        f"{path!r} is {found}; sqlml reads and writes models as regular files: name a file"
     )

@@ -239,7 +239,7 @@ class Catalog:
         if reference.alias is not None and fold(reference.alias) not in SPECIAL:
             what = f"with the alias {reference.alias!r}"
         elif reference.version is None:
-            what = "that is its default"
+            what = "marked as its default"
         have = [f"{n}" for n in found[-20:]]
         others = [f"@{alias}" for alias in (*self.aliases(reference), *SPECIAL)]
         return UnknownModelError(

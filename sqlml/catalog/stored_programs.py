@@ -71,7 +71,7 @@ class TablePrograms:
         if not rows:
             raise UnknownModelError(
                 f"the model program {digest[:20]} is not stored in this database; the model that "
-                "a view was made with may have been dropped: make the view again"
+                "a view uses may have been dropped: create the view again"
             )
         full, content = rows[0]
         if not isinstance(content, bytes):

@@ -46,7 +46,7 @@ class AlterModelRules(FromClause):
                 continue
             if name.names_a_version and words not in _OF_A_VERSION:
                 self._retreat(place)
-                raise self._failed(f"{words} is about a whole model; name it without a version")
+                raise self._failed(f"{words} applies to the whole model; name it without a version")
             change = rule(self, name)
             if change is None:
                 what = "ALTER MODEL .. ADD VERSION .. AS SELECT (training)"

@@ -316,7 +316,7 @@ class _SparkRules(_Rules, SparkParser):
             return Step(this=word, expressions=self._parse_pivots())
         join = self._parse_join()
         if join is None:
-            self.raise_error(f"Unknown step {word} of a pipe")
+            self.raise_error(f"Unknown pipe step {word}")
         return Step(this="JOIN", expressions=[join])
 
     def _items_of_step(self: Any) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
     except RecursionError:
         depth = _depth(sql, dialect)
     if depth > DEEPEST:
-        raise ParseError(f"nested too deeply: {depth} brackets in each other")
+        raise ParseError(f"nested too deeply: {depth} nested brackets")
     with _lock:
         before = sys.getrecursionlimit()
         terms = len(raw_tokens(sql, dialect))  # those of a sum are in each other, too

@@ -204,8 +204,9 @@ def _from_array(array: Array, features: tuple[Feature, ...]) -> Table:
 def _from_sparse(X: Any, features: tuple[Feature, ...], gaps: Gaps) -> Table:
     if gaps.cell is None:
         raise InputTypeError(
-            "what a sparse matrix does not store is a zero to some steps of a model and missing "
-            "to others (XGBoost), and of a Program nobody knows; pass X.toarray() if it is zeros"
+            "values that a sparse matrix does not store are zeros to some model steps and "
+            "missing to others (XGBoost), and a Program does not record which; pass X.toarray() "
+            "if they are zeros"
         )
     _check_shape(X, features)
     return Table(X.shape[0], features, SparseRows(X, gaps.cell), {})

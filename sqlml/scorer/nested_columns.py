@@ -135,8 +135,8 @@ def _scalar(value: Any, kind: Kind, name: str) -> str | bool | int | float | Non
     if _is_missing(value):
         return None
     raise InputTypeError(
-        f"column {name!r} has the {type(value).__name__} {value!r:.60} in a row, where the model "
-        f"takes {_FORM[kind]}; cast it"
+        f"column {name!r} has the {type(value).__name__} {value!r:.60}, where the model takes "
+        f"{_FORM[kind]}; cast it"
     )
 
 

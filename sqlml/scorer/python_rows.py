@@ -92,7 +92,7 @@ def columns_of_dicts(
     for i, row in enumerate(rows):
         for key, value in row.items():
             if not isinstance(key, str) or separator in key:
-                wrong = "no string" if not isinstance(key, str) else f"with {separator!r} in it"
+                wrong = "not a string" if not isinstance(key, str) else f"with {separator!r} in it"
                 raise InputTypeError(f"row {i} has the key {key!r:.60}, {wrong}; rename it")
             column = made.get(key)
             if column is None:
@@ -126,8 +126,8 @@ def columns_of_rows(
     for i, row in enumerate(rows):
         if isinstance(row, str | bytes | Mapping) or not hasattr(row, "__len__"):
             raise InputTypeError(
-                f"row {i} is the {type(row).__name__} {row!r:.60}, where a row of "
-                f"{len(names)} values is wanted: {', '.join(names[:12])}"
+                f"row {i} is the {type(row).__name__} {row!r:.60}, where a row of {len(names)} "
+                f"values is expected: {', '.join(names[:12])}"
             )
         if len(row) != len(names):
             raise InputTypeError(
@@ -148,7 +148,7 @@ def _only_string(row: int, key: str, value: Any) -> str | None:
     strings = _strings(row, key, value)
     if len(strings) > 1:
         raise InputTypeError(
-            f"row {row} has {len(strings)} strings under {key!r}, and a column holds one a row"
+            f"row {row} has {len(strings)} strings under {key!r}, but a column holds one per row"
         )
     return strings[0] if strings else None
 

@@ -267,7 +267,7 @@ def _decoded(indices: Array, labels: Sequence[Array]) -> Array:
     columns = []
     for column, known in zip(indices.T, labels, strict=True):
         if column.size and not (column.min() >= 0 and column.max() < len(known)):
-            raise ScoringError("the model made the index of a label that it does not have")
+            raise ScoringError("the model returned the index of a label that it does not have")
         columns.append(known.take(column))
     if len({known.dtype.kind for known in labels}) > 1:
         columns = [column.astype(object) for column in columns]
@@ -322,5 +322,5 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"unknown option {name!r}; options: {', '.join(_OPTIONS)}")
     threads = options.get("threads")
     if threads is not None and (type(threads) is not int or threads < 1):
-        raise ConfigError(f"threads must be a whole number above 0, not {threads!r}")
+        raise ConfigError(f"threads must be a positive integer, not {threads!r}")
     return dict(options)

@@ -34,7 +34,7 @@ class Explaining:
         found = self._queries.plan(query, parameters)
         if found is None:
             if len(self._engine.native.extract_statements(query)) > 1:
-                raise ParseError("EXPLAIN takes one query, and would run all behind the first")
+                raise ParseError("EXPLAIN takes one query, and would run any after the first")
             return self._explain(query, parameters, analyze)
         found = with_rows(found, self._engine.rows)
         if analyze:

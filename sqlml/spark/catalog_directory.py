@@ -48,18 +48,19 @@ class Directory:
         place = f"{self.place}/{_index(number)}"
         content = self._files.read(_index(number))
         if content is None:
-            raise CatalogError(f"{place} has gone; try again")
+            raise CatalogError(f"{place} no longer exists; try again")
         try:
             found = dict(json.loads(content))
             version = found.pop("sqlml_catalog")
         except (ValueError, KeyError, TypeError, RecursionError):
             raise CatalogError(
-                f"the model catalog is damaged: {place} is not an sqlml index; remove the file, "
-                "and the one before it counts"
+                f"the model catalog is damaged: {place} is not an sqlml index; remove the file to "
+                "fall back to the one before it"
             ) from None
         if version != FORMAT:
             raise CatalogError(
-                f"{place} is of a later version of sqlml (format {version!r}); update sqlml"
+                f"{place} was written by a later version of sqlml (format {version!r}); update "
+                "sqlml"
             )
         return found
 
@@ -124,7 +125,7 @@ def _named(tables: dict[str, Any]) -> set[str]:
     try:
         return {str(row["program"]) for row in tables["versions"]}
     except (KeyError, TypeError) as error:
-        raise CatalogError(f"no index of sqlml: {error}") from None
+        raise CatalogError(f"not an sqlml index: {error}") from None
 
 
 def _program(digest: str) -> str:

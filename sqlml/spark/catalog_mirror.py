@@ -71,9 +71,7 @@ class Mirror(DuckDBConnection):
                 if written:
                     self._number = number
                     return
-        raise ConflictError(
-            "other sessions change the models of this directory all the time; try again"
-        )
+        raise ConflictError("other sessions keep changing the models in this directory; try again")
 
     def catch_up_with_directory(self) -> None:
         """Read the newest index, where it is not the one that is known.
@@ -105,7 +103,7 @@ class Mirror(DuckDBConnection):
             run("ROLLBACK")
             raise CatalogError(
                 f"the model catalog in {self._directory.place} is damaged ({error}); remove the "
-                "newest file of its index, and the one before it counts"
+                "newest file of its index to fall back to the one before it"
             ) from None
 
     def _fill(self, table: str, rows: Sequence[dict[str, Any]]) -> None:

@@ -228,7 +228,9 @@ def files_of(folder: str, spark: SparkSession) -> Files:
     scheme, _, rest = folder.partition(":")
     if scheme == "file":
         if not rest.startswith("/"):
-            raise _cannot("reach", folder, "a URI of a file has a whole path, as file:/models")
+            raise _cannot(
+                "reach", folder, "a file URI needs an absolute path, such as file:/models"
+            )
         return LocalFiles("/" + rest.lstrip("/"))
     if "://" in folder or (len(scheme) > 1 and rest.startswith("/")):
         return HadoopFiles(folder, spark)
@@ -242,8 +244,8 @@ def _at_once(path: str, flags: int) -> int:
 
 def _cannot(what: str, place: str, why: str | None) -> CatalogError:
     return CatalogError(
-        f"cannot {what} {place}: {why}; name another place "
-        "(of models: sqlml.attach(spark, catalog=..))"
+        f"cannot {what} {place}: {why}; choose another place (for models: sqlml.attach(spark, "
+        "catalog=..))"
     )
 
 

@@ -42,7 +42,7 @@ def open_spark(
     conf: Any = spark.conf
     place = conf.get("spark.sqlml.catalog", None) if catalog is None else catalog
     if place == "":
-        raise ConfigError("the directory of the models has no name; write catalog='models', say")
+        raise ConfigError("the model directory has no name; write, for example, catalog='models'")
     if place is None:
         place = f"{conf.get('spark.sql.warehouse.dir').rstrip('/')}/_sqlml"
     session = SparkSession(spark, files_of(place, spark), allow_pickle=allow_pickle)

@@ -123,8 +123,8 @@ class PlainFunctions:
             name, signature, made.sql, owner, partial(_replaces, owner)
         ):
             warnings.warn(
-                f"{name}(..) of plain queries is not made: there is another function of that name, "
-                f"or Spark does not take it; con.sql knows {function}({model.name!r}, ..)",
+                f"{name}(..) is not available in plain queries: another function has that name, "
+                f"or Spark does not accept it; use {function}({model.name!r}, ..) in con.sql",
                 stacklevel=2,
             )
             return False

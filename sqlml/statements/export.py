@@ -32,7 +32,7 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
         raise ConfigError(f"invalid path {path!r}: it contains a NUL character")
     ending = path.rsplit(".", 1)[-1].upper()
     if format is None and ending not in FORMATS:
-        raise ConfigError(f"which format is {path!r}? write FORMAT ONNX, SQLML or SQL")
+        raise ConfigError(f"cannot tell the format of {path!r}; write FORMAT ONNX, SQLML or SQL")
     origin = model.origin
     told = about(model.features, origin.source, origin.library, model.options)
     content = export(model.program, format or ending, model.name, told, model.options)

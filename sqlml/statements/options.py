@@ -47,7 +47,9 @@ def stored(options: Mapping[str, Any]) -> dict[str, Any]:
             )
     batch_rows(options)
     if not isinstance(options.get("positive_class", ""), str | int | float | bool):
-        raise ConfigError("option positive_class is one class of the model: a text or a number")
+        raise ConfigError(
+            "option positive_class must be a class of the model: a string or a number"
+        )
     return {k: v for k, v in options.items() if k in STORED}
 
 
@@ -72,7 +74,7 @@ def altered(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     for name in options:
         if name in AT_CREATION:
-            raise ConfigError(f"option {name} matters while a model is created, and not afterwards")
+            raise ConfigError(f"option {name} applies only while a model is created")
         if name not in STORED:
             raise ConfigError(f"unknown option {name!r}; options: {', '.join(STORED)}")
     return stored(options)

@@ -59,7 +59,7 @@ def whole_model(name: Any) -> Reference:
     """
     if not isinstance(name, str):
         raise ConfigError(
-            f"the name comes first, as a text, and not a {type(name).__name__}: "
+            f"the model name comes first and must be a string, not a {type(name).__name__}: "
             "create_model('churn', model)"
         )
     try:
@@ -68,7 +68,7 @@ def whole_model(name: Any) -> Reference:
         reference = None
     if reference is None or reference.names_a_version:
         raise ConfigError(
-            f"invalid model name {name!r}: write 'model' or 'database.model', where "
-            "neither is empty or has . @ or / in it"
+            f"invalid model name {name!r}: write 'model' or 'database.model', with neither part "
+            "empty or containing . @ or /"
         )
     return reference

@@ -117,8 +117,8 @@ def source_of(file: ModelFile, program: Program, *, allow_pickle: bool) -> Itera
     kind = kind_of(file.content, file.path) if automatic else file.format
     if kind.upper() == "TORCH" and not allow_pickle:
         raise UntrustedArtifactError(
-            f"{file.path}: torch itself may execute code that such a file brings along; connect "
-            "with allow_pickle=True if you trust it"
+            f"{file.path}: torch itself may execute code that such a file contains; connect with "
+            "allow_pickle=True if you trust it"
         )
     if isinstance(file.model, SparkModel):
         yield ObjectSource(loaded(file.path), program)

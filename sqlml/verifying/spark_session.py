@@ -29,8 +29,8 @@ def loaded(path: str) -> Any:
     session = _session()
     if session is None:
         raise ConfigError(
-            f"{path!r} is compared with what Spark says of it, and this process has no session of "
-            "Spark: make one, SparkSession.builder.getOrCreate(), and try again"
+            f"verifying {path!r} needs a SparkSession, and this process has none: create one with "
+            "SparkSession.builder.getOrCreate() and try again"
         )
     from pyspark.ml.util import DefaultParamsReader
 
@@ -50,8 +50,7 @@ def _session() -> Any:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise MissingDependencyError(
-            "the model is compared with what Spark says of it, and pyspark is not installed: "
-            "pip install 'sqlml[spark]'"
+            "verifying the model needs pyspark, which is not installed: pip install 'sqlml[spark]'"
         ) from error
     return SparkSession.getActiveSession()
 

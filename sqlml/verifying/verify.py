@@ -141,7 +141,9 @@ def verify_rows(
     scorer = Scorer(program, features, options)
     frame = frame[frame[sorted(refused(options, program))].notna().all(axis=1)]
     if frame.empty:
-        raise VerificationError("each of these rows lacks a value, for which on_null gives NULL")
+        raise VerificationError(
+            "each of these rows lacks a value, so on_null makes all of them NULL"
+        )
     return Verification(_largest(_compared(source, scorer, frame, careful=False)), len(frame))
 
 

@@ -258,7 +258,7 @@ def test_a_forged_row_reaches_no_function_s_name(con: sqlml.Session, churn: Any)
     forged = '{"batch_size": "1(); DROP TABLE t; --", "output": ["\\"", 1], "on_null": {"a": 1}}'
     con.connection.execute("UPDATE sqlml.catalog_versions SET options = ?", [forged])
     con.connection.execute("CREATE OR REPLACE TYPE sqlml.stamp_m AS ENUM ('forged')")
-    with pytest.raises(errors.ConfigError, match="batch_size is a number of rows"):
+    with pytest.raises(errors.ConfigError, match="batch_size must be a number of rows"):
         con.execute("SELECT predict('m', *) FROM t")
     con.execute("SHOW CREATE MODEL m").fetchall()
     assert holes(con, "SELECT count(*) FROM t") == [304]
