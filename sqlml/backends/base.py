@@ -58,7 +58,7 @@ class Filler(Protocol):
 
 
 def filler_of(compiled: Compiled, output: str, columns: Sequence[int], width: int) -> Filler | None:
-    """What its method `filler` gives; None where it has none, or not for this output."""
+    """The result of its method `filler`; None if it has none, or none for this output."""
     make = getattr(compiled, "filler", None)
     found: Filler | None = None if make is None else make(output, columns, width)
     return found
@@ -132,7 +132,7 @@ def load(name: str) -> Backend:
     """The backend called `name`; its library is imported here and not before.
 
     Raises:
-        ConfigError: no such backend.
+        ConfigError: unknown backend.
         MissingDependencyError: its library is not installed.
     """
     entry = BACKENDS.get(name)

@@ -13,7 +13,7 @@ from sqlml.ir.program import Program
 from sqlml.types import Array
 
 Encoder = Callable[[Array], Array]
-"""(n, 1) of the categories' dtype -> int64 codes (n, 1); -1 for what is no category."""
+"""(n, 1) of the categories' dtype -> int64 codes (n, 1); -1 for unknown categories."""
 
 ArrowEncoder = Callable[[Any], Array]
 """An Arrow array of strings -> the same codes."""

@@ -1,6 +1,6 @@
 """`backend_costs`: what `backends.costs` ships of the backends, measured on this machine.
 
-Every coefficient is the slope between two runs that differ in one thing alone: deeper trees, more
+Every coefficient is the slope between two runs that differ only in one thing: deeper trees, more
 columns, more values a leaf. Runs are short, and the shortest of some counts.
 """
 

@@ -1,7 +1,7 @@
-"""Stamps: what a model is now, told in one look at a type.
+"""Stamps: what a model is now, read from a single type.
 
-Of each model there is a type, an ENUM of one value, which is another one after each change of the
-model. The engine tells it without reading a row. A type runs nothing, whoever made it, as a view
+Each model has a type, an ENUM of one value, which changes with each change of the model. The engine
+reads it without reading a row. A type runs nothing, whoever made it, as a view
 might: so it is looked at without a look at the catalog's shape before. Of two transactions that
 change one model the second fails, as it shall: there is a type for each model, so those that change
 different ones do not meet.
@@ -22,7 +22,7 @@ from sqlml.dialects.duckdb import builtin
 
 
 def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
-    """The stamp of the model `key`; None where there is none."""
+    """The stamp of the model `key`; None if it has none."""
     return connection.type(_type(schema, key)) if connection.keeps_types else None
 
 

@@ -166,7 +166,7 @@ class ModelChanges(Writer):
         self.change(reference, work)
 
     def untag(self, reference: Reference, tags: Sequence[str]) -> None:
-        """Take tags away from a model.
+        """Remove tags from a model.
 
         Raises:
             CatalogError: it has no such tag.

@@ -93,10 +93,10 @@ class VersionChanges(Writer):
         self.change(reference, work, computes=True)
 
     def set_alias(self, reference: Reference, alias: str) -> None:
-        """Let `alias` mean the version that `reference` names.
+        """Point `alias` to the version that `reference` names.
 
         Raises:
-            CatalogError: the name has a meaning of its own, or cannot stand behind an @.
+            CatalogError: the name is reserved, or cannot follow an @.
         """
         name = fold(alias)
         if name in SPECIAL or re.fullmatch(r"(?!\d+$)\w+", name) is None:
@@ -114,10 +114,10 @@ class VersionChanges(Writer):
         self.change(reference, work)
 
     def unset_alias(self, reference: Reference, alias: str) -> None:
-        """Take an alias away.
+        """Remove an alias.
 
         Raises:
-            CatalogError: there is no such alias.
+            CatalogError: no such alias.
         """
 
         def work(schema: str, shared: bool) -> None:

@@ -43,7 +43,7 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
         stored: the Program as it was before it was lowered, for `CREATE MODEL` to read again.
 
     Raises:
-        BackendError: it has an operator that ONNX has no form for; the message names it.
+        BackendError: ONNX has no equivalent of an operator; the message names it.
     """
     g = Graph()
     values: dict[int, str] = {}

@@ -14,7 +14,7 @@ def providers(device: str) -> list[Any]:
     """onnxruntime's execution providers for "cpu", "cuda", "cuda:1" .. or "auto".
 
     Raises:
-        BackendError: there is no such device; the message names the fix.
+        BackendError: no such device; the message names the fix.
     """
     if device == "cpu":
         return ["CPUExecutionProvider"]

@@ -19,7 +19,7 @@ LARGEST = "'3.4028235677973366e38'::DOUBLE"
 
 
 Form = Callable[[Dialect, str], str]
-"""A dialect and a number -> what is made of it."""
+"""A dialect and a number -> the SQL made from it."""
 
 
 def _unary(form: Form, twice: bool = False) -> Callable[[Printing], Value]:

@@ -54,7 +54,7 @@ def print_sql(
             several times; numbers may be of any type, and NULL.
 
     Raises:
-        BackendError: an operator has no SQL, or the expression would be too long.
+        BackendError: an operator cannot be printed, or the expression would be too long.
     """
     bindings, value = _Printer(program, inputs, dialect).value(program.outputs[output])
     sql = value[0].sql if len(value) == 1 else dialect.array([e.sql for e in value])
@@ -79,7 +79,7 @@ class _Printer:
         self._bindings = Bindings(row, dialect)
 
     def value(self, wanted: int) -> tuple[Bindings, Value]:
-        """The columns of node `wanted`, and what they are bound by."""
+        """The columns of node `wanted`, and their bindings."""
         nodes = self._program.nodes
         live = _live(self._program, wanted)
         readers = Counter(j for i in live for j in nodes[i].inputs)

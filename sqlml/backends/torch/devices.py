@@ -11,7 +11,7 @@ def device_of(name: str) -> torch.device:
     """The device called "cpu", "cuda", "cuda:1" .. or "auto" (a GPU when there is one).
 
     Raises:
-        BackendError: there is no such device; the message names the fix.
+        BackendError: no such device; the message names the fix.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -28,7 +28,7 @@ def in_turn(
     """Score rows 0 .. `rows` in blocks of `size`, or less where that is too much.
 
     `load(a, b)` sends rows a .. b to the device, `start(loaded, a, b)` computes them. Either may
-    raise torch's OutOfMemoryError: then the block is halved and begun anew, after `release`.
+    raise torch's OutOfMemoryError: then the block is halved and restarted, after `release`.
 
     Raises:
         BackendError: not even `fewest` rows fit.

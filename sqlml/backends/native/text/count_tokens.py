@@ -131,7 +131,7 @@ class _How:
 
 
 def _chunks(texts: Texts) -> Iterator[Texts]:
-    """The texts in their order, as many at a time as have CHUNK bytes; a longer one alone."""
+    """The texts in order, in groups of up to CHUNK bytes; a longer one on its own."""
     total = np.cumsum(texts.stop - texts.start)
     first = 0
     while first < len(texts):

@@ -84,7 +84,7 @@ def added_together(e: Ensemble) -> int:
 
 
 def cursor_dtype(tests: Binned, numbered: Exits) -> np.dtype[Any] | None:
-    """The dtype of bins and cursors: uint8, uint16, or None where a tree has too many exits."""
+    """The dtype of bins and cursors: uint8, uint16, or None if a tree has too many exits."""
     most = int(np.diff(numbered.first).max(initial=0))
     if most > 1 << 16:
         return None

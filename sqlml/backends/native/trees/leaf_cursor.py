@@ -46,8 +46,8 @@ def score(
     x (n, k); tables as `bins` and sets as `fill_set_bins` reads them, for panels of `width`
     columns. nodes: as `walk` reads them, and starts int64 (2 * trees + 1,).
     leaves: int64 (trees + 1,), the first leaf of each tree, target int64 (trees,), and bool
-    (trees,), whether a tree's answers are `count`ed. values: one table of all leaves behind the
-    other, each with PADDING; or where `together` is not 0, so many numbers a leaf.
+    (trees,), whether a tree's answers are `count`ed. values: one table per tree, concatenated, each
+    with PADDING; or where `together` is not 0, so many numbers a leaf.
     """
     first, target, oblivious = leaves
     offset, rank, _, _, bit, starts = nodes

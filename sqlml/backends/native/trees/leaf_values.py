@@ -18,7 +18,7 @@ TOGETHER = 3
 """From so many numbers on the values of a leaf are added together."""
 
 PADDING = 256
-"""Entries behind a table that are read, and never chosen."""
+"""Entries after a table that are read but never chosen."""
 
 _PERMUTES = has("avx512f")
 SMALL = 64

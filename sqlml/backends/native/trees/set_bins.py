@@ -25,7 +25,7 @@ class SetBins:
     """S distinct sets over F columns.
 
     columns int64 (F,), of the ensemble's input; limit int64 (F,), the codes for numbers of a
-    column; table uint8, behind each other the tables of the sets; begin int64 (S,), where each
+    column; table uint8, the concatenated tables of the sets; begin int64 (S,), where each
     begins; owner int64 (S,), its column among the F. `of_node` int64 (M,) is each node's set, -1
     for a numeric node.
     """
@@ -38,12 +38,12 @@ class SetBins:
     of_node: Array
 
     def arrays(self) -> tuple[Array, ...]:
-        """What `fill_set_bins` reads, beside the columns."""
+        """The arrays that `fill_set_bins` reads besides the columns."""
         return self.limit, self.table, self.begin, self.owner
 
 
 def set_bins(e: Ensemble) -> SetBins | None:
-    """The sets of an ensemble, which may have none; None where their tables take too much."""
+    """The sets of an ensemble, possibly none; None if their tables take too much memory."""
     of_node = np.full(e.nodes, -1, np.int64)
     if not e.has_categories or e.categorical is None or e.set_offsets is None:
         none = np.zeros(0, np.int64)

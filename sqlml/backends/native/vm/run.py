@@ -1,4 +1,4 @@
-"""A small machine for whole models that are no trees: rows are lanes, columns are registers.
+"""A small machine for whole models other than trees: rows are lanes, columns are registers.
 
 Vectorised interpretation (P. Boncz, M. Zukowski and N. Nes, "MonetDB/X100: Hyper-Pipelining Query
 Execution", CIDR 2005). A block of rows is turned so that each column lies in one register of

@@ -52,7 +52,7 @@ def bind(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
     """(n, F) -> (n, K): a tree_ensemble node made ready, its arrays on the device.
 
     Raises:
-        BackendError: there is no Triton, or the device is no GPU.
+        BackendError: Triton is missing, or the device is not a GPU.
     """
     e = Ensemble.of(node.attrs)
     base = put(e.base)
