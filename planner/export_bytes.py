@@ -33,8 +33,8 @@ def export(
             (`importers/sqlml_file.py`).
 
     Raises:
-        ConfigError: no such format.
-        BackendError: the model has no form in it; the message says why.
+        ConfigError: unknown format.
+        BackendError: that format cannot express the model; the message says why.
         MissingDependencyError: the package that writes it is not installed.
     """
     wanted = format.upper()

@@ -23,7 +23,7 @@ def setting(name: str, value: Any) -> str:
     """A value that a session may give to an option.
 
     Raises:
-        ConfigError: there is no such option, or it has no such value.
+        ConfigError: unknown option or value.
     """
     if name not in OPTIONS:
         raise ConfigError(
@@ -41,7 +41,7 @@ def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[
     """The options of a session with another one, or (None) without it.
 
     Raises:
-        ConfigError: there is no such option, or it has no such value.
+        ConfigError: unknown option or value.
     """
     chosen = setting(name, "auto" if value is None else value)
     others = {k: v for k, v in settings.items() if k != name}

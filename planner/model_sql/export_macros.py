@@ -65,7 +65,7 @@ def export_sql(program: Program, name: str, options: Mapping[str, Any] | None = 
         options: of the model; on_null and positive_class are part of what it answers.
 
     Raises:
-        BackendError: the model has no form in SQL; the message says why.
+        BackendError: SQL cannot express the model; the message says why.
         ConfigError: it cannot be told for which columns on_null gives NULL.
     """
     options = options or {}

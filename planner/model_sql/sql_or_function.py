@@ -167,7 +167,7 @@ def _printed(wanted: Wanted, prepared: Prepared, bounds: Mapping[str, Bound]) ->
     """The user's value, by an expression of the whole Program.
 
     Raises:
-        BackendError: an operator has no form in SQL, or it would be too long.
+        BackendError: SQL has no equivalent of an operator, or it would be too long.
     """
     names, dialect = list(prepared.program.inputs), wanted.dialect
     once = not all(plain(bounds[name].sql) for name in names)

@@ -41,7 +41,7 @@ def prepare(
     Encoders of more than `lookup` categories are left to the function (`passes.split`).
 
     Raises:
-        ConfigError: the Program has no such output or column.
+        ConfigError: unknown output or column.
     """
     if output not in program.outputs or (column or 0) >= program.output_type(output).width:
         raise ConfigError(f"the model has no output {output!r}, or it has no column {column}")
@@ -61,7 +61,7 @@ def prepare_parts(
     it.
 
     Raises:
-        ConfigError: the Program has no such output or column.
+        ConfigError: unknown output or column.
     """
     if constants:
         program = _folded(program, constants)

@@ -33,7 +33,7 @@ def table_form(draft: Draft) -> Draft:
 
     Raises:
         BindError: a form that is not written as sql.md says, or a model that predicts nothing.
-        UnknownModelError: there is no such model.
+        UnknownModelError: no such model.
         ParseError: the rows in a form cannot be read.
     """
     made = written_out(draft.outline, draft.context.model, draft.dialect)
@@ -54,7 +54,7 @@ def written_out(
 
     Raises:
         BindError: a form that is not written as sql.md says, or a model that predicts nothing.
-        UnknownModelError: there is no such model.
+        UnknownModelError: no such model.
     """
     forms = table_forms(outline.sql, dialect.name)
     if not forms:

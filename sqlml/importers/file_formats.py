@@ -70,7 +70,7 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
         ArtifactError: damaged, hostile, too large, or of another format.
         UntrustedArtifactError: a pickle without `allow_pickle`.
         UnsupportedModelError: a model that is not covered.
-        ConfigError: no such format.
+        ConfigError: unknown format.
     """
     wanted = format.upper()
     if wanted == FOLDER_FORMAT:

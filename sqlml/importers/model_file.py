@@ -20,7 +20,7 @@ from sqlml.regular_files import files_below, irregular, local_path
 class ModelFile:
     """The model in a file, with the file's path, format and sha256.
 
-    Of a folder there is no `content`, and the sha256 is that of its files.
+    A folder has no `content`; its sha256 is that of its files.
     """
 
     model: Any
@@ -68,7 +68,7 @@ def _check_pinned(path: str, sha256: Any, digest: str) -> None:
 
 
 def _files_of_folder(host: Host, path: str) -> dict[str, bytes] | None:
-    """What Spark reads of a folder of this machine; None where it is none that Spark saved."""
+    """The files that Spark reads in a local folder; None if Spark did not save it."""
     named = local_path(path)
     if named is None or not os.path.isdir(os.path.join(named, "metadata")):
         return None

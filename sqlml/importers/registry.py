@@ -40,7 +40,7 @@ Leaf = Callable[[Any, Frame], Frame | Outputs]
 """A fitted object and the columns it reads -> the columns or outputs that it makes."""
 Recurse = Callable[[Any, Frame], Frame | Outputs]
 Composite = Callable[[Any, Frame, Recurse], Frame | Outputs]
-"""A Leaf for an object that holds others: it hands those to Recurse."""
+"""Like Leaf, for an object that holds others, which it passes to Recurse."""
 
 IMPORTERS: Mapping[str, Leaf] = MappingProxyType(
     {
@@ -65,7 +65,7 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
         **spark_ml.SCHEMAS,
     }
 )
-"""How to learn a model's columns where scikit-learn's feature_names_in_ is not there."""
+"""How to find a model's columns without scikit-learn's feature_names_in_."""
 NAMES: Mapping[type, str] = MappingProxyType(
     {
         XGBoostModel: xgboost.FILE,
@@ -202,7 +202,8 @@ def _schema(model: Any, path: str) -> Schema:
 
 
 def _foreign_part(model: Any) -> Any:
-    """The first step of a pipeline or the like whose class nobody imports; None: there is none."""
+    """The first step of a pipeline or the like whose class has no importer; None if all have
+    one."""
     steps = [*getattr(model, "steps", []), *getattr(model, "transformer_list", [])]
     parts = [step[1] for step in steps if isinstance(step, tuple) and len(step) > 1]
     for part in [*parts, getattr(model, "best_estimator_", None)]:
@@ -234,7 +235,7 @@ def _package(model: Any) -> str:
 
 
 _DISTRIBUTIONS = {"sklearn": ("scikit-learn",), "xgboost": ("xgboost-cpu",)}
-"""Where a package has another name on PyPI."""
+"""Packages with a different name on PyPI."""
 
 
 def library_version(model: Any) -> str:
@@ -329,7 +330,7 @@ def _unknown(model: Any) -> UnsupportedModelError:
 
 
 _DATA = frozenset(("numpy.ndarray", "builtins.list", "builtins.tuple"))
-"""Classes of data that somebody may hand over in place of the model, beside frames and tables."""
+"""Classes of data, besides frames and tables, that a user may pass instead of a model."""
 
 
 def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Tensors whose first axis is the rows: how graphs of ONNX and torch move and combine them.
 
-The IR computes with (n, k), whatever the rank in the graph: `inner` is the shape behind the rows,
-and k its product. What moves numbers about is numpy's own function on a grid of column numbers,
-and then one `select`.
+The IR computes with (n, k), whatever the rank in the graph: `inner` is the shape after the rows,
+and k its product. Layout operators are numpy's own functions on a grid of column numbers, followed
+by one `select`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def moved(b: Builder, x: Rows, change: Callable[[Array], Array]) -> Rows:
 
 
 def filled_in(wanted: Sequence[int], width: int) -> tuple[int, ...]:
-    """The inner shape `wanted` of `width` numbers a row, of which one length may be -1.
+    """The inner shape `wanted` of `width` numbers per row; one length may be -1.
 
     Raises:
         Uncovered: rows would not stay rows.
@@ -174,7 +174,7 @@ def product(b: Builder, x: Rows, weights: Array, bias: Array | None = None) -> R
     """x (n, k) @ weights (k, w) + bias (w,), all of one dtype.
 
     Raises:
-        Uncovered: other shapes, dtypes that differ, or numbers that are no float32 or float64.
+        Uncovered: other shapes, differing dtypes, or numbers other than float32 and float64.
     """
     if x.dtype not in ("float32", "float64") or weights.dtype.name != x.dtype:
         raise Uncovered(f"it multiplies {x.dtype} and {weights.dtype}")

@@ -1,4 +1,4 @@
-"""`StoredModel`: what a file of sqlml's own format says of a model, beside its Program."""
+"""`StoredModel`: what a file in sqlml's own format says about a model besides its Program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_FEATURES = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredModel:
-    """A Program with the table that it wants, and where it came from.
+    """A Program with the table that it reads, and its source.
 
     `features` has every column of the training table in order, as `Imported` has it. `options` are
     those of the model, and not checked.
@@ -32,7 +32,7 @@ class StoredModel:
 
 
 def read_stored(content: bytes) -> Program | StoredModel:
-    """The model of a file; the Program alone where the file says no more.
+    """The model in a file; only the Program if the file holds nothing else.
 
     Raises:
         ArtifactError: it is damaged, hostile, or of a later version.

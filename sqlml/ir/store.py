@@ -10,8 +10,8 @@ Layout, little-endian::
               (`ir/packing.py`); in a file of its own also what it is `about`. Where that is
               shorter: b"z", the length of the JSON as u32, and a zstandard frame of it
     u64       length of the payload once decompressed
-    payload   zstandard frame: the stored bytes of all arrays behind each other
-    32 bytes  sha256 of all that stands before
+    payload   zstandard frame: the stored bytes of all arrays, concatenated
+    32 bytes  sha256 of everything before it
 
 Format 2 had neither packing nor a compressed header.
 
@@ -60,7 +60,7 @@ def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
     """Serialise a Program; equal Programs give equal bytes under one zstandard version.
 
     Args:
-        about: what a file says of the model besides, of JSON's own types; a catalog has it in rows.
+        about: what else a file says about the model, in JSON types; a catalog keeps it in rows.
     """
     payload = bytearray()
     blobs: dict[bytes, int] = {}
@@ -136,10 +136,10 @@ def read_header(stored: bytes) -> Any:
 
 
 def read_about(blob: bytes) -> Mapping[str, Any] | None:
-    """What a file that `loads` reads says of its model besides; None: nothing. It is not checked.
+    """What else a file that `loads` reads says about its model, unchecked; None if nothing.
 
     Raises:
-        ArtifactError: it is no JSON object.
+        ArtifactError: it is not a JSON object.
     """
     (size,) = _LENGTH.unpack_from(blob, _HEAD.size - _LENGTH.size)
     about = read_header(blob[_HEAD.size : _HEAD.size + size]).get("about")

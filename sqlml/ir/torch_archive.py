@@ -93,8 +93,8 @@ class Input:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exported:
-    """A graph: `constants` are its weights by name; `output` names the tensor it returns, whose
-    dtype and shape (shape[0] is ROWS) stand beside. `content` is the archive itself."""
+    """A graph: `constants` are its weights by name; `output` names the tensor it returns, with its
+    dtype and shape (shape[0] is ROWS). `content` is the archive itself."""
 
     written_by: str
     inputs: tuple[Input, ...]

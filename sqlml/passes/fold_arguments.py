@@ -36,7 +36,7 @@ def fold_arguments(
         sums: take known columns of linear models into the bias, which rounds otherwise.
 
     Raises:
-        ConfigError: no such input.
+        ConfigError: unknown input.
     """
     unknown = sorted(set(arguments) - set(program.inputs))
     if unknown:

@@ -122,7 +122,7 @@ class Scorer:
         """The model as an ONNX file: one input (N, 1) a column, outputs by name.
 
         Raises:
-            BackendError: an operator of the model has no form in ONNX; the message names it.
+            BackendError: ONNX has no equivalent of an operator of the model; the message names it.
             MissingDependencyError: onnx is not installed.
         """
         return export(self.program, "ONNX")

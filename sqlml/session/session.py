@@ -136,7 +136,7 @@ class Session:
             analyze: run the query once, as EXPLAIN ANALYZE does, and tell what was measured.
 
         Raises:
-            ParseError: several statements, or one that is no query.
+            ParseError: several statements, or one that is not a query.
         """
         with self._calling(query):
             statements = self._prepared(text_of(query)) or (Query(query),)
@@ -238,7 +238,7 @@ class Session:
 
         Raises:
             UnknownModelError, ConfigError.
-            BackendError: the model has no form in that format; the message says why.
+            BackendError: that format cannot express the model; the message says why.
         """
         with self._calling():
             self._engine.finish()

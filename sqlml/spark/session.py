@@ -124,7 +124,7 @@ class SparkSession:
         """The model plan of a query above Spark's own plan, as text.
 
         Raises:
-            ParseError: several statements, or one that is no query.
+            ParseError: several statements, or one that is not a query.
         """
         self._require_live()
         first, *others = _statements(query, args)

@@ -24,8 +24,8 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
 
     Raises:
         UnknownModelError: no such model, version or alias.
-        ConfigError: no such format, or the ending says none.
-        BackendError: the model has no form in it.
+        ConfigError: unknown format, or the ending does not imply one.
+        BackendError: that format cannot express the model.
     """
     model = models.catalog.get(reference)
     if "\0" in path:

@@ -84,7 +84,7 @@ def checked(names: Sequence[str]) -> tuple[str, ...]:
     """The names of stored options.
 
     Raises:
-        ConfigError: there is no such option.
+        ConfigError: unknown option.
     """
     for name in names:
         if name not in STORED:

@@ -27,6 +27,6 @@ class Plans:
         """Give the session's queries an option, before those of their models; None: take it back.
 
         Raises:
-            ConfigError: there is no such option, or it has no such value.
+            ConfigError: unknown option or value.
         """
         self._settings = with_setting(self._settings, option, value)

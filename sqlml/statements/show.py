@@ -40,7 +40,7 @@ def show_versions(models: Models, statement: ShowVersions) -> Answer:
     """SHOW VERSIONS IN MODEL, the oldest first.
 
     Raises:
-        UnknownModelError: there is no such model.
+        UnknownModelError: no such model.
     """
     reference = whole(statement.name)
     models.catalog.version(reference)

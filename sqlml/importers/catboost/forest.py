@@ -23,7 +23,7 @@ from sqlml.types import Array
 MAX_DEPTH = 30
 
 MOST_WHOLE = 1 << 53
-"""CatBoost reads larger numbers without a point as others."""
+"""CatBoost misreads larger numbers without a decimal point."""
 _HASH = 0xFFFFFFFF
 
 
@@ -201,11 +201,11 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_forest(document: Mapping[str, Any], columns: Columns) -> tuple[Ensemble, int | None]:
-    """The trees from zeros, and how many values a leaf has; None when there is no tree.
+    """The trees from zeros, and how many values a leaf has; None if there are no trees.
 
     Raises:
         ArtifactError: the trees do not fit together.
-        UnsupportedModelError: a split that we do not know.
+        UnsupportedModelError: an unknown kind of split.
     """
     nodes = _Nodes()
     outputs: int | None = None

@@ -24,7 +24,7 @@ from sqlml.ir.operators.hashing import city_hash32
 from sqlml.types import Array, Labels
 
 WHOLE_NUMBERS = range(-1000, 65_536)
-"""Numbers whose texts are tried as the meaning of a hash that a model does not name."""
+"""Numbers whose texts are tried as the origin of an unnamed hash."""
 
 
 def schema(model: Any) -> Schema:

@@ -38,12 +38,12 @@ class LinearLeaves:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """The trees behind each other.
+    """The trees, concatenated.
 
     leaves int64 (T,): leaves per tree. Inner nodes: feature int32, threshold float64, decision
     int32 (bit 0 categorical, bit 1 NaN goes left, bits 2-3 missing type), left and right int32,
     numbered within their tree. value float64: leaves. `sets` maps an inner node's place to the
-    categories that go left. `linear` is None where no leaf has a model of its own.
+    categories that go left. `linear` is None if no leaf has its own model.
     """
 
     leaves: Array
@@ -92,7 +92,7 @@ _TEXTS = (
     "leaf_features",
     "leaf_coeff",
 )
-"""What is read of a tree; the rest of it are statistics of training."""
+"""The keys that are read of a tree; the rest are training statistics."""
 _OF_INNER = ("split_gain", "internal_value", "internal_weight", "internal_count")
 _OF_LEAVES = ("leaf_weight", "leaf_count", "leaf_parent")
 """Statistics, with an entry for each inner node and each leaf: LightGBM reads as many."""
@@ -200,7 +200,7 @@ def _check_line(line: str, key: str, value: str, tree: Mapping[str, str]) -> Non
 
 
 def _tree(pairs: Mapping[str, str], rest: Iterator[str]) -> dict[str, Any]:
-    """A tree's lines with its numbers as arrays; `rest` are the lines behind it."""
+    """A tree's lines with its numbers as arrays; `rest` are the lines after it."""
     try:
         float(pairs.get("shrinkage", 1))
         leaves = int(pairs["num_leaves"])

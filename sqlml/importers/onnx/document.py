@@ -70,7 +70,7 @@ class OnnxModel:
     content: bytes
     written_by: str
     rows: int | None = None
-    """How many rows the file is made for; None where it leaves that open. Ports say it is open."""
+    """The number of rows that the file fixes; None if it is open. Ports always show it as open."""
     program: Program | None = None
     """The Program that sqlml wrote the graph of, where the file holds it: it counts in place of
     the graph."""
@@ -166,8 +166,8 @@ def _program(proto: Any, inputs: Iterable[Port]) -> Program | None:
 
 
 def _fixed_rows(graph: Any) -> int | None:
-    """The number of rows that all inputs agree on, where they fix one: a converter was told a
-    batch size. An axis alone may as well be the columns of one row."""
+    """The number of rows that all inputs agree on, if they fix one: a converter was given a batch
+    size. A single axis may just as well be the columns of one row."""
     constants = {t.name for t in graph.initializer}
     shapes = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in constants]
     fixed = [dims for dims in shapes if len(dims) and dims[0].HasField("dim_value")]

@@ -199,7 +199,7 @@ def elementwise(call: Call, op: str, items: Sequence[Item] | None = None) -> Row
 
 
 def aligned(call: Call, items: Sequence[Item] | None = None) -> tuple[list[Value], tuple[int, ...]]:
-    """`items`, or all inputs of the node, as values of one shape; and the shape behind the rows."""
+    """`items`, or all inputs of the node, as values of one shape; and the shape after the rows."""
     items = [call.item(i) for i in range(len(call.inputs))] if items is None else items
     operands = [x.value if isinstance(x, Const) else call.numbers(x) for x in items]
     return row_tensors.aligned(call.builder, operands)

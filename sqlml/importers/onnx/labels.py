@@ -86,7 +86,7 @@ def _either_way(call: Call, numbers: Array, texts: Array) -> Item:
 
 
 def _mapped(call: Call, keys: Array, values: Array) -> Item:
-    """The value for each key; `values` has one entry more than `keys`, for what is none of them."""
+    """The value for each key; `values` has one entry more than `keys`, for all other keys."""
     item = call.item(0)
     lookup: dict[object, int] = {}
     nan = keys.size

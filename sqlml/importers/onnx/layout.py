@@ -197,7 +197,7 @@ def _greatest(b: Builder, index: Value) -> float:
 
 
 _EXACT = frozenset({"int32", "int64", "float32", "float64"})
-"""Types that hold the place of every number of a row."""
+"""Types that can hold the index of every number in a row."""
 
 
 def _array_feature_extractor(call: Call) -> Item:

@@ -53,7 +53,7 @@ def numbers(part: Frame, port: Port) -> Value:
 
 
 def _whole(part: Frame, port: Port, value: Value) -> Value:
-    """`value` where all of it is exact in the port's dtype; ONNX itself takes no other dtype."""
+    """`value`, checked to be exact in the port's dtype, the only one that ONNX takes."""
     b = part.builder
     least, most = (0, 1) if port.dtype == "bool" else _LIMITS[str(port.dtype)]
     inside = b.op("minimum", value, b.constant(np.array([float(most)])))

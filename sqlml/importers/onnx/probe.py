@@ -22,7 +22,7 @@ def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs:
     """Run `model` on a few rows.
 
     Args:
-        inputs: name -> (numpy dtype or "string", shape behind the rows).
+        inputs: name -> (numpy dtype or "string", shape after the rows).
 
     Returns:
         {"outputs": {name: [dtype, width]}} or {"error": why it cannot be used}.

@@ -171,7 +171,7 @@ def _softmax(call: Call) -> Item:
 
 
 def _axes(call: Call, x: Rows) -> list[int]:
-    """The axes of a reduction, from 1 on; none where it reduces nothing."""
+    """The axes of a reduction, from 1 on; none if it reduces nothing."""
     axes = sorted(set(call.axes(x.rank) or ()))
     if not axes and not call.integer("noop_with_empty_axes", 0):
         raise Uncovered("it reduces over the rows")

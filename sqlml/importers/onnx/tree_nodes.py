@@ -25,7 +25,7 @@ _MODES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """The nodes of all trees behind each other, arrays (N,); `true` and `false` are the numbers of
+    """The nodes of all trees, concatenated, arrays (N,); `true` and `false` are the numbers of
     a node's children among all, -1 at leaves."""
 
     tree: Array

@@ -18,7 +18,7 @@ from sqlml.ir.program import Program
 from sqlml.types import DTYPES, Array
 
 _PASSES = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Flatten"})
-"""Operators behind which labels are still the same labels."""
+"""Operators that pass labels through unchanged."""
 
 LABEL = "sqlml_label"
 """Name of the output that we add: the labels (n,), numbered where they are strings."""

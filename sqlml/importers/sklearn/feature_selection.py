@@ -42,10 +42,10 @@ def sequential(model: Any, frame: Frame) -> Frame:
 
 
 def from_model(model: Any, frame: Frame) -> Frame:
-    """SelectFromModel: the features that its estimator holds for important.
+    """SelectFromModel: the features that its estimator considers important.
 
-    Columns of strings pass where that estimator is a pipeline that takes them; whether NULL may
-    stand in such a column is then for the next step to say.
+    Columns of strings pass where that estimator is a pipeline that takes them; the next step then
+    decides whether such a column may hold NULL.
     """
     check(model, "estimator_")
     inner = model.estimator_

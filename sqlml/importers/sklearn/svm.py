@@ -27,7 +27,7 @@ LEAST_PROBABILITY = 1e-7
 
 
 def schema(model: Any) -> Schema:
-    """The columns of a support vector machine; one with a kernel of Python code has none.
+    """The columns of a support vector machine; one with a Python kernel has none.
 
     Raises:
         UnsupportedModelError: not fitted, or its kernel is not one that we cover.

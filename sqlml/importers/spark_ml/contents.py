@@ -1,4 +1,4 @@
-"""What a stage learned, out of the tables that Spark saves beside its parameters.
+"""What a stage learned, read from the tables that Spark saves next to its parameters.
 
 Each kind of stage has a function from its tables (`data`, `treesMetadata`) and the numbers in its
 metadata to `Stage.data`. `live.py` makes the same dicts of a fitted object.
@@ -70,8 +70,8 @@ def _placed(values: Array, places: Array, size: int) -> Array:
 
 
 def _matrix(told: Mapping[str, Any]) -> tuple[Array, bool]:
-    """A matrix as Spark saves it, and whether it is sparse; its columns lie behind each other, or
-    its rows where it is transposed."""
+    """A matrix as Spark saves it, and whether it is sparse; stored column by column, or row by row
+    if transposed."""
     rows = bounded(told["numRows"], MAX_OUTPUTS, "Spark", "rows of a matrix")
     columns = bounded(told["numCols"], MAX_FEATURES, "Spark", "columns of a matrix")
     values, by_row = _floats(told["values"]), told["isTransposed"]

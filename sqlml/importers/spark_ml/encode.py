@@ -20,8 +20,8 @@ from sqlml.ir.builder import Builder, Value
 
 
 def string_indexer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """The place of a text among the labels, as a number; with "keep", NULL and unseen texts are
-    one more category behind them."""
+    """The place of a text among the labels, as a number; with "keep", NULL and unseen texts are one
+    more category at the end."""
     keep = stage.invalid("error", "keep") == "keep"
     labels = stage.data["labels"]
     if len(labels) != len(stage.columns):

@@ -64,7 +64,7 @@ def read_folder(
         tables: how to read its tables.
 
     Raises:
-        ArtifactError: it is no folder of Spark's, damaged, hostile, or too large.
+        ArtifactError: the folder is not Spark's, or is damaged, hostile or too large.
         UnsupportedModelError: a stage that is not covered.
     """
     import pyarrow as pa

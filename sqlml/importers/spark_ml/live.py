@@ -1,8 +1,8 @@
 """`read_object`: a fitted object of pyspark.ml in this process as a SparkModel.
 
-Parameters and small arrays come from the object's own attributes. The nodes of trees have none:
-Spark's own `NodeData.build` makes them the rows that it would save, and they come as one text of
-JSON for each tree.
+Parameters and small arrays come from the object's own attributes. Tree nodes have no such
+attributes: Spark's own `NodeData.build` turns them into the rows that it would save, which arrive
+as one JSON text per tree.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Stage:
         return self._number(name, self.params.get(name, default))
 
     def numbers(self, name: str) -> tuple[float, ...] | None:
-        """A parameter that is a list of numbers; None where it is not set."""
+        """A parameter that is a list of numbers; None if it is not set."""
         value = self.params.get(name)
         if value is None:
             return None
@@ -170,7 +170,7 @@ _WORDS: Mapping[str, float] = MappingProxyType(
         "-Inf": -math.inf,
     }
 )
-"""How Spark writes such numbers into JSON."""
+"""How Spark writes infinities and NaN in JSON."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,7 +23,7 @@ MAX_CATEGORIES = 1 << 27
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeNodes:
-    """The N nodes of T trees behind each other, in the order of Spark's numbers.
+    """The N nodes of T trees, concatenated, in the order of Spark's numbers.
 
     tree, left, right, feature and categories are int64 (N,), prediction float64 (N,), stats
     float64 (N, K): what reached the node. `left` and `right` are numbers in the same tree, -1 at a

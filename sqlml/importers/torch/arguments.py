@@ -13,7 +13,7 @@ from sqlml.types import Array
 
 Arguments = Mapping[str, Any]
 Rule = Callable[[Maker, Arguments], Any]
-"""Arguments by name -> the result, or a tuple of results; None where nothing reads it."""
+"""Arguments by name -> the result, or a tuple of results; None if nothing reads it."""
 
 
 def rows(a: Arguments, name: str) -> Rows:

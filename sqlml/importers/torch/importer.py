@@ -3,12 +3,12 @@
 A module is a regressor: what it returns for a row, (n,) or (n, k), is the row's `label`, one
 number or k of them. A softmax or sigmoid at its end is its own business. It takes one matrix
 (n, columns), or several tensors that take the columns in their order; columns are cast to the
-dtype that it reads. A module that would answer otherwise in training is taken after `eval()` alone.
+dtype that it reads. A module that behaves differently in training is accepted only after `eval()`.
 
-Its graph becomes operators of the IR where they say all of it, and then runs on every backend.
+If operators of the IR can express its graph, it becomes these, and then runs on every backend.
 float64 modules agree with torch within 1e-12, float32 modules within float32's own rounding
-(about 1e-6 of the largest number in a sum). Else the module stays whole as `torch_module`, which
-the torch backend runs.
+(about 1e-6 of the largest number in a sum). Otherwise the module stays whole as `torch_module`,
+which the torch backend runs.
 """
 
 from __future__ import annotations

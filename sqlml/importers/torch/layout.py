@@ -83,7 +83,7 @@ def _stack(m: Maker, a: Arguments) -> Rows:
 
 
 def _cut(m: Maker, x: Rows, axis: int, chosen: Any) -> Rows:
-    """A slice, a list of places or one place of a column axis; a place alone drops the axis."""
+    """A slice, a list of places or one place of a column axis; a single place drops the axis."""
     return moved(m.b, x, lambda grid: grid[(slice(None),) * axis + (chosen,)])
 
 

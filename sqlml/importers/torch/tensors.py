@@ -71,7 +71,7 @@ class Maker:
         return self._aligned(op, [self._as(x, dtype) for x in operands])
 
     def where(self, condition: Rows, yes: Operand, no: Operand) -> Rows:
-        """`yes` where the condition holds, else `no`; one of them may have no rows."""
+        """`yes` where the condition holds, else `no`; either may be a constant."""
         dtype = promoted([yes, no])
         chosen = self.cast(condition, "bool")
         return self._aligned("where", [chosen, self._as(yes, dtype), self._as(no, dtype)])
@@ -88,7 +88,7 @@ class Maker:
         return Rows(self.b.op(op, *values), inner)
 
     def floating(self, x: Rows) -> Rows:
-        """Whole numbers as float32, which functions such as exp make of them."""
+        """Integers cast to float32, as functions such as exp do."""
         return self.cast(x, "float32") if kind_of(x.dtype) < 2 else x
 
     def unary(self, op: str, x: Rows) -> Rows:

@@ -29,7 +29,7 @@ class XGBoostModel:
     The K outputs are classes, or `targets`. base_score float32 (K,) in the space of predictions;
     `categories` has one array per feature (objects or float64) or None where the feature is a
     number; `weights` of gblinear are float32 (features + 1, K), the biases last. Exactly one of
-    `forest` and `weights` is there. `estimated` says that training was to estimate base_score,
+    `forest` and `weights` is set. `estimated` says that training was to estimate base_score,
     `rounds` how many rounds there were.
     """
 

@@ -16,7 +16,7 @@ MAX_NODES = 1 << 30
 """Most nodes that all trees may have together, so that their numbers are int32."""
 
 MAX_CATEGORY = 1 << 24
-"""Codes are float32; XGBoost takes none from here on (common/categorical.h)."""
+"""Codes are float32; XGBoost refuses codes from here on (common/categorical.h)."""
 
 _NUMBERS = {
     "left_children": "int32",
@@ -33,7 +33,7 @@ _STATISTICS = ("base_weights", "loss_changes", "sum_hessian")
 """What is checked and not kept: no prediction of a tree with leaves of one value reads it."""
 
 _SETS = ("categories_nodes", "categories", "categories_segments", "categories_sizes")
-"""What says which categories a node tests; most trees have it empty."""
+"""Keys for the categories that a node tests; empty in most trees."""
 
 _CHECKED = "checked"
 """Stands in a tree for what `compact` has checked and left out."""
@@ -125,11 +125,11 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 _NO_ARRAY = (ArtifactError, AttributeError, LookupError, TypeError, ValueError, OverflowError)
-"""What comes of a tree that is not what XGBoost writes; `read_forest` says so."""
+"""Errors caused by a tree that XGBoost did not write; `read_forest` reports them."""
 
 
 def _width(tree: Mapping[str, Any]) -> int:
-    """How many values a leaf has; what a tree says of itself is compared with its arrays."""
+    """The number of values per leaf; a tree's stated sizes are checked against its arrays."""
     about = tree["tree_param"]
     if int(about["num_nodes"]) != len(tree["left_children"]):
         raise ArtifactError("a tree of the XGBoost model has more or fewer nodes than it says")

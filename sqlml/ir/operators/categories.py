@@ -82,7 +82,7 @@ def unknown_category(feature: str, step: str, found: str, query: str = "") -> Un
 
     Args:
         found: what the column has: the value, or "a category".
-        query: SQL that finds such values, where `found` does not say them.
+        query: SQL that finds such values, if `found` does not name them.
     """
     if step == ONNX_GRAPH:
         message = f"{feature!r} in the ONNX graph looks up an entry outside its table"

@@ -53,10 +53,10 @@ def pack_items(items: Iterable[Any]) -> tuple[Array, Array]:
 
 
 def unpack_items(words: Array, ends: Array) -> list[Any]:
-    """What `pack_items` packed.
+    """Undo `pack_items`.
 
     Raises:
-        ValueError: a word is no JSON.
+        ValueError: a word is not JSON.
         RecursionError: it is nested too deeply.
     """
     return [json.loads(word) for word in unpack(words, ends)]

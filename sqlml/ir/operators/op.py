@@ -84,5 +84,5 @@ def floating(dtype: DType) -> DType:
 
 
 def function_of(function: Callable[..., Any]) -> Function:
-    """A function of the arrays alone."""
+    """The operator's function for given attributes, of only the arrays."""
     return lambda args, attrs: function(*args)

@@ -81,7 +81,7 @@ def graph_feed(args: Sequence[Any], attrs: Attrs) -> dict[str, Array]:
     """What a graph reads, by its own names: numbers as they are, columns of texts as str.
 
     Raises:
-        MissingValueError: a text is missing, for which ONNX has no form.
+        MissingValueError: a text is missing, which ONNX cannot express.
     """
     return {name: _fed(name, x) for name, x in zip(attrs["inputs"], args, strict=True)}
 

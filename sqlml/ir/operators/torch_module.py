@@ -37,7 +37,7 @@ COMPOSITE = frozenset(
         "true_divide unbind unflatten unsqueeze var view where zeros_like"
     ).split()
 )
-"""Operators beside the core ones that an archive may call: they make tensors out of tensors."""
+"""Non-core operators that an archive may call: they turn tensors into tensors."""
 
 REFUSED = frozenset(("as_strided", "empty", "empty_like", "empty_strided", "rand", "randn"))
 """Core operators that read memory nobody wrote, or throw dice."""
@@ -91,8 +91,8 @@ def runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
     dtype and width that `attrs` promise.
 
     Raises:
-        ArtifactError, UnsupportedModelError: the archive is damaged, or calls an operator that is
-            none of tensors alone.
+        ArtifactError, UnsupportedModelError: the archive is damaged, or calls an operator on
+            something other than tensors.
         MissingDependencyError: torch is not installed.
     """
     torch = _torch()

@@ -82,7 +82,7 @@ def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def _checked(model: Any, frame: Frame) -> Frame:
-    """AdaBoost itself takes no NaN, whatever its learners do."""
+    """Refuse NaN, as AdaBoost itself does, whatever its learners accept."""
     value = numbers(frame, type(model).__name__, rows="sparse")
     return replace(Frame.of(frame.builder, value, frame.names), sparse=frame.sparse)
 

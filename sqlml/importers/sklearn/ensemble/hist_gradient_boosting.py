@@ -26,7 +26,7 @@ from sqlml.ir.trees import RawTrees, ensemble
 from sqlml.types import Array
 
 LOG_LOSSES = ("poisson", "gamma")
-"""Losses of the regressor whose raw score is a logarithm; all others predict it as it is."""
+"""Losses of the regressor whose raw score is a logarithm; all others predict the raw score."""
 IDENTITY_LOSSES = ("squared_error", "absolute_error", "quantile")
 
 

@@ -21,9 +21,9 @@ from sqlml.ir.operators.items import pack_items
 from sqlml.types import DType
 
 LABELS = "labels"
-"""Name of the column that MultiLabelBinarizer reads, unless `inputs` says another."""
+"""Name of the column that MultiLabelBinarizer reads, unless `inputs` names another."""
 ITEMS = "items"
-"""Name of the column that FeatureHasher reads, unless `inputs` says another."""
+"""Name of the column that FeatureHasher reads, unless `inputs` names another."""
 
 _FORM: Mapping[str, DType] = MappingProxyType({"dict": "map", "pair": "pairs", "string": "list"})
 
@@ -42,7 +42,7 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
     """1 in the column of each class that a row's list has; other labels are left out.
 
     Raises:
-        UnsupportedModelError: not fitted, no classes, or classes that are no single values.
+        UnsupportedModelError: not fitted, no classes, or classes that are not single values.
     """
     check(model, "classes_")
     classes = [c.item() if isinstance(c, np.generic) else c for c in model.classes_]

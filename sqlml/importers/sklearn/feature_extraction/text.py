@@ -1,7 +1,7 @@
 """Vectorizers: from texts to sparse counts and their tf-idf weights.
 
 The order of operations is that of `sklearn/feature_extraction/text.py`: counts, then 1 for each
-(`binary`), then log(tf) + 1, idf, and the norm of a row, all on what is stored alone.
+(`binary`), then log(tf) + 1, idf, and the norm of a row, all only on stored values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlml.ir.utf8_column import pack
 from sqlml.types import Array, DType
 
 COLUMN = "text"
-"""Name of the column that a vectorizer reads, unless `inputs` says another."""
+"""Name of the column that a vectorizer reads, unless `inputs` names another."""
 
 
 def count_vectorizer(model: Any, frame: Frame) -> Frame:

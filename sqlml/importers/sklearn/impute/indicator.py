@@ -64,7 +64,7 @@ def _is_missing(model: Any, frame: Frame, i: int) -> Value:
 
 
 def _are_missing(model: Any, frame: Frame, columns: list[int]) -> Value:
-    """(n, columns): where these columns of numbers have no value."""
+    """(n, columns): where these numeric columns have no value."""
     b, missing = frame.builder, model.missing_values
     x = numbers(frame.take(columns), "MissingIndicator", allow_nan=means_null(missing))
     if means_null(missing):

@@ -1,7 +1,7 @@
 """IterativeImputer: the fitted rounds of regressions, one after the other.
 
 A row whose values are all missing gets what the rounds make of it. scikit-learn does that too,
-except in a batch of such rows alone, which it leaves at the initial fills.
+except in a batch of only such rows, which it leaves at the initial fills.
 """
 
 from __future__ import annotations

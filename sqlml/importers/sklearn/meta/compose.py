@@ -167,7 +167,7 @@ def _remembered(model: Any) -> Schema | None:
 
 
 def _reader(model: Any) -> Any:
-    """The first part that remembers its columns, or reads no matrix; None: there is none."""
+    """The first part that records its columns, or reads no matrix; None if there is none."""
     if _path(model) in OWN_COLUMNS:
         return model
     for memory in ("feature_names_in_", "n_features_in_"):

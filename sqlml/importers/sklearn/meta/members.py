@@ -99,7 +99,7 @@ def classes_of(owner: Any, name: str, made: Outputs) -> Labels:
     """The classes of a member.
 
     Raises:
-        UnsupportedModelError: it is no classifier.
+        UnsupportedModelError: it is not a classifier.
     """
     if made.labels is None:
         raise UnsupportedModelError(

@@ -56,10 +56,10 @@ def k_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
-    """Votes of all points within the radius; outlier_label where there are none, or an error.
+    """Votes of all points within the radius; without any, outlier_label or an error.
 
     Raises:
-        UnsupportedModelError: the outlier_label is no class.
+        UnsupportedModelError: the outlier_label is not a class.
     """
     check(model, *_FITTED, "classes_", "_y", "outlier_label_")
     classes = class_lists(model)

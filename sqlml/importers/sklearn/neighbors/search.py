@@ -163,7 +163,7 @@ def within(model: Any, frame: Frame) -> tuple[Value, Value]:
 
 
 def inverse_distances(builder: Builder, distance: Value) -> Value:
-    """1 / distance; where one of a row is 0, then 1 for all such and 0 for the others."""
+    """1 / distance; in a row with distances of 0, 1 for these and 0 for the others."""
     weights = builder.op("div", builder.constant(np.ones(1)), distance)
     touching = builder.op("eq", weights, builder.constant(np.full(1, np.inf)))
     touching = builder.op("cast", touching, dtype="float64")

@@ -1,6 +1,6 @@
 """`Categories`: one column of an encoder's `categories_`, and its codes in the IR.
 
-Codes stand in an order of our own, in which grouping needs one subtraction and no table:
+Codes are in an order of our own, in which grouping needs one subtraction and no table:
 
 * with infrequent values: 0 is the infrequent group, 1.. the frequent ones in scikit-learn's order;
 * without: 0.. the frequent ones;

@@ -15,7 +15,7 @@ from sqlml.types import Array
 
 
 def label_schema(model: Any) -> Schema:
-    """One column; labels have no name."""
+    """One column, since labels have no name."""
     return Schema(None, 1)
 
 
@@ -110,7 +110,7 @@ def _codes(
 
 
 def _whole(b: Builder, x: Value, feature: str, step: str) -> Value:
-    """x, once every number is a whole one: others are no labels ("continuous")."""
+    """x, checked to hold only integers: others are not labels ("continuous")."""
     whole = b.op("eq", x, b.op("trunc", x))
     small = b.op("lt", b.op("abs", x), b.constant(np.full(1, 2.0**63)))
     bad = b.op("cast", b.op("not", b.op("and", whole, small)), dtype="int64")
