@@ -42,7 +42,7 @@ class ModelStatements(AlterModelRules):
     """A part of the parsers of our dialects: one method for each kind of statement."""
 
     EXPLAIN_MODES: ClassVar[tuple[str, ...]] = ()
-    """Words behind EXPLAIN that choose what is shown."""
+    """Words after EXPLAIN that choose what is shown."""
 
     def model_statement(self, tokens: list[Token], sql: str) -> Statement:
         """The statement that some tokens of the text `sql` are; Query for one of the engine.

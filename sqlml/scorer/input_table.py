@@ -130,7 +130,7 @@ class Table:
         return strings.reshape(-1, 1)
 
     def value(self, name: str, row: int) -> tuple[Any] | None:
-        """One value, in a tuple; None where there is no such column."""
+        """One value, in a tuple; None if there is no such column."""
         if self.matrix is not None:
             places = [k for k, feature in enumerate(self.features) if feature.name == name]
             if isinstance(self.matrix, SparseRows):

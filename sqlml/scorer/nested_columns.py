@@ -51,7 +51,7 @@ def json_texts(column: Any, kind: Kind, name: str) -> Texts:
 
 
 def is_one_column(X: Any) -> bool:
-    """Whether `X` is the rows of one nested column, and not a frame of columns."""
+    """Whether `X` holds the rows of one nested column rather than a frame of columns."""
     if isinstance(X, list | tuple | pa.Array | pa.ChunkedArray):
         return True
     if isinstance(X, np.ndarray):
@@ -74,7 +74,7 @@ def rows_of(X: Any) -> Any:
 
 
 def _framed(column: Any) -> list[Any] | None:
-    """The rows of an Arrow or polars column, whose structs are no dicts; None for others."""
+    """The rows of an Arrow or polars column, whose structs are not dicts; None for others."""
     if isinstance(column, pa.Array | pa.ChunkedArray):
         rows: list[Any] = column.to_pylist()
         return rows

@@ -79,11 +79,11 @@ def columns_of_dicts(
 ) -> dict[str, Array]:
     """Columns by feature of the dicts that a DictVectorizer takes, read as it reads them.
 
-    A number whose key a row lacks is 0, and so is one in whose place a string stands; a string
-    that is lacking has no column of the vectorizer, and neither has a number in its place.
+    A missing number, or a string in its place, is 0; a missing string, or a number in its place,
+    has no column of the vectorizer.
 
     Raises:
-        InputTypeError: a key or value that the vectorizer refuses, or that one column cannot hold.
+        InputTypeError: a key or value that the vectorizer refuses, or that a column cannot hold.
     """
     made: dict[str, Array] = {}
     for feature in features:
@@ -109,10 +109,10 @@ def columns_of_rows(
 ) -> Array | Mapping[str, Array]:
     """Rows that are lists: a matrix of numbers (n, k) or (n,), or columns by feature.
 
-    One value a row will do where the model has one column.
+    One value per row will do if the model has one column.
 
     Raises:
-        InputTypeError: a row is no list, or has another length than the model has columns.
+        InputTypeError: a row is not a list, or its length is not the model's number of columns.
     """
     try:
         matrix = np.asarray(rows)

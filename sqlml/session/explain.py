@@ -22,7 +22,7 @@ from sqlml.udfs.metering import metered
 
 
 class Explaining:
-    """What one connection tells of its queries: the plan, and what was measured of it."""
+    """What one connection reports about its queries: the plan and its measurements."""
 
     def __init__(self, engine: DuckDBEngine, functions: Functions, queries: Queries) -> None:
         self._engine = engine

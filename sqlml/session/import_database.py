@@ -45,7 +45,7 @@ def exported_program(
 ) -> Program | None:
     """The Program whose hash begins with `digest`, of the folder that a statement imports.
 
-    None where it imports none, or the folder has no such Program.
+    None if it imports none, or the folder has no such Program.
     """
     folder = text_of(statement).imported_folder
     if folder is None:

@@ -36,7 +36,7 @@ class Directory:
         self.place = files.place
 
     def newest(self) -> int:
-        """The number of the newest index; 0 where there is none."""
+        """The number of the newest index; 0 if there is none."""
         return max(self._numbers(), default=0)
 
     def index(self, number: int) -> dict[str, Any]:
@@ -86,11 +86,11 @@ class Directory:
         return True
 
     def program(self, digest: str) -> bytes | None:
-        """A stored Program; None where it is not there."""
+        """A stored Program; None if it does not exist."""
         return self._files.read(_program(digest))
 
     def program_bytes(self, digest: str) -> int | None:
-        """What a stored Program takes; None where it is not there."""
+        """The bytes that a stored Program takes; None if it does not exist."""
         return self._files.size(_program(digest))
 
     def program_place(self, digest: str) -> str:

@@ -45,7 +45,8 @@ class Mirror(DuckDBConnection):
         return super().exists(schema)
 
     def type(self, name: str) -> str | None:
-        """What a type of a qualified name is in the newest state; None: there is none."""
+        """The definition of a type by its qualified name in the newest state; None if it does not
+        exist."""
         self.catch_up_with_directory()
         return super().type(name)
 

@@ -28,11 +28,11 @@ class Files(Protocol):
         ...
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder; none where there is no such folder."""
+        """The names of the files in a folder; none if the folder does not exist."""
         ...
 
     def read(self, path: str) -> bytes | None:
-        """The bytes of a file; None where it is not there.
+        """The bytes of a file; None if it does not exist.
 
         Raises:
             CatalogError: it cannot be read.
@@ -40,10 +40,10 @@ class Files(Protocol):
         ...
 
     def size(self, path: str) -> int | None:
-        """The bytes that a regular file has; None where there is no such file.
+        """The size of a regular file in bytes; None if it does not exist.
 
         Raises:
-            CatalogError: it cannot be asked.
+            CatalogError: the file system cannot be reached.
         """
         ...
 

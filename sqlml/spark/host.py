@@ -23,7 +23,7 @@ class SparkHost:
         self._spark = spark
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Name and size of the file that `path` means; none where there is no such file."""
+        """Name and size of the file that `path` means; none if it does not exist."""
         files, name = self._place(path)
         size = files.size(name)
         return [] if size is None else [(path, size)]

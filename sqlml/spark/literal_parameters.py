@@ -57,7 +57,7 @@ def literal(value: Any) -> str:
     ('NULL', 'true', '1099511627776L', "'NaN'::DOUBLE")
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: it has no literal.
     """
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
         value = value.item()  # of numpy

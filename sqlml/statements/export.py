@@ -19,8 +19,8 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
     """Write a model to a file.
 
     Args:
-        format: ONNX, SQLML or SQL, whose macros have the model's name; None: what the ending of
-            the path says.
+        format: ONNX, SQLML or SQL, whose macros have the model's name; None: implied by the ending
+            of the path.
 
     Raises:
         UnknownModelError: no such model, version or alias.

@@ -54,10 +54,10 @@ def stored(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_back(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a file of a model has, which EXPORT MODEL wrote.
+    """The options in a model file that EXPORT MODEL wrote.
 
     Raises:
-        ConfigError: an option or a value that there is not.
+        ConfigError: unknown option or value.
     """
     label = options.get(OUTPUT)
     if not (label is None or isinstance(label, str)):

@@ -98,7 +98,7 @@ def conversation(about: bytes, content: bytes) -> Generator[bytes, bytes, None]:
 
 
 def _packed(made: Answers) -> bytes:
-    """Numbers as bytes behind a line of JSON, labels that are objects in it."""
+    """Numbers as bytes after a line of JSON, which holds labels that are objects."""
     told: dict[str, Any] = {}
     parts = []
     for name, array in made.items():

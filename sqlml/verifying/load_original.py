@@ -1,6 +1,6 @@
-"""`original`: a model file as its own library loads it, to be asked beside the stored Program.
+"""`original`: a model file as its own library loads it, to be compared with the stored Program.
 
-Libraries trust the files that they load: this is for a process of its own, and must stay light.
+Libraries trust the files that they load: this is for a separate process, and must stay light.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """A model beside its stored form."""
+    """A model to compare with its stored form."""
 
     @property
     def bound(self) -> float:
@@ -45,11 +45,11 @@ class Source(Protocol):
         ...
 
     def answers(self, frame: pd.DataFrame) -> Answers:
-        """All that it says of the rows of a frame, which has the model's own columns.
+        """All its outputs for the rows of a frame, which has the model's own columns.
 
         Raises:
-            VerificationError: its library refuses such rows, or nobody knows how to ask it.
-            ArtifactError: its library ends on it.
+            VerificationError: its library refuses such rows, or there is no way to ask it.
+            ArtifactError: its library crashes on it.
         """
         ...
 
@@ -80,7 +80,7 @@ class ProgramSource:
 
 
 def scored(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> Answers:
-    """What a Scorer says of these outputs, as `answers` has it."""
+    """A Scorer's values of these outputs, in the form of `answers`."""
     made: Answers = {}
     for name in outputs:
         value = _METHODS[name](scorer, frame)

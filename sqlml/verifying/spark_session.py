@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def loaded(path: str) -> Any:
-    """The object of pyspark.ml that a folder holds, whose classes the importer knows.
+    """The pyspark.ml object in a folder, whose classes the importer knows.
 
     Raises:
         MissingDependencyError: pyspark is not installed.
-        ConfigError: this process has no session of Spark.
-        ArtifactError: Spark does not read the folder.
+        ConfigError: this process has no SparkSession.
+        ArtifactError: Spark cannot read the folder.
     """
     session = _session()
     if session is None:
@@ -56,7 +56,7 @@ def _session() -> Any:
 
 
 def spark_answers(model: Any, frame: pd.DataFrame, asked: Asked) -> dict[str, Array]:
-    """What `model.transform` says of the rows of a frame, whose missing values are NULL."""
+    """The result of `model.transform` for the rows of a frame, whose missing values are NULL."""
     made = plan(read_object(model, trees=False))
     rows = _session().createDataFrame(*_rows(frame, asked, made.vector))
     columns = _columns(made, asked)

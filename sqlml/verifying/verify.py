@@ -34,13 +34,13 @@ SECONDS = 1.0
 
 
 MOST_TEXTS = 4
-"""Columns of texts of which each may have been fitted on None or on NaN; more are taken as one."""
+"""Most text columns to try with None and with NaN separately; more are taken as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a comparison gave: over all frames the largest difference of each output, or why there
-    is none."""
+    """The result of a comparison: the largest difference of each output over all frames, or why it
+    was skipped."""
 
     differences: tuple[Difference, ...] = ()
     rows: int = 0

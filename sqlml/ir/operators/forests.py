@@ -134,7 +134,7 @@ def _accumulate(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _linear_leaves(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Leaf l says `const[l] + weights[k] * x[feature[k]] + ..` for k from begin[l] to begin[l+1],
+    """Leaf l gives `const[l] + weights[k] * x[feature[k]] + ..` for k from begin[l] to begin[l+1],
     and `value[l]` where one of these features is NaN; tree t adds that to output target[t].
 
     A number outside the leaves counts as the nearest leaf.

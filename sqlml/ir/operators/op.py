@@ -84,5 +84,5 @@ def floating(dtype: DType) -> DType:
 
 
 def function_of(function: Callable[..., Any]) -> Function:
-    """The operator's function for given attributes, of only the arrays."""
+    """Make `function`, of only the arrays, an operator's function, which ignores the attributes."""
     return lambda args, attrs: function(*args)

@@ -1,6 +1,6 @@
-"""`ranges`: between which whole numbers the values of a node lie, whatever the rows are.
+"""`ranges`: the integers between which the values of a node lie, whatever the rows are.
 
-Only values that are whole numbers for every row have a range: indices, counts, 0/1 results, and
+Only values that are integers for every row have a range: indices, counts, 0/1 results, and
 what is computed from them. Everything else (inputs, measurements, NaN) has none.
 """
 
@@ -33,7 +33,7 @@ EXACT: Mapping[str, int] = MappingProxyType(
 
 
 def ranges(program: Program) -> list[Range | None]:
-    """The range of each node of `program`, None where it is not known to have one."""
+    """The range of each node of `program`; None if unknown."""
     found: list[Range | None] = []
     for node in program.nodes:
         made = _range(program, node, [found[i] for i in node.inputs])
