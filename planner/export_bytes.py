@@ -28,8 +28,8 @@ def export(
 
     Args:
         name: of the macros, in SQL.
-        options: what SQL makes of some rows (`export_sql`).
-        about: what a file of sqlml's own format says of the model besides its Program
+        options: the model's options, for SQL (`export_sql`).
+        about: what a file in sqlml's own format says about the model besides its Program
             (`importers/sqlml_file.py`).
 
     Raises:

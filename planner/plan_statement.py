@@ -74,8 +74,8 @@ def _plan(sql: str, draft: Draft) -> Plan:
 
 
 def _unread(sql: str, error: ParseError, context: Context) -> Plan | None:
-    """A statement that cannot be read here, without its calls, for the engine to say what is wrong;
-    None where it calls no model.
+    """An unreadable statement without its calls, for the engine to report what is wrong; None if it
+    calls no model.
 
     Raises:
         ParseError: the engine can read it.

@@ -28,7 +28,7 @@ class Engine(Protocol):
 
     @property
     def unique_keys(self) -> UniqueKeys | None:
-        """Asks for the declared keys of a table; None where joins are never left out."""
+        """Asks for the declared keys of a table; None if joins are never left out."""
         ...
 
     def bind(self, query: str) -> tuple[Column, ...]:

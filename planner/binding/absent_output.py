@@ -11,7 +11,7 @@ _THREE_AXES = (
 
 
 def why_none(output: str, program: Program) -> str:
-    """What to add where a model that has no such output may have had one as its library has it;
-    empty for other models."""
+    """What to add to the error for a missing output that the model's library may give; empty for
+    other models."""
     averaged = program.outputs.keys() == {"label", "proba"}
     return f" ({_THREE_AXES})" if output == "transform" and averaged else ""

@@ -50,7 +50,7 @@ def _places(model: Model, wanted: Any, sql: str, place: int) -> Chosen:
 
 
 def index_of(labels: Labels, wanted: Any) -> int | None:
-    """The place of the label that `wanted` is, or else that it spells ('1' is 1, 'true' True).
+    """The place of the label that `wanted` equals, or else spells ('1' is 1, 'true' True).
 
     Macros look for it in the same order (`macro_bodies`).
     """

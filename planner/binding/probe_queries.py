@@ -110,7 +110,7 @@ def _queries(items: Sequence[str], block: Block | None, text: Text) -> Iterator[
 
 
 def row_queries(block: Block | None, text: Text, where: str = "") -> Iterator[str]:
-    """Queries with as many rows as `block` has behind its FROM, and the condition `where`."""
+    """Queries with as many rows as `block` has after its FROM, and the condition `where`."""
     tail = f" WHERE {where}" if where else ""
     if block is None or not block.sources:
         yield "SELECT 1"

@@ -23,7 +23,7 @@ OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
     "predict_score": ("score", "samples"),
     "transform": ("transform",),
 }
-"""The outputs that a function gives: the first of them that the model has.
+"""The outputs that a function may give: it gives the first that the model has.
 
 A density (KernelDensity, GaussianMixture) has no decision function but scores of samples.
 """
@@ -40,7 +40,7 @@ _NO_OUTPUT = {
 class Target:
     """What a call computes: an output of a model, one class of it when `chosen` is given.
 
-    `shown` is what EXPLAIN says of it, where that is not the output's name.
+    `shown` is EXPLAIN's text for it, if that is not the output's name.
     """
 
     model: Model
@@ -127,5 +127,5 @@ def _model(name: str, context: Context) -> Model:
 
 
 def _output(function: str, program: Program) -> Output | None:
-    """The output of `program` that `function` gives; None where it has none of them."""
+    """The output of `program` that `function` gives; None if it has none of them."""
     return next((o for o in OUTPUTS_OF[function] if o in program.outputs), None)

@@ -24,10 +24,9 @@ from sqlml.planner.choice.settings import DEVICES, SQL, STRATEGIES
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How a Program is run, and why; `estimates` are the ways that were weighed, the chosen first.
-
-    They are for `rows` rows; there are none where the user's options leave nothing to weigh.
-    `guarded`: of backend "sql", that rows which the expression cannot score go to a function.
+    """How a Program is run, and why; `estimates` are the ways that were compared for `rows` rows,
+    the chosen one first; there are none if the user's options leave only one way.
+    `guarded`: with backend "sql", rows that the expression cannot score go to a function.
     """
 
     backend: str

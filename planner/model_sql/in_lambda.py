@@ -37,7 +37,7 @@ def for_lambda(
     scope: Scope,
     call: ModelCall,
 ) -> Written:
-    """The model as an expression, whatever it costs, since there is no other way."""
+    """The model as an expression, at any cost, since there is no other way."""
     if leaves_open(options):
         with suppress(BackendError):
             made = as_asked(wanted, prepared, bounds, layout)

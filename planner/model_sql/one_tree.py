@@ -4,8 +4,8 @@ CASE WHEN "age" BETWEEN -3.4e38 AND 3.4e38           -- rows that the model take
 THEN CASE WHEN "age" <= 41.5 THEN 'no' ELSE 'yes' END ELSE sqlml_..(..) END
 
 Measured on DuckDB 2.0: 5 ns a row for one test and 20 for a tree of depth 4, where the function
-takes 25 to 35. What decides: no cast of a column, since the engine computes it anew in each branch;
-no CASE in a condition; and one BETWEEN where two comparisons would do.
+takes 25 to 35. What decides: no cast of a column, since the engine computes it again in each
+branch; no CASE in a condition; and one BETWEEN where two comparisons would do.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class _Column:
         return self.column.type in _WHOLE
 
     def _side(self, threshold: float) -> tuple[str, str]:
-        """The column, and the bound that says of it what `threshold` says of its packed value."""
+        """The column, and the bound for it that matches `threshold` for its packed value."""
         bits = _WHOLE.get(self.column.type)
         if bits is not None and math.isfinite(threshold):
             signed = not self.column.type.startswith("U")

@@ -36,7 +36,7 @@ The engine plans a test in 50 microseconds, which a query of few rows does not w
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a call computes: `output` of `program`, its `column` alone, as the user's type."""
+    """What a call computes: `output` of `program`, or only its `column`, as the user's type."""
 
     program: Program
     output: str
@@ -85,7 +85,7 @@ def written(
     function: Choice,
     calls: int = 1,
 ) -> Written | None:
-    """The model as an expression where that is the cheapest; None where it is not.
+    """The model as an expression, if that is cheapest; otherwise None.
 
     Args:
         function: the choice for the function that it would replace.

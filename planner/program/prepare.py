@@ -36,7 +36,7 @@ def prepare(
     layout: Layout = "f64",
     lookup: int | None = None,
 ) -> Prepared:
-    """The part of `program` that computes `output` (its column alone when `column` is given).
+    """The part of `program` that computes `output` (only its column `column`, if given).
 
     Encoders of more than `lookup` categories are left to the function (`passes.split`).
 
@@ -55,9 +55,10 @@ def prepare_parts(
     constants: Constants = (),
     lookup: int | None = None,
 ) -> Prepared:
-    """What of `program` computes several parts of its outputs, side by side in an output `ALL`.
+    """The part of `program` that computes several parts of its outputs, side by side in an output
+    `ALL`.
 
-    One part stands alone, under its own name. `constants` are values of inputs that become part of
+    A single part keeps its own name. `constants` are values of inputs that become part of
     it.
 
     Raises:
@@ -109,7 +110,7 @@ def _side_by_side(program: Program, parts: tuple[Part, ...]) -> Program:
 
 
 def chosen(program: Program, parts: tuple[Part, ...]) -> Program:
-    """What `prepare_parts` starts with: `program` with these parts alone, before all passes."""
+    """`program` with only these parts, before all passes: where `prepare_parts` starts."""
     if len(parts) == 1:
         return _chosen(program, parts[0].output, parts[0].column)
     return _chosen(_side_by_side(program, parts), ALL, None)

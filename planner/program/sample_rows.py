@@ -94,7 +94,7 @@ def _column(feature: Feature, known: Mapping[str, _Known], rng: np.random.Genera
 
 
 def _known(program: Program) -> dict[str, _Known]:
-    """Column -> what steps that read the column itself know of it."""
+    """Column -> what the steps that read the column itself reveal about it."""
     found: dict[str, _Known] = {}
     for traced in (program, run(program)):
         names: list[list[str | None]] = []

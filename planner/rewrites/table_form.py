@@ -50,7 +50,7 @@ def table_form(draft: Draft) -> Draft:
 def written_out(
     outline: Outline, model: Callable[[str], Model], dialect: Dialect
 ) -> WrittenOut | None:
-    """The statement with a subquery in place of each table form; None where it has none.
+    """The statement with a subquery in place of each table form; None if it has none.
 
     Raises:
         BindError: a form that is not written as sql.md says, or a model that predicts nothing.
@@ -74,12 +74,12 @@ def written_out(
 def refuse_hidden(
     outline: Outline, call: ModelCall, columns: Iterable[str], dialect: Dialect
 ) -> None:
-    """Refuse rows with a column of the name that a call of ours gives to its answer.
+    """Refuse rows with a column of the name that a call gives to its result.
 
-    Of two columns of one name the engine reads the first: the rows' own, and not the new one.
+    Of two columns with one name the engine reads the first: the rows' own, not the new one.
 
     Raises:
-        BindError: it names the column, and how to leave it out.
+        BindError: there is such a column; the message says how to leave it out.
     """
     added = call.items[0].name if call.items else None
     taken = next((c for c in columns if added is not None and fold(c) == fold(added)), None)

@@ -31,7 +31,7 @@ _TYPES: tuple[tuple[Any, str], ...] = (
 )
 
 TypeOf = Callable[[Any], str | None]
-"""A value -> the type that the engine gives to it; None where it takes no such value."""
+"""A value -> the type that the engine gives to it; None if it does not take such a value."""
 
 
 def _no_type(value: Any) -> str | None:
@@ -101,7 +101,7 @@ class Parameters:
     def as_nulls(self) -> dict[Span, str]:
         """Place -> what stands for a parameter in probes: a NULL of the value's type.
 
-        A short text or a number stands for itself, since `FROM read_csv(?)` takes no NULL.
+        A short text or a number stands for itself, since `FROM read_csv(?)` does not take NULL.
         """
         return {p.span: self._stand_in(p) for p in self._place}
 

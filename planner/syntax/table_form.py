@@ -14,8 +14,8 @@ from sqlml.parsing.tokens import Token, closing, split_commas, tokenize
 class TableForm:
     """`ml_predict(MODEL m, TABLE t)` or `ML.PREDICT(MODEL m, (query))`.
 
-    model: the reference to the model, which stands at `model_span`; None where a parameter should
-    say it. rows: without TABLE.
+    model: the reference to the model, which stands at `model_span`; None if a parameter should give
+    it. rows: without TABLE.
     """
 
     span: Span
@@ -41,7 +41,7 @@ def has_table_form(tokens: Sequence[Token]) -> bool:
 
 
 def _begins(tokens: Sequence[Token], i: int) -> bool:
-    """Whether a table form begins at token i; functions of that name take no MODEL."""
+    """Whether a table form begins at token i; functions of that name do not take MODEL."""
     if tokens[i].upper == "ML":
         dotted = i + 2 < len(tokens) and tokens[i + 1].is_symbol(".")
         i = i + 2 if dotted and tokens[i + 2].upper == "PREDICT" else len(tokens)

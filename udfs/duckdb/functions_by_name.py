@@ -36,7 +36,7 @@ _SIGNATURE = re.compile(
 """The types of a function of ours (`make_function.engine_function`)."""
 
 _BESIDE = 1 << 19
-"""Bytes that a dropped function and what it holds take besides its arrays: a few are kept."""
+"""Bytes that a dropped function takes besides its arrays: a few are kept."""
 
 _ready: Recent[str, Compiled] = Recent()
 _dropped: Recent[str, Compiled] = Recent(DROPPED_BYTES)
@@ -180,7 +180,7 @@ class AnyTextCallee(AnyCallee):
 
 
 def any_function(argument_types: tuple[str, ...], result_type: str) -> EngineFunction | None:
-    """The function that calls all functions of such types; None where no function of ours has them.
+    """The function that calls all functions of such types; None if no function of ours has them.
 
     >>> any_function(("DOUBLE[4]", "BLOB[]"), "INTEGER[]").name
     'sqlml_any_double4_texts_integerl'

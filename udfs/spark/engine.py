@@ -52,7 +52,7 @@ class SparkEngine:
     def bind(self, query: str) -> tuple[Column, ...]:
         """Names and types of a query's result, without running it.
 
-        In brackets, since Spark carries out a statement that is no query at once: WITH .. INSERT ..
+        In brackets, since Spark runs a statement that is not a query immediately: WITH .. INSERT ..
 
         Raises:
             ProbeError: the query does not bind.
@@ -103,7 +103,7 @@ class SparkEngine:
         )
 
     def _owner(self, name: str) -> str | None:
-        """Who has made a function, or "" if that is not known; None: there is no such function."""
+        """The creator of a function, or "" if unknown; None if there is no such function."""
         quoted = SPARK.quote_name(name)
         if not self.spark.catalog.functionExists(quoted):
             return None
