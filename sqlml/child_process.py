@@ -48,7 +48,7 @@ class Ended(Exception):
 
 
 class Failed(Exception):
-    """An exception in a child: the `name` of its class, and what it says."""
+    """An exception in a child: the `name` of its class, and its message."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)

@@ -71,7 +71,7 @@ def _text(value: Any) -> str:
 
 
 def _is_spelled(label: Any, wanted: Any) -> bool:
-    """A boolean in any case, a whole number with or without a fraction."""
+    """A boolean in any case, an integer with or without a fraction."""
     if isinstance(label, bool) or isinstance(wanted, bool):
         return str(label).casefold() == str(wanted).casefold()
     return _digits(label) == _digits(wanted)

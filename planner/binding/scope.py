@@ -80,7 +80,7 @@ class Scope:
         return columns_of(items, self.block, self.probed, self.describe)
 
     def place_of(self, message: str, place: int) -> int:
-        """Where in the statement the name stands that the engine's message is about.
+        """Where in the statement the name in the engine's message stands.
 
         Of several places, the first after `place`; `place` itself if there is none.
         """

@@ -147,7 +147,7 @@ def _equal(labels: Sequence[Labels]) -> bool:
 
 
 _FEW = 16
-"""Whole numbers that are written one by one."""
+"""Integers that are written one by one."""
 
 
 def _array(labels: Labels, dialect: Dialect) -> str:

@@ -202,7 +202,7 @@ def _sample(value: Any) -> Any:
 
 
 def _short(value: Any) -> str:
-    """A short text or a whole number as a literal; NULL for other values.
+    """A short text or an integer as a literal; NULL for other values.
 
     >>> _short("it's"), _short(True), _short(2**70), _short(0.5)
     ("'it''s'", 'True', 'NULL', 'NULL')

@@ -1,6 +1,6 @@
-"""`Text`: what a text of SQL is: whose statements, and what has to be done about them.
+"""`Text`: a text of SQL, its statements and how to run them.
 
-Everything is found out when it is first asked, and once: texts come again, and several parts of a
+Everything is worked out when first asked for, and only once: texts recur, and several parts of a
 session ask about each. A text that lacks a few words is the engine's own, and never tokenised.
 """
 

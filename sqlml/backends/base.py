@@ -40,10 +40,10 @@ class Compiled(Protocol):
 
 
 class Filler(Protocol):
-    """One output of a compiled Program, written where it shall be. Thread-safe.
+    """One output of a compiled Program, written to a given array. Thread-safe.
 
     What a Compiled's method `filler(output, columns, width)` gives, where there is one: for rows
-    (n, width) of dtype `input` in whose `columns` the Program's only input lies. Whole numbers
+    (n, width) of dtype `input` in whose `columns` the Program's only input lies. Integers
     are from 0 to less than `below`, where that is known.
     """
 
@@ -53,7 +53,8 @@ class Filler(Protocol):
     below: int | None
 
     def fill(self, x: Array, out: Array) -> int:
-        """Write (n, `width`) of `dtype` to `out`; below 0, unless a row must be refused."""
+        """Write (n, `width`) of `dtype` to `out`; returns a number below 0 unless a row must be
+        refused."""
         ...
 
 

@@ -97,7 +97,7 @@ def tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cuts:
-    """Nanoseconds a row in the trees, walked to the leaves or cut where that is best."""
+    """Nanoseconds per row in the trees, walked to the leaves or cut where that is best."""
 
     cursor: float
     descent: float

@@ -31,7 +31,7 @@ class Programs(Protocol):
         ...
 
     def put(self, program: Program, schema: str) -> None:
-        """Store a Program, where it is not stored yet."""
+        """Store a Program, unless it is stored already."""
         ...
 
     def stored_bytes(self, digest: str, schema: str) -> int:
@@ -85,9 +85,9 @@ class TablePrograms:
         return program
 
     def put(self, program: Program, schema: str) -> None:
-        """Store a Program, where it is not stored yet.
+        """Store a Program, unless it is stored already.
 
-        One that is there is changed and changed back: another transaction may be about to collect
+        An existing one is changed and changed back: another transaction may be about to collect
         it, and of two that change a row one fails.
         """
         digest = program.hash

@@ -148,7 +148,7 @@ class Writer:
 
 
 def checked_number(version: int) -> int:
-    """The number of a version. Raises CatalogError where it is too large."""
+    """The number of a version. Raises CatalogError if it is too large."""
     if version > MOST_VERSIONS:
         raise CatalogError(f"invalid version number {version}: it is too large")
     return version

@@ -13,7 +13,7 @@ class Gaps:
         cell: what a cell that a sparse matrix does not store stands for: 0, or NaN (XGBoost);
             None if the parts of the model disagree, or it is unknown.
         separator: that of the DictVectorizer that reads the rows, in whose dicts an absent key is
-            the number 0; None where no DictVectorizer does, and an absent key is a missing value.
+            the number 0; None if no DictVectorizer does, and an absent key is a missing value.
     """
 
     cell: float | None = None

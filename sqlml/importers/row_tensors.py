@@ -66,7 +66,7 @@ def places(inner: tuple[int, ...], change: Callable[[Array], Array]) -> Array:
 
 
 def picked(b: Builder, x: Rows, chosen: Array) -> Rows:
-    """The columns `chosen` of x, whole numbers of the new inner shape."""
+    """The columns `chosen` of x, integers of the new inner shape."""
     flat = chosen.ravel().astype(np.int64)
     same = np.array_equal(flat, np.arange(math.prod(x.inner)))
     return Rows(x.value if same else b.op("select", x.value, indices=flat), chosen.shape)

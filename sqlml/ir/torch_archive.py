@@ -112,7 +112,7 @@ class Exported:
 
     @property
     def width(self) -> int:
-        """How many numbers it makes of a row."""
+        """How many numbers it makes per row."""
         return math.prod(self.shape[1:])
 
 
@@ -223,7 +223,7 @@ class _Reader:
         return self.zip.read(self.names[name])
 
     def payload(self, folder: str, start: str) -> dict[str, tuple[str, Any]]:
-        """Weight -> the entry that holds it, and what the archive says of it."""
+        """Weight -> the entry that holds it, and its metadata in the archive."""
         prefix = f"data/{folder}/"
         found = [n for n in self.names if n.startswith(prefix + start) and n.endswith(".json")]
         config = json.loads(self.bytes(found[0]))["config"] if found else {}

@@ -36,7 +36,7 @@ def too_deep() -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ensemble:
-    """T trees with M inner nodes and L leaves in all, V values a leaf and K outputs.
+    """T trees with M inner nodes and L leaves in all, V values per leaf and K outputs.
 
     roots int32 (T,), feature int32 (M,), threshold float32|float64 (M,), left and right int32
     (M,), default_left bool (M,), leaf_values float32|float64 (L, V), target int32 (T,), base

@@ -53,7 +53,7 @@ def cut(sql: str, dialect: str = "duckdb") -> list[str]:
 
 
 def is_several(sql: str) -> bool:
-    """Whether a text of DuckDB has several statements; where they cannot be told, if it may have.
+    """Whether a text of DuckDB has several statements, or may have if they cannot be separated.
 
     >>> is_several("SELECT ';' ;"), is_several("SELECT 1; SELECT 'x")
     (False, True)

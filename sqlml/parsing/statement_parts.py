@@ -40,7 +40,7 @@ _CONSTANTS: Mapping[str, OptionValue] = MappingProxyType(
 
 
 class StatementParts(Parser):
-    """Methods that read a part of a statement, and raise ParseError where it is another."""
+    """Methods that read a part of a statement, and raise ParseError if it is another."""
 
     @property
     def _statement(self) -> str:

@@ -66,7 +66,7 @@ class Token:
     def upper(self) -> str:
         """The word in capitals; empty for anything that is not a bare word.
 
-        A word with a letter beyond ASCII stays as it is: it is no keyword, though the capital of
+        A word with a letter beyond ASCII stays as it is: it is not a keyword, though the capital of
         one may be (`ıf`).
         """
         if self.kind != "word":
@@ -252,9 +252,9 @@ class Tokens(tuple[Token, ...]):
 
     @cached_property
     def closing(self) -> Mapping[int, int]:
-        """Each opening bracket's index, and that of the one that closes it, where there is one.
+        """Each opening bracket's index, and that of the one that closes it, if there is one.
 
-        Their kinds need not fit: that is for the engine to say.
+        Their kinds need not match: the engine checks that.
         """
         ends: dict[int, int] = {}
         opened: list[int] = []

@@ -126,7 +126,7 @@ def _accepts(program: Program, i: int) -> bool:
 
 
 def _to_integer(program: Program, i: int) -> bool:
-    """A cast of whole numbers: of int64 to anything, of float32 to int64 (which has no -0.0)."""
+    """A cast of integers: of int64 to anything, of float32 to int64 (which has no -0.0)."""
     node = program.nodes[i]
     if node.op != "cast":
         return False

@@ -61,7 +61,7 @@ def _sink(b: Builder, x: Value, check: Check) -> Value:
     """The value `x`, with `check` as far below it as it goes."""
     node = b.node(x)
     if node.op == "one_hot" or (node.op == "cast" and _source(b, node).type.dtype not in FLOATS):
-        return x  # zeros and ones, or whole numbers
+        return x  # zeros and ones, or integers
     if node.op == "concat" and _sinks(b, x):
         return _below_concat(b, node, check)
     if node.op == "impute" and _fills_nan(node, check):

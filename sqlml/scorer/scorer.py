@@ -255,7 +255,7 @@ def _ready(program: Program, output: str, layout: Layout, options: Mapping[str, 
 
 
 def _row_ns(choice: Choice, columns: int) -> float:
-    """What a row is estimated to take, without what the engine would take to hand it over."""
+    """The estimated time of a row, without the engine's time to pass it on."""
     if not choice.estimates:
         return SOME_NS
     handing = columns * current()["udf.number"]

@@ -190,7 +190,7 @@ class HadoopFiles:
             raise _cannot("read", f"{self.place}/{path}", _reason(error)) from None
 
     def add(self, path: str, content: bytes) -> bool:
-        """Add a complete file; False if there is one. Renaming fails where there is one."""
+        """Add a complete file; False if it exists. Renaming fails if it exists."""
         target = self._path(path)
         fresh = self._hadoop.Path(target.getParent(), f".{uuid4().hex}.new")
         try:

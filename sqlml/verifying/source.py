@@ -1,11 +1,11 @@
-"""`Source`: what a stored model is compared with, and `source_of`, which says where it is asked.
+"""`Source`: what a stored model is compared with, and `source_of`, which decides where it is asked.
 
-What came as a stranger's file is asked in a process of its own: XGBoost, LightGBM,
+What came from an untrusted file is asked in a separate process: XGBoost, LightGBM,
 CatBoost, onnxruntime, torch, and scikit-learn over skops are native code, which a forged file may
-crash, hang or let take all memory. Three kinds of file are asked here: a pickle, which ran code of
-its own when it was read, by the user's leave; a model of sqlml, which the reference interpreter
-answers for (its foreign graphs have been tried in a process of their own); and a folder of Spark's,
-by the session of Spark that this process has.
+crash, hang or let take all memory. Three kinds of file are asked here: a pickle, which ran its own
+code when it was read, with the user's permission; a model of sqlml, which the reference interpreter
+answers for (its foreign graphs have been tried in a separate process); and a Spark folder, by
+the SparkSession of this process.
 """
 
 from __future__ import annotations

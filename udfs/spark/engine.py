@@ -89,10 +89,10 @@ class SparkEngine:
     def make_function(
         self, name: str, signature: str, body: str, owner: str, replaces: Callable[[str], bool]
     ) -> bool:
-        """Make a function of Spark's SQL: `(parameters) RETURNS type`, and what it returns.
+        """Create a function in Spark's SQL: `(parameters) RETURNS type`, and its body.
 
-        False where there is one whose owner `replaces` does not take, or Spark refuses it, for its
-        name, say. A function of the user has the owner "".
+        False if there is one whose owner `replaces` does not accept, or Spark refuses it, perhaps
+        for its name. A function of the user has the owner "".
         """
         there = self._owner(name)
         if there is not None and not replaces(there):

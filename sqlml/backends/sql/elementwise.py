@@ -105,7 +105,7 @@ def _is_nonzero(e: Expression) -> bool:
 
 
 def _of_duckdb(name: str) -> Callable[[Printing], Value]:
-    """A function that makes whole numbers of another type elsewhere."""
+    """A function that makes integers of another type elsewhere."""
     printer = _unary(_called(name))
 
     def checked(p: Printing) -> Value:

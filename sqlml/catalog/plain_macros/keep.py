@@ -37,7 +37,7 @@ class ModelCall:
     """What one model computes of the row `r`, as SQL, and the engine function in it.
 
     `kind` is one of those in `FUNCTIONS`; a "class" has the parameter `class`. `function` is None
-    where `body` calls none. `helpers` are macros that `body` calls as `sqlml.<name>`: their names,
+    if `body` calls none. `helpers` are macros that `body` calls as `sqlml.<name>`: their names,
     made by `helper`, and what follows the name in CREATE MACRO.
     """
 

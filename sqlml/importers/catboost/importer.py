@@ -203,7 +203,7 @@ def _codes(frame: Frame, i: int, values: tuple[str, ...] | Array) -> Value:
 
 
 def _texts(values: tuple[str, ...] | Array) -> tuple[str, ...] | None:
-    """The texts of categories; of bare hashes only when all are those of whole numbers."""
+    """The texts of categories; of bare hashes only when all are those of integers."""
     if isinstance(values, tuple):
         return values
     known = _whole_numbers()

@@ -165,7 +165,7 @@ def _linear_leaves(
     categories: dict[int, Array],
     leaves: Value,
 ) -> Value:
-    """linear_tree=True: what the models of the exit leaves say, added up tree by tree.
+    """linear_tree=True: the outputs of the exit leaves' models, added up tree by tree.
 
     They too read |x| <= ZERO as 0 (include/LightGBM/tree.h, Tree::Predict).
     """

@@ -194,7 +194,7 @@ def tensor(proto: Any) -> Array:
     """A TensorProto as an array; strings as objects.
 
     Raises:
-        ArtifactError: it does not hold what it says.
+        ArtifactError: its content does not match its header.
         UnsupportedModelError: its numbers are in another file.
     """
     if proto.data_location == 1 or proto.external_data:

@@ -83,7 +83,7 @@ class Call:
         return item.value
 
     def ints(self, i: int) -> list[int]:
-        """Input `i`, which must be a constant of whole numbers, flat."""
+        """Input `i`, which must be a constant of integers, flat."""
         value = self.const(i)
         if value.dtype.kind not in "iu" or value.size > 1 << 16:
             raise ArtifactError(f"operator {self.node.op}: input {i} is {value.dtype}")

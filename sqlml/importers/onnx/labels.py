@@ -62,7 +62,7 @@ def label_encoder(call: Call) -> Item:
 
 
 def category_mapper(call: Call) -> Item:
-    """CategoryMapper: strings to whole numbers, or back."""
+    """CategoryMapper: strings to integers, or back."""
     numbers, texts = call.vector("cats_int64s", "int64"), strings(call.texts("cats_strings"))
     if numbers.size != texts.size:
         raise ArtifactError("CategoryMapper: its categories do not fit")

@@ -143,7 +143,8 @@ def _dims_gather(call: Call, item: Dims) -> Item:
 
 
 def looked_up(call: Call, table: Array, indices: Item) -> Item:
-    """Look entries of a constant (k, ..) up at computed places; one entry a row may be a label."""
+    """Look entries of a constant (k, ..) up at computed places; one entry per row may be a
+    label."""
     if isinstance(indices, Choice):
         indices = call.rows(1)
     if not isinstance(indices, Rows) or indices.dtype not in INTEGERS:

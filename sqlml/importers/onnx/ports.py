@@ -37,7 +37,7 @@ def width(port: Port) -> int:
 
 
 def numbers(part: Frame, port: Port) -> Value:
-    """The columns of an input of numbers, in its dtype; whole numbers and booleans have no NULL."""
+    """The columns of an input of numbers, in its dtype; integers and booleans have no NULL."""
     assert port.dtype is not None
     value = part.matrix("float64")
     if port.dtype in INTEGERS or port.dtype == "bool":

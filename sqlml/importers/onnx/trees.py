@@ -126,7 +126,7 @@ def _reached(nodes: Nodes) -> Array:
 def _exact_columns(
     call: Call, x: Value, nodes: Nodes, exact: Array
 ) -> tuple[Value, dict[int, Array]]:
-    """Input and sets for tests of equality with whole numbers: other numbers become -1."""
+    """Input and sets for tests of equality with integers: other numbers become -1."""
     used = np.unique(nodes.feature[exact])
     ordered = (nodes.mode != LEAF) & ~exact & _reached(nodes)
     if np.isin(used, nodes.feature[ordered]).any():

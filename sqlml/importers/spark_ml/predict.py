@@ -200,7 +200,7 @@ def _tree_features(stage: Stage, columns: Columns) -> Value:
 
 
 def _whole(b: Builder, x: Value) -> list[bool]:
-    """Which columns are known to hold whole numbers: codes of categories, made numbers."""
+    """Which columns are known to hold integers: codes of categories, made numbers."""
     node = b.node(x)
     inputs = [b.value(i) for i in node.inputs]
     if node.op == "concat":

@@ -58,9 +58,9 @@ class Stage:
 
     Attributes:
         kind: its class, one of `PACKAGES`.
-        uid: what Spark calls it, for messages.
+        uid: Spark's name for it, for messages.
         params: the values of its parameters by name, defaults included.
-        data: what it learned, as `CONTENTS` says.
+        data: what it learned, as `CONTENTS` describes.
     """
 
     kind: str
@@ -98,7 +98,7 @@ class Stage:
         return value
 
     def number(self, name: str, default: float) -> float:
-        """A parameter that is a number, and not NaN."""
+        """A parameter that is a number other than NaN."""
         return self._number(name, self.params.get(name, default))
 
     def numbers(self, name: str) -> tuple[float, ...] | None:

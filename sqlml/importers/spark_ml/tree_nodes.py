@@ -2,8 +2,8 @@
 
 A row goes left at a split of numbers when `feature <= threshold`, so NaN goes right
 (`ContinuousSplit` in `org/apache/spark/ml/tree/Split.scala`). At a split of categories Spark keeps
-the smaller of the two sets, and a value that is in neither (NaN, a code beyond them, no whole
-number) goes the way of the larger one (`CategoricalSplit`).
+the smaller of the two sets, and a value that is in neither (NaN, a code beyond them, no integer)
+goes the way of the larger one (`CategoricalSplit`).
 """
 
 from __future__ import annotations

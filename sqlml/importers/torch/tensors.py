@@ -21,7 +21,7 @@ Operand = Rows | Array | int | float | bool
 
 
 def kind_of(dtype: str) -> int:
-    """The kind of a dtype: 0 for bool, 1 for whole numbers, 2 for floats."""
+    """The kind of a dtype: 0 for bool, 1 for integers, 2 for floats."""
     return {"b": 0, "i": 1, "u": 1, "f": 2}[np.dtype(dtype).kind]
 
 
@@ -92,7 +92,7 @@ class Maker:
         return self.cast(x, "float32") if kind_of(x.dtype) < 2 else x
 
     def unary(self, op: str, x: Rows) -> Rows:
-        """A function of floats; whole numbers become float32 first."""
+        """A function of floats; integers become float32 first."""
         return self.op(op, self.floating(x))
 
     def reduce(self, op: str, x: Rows, axes: list[int], keep: bool = True) -> Rows:

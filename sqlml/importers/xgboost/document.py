@@ -27,7 +27,7 @@ class XGBoostModel:
     """What predictions of an XGBoost model depend on.
 
     The K outputs are classes, or `targets`. base_score float32 (K,) in the space of predictions;
-    `categories` has one array per feature (objects or float64) or None where the feature is a
+    `categories` has one array per feature (objects or float64) or None if the feature is a
     number; `weights` of gblinear are float32 (features + 1, K), the biases last. Exactly one of
     `forest` and `weights` is set. `estimated` says that training was to estimate base_score,
     `rounds` how many rounds there were.

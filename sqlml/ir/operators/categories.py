@@ -47,7 +47,7 @@ def _require_known_type(types: Types, attrs: Attrs) -> TensorType:
 def _one_hot_type(types: Types, attrs: Attrs) -> TensorType:
     need(types[0].dtype in INTEGERS and types[0].width == 1, "one_hot takes one column of codes")
     need(attrs["dtype"] != "string", "one_hot makes numbers")
-    need(isinstance(attrs["width"], int) and attrs["width"] >= 0, "width must be a whole number")
+    need(isinstance(attrs["width"], int) and attrs["width"] >= 0, "width must be an integer")
     return matrix(attrs["dtype"], attrs["width"])
 
 

@@ -1,7 +1,8 @@
-"""From columns of many values a row (`types.NESTED`) to sparse rows: by known values, or by a hash.
+"""From columns of many values per row (`types.NESTED`) to sparse rows: by known values, or by a
+hash.
 
-A row is a text of JSON, as Python's json module reads it: NaN and Infinity are numbers, and whole
-numbers have any size. What is equal in Python is the same item: 1, 1.0 and true.
+A row is a text of JSON, as Python's json module reads it: NaN and Infinity are numbers, and
+integers have any size. What is equal in Python is the same item: 1, 1.0 and true.
 """
 
 from __future__ import annotations
@@ -218,7 +219,7 @@ def _has_items(args: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
-    """The weight of each name, with the sign of its hash, in the column that its hash says.
+    """The weight of each name, with the sign of its hash, in the column that its hash gives.
 
     A text as a value belongs to the name ("name=value", weight 1); a weight of 0 is left out.
     Weights that meet in a column are added up in the order of the row, in the result's dtype.

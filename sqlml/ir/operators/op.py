@@ -25,7 +25,7 @@ class Op:
 
     `attrs` names each attribute and its Python type; a type ending in `?` may be left out.
     `arity` is (fewest, most) inputs, most None for any number. `sparse` operators take values
-    of sparse rows (`ir/csr.py`) as well as dense ones, `nested` ones columns of many values a row
+    of sparse rows (`ir/csr.py`) as well as dense ones, `nested` ones columns of many values per row
     (`types.NESTED`), which all others refuse.
     """
 

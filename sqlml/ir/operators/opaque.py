@@ -46,7 +46,7 @@ def _onnx_graph_type(types: Types, attrs: Attrs) -> TensorType:
         "onnx_graph reads rows of numbers, and columns of strings",
     )
     need(attrs["dtype"] != "string", "onnx_graph makes numbers")
-    need(attrs["width"] >= 0, "width must be a whole number")
+    need(attrs["width"] >= 0, "width must be an integer")
     return matrix(attrs["dtype"], attrs["width"])
 
 

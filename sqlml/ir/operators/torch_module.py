@@ -82,7 +82,7 @@ def _torch_module_type(types: Types, attrs: Attrs) -> TensorType:
         "torch_module reads rows of numbers",
     )
     need(attrs["dtype"] in dtypes, "torch_module makes numbers")
-    need(attrs["width"] > 0, "width must be a whole number above 0")
+    need(attrs["width"] > 0, "width must be an integer above 0")
     return matrix(attrs["dtype"], attrs["width"])
 
 

@@ -18,7 +18,7 @@ Range = tuple[int, int]
 """(least, greatest), both reached or not."""
 
 MOST = 1 << 53
-"""Ranges beyond it are given up: so far, float64 holds every whole number."""
+"""Ranges beyond it are given up: so far, float64 holds every integer."""
 
 EXACT: Mapping[str, int] = MappingProxyType(
     {
@@ -29,7 +29,7 @@ EXACT: Mapping[str, int] = MappingProxyType(
         "float32": 1 << 24,
     }
 )
-"""Up to here a dtype has every whole number: nothing wraps, and every sum on the way is exact."""
+"""Up to here a dtype has every integer: nothing wraps, and every sum on the way is exact."""
 
 
 def ranges(program: Program) -> list[Range | None]:

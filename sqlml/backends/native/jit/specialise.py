@@ -84,7 +84,7 @@ if hasattr(os, "register_at_fork"):  # no child shall wait for a thread that it 
 
 
 def specialise(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
-    """`function` as machine code for `signature`, without the GIL; made once a process.
+    """`function` as machine code for `signature`, without the GIL; made once per process.
 
     It takes its arguments by place, and raises TypeError where one is not of its kind. It may
     return None, a bool or an int. Floating-point arithmetic is as written (no fastmath): the order

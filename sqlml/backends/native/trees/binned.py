@@ -99,7 +99,8 @@ def binned(e: Ensemble, paged: bool = False) -> Binned | None:
 def _of_nan(rank: Array, goes_left: Array) -> int | None:
     """A bin that every node sends the same way as NaN; None if there is none.
 
-    Where all rows were complete, some libraries let NaN go with zero, or with the most rows.
+    For features without missing values in training, some libraries send NaN with zero, or with the
+    most rows.
     """
     bin = int(rank[~goes_left].max(initial=0))
     return bin if bin < rank[goes_left].min(initial=np.iinfo(np.int64).max) else None

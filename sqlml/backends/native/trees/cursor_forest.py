@@ -25,8 +25,8 @@ def cursor_forest(
 ) -> BlockForest | None:
     """Compile `e` for input of dtype `source` (float32 or float64).
 
-    Column j of the ensemble's input is column `columns[j]` of what is passed (default: j). None
-    where a tree has more than 65,536 leaves.
+    Column j of the ensemble's input is column `columns[j]` of what is passed (default: j). None if
+    a tree has more than 65,536 leaves.
     """
     leaves = exits(e)
     dtype = cursor_dtype(tests, leaves)

@@ -1,7 +1,7 @@
 """`add_leaves`: the values of exit leaves added to sums, from tables in registers where that helps.
 
 A processor reads a table in memory one number at a time, a table in registers 16 numbers at a time
-(AVX-512: vpermi2ps). Measured for float32, ns a row: 0.04 of 64 leaves and 0.12 of 256, 0.34 from
+(AVX-512: vpermi2ps). Measured for float32, ns per row: 0.04 of 64 leaves and 0.12 of 256, 0.34 from
 memory.
 """
 
@@ -115,7 +115,7 @@ add_leaves: Any = literal_intrinsic(_add_leaves)
 
 
 def padded(values: int, itemsize: int) -> int:
-    """How many numbers a leaf of `values` numbers takes where they are added together.
+    """How many numbers per leaf of `values` numbers takes where they are added together.
 
     >>> padded(3, 8), padded(8, 8), padded(9, 4)
     (8, 8, 16)

@@ -41,7 +41,7 @@ class LockstepForest:
     def fill(self, x: Array, out: Array, allowed: int) -> int:
         """Write the scores of x (n, k) to out (n, outputs).
 
-        -1, or a row from which on there is one with a number that is not `allowed`.
+        Returns -1, or a row at or before the first with a number that is not `allowed`.
         """
         flat = x.ravel()
         tested = flat if self.in_place else None

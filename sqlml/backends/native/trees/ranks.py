@@ -2,7 +2,7 @@
 
 Then every node test is a comparison of a bin with the rank of a threshold, two small integers, and
 its answer is the float test's own. A booster that was trained on histograms has at most 255
-thresholds a column, so a bin is a byte.
+thresholds per column, so a bin is a byte.
 
 The bin is found by a look-up and a short search: a column's range is cut into equal cells, a table
 says how many thresholds lie in lower cells, and the few in the value's own cell are searched by
@@ -102,8 +102,8 @@ def ranks(
 
     gone int64 (C,): the bin of NaN. least, shifted: bool (C,). A column is in the panel once more,
     with NaN as its lowest number, where `least`; there all other bins are one higher where
-    `shifted`, so that a test can tell NaN from every number. `paged`: all bins are bytes. None
-    where a bin takes over 16 bits.
+    `shifted`, so that a test can tell NaN from every number. `paged`: all bins are bytes. None if a
+    bin takes over 16 bits.
     """
     counts = np.array([c.size for c in columns], np.int64)
     shift = shifted.astype(np.int64)

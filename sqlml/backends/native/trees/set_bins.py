@@ -1,6 +1,6 @@
 """`SetBins`: tests for membership in a set, as columns of bins: 0 for members, 1 for the rest.
 
-A category is a whole number. Each set is a table of bytes over the numbers below the largest
+A category is an integer. Each set is a table of bytes over the numbers below the largest
 category that any set of its column has, and two more: what is in no set, and NaN. So a row's
 number is cut to a code once a column, and each set costs one look-up a row.
 """

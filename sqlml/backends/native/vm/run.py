@@ -72,8 +72,8 @@ def _run(
         columns: registers that instructions list; the first are the columns of the rows that
             registers 0, 1 .. hold, then the registers of the results.
         numbers: the constants' values first, then weights and points.
-        shape: how many columns are read, constants, registers, rows a block, results, whether
-            these are whole numbers, and how many columns there are.
+        shape: how many columns are read, constants, registers, rows per block, results, whether
+            these are integers, and how many columns there are.
         out: (n * results,); int64 is written as its bits.
     """
     inputs, constants, results, whole = shape[0], shape[1], shape[4], shape[5]

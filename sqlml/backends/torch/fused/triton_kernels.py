@@ -2,7 +2,7 @@
 
 `triton.jit` compiles their source for the GPU, or interprets it with numpy where
 TRITON_INTERPRET=1, which is how they are tested without one. `x` and thresholds are compared as
-they are (PTX without .ftz keeps denormal numbers); from there on all is whole numbers.
+they are (PTX without .ftz keeps denormal numbers); from there on all is integers.
 """
 
 from __future__ import annotations

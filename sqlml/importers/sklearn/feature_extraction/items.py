@@ -72,7 +72,7 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
 
 
 def feature_hasher(model: Any, frame: Frame) -> Frame:
-    """The names of a row with their weights, each in the column that its hash says.
+    """The names of a row with their weights, each in the column that its hash gives.
 
     Raises:
         UnsupportedModelError: a dtype that rounds the weights.

@@ -92,7 +92,7 @@ def whole_text(step: str, features: tuple[str, ...]) -> dict[str, Any]:
 
 
 def exact_dtype(model: Any, dtype: np.dtype[Any]) -> DType:
-    """The dtype of the counts; whole numbers are kept in float64, which the next step makes of
+    """The dtype of the counts; integers are kept in float64, which the next step makes of
     them anyway."""
     if dtype == np.float32:
         return "float32"

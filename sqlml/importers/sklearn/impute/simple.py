@@ -1,4 +1,4 @@
-"""SimpleImputer: per column a fill for what is missing, and the columns that say so.
+"""SimpleImputer: per column a fill for missing values, and the indicator columns.
 
 Source: `sklearn/impute/_base.py`. A column is one of strings when its fill is a string. NULL is
 whatever the imputer calls missing: NaN, None or pandas' NA.

@@ -88,7 +88,7 @@ def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
     targets = _targets(model._y)
     total = builder.op("linear", weights, weights=targets, bias=np.zeros(targets.shape[1]))
     mean = builder.op("div", total, builder.op("sum", weights, axis=1))
-    # The source writes NaN in the targets' own dtype: whole numbers have none.
+    # The source writes NaN in the targets' own dtype: integers have none.
     with np.errstate(invalid="ignore"):
         empty = np.full(1, np.nan).astype(np.asarray(model._y).dtype).astype(np.float64)
     return Outputs({"label": builder.op("where", none, builder.constant(empty), mean)})

@@ -106,7 +106,7 @@ def search_attrs(model: Any) -> dict[str, Any]:
         return attrs
     if metric == "mahalanobis" and set(model.effective_metric_params_) != {"VI"}:
         raise _without_inverse(type(model).__name__)  # scipy takes nothing else
-    # A search among whole numbers or float32 goes another way than one among float64.
+    # A search among integers or float32 goes another way than one among float64.
     native = np.dtype(getattr(model._fit_X, "dtype", np.float64)) == np.float64
     sparse = hasattr(model._fit_X, "toarray")
     attrs["ties"] = "heap" if metric in _IN_ORDER and native and not sparse else "partition"

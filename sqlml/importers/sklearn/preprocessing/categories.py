@@ -50,7 +50,7 @@ class Categories:
 
         Args:
             unknown: raise UnknownCategoryError at scoring, keep -1, or give the code of the
-                infrequent group (-1 where there is none).
+                infrequent group (-1 if there is none).
         """
         builder = frame.builder
         codes = builder.op(
