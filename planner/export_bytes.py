@@ -44,7 +44,7 @@ def export(
         return store.dumps(program, about)
     if wanted == "SQL":
         return export_sql(program, name, options).encode()
-    load("onnxruntime")  # or it says what is not installed
+    load("onnxruntime")  # raises if it is not installed
     from sqlml.backends.onnxruntime import export_onnx
 
     sets = any(

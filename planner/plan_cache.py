@@ -67,7 +67,7 @@ class _Asking:
         """The context itself, whose answers are noted."""
 
         def noted(kind: str, asked: Callable[[str], Any], text: str) -> Any:
-            if kind == "model":  # first the stamp: a model that changes meanwhile is looked up anew
+            if kind == "model":  # stamp first: a model changed meanwhile is looked up again
                 self.answers[kind, text] = self.stamp(text)
                 return asked(text)
             try:

@@ -256,7 +256,7 @@ def _limit(most: int) -> None:
     try:
         import resource
 
-        # Memory, and not addresses: threads and GPU libraries reserve many that they never use.
+        # Memory, not addresses: threads and GPU libraries reserve many that they never use.
         kinds = (resource.RLIMIT_DATA,) if sys.platform == "linux" else (resource.RLIMIT_AS,)
         for kind, value in (*((k, most) for k in kinds), (resource.RLIMIT_CORE, 0)):
             hard = resource.getrlimit(kind)[1]

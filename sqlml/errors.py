@@ -21,7 +21,7 @@
     │   ├── UnsupportedModelError  an estimator, parameter or operator that we do not cover
     │   ├── ArtifactError          a damaged or hostile file or catalog row
     │   ├── VerificationError      the stored model predicts differently from its source
-    │   └── UntrustedArtifactError the file would execute code, which nobody allowed
+    │   └── UntrustedArtifactError the file would execute code without permission
     ├── ProgramError             a Program that breaks the rules of the IR (a bug in sqlml)
     ├── BackendError             a backend cannot run this Program
     │   └── MissingDependencyError an optional library is not installed
@@ -131,7 +131,7 @@ class VerificationError(ModelError):
 
 
 class UntrustedArtifactError(ModelError):
-    """Reading the file would execute code, and nobody allowed that."""
+    """Reading the file would execute code, which the user has not allowed."""
 
 
 class ProgramError(SqlmlError):

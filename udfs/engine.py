@@ -52,7 +52,7 @@ class Engine(Protocol):
         ...
 
     def column_name(self, expression: str) -> str | None:
-        """How it names the column of an expression that nobody named."""
+        """How it names the column of an unnamed expression."""
         ...
 
     def type_of(self, value: Any) -> str | None:

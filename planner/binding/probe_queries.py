@@ -51,7 +51,7 @@ def columns_of(
     first: ProbeError | None = None
     tried: set[str] = set()
     for query, skip in _queries(items, block, text):
-        if query in tried:  # a block around that has no FROM adds nothing
+        if query in tried:  # an enclosing block without FROM adds nothing
             continue
         tried.add(query)
         try:

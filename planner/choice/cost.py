@@ -25,7 +25,7 @@ from sqlml.ir.trees import Ensemble
 from sqlml.passes.analysis.one_tree import OneTree, one_tree
 
 ROWS = 100_000
-"""Rows that are assumed where nobody knows them."""
+"""Rows that are assumed if the number is unknown."""
 
 BATCH = 2_048
 """Rows that the engine passes to a function at a time, and that backends on the CPU work on."""

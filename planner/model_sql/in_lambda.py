@@ -18,7 +18,7 @@ from sqlml.planner.program.prepare import Prepared
 from sqlml.planner.syntax.outline import ModelCall
 
 _LONGEST = 20_000
-"""Characters of an expression that nobody asked for."""
+"""Most characters of an expression that the user did not ask for."""
 
 
 def in_lambda(call: ModelCall, scope: Scope, dialect: Dialect) -> bool:

@@ -177,7 +177,7 @@ def _printed(wanted: Wanted, prepared: Prepared, bounds: Mapping[str, Bound]) ->
     }
     made = expression(wanted.program, wanted.output, wanted.column, inputs, dialect)
     value = wanted.decoded(made)
-    if once:  # what is no plain column may be long, or another value each time
+    if once:  # other than a plain column, it may be long, or vary per evaluation
         fields = {f"c{k}": bounds[name].sql for k, name in enumerate(names)}
         value = dialect.let("sqlml_x", dialect.struct(fields), value)
     return value

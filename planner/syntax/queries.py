@@ -175,7 +175,7 @@ def _values(r: Reader, node: exp.Expr, at: At) -> None:
 
 def _pivot(r: Reader, node: exp.Expr, at: At) -> None:
     table = node.args.get("this")
-    if table is None:  # behind a table, whose columns it sees
+    if table is None:  # after a table, whose columns it sees
         before = None if node.parent is None else span(node.parent)
         if before is not None and at.block is not None:
             seen = Span(before.start, place_of(node).start)

@@ -101,7 +101,7 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
 
 
 def check_trusted(format: str, path: str, allow_pickle: bool) -> None:
-    """Refuse a pickle that nobody has said to trust.
+    """Refuse a pickle that the user has not declared trusted.
 
     Raises:
         UntrustedArtifactError: it would execute code.
@@ -135,7 +135,7 @@ def kind_of(content: bytes, path: str) -> str:
             raise ArtifactError(f"{path}: {error}") from None
     if _ONNX.match(content):
         return "ONNX"
-    # Protocol 2 and later begin with 0x80 and the protocol; earlier ones end with "." alone.
+    # Protocol 2 and later begin with 0x80 and the protocol; earlier ones only end with ".".
     if content[0] == 0x80 or content.startswith(_COMPRESSED):
         return "PICKLE"
     if content[:1] in b"(]}c" and content.rstrip().endswith(b"."):

@@ -118,7 +118,7 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
         raise _unknown(model)
     schema = _schema(model, path)
     if inputs is not None and path in torch.FAMILIES:
-        schema = Schema(None, ANY_COUNT)  # what its first layer says is a guess
+        schema = Schema(None, ANY_COUNT)  # its first layer only suggests a count
     names = _names(schema, inputs)
     builder = Builder()
     parts: set[str] = set()
@@ -241,7 +241,7 @@ _DISTRIBUTIONS = {"sklearn": ("scikit-learn",), "xgboost": ("xgboost-cpu",)}
 def library_version(model: Any) -> str:
     """Library and version that the object's class comes from, e.g. "sklearn 1.9.1"."""
     written_by = getattr(model, "written_by", None)
-    if isinstance(written_by, str):  # a model file says itself who wrote it
+    if isinstance(written_by, str):  # a model file states who wrote it
         return written_by
     package = _package(model)
     for name in (package, *_DISTRIBUTIONS.get(package, ())):

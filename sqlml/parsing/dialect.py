@@ -347,7 +347,7 @@ _STEPS: Mapping[str, Any] = MappingProxyType(
 
 
 class _DuckDB(DuckDB):
-    INDEX_OFFSET = 0  # else sqlglot computes indices anew
+    INDEX_OFFSET = 0  # else sqlglot recomputes indices
     Parser = keeping_places(_DuckDBRules)  # type: ignore[assignment]
 
     class Tokenizer(DuckDB.Tokenizer):

@@ -310,7 +310,7 @@ def _text_column(column: Any, name: str) -> Any:
     if pa.types.is_null(kind):
         return arrow.cast(pa.string())
     if pa.types.is_floating(kind) and np.isnan(arrow.to_numpy(zero_copy_only=False)).all():
-        return pa.nulls(len(arrow), pa.string())  # a column that is missing has no type of its own
+        return pa.nulls(len(arrow), pa.string())  # a missing column has no type
     if not any(
         is_kind(kind)
         for is_kind in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)

@@ -45,7 +45,7 @@ def json_texts(column: Any, kind: Kind, name: str) -> Texts:
     for i, row in enumerate(column if framed is None else framed):
         if not _is_missing(row):
             plain = _plain(row, kind, name, framed is not None)
-            # ASCII alone, so that even a lone surrogate comes back as it was.
+            # ASCII only, so that even a lone surrogate comes back as it was.
             made[i] = json.dumps(plain)
     return Texts.of(made)
 

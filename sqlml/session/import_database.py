@@ -27,7 +27,7 @@ _COPY = re.compile(
 )
 _OPTION = re.compile(rf"\b(\w+)\s+(?:{_TEXT}|(\w+))")
 
-# How COPY and read_csv call what EXPORT DATABASE may say of a CSV file.
+# COPY's and read_csv's names for the options that EXPORT DATABASE may give a CSV file.
 _CSV = {
     "delimiter": "delim",
     "delim": "delim",

@@ -37,7 +37,7 @@ def stored(options: Mapping[str, Any]) -> dict[str, Any]:
                 f"unknown option {name!r}; options: {known} (and inputs, or_replace, "
                 "if_not_exists, comment in create_model)"
             )
-    verify = options.get("verify", True)  # 1 is equal to True, but says less
+    verify = options.get("verify", True)  # 1 equals True, but is not accepted
     if type(verify) not in (bool, str) or verify not in VERIFY:
         raise ConfigError(f"option verify cannot be {verify!r}; it takes true, false or 'record'")
     for name in ("on_null", "on_missing_column"):

@@ -72,7 +72,7 @@ def _catboost(content: bytes, classes: bool) -> Any:
     import catboost
 
     made = catboost.CatBoostClassifier() if classes else catboost.CatBoost()
-    with NamedTemporaryFile(suffix=".json") as copy:  # it reads JSON from files alone
+    with NamedTemporaryFile(suffix=".json") as copy:  # it reads JSON only from files
         copy.write(content)
         copy.flush()
         return made.load_model(copy.name, format="json")

@@ -176,7 +176,7 @@ def _compared(
         return scored(Scorer(other, scorer.features, {"backend": "reference"}), frame, ours)
 
     for other in chain([frame], variants):
-        with suppress(VerificationError):  # the library may score None, and not NaN
+        with suppress(VerificationError):  # the library may score None but not NaN
             meant = source.answers(other)
             ties = decided_by_rounding(program, answer, ours, meant, bound)
             rest = [i for i in range(len(frame)) if i not in ties]

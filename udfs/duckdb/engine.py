@@ -232,7 +232,7 @@ class DuckDBEngine:
         """Let go of what `finish` leaves open on 1.5, so that all that is committed is in sight.
 
         There a query is bound in the transaction of a result that was not read to its end. It
-        takes a statement, which shows in the user's log: for queries of models alone.
+        takes a statement, which shows in the user's log: only for queries with models.
 
         Returns:
             Whether there may be more in sight now.

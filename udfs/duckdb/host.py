@@ -47,7 +47,7 @@ class DuckDBHost:
             ArtifactError: the path holds something other than a regular file.
         """
         self._check_regular(path)  # which first asks whether the engine may look there
-        check_regular(path)  # the path itself: what is written to is no pattern
+        check_regular(path)  # the path itself: a target is never a pattern
         self._connection.write(
             f"COPY (SELECT ?::BLOB AS content) TO {DUCKDB.quote_string(path)} (FORMAT BLOB)",
             [content],

@@ -52,7 +52,7 @@ def linear_sql(program: Program, columns: Sequence[str]) -> Linear | None:
     if program.nodes[last].type.width != 1:
         return None
     made: list[list[str]] = []
-    of_row: list[bool] = []  # each node: whether it is made of columns and not of their sum
+    of_row: list[bool] = []  # each node: whether it is made of columns rather than their sum
     checked: list[bool] = []  # and whether rows with missing values were refused before it
     for node in program.nodes:
         of_row.append(

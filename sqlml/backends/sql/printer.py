@@ -1,4 +1,4 @@
-"""`print_sql`: a Program as expressions that the engine computes alone, without sqlml.
+"""`print_sql`: a Program as expressions that the engine computes by itself, without sqlml.
 
 Long values that are read several times are bound (`expression.py`), so that the text grows with the
 Program and not with the number of ways through it.

@@ -66,7 +66,7 @@ def _node(p: Printing, e: Ensemble, at: int, x: Value, leaves: Mapping[int, str]
     if threshold != threshold:  # no number goes left
         test = "false"
     else:
-        # Of +inf the engine says that NaN is greater, as of all numbers.
+        # To the engine NaN is greater than +inf, as than all numbers.
         test = f"{below} {symbol} {number(threshold, p.operand)}"
     if e.default_left[at] and column.raw is not None:
         test = f"({test} OR {below} IS NULL OR {p.dialect.call('isnan', below)})"

@@ -83,6 +83,6 @@ def _terms(target: Array, values: int, outputs: int) -> Terms:
             found.append(None)
         elif steps.size > 1:
             found.append(own)
-        else:  # a slice is no copy
+        else:  # a slice is not a copy
             found.append(slice(own[0], own[-1] + 1, int(steps[0]) if steps.size else 1))
     return tuple(found)

@@ -201,7 +201,7 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_forest(document: Mapping[str, Any], columns: Columns) -> tuple[Ensemble, int | None]:
-    """The trees from zeros, and how many values per leaf has; None if there are no trees.
+    """The trees from zeros, and how many values a leaf has; None if there are no trees.
 
     Raises:
         ArtifactError: the trees do not fit together.

@@ -222,7 +222,7 @@ def _tree(pairs: Mapping[str, str], rest: Iterator[str]) -> dict[str, Any]:
 
 
 def _numbers(text: str, wanted: int) -> bool:
-    """Whether a text looks like so many numbers; nobody needs to know which."""
+    """Whether a text looks like so many numbers, without parsing them."""
     odd = text.encode().translate(None, b"0123456789-+.e ")
     return text.count(" ") + 1 == wanted and not odd.translate(None, b"infaINFA")
 

@@ -72,7 +72,7 @@ def _reshape(call: Call) -> Item:
         return Const(item.value.reshape(wanted))
     if not wanted or wanted[0] not in (ROWS, call.fixed):
         raise Uncovered("it does not keep the rows")
-    # where -1 stands behind the rows, those were written 0, and it is what is left
+    # where -1 stands after the rows, these were written as 0, and -1 is the rest
     rest = filled_in(wanted[1:], math.prod(item.inner))
     return moved(call, item, lambda grid: grid.reshape(1, *rest))
 

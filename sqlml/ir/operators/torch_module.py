@@ -40,7 +40,7 @@ COMPOSITE = frozenset(
 """Non-core operators that an archive may call: they turn tensors into tensors."""
 
 REFUSED = frozenset(("as_strided", "empty", "empty_like", "empty_strided", "rand", "randn"))
-"""Core operators that read memory nobody wrote, or throw dice."""
+"""Core operators that read uninitialised memory, or are random."""
 
 
 def _counted(function: Callable[[int, int], int]) -> Callable[[Any, Any], int]:

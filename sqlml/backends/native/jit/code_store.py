@@ -1,6 +1,6 @@
 """Machine code on disk: a file for each kernel, whose name says all that it depends on.
 
-Files lie in NUMBA_CACHE_DIR if that is set; else beside the source, or in the user's own cache
+Files lie in NUMBA_CACHE_DIR if that is set; else next to the source, or in the user's own cache
 folder. Whoever writes them runs code as the user, so a folder or a file that somebody else can
 write is passed over (`own_files.py`); if none is left, each process compiles for itself. A
 file holds a digest of its name and content; a damaged one counts as missing.

@@ -185,7 +185,7 @@ def _tables() -> tuple[Array, Array]:
             marks[run.start() : run.end()] |= mark
     for start in range(0, CODE_POINTS, SAME):
         part = everything[start : start + SAME]
-        if part.lower() == part:  # most characters are no letters, or have no case
+        if part.lower() == part:  # most characters are not letters, or have no case
             continue
         for i, c in enumerate(part, start):
             low = c.lower()

@@ -103,7 +103,7 @@ def upper_nodes(
     counted bool (T,): the trees that are counted (default: none).
     """
     rows = BLOCK_BYTES // dtype.itemsize
-    where = np.full(e.nodes + 1, numbered.node.size)  # what stands for no node is behind the last
+    where = np.full(e.nodes + 1, numbered.node.size)  # the entry for no node follows the last
     where[numbered.node] = np.arange(numbered.node.size)
     order, starts = triples(e, numbered, counted)
     at = where[order]

@@ -115,7 +115,7 @@ add_leaves: Any = literal_intrinsic(_add_leaves)
 
 
 def padded(values: int, itemsize: int) -> int:
-    """How many numbers per leaf of `values` numbers takes where they are added together.
+    """How many numbers a leaf of `values` numbers takes where they are added together.
 
     >>> padded(3, 8), padded(8, 8), padded(9, 4)
     (8, 8, 16)

@@ -112,7 +112,7 @@ def _nodes(e: Ensemble, column: Array, numbered: Siblings) -> Array:
     """The nodes as the kernel reads them, (places,) of records; `column` int64 (M,) by node."""
     is_inner, node = numbered.inner, numbered.reference[numbered.inner]
     nodes = np.zeros(is_inner.size, _record(e.threshold.dtype))
-    # No number is up to NaN, so a leaf goes to the place behind its first child, which is its own.
+    # No number is up to NaN, so a leaf goes to the place after its first child, which is its own.
     nodes["first"] = (numbered.first - ~is_inner).astype(np.uint32)
     nodes["threshold"] = np.nan
     threshold = e.threshold if e.compare == "le" else largest_below(e.threshold)

@@ -123,7 +123,7 @@ def _sets(e: Ensemble, column: Array, test: Array, numeric: int) -> tuple[Array,
     counts = np.diff(e.set_offsets)[nodes].astype(np.int64)
     most = np.zeros(features.size, np.int64)
     np.maximum.at(most, of_node, counts)
-    # One word more, for numbers that are no category and for NaN.
+    # One more word, for numbers that are not a category and for NaN.
     begin = np.concatenate([[0], np.cumsum(most[of_node] + 1)])
     if begin[-1] > MAX_WORDS:
         raise BackendError(

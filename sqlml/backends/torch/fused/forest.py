@@ -61,7 +61,7 @@ def bind(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
         reason = "strategy fused runs only on a GPU; use device='cuda'"
     if reason is not None:
         raise BackendError(f"tree_ensemble must be lowered for this device: {reason}")
-    # Triton is there only beside a GPU.
+    # Triton is available only with a GPU.
     from sqlml.backends.torch.fused.triton_kernels import rank_columns, sum_trees
 
     c = columns(e)
