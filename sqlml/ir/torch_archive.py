@@ -245,7 +245,7 @@ class _Reader:
         start = _whole(described["storage_offset"]["as_int"])
         last = start + sum((d - 1) * s for d, s in zip(shape, strides, strict=True))
         if math.prod(shape) and (start < 0 or min(strides, default=0) < 0 or last >= flat.size):
-            raise ArtifactError("a weight of the archive is shorter than it says")
+            raise ArtifactError("a weight of the archive is shorter than stated")
         if not math.prod(shape):
             return np.zeros(shape, dtype)
         if math.prod(shape) > max(flat.size, 1) * 64:

@@ -141,6 +141,6 @@ def _pickled(file: ModelFile) -> bytes:
         return pickle.dumps(file.model, pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # classes pickle themselves: they may raise anything
         raise ArtifactError(
-            f"{file.path}: the object in it cannot be handed to a process of its own "
+            f"{file.path}: the object in it cannot be passed to a separate process "
             f"({type(error).__name__}: {error}); it is damaged"
         ) from error

@@ -185,7 +185,7 @@ XGBOOST: dict[str, tuple[Callable[[Any], None], str]] = {
     ),
     "classes of another objective": (
         set_to(lambda learner: learner["objective"]["softmax_multiclass_param"], "num_class", "2"),
-        "does not match its number of classes",
+        "different number of classes",
     ),
     "an infinite base score": (set_to(params, "base_score", "[inf,0,0]"), "damaged|not finite"),
     "types of other columns": (lambda n: n.update(feature_types=["int"]), "1 types for 5 features"),
@@ -378,7 +378,7 @@ LIGHTGBM = {
     "NaN threshold": ("threshold", "nan 1 2", "NaN"),
     "feature beyond": ("split_feature", "5 0 0", "reads beyond its 5 features"),
     "feature below": ("split_feature", "-1 0 0", "reads beyond its 5 features"),
-    "10^9 leaves": ("num_leaves", "1000000000", "999999999 of split_gain"),
+    "10^9 leaves": ("num_leaves", "1000000000", "999999999 entries of split_gain"),
     "-1 leaves": ("num_leaves", "-1", "no leaves"),
     "10^9 classes": ("num_tree_per_iteration", "1000000000", "claims 1000000000"),
     "10^9 features": ("max_feature_idx", "1000000000", "claims 1000000000"),
@@ -397,12 +397,16 @@ LIGHTGBM = {
     "sets that are not there": ("num_cat", "1", "damaged"),
     "a decision of 64": ("decision_type", "64 2 2", "unknown decision type"),
     "a decision of -2": ("decision_type", "-2 2 2", "unknown decision type"),
-    "a number of Python's": ("threshold", "1_0 1 2", "no line of a tree"),
-    "another's digits": ("split_feature", "\N{FULLWIDTH DIGIT ONE} 0 0", "no line of a tree"),
-    "a line twice": ("num_cat", "0\nnum_cat=0", "twice"),
-    "a line of no kind": ("num_cat", "0\nmischief=0", "no line of a tree"),
-    "a line behind a blank one": ("num_cat", "0\n\nshrinkage=0", "no line of a tree"),
-    "a header's line twice": ("label_index", "0\nlabel_index=0", "twice"),
+    "a number of Python's": ("threshold", "1_0 1 2", "not a line of a LightGBM tree"),
+    "another's digits": (
+        "split_feature",
+        "\N{FULLWIDTH DIGIT ONE} 0 0",
+        "not a line of a LightGBM tree",
+    ),
+    "a line twice": ("num_cat", "0\nnum_cat=0", "repeats"),
+    "a line of no kind": ("num_cat", "0\nmischief=0", "not a line of a LightGBM tree"),
+    "a line behind a blank one": ("num_cat", "0\n\nshrinkage=0", "not a line of a LightGBM tree"),
+    "a header's line twice": ("label_index", "0\nlabel_index=0", "repeats"),
 }
 
 

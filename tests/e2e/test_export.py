@@ -339,7 +339,7 @@ def test_an_onnx_file_that_runs_whole_scores_in_sql(con: Any, tmp_path: Path) ->
     want = [[m["no"], m["yes"]] for m in maps]
     np.testing.assert_allclose([[r[1]["no"], r[1]["yes"]] for r in got], want, rtol=1e-6)
     assert "onnxruntime backend" in con.explain("SELECT predict('svc', *) FROM t")
-    with pytest.raises(errors.BackendError, match="no equivalent of onnx_graph"):
+    with pytest.raises(errors.BackendError, match="no equivalent of operator onnx_graph"):
         con.export_model("svc", tmp_path / "again.onnx")
     con.export_model("svc", tmp_path / "again.sqlml")
     con.execute(f"CREATE MODEL again FROM '{tmp_path / 'again.sqlml'}'")

@@ -174,7 +174,7 @@ def test_a_users_own_function_of_that_name_is_left_alone(con: sqlml.Session) -> 
         (
             "SELECT 1\nFROM ml_predict(MODEL kind, (SELECT *, 1 AS Predicted_Label FROM t))",
             "BindError",
-            r"a column 'Predicted_Label' already.*EXCLUDE \(\"Predicted_Label\"\)",
+            r"already have a column 'Predicted_Label'.*EXCLUDE \(\"Predicted_Label\"\)",
             2,
             6,
         ),
@@ -182,7 +182,7 @@ def test_a_users_own_function_of_that_name_is_left_alone(con: sqlml.Session) -> 
             "SELECT 1\nFROM ml_predict(MODEL kind, (SELECT * EXCLUDE (predicted_label) FROM "
             "ml_predict(MODEL kind, TABLE t)))",
             "BindError",
-            "a column 'predicted_label_probs' already",
+            "already have a column 'predicted_label_probs'",
             2,
             6,
         ),

@@ -296,7 +296,7 @@ def _linear(
         read = [] if plain else [int(v) for v in tree["leaf_features"].split()]
         factors = [] if plain else [float(v) for v in tree["leaf_coeff"].split()]
         if not len(read) == len(factors) == sum(sizes):
-            raise ArtifactError("a linear model in a leaf has more or fewer terms than it says")
+            raise ArtifactError("a linear model in a leaf has more or fewer terms than stated")
         if read and not 0 <= min(read) <= max(read) < features:
             raise ArtifactError(
                 f"a leaf of the LightGBM model reads beyond its {features} features"

@@ -132,7 +132,7 @@ def _width(tree: Mapping[str, Any]) -> int:
     """The number of values per leaf; a tree's stated sizes are checked against its arrays."""
     about = tree["tree_param"]
     if int(about["num_nodes"]) != len(tree["left_children"]):
-        raise ArtifactError("a tree of the XGBoost model has more or fewer nodes than it says")
+        raise ArtifactError("a tree of the XGBoost model has more or fewer nodes than stated")
     return int(about.get("size_leaf_vector", 1)) or 1
 
 
@@ -176,7 +176,7 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
     trees: Sequence[dict[str, Any]] = list(model["trees"])
     count = len(trees)
     if int(model["gbtree_model_param"]["num_trees"]) != count:
-        raise ArtifactError("the XGBoost model has more or fewer trees than it says")
+        raise ArtifactError("the XGBoost model has more or fewer trees than stated")
     if [tree["id"] for tree in trees] != list(range(count)):
         raise ArtifactError("the trees of the XGBoost model are not numbered one by one")
     sizes = np.array([len(t["left_children"]) for t in trees], np.int64)

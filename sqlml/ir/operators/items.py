@@ -165,7 +165,7 @@ class _Reader:
         )
 
     def wrong(self, value: Any) -> InputTypeError:
-        kinds: dict[type, str] = {_Members: "an object", list: "a list", str: "a text"}
+        kinds: dict[type, str] = {_Members: "an object", list: "a list", str: "a string"}
         kind = "NULL" if value is None else kinds.get(type(value), "a number")
         return InputTypeError(
             f"column {self._name!r} has {kind} in a row where {self._step} takes {self._form}"
