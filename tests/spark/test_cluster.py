@@ -219,7 +219,7 @@ for asked in (
     try:
         asked()
     except BackendError as error:
-        assert "the SparkSession has been stopped; make another" in str(error)
+        assert "the SparkSession has been stopped; create another" in str(error)
     else:
         raise AssertionError(asked)
 con = sqlml.attach(started(), catalog=sys.argv[1])
