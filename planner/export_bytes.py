@@ -28,13 +28,13 @@ def export(
 
     Args:
         name: of the macros, in SQL.
-        options: what SQL makes of some rows (`export_sql`).
-        about: what a file of sqlml's own format says of the model besides its Program
+        options: the model's options, for SQL (`export_sql`).
+        about: what a file in sqlml's own format says about the model besides its Program
             (`importers/sqlml_file.py`).
 
     Raises:
-        ConfigError: no such format.
-        BackendError: the model has no form in it; the message says why.
+        ConfigError: unknown format.
+        BackendError: that format cannot express the model; the message says why.
         MissingDependencyError: the package that writes it is not installed.
     """
     wanted = format.upper()
@@ -44,7 +44,7 @@ def export(
         return store.dumps(program, about)
     if wanted == "SQL":
         return export_sql(program, name, options).encode()
-    load("onnxruntime")  # or it says what is not installed
+    load("onnxruntime")  # raises if it is not installed
     from sqlml.backends.onnxruntime import export_onnx
 
     sets = any(

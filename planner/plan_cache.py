@@ -26,7 +26,7 @@ MOST = 256
 """Plans that are kept; the one that was not used for longest goes first."""
 
 Stamp = Callable[[str], Any]
-"""What tells one state of the model behind a reference from another; None where it cannot."""
+"""A value that changes with the model behind a reference; None if it is unknown."""
 
 Question = tuple[str, str]
 """What was asked ("describe", "model", "function" or "keys"), and about which text."""
@@ -67,7 +67,7 @@ class _Asking:
         """The context itself, whose answers are noted."""
 
         def noted(kind: str, asked: Callable[[str], Any], text: str) -> Any:
-            if kind == "model":  # first the stamp: a model that changes meanwhile is looked up anew
+            if kind == "model":  # stamp first: a model changed meanwhile is looked up again
                 self.answers[kind, text] = self.stamp(text)
                 return asked(text)
             try:
@@ -134,7 +134,7 @@ class PlanCache:
 
 
 def _key(sql: str, parameters: Any) -> Any:
-    """What tells one statement from another; None for parameters that have no plain values."""
+    """The cache key of a statement; None for parameters without plain values."""
     if parameters is None:
         return (sql,)
     if isinstance(parameters, Mapping):

@@ -74,8 +74,8 @@ def _plan(sql: str, draft: Draft) -> Plan:
 
 
 def _unread(sql: str, error: ParseError, context: Context) -> Plan | None:
-    """A statement that cannot be read here, without its calls, for the engine to say what is wrong;
-    None where it calls no model.
+    """An unreadable statement without its calls, for the engine to report what is wrong; None if it
+    calls no model.
 
     Raises:
         ParseError: the engine can read it.
@@ -92,8 +92,8 @@ def _unread(sql: str, error: ParseError, context: Context) -> Plan | None:
         if str(refused).startswith(("Parser", "Syntax")):
             return Plan(sql, rest, ())
     raise ParseError(
-        f"sqlml cannot read this statement ({error.message}); put the part that it cannot read "
-        "into a view, and call the model on that",
+        f"sqlml cannot read this statement ({error.message}); move the part that it cannot read "
+        "into a view, and call the model on the view",
         sql,
         error.offset,
     ) from None

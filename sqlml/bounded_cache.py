@@ -32,7 +32,7 @@ class Recent(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
-        """The value of a key; None where it is not kept (any more)."""
+        """The value of a key; None if it is not cached (any more)."""
         with self._lock:
             found = self._kept.get(key)
             if found is None:
@@ -51,7 +51,7 @@ class Recent(Generic[K, V]):
                 self._bytes -= freed
 
     def take(self, is_wanted: Callable[[K], bool]) -> list[tuple[K, V, int]]:
-        """What has such a key, with its bytes, which is kept no longer."""
+        """Remove and return the entries with such a key, and their bytes."""
         with self._lock:
             found = [(k, *kept) for k, kept in self._kept.items() if is_wanted(k)]
             for key, _, nbytes in found:
@@ -86,7 +86,7 @@ def of_programs(function: F) -> F:
     """Keep what a function makes of its arguments, the first of which is a Program.
 
     It is kept for as long as that Program lives, of each Program the latest within a number of
-    bytes: a result is taken to be as large as the Program, and to have a thousand bytes besides.
+    bytes: a result is taken to be as large as the Program, plus a thousand bytes.
     The function is given a twin of the Program, so that no result holds what it is kept for.
     """
     of: weakref.WeakKeyDictionary[Any, Recent[Any, tuple[Any]]] = weakref.WeakKeyDictionary()

@@ -48,7 +48,7 @@ class Ended(Exception):
 
 
 class Failed(Exception):
-    """An exception in a child: the `name` of its class, and what it says."""
+    """An exception in a child: the `name` of its class, and its message."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -256,7 +256,7 @@ def _limit(most: int) -> None:
     try:
         import resource
 
-        # Memory, and not addresses: threads and GPU libraries reserve many that they never use.
+        # Memory, not addresses: threads and GPU libraries reserve many that they never use.
         kinds = (resource.RLIMIT_DATA,) if sys.platform == "linux" else (resource.RLIMIT_AS,)
         for kind, value in (*((k, most) for k in kinds), (resource.RLIMIT_CORE, 0)):
             hard = resource.getrlimit(kind)[1]

@@ -81,12 +81,12 @@ def _calibrate(arguments: Sequence[str]) -> int:
     try:
         measured = calibrate()
     except OSError as error:
-        print(f"sqlml: cannot keep the costs: {error}", file=sys.stderr)
+        print(f"sqlml: cannot save the costs: {error}", file=sys.stderr)
         return 1
     for name, shipped in SHIPPED.items():
         if name in measured:
             print(f"{name:<22}{measured[name]:>12.4f}  (shipped: {shipped:g})")
-    print(f"kept in {place()}")
+    print(f"saved in {place()}")
     return 0
 
 
@@ -138,7 +138,7 @@ def _prompt(session: Session) -> int:
     else:
         readline.parse_and_bind("tab: complete")
     print(f"sqlml {__version__} on DuckDB {duckdb.__version__}")
-    print("End a statement with ; and leave with Ctrl-D.")
+    print("End statements with ; and exit with Ctrl-D.")
     text = ""
     while True:
         try:

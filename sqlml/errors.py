@@ -5,7 +5,7 @@
     SqlmlError
     ├── ConfigError              a setting or option has an unknown name or value
     ├── StatementError           the text of a statement
-    │   ├── ParseError             it is not written as docs say
+    │   ├── ParseError             it does not follow the documented syntax
     │   ├── NotYetError            it is reserved for a later version
     │   └── BindError              a call does not fit its model or its table
     │       ├── MissingColumnError   the table lacks a feature of the model
@@ -20,14 +20,14 @@
     ├── ModelError               a trained object or an artifact
     │   ├── UnsupportedModelError  an estimator, parameter or operator that we do not cover
     │   ├── ArtifactError          a damaged or hostile file or catalog row
-    │   ├── VerificationError      the stored model answers otherwise than its source
-    │   └── UntrustedArtifactError the file would execute code and nobody allowed that
+    │   ├── VerificationError      the stored model predicts differently from its source
+    │   └── UntrustedArtifactError the file would execute code without permission
     ├── ProgramError             a Program that breaks the rules of the IR (a bug in sqlml)
     ├── BackendError             a backend cannot run this Program
     │   └── MissingDependencyError an optional library is not installed
     └── ScoringError             the rows of a batch
         ├── InputTypeError         the batch has another type or shape than the model
-        ├── MissingValueError      NULL, NaN or infinity where the model takes none
+        ├── MissingValueError      NULL, NaN or infinity where the model accepts none
         └── UnknownCategoryError   a category that the model has never seen
 """
 
@@ -103,7 +103,7 @@ class CatalogError(SqlmlError):
 
 
 class UnknownModelError(CatalogError, StatementError):
-    """No model, or no version of it, has this name."""
+    """Unknown model or version."""
 
 
 class ModelExistsError(CatalogError, StatementError):
@@ -131,7 +131,7 @@ class VerificationError(ModelError):
 
 
 class UntrustedArtifactError(ModelError):
-    """Reading the file would execute code, and nobody allowed that."""
+    """Reading the file would execute code, which the user has not allowed."""
 
 
 class ProgramError(SqlmlError):
@@ -155,7 +155,7 @@ class InputTypeError(ScoringError):
 
 
 class MissingValueError(ScoringError):
-    """NULL, NaN or infinity where the model takes none."""
+    """NULL, NaN or infinity where the model accepts none."""
 
 
 class UnknownCategoryError(ScoringError):

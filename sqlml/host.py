@@ -12,7 +12,7 @@ class Host(Protocol):
         """Names and sizes of the files that `path` means.
 
         Raises:
-            ArtifactError: one of them is no regular file.
+            ArtifactError: one of them is not a regular file.
         """
         ...
 
@@ -21,13 +21,13 @@ class Host(Protocol):
         ...
 
     def write_file(self, path: str, content: bytes) -> None:
-        """Write one file, over one that is there.
+        """Write one file, replacing an existing one.
 
         Raises:
-            ArtifactError: something is there that is no regular file.
+            ArtifactError: the path holds something other than a regular file.
         """
         ...
 
     def fetch_frame(self, query: str) -> Any:
-        """The rows of a query as a pandas frame. Raises ParseError where it is no query."""
+        """The rows of a query as a pandas frame. Raises ParseError if it is not a query."""
         ...

@@ -39,11 +39,11 @@ def _into(made: Future[T], work: Callable[[], T]) -> None:
 
 @contextmanager
 def interruption_after(stops: bool = False) -> Iterator[None]:
-    """Raise a Ctrl-C that comes within the block behind it, for sure and once.
+    """Raise a Ctrl-C that arrives during the block once, and only after it.
 
     Args:
-        stops: raise it within too, where somebody may take it for another error; else the block
-            goes on, which takes but a moment.
+        stops: raise it within the block too, where it may be taken for another error; otherwise the
+            block, which is short, continues.
     """
     ours = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(ours):

@@ -28,8 +28,8 @@ RECENT_BYTES = 1 << 30
 compiled functions of a process."""
 
 PREPARED_BYTES = 1 << 28
-"""Memory for what each step from a loaded to a compiled Program makes of it, while it lives; most
-of the arrays are the Program's own."""
+"""Memory for the results of each step from a loaded to a compiled Program, while the Program lives;
+most of the arrays are the Program's own."""
 
 DROPPED_BYTES = 1 << 24
 """Memory for compiled functions of dropped models, which a query that runs may still call."""

@@ -67,7 +67,7 @@ def attach(
 
         return open_spark(connection, None if catalog is None else os.fspath(catalog), allow_pickle)
     if catalog is not None:
-        raise TypeError("catalog is for a SparkSession; a DuckDB database holds its models itself")
+        raise TypeError("catalog is for a SparkSession; a DuckDB database stores its own models")
     if not isinstance(connection, duckdb.DuckDBPyConnection):
         raise TypeError(
             f"attach takes a DuckDB connection or a SparkSession, not {type(connection).__name__}; "

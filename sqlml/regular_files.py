@@ -1,4 +1,4 @@
-"""`check_regular`: a model is read from a regular file and written to one, and to nothing else.
+"""`check_regular`: models are read from and written to regular files only.
 
 A pipe keeps its reader waiting for a writer, and a device may have no end.
 """
@@ -23,7 +23,7 @@ _KINDS: Mapping[str, Callable[[int], bool]] = MappingProxyType(
 
 
 def local_path(path: str) -> str | None:
-    """What a path or URI means on this machine; None where it is a place elsewhere.
+    """The local path that a path or URI means; None if it is elsewhere.
 
     >>> local_path("file:///models/m.json"), local_path("m.json"), local_path("s3://models/m")
     ('/models/m.json', 'm.json', None)
@@ -35,9 +35,9 @@ def local_path(path: str) -> str | None:
 
 
 def irregular(path: str) -> str | None:
-    """What a path of this machine leads to, in words, where that is no regular file.
+    """What a local path leads to, in words, if that is not a regular file.
 
-    None also where there is nothing, or the system does not say.
+    None also if there is nothing, or the system does not say.
 
     >>> irregular("/")
     'a directory'
@@ -85,7 +85,7 @@ def files_below(folder: str, most: int) -> dict[str, int]:
                 continue
             if what is not None:
                 raise ArtifactError(
-                    f"{path!r} is {what}; a folder of a model holds regular files alone"
+                    f"{path!r} is {what}; a model folder may contain only regular files"
                 )
             found[os.path.relpath(path, folder).replace(os.sep, "/")] = os.lstat(path).st_size
         if len(found) > most:
@@ -100,6 +100,5 @@ def _unreadable(error: OSError) -> None:
 def not_regular(path: str, found: str) -> ArtifactError:
     """The error for a path that leads to `found`."""
     return ArtifactError(
-        f"{path!r} is {found}; sqlml reads a model from a regular file, and writes one to such: "
-        "name a file"
+        f"{path!r} is {found}; sqlml reads and writes models as regular files: name a file"
     )

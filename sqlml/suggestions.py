@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Iterable
 
 _NEAR = 0.6
-"""How like one another two names are at least (difflib's ratio, from 0 to 1)."""
+"""Least similarity of two names (difflib's ratio, from 0 to 1)."""
 
 
 def closest(name: str, have: Iterable[str], near: float = _NEAR) -> str | None:
-    """The one of `have` that is most like `name`; None where none is as like it as `near`.
+    """The element of `have` most similar to `name`; None if none is as similar as `near`.
 
     >>> closest("tenur", ["plan", "tenure"]), closest("x", ["plan", "tenure"])
     ('tenure', None)

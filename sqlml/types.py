@@ -27,12 +27,12 @@ FLOATS: frozenset[str] = frozenset({"float16", "float32", "float64"})
 INTEGERS: frozenset[str] = frozenset({"int8", "int16", "int32", "int64"})
 
 NESTED: frozenset[str] = frozenset({"list", "map", "pairs"})
-"""Columns with many values a row, each row a text of JSON: an array of scalars ("list"), an object
+"""Columns with many values per row, each row a JSON text: an array of scalars ("list"), an object
 of scalars ("map"), or an array of names with their scalars ("pairs"). Only operators whose row in
 the table says `nested` take them."""
 
 TEXTUAL: frozenset[str] = NESTED | {"string"}
-"""What is a text: `Texts`, or an object array of `str` with None for a missing value."""
+"""A text column: `Texts`, or an object array of `str` with None for a missing value."""
 
 Array = npt.NDArray[Any]
 
@@ -116,7 +116,7 @@ _ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
 
 def fold(name: str) -> str:
-    """A name as DuckDB compares it: without regard to case, in ASCII alone.
+    """A name as DuckDB compares it: ignoring case, in ASCII only.
 
     >>> fold("Straße Ä")
     'straße Ä'

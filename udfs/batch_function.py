@@ -37,8 +37,8 @@ class BatchFunction:
     at once.
 
     Several targets: `groups` are the lengths of the lists that a row's numbers are dealt into
-    (none: one list), `shifts` what is added to the class numbers of each target. `explain` makes
-    the most of an error about a category. `last`, if given, has the rows that come again. The
+    (none: one list), `shifts` what is added to the class numbers of each target. `explain` adds
+    what is known to an error about a category. `last`, if given, has the rows that come again. The
     model takes `nbytes`, and `most` rows at once. `lookup`, if given, finds some of the columns.
     """
 

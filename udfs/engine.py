@@ -28,7 +28,7 @@ class Engine(Protocol):
 
     @property
     def unique_keys(self) -> UniqueKeys | None:
-        """Asks for the declared keys of a table; None where joins are never left out."""
+        """Asks for the declared keys of a table; None if joins are never left out."""
         ...
 
     def bind(self, query: str) -> tuple[Column, ...]:
@@ -52,7 +52,7 @@ class Engine(Protocol):
         ...
 
     def column_name(self, expression: str) -> str | None:
-        """How it names the column of an expression that nobody named."""
+        """How it names the column of an unnamed expression."""
         ...
 
     def type_of(self, value: Any) -> str | None:

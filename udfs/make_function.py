@@ -54,8 +54,8 @@ def engine_function(
     Queries in its messages are in the words of `dialect`.
 
     Raises:
-        ConfigError: the Program has no such output, or there is no such backend.
-        BackendError: its backend cannot run it.
+        ConfigError: unknown output or backend.
+        BackendError: the backend cannot run the Program.
     """
     prepared = prepare_parts(program, spec.parts, spec.layout, spec.constants, spec.lookup)
     core = prepared.split.core

@@ -1,9 +1,9 @@
 """`metered`: the functions of one analysed query, which count what they do.
 
-A query that is analysed calls twins of its functions, under names of their own, that nobody else
-calls meanwhile: so the numbers are of this query alone, whatever other connections run, and a
-query that nobody analyses pays nothing. Twins are used again by later analyses, since an engine
-never forgets a function.
+A query that is analysed calls twins of its functions, under names of their own that nobody else
+calls meanwhile: so the numbers cover only this query, whatever other connections run, and a query
+that is not analysed pays nothing. Twins are used again by later analyses, since an engine never
+forgets a function.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def _kept(texts: list[str | None]) -> Iterator[int]:
 
 
 def refused_text(code: float) -> tuple[str | None] | None:
-    """The text or NULL that a code stands for, in a tuple; None where that is not known."""
+    """The text or NULL that a code stands for, in a tuple; None if unknown."""
     if code == _NULL:
         return (None,)
     with _lock:

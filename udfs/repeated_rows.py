@@ -2,7 +2,7 @@
 
 An engine evaluates a call in WHERE before it evaluates the same call in SELECT, for the rows that
 are left: some of those of the batch before, in their order. To find them by their bytes takes a
-few nanoseconds a row, and the same bytes have the same score.
+few nanoseconds per row, and the same bytes have the same score.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class LastRows:
 
 
 def _words(rows: Array) -> Array:
-    """The bits of rows of floats, as whole numbers: NaN equals itself, and 0.0 is not -0.0."""
+    """The bits of rows of floats, as integers: NaN equals itself, and 0.0 is not -0.0."""
     return np.ascontiguousarray(rows).view(np.uint32 if rows.itemsize == 4 else np.uint64)
 
 

@@ -1,4 +1,4 @@
-"""Name the value that `require_known` refused: it sees codes alone, and they all are below 0.
+"""Name the value that `require_known` refused: it sees only codes, all of them below 0.
 
 Only after the error: the codes are computed once more, by the reference, to find the row.
 """
@@ -23,7 +23,7 @@ _LONGEST_VALUE = 60
 """Characters of a message."""
 
 Read = Callable[[str, int], tuple[Any] | None]
-"""Column and row -> the value there, in a tuple; None where it cannot be had."""
+"""Column and row -> the value there, in a tuple; None if it is unavailable."""
 
 
 def named(
@@ -38,7 +38,7 @@ def named(
 
     Args:
         core: the Program that raised it, over `inputs`.
-        encoders: what made codes of strings before, where those are no more in sight.
+        encoders: what turned strings into codes earlier, if the strings are no longer available.
         dialect: of the query.
     """
     if error.feature is None or error.step is None:
@@ -89,7 +89,7 @@ def _row(core: Program, inputs: Mapping[str, Any], feature: str, step: str) -> i
 
 
 def made_of(encoders: Program, feature: str) -> list[str]:
-    """The outputs of `encoders` that `feature` alone makes."""
+    """The outputs of `encoders` that only `feature` makes."""
     reads: list[frozenset[str]] = []
     for node in encoders.nodes:
         own = {str(node.attrs["name"])} if node.op == "input" else set()

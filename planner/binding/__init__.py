@@ -1,1 +1,1 @@
-"""What each argument of a call means: the engine is asked, and nothing is decided yet."""
+"""What each argument of a call means: the engine is asked, but nothing is decided yet."""

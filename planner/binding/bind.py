@@ -77,7 +77,7 @@ def bind(
 
 
 def other_columns(call: ModelCall, features: Sequence[Feature], scope: Scope) -> tuple[str, ...]:
-    """The columns that the call's stars bring and that are no features of its model."""
+    """The columns that the call's stars bring in and that are not features of its model."""
     stars = [a.star for a in call.arguments if a.star is not None]
     known = {fold(f.name) for f in features}
     names = dict.fromkeys(name for star in stars for name in star_names(star, scope))
@@ -85,7 +85,8 @@ def other_columns(call: ModelCall, features: Sequence[Feature], scope: Scope) ->
 
 
 def _is_map(structs: Available, features: Sequence[Feature]) -> bool:
-    """Whether the one struct is itself what a model of one map reads, and not a row with a map."""
+    """Whether the one struct is itself the map that a model of one map reads, not a row with a
+    map."""
     if len(features) != 1 or features[0].kind != "map":
         return False
     fields = structs.get(fold(features[0].name), [])
@@ -98,8 +99,8 @@ def _check_class(call: ModelCall, plain: Sequence[Argument], scope: Scope) -> No
     if struct_columns([row], scope) is None:
         return
     raise BindError(
-        f"a class is named: {call.function}(.., {scope.text(row.span)}, "
-        f"class := {scope.text(last.span)})",
+        f"name the class: {call.function}(.., {scope.text(row.span)}, class := "
+        f"{scope.text(last.span)})",
         scope.sql,
         last.span.start,
     )

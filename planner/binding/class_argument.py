@@ -50,7 +50,7 @@ def _places(model: Model, wanted: Any, sql: str, place: int) -> Chosen:
 
 
 def index_of(labels: Labels, wanted: Any) -> int | None:
-    """The place of the label that `wanted` is, or else that it spells ('1' is 1, 'true' True).
+    """The place of the label that `wanted` equals, or else spells ('1' is 1, 'true' True).
 
     Macros look for it in the same order (`macro_bodies`).
     """
@@ -71,7 +71,7 @@ def _text(value: Any) -> str:
 
 
 def _is_spelled(label: Any, wanted: Any) -> bool:
-    """A boolean in any case, a whole number with or without a fraction."""
+    """A boolean in any case, an integer with or without a fraction."""
     if isinstance(label, bool) or isinstance(wanted, bool):
         return str(label).casefold() == str(wanted).casefold()
     return _digits(label) == _digits(wanted)

@@ -22,16 +22,16 @@ def _nothing(_: Any) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What the planner may ask; an engine that cannot say leaves the question out.
+    """The questions that the planner may ask; an engine that cannot answer one leaves it out.
 
     Attributes:
         describe: names and types of a query's columns, without running it.
         model: the model that a reference in a query means.
         is_user_function: whether the user has a function of that name.
-        unique_keys: the declared keys of a table; None where joins are never left out.
+        unique_keys: the declared keys of a table; None if joins are never left out.
         settings: the session's `SET sqlml_..`.
         rows: how many rows the engine expects of a query.
-        column_name: how the engine names the column of an expression that nobody named.
+        column_name: how the engine names the column of an unnamed expression.
         type_of: the SQL type of a parameter's value.
     """
 

@@ -18,15 +18,15 @@ from sqlml.planner.choice.cost import ROWS
 from sqlml.planner.syntax.outline import Block, ModelCall
 
 AskRows = Callable[[str], int | None]
-"""The engine's estimate of the rows of a query; None where it has none. Raises ProbeError."""
+"""The engine's estimate of the rows of a query, or None. Raises ProbeError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
     """The queries that have as many rows as reach a call, the likeliest first.
 
-    `estimate` is the engine's, once it was `asked`; None where it has none. `chosen_by` says that
-    the way to run rests on it.
+    `estimate` is the engine's, once it was `asked`, or None. `chosen_by` says that the way to run
+    rests on it.
     """
 
     queries: tuple[str, ...] = ()
@@ -51,8 +51,8 @@ class Rows:
     def ask(self, ask: AskRows) -> Rows:
         """These rows with the engine's estimate.
 
-        It says 0 where it knows that nothing can match, which may be due to the NULLs that stand
-        for calls and parameters: that is no estimate.
+        An estimate of 0 means that nothing can match, perhaps because of the NULLs that stand for
+        calls and parameters, so it is ignored.
         """
         for query in self.queries:
             try:

@@ -13,7 +13,7 @@ from sqlml.planner.program.prepare import Prepared
 
 
 def texts(prepared: Prepared, bounds: Mapping[str, Bound], dialect: Dialect = DUCKDB) -> str:
-    """What stands behind the numbers, where the function is given whole texts."""
+    """The arguments after the numbers, if the function is given whole texts."""
     own = [bounds[name].sql for name in prepared.split.whole]
     return f", {dialect.text_arguments(own)}" if own else ""
 
@@ -27,7 +27,7 @@ def linear(prepared: Prepared, bounds: Mapping[str, Bound]) -> Linear | None:
 
 
 def plain_columns(prepared: Prepared, bounds: Mapping[str, Bound]) -> list[str] | None:
-    """The columns of the packed matrix as SQL; None where one of them is more than a column."""
+    """The columns of the packed matrix as SQL; None if one of them is not a plain column."""
     columns = [bounds[c.name].sql for c in prepared.split.columns if not c.encoded]
     whole = len(columns) == len(prepared.split.columns) and all(map(plain, columns))
     return columns if whole else None

@@ -9,14 +9,15 @@ from sqlml.suggestions import closest
 from sqlml.types import fold
 
 _NEAR = 0.75
-"""How like one of ours a name must be (difflib's ratio); below, it is most likely another's."""
+"""Least similarity of a name to one of ours (difflib's ratio); below, it is most likely not meant
+as ours."""
 
 
 def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | None:
-    """What to say beside the engine's `message` about `sql`; None where it has other reasons.
+    """A hint to add to the engine's `message` about `sql`; None if the cause is another one.
 
-    A call is taken for ours when its name is near one of ours and its first argument is one
-    string; the engine refuses it since it knows no such function, or since an argument is a star.
+    A call is taken for ours if its name is close to one of ours and its first argument is one
+    string; the engine refuses it because it has no such function, or because an argument is a star.
 
     Args:
         is_function: whether the engine has a function or macro of this name.
@@ -44,7 +45,7 @@ def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | No
     for name, rest in calls:
         if name in FUNCTIONS and not is_function(name):
             return (
-                f"{name}{rest} calls a model in a query alone, con.sql('SELECT .. FROM ..'), and "
-                "not in a relation's own methods"
+                f"{name}{rest} calls a model only in a query, con.sql('SELECT .. FROM ..'), not "
+                "in a relation's own methods"
             )
     return None

@@ -27,9 +27,9 @@ WANTS: Mapping[Kind, str] = MappingProxyType(
 
 
 def as_json(sql: str, type: str, kind: Kind, dialect: Dialect = DUCKDB) -> str | None:
-    """The JSON of an expression, which feeds a feature of `kind`; None where its type does not.
+    """The JSON of an expression, which feeds a feature of `kind`; None if its type cannot.
 
-    An untyped one is a parameter, whose value says what it is, or NULL.
+    An untyped expression is NULL, or a parameter whose value decides its type.
     """
     if type == "JSON":
         return f"CAST({sql} AS VARCHAR)"

@@ -51,7 +51,7 @@ def columns_of(
     first: ProbeError | None = None
     tried: set[str] = set()
     for query, skip in _queries(items, block, text):
-        if query in tried:  # a block around that has no FROM adds nothing
+        if query in tried:  # an enclosing block without FROM adds nothing
             continue
         tried.add(query)
         try:
@@ -110,7 +110,7 @@ def _queries(items: Sequence[str], block: Block | None, text: Text) -> Iterator[
 
 
 def row_queries(block: Block | None, text: Text, where: str = "") -> Iterator[str]:
-    """Queries with as many rows as `block` has behind its FROM, and the condition `where`."""
+    """Queries with as many rows as `block` has after its FROM, and the condition `where`."""
     tail = f" WHERE {where}" if where else ""
     if block is None or not block.sources:
         yield "SELECT 1"

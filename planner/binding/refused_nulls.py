@@ -1,4 +1,4 @@
-"""Rows without an answer: those that lack a value the model needs, and those that are none."""
+"""Rows without an answer: those that lack a value the model needs, and those that are not rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refused(options: Mapping[str, Any], program: Program) -> frozenset[str]:
 def any_missing(
     bounds: Mapping[str, Bound], names: Iterable[str], dialect: Dialect = DUCKDB
 ) -> str | None:
-    """Whether one of these columns has no value, as SQL; None where there are no such columns."""
+    """Whether one of these columns has no value, as SQL; None if there are no such columns."""
     tests = []
     for name in names:
         bound = bounds[name]
@@ -47,10 +47,10 @@ def any_missing(
 
 
 def no_row(call: ModelCall, sql: str) -> str | None:
-    """Whether there is no row that conflicts, as SQL: of a call in ON CONFLICT's SET.
+    """Whether no row conflicts, as SQL, for a call in ON CONFLICT's SET; None elsewhere.
 
-    The engine evaluates SET for all new rows, the table's columns NULL where none is updated, and
-    takes no notice of what comes of that. None elsewhere.
+    The engine evaluates SET for all new rows, with the table's columns NULL where none is updated,
+    and discards the result.
     """
     if call.block is None or call.block.excluded is None:
         return None
@@ -58,7 +58,7 @@ def no_row(call: ModelCall, sql: str) -> str | None:
 
 
 def either(*tests: str | None) -> str | None:
-    """Whether one of the tests holds, as SQL; None where there are none."""
+    """Whether one of the tests holds, as SQL; None if there are no tests."""
     return " OR ".join(test for test in tests if test is not None) or None
 
 
@@ -76,7 +76,7 @@ class Once:
 
     @classmethod
     def of(cls, bounds: dict[str, Bound], dialect: Dialect) -> Once | None:
-        """None where all columns may be written several times."""
+        """None if all columns may be written several times."""
         if all(plain(bound.sql) for bound in bounds.values()):
             return None
         fields = {
@@ -102,8 +102,8 @@ def _refusing(program: Program) -> frozenset[str]:
     row = _accepted(program)
     if row is None:
         raise ConfigError(
-            "on_null = 'null' is not offered for this model: no row was found that it takes, so it "
-            "cannot be told which columns must have a value; say in the query what NULL is to be"
+            "on_null = 'null' is not available for this model: no row was found that it accepts, "
+            "so sqlml cannot tell which columns need a value; replace NULL in the query"
         )
     found = set()
     for name, kind in ((f.name, f.kind) for f in program.features):

@@ -23,7 +23,7 @@ OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
     "predict_score": ("score", "samples"),
     "transform": ("transform",),
 }
-"""The outputs that a function gives: the first of them that the model has.
+"""The outputs that a function may give: it gives the first that the model has.
 
 A density (KernelDensity, GaussianMixture) has no decision function but scores of samples.
 """
@@ -40,7 +40,7 @@ _NO_OUTPUT = {
 class Target:
     """What a call computes: an output of a model, one class of it when `chosen` is given.
 
-    `shown` is what EXPLAIN says of it, where that is not the output's name.
+    `shown` is EXPLAIN's text for it, if that is not the output's name.
     """
 
     model: Model
@@ -84,8 +84,8 @@ def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) ->
         if context.is_user_function(call.function):
             return None
         raise BindError(
-            f"the model name {sql[at : call.model_span.end]} is not given as a text; pass it when "
-            "the statement is executed, or write it out",
+            f"the model name {sql[at : call.model_span.end]} is not a string; pass it when the "
+            "statement is executed, or write it out",
             sql,
             at,
         )
@@ -98,8 +98,8 @@ def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) ->
         raise UnknownModelError(error.message, sql, at) from None
     if call.defines:
         raise BindError(
-            "a model call cannot stand in a generated column, DEFAULT or CHECK: nobody could read "
-            "the table without sqlml; make a view of the table instead",
+            "a model call cannot stand in a generated column, DEFAULT or CHECK: the table could "
+            "not be read without sqlml; create a view of it instead",
             sql,
             call.span.start,
         )
@@ -127,5 +127,5 @@ def _model(name: str, context: Context) -> Model:
 
 
 def _output(function: str, program: Program) -> Output | None:
-    """The output of `program` that `function` gives; None where it has none of them."""
+    """The output of `program` that `function` gives; None if it has none of them."""
     return next((o for o in OUTPUTS_OF[function] if o in program.outputs), None)

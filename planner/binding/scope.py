@@ -1,4 +1,4 @@
-"""`Scope`: where a call stands, and what the engine says of its arguments there."""
+"""`Scope`: where a call stands, and how the engine binds its arguments there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLAMED = re.compile(
     r'with name "?([^"\s]+)"? does not exist|Referenced (?:column|table) "([^"]+)" not found'
     r'|does not have a column named "([^"]+)"|with name `([^`]+)` cannot be resolved'
 )
-"""What the engine says of a name that it does not know."""
+"""The engine's message about an unknown name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Scope:
             if len(columns) != 1:
                 raise BindError(
                     f"{self.text(place)} stands for {len(columns)} columns; write * or "
-                    "COLUMNS(..) alone, or one expression per feature",
+                    "COLUMNS(..) on its own, or one expression per feature",
                     self.sql,
                     place.start,
                 )
@@ -80,9 +80,9 @@ class Scope:
         return columns_of(items, self.block, self.probed, self.describe)
 
     def place_of(self, message: str, place: int) -> int:
-        """Where in the statement the name stands that the engine's message is about.
+        """Where in the statement the name in the engine's message stands.
 
-        Of several places the first behind `place`, which is the answer where there is none.
+        Of several places, the first after `place`; `place` itself if there is none.
         """
         blamed = _BLAMED.search(message)
         if blamed is None:

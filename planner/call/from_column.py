@@ -1,4 +1,4 @@
-"""`Column`: what FROM is to make for a call, besides its own columns."""
+"""`Column`: a column that FROM makes for a call, besides its own."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sqlml.dialects import Dialect
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What FROM is to make besides its own columns.
+    """A column that FROM makes besides its own.
 
-    name: of the column. sql: what it is. arguments: what must bind that it may be so. type: as the
-    dialect spells it.
+    name: of the column. sql: its expression. arguments: what must bind for it to be made. type: as
+        the dialect spells it.
     """
 
     name: str

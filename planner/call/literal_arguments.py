@@ -47,7 +47,7 @@ LEAST = 0.02
 _EXACT = 1 << 53
 
 _UNFOLLOWED = TEXT | ITEMS | HASHED | OWNERS.keys()
-"""Operators that have no value for one row of which only some columns are known."""
+"""Operators without a value for a row of which only some columns are known."""
 
 _made: Recent[str, set[Constants]] = Recent(MADE_BYTES)
 _lock = threading.Lock()
@@ -68,7 +68,7 @@ def literal_arguments(draft: CallDraft) -> CallDraft:
 
 
 def _worth_it(draft: CallDraft, values: Mapping[str, float | str | None]) -> Constants:
-    """The values that become part of the model; none where that gains nothing."""
+    """The values that become part of the model; none if that gains nothing."""
     program, prepared = draft.model.program, draft.prepared
     trees = any(node.op == "tree_ensemble" for node in prepared.split.core)
     if not trees or prepared.split.texts or any(node.type.sparse for node in program.nodes):
@@ -88,7 +88,7 @@ def literals(
 ) -> dict[str, float | str | None]:
     """The features in `used` whose argument is a literal, with its value.
 
-    A number for a feature of strings is none, since how it is spelled is the engine's affair.
+    A number for a string feature does not count, since the engine decides how it is spelled.
     """
     by_name = {fold(a.name): a for a in call.arguments if a.name is not None}
     if not by_name and len(call.arguments) == len(features):
@@ -121,7 +121,7 @@ def _value(literal: Literal, kind: str) -> tuple[float | str | None] | None:
 
 
 def constants(program: Program, values: Mapping[str, float | str | None]) -> Constants:
-    """Those of `values` that become part of `program`: none that it refuses, and not too many."""
+    """Those of `values` that become part of `program`: none that it refuses, and only so many."""
     places = {name: i for i, name in enumerate(program.inputs)}
     chosen: Constants = ()
     for one in sorted((places[name], value) for name, value in values.items() if name in places):

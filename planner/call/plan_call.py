@@ -143,8 +143,8 @@ def _expression(draft: CallDraft) -> Written | None:
         fails = made.fits is None and refuses_rows(draft.alone.program)
         if fails and draft.dialect.lazy_calls and draft.call.in_try:
             raise ConfigError(
-                "backend 'sql' has no TRY(..), since the engine's error() cannot stand in one: "
-                "use backend 'auto'",
+                "backend 'sql' does not support TRY(..), which cannot contain error(): use "
+                "backend 'auto'",
                 draft.scope.sql,
                 draft.call.span.start,
             )
@@ -263,7 +263,7 @@ def _spec(draft: CallDraft) -> FunctionSpec:
 def _function_call(
     draft: CallDraft, spec: FunctionSpec, missing: str | None
 ) -> tuple[str, Column | None, Column | None]:
-    """The function's call where the user wrote one, and what FROM makes of it: column and row."""
+    """The function's call in place of the user's, and what FROM makes for it: column and row."""
     dialect = draft.dialect
     kind = "FLOAT" if draft.layout == "f32" else "DOUBLE"
     columns = packed(draft.prepared, draft.bounds, kind, dialect)

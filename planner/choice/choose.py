@@ -24,10 +24,9 @@ from sqlml.planner.choice.settings import DEVICES, SQL, STRATEGIES
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How a Program is run, and why; `estimates` are the ways that were weighed, the chosen first.
-
-    They are for `rows` rows; there are none where the user's options leave nothing to weigh.
-    `guarded`: of backend "sql", that rows which the expression cannot score go to a function.
+    """How a Program is run, and why; `estimates` are the ways that were compared for `rows` rows,
+    the chosen one first; there are none if the user's options leave only one way.
+    `guarded`: with backend "sql", rows that the expression cannot score go to a function.
     """
 
     backend: str
@@ -88,9 +87,9 @@ def choose(
         return Choice(backend, _strategy(program, backend, strategy), _cpu(device), why)
     except MissingDependencyError as error:
         raise MissingDependencyError(
-            f"the options strategy = {strategy!r} and device = {device!r} ask for another backend "
-            f"than those that are installed: {error.message}; or RESET sqlml_strategy, RESET "
-            "sqlml_device, or the model's own OPTIONS"
+            f"the options strategy = {strategy!r} and device = {device!r} need a backend that is "
+            f"not installed: {error.message}; or RESET sqlml_strategy, RESET sqlml_device, or the "
+            "model's own OPTIONS"
         ) from None
 
 
@@ -120,8 +119,8 @@ def _strategy(program: Program, backend: str, asked: str) -> str:
         return _by_depth(program, strategies)
     if asked not in strategies:
         raise ConfigError(
-            f"backend {backend!r} has no strategy {asked!r}; it has {', '.join(strategies)}, "
-            f"and auto (backends: {', '.join(BACKENDS)})"
+            f"backend {backend!r} has no strategy {asked!r}; strategies: {', '.join(strategies)}, "
+            f"auto (backends: {', '.join(BACKENDS)})"
         )
     reason = _refusal(program, asked)
     if reason is not None:

@@ -25,7 +25,7 @@ from sqlml.ir.trees import Ensemble
 from sqlml.passes.analysis.one_tree import OneTree, one_tree
 
 ROWS = 100_000
-"""Rows that are assumed where nobody knows them."""
+"""Rows that are assumed if the number is unknown."""
 
 BATCH = 2_048
 """Rows that the engine passes to a function at a time, and that backends on the CPU work on."""
@@ -38,11 +38,11 @@ BLOCK = 512
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds that a way of running takes on one thread; infinite where it is not feasible.
+    """Seconds that a way of running takes on one thread; infinite if it is not feasible.
 
-    `kernel` names the kernel that a strategy comes down to, where it has several. `start` are the
-    seconds to load a library that this process has not loaded yet. A strategy is for trees, and
-    `strategy` means nothing where there are none.
+    `kernel` names the kernel that runs a strategy, if it has several. `start` are the
+    seconds to load a library that this process has not loaded yet. `strategy` is for trees, and
+    means nothing without them.
     """
 
     backend: str
@@ -171,7 +171,7 @@ def _estimate(program: Program, way: Way, costs: Costs, rows: int, batch: int) -
 
 @dataclass(frozen=True, slots=True)
 class _Rates:
-    """The costs of one backend, by their bare names; 0 for what it has no cost of."""
+    """The costs of one backend, by their bare names; 0 for unknown ones."""
 
     owner: str
     costs: Costs

@@ -23,7 +23,7 @@ def setting(name: str, value: Any) -> str:
     """A value that a session may give to an option.
 
     Raises:
-        ConfigError: there is no such option, or it has no such value.
+        ConfigError: unknown option or value.
     """
     if name not in OPTIONS:
         raise ConfigError(
@@ -38,10 +38,10 @@ def setting(name: str, value: Any) -> str:
 
 
 def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
-    """The options of a session with another one, or (None) without it.
+    """The options of a session with `name` set, or (None) without it.
 
     Raises:
-        ConfigError: there is no such option, or it has no such value.
+        ConfigError: unknown option or value.
     """
     chosen = setting(name, "auto" if value is None else value)
     others = {k: v for k, v in settings.items() if k != name}
@@ -49,14 +49,16 @@ def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[
 
 
 def batch_rows(options: Mapping[str, Any]) -> int | None:
-    """The most rows that are scored at once, of the option `batch_size`; None: the engine says.
+    """The most rows to score at once, from the option `batch_size`; None leaves it to the engine.
 
     Raises:
-        ConfigError: it is no number of rows.
+        ConfigError: it is not a number of rows from 1 to `MOST_ROWS`.
     """
     rows = options.get("batch_size")
     if rows is not None and (type(rows) is not int or not 0 < rows <= MOST_ROWS):
-        raise ConfigError(f"option batch_size is a number of rows, and cannot be {rows!r}")
+        raise ConfigError(
+            f"option batch_size must be a number of rows from 1 to {MOST_ROWS}, not {rows!r}"
+        )
     return rows
 
 

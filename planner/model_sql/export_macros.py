@@ -28,7 +28,7 @@ MACROS = {
     "samples": "_score",
     "transform": "_transform",
 }
-"""Output -> what is put behind the model's name."""
+"""Output -> the suffix of the model's name."""
 
 
 def expression(
@@ -38,14 +38,14 @@ def expression(
     inputs: Mapping[str, str] | None = None,
     dialect: Dialect = DUCKDB,
 ) -> str:
-    """One output (its column alone when `column` is given) as SQL.
+    """One output (only its column `column`, if given) as SQL.
 
     Args:
-        inputs: for each feature what feeds it, cheap to write several times; by default a column
-            of its name.
+        inputs: for each feature the expression that feeds it, cheap to write several times; by
+            default the column of that name.
 
     Raises:
-        BackendError: an operator of the model has no SQL, or there would be too much of it.
+        BackendError: an operator cannot be printed as SQL, or the SQL would be too long.
     """
     part = fold_casts_into_trees(prepare(program, output, column).program)
     if inputs is None:
@@ -62,11 +62,11 @@ def export_sql(program: Program, name: str, options: Mapping[str, Any] | None = 
     """The statements that make the macros of all outputs.
 
     Args:
-        options: of the model; on_null and positive_class are part of what it answers.
+        options: of the model; on_null and positive_class affect its results.
 
     Raises:
-        BackendError: the model has no form in SQL; the message says why.
-        ConfigError: it cannot be told for which columns on_null gives NULL.
+        BackendError: SQL cannot express the model; the message says why.
+        ConfigError: it is unknown for which columns on_null gives NULL.
     """
     options = options or {}
     if len(program.labels) > 1:
@@ -91,13 +91,13 @@ def export_sql(program: Program, name: str, options: Mapping[str, Any] | None = 
 
 
 def _field(feature: Feature) -> Bound:
-    """A macro's parameter, which has no type of its own."""
+    """A macro's parameter, which has no type."""
     name = DUCKDB.quote_name(feature.name)
     number = feature.kind == "number"
     return Bound(f"CAST({name} AS DOUBLE)", "DOUBLE") if number else Bound(name, "VARCHAR")
 
 
 def _positive(program: Program, options: Mapping[str, Any]) -> int | None:
-    """The place of the model's positive_class among its labels; None where it has none."""
+    """The index of the model's positive_class among its labels; None if it has none."""
     positive = options.get("positive_class")
     return None if positive is None else index_of(program.labels[0], positive)

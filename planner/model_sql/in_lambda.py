@@ -18,7 +18,7 @@ from sqlml.planner.program.prepare import Prepared
 from sqlml.planner.syntax.outline import ModelCall
 
 _LONGEST = 20_000
-"""Characters of an expression that nobody asked for."""
+"""Most characters of an expression that the user did not ask for."""
 
 
 def in_lambda(call: ModelCall, scope: Scope, dialect: Dialect) -> bool:
@@ -37,15 +37,15 @@ def for_lambda(
     scope: Scope,
     call: ModelCall,
 ) -> Written:
-    """The model as an expression, whatever it costs, since there is no other way."""
+    """The model as an expression, at any cost, since there is no other way."""
     if leaves_open(options):
         with suppress(BackendError):
             made = as_asked(wanted, prepared, bounds, layout)
             if len(made.value) <= _LONGEST:
                 return replace(made, reason="a lambda calls no function of Python")
     raise BindError(
-        f"{wanted.dialect.name} calls no function of Python inside a lambda, and the model is no "
-        "short expression; unfold the list first, as in SELECT .. FROM t LATERAL VIEW "
+        f"{wanted.dialect.name} cannot call Python functions inside a lambda, and the model is "
+        "not a short expression; unnest the list first, as in SELECT .. FROM t LATERAL VIEW "
         "explode(list) l AS x",
         scope.sql,
         call.span.start,

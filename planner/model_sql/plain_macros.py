@@ -1,12 +1,12 @@
 """`model_bodies`: what a model computes of the row `r`, as the bodies of macros.
 
-The types of the row's columns are known when a query is bound, and not now: the bodies look at them
-themselves, by `typeof`, which the engine folds.
+The types of the row's columns are known only when a query is bound: the bodies inspect them with
+`typeof`, which the engine folds.
 
-The engine binds all columns of a table for each place where a body says `r`, and throws away those
-that are not read: it scans what the model reads, and planning takes the product of both numbers. So
-a model that reads very many columns is given its row once, as the parameter of a lambda, through
-which DuckDB does not look: then it scans them all.
+The engine binds all columns of a table for each `r` in a body, and discards those that are not
+read: it scans what the model reads, and planning takes the product of both numbers. So a model that
+reads very many columns gets its row once, as the parameter of a lambda, which DuckDB does not look
+through: then it scans them all.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ The engine plans a test in 50 microseconds, which a query of few rows does not w
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a call computes: `output` of `program`, its `column` alone, as the user's type."""
+    """What a call computes: `output` of `program`, or only its `column`, as the user's type."""
 
     program: Program
     output: str
@@ -85,7 +85,7 @@ def written(
     function: Choice,
     calls: int = 1,
 ) -> Written | None:
-    """The model as an expression where that is the cheapest; None where it is not.
+    """The model as an expression, if that is cheapest; otherwise None.
 
     Args:
         function: the choice for the function that it would replace.
@@ -167,7 +167,7 @@ def _printed(wanted: Wanted, prepared: Prepared, bounds: Mapping[str, Bound]) ->
     """The user's value, by an expression of the whole Program.
 
     Raises:
-        BackendError: an operator has no form in SQL, or it would be too long.
+        BackendError: SQL has no equivalent of an operator, or it would be too long.
     """
     names, dialect = list(prepared.program.inputs), wanted.dialect
     once = not all(plain(bounds[name].sql) for name in names)
@@ -177,7 +177,7 @@ def _printed(wanted: Wanted, prepared: Prepared, bounds: Mapping[str, Bound]) ->
     }
     made = expression(wanted.program, wanted.output, wanted.column, inputs, dialect)
     value = wanted.decoded(made)
-    if once:  # what is no plain column may be long, or another value each time
+    if once:  # other than a plain column, it may be long, or vary per evaluation
         fields = {f"c{k}": bounds[name].sql for k, name in enumerate(names)}
         value = dialect.let("sqlml_x", dialect.struct(fields), value)
     return value

@@ -13,7 +13,8 @@ from sqlml.planner.program.function_names import Part
 from sqlml.planner.program.prepare import chosen
 
 INJECTED = "inject_selection, push_selection"
-"""No weight and no split uses the feature; push_selection alone: a step of the model drops it."""
+"""No weight and no split uses the feature; with only push_selection, a step of the model drops
+it."""
 
 
 @of_programs

@@ -25,9 +25,8 @@ from sqlml.planner.program.shared import Shared
 class PlannedCall:
     """One model call: the model, what it reads, where each part runs.
 
-    `others` are columns that a star brings and that are no features, `null_where` features without
-    which a row's result is NULL; `source` is the Program that
-    `spec` computes parts of.
+    `others` are columns that a star brings in and that are not features, `null_where` features
+    without which a row's result is NULL; `source` is the Program that `spec` computes parts of.
     """
 
     written: str
@@ -111,7 +110,7 @@ class Plan:
     do. `dropped_names` are named parameters that were used up as model names, `dropped_joins` the
     joins that nobody needs. `analysis` is what was measured, if the statement ran for that. `kept`
     says that the engine keeps the statement for later, as a view, a macro or a prepared one: such a
-    statement must call functions that another process can make by their names alone.
+    statement must call functions that another process can rebuild from their names.
     """
 
     statement: str

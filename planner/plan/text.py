@@ -142,7 +142,7 @@ def _estimates(choice: Choice) -> list[tuple[str, str]]:
 
 
 def _measured(plan: Plan, place: int) -> list[tuple[str, str]]:
-    """What the function of a call did; it is told of the first of its calls alone."""
+    """What the function of a call did; shown only for the first of its calls."""
     name = plan.calls[place].spec.name
     measured = None if plan.analysis is None else plan.analysis.functions.get(name)
     if measured is None or not plan.calls[place].calls_function:

@@ -1,7 +1,7 @@
-"""Names of the engine functions that score: they say all that is needed to make them again.
+"""Names of the engine functions that score: they hold all that is needed to rebuild them.
 
-A view stores the rewritten text, so a function must be found by its name alone in another
-process: the Program's hash, the outputs, the layout of the packed matrix and how it is run.
+A view stores the rewritten text, so another process must be able to rebuild a function from its
+name: the Program's hash, the outputs, the layout of the packed matrix and how it is run.
 """
 
 from __future__ import annotations

@@ -36,15 +36,15 @@ def prepare(
     layout: Layout = "f64",
     lookup: int | None = None,
 ) -> Prepared:
-    """The part of `program` that computes `output` (its column alone when `column` is given).
+    """The part of `program` that computes `output` (only its column `column`, if given).
 
     Encoders of more than `lookup` categories are left to the function (`passes.split`).
 
     Raises:
-        ConfigError: the Program has no such output or column.
+        ConfigError: unknown output or column.
     """
     if output not in program.outputs or (column or 0) >= program.output_type(output).width:
-        raise ConfigError(f"the model has no output {output!r}, or no column {column} of it")
+        raise ConfigError(f"the model has no output {output!r}, or it has no column {column}")
     return _prepare(program, output, column, layout, lookup)
 
 
@@ -55,13 +55,14 @@ def prepare_parts(
     constants: Constants = (),
     lookup: int | None = None,
 ) -> Prepared:
-    """What of `program` computes several parts of its outputs, side by side in an output `ALL`.
+    """The part of `program` that computes several parts of its outputs, side by side in an output
+    `ALL`.
 
-    One part stands alone, under its own name. `constants` are values of inputs that become part of
+    A single part keeps its own name. `constants` are values of inputs that become part of
     it.
 
     Raises:
-        ConfigError: the Program has no such output or column.
+        ConfigError: unknown output or column.
     """
     if constants:
         program = _folded(program, constants)
@@ -81,7 +82,9 @@ def width_of(program: Program, part: Part) -> int:
 def _folded(program: Program, constants: Constants) -> Program:
     names = list(program.inputs)
     if constants[-1][0] >= len(names):
-        raise ConfigError("the model has no such input; its function's name is of another model")
+        raise ConfigError(
+            "the model has no such input; the function's name belongs to another model"
+        )
     values = {names[place]: value for place, value in constants}
     return fold_arguments(program, values, sums=False)
 
@@ -107,7 +110,7 @@ def _side_by_side(program: Program, parts: tuple[Part, ...]) -> Program:
 
 
 def chosen(program: Program, parts: tuple[Part, ...]) -> Program:
-    """What `prepare_parts` starts with: `program` with these parts alone, before all passes."""
+    """`program` with only these parts, before all passes: where `prepare_parts` starts."""
     if len(parts) == 1:
         return _chosen(program, parts[0].output, parts[0].column)
     return _chosen(_side_by_side(program, parts), ALL, None)

@@ -1,4 +1,4 @@
-"""`refuses_rows`: whether some row may be an error to a model, and not a value."""
+"""`refuses_rows`: whether a model may raise an error for some row."""
 
 from __future__ import annotations
 

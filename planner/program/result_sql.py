@@ -18,7 +18,7 @@ from sqlml.ir.program import Program
 from sqlml.types import Labels
 
 Chosen = tuple[int | None, ...]
-"""The class that a call asks for, as its number in each target; None where a target lacks it."""
+"""The class that a call asks for, as its number in each target; None if a target lacks it."""
 
 _LABEL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "bool": "BOOLEAN", "float64": "DOUBLE"}
 
@@ -147,7 +147,7 @@ def _equal(labels: Sequence[Labels]) -> bool:
 
 
 _FEW = 16
-"""Whole numbers that are written one by one."""
+"""Integers that are written one by one."""
 
 
 def _array(labels: Labels, dialect: Dialect) -> str:

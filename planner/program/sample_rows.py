@@ -1,6 +1,6 @@
 """`samples`: rows to compare a model on, made of what its Program knows.
 
-Thresholds of trees and their neighbours, known categories, small whole numbers, numbers of several
+Thresholds of trees and their neighbours, known categories, small integers, numbers of several
 sizes; then the same with values missing, and with categories that the model has never seen. A
 source may refuse some of them, so they are frames of their own.
 """
@@ -94,7 +94,7 @@ def _column(feature: Feature, known: Mapping[str, _Known], rng: np.random.Genera
 
 
 def _known(program: Program) -> dict[str, _Known]:
-    """Column -> what steps that read the column itself know of it."""
+    """Column -> what the steps that read the column itself reveal about it."""
     found: dict[str, _Known] = {}
     for traced in (program, run(program)):
         names: list[list[str | None]] = []

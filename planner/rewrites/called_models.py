@@ -1,4 +1,5 @@
-"""`called_models`: what each call computes: its model, an output of it, and one class of that."""
+"""`called_models`: what each call computes: its model, one of its outputs, and one class of
+that."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ _DEEP = 200
 
 
 def called_models(draft: Draft) -> Draft:
-    """The statement with its calls of models: with none, where it is better left to the engine.
+    """The statement with its calls of models; with none, if it is better left to the engine.
 
     Raises:
-        BindError, UnknownModelError: a call of no such model, output or class.
+        BindError, UnknownModelError: a call of an unknown model, output or class.
     """
     text, given, context = draft.text, draft.given, draft.context
     found = {call: target_of(call, text, given, context) for call in draft.outline.calls}

@@ -26,9 +26,9 @@ _NONE: Mapping[Any, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """What is known of a statement, and what the rules have decided about it so far.
+    """What is known about a statement, and what the rules have decided about it so far.
 
-    A rule gives another draft. Places are those of the text of `outline`.
+    A rule returns a new draft. Places refer to the text of `outline`.
 
     Attributes:
         outline: what the statement says.
@@ -46,7 +46,7 @@ class Draft:
         planned: the calls as they run.
         written: the calls as they go to the engine.
         probes: the calls for the engine's binder, before their functions are registered.
-        names: names of columns, by the places behind which they go.
+        names: names of columns, by the places after which they go.
         joins: the texts of joins that are left out.
     """
 

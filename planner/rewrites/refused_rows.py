@@ -1,8 +1,8 @@
-"""`refused_rows`: calls that may refuse a row are not asked about rows that no query has.
+"""`refused_rows`: calls that may refuse a row are not evaluated for rows that no query has.
 
 To find out whether a LEFT JOIN may become an inner one, DuckDB evaluates the filters above it for a
-row of NULLs that no query asks for, and an error about that row ends the query. It leaves a
-volatile function alone, so a call that may be part of such a filter has one.
+row of NULLs that no query asks for, and an error about that row ends the query. It does not do so
+with a volatile function, so a call that may be part of such a filter gets one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from sqlml.planner.syntax.outline import ModelCall
 
 _FILTERS = frozenset({"WHERE", "FROM", "HAVING"})
 _STORED = frozenset({"INDEX", "MACRO", "FUNCTION"})
-"""What CREATE makes of expressions that may stand where the engine takes nothing volatile."""
+"""What CREATE makes of expressions where the engine may refuse volatile functions."""
 
 
 def refused_rows(draft: Draft) -> Draft:
-    """The statement in which such calls are evaluated where they are written, and for no others."""
+    """The statement with such calls evaluated only where they are written."""
     if not draft.dialect.lazy_calls:
         return draft
     shared = {
@@ -31,7 +31,7 @@ def refused_rows(draft: Draft) -> Draft:
 
 
 def guarded(call: ModelCall, created: str) -> bool:
-    """Whether a call, in a statement that creates such a thing, is to have a volatile function."""
+    """Whether a call, in a statement that creates such an object, needs a volatile function."""
     return _filters_rows(call, created) and _may_be_volatile(call, created)
 
 

@@ -33,7 +33,7 @@ def table_form(draft: Draft) -> Draft:
 
     Raises:
         BindError: a form that is not written as sql.md says, or a model that predicts nothing.
-        UnknownModelError: there is no such model.
+        UnknownModelError: no such model.
         ParseError: the rows in a form cannot be read.
     """
     made = written_out(draft.outline, draft.context.model, draft.dialect)
@@ -50,11 +50,11 @@ def table_form(draft: Draft) -> Draft:
 def written_out(
     outline: Outline, model: Callable[[str], Model], dialect: Dialect
 ) -> WrittenOut | None:
-    """The statement with a subquery in place of each table form; None where it has none.
+    """The statement with a subquery in place of each table form; None if it has none.
 
     Raises:
         BindError: a form that is not written as sql.md says, or a model that predicts nothing.
-        UnknownModelError: there is no such model.
+        UnknownModelError: no such model.
     """
     forms = table_forms(outline.sql, dialect.name)
     if not forms:
@@ -62,7 +62,7 @@ def written_out(
     for form in forms:
         if form.span.start in outline.values:
             raise BindError(
-                "the table form gives rows, and stands in FROM; one value a row is "
+                "the table form returns rows and belongs in FROM; for one value per row write "
                 "predict('model', *)",
                 outline.sql,
                 form.span.start,
@@ -74,20 +74,20 @@ def written_out(
 def refuse_hidden(
     outline: Outline, call: ModelCall, columns: Iterable[str], dialect: Dialect
 ) -> None:
-    """Refuse rows with a column of the name that a call of ours gives to its answer.
+    """Refuse rows with a column of the name that a call gives to its result.
 
-    Of two columns of one name the engine reads the first: the rows' own, and not the new one.
+    Of two columns with one name the engine reads the first: the rows' own, not the new one.
 
     Raises:
-        BindError: it names the column, and how to leave it out.
+        BindError: there is such a column; the message says how to leave it out.
     """
     added = call.items[0].name if call.items else None
     taken = next((c for c in columns if added is not None and fold(c) == fold(added)), None)
     if taken is not None:
         others = dialect.star_without([dialect.quote_name(taken)])
         raise BindError(
-            f"the rows have a column {taken!r} already, and would hide the new one; leave it out, "
-            f"as in ml_predict(MODEL m, (SELECT {others} FROM ..)), or give it another name there",
+            f"the rows already have a column {taken!r}, which would hide the new one; leave it "
+            f"out, as in ml_predict(MODEL m, (SELECT {others} FROM ..)), or rename it there",
             outline.sql,
             call.span.start,
         )
@@ -127,7 +127,7 @@ def _calls(sql: str, model: Callable[[str], Model], dialect: Dialect, form: Tabl
     place = form.model_span.start
     if form.model is None:
         raise BindError(
-            "the table form names its model; a parameter may stand in predict(?, *)", sql, place
+            "the table form takes a model name; a parameter works in predict(?, *)", sql, place
         )
     try:
         found = model(form.model)

@@ -41,7 +41,7 @@ class Source:
 
 
 def source_of(call: ModelCall, outline: Outline) -> Source | None:
-    """The FROM clause of the block around a call; None where it must stay as it is."""
+    """The FROM clause of the block around a call; None if it must stay as it is."""
     block = call.block
     if block is None or outline.prefix is None or block.is_chain:
         return None
@@ -55,10 +55,10 @@ def source_of(call: ModelCall, outline: Outline) -> Source | None:
 
 
 def row_source(call: ModelCall, outline: Outline) -> Source | None:
-    """The FROM clause that can make the row of a call; None where it would be another row there.
+    """The FROM clause that can make the row of a call; None if the row would differ there.
 
-    It would be where a window looks at the rows that WHERE keeps, and where ORDER BY means a select
-    item by a name that a column has, too.
+    It would if a window reads the rows that WHERE keeps, or if ORDER BY means a select item by a
+    name that a column also has.
     """
     if "over" in call.words or call.means_outputs:
         return None

@@ -77,7 +77,7 @@ def without_calls(sql: str, dialect: str = "duckdb") -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class CallOfText:
-    """A function's name before a bracket and one text; `qualified`: behind a dot."""
+    """A function's name before a bracket and one text; `qualified`: after a dot."""
 
     name: str
     text: str
@@ -85,7 +85,7 @@ class CallOfText:
 
 
 def calls_of_a_text(sql: str) -> list[CallOfText]:
-    """Calls of a text of DuckDB whose first argument is one string; none where it is no SQL."""
+    """Calls of a text of DuckDB whose first argument is one string; none if it is not SQL."""
     try:
         tokens = tokenize(sql)
     except ParseError:
@@ -101,7 +101,7 @@ def calls_of_a_text(sql: str) -> list[CallOfText]:
 
 
 def words_of(sql: str) -> tuple[tuple[str, int, bool], ...]:
-    """All identifiers of a text of DuckDB, folded: place, and whether one stands behind a dot."""
+    """All identifiers of a text of DuckDB, folded: place, and whether it follows a dot."""
     tokens = tokenize(sql)
     return tuple(
         (fold(t.text), t.start, k > 0 and tokens[k - 1].is_symbol("."))
@@ -132,10 +132,10 @@ class Arguments:
         return Span(start, self._tokens[close].end)
 
     def of_call(self, function: str, place: Span) -> Read | None:
-        """A call's arguments; None where it names no model, and so is a user's own.
+        """A call's arguments; None if it names no model and so is a user's own function.
 
         Raises:
-            BindError: an argument that cannot be meant.
+            BindError: an argument that makes no sense.
         """
         tokens, start = self._tokens, self._places[place.start]
         close = closing(tokens, start + 1)
@@ -149,7 +149,7 @@ class Arguments:
         if model is None:
             if any(tokens[a].is_symbol("*") or tokens[b - 1].is_symbol("*") for a, b in rest):
                 raise BindError(  # no function of the engine takes a star, so this was meant for us
-                    f"{tokens[start].text} names its model by a string or a parameter, as in "
+                    f"{tokens[start].text} takes its model as a string or a parameter, as in "
                     f"{tokens[start].text}('churn_model', *)",
                     self._sql,
                     tokens[first].start,
@@ -184,7 +184,7 @@ class Arguments:
         return Read(model, whole, tuple(arguments), chosen, spelled, words)
 
     def number(self, place: Span | None) -> Literal | Parameter | None:
-        """The number or the parameter that stands at a place, alone."""
+        """The number or the parameter that stands at a place by itself."""
         inside = [] if place is None else self._within(place)
         if len(inside) != 1:
             return None
@@ -198,7 +198,7 @@ class Arguments:
         return Span(inside[0].start, inside[0].end) if len(inside) == 1 else None
 
     def local(self, place: Span, names: frozenset[str]) -> tuple[Span, ...]:
-        """The names at a place that are among `names`, with the fields behind them (`x.a`)."""
+        """The names at a place that are among `names`, with the fields after them (`x.a`)."""
         if not names:
             return ()
         tokens, found = self._tokens, []
@@ -237,7 +237,7 @@ class Arguments:
     def star_at(self, place: Span | None) -> tuple[Span, Span | None] | None:
         """A star, and the bracket that opens its list of columns to leave out.
 
-        None where it picks columns in a way that goes with no such list.
+        None if it picks columns in a way that excludes such a list.
         """
         tokens = self._tokens
         i = self._places[place.start] if place is not None else -1

@@ -64,7 +64,7 @@ def _merge(r: Reader, node: exp.Expr, at: At) -> None:
 
 
 def _when(r: Reader, node: exp.Expr, at: At) -> None:
-    """What a row of MERGE sees that has no partner: its own side."""
+    """What a row of MERGE without a partner sees: its own side."""
     own = at.block
     if own is not None and len(own.sources) == 2 and not node.args.get("matched"):
         target, source = own.sources

@@ -119,7 +119,7 @@ def _call(r: Reader, node: exp.Expr, name: str, at: At) -> None:
 
 
 def _own_place(r: Reader, node: exp.Expr) -> Span:
-    """From the name of a function to its closing bracket, without the OVER behind it."""
+    """From the name of a function to its closing bracket, without the OVER after it."""
     return r.arguments.call_at(node.meta["start"])
 
 

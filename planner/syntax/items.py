@@ -93,7 +93,7 @@ MAYBE = frozenset({"coalesce", "if", "ifnull", "nullif", "try"})
 
 
 def filters_of(condition: exp.Expr) -> tuple[Span, ...]:
-    """The operands of the ANDs of a condition; none where another one decides about them."""
+    """The operands of the ANDs of a condition; none if another condition decides about them."""
     if _decides(condition):
         return ()
     operands, found = [condition], []
@@ -107,7 +107,7 @@ def filters_of(condition: exp.Expr) -> tuple[Span, ...]:
 
 
 def _decides(node: exp.Expr) -> bool:
-    """Whether something, outside of brackets, may keep a part of it from being evaluated."""
+    """Whether something outside of brackets may keep a part of it from being evaluated."""
     return any(
         isinstance(part, exp.Or | exp.Case | exp.If | exp.Lambda)
         or (isinstance(part, exp.Anonymous) and fold(part.name) in MAYBE)

@@ -34,9 +34,8 @@ class LeftJoin:
 
 
 def left_joins(sql: str) -> list[LeftJoin]:
-    """The LEFT JOINs of a text that is one query of DuckDB, by equations alone; else none.
-
-    None either where a join looks at all columns (NATURAL, POSITIONAL).
+    """The LEFT JOINs of a text that is one DuckDB query, if all are by equations only; none if a
+    join looks at all columns (NATURAL, POSITIONAL).
     """
     try:
         return deeply(sql, "duckdb", partial(_left_joins, sql))
@@ -131,7 +130,7 @@ def _equated(sql: str, condition: exp.Expr | None, own: str) -> dict[str, str]:
     """The columns c of `own.c = other.d` (or the other way round) among the terms of an AND, and
     what they are equated with.
 
-    Nothing where there is anything but such equations: other conditions would be correct too, but
+    Nothing if there is anything but such equations: other conditions would be correct too, but
     OR and NOT are not.
     """
     keys: dict[str, str] = {}
@@ -161,7 +160,7 @@ def _table_of(node: exp.Expr) -> str | None:
 
 
 def _distinct(query: exp.Expr) -> frozenset[str]:
-    """The columns whose values no two rows of a subquery share; none where that is not plain."""
+    """The columns whose values no two rows of a subquery share; none if that is not obvious."""
     if not isinstance(query, exp.Select):
         return frozenset()
     selected = list(map(_plain, query.expressions))

@@ -1,7 +1,7 @@
 """`Outline`: what a statement says, each part with its place in the text.
 
-It is made once of sqlglot's tree (`read.py`), and asked by all else in the planner: no other part
-of it reads SQL.
+It is made once from sqlglot's tree (`read.py`), and the rest of the planner asks it: no other part
+reads SQL.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Block:
     `span` is the query's own text. `sources` are the texts that it reads at the place asked for: of
     an ON no later join, of a LATERAL nothing to its right. They are what has a result of its own
     where `is_chain`: the operands of a UNION, for the ORDER BY of the whole, or the steps of a pipe
-    before this one, and `name` is that result's. `joins` are those behind the sources: of a pipe,
+    before this one, and `name` is that result's. `joins` are those after the sources: of a pipe,
     or the one whose condition it is, which is seen though it be a SEMI or ANTI JOIN (`half`).
     `excluded` is the table's name in ON CONFLICT, where the new row is known, too. `windows`: it
     has window functions, or QUALIFY. `window` is the WINDOW clause, `items` the SELECT list,
@@ -125,7 +125,7 @@ class Star:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument behind the model: its value, and the name in `name := value`.
+    """One argument after the model: its value, and the name in `name := value`.
 
     Where it is one, its `literal`, `parameter` or `star`; of a struct literal the `fields`, and of
     a bare or qualified column the folded name.
@@ -145,8 +145,8 @@ class Argument:
 class Compared:
     """A call compared with one number, or between two.
 
-    bounds: the sign as it would stand behind the call, and the number. sign: its place, where there
-    is one; turned: the call stands to its right.
+    bounds: the sign as if it followed the call, and the number. sign: its place, if there is one;
+    turned: the call stands to its right.
     """
 
     bounds: tuple[tuple[str, Literal | Parameter, Span], ...]
@@ -161,8 +161,8 @@ class ModelCall:
     function: folded. model: the text that names the model, or the parameter that is to.
     spelled: its arguments as written, apart from blanks and comments. words: folded identifiers in
     them. clause: the keyword of the clause around it, in the innermost query, or "". items: the
-    select items around it, of its own query first. local: the names in it that are no columns (of a
-    lambda, a comprehension, a macro), with the fields behind them; has_local_names: some are in
+    select items around it, of its own query first. local: the names in it that are not columns (of
+    a lambda, a comprehension, a macro), with the fields after them; has_local_names: some are in
     sight. depth: how many calls and brackets are around it; queries: how many queries.
     always_asked: its clause evaluates it for each row. defines: it stands in a table's definition.
     unused: it stands in the definition of a WITH clause whose name is written nowhere else.
@@ -228,9 +228,9 @@ class Outline:
 
     created: what it makes, of what holds expressions (VIEW, INDEX, MACRO, TABLE ..), or "". kept:
     the engine keeps its text for later. prefix: what says where the rows of its query go (CREATE
-    TABLE t AS, INSERT INTO t); None where it is no query. values: where the table forms begin that
+    TABLE t AS, INSERT INTO t); None if it is not a query. values: where the table forms begin that
     stand for one value. words: all identifiers, folded, with their places. singles: the blocks, by
-    their places, whose FROM clause can take a column more.
+    their places, whose FROM clause can take one more column.
     """
 
     sql: str

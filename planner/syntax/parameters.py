@@ -31,7 +31,7 @@ _TYPES: tuple[tuple[Any, str], ...] = (
 )
 
 TypeOf = Callable[[Any], str | None]
-"""A value -> the type that the engine gives to it; None where it takes no such value."""
+"""A value -> the type that the engine gives to it; None if it does not take such a value."""
 
 
 def _no_type(value: Any) -> str | None:
@@ -101,7 +101,7 @@ class Parameters:
     def as_nulls(self) -> dict[Span, str]:
         """Place -> what stands for a parameter in probes: a NULL of the value's type.
 
-        A short text or a number stands for itself, since `FROM read_csv(?)` takes no NULL.
+        A short text or a number stands for itself, since `FROM read_csv(?)` does not take NULL.
         """
         return {p.span: self._stand_in(p) for p in self._place}
 
@@ -202,7 +202,7 @@ def _sample(value: Any) -> Any:
 
 
 def _short(value: Any) -> str:
-    """A short text or a whole number as a literal; NULL for other values.
+    """A short text or an integer as a literal; NULL for other values.
 
     >>> _short("it's"), _short(True), _short(2**70), _short(0.5)
     ("'it''s'", 'True', 'NULL', 'NULL')

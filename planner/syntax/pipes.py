@@ -16,7 +16,7 @@ from sqlml.planner.syntax.queries import sources_of
 from sqlml.planner.syntax.walk import At, Reader, Rule, children, place_of, together
 
 _CHOOSE_ROWS = frozenset("WHERE ORDER SORT CLUSTER DISTRIBUTE LIMIT OFFSET TABLESAMPLE".split())
-"""Steps of a pipe behind which the same tables are in sight."""
+"""Pipe steps after which the same tables are in scope."""
 
 
 def _piped(r: Reader, node: exp.Expr, at: At) -> None:
@@ -24,7 +24,7 @@ def _piped(r: Reader, node: exp.Expr, at: At) -> None:
 
     While these only choose rows and join tables, those are the FROM clause itself and the joins,
     with the names of their tables; else they are the result of the last step that made columns,
-    which has the name that `|> AS name` gives to it, and the joins behind it.
+    which has the name that `|> AS name` gives to it, and the joins after it.
     """
     first = node.this
     ctes: tuple[Cte, ...] = ()
@@ -76,7 +76,7 @@ _STEPS: Mapping[str, str] = MappingProxyType({"EXTEND": "FROM", "JOIN": "FROM", 
 
 
 def _is_bare(node: exp.Expr) -> bool:
-    """Whether a query is a FROM clause alone."""
+    """Whether a query is only a FROM clause."""
     if not isinstance(node, exp.Select):
         return False
     return all(

@@ -74,11 +74,11 @@ def _join(r: Reader, node: exp.Expr, at: At) -> None:
 
 
 _HALF = frozenset({"SEMI", "ANTI"})
-"""Joins of which only one side is seen behind them."""
+"""Joins after which only one side is in scope."""
 
 
 def _joined_to(node: exp.Expr) -> tuple[Span, ...]:
-    """What stands before a join within brackets, or behind a FROM at the beginning."""
+    """What stands before a join within brackets, or after a FROM at the beginning."""
     table = node.parent
     if not isinstance(table, exp.Table | exp.Subquery) or table.this is None:
         return ()
@@ -175,7 +175,7 @@ def _values(r: Reader, node: exp.Expr, at: At) -> None:
 
 def _pivot(r: Reader, node: exp.Expr, at: At) -> None:
     table = node.args.get("this")
-    if table is None:  # behind a table, whose columns it sees
+    if table is None:  # after a table, whose columns it sees
         before = None if node.parent is None else span(node.parent)
         if before is not None and at.block is not None:
             seen = Span(before.start, place_of(node).start)

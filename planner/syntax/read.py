@@ -40,7 +40,7 @@ def _outline(sql: str, dialect: str) -> Outline:
     found = trees(sql, dialect)
     for tree in found:
         if tree.find(exp.Command) is not None:
-            raise ParseError(f"sqlglot does not read this kind of statement, {tree.name}", sql, 0)
+            raise ParseError(f"sqlglot cannot parse this kind of statement, {tree.name}", sql, 0)
         reader.walk(tree, At())
     calls = [call.span for call in reader.calls]
     singles = {place_of(n): single_source(n, reader.arguments, calls) for n in reader.selects}

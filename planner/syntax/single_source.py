@@ -19,10 +19,10 @@ from sqlml.types import fold
 def single_source(
     select: exp.Expr, arguments: Arguments, calls: Sequence[Span]
 ) -> SingleSource | None:
-    """The source; None where it must stay as it is.
+    """The source; None if it must stay as it is.
 
     Args:
-        calls: the places of all model calls: what stands inside them is written anew anyway.
+        calls: the places of all model calls: what stands inside them is rewritten anyway.
     """
     from_ = select.args.get("from_")
     if from_ is None or select.args.get("joins") or select.args.get("laterals"):

@@ -12,9 +12,10 @@ from sqlml.planner.syntax.outline import ModelCall
 
 
 def inner_first(calls: Iterable[ModelCall]) -> list[ModelCall]:
-    """Calls that others may depend on first: nested queries, FROM clauses, arguments of calls.
+    """The calls, sorted so that those others may depend on come first: nested queries, FROM
+    clauses, arguments of calls.
 
-    Brackets alone do not tell: `SELECT max(f(x.*)) FROM (SELECT f(..) ..) x` has both calls in one.
+    Brackets do not suffice: `SELECT max(f(x.*)) FROM (SELECT f(..) ..) x` has both calls in one.
     """
     return sorted(calls, key=lambda c: (-c.queries, c.clause != "FROM", -c.depth, c.span.start))
 
@@ -29,7 +30,7 @@ def splice(
 ) -> str:
     """sql[span] with calls, `sources` and other places (`patches`) replaced.
 
-    `insertions` puts text behind a character.
+    `insertions` puts text after a character.
     """
     edits = [(c.span.start, c.span.end, text) for c, text in replaced.items()]
     edits += [(s.start, s.end, text) for s, text in patches.items()]

@@ -14,8 +14,8 @@ from sqlml.parsing.tokens import Token, closing, split_commas, tokenize
 class TableForm:
     """`ml_predict(MODEL m, TABLE t)` or `ML.PREDICT(MODEL m, (query))`.
 
-    model: the reference to the model, which stands at `model_span`; None where a parameter should
-    say it. rows: without TABLE.
+    model: the reference to the model, which stands at `model_span`; None if a parameter should give
+    it. rows: without TABLE.
     """
 
     span: Span
@@ -41,7 +41,7 @@ def has_table_form(tokens: Sequence[Token]) -> bool:
 
 
 def _begins(tokens: Sequence[Token], i: int) -> bool:
-    """Whether a table form begins at token i; functions of that name take no MODEL."""
+    """Whether a table form begins at token i; functions of that name do not take MODEL."""
     if tokens[i].upper == "ML":
         dotted = i + 2 < len(tokens) and tokens[i + 1].is_symbol(".")
         i = i + 2 if dotted and tokens[i + 2].upper == "PREDICT" else len(tokens)
@@ -70,7 +70,7 @@ def _form(sql: str, tokens: Sequence[Token], start: int) -> TableForm:
         a += 1
     elif not (tokens[a].is_symbol("(") and closing(tokens, a) == b - 1):
         raise BindError(
-            "the rows of the table form are TABLE and a name, or a query in brackets",
+            "the table form takes its rows as TABLE and a name, or as a query in brackets",
             sql,
             tokens[a].start,
         )

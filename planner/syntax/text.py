@@ -1,6 +1,6 @@
-"""`Text`: what a text of SQL is: whose statements, and what has to be done about them.
+"""`Text`: a text of SQL, its statements and how to run them.
 
-Everything is found out when it is first asked, and once: texts come again, and several parts of a
+Everything is worked out when first asked for, and only once: texts recur, and several parts of a
 session ask about each. A text that lacks a few words is the engine's own, and never tokenised.
 """
 
@@ -50,9 +50,9 @@ _DEFINE = re.compile(
 
 @dataclass(frozen=True)
 class Text:
-    """What the text `sql` of a dialect is.
+    """How to run the text `sql` of a dialect.
 
-    `is_the_engines`: there is nothing to do about it but to run it.
+    `is_the_engines`: the engine runs it as it is.
     """
 
     sql: str
@@ -75,10 +75,11 @@ class Text:
 
     @cached_property
     def statements(self) -> tuple[Statement, ...]:
-        """The statements, to be run one by one; none where the engine runs the text as a whole.
+        """The statements, to be run one by one; none if the engine runs the text as a whole.
 
         Several of DuckDB's own are such a text, so that the places in the engine's errors are
-        right; Spark takes one statement at a time. So is what has no tokens: the engine says why.
+        right; Spark takes one statement at a time. A text without tokens is such a text too: the
+        engine says why.
 
         Raises:
             ParseError: a statement about models breaks the grammar; the error shows the place.
@@ -97,7 +98,8 @@ class Text:
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:
-        """The texts of its statements, without semicolons; all of it where they cannot be told."""
+        """The texts of its statements, without semicolons; all of it if they cannot be
+        separated."""
         try:
             return tuple(cut(self.sql, self.dialect)) or (self.sql,)
         except ParseError:
@@ -154,11 +156,11 @@ class Text:
 
 
 THE_ENGINES = Text("", is_the_engines=True)
-"""What all texts are that lack those words; it is one for all of them, and so has no text."""
+"""The Text of all texts without those words; one for all of them, so it has no text."""
 
 
 def text_of(sql: Any, dialect: str = "duckdb") -> Text:
-    """What a text is; of what is none (a statement that the engine has read), all is the engine's.
+    """How to run a text; what is not a text (a statement that the engine has read) is the engine's.
 
     Args:
         dialect: the name of a `Dialect`.

@@ -40,10 +40,10 @@ class Compiled(Protocol):
 
 
 class Filler(Protocol):
-    """One output of a compiled Program, written where it shall be. Thread-safe.
+    """One output of a compiled Program, written to a given array. Thread-safe.
 
     What a Compiled's method `filler(output, columns, width)` gives, where there is one: for rows
-    (n, width) of dtype `input` in whose `columns` the Program's only input lies. Whole numbers
+    (n, width) of dtype `input` in whose `columns` the Program's only input lies. Integers
     are from 0 to less than `below`, where that is known.
     """
 
@@ -53,12 +53,13 @@ class Filler(Protocol):
     below: int | None
 
     def fill(self, x: Array, out: Array) -> int:
-        """Write (n, `width`) of `dtype` to `out`; below 0, unless a row must be refused."""
+        """Write (n, `width`) of `dtype` to `out`; returns a number below 0 unless a row must be
+        refused."""
         ...
 
 
 def filler_of(compiled: Compiled, output: str, columns: Sequence[int], width: int) -> Filler | None:
-    """What its method `filler` gives; None where it has none, or not for this output."""
+    """The result of its method `filler`; None if it has none, or none for this output."""
     make = getattr(compiled, "filler", None)
     found: Filler | None = None if make is None else make(output, columns, width)
     return found
@@ -132,7 +133,7 @@ def load(name: str) -> Backend:
     """The backend called `name`; its library is imported here and not before.
 
     Raises:
-        ConfigError: no such backend.
+        ConfigError: unknown backend.
         MissingDependencyError: its library is not installed.
     """
     entry = BACKENDS.get(name)
@@ -168,5 +169,5 @@ def unsupported(program: Program, names: frozenset[str] | set[str]) -> str | Non
     unknown = [op for op in missing if op not in OPS]
     owners = sorted({OWNERS[op] for op in missing if op in OWNERS})
     if owners and not unknown:
-        return f"{', '.join(missing)} runs on backend {' and '.join(map(repr, owners))} alone"
+        return f"{', '.join(missing)} runs only on backend {' and '.join(map(repr, owners))}"
     return f"no function for operator {', '.join(unknown or missing)}"

@@ -13,7 +13,7 @@ from sqlml.ir.program import Program
 from sqlml.types import Array
 
 Encoder = Callable[[Array], Array]
-"""(n, 1) of the categories' dtype -> int64 codes (n, 1); -1 for what is no category."""
+"""(n, 1) of the categories' dtype -> int64 codes (n, 1); -1 for unknown categories."""
 
 ArrowEncoder = Callable[[Any], Array]
 """An Arrow array of strings -> the same codes."""
@@ -75,7 +75,7 @@ def _string_encoder(categories: Array, missing: int) -> Encoder:
 
 
 def arrow_encoder(categories: Array, missing: int) -> ArrowEncoder | None:
-    """An encoder of Arrow arrays of strings; None where a category is not valid UTF-8.
+    """An encoder of Arrow arrays of strings; None if a category is not valid UTF-8.
 
     Such a Python string, a lone surrogate, equals nothing that Arrow can hold.
     """
@@ -106,7 +106,7 @@ _STRINGS = (pa.string(), pa.large_string())
 
 
 def arrow_encoders(program: Program) -> dict[str, tuple[str, ArrowEncoder]] | None:
-    """Output -> the input that it encodes, and how; None where an output is something else."""
+    """Output -> the input that it encodes, and how; None if an output is something else."""
     made: dict[str, tuple[str, ArrowEncoder]] = {}
     for output, i in program.outputs.items():
         node = program.nodes[i]

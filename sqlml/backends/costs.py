@@ -1,7 +1,8 @@
-"""`Costs`: nanoseconds that a backend takes for elementary steps on one thread of a machine.
+"""`Costs`: nanoseconds that a backend takes for elementary steps on one thread.
 
-The shipped numbers are of one machine; `sqlml calibrate` measures them anew and keeps them in the
-user's cache folder, or in the file that SQLML_COSTS names. SQLML_COSTS=default uses the shipped.
+The shipped numbers come from one machine; `sqlml calibrate` measures them again and saves them in
+the user's cache folder, or in the file that SQLML_COSTS names. SQLML_COSTS=default uses the
+shipped.
 """
 
 from __future__ import annotations

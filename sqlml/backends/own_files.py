@@ -44,7 +44,7 @@ def read(path: Path) -> bytes:
     """The content of a file in a private folder.
 
     Raises:
-        OSError: there is none, or it belongs to somebody else, or others may write to it.
+        OSError: it is missing, belongs to somebody else, or others may write to it.
     """
     descriptor = os.open(path, os.O_RDONLY | _flag("O_NOFOLLOW") | _flag("O_NONBLOCK"))
     with open(descriptor, "rb") as file:
@@ -55,7 +55,7 @@ def read(path: Path) -> bytes:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file whole: nobody sees half of it, and nothing is left where that fails.
+    """Write a file atomically: nobody sees half of it, and a failure leaves nothing behind.
 
     Raises:
         OSError: it cannot be written.

@@ -40,10 +40,10 @@ and the bins of a block, are then more than the near caches hold."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeCosts:
-    """Nanoseconds a row on one thread, in large batches, of an Ensemble.
+    """Nanoseconds per row on one thread, in large batches, of an Ensemble.
 
-    Infinite where a kernel cannot run it. batch: nanoseconds that a batch by blocks of rows takes
-    besides. paged: the cursor kernel reads its bins in pages. cut int64 (T,): the depths where the
+    Infinite where a kernel cannot run it. batch: extra nanoseconds that a batch in blocks of rows
+    takes. paged: the cursor kernel reads its bins in pages. cut int64 (T,): the depths where the
     descent begins; L, the number of levels, where it never does.
     """
 
@@ -97,7 +97,7 @@ def tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cuts:
-    """Nanoseconds a row in the trees, walked to the leaves or cut where that is best."""
+    """Nanoseconds per row in the trees, walked to the leaves or cut where that is best."""
 
     cursor: float
     descent: float
@@ -122,7 +122,7 @@ def _cuts(shape: TreeShape, node: float, enter: float, step: float, most: int) -
 
 
 def _far_node(costs: Costs, columns: int) -> float:
-    """What a node takes besides, the less of a block's bins the caches hold."""
+    """The extra time of a node, which grows as the caches hold less of a block's bins."""
     size = max(columns * BLOCK_ROWS, NEAR_BLOCK)
     share = np.log(size / NEAR_BLOCK) / np.log(FAR_BLOCK / NEAR_BLOCK)
     return float((costs["native.far_node"] - costs["native.node"]) * min(share, 1.0))

@@ -1,7 +1,7 @@
 """`backend_costs`: what `backends.costs` ships of the backends, measured on this machine.
 
-Every coefficient is the slope between two runs that differ in one thing alone: deeper trees, more
-columns, more values a leaf. Runs are short, and the shortest of some counts.
+Every coefficient is the slope between two runs that differ only in one thing: deeper trees, more
+columns, more values per leaf. Runs are short, and the shortest of some counts.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def _batch(rows: int, columns: int) -> Array:
 
 
 def _time(run: Callable[[Array], Any] | None, x: Array) -> float:
-    """Nanoseconds a row, the best of some rounds."""
+    """Nanoseconds per row, the best of some rounds."""
     assert run is not None
     run(x)
     best = math.inf

@@ -36,7 +36,7 @@ def engine_costs() -> dict[str, float]:
         connection.execute(f"CREATE TABLE t AS SELECT {values}, {category} FROM range({ROWS})")
 
         def row(value: str) -> float:
-            """Nanoseconds a row for an expression; all columns are read in any case."""
+            """Nanoseconds per row for an expression; all columns are read in any case."""
             return _time(connection, f"SELECT sum({value}), {', '.join(map(_sum, names))} FROM t")
 
         def packed(count: int) -> float:
@@ -143,7 +143,7 @@ def _function(connection: duckdb.DuckDBPyConnection, columns: int) -> str:
 
 
 def _time(connection: duckdb.DuckDBPyConnection, query: str) -> float:
-    """Nanoseconds a row, the best of some rounds."""
+    """Nanoseconds per row, the best of some rounds."""
     best = math.inf
     for _ in range(ROUNDS + 1):
         start = time.perf_counter_ns()

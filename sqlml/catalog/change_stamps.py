@@ -1,14 +1,14 @@
-"""Stamps: what a model is now, told in one look at a type.
+"""Stamps: what a model is now, read from a single type.
 
-Of each model there is a type, an ENUM of one value, which is another one after each change of the
-model. The engine tells it without reading a row. A type runs nothing, whoever made it, as a view
+Each model has a type, an ENUM of one value, which changes with each change of the model. The engine
+reads it without reading a row. A type runs nothing, whoever made it, as a view
 might: so it is looked at without a look at the catalog's shape before. Of two transactions that
-change one model the second fails, as it shall: there is a type for each model, so those that change
-different ones do not meet.
+change one model the second fails, as it should; each model has its own type, so those that change
+different ones do not conflict.
 
-DuckDB 1.5 cannot open a file again that has types in the log of a killed process. There are no
-stamps then: the rows of the model are compared (`Catalog.stamp`), and a change of the model changes
-its row, so that two transactions conflict as well.
+DuckDB 1.5 cannot open a file again that has types in the log of a killed process. Then there are no
+stamps: the rows of the model are compared (`Catalog.stamp`), and a change of the model changes its
+row, so that two transactions conflict as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlml.dialects.duckdb import builtin
 
 
 def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
-    """The stamp of the model `key`; None where there is none."""
+    """The stamp of the model `key`; None if it has none."""
     return connection.type(_type(schema, key)) if connection.keeps_types else None
 
 

@@ -31,7 +31,8 @@ class Connection(Protocol):
         ...
 
     def type(self, name: str) -> str | None:
-        """What a type of a qualified name (already quoted) is; None: there is none."""
+        """The definition of a type by its qualified name (already quoted); None if it does not
+        exist."""
         ...
 
     def parameters(self, function: str, name: str) -> list[str]:
@@ -59,7 +60,7 @@ class Connection(Protocol):
         ...
 
     def collected(self, digests: Sequence[str]) -> None:
-        """These Programs are no longer needed by what the statement changed."""
+        """Called with the Programs that are no longer needed after the statement."""
         ...
 
     def has_database(self, name: str) -> bool:

@@ -10,14 +10,14 @@ from sqlml.catalog.read import Catalog
 from sqlml.errors import UnknownModelError
 
 PATIENCE = 1.0
-"""Seconds that a model which was there is waited for: another connection may drop it and create it
-anew, in two statements."""
+"""Seconds to wait for a model that existed before: another connection may drop and recreate it in
+two statements."""
 _LOOKS = (0.005, 0.01, 0.02, 0.04, 0.08)
 """Seconds from one look to the next; the last one from then on."""
 
 
 class Lookup:
-    """Models by references such as 'churn' or 'churn/3', read anew when their stamp is another."""
+    """Models by references such as 'churn' or 'churn/3', read again when their stamp changes."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -52,7 +52,7 @@ class Lookup:
             return found
 
     def stamp(self, name: str) -> object:
-        """What tells one state of the model from another; None where that is not known."""
+        """A value that changes with the model; None if that is unknown."""
         return self._catalog.stamp(parse_reference(name))
 
     def forget(self) -> None:

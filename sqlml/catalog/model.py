@@ -49,8 +49,8 @@ class NewVersion:
 class Model:
     """A name and version bound to one Program, with its table and where it came from.
 
-    `features` has every column of the training table in order; those of kind "any" are no inputs
-    of the Program, and what its outputs need of the others are those `used`. `options` are the
+    `features` has every column of the training table in order; those of kind "any" are not inputs
+    of the Program, and `used` are those of the others that its outputs need. `options` are the
     OPTIONS that it was created with.
     """
 
@@ -83,7 +83,7 @@ MOST_VERSIONS = 2**31 - 1
 """The largest number that a version may have."""
 
 SPECIAL = ("default", "first", "last")
-"""What stands behind @ and is no alias of the user's."""
+"""Names after @ that are not user-defined aliases."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ class Catalog:
         return int(rows[0][0])
 
     def stamp(self, reference: Reference) -> tuple[Any, ...] | None:
-        """What the model behind a reference is now, in one look; None where that is not known.
+        """The current stamp of the model behind a reference; None if it is unknown.
 
         Two equal stamps mean the same Program, bound to the same columns with the same options.
         """
@@ -130,7 +130,7 @@ class Catalog:
         return found[0][0] if found else None
 
     def default(self, reference: Reference) -> int | None:
-        """The number of a model's default version; None where there is no such model."""
+        """The number of a model's default version; None if there is no such model."""
         found = self._of_model("default_version", "catalog_models", reference)
         return int(found[0][0]) if found else None
 
@@ -163,23 +163,23 @@ class Catalog:
         return self._connection.exists(self._connection.schema(database))
 
     def check_database(self, database: str | None) -> None:
-        """Refuse the name of a database that is not attached.
+        """Check that a database is attached.
 
         Raises:
-            CatalogError: there is none.
+            CatalogError: it is not attached.
         """
         if database is not None and not self._connection.has_database(database):
             raise CatalogError(f"unknown database {database!r}; ATTACH it first")
 
     def models_query(self, database: str | None = None) -> str:
-        """The query behind the view `models`.
+        """The query of the view `models`.
 
         The view itself fails where another database is attached under the name sqlml.
         """
         return MODELS.format(schema=self._checked(database))
 
     def versions_query(self, database: str | None = None) -> str:
-        """The query behind the view `model_versions`."""
+        """The query of the view `model_versions`."""
         return VERSIONS.format(schema=self._checked(database))
 
     def _rows(self, columns: str, reference: Reference, schema: str) -> list[tuple[Any, ...]]:
@@ -225,7 +225,7 @@ class Catalog:
         raise self._unknown(reference, [])
 
     def missing(self, reference: Reference, schema: str) -> UnknownModelError:
-        """Why a reference means no version of a model."""
+        """The error for a reference that matches no version of a model."""
         found = self._connection.read(
             f"SELECT {builtin('list')}(version ORDER BY version) FROM {schema}.catalog_versions "
             "WHERE key = ?",
@@ -239,7 +239,7 @@ class Catalog:
         if reference.alias is not None and fold(reference.alias) not in SPECIAL:
             what = f"with the alias {reference.alias!r}"
         elif reference.version is None:
-            what = "that is its default"
+            what = "marked as its default"
         have = [f"{n}" for n in found[-20:]]
         others = [f"@{alias}" for alias in (*self.aliases(reference), *SPECIAL)]
         return UnknownModelError(

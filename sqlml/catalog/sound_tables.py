@@ -60,9 +60,9 @@ def sound_tables(read: Read, database: str, triggers: bool) -> frozenset[str]:
 
 def _unsound(database: str, name: str, found: str) -> CatalogError:
     return CatalogError(
-        f"the model catalog of database {database!r} is not as sqlml makes it, and could run "
-        f"another's SQL: sqlml.{name} {found}; look at it with duckdb.connect, then undo that, or "
-        "DROP SCHEMA sqlml CASCADE and create the models again"
+        f"the model catalog of database {database!r} has been altered and could run someone "
+        f"else's SQL: sqlml.{name} {found}; inspect it with duckdb.connect and undo the change, "
+        "or DROP SCHEMA sqlml CASCADE and create the models again"
     )
 
 

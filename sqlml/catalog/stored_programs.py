@@ -31,7 +31,7 @@ class Programs(Protocol):
         ...
 
     def put(self, program: Program, schema: str) -> None:
-        """Store a Program, where it is not stored yet."""
+        """Store a Program, unless it is stored already."""
         ...
 
     def stored_bytes(self, digest: str, schema: str) -> int:
@@ -71,7 +71,7 @@ class TablePrograms:
         if not rows:
             raise UnknownModelError(
                 f"the model program {digest[:20]} is not stored in this database; the model that "
-                "a view was made with may have been dropped: make the view again"
+                "a view uses may have been dropped: create the view again"
             )
         full, content = rows[0]
         if not isinstance(content, bytes):
@@ -85,9 +85,9 @@ class TablePrograms:
         return program
 
     def put(self, program: Program, schema: str) -> None:
-        """Store a Program, where it is not stored yet.
+        """Store a Program, unless it is stored already.
 
-        One that is there is changed and changed back: another transaction may be about to collect
+        An existing one is changed and changed back: another transaction may be about to collect
         it, and of two that change a row one fails.
         """
         digest = program.hash

@@ -47,8 +47,9 @@ class ModelChanges(Writer):
                 return
             if known is not None and not or_replace:
                 raise ModelExistsError(
-                    f"model {reference.name!r} exists already; CREATE OR REPLACE MODEL (in Python: "
-                    "create_model(.., or_replace=True)) adds a version to it, DROP MODEL removes it"
+                    f"model {reference.name!r} already exists; CREATE OR REPLACE MODEL (in "
+                    "Python: create_model(.., or_replace=True)) adds a version to it, DROP MODEL "
+                    "removes it"
                 )
             version = 1 if known is None else checked_number(known[1] + 1)
             if known is None:
@@ -115,7 +116,8 @@ class ModelChanges(Writer):
             self.known(reference, schema)
             if to.key != reference.key and self.model(to, schema) is not None:
                 raise ModelExistsError(
-                    f"model {name!r} exists already; DROP MODEL removes it, or take another name"
+                    f"model {name!r} already exists; remove it with DROP MODEL, or choose another "
+                    "name"
                 )
             self.connection.write(
                 f"UPDATE {schema}.catalog_models SET key = ?, name = ? WHERE key = ?",
@@ -164,7 +166,7 @@ class ModelChanges(Writer):
         self.change(reference, work)
 
     def untag(self, reference: Reference, tags: Sequence[str]) -> None:
-        """Take tags away from a model.
+        """Remove tags from a model.
 
         Raises:
             CatalogError: it has no such tag.

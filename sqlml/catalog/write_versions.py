@@ -35,8 +35,8 @@ class VersionChanges(Writer):
             version = last + 1 if number is None else number
             if version <= last:
                 raise ModelExistsError(
-                    f"model {reference.name!r} has or had a version {version}, and numbers are not "
-                    f"used again; leave it out, or write {last + 1}"
+                    f"model {reference.name!r} has or had a version {version}, and version "
+                    f"numbers are never reused; leave it out, or write {last + 1}"
                 )
             self.connection.write(
                 f"UPDATE {schema}.catalog_models SET last_version = ? WHERE key = ?",
@@ -68,8 +68,8 @@ class VersionChanges(Writer):
             needed = [a for a, v in self.catalog.aliases(reference).items() if v == version]
             if needed:
                 raise CatalogError(
-                    f"{what} is what the alias {needed[0]!r} means; SET ALIAS {needed[0]} to "
-                    f"another version, or UNSET ALIAS {needed[0]}, first"
+                    f"alias {needed[0]!r} points to {what}; SET ALIAS {needed[0]} to another "
+                    f"version, or UNSET ALIAS {needed[0]}, first"
                 )
             where = f"FROM {schema}.catalog_versions WHERE key = ? AND version = ?"
             at = [reference.key, version]
@@ -93,16 +93,16 @@ class VersionChanges(Writer):
         self.change(reference, work, computes=True)
 
     def set_alias(self, reference: Reference, alias: str) -> None:
-        """Let `alias` mean the version that `reference` names.
+        """Point `alias` to the version that `reference` names.
 
         Raises:
-            CatalogError: the name has a meaning of its own, or cannot stand behind an @.
+            CatalogError: the name is reserved, or cannot follow an @.
         """
         name = fold(alias)
         if name in SPECIAL or re.fullmatch(r"(?!\d+$)\w+", name) is None:
             raise CatalogError(
-                f"invalid alias {alias!r}: use letters, digits and _; it must not be a number, "
-                f"nor one of {', '.join(SPECIAL)}"
+                f"invalid alias {alias!r}: use letters, digits and _; it must not be a number or "
+                f"one of {', '.join(SPECIAL)}"
             )
 
         def work(schema: str, shared: bool) -> None:
@@ -114,10 +114,10 @@ class VersionChanges(Writer):
         self.change(reference, work)
 
     def unset_alias(self, reference: Reference, alias: str) -> None:
-        """Take an alias away.
+        """Remove an alias.
 
         Raises:
-            CatalogError: there is no such alias.
+            CatalogError: no such alias.
         """
 
         def work(schema: str, shared: bool) -> None:

@@ -21,8 +21,8 @@ CallsOf = Callable[[NewVersion | Model], Sequence[ModelCall]]
 """What the macros of plain connections compute of a version."""
 
 Report = Callable[[Reference, bool], None]
-"""Told of each model that a statement was about, once that is done, since it may be another one
-now, and whether the macros of plain connections may compute something new."""
+"""Called with each model that a statement may have changed, once it is done, and with whether the
+macros of plain connections may now compute something new."""
 
 Work = Callable[[str, bool], None]
 """Statements in a schema, and whether they are in a transaction of the user's own."""
@@ -84,7 +84,8 @@ class Writer:
             )
 
     def model(self, reference: Reference, schema: str) -> tuple[int, int] | None:
-        """The default version of a model, and the last one ever made; None: there is none."""
+        """The default version of a model, and the last one ever made; None if there is no such
+        model."""
         rows = self.connection.read(
             f"SELECT default_version, last_version FROM {schema}.catalog_models WHERE key = ?",
             [reference.key],
@@ -95,7 +96,7 @@ class Writer:
         """The default version of a model, and the last one ever made.
 
         Raises:
-            UnknownModelError: there is no such model.
+            UnknownModelError: no such model.
         """
         found = self.model(reference, schema)
         if found is None:
@@ -147,14 +148,14 @@ class Writer:
 
 
 def checked_number(version: int) -> int:
-    """The number of a version. Raises CatalogError where it is too large."""
+    """The number of a version. Raises CatalogError if it is too large."""
     if version > MOST_VERSIONS:
         raise CatalogError(f"invalid version number {version}: it is too large")
     return version
 
 
 def check_there(what: str, name: str, reference: Reference, have: Mapping[str, object]) -> None:
-    """Raise CatalogError where a model has no alias or tag (`what`) of a name."""
+    """Raise CatalogError unless a model has the alias or tag (`what`) called `name`."""
     if fold(name) not in have:
         others = f"; it has {', '.join(have)}" if have else ""
         raise CatalogError(f"model {reference.name!r} has no {what} {name!r}{others}")

@@ -33,7 +33,7 @@ class Agreement:
             raise ScoringError(
                 f"{self.name}: {self.wrong_labels} of {self.rows} labels differ from the source "
                 f"library's, and scores by up to {self.largest_relative:.3g} relative; at most "
-                f"{TOLERANCE:g} is right, so please report this as a bug of sqlml"
+                f"{TOLERANCE:g} is allowed; please report this as a bug in sqlml"
             )
 
 

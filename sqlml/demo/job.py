@@ -33,7 +33,7 @@ def run(database: str | Path | None = None, rows: int | None = None) -> None:
         ScoringError: a score from SQL is not the source library's own.
     """
     if rows is not None and rows < 1000:
-        raise ConfigError(f"the demo cannot learn from {rows} flights; give --rows 1000 or more")
+        raise ConfigError(f"the demo cannot train on {rows} flights; give --rows 1000 or more")
     report = Report()
     with _database(database) as path:
         with connect(str(path)) as con:
@@ -56,7 +56,9 @@ def _database(database: str | Path | None) -> Iterator[Path]:
         return
     path = Path(database)
     if path.exists():
-        raise ConfigError(f"{path} exists, and the demo makes a new database: name another file")
+        raise ConfigError(
+            f"{path} already exists, and the demo creates a new database: name another file"
+        )
     yield path
 
 

@@ -1,4 +1,5 @@
-"""Rows per second of scoring in SQL, beside fetching a frame, predicting and writing it back."""
+"""Rows per second of scoring in SQL, compared with fetching a frame, predicting and writing it
+back."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ class Dialect:
         lazy_calls: a function is called only for rows whose branch of a CASE calls it.
         calls_in_lambdas: a function that scores may be called inside a lambda.
         outputs_first: a name in an expression of ORDER BY means a select item before a column.
-        copies_rows: all columns of a row are copied for a function, and filters that need not be
-            evaluated behind it are not evaluated before.
+        copies_rows: all columns of a row are copied for a function, and filters that need not
+            follow it are not evaluated first.
     """
 
     name: str
@@ -108,7 +108,7 @@ class Dialect:
         return self.call("struct_pack", *(f"{name} := {value}" for name, value in fields.items()))
 
     def row(self, values: str) -> str:
-        """A struct of values, one behind the other, whose names do not matter."""
+        """A struct of values in order, whose names do not matter."""
         return self.call("row", values)
 
     def field(self, value: str, name: str) -> str:
@@ -133,7 +133,7 @@ class Dialect:
         return self.call("error", message)
 
     def is_finite(self, number: str) -> str:
-        """Whether a number is no infinity, no NaN and not NULL; NULL of NULL."""
+        """Whether a number is neither infinite nor NaN; NULL for NULL."""
         return self.call("isfinite", number)
 
     def bytes(self, text: str) -> str:
@@ -167,9 +167,9 @@ class Dialect:
         return f"date_part('epoch', {time})"
 
     def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:
-        """The place of a text among different ones, from 0; `other` where it is NULL or not there.
+        """The place of a text among distinct ones, from 0; `other` if it is NULL or absent.
 
-        `other` is evaluated for such texts alone.
+        `other` is evaluated only for such texts.
         """
         places = self.map(self.array(texts), self.call("range", str(len(texts))))
         return f"coalesce({self.value_at(places, text)}, {other})"
@@ -183,7 +183,7 @@ class Dialect:
         return f"{self.array(numbers)}::{kind}[{len(numbers)}]"
 
     def packed_arguments(self, name: str) -> str:
-        """What a column, `name`, that holds such numbers is as an argument."""
+        """The argument for a column `name` that holds such numbers."""
         return self.quote_name(name)
 
     def text_arguments(self, texts: Sequence[str]) -> str:

@@ -12,11 +12,11 @@ _MAIN = "system.main."
 
 
 def builtin(name: str) -> str:
-    """A function of the engine by its full name, which no macro of a database hides.
+    """A function of the engine by its full name, which no macro in a database can shadow.
 
     A bare name means a macro of that name, if the database has one, and so do operators and `[..]`,
-    `{..}`, `x[i]`. Only those of the engine's functions are safe that are no macros themselves
-    (`list_sum`, `nullif`): the engine looks for what these call by bare names.
+    `{..}`, `x[i]`. Only engine functions that are not macros themselves are safe
+    (`list_sum`, `nullif`): the engine looks up what macros call by bare names.
 
     >>> builtin("lower"), builtin("+")
     ('system.main.lower', 'system.main."+"')
@@ -28,7 +28,7 @@ _UPPER, _LOWER = string.ascii_uppercase, string.ascii_lowercase
 
 
 def folded(expression: str) -> str:
-    """The SQL of a name as the engine compares it, without regard to case in ASCII alone: `fold`.
+    """The SQL of a name as the engine compares it, ignoring case only in ASCII: `fold`.
 
     >>> folded("x")
     "system.main.translate(x, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')"
@@ -65,7 +65,7 @@ class DuckDB(Dialect):
         return reduce(partial(self.call, "+"), terms)
 
     def scorer(self, name: str) -> str:
-        """The engine keeps such functions among its own."""
+        """The full name of a function of sqlml: the engine keeps these among its own."""
         return builtin(name)
 
     def texts(self, texts: Sequence[str]) -> str:

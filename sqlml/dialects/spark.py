@@ -38,7 +38,7 @@ class Spark(Dialect):
             BindError: Spark would replace a part of the name.
         """
         if "${" in name:
-            raise BindError(f"Spark replaces ${{..}} in SQL, also in a name; rename {name!r}")
+            raise BindError(f"Spark replaces ${{..}} in SQL, even in names; rename {name!r}")
         return "`" + name.replace("`", "``") + "`"
 
     def quote_string(self, text: str) -> str:

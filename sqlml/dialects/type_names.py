@@ -54,7 +54,7 @@ def pair_types(kind: str) -> tuple[str, str] | None:
     if kind.startswith("TUPLE(") and kind.endswith(")"):
         types = _parts(kind[len("TUPLE(") : -1])
     else:
-        # A field without a name, as row(..) makes them before 2.0, is its type alone.
+        # A field without a name, as row(..) makes before 2.0, is only its type.
         types = [f.type or f.name for f in struct_fields(kind) or ()]
     return (types[0], types[1]) if len(types) == 2 else None
 

@@ -1,4 +1,4 @@
-"""Columns of categories as the codes that a booster was trained on, beside columns of numbers."""
+"""Columns of categories as the codes that a booster was trained on, alongside numeric columns."""
 
 from __future__ import annotations
 

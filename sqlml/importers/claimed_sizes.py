@@ -19,7 +19,7 @@ def bounded(given: Any, most: int, library: str, things: str) -> int:
 
     Raises:
         ArtifactError: negative, or more than `most`.
-        ValueError, TypeError: no whole number.
+        ValueError, TypeError: not an integer.
     """
     if isinstance(given, str) and not given.isascii() or "_" in str(given):
         raise ValueError(f"{given!r} is not a number")

@@ -70,12 +70,12 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
         ArtifactError: damaged, hostile, too large, or of another format.
         UntrustedArtifactError: a pickle without `allow_pickle`.
         UnsupportedModelError: a model that is not covered.
-        ConfigError: no such format.
+        ConfigError: unknown format.
     """
     wanted = format.upper()
     if wanted == FOLDER_FORMAT:
         raise ArtifactError(
-            f"{path} is a file, and FORMAT SPARK is the folder that pyspark.ml saved a model in"
+            f"{path} is a file; FORMAT SPARK takes the folder in which pyspark.ml saved a model"
         )
     if wanted != "AUTO" and wanted not in READERS:
         raise ConfigError(
@@ -101,14 +101,14 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
 
 
 def check_trusted(format: str, path: str, allow_pickle: bool) -> None:
-    """Refuse a pickle that nobody has said to trust.
+    """Refuse a pickle that the user has not declared trusted.
 
     Raises:
         UntrustedArtifactError: it would execute code.
     """
     if format.upper() == "PICKLE" and not allow_pickle:
         raise UntrustedArtifactError(
-            f"{path} is a pickle, and reading it would execute code that it brings along; save "
+            f"{path} is a pickle, and reading it would execute the code that it contains; save "
             "the model in its library's own format (XGBoost, CatBoost: model.json, LightGBM: "
             "model.txt), or, if you trust the file, connect with allow_pickle=True, or write "
             "OPTIONS (allow_pickle = true) in CREATE MODEL"
@@ -135,7 +135,7 @@ def kind_of(content: bytes, path: str) -> str:
             raise ArtifactError(f"{path}: {error}") from None
     if _ONNX.match(content):
         return "ONNX"
-    # Protocol 2 and later begin with 0x80 and the protocol; earlier ones end with "." alone.
+    # Protocol 2 and later begin with 0x80 and the protocol; earlier ones only end with ".".
     if content[0] == 0x80 or content.startswith(_COMPRESSED):
         return "PICKLE"
     if content[:1] in b"(]}c" and content.rstrip().endswith(b"."):
@@ -151,9 +151,9 @@ def kind_of(content: bytes, path: str) -> str:
             "save it as model.json"
         )
     raise ArtifactError(
-        f"{path} is none of the model files that sqlml knows (XGBoost JSON or UBJ, CatBoost JSON, "
+        f"{path} is not a model file that sqlml knows (XGBoost JSON or UBJ, CatBoost JSON, "
         "LightGBM text, ONNX, skops, torch.export, a stored sqlml model, pickle or joblib); name "
-        "its kind with FORMAT"
+        "its format with FORMAT"
     )
 
 

@@ -146,8 +146,9 @@ class Frame:
             return self.matrix()
         if len(texts) < len(self.blocks):
             raise UnsupportedModelError(
-                "the model makes columns of strings and of numbers, which are no one matrix; "
-                "compile a transformer of the strings and one of the numbers, or encode the strings"
+                "the model makes columns of strings and of numbers, which do not form one "
+                "matrix; compile a transformer of the strings and one of the numbers, or encode "
+                "the strings"
             )
         return texts[0] if len(texts) == 1 else self.builder.op("concat", *texts)
 
@@ -166,8 +167,8 @@ class Frame:
             return self._input(block, "string")
         if block.type.dtype != "string":
             raise UnsupportedModelError(
-                f"column {self.names[i]!r} is used as strings, but an earlier step made "
-                "numbers of it"
+                f"column {self.names[i]!r} is used as strings, but an earlier step turned it into "
+                "numbers"
             )
         return block
 
@@ -236,8 +237,8 @@ class Outputs:
         """
         if len(self.label_sets) > 1:
             raise UnsupportedModelError(
-                f"a classifier of {len(self.label_sets)} targets at once stands where one target "
-                "is wanted; fit one model per target"
+                f"a classifier of {len(self.label_sets)} targets at once is used where one target "
+                "is expected; fit one model per target"
             )
         return self.label_sets[0] if self.label_sets else None
 
@@ -273,10 +274,10 @@ def labels_of(classes: Sequence[Any]) -> Labels:
         if all(type(v) is python for v in values):
             if kind == "int64" and not all(-(2**63) <= v < 2**63 for v in values):
                 raise UnsupportedModelError(
-                    f"class label {max(values, key=abs)} is beyond 64-bit integers with a sign, "
-                    "which predict returns; fit the model on labels that are smaller, or strings"
+                    f"class label {max(values, key=abs)} does not fit in a signed 64-bit integer, "
+                    "which predict returns; fit the model on smaller labels, or on strings"
                 )
             return Labels(kind, tuple(values))
     raise UnsupportedModelError(
-        f"class labels must be strings, whole numbers, booleans or floats, not {values[:3]!r}"
+        f"class labels must be strings, integers, booleans or floats, not {values[:3]!r}"
     )

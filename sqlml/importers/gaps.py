@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """How the source library reads rows that do not say every value.
+    """How the source library reads rows with unstated values.
 
     Attributes:
         cell: what a cell that a sparse matrix does not store stands for: 0, or NaN (XGBoost);
-            None where the parts of the model disagree, or nobody knows.
+            None if the parts of the model disagree, or it is unknown.
         separator: that of the DictVectorizer that reads the rows, in whose dicts an absent key is
-            the number 0; None where no DictVectorizer does, and an absent key is a missing value.
+            the number 0; None if no DictVectorizer does, and an absent key is a missing value.
     """
 
     cell: float | None = None

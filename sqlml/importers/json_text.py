@@ -1,4 +1,4 @@
-"""`read_json`: a JSON document out of bytes, with little memory besides what it becomes.
+"""`read_json`: a JSON document out of bytes, using little memory beyond the result.
 
 One character outside ASCII makes Python hold the whole text with two or four bytes a character,
 so such characters become JSON escapes while the text is decoded.
@@ -23,13 +23,13 @@ def read_json(content: bytes, hook: Hook | None = None, *, strict: bool = False)
     r"""The document in UTF-8 `content`, of which each object goes through `hook`.
 
     Args:
-        strict: NaN and Infinity, which are no JSON, are none here either.
+        strict: refuse NaN and Infinity, which are not JSON.
 
     >>> read_json('{"name": "größe"}'.encode())
     {'name': 'größe'}
 
     Raises:
-        ValueError: it is no JSON, or no UTF-8.
+        ValueError: it is not JSON, or not UTF-8.
         RecursionError: it is nested too deeply.
     """
     return json.loads(
@@ -55,7 +55,7 @@ def _escaped(content: bytes) -> str:
             while before > at and content[before - 1] == 0x5C:
                 before -= 1
             if (end - before) % 2:
-                raise ValueError(f"a character that needs no escape has one at byte {end}")
+                raise ValueError(f"a needless escape at byte {end}")
             text.write(json.dumps(found[0].decode())[1:-1])
             at = found.end()
     return text.getvalue()

@@ -20,7 +20,7 @@ from sqlml.regular_files import files_below, irregular, local_path
 class ModelFile:
     """The model in a file, with the file's path, format and sha256.
 
-    Of a folder there is no `content`, and the sha256 is that of its files.
+    A folder has no `content`; its sha256 is that of its files.
     """
 
     model: Any
@@ -62,11 +62,13 @@ def read_file(
 
 def _check_pinned(path: str, sha256: Any, digest: str) -> None:
     if sha256 is not None and digest != str(sha256).lower():
-        raise ArtifactError(f"{path!r} has another sha256 than the statement pins: {digest}")
+        raise ArtifactError(
+            f"{path!r} does not have the sha256 that the statement pins, but {digest}"
+        )
 
 
 def _files_of_folder(host: Host, path: str) -> dict[str, bytes] | None:
-    """What Spark reads of a folder of this machine; None where it is none that Spark saved."""
+    """The files that Spark reads in a local folder; None if Spark did not save it."""
     named = local_path(path)
     if named is None or not os.path.isdir(os.path.join(named, "metadata")):
         return None
@@ -83,7 +85,7 @@ def _files_of_folder(host: Host, path: str) -> dict[str, bytes] | None:
         raise ArtifactError(f"{path!r} has {size} bytes, over the limit of {MAX_ARTIFACT_BYTES}")
     for name in (named, *parts):
         if any(c in name for c in "*?[") or not name.isprintable():
-            raise ArtifactError(f"{name!r} has a letter of patterns (* ? [), or none; rename it")
+            raise ArtifactError(f"{name!r} is empty or contains a wildcard (* ? [); rename it")
     return {name: host.file_content(os.path.join(named, name)) for name in parts}
 
 

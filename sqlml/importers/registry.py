@@ -40,7 +40,7 @@ Leaf = Callable[[Any, Frame], Frame | Outputs]
 """A fitted object and the columns it reads -> the columns or outputs that it makes."""
 Recurse = Callable[[Any, Frame], Frame | Outputs]
 Composite = Callable[[Any, Frame, Recurse], Frame | Outputs]
-"""A Leaf for an object that holds others: it hands those to Recurse."""
+"""Like Leaf, for an object that holds others, which it passes to Recurse."""
 
 IMPORTERS: Mapping[str, Leaf] = MappingProxyType(
     {
@@ -65,7 +65,7 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
         **spark_ml.SCHEMAS,
     }
 )
-"""How to learn a model's columns where scikit-learn's feature_names_in_ is not there."""
+"""How to find a model's columns without scikit-learn's feature_names_in_."""
 NAMES: Mapping[type, str] = MappingProxyType(
     {
         XGBoostModel: xgboost.FILE,
@@ -118,7 +118,7 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
         raise _unknown(model)
     schema = _schema(model, path)
     if inputs is not None and path in torch.FAMILIES:
-        schema = Schema(None, ANY_COUNT)  # what its first layer says is a guess
+        schema = Schema(None, ANY_COUNT)  # its first layer only suggests a count
     names = _names(schema, inputs)
     builder = Builder()
     parts: set[str] = set()
@@ -184,8 +184,8 @@ def _damaged(model: Any, error: BaseException) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"this {type(model).__name__} is not what its library's fit makes "
         f"({type(error).__name__}: {error}): it is damaged, only partly fitted, or comes from "
-        f"another version of {library}; fit it again. If {library} predicts with it as it is, the "
-        "fault is sqlml's: please report this message"
+        f"another version of {library}; fit it again. If {library} can predict with it as it is, "
+        "the fault is sqlml's: please report this message"
     )
 
 
@@ -202,7 +202,8 @@ def _schema(model: Any, path: str) -> Schema:
 
 
 def _foreign_part(model: Any) -> Any:
-    """The first step of a pipeline or the like whose class nobody imports; None: there is none."""
+    """The first step of a pipeline or the like whose class has no importer; None if all have
+    one."""
     steps = [*getattr(model, "steps", []), *getattr(model, "transformer_list", [])]
     parts = [step[1] for step in steps if isinstance(step, tuple) and len(step) > 1]
     for part in [*parts, getattr(model, "best_estimator_", None)]:
@@ -234,13 +235,13 @@ def _package(model: Any) -> str:
 
 
 _DISTRIBUTIONS = {"sklearn": ("scikit-learn",), "xgboost": ("xgboost-cpu",)}
-"""Where a package has another name on PyPI."""
+"""Packages with a different name on PyPI."""
 
 
 def library_version(model: Any) -> str:
     """Library and version that the object's class comes from, e.g. "sklearn 1.9.1"."""
     written_by = getattr(model, "written_by", None)
-    if isinstance(written_by, str):  # a model file says itself who wrote it
+    if isinstance(written_by, str):  # a model file states who wrote it
         return written_by
     package = _package(model)
     for name in (package, *_DISTRIBUTIONS.get(package, ())):
@@ -302,7 +303,7 @@ def _unknown(model: Any) -> UnsupportedModelError:
         )
     if isinstance(model, str | PurePath):
         return UnsupportedModelError(
-            f"{str(model)!r} is a text, not a fitted object; a model file is registered in SQL: "
+            f"{str(model)!r} is a string, not a fitted object; register a model file in SQL: "
             f"CREATE MODEL m FROM '{model}'"
         )
     if path.startswith(PYTHON):
@@ -329,16 +330,19 @@ def _unknown(model: Any) -> UnsupportedModelError:
 
 
 _DATA = frozenset(("numpy.ndarray", "builtins.list", "builtins.tuple"))
-"""Classes of data that somebody may hand over in place of the model, beside frames and tables."""
+"""Classes of data, besides frames and tables, that a user may pass instead of a model."""
 
 
 def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> tuple[str, ...]:
     if isinstance(inputs, str | bytes):
-        raise ConfigError(f"inputs is a list of names, not one text: write inputs=[{inputs!r}]")
+        raise ConfigError(
+            f"inputs must be a list of names, not a string: write inputs=[{inputs!r}]"
+        )
     given = None if inputs is None else tuple(inputs)
     if given is None and schema.names is None and schema.count == ANY_COUNT:
         raise ConfigError(
-            "this model takes any columns and remembers none; say which feed it: inputs=['a', ..]"
+            "this model takes any columns and records none; name those that feed it: "
+            "inputs=['a', ..]"
         )
     if given is None:
         names = schema.names or tuple(f"x{i}" for i in range(schema.count))
@@ -362,8 +366,8 @@ def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> 
     if len(set(folded)) != len(folded):
         twice = next(n for n in names if folded.count(fold(n)) > 1)
         raise ConfigError(
-            f"two features are called {twice!r} once upper and lower case are the same, as in SQL; "
-            "give other names with inputs="
+            f"two features are called {twice!r} when upper and lower case are the same, as in "
+            "SQL; rename them with inputs="
         )
     return names
 

@@ -1,8 +1,8 @@
 """Tensors whose first axis is the rows: how graphs of ONNX and torch move and combine them.
 
-The IR computes with (n, k), whatever the rank in the graph: `inner` is the shape behind the rows,
-and k its product. What moves numbers about is numpy's own function on a grid of column numbers,
-and then one `select`.
+The IR computes with (n, k), whatever the rank in the graph: `inner` is the shape after the rows,
+and k its product. Layout operators are numpy's own functions on a grid of column numbers, followed
+by one `select`.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ def places(inner: tuple[int, ...], change: Callable[[Array], Array]) -> Array:
     if grid.ndim < 1 or grid.shape[0] != 1:
         raise Uncovered("it mixes rows, or counts them")
     if grid.size > MAX_ROW_VALUES:
-        raise ValueError(f"it makes {grid.size} numbers a row")
+        raise ValueError(f"it makes {grid.size} numbers per row")
     return np.asarray(grid[0])
 
 
 def picked(b: Builder, x: Rows, chosen: Array) -> Rows:
-    """The columns `chosen` of x, whole numbers of the new inner shape."""
+    """The columns `chosen` of x, integers of the new inner shape."""
     flat = chosen.ravel().astype(np.int64)
     same = np.array_equal(flat, np.arange(math.prod(x.inner)))
     return Rows(x.value if same else b.op("select", x.value, indices=flat), chosen.shape)
@@ -78,7 +78,7 @@ def moved(b: Builder, x: Rows, change: Callable[[Array], Array]) -> Rows:
 
 
 def filled_in(wanted: Sequence[int], width: int) -> tuple[int, ...]:
-    """The inner shape `wanted` of `width` numbers a row, of which one length may be -1.
+    """The inner shape `wanted` of `width` numbers per row; one length may be -1.
 
     Raises:
         Uncovered: rows would not stay rows.
@@ -108,7 +108,9 @@ def aligned(b: Builder, operands: Sequence[Rows | Array]) -> tuple[list[Value], 
     """
     ranks = {x.rank for x in operands if isinstance(x, Rows)}
     if len(ranks) != 1:
-        raise Uncovered("it mixes values of different rank, and so rows; or it has none of rows")
+        raise Uncovered(
+            "it mixes values of different rank, and so rows; or none of its inputs has rows"
+        )
     (rank,) = ranks
     shapes = [
         (1, *x.inner) if isinstance(x, Rows) else (1,) * (rank - x.ndim) + x.shape for x in operands
@@ -117,7 +119,7 @@ def aligned(b: Builder, operands: Sequence[Rows | Array]) -> tuple[list[Value], 
         raise Uncovered("a constant has rows of its own")
     inner = np.broadcast_shapes(*shapes)[1:]
     if math.prod(inner) > MAX_ROW_VALUES:
-        raise ValueError(f"it makes {math.prod(inner)} numbers a row")
+        raise ValueError(f"it makes {math.prod(inner)} numbers per row")
     return [_spread(b, x, inner) for x in operands], inner
 
 
@@ -172,7 +174,7 @@ def product(b: Builder, x: Rows, weights: Array, bias: Array | None = None) -> R
     """x (n, k) @ weights (k, w) + bias (w,), all of one dtype.
 
     Raises:
-        Uncovered: other shapes, dtypes that differ, or numbers that are no float32 or float64.
+        Uncovered: other shapes, differing dtypes, or numbers other than float32 and float64.
     """
     if x.dtype not in ("float32", "float64") or weights.dtype.name != x.dtype:
         raise Uncovered(f"it multiplies {x.dtype} and {weights.dtype}")

@@ -1,9 +1,9 @@
 """`read_skops`: the object in a file that skops.io.dump wrote, without running code of the file.
 
-A skops file is a zip archive of arrays and a JSON tree of types and attributes. skops makes an
-object of it only when every type in it is trusted: scikit-learn's estimators, numpy and plain
-containers are by default. `HARMLESS` adds types that skops leaves to its caller: parts of
-estimators, some of which make scikit-learn's predict read beyond its arrays when they are forged,
+A skops file is a zip archive of arrays and a JSON tree of types and attributes. skops turns it into
+an object only if every type in it is trusted: scikit-learn's estimators, numpy and plain containers
+are by default. `HARMLESS` adds types that skops leaves to its caller: parts of estimators, some of
+which make scikit-learn's predict read beyond its arrays when they are forged,
 and functions that an estimator was fitted with. The import calls none of them: it copies their
 arrays and checks every number in them. To compare a model with its file they do predict, in a
 process of its own (`verifying/source.py`).

@@ -72,4 +72,4 @@ def _check(arguments: Any, state: Any) -> None:
             and values.ndim == 3
         ):
             return
-    raise ArtifactError("a tree in the skops file does not fit itself; the file is damaged")
+    raise ArtifactError("a tree in the skops file is inconsistent; the file is damaged")

@@ -1,4 +1,4 @@
-"""`StoredModel`: what a file of sqlml's own format says of a model, beside its Program."""
+"""`StoredModel`: what a file in sqlml's own format says about a model besides its Program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_FEATURES = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredModel:
-    """A Program with the table that it wants, and where it came from.
+    """A Program with the table that it reads, and its source.
 
     `features` has every column of the training table in order, as `Imported` has it. `options` are
     those of the model, and not checked.
@@ -32,7 +32,7 @@ class StoredModel:
 
 
 def read_stored(content: bytes) -> Program | StoredModel:
-    """The model of a file; the Program alone where the file says no more.
+    """The model in a file; only the Program if the file holds nothing else.
 
     Raises:
         ArtifactError: it is damaged, hostile, or of a later version.
@@ -64,7 +64,7 @@ def about(
 def _stored(program: Program, told: Mapping[str, Any]) -> StoredModel:
     features = []
     if len(told["features"]) > MOST_FEATURES:
-        raise ValueError(f"more than {MOST_FEATURES:,} of them")
+        raise ValueError(f"more than {MOST_FEATURES:,} features")
     for name, kind in told["features"]:
         if not isinstance(name, str) or kind not in get_args(Kind):
             raise ValueError(f"a feature {name!r} of kind {kind!r}")
@@ -72,18 +72,18 @@ def _stored(program: Program, told: Mapping[str, Any]) -> StoredModel:
         features.append(Feature(name, kind))
     names = [fold(f.name) for f in features]
     if len(set(names)) != len(names):
-        raise ValueError("two features of one name")
+        raise ValueError("two features have the same name")
     kinds = {f.name: f.kind for f in features}
     for feature in program.features:
         if kinds.pop(feature.name, None) != feature.kind:
-            raise ValueError(f"the program reads {feature.name!r} otherwise")
+            raise ValueError(f"the program reads {feature.name!r} differently")
     if any(kind != "any" for kind in kinds.values()):
-        raise ValueError("the program does not read all of them")
+        raise ValueError("the program does not read all features")
     source, library = told["source"], told["library"]
     if not (isinstance(source, str) and isinstance(library, str)):
         raise TypeError("the source is not text")
     (source + library).encode()
     options = told.get("options", {})
     if not isinstance(options, dict):
-        raise TypeError("the options are no object")
+        raise TypeError("the options are not an object")
     return StoredModel(program, tuple(features), source, library, MappingProxyType(options))

@@ -41,7 +41,7 @@ _SPACES = re.compile(r"\s\s+")
 
 @dataclass(frozen=True)
 class Analyzer:
-    """How a text is cut. `pattern` and `stop_words` matter to kind "word" alone."""
+    """How a text is split. `pattern` and `stop_words` matter only to kind "word"."""
 
     kind: str
     lowercase: bool
@@ -52,9 +52,11 @@ class Analyzer:
     max_n: int
 
     def __post_init__(self) -> None:
-        """Raises ProgramError when a part has no meaning."""
+        """Raises ProgramError if a part is invalid."""
         if self.kind not in KINDS or self.accents not in ACCENTS:
-            raise ProgramError(f"no analyzer {self.kind!r}, or no accents {self.accents!r}")
+            raise ProgramError(
+                f"unknown analyzer {self.kind!r}, or unknown accents {self.accents!r}"
+            )
         if not 1 <= self.min_n <= self.max_n <= MAX_N:
             raise ProgramError(f"n-grams of {self.min_n} to {self.max_n} (from 1 to {MAX_N})")
         if self.kind == "whole" and self.max_n > 1:
@@ -113,7 +115,8 @@ def _joined(units: list[str], space: str, min_n: int, max_n: int) -> list[str]:
 
 
 def _within(word: str, min_n: int, max_n: int) -> list[str]:
-    """n-grams of a word in spaces; one that is no longer than n counts once, and ends it."""
+    """n-grams of a word padded with spaces; one of at most n characters counts once, and ends the
+    loop."""
     made: list[str] = []
     for n in range(min_n, max_n + 1):
         if n >= len(word):

@@ -57,7 +57,7 @@ class Builder:
         return value
 
     def known(self, name: str) -> DType | None:
-        """The dtype of input `name`; None where nothing has made it yet."""
+        """The dtype of input `name`; None if it does not exist yet."""
         return self._nodes[self._inputs[name]].type.dtype if name in self._inputs else None
 
     def constant(self, value: Array) -> Value:

@@ -30,7 +30,7 @@ ZIP_STUMBLES: tuple[type[Exception], ...] = (
     zipfile.LargeZipFile,
     zlib.error,
 )
-"""What zipfile raises besides, of archives whose entries are stored or deflated."""
+"""Other exceptions of zipfile, for archives whose entries are stored or deflated."""
 
 
 @contextmanager

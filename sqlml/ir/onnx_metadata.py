@@ -1,8 +1,8 @@
-"""The Program that an ONNX file of ours carries in its metadata, beside the graph made of it.
+"""The Program in the metadata of an ONNX file that sqlml wrote, next to the graph made from it.
 
 Two entries of the ModelProto's `metadata_props`: the stored Program (`ir/store.py`) in base64,
-because their values are texts, and the sha256 of the graph. Once somebody edits the graph, the
-sha256 is another one, and the Program no longer counts: the file then means what its graph says.
+because their values are texts, and the sha256 of the graph. Once the graph is edited, its sha256
+changes and the Program is ignored: the file then means what its graph says.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def add_program(proto: Any, stored: bytes) -> None:
 
 
 def program_of(proto: Any) -> Program | None:
-    """The Program that `proto`, an onnx.ModelProto, was made of; None where it has none, or
-    another graph by now.
+    """The Program that `proto`, an onnx.ModelProto, was made of; None if it has none, or its graph
+    has changed.
 
     Raises:
         ArtifactError: the Program is damaged or hostile.

@@ -24,8 +24,8 @@ from sqlml.types import DTYPES, NESTED, TensorType, dtype_of, matrix
 
 def _input_type(types: Types, attrs: Attrs) -> TensorType:
     dtype, width = attrs["dtype"], attrs["width"]
-    need(isinstance(width, int) and width >= 0, "input width must be a whole number")
-    need(dtype not in NESTED or width == 1, "a column of lists or maps stands alone")
+    need(isinstance(width, int) and width >= 0, "input width must be an integer of 0 or more")
+    need(dtype not in NESTED or width == 1, "a column of lists or maps must have width 1")
     return matrix(dtype, width)
 
 
@@ -63,7 +63,7 @@ def infer(op: str, types: Types, attrs: Attrs) -> TensorType:
     if not row.sparse and any(t.sparse for t in types):
         raise ProgramError(f"{op} takes no sparse rows; densify them before it")
     if not row.nested and any(t.dtype in NESTED for t in types):
-        raise ProgramError(f"{op} takes no lists and no maps")
+        raise ProgramError(f"{op} takes no lists or maps")
     result = row.rule(types, attrs)
     # An axis of no length counts as one: numpy limits the others all the same.
     count = math.prod(max(d, 1) for d in result.shape[1 if result.rowwise else 0 :])
@@ -93,7 +93,7 @@ def _check_attrs(row: Op, attrs: Attrs) -> None:
         if key in row.attrs and attrs[key] not in DTYPES:
             raise ProgramError(f"{row.name}: unknown dtype {attrs[key]!r}")
         if key in row.attrs and attrs[key] in NESTED and row.name != "input":
-            raise ProgramError(f"{row.name} makes no lists and no maps")
+            raise ProgramError(f"{row.name} makes no lists or maps")
 
 
 _KINDS: Mapping[str, type] = MappingProxyType(

@@ -53,10 +53,10 @@ def pack(array: Array) -> tuple[bytes, str, bool]:
 def unpack(
     stored: memoryview, dtype: str, shape: tuple[int, ...], held: str, shuffled: bool
 ) -> Array:
-    """The array that `pack` made `stored` of, which begins with it.
+    """The array that `pack` stored at the beginning of `stored`.
 
     Raises:
-        ValueError: there is no such array, or `stored` is too short for it.
+        ValueError: the array is impossible, or `stored` is too short for it.
     """
     if dtype not in STORED or (held != dtype and held not in STORED[dtype]):
         raise ValueError(f"an array of {dtype} stored as {held}")

@@ -16,7 +16,8 @@ from sqlml.ir.render import render
 from sqlml.types import Feature, Labels, TensorType, feature_kind
 
 Attrs = Mapping[str, Any]
-"""An operator's attributes: str, int, float, bool, tuple or array, as its row in `ops` says."""
+"""An operator's attributes: str, int, float, bool, tuple or array, as its entry in `ops`
+declares."""
 
 
 def freeze(attrs: Mapping[str, Any]) -> Attrs:

@@ -21,8 +21,8 @@ def rewrite(
     """A copy of `program` in which `rule` has replaced the nodes that it wants to.
 
     Only `outputs` (default: all) and what they need remain; inputs that nobody reads any more
-    are dropped unless `keep_inputs`. A rule that concerns `ops` alone is asked about no others,
-    and where it replaces nothing the Program comes back as it is.
+    are dropped unless `keep_inputs`. A rule that concerns only `ops` is asked about no others; if
+    it replaces nothing, the Program is returned as it is.
     """
     nodes = program.nodes
     first = 0  # nodes before it stay as they are

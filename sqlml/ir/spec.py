@@ -15,7 +15,7 @@ def verify(program: Program) -> Program:
     """Return `program` unchanged, or raise ProgramError naming the node that is wrong."""
     for i, node in enumerate(program.nodes):
         if any(not 0 <= j < i for j in node.inputs):
-            raise ProgramError(f"node {i} ({node.op}) reads a node that does not stand before it")
+            raise ProgramError(f"node {i} ({node.op}) reads a node that does not come before it")
         try:
             result = ops.infer(node.op, [program.nodes[j].type for j in node.inputs], node.attrs)
         except ProgramError as error:
@@ -26,7 +26,7 @@ def verify(program: Program) -> Program:
         if not 0 <= i < len(program.nodes) or program.nodes[i].op != "input":
             raise ProgramError(f"input {name!r} is not an input node")
         if program.nodes[i].attrs["name"] != name:
-            raise ProgramError(f"input {name!r} has another name in its node")
+            raise ProgramError(f"input {name!r} has a different name in its node")
     named = set(program.inputs.values())
     for i, node in enumerate(program.nodes):
         if node.op == "input" and i not in named:
@@ -51,7 +51,7 @@ def verify(program: Program) -> Program:
 
 def _verify_labels(labels: Labels) -> None:
     if not labels.values or len(set(labels.values)) != len(labels):
-        raise ProgramError("a classifier needs labels, each of them once")
+        raise ProgramError("a classifier needs distinct labels")
     for label in labels.values:
         if isinstance(label, str) and not label.isprintable():
             try:

@@ -10,8 +10,8 @@ Layout, little-endian::
               (`ir/packing.py`); in a file of its own also what it is `about`. Where that is
               shorter: b"z", the length of the JSON as u32, and a zstandard frame of it
     u64       length of the payload once decompressed
-    payload   zstandard frame: the stored bytes of all arrays behind each other
-    32 bytes  sha256 of all that stands before
+    payload   zstandard frame: the stored bytes of all arrays, concatenated
+    32 bytes  sha256 of everything before it
 
 Format 2 had neither packing nor a compressed header.
 
@@ -60,7 +60,7 @@ def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
     """Serialise a Program; equal Programs give equal bytes under one zstandard version.
 
     Args:
-        about: what a file says of the model besides, of JSON's own types; a catalog has it in rows.
+        about: what else a file says about the model, in JSON types; a catalog keeps it in rows.
     """
     payload = bytearray()
     blobs: dict[bytes, int] = {}
@@ -136,10 +136,10 @@ def read_header(stored: bytes) -> Any:
 
 
 def read_about(blob: bytes) -> Mapping[str, Any] | None:
-    """What a file that `loads` reads says of its model besides; None: nothing. It is not checked.
+    """What else a file that `loads` reads says about its model, unchecked; None if nothing.
 
     Raises:
-        ArtifactError: it is no JSON object.
+        ArtifactError: it is not a JSON object.
     """
     (size,) = _LENGTH.unpack_from(blob, _HEAD.size - _LENGTH.size)
     about = read_header(blob[_HEAD.size : _HEAD.size + size]).get("about")
@@ -173,7 +173,7 @@ def loads(blob: bytes) -> Program:
 
 def _loads(blob: bytes) -> Program:
     if len(blob) < _HEAD.size + _SIZE.size + _DIGEST or not blob.startswith(MAGIC):
-        raise ArtifactError("this is not a stored sqlml model: it does not begin as one")
+        raise ArtifactError("this is not a stored sqlml model: it does not begin like one")
     _, version, header_size = _HEAD.unpack_from(blob)
     if version > FORMAT_VERSION:
         raise ArtifactError(
@@ -209,16 +209,16 @@ def _loads(blob: bytes) -> Program:
             if any(type(d) is not int or d < 0 for d in [*shape, offset]):
                 raise ValueError(f"array of {name} {shape} at {offset!r}")
             if type(shuffled) is not bool:
-                raise ValueError(f"an array that is shuffled {shuffled!r}")
+                raise ValueError(f"the shuffled flag {shuffled!r} of an array")
             if shuffled or held != name:  # a copy, of which overlapping arrays could ask many
                 nonlocal widened
                 widened += math.prod(shape) * np.dtype(name).itemsize
                 if widened > len(payload) * _MAX_WIDENING:
-                    raise ValueError("arrays that lie on top of each other")
+                    raise ValueError("overlapping arrays")
             return packing.unpack(payload[offset:], name, tuple(shape), held, shuffled)
         if kind == "strings":
             if not all(isinstance(s, str) for s in content):
-                raise ValueError("a string array holds something else")
+                raise ValueError("a string array holds other values")
             strings = np.empty(len(content), object)
             strings[:] = content
             return strings

@@ -93,8 +93,8 @@ class Input:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exported:
-    """A graph: `constants` are its weights by name; `output` names the tensor it returns, whose
-    dtype and shape (shape[0] is ROWS) stand beside. `content` is the archive itself."""
+    """A graph: `constants` are its weights by name; `output` names the tensor it returns, with its
+    dtype and shape (shape[0] is ROWS). `content` is the archive itself."""
 
     written_by: str
     inputs: tuple[Input, ...]
@@ -112,7 +112,7 @@ class Exported:
 
     @property
     def width(self) -> int:
-        """How many numbers it makes of a row."""
+        """How many numbers it makes per row."""
         return math.prod(self.shape[1:])
 
 
@@ -155,8 +155,8 @@ class _Reader:
         models = [n for n in self.names if n.startswith("models/") and n.endswith(".json")]
         if "data.pkl" in self.names:
             raise ArtifactError(
-                "torch.save wrote this file, and reading it would execute code that it brings "
-                "along; write it with torch.export.save(torch.export.export(module, ..), file)"
+                "torch.save wrote this file, and reading it would execute the code that it "
+                "contains; write it with torch.export.save(torch.export.export(module, ..), file)"
             )
         if len(models) != 1:
             raise ArtifactError(
@@ -168,7 +168,7 @@ class _Reader:
         version = document["schema_version"]["major"]
         if version != SCHEMA_VERSION:
             raise UnsupportedModelError(
-                f"the archive has version {version} of torch's format, sqlml reads "
+                f"the archive has version {version} of torch's format, but sqlml reads "
                 f"{SCHEMA_VERSION}; save it with another version of torch"
             )
         module = document["graph_module"]
@@ -199,8 +199,8 @@ class _Reader:
         outputs = signature["output_specs"]
         if len(outputs) != 1 or list(outputs[0]) != ["user_output"]:
             raise UnsupportedModelError(
-                "the module must return one tensor and change nothing of itself; it has "
-                f"{len(outputs)} results"
+                f"the module must return one tensor and not modify itself; it has {len(outputs)} "
+                "results"
             )
         result = outputs[0]["user_output"]["arg"].get("as_tensor")
         if result is None or not inputs:
@@ -223,7 +223,7 @@ class _Reader:
         return self.zip.read(self.names[name])
 
     def payload(self, folder: str, start: str) -> dict[str, tuple[str, Any]]:
-        """Weight -> the entry that holds it, and what the archive says of it."""
+        """Weight -> the entry that holds it, and its metadata in the archive."""
         prefix = f"data/{folder}/"
         found = [n for n in self.names if n.startswith(prefix + start) and n.endswith(".json")]
         config = json.loads(self.bytes(found[0]))["config"] if found else {}
@@ -245,7 +245,7 @@ class _Reader:
         start = _whole(described["storage_offset"]["as_int"])
         last = start + sum((d - 1) * s for d, s in zip(shape, strides, strict=True))
         if math.prod(shape) and (start < 0 or min(strides, default=0) < 0 or last >= flat.size):
-            raise ArtifactError("a weight of the archive is shorter than it says")
+            raise ArtifactError("a weight of the archive is shorter than stated")
         if not math.prod(shape):
             return np.zeros(shape, dtype)
         if math.prod(shape) > max(flat.size, 1) * 64:

@@ -1,13 +1,13 @@
 """`Ensemble`: the arrays of a tree_ensemble operator, and how raw trees become it.
 
-All trees of an ensemble lie behind each other. Inner nodes are numbered in pre-order and leaves
+All trees of an ensemble are concatenated. Inner nodes are numbered in pre-order and leaves
 from left to right, so a child's number is above its parent's and no cycle can be written down.
 A child is the number of an inner node, or `~leaf` (negative) for a leaf; a root likewise.
 
 A row goes left at a numeric node when `x < threshold` (compare="lt") or `x <= threshold`
 (compare="le"), in the dtype of x and threshold; NaN goes left when `default_left`. At a
 categorical node `trunc(x)` goes left when it is a member of the node's set; NaN goes by
-`default_left`; a negative value, or one beyond the set, is no member. The exit leaf of tree t
+`default_left`; a negative value, or one beyond the set, is not a member. The exit leaf of tree t
 adds `leaf_values[leaf]` (V values) to outputs `target[t] .. target[t]+V-1`, starting from `base`,
 tree by tree in the dtype of `leaf_values`: the source libraries' own order.
 """
@@ -36,7 +36,7 @@ def too_deep() -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ensemble:
-    """T trees with M inner nodes and L leaves in all, V values a leaf and K outputs.
+    """T trees with M inner nodes and L leaves in all, V values per leaf and K outputs.
 
     roots int32 (T,), feature int32 (M,), threshold float32|float64 (M,), left and right int32
     (M,), default_left bool (M,), leaf_values float32|float64 (L, V), target int32 (T,), base
@@ -194,11 +194,11 @@ class Ensemble:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawTrees:
-    """Trees as libraries keep them: inner nodes and leaves mixed, in any order.
+    """Trees as libraries store them: inner nodes and leaves mixed, in any order.
 
-    All arrays have one entry per node of all trees behind each other; `left` and `right` are
+    All arrays have one entry per node, tree after tree; `left` and `right` are
     absolute node numbers, and `leaf` marks the leaves (whose children are not read). `value` is
-    (nodes, V), read for leaves alone. `roots` are node numbers. A categorical node's `sets` entry
+    (nodes, V), read only for leaves. `roots` are node numbers. A categorical node's `sets` entry
     lists the members that go left; `sets` maps a node number to an int array.
     """
 
@@ -214,7 +214,7 @@ class RawTrees:
 
 
 BATCH = 1 << 13
-"""Nodes that are numbered at a time, so that this takes little memory besides its result."""
+"""Nodes that are numbered at a time, so that this takes little memory beyond its result."""
 
 
 def ensemble(raw: RawTrees, *, target: Array, base: Array, compare: str) -> Ensemble:
@@ -242,7 +242,7 @@ class Collector:
         self._exits = 0
 
     def add(self, raw: RawTrees) -> None:
-        """Add the trees of `raw` behind those that are here.
+        """Append the trees of `raw`.
 
         Raises:
             ProgramError: as `ensemble` does.
@@ -308,7 +308,7 @@ class Collector:
 
 
 def _batches(raw: RawTrees) -> Iterator[RawTrees]:
-    """`raw` in runs of whole trees; in one where its trees do not lie behind each other."""
+    """`raw` in runs of whole trees; in a single run if its trees are not in sequence."""
     roots, n = np.asarray(raw.roots, np.int64), raw.feature.size
     if n <= BATCH or not roots.size or roots[0] < 0 or (np.diff(roots) <= 0).any():
         yield raw
@@ -342,7 +342,7 @@ def _batches(raw: RawTrees) -> Iterator[RawTrees]:
 
 
 def _children(given: Array, leaf: Array, n: int) -> Array:
-    """Child numbers as int32; -1 for leaves and for numbers that are no node's."""
+    """Child numbers as int32; -1 for leaves and for numbers of no node."""
     child = np.asarray(given)
     if child.dtype.kind not in "iu":
         child = child.astype(np.int64)

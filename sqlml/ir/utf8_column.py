@@ -1,6 +1,6 @@
 """`Texts`: a column of texts as UTF-8 bytes, the way Arrow has them, and lists of words packed so.
 
-A Python string may hold a lone surrogate, which is no UTF-8; it is kept as three bytes (Python's
+A Python string may hold a lone surrogate, which is not UTF-8; it is kept as three bytes (Python's
 "surrogatepass"), so nothing that Python can hold is lost.
 """
 

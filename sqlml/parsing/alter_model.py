@@ -31,10 +31,10 @@ class AlterModelRules(FromClause):
     """ALTER MODEL, and a method for each of the changes that it makes."""
 
     def _alter_model(self) -> AlterModel | Reserved | None:
-        """ALTER MODEL [IF EXISTS] m ..; None where another thing is altered.
+        """ALTER MODEL [IF EXISTS] m ..; None if it alters something else.
 
         Raises:
-            ParseError: the change is none of `CHANGES`, or is written otherwise.
+            ParseError: the change is not one of `CHANGES`, or is malformed.
         """
         if not self._accept_model("ALTER"):
             return None
@@ -46,7 +46,7 @@ class AlterModelRules(FromClause):
                 continue
             if name.names_a_version and words not in _OF_A_VERSION:
                 self._retreat(place)
-                raise self._failed(f"{words} is about a whole model; name it without a version")
+                raise self._failed(f"{words} applies to the whole model; name it without a version")
             change = rule(self, name)
             if change is None:
                 what = "ALTER MODEL .. ADD VERSION .. AS SELECT (training)"
@@ -126,4 +126,4 @@ CHANGES: Mapping[str, Callable[[AlterModelRules, ModelName], Change | None]] = M
 """The words after the model's name, and the rule of what follows them."""
 
 _OF_A_VERSION = ("SET OPTIONS", "RESET OPTIONS")
-"""What is changed of the version that is named; the other changes are about the whole model."""
+"""Changes to the named version; the others apply to the whole model."""

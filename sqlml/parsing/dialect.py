@@ -2,8 +2,8 @@
 (`model_statements.py`), and keep places.
 
 All functions stay calls as they are written: sqlglot would check their arguments, and put some in
-another order. What it misreads in either engine's SQL, and a user may write beside a model, is
-mended here.
+another order. What it misreads in either engine's SQL, and a user may write next to a model, is
+corrected here.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class _Rules(ModelStatements):
         return Kept(this=self._parse_statement(), kind="EXPLAIN")
 
     def _skip_brackets(self: Any) -> None:
-        """From behind an opening bracket to behind the one that closes it."""
+        """Skip from after an opening bracket to after the one that closes it."""
         depth = 1
         while self._curr and depth:
             kind = self._curr.token_type
@@ -224,7 +224,7 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return super()._parse_ddl_select()
 
     def _parse_simplified_pivot(self: Any, is_unpivot: bool | None = None) -> Any:
-        """With ORDER BY and LIMIT behind it."""
+        """Also read ORDER BY and LIMIT after it."""
         made = super()._parse_simplified_pivot(is_unpivot)
         self._parse_order()
         self._parse_limit()
@@ -275,7 +275,7 @@ class _SparkRules(_Rules, SparkParser):
         return exp.PropertyEQ(this=_named(token), expression=self._parse_assignment())
 
     def _parse_table_hints(self: Any) -> None:
-        """`WITH (..)` behind a table are the options of a file."""
+        """`WITH (..)` after a table holds the options of a file."""
         if self._match_pair(TokenType.WITH, TokenType.L_PAREN):
             self._skip_brackets()
 
@@ -316,7 +316,7 @@ class _SparkRules(_Rules, SparkParser):
             return Step(this=word, expressions=self._parse_pivots())
         join = self._parse_join()
         if join is None:
-            self.raise_error(f"Unknown step {word} of a pipe")
+            self.raise_error(f"Unknown pipe step {word}")
         return Step(this="JOIN", expressions=[join])
 
     def _items_of_step(self: Any) -> dict[str, Any]:
@@ -347,7 +347,7 @@ _STEPS: Mapping[str, Any] = MappingProxyType(
 
 
 class _DuckDB(DuckDB):
-    INDEX_OFFSET = 0  # else sqlglot computes indices anew
+    INDEX_OFFSET = 0  # else sqlglot recomputes indices
     Parser = keeping_places(_DuckDBRules)  # type: ignore[assignment]
 
     class Tokenizer(DuckDB.Tokenizer):

@@ -14,11 +14,10 @@ class FromClause(StatementParts):
     """A method for that clause."""
 
     def _artifact(self) -> Artifact | None:
-        """[INPUT ..] [OUTPUT ..] FROM 'path' ..; None where a query follows that is to be trained
-        on.
+        """[INPUT ..] [OUTPUT ..] FROM 'path' ..; None if a query to train on follows.
 
         Raises:
-            ParseError: it is written otherwise.
+            ParseError: it is malformed.
         """
         if self._word() in ("TRANSFORM", "AS"):
             return None

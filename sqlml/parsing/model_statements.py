@@ -42,7 +42,7 @@ class ModelStatements(AlterModelRules):
     """A part of the parsers of our dialects: one method for each kind of statement."""
 
     EXPLAIN_MODES: ClassVar[tuple[str, ...]] = ()
-    """Words behind EXPLAIN that choose what is shown."""
+    """Words after EXPLAIN that choose what is shown."""
 
     def model_statement(self, tokens: list[Token], sql: str) -> Statement:
         """The statement that some tokens of the text `sql` are; Query for one of the engine.
@@ -77,7 +77,7 @@ class ModelStatements(AlterModelRules):
         if_exists = self._accept("IF", "EXISTS")
         name = self._model_name()
         if self._curr.text in ("/", "@"):
-            raise self._failed(f"a version is dropped with ALTER MODEL {name} DROP VERSION ..")
+            raise self._failed(f"drop a version with ALTER MODEL {name} DROP VERSION ..")
         self._expect_end()
         return DropModel(self._statement, name, if_exists)
 
@@ -152,7 +152,7 @@ class ModelStatements(AlterModelRules):
         if not option.startswith(_OPTION):
             return None
         if scope == "GLOBAL":
-            raise self._failed("options of sqlml are the session's own; leave GLOBAL out", back=1)
+            raise self._failed("sqlml options belong to the session; leave GLOBAL out", back=1)
         self._advance()
         value = None if reset else self._value_of_option()
         self._expect_end()
@@ -162,7 +162,7 @@ class ModelStatements(AlterModelRules):
         if not (self._match(TokenType.EQ) or self._accept("TO")):
             raise self._failed("expected = and a value")
         if self._word() == "NULL":
-            raise self._failed("expected a value; RESET takes it back")
+            raise self._failed("expected a value; RESET restores the default")
         return None if self._accept("DEFAULT") else self._value()
 
     def _verify_model(self) -> Statement | None:

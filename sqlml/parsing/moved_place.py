@@ -8,7 +8,7 @@ from sqlml.errors import SqlmlError
 from sqlml.parsing.tokens import tokenize
 
 _MOST = 4_000_000
-"""Pairs of tokens that are compared at most: an error is no reason to wait."""
+"""Most pairs of tokens to compare, so that an error is not slow."""
 
 
 def place_in(rewritten: str, written: str, offset: int, dialect: str = "duckdb") -> int | None:

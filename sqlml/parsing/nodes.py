@@ -1,4 +1,4 @@
-"""Nodes of the tree for what sqlglot has none for."""
+"""Tree nodes for statements that sqlglot has no node for."""
 
 from __future__ import annotations
 

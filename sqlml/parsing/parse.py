@@ -17,14 +17,14 @@ from sqlml.parsing.tokens import raw_tokens
 def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
     """The statements of `sql`, in order; those that do not concern models are Query.
 
-    There are none in a text of comments alone, and none in a script of Spark in BEGIN and END.
+    There are none in a text of only comments, and none in a Spark script in BEGIN and END.
 
     Between them, the Queries of DuckDB hold every character of the text, semicolons and comments
-    included; those of Spark, which takes one statement at a time, hold a statement alone.
+    included; those of Spark, which takes one statement at a time, hold only the statement.
 
     Raises:
-        ParseError: a statement about models breaks the grammar, and the error shows the place; or
-            the text has no tokens, and it shows none.
+        ParseError: a statement about models breaks the grammar (the error shows the place), or the
+            text has no tokens.
     """
     pieces = _pieces(sql, dialect)
     reader = cast(ModelStatements, DIALECTS[dialect].parser())
@@ -53,7 +53,7 @@ def cut(sql: str, dialect: str = "duckdb") -> list[str]:
 
 
 def is_several(sql: str) -> bool:
-    """Whether a text of DuckDB has several statements; where they cannot be told, if it may have.
+    """Whether a text of DuckDB has several statements, or may have if they cannot be separated.
 
     >>> is_several("SELECT ';' ;"), is_several("SELECT 1; SELECT 'x")
     (False, True)

@@ -1,6 +1,6 @@
 """`span`: where in a text a node of sqlglot's tree stands.
 
-sqlglot keeps the places of names and literals alone. Here the parser's own methods mark what they
+sqlglot keeps only the places of names and literals. Here the parser's own methods mark what they
 make with the first and the last token that they read, so that the place of a clause, a call or a
 query is known for sure, whatever it consists of.
 """

@@ -15,7 +15,7 @@ from sqlml.parsing.tokens import raw_tokens
 T = TypeVar("T")
 
 DEEPEST = 1600
-"""Brackets in each other: an engine takes 1,000."""
+"""Nested brackets: an engine takes 1,000."""
 
 _FRAMES = 120
 """Calls of Python for one bracket, at most."""
@@ -29,10 +29,10 @@ _lock = threading.Lock()
 
 
 def deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
-    """What `work` makes of a text by recursion.
+    """Run `work`, which recurses over a text.
 
-    The limit is raised for this alone, and no longer than it lasts: much in Python counts on it to
-    end in time, json for one.
+    The limit is raised only for this call: much in Python, such as json, relies on it to stop in
+    time.
 
     Raises:
         ParseError: the text is nested too deeply.
@@ -42,7 +42,7 @@ def deeply(sql: str, dialect: str, work: Callable[[], T]) -> T:
     except RecursionError:
         depth = _depth(sql, dialect)
     if depth > DEEPEST:
-        raise ParseError(f"nested too deeply: {depth} brackets in each other")
+        raise ParseError(f"nested too deeply: {depth} nested brackets")
     with _lock:
         before = sys.getrecursionlimit()
         terms = len(raw_tokens(sql, dialect))  # those of a sum are in each other, too

@@ -40,7 +40,7 @@ _CONSTANTS: Mapping[str, OptionValue] = MappingProxyType(
 
 
 class StatementParts(Parser):
-    """Methods that read a part of a statement, and raise ParseError where it is another."""
+    """Methods that read a part of a statement, and raise ParseError if it is another."""
 
     @property
     def _statement(self) -> str:
@@ -64,11 +64,11 @@ class StatementParts(Parser):
         return written.upper() if written.isascii() else written
 
     def _accept(self, *words: str) -> bool:
-        """Go behind the words, if they come next; a letter beyond ASCII makes no keyword."""
+        """Skip the words, if they come next; a word with a letter beyond ASCII is not a keyword."""
         return self._curr.text.isascii() and bool(self._match_text_seq(*words))
 
     def _accept_model(self, *words: str) -> bool:
-        """Go behind the words and MODEL, if they come next, and the name of a model behind them."""
+        """Skip the words and MODEL, if they come next, followed by the name of a model."""
         first = self._index
         if self._accept(*words, "MODEL") and (self._is_name() or self._is_text()):
             return True
@@ -105,7 +105,7 @@ class StatementParts(Parser):
         return self._prev.text
 
     def _is_text(self) -> bool:
-        """Whether a string comes next; of those with escapes, `e'..'`, one that has none."""
+        """Whether a string comes next; `e'..'` counts only if it contains no escapes."""
         if self._curr.token_type != TokenType.BYTE_STRING:
             return self._curr.token_type in STRINGS
         written = self._written(self._curr)

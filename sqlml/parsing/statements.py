@@ -243,7 +243,7 @@ class VerifyModel:
 
 @dataclass(frozen=True, slots=True)
 class ExportModel:
-    """EXPORT MODEL name TO 'path' FORMAT ONNX; `format` is None where the path's ending says it."""
+    """EXPORT MODEL name TO 'path' FORMAT ONNX; `format` is None if the path's ending implies it."""
 
     sql: str
     name: ModelName

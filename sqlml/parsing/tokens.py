@@ -31,7 +31,8 @@ _DOLLARS = re.compile(
     r"|(\$(?:[^\W\d]\w*)?\$).*?\1|\$(?=\w)",
     re.DOTALL,
 )
-"""What may hold a dollar that is no parameter (strings, names, comments, dollar quotes), else `$`.
+"""What may hold a dollar that is not a parameter (strings, names, comments, dollar quotes), else
+`$`.
 
 sqlglot takes `$1, b := $` in `f($1, b := $2)` for the tag of a dollar quote.
 """
@@ -42,7 +43,7 @@ _VARIABLE = re.compile(r"\$\{[^}]*\}")
 _CONTINUED = re.compile(
     r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`|/\*.*?\*/|(--(?:\\\n|[^\r\n])*)", re.DOTALL
 )
-"""Strings, names and comments of Spark; a comment goes on behind a backslash at its line's end."""
+"""Strings, names and comments of Spark; a comment continues after a backslash at its line's end."""
 
 OPENING = frozenset("([{")
 CLOSING = frozenset(")]}")
@@ -65,7 +66,7 @@ class Token:
     def upper(self) -> str:
         """The word in capitals; empty for anything that is not a bare word.
 
-        A word with a letter beyond ASCII stays as it is: it is no keyword, though the capital of
+        A word with a letter beyond ASCII stays as it is: it is not a keyword, though the capital of
         one may be (`ıf`).
         """
         if self.kind != "word":
@@ -97,7 +98,7 @@ def tokenize(sql: str, dialect: str = "duckdb") -> Tokens:
 
 @lru_cache(maxsize=4)
 def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
-    """The tokens as sqlglot's parser wants them, which takes none away; a parameter `$1` is one.
+    """All the tokens, as sqlglot's parser takes them; a parameter `$1` is one token.
 
     Those of the last few texts are kept: a new statement is looked at more than once.
 
@@ -178,16 +179,16 @@ _BEHIND = frozenset(
 _BETWEEN_OPERANDS = frozenset(
     "AND OR IS IN LIKE ILIKE RLIKE BETWEEN NOT AS COLLATE DIV OVER ASC DESC".split()
 )
-"""Words that stand behind a name in an expression."""
+"""Words that may follow a name in an expression."""
 
 _OPERANDS = frozenset("SELECT FROM VALUES TABLE WITH ALL DISTINCT".split())
-"""What stands behind MINUS where it is an operator."""
+"""What follows MINUS where it is an operator."""
 
 
 def _sparks(sql: str, tokens: Sequence[Token]) -> Iterator[Token]:
-    """The tokens with what Spark reads otherwise: `:name` is a parameter, 10L a number, 2a a name.
+    """The tokens with Spark's own readings: `:name` is a parameter, 10L a number, 2a a name.
 
-    `a:b` is no parameter but a field of a VARIANT.
+    `a:b` is not a parameter but a field of a VARIANT.
     """
     before: Token | None = None
     skip = False
@@ -251,9 +252,9 @@ class Tokens(tuple[Token, ...]):
 
     @cached_property
     def closing(self) -> Mapping[int, int]:
-        """Each opening bracket's index, and that of the one that closes it, where there is one.
+        """Each opening bracket's index, and that of the one that closes it, if there is one.
 
-        Their kinds need not fit: that is for the engine to say.
+        Their kinds need not match: the engine checks that.
         """
         ends: dict[int, int] = {}
         opened: list[int] = []

@@ -30,13 +30,13 @@ def fold_arguments(
 ) -> Program:
     """`program` for rows whose inputs in `arguments` have these values (None is NULL).
 
-    An input stays an input where something still reads it; it must then be given that value.
+    An input that something still reads stays an input; it must then be given that value.
 
     Args:
-        sums: take known columns of linear models into the bias, which rounds otherwise.
+        sums: fold known columns of linear models into the bias, which rounds differently.
 
     Raises:
-        ConfigError: no such input.
+        ConfigError: unknown input.
     """
     unknown = sorted(set(arguments) - set(program.inputs))
     if unknown:

@@ -1,4 +1,4 @@
-"""Operators on constants alone are computed once, when the model is compiled. Exact."""
+"""Operators on only constants are computed once, when the model is compiled. Exact."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def _chain(b: Builder, x: Value) -> Chain:
 
 
 def _thresholds(e: Ensemble, chain: Chain) -> Array | None:
-    """Thresholds for the values below the chain; None where no float is one."""
+    """Thresholds for the values below the chain; None if no float is one."""
     pairs = np.zeros(e.nodes, [("feature", e.feature.dtype), ("threshold", e.threshold.dtype)])
     pairs["feature"], pairs["threshold"] = e.feature, e.threshold
     unique, inverse = np.unique(pairs, return_inverse=True)

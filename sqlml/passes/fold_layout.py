@@ -37,7 +37,7 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
 
 
 def same_rows(b: Builder, value: Value, sparse: bool) -> Value:
-    """`value` with sparse rows or dense ones: fewer columns may have come from one kind alone."""
+    """`value` with sparse rows or dense ones: fewer columns may have come from only one kind."""
     if value.type.sparse == sparse:
         return value
     return b.op("sparsify", value) if sparse else b.op("densify", value, fill=0.0)
@@ -68,7 +68,7 @@ def select(b: Builder, x: Value, indices: Array) -> Value:
 
 
 def _folded_select(b: Builder, x: Value, indices: Array) -> Value | None:
-    """The select made of what lies below `x`, or None where nothing is to fold."""
+    """The select made of what lies below `x`; None if there is nothing to fold."""
     width = x.type.width
     if indices.size == width and np.array_equal(indices, np.arange(width)):
         return x

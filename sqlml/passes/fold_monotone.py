@@ -1,8 +1,8 @@
 """Neighbouring operators that undo or repeat each other become one, or none. Exact.
 
-neg of neg, abs of abs or of neg, not of not, trunc of trunc, an imputer behind one that has left
-no NaN, a check behind an equal or stricter one, maximum of maximum and minimum of minimum with
-constants. Sums and products of constants are not joined: that would round otherwise.
+neg of neg, abs of abs or of neg, not of not, trunc of trunc, an imputer after one that left no NaN,
+a check after an equal or stricter one, maximum of maximum and minimum of minimum with
+constants. Sums and products of constants are not joined: that would round differently.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Scalers in front of a linear model become part of its weights and bias.
 
 Hummingbird, section 5.2. (x - m) / s @ w + b is x @ (w / s) + (b - (m / s) @ w), which rounds
-otherwise. So this pass keeps the numbers to about 1e-13 of the largest term, not to the bit:
+differently. So this pass keeps the numbers to about 1e-13 of the largest term, not to the bit:
 
 * it folds only where |m / s| is at most 2**10 in every column, so that nothing cancels that did
   not cancel before;
-* it leaves Programs with a class label alone: on a row that lies on the decision boundary to the
-  last bit, the label could turn.
+* it leaves Programs with a class label unchanged: on a row that lies on the decision boundary to
+  the last bit, the label could turn.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ def inject_selection(program: Program) -> Program:
 
 
 def _reaches_words(b: Builder, x: Value) -> bool:
-    """Whether a select in front of a linear model pays: one that stays above sparse rows costs as
-    much as what it saves, since a row's product reads few weights anyway."""
+    """Whether a select in front of a linear model pays off: one that stays above sparse rows costs
+    as much as what it saves, since a row's product reads few weights anyway."""
     if not x.type.sparse:
         return True
     node = b.node(x)

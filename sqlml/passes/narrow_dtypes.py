@@ -11,8 +11,8 @@ thread, best of 7; times of float32 or int64 = 1, lower is better):
   int32 1.3 to 4.2. The exit leaf's number (where and maximum) alone: int32 0.6 to 1.7, int16
   0.6 to 2.9; all of GEMM with it in int32 0.7 to 1.0, since the cast to int64 goes;
 * one-hot columns: no difference between int64, int32, int16 and int8 codes;
-* onnxruntime's MatMulInteger (int8): 3.6 at 7 inner nodes, 0.8 at 31, 0.3 at 100, where GEMM is
-  no strategy to choose; int32 2.8 to 7.5.
+* onnxruntime's MatMulInteger (int8): 3.6 at 7 inner nodes, 0.8 at 31, 0.3 at 100, where GEMM is not
+  worth choosing; int32 2.8 to 7.5.
 
 Whole forests of 100 trees became 1.02 to 1.3 (torch) and 1.04 to 1.4 (onnxruntime) times as fast.
 So products stay in float32, where at most 2^24 inner nodes are counted exactly, and a region of
@@ -33,7 +33,8 @@ from sqlml.passes.analysis.ranges import ranges
 
 NARROW = "int32"
 MOVES = frozenset({"constant", "where", "max", "min", "select", "concat", "reshape"})
-"""Operators that only choose among numbers; of float32 no others are narrowed (-0.0 is no int)."""
+"""Operators that only choose among numbers; no others are narrowed from float32 (-0.0 is not an
+int)."""
 INDEX = MOVES | {"cast", "take", "add", "sub", "mul", "maximum", "minimum"}
 """Operators of index arithmetic; a `gather` wants its index in int64."""
 
@@ -125,7 +126,7 @@ def _accepts(program: Program, i: int) -> bool:
 
 
 def _to_integer(program: Program, i: int) -> bool:
-    """A cast of whole numbers: of int64 to anything, of float32 to int64 (which has no -0.0)."""
+    """A cast of integers: of int64 to anything, of float32 to int64 (which has no -0.0)."""
     node = program.nodes[i]
     if node.op != "cast":
         return False

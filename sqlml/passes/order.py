@@ -56,7 +56,8 @@ def run(
     """Apply `passes` in order and verify what they made; stop after the one named `upto`.
 
     Args:
-        without: names of passes to leave out, e.g. fold_scaling, which alone rounds otherwise.
+        without: names of passes to leave out, e.g. fold_scaling, the only one that rounds
+            differently.
 
     Raises:
         ConfigError: no pass is called `upto`, or a name in `without`.
@@ -76,5 +77,5 @@ def run(
 
 
 def only(program: Program, outputs: Sequence[str]) -> Program:
-    """`program` with these outputs alone, and what they need."""
+    """`program` with only these outputs, and what they need."""
     return rewrite(program, lambda b, node, inputs: None, outputs, ops=())

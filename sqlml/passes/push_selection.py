@@ -69,7 +69,7 @@ def _push(b: Builder, x: Value, indices: Array) -> Value:
 
 
 def _nothing(b: Builder, x: Value) -> Value:
-    """No column of `x`: what still counts the rows is one input, and nothing in between."""
+    """No column of `x`: only one input, which still counts the rows."""
     dtype, sparse, node = x.type.dtype, x.type.sparse, b.node(x)
     while node.inputs and (below := b.value(node.inputs[0])).type.rowwise:
         if below.type.dtype in TEXTUAL or len(below.type.shape) != 2:

@@ -1,4 +1,5 @@
-"""Trees behind a check for NaN, or an imputer, send NaN nowhere: all nodes say the same. Exact.
+"""Trees after a check for NaN, or an imputer, never see NaN: all nodes get the same direction.
+Exact.
 
 A library fills a default direction into every node, even where rows with missing values are
 refused before they reach a tree. Where no NaN can come all nodes send it right, as a comparison

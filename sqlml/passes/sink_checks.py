@@ -1,7 +1,7 @@
 """Checks for NaN and infinity moved down to the columns they are about. Exact.
 
 The last step of a pipeline checks what scalers and encoders made. One-hot columns are always
-finite, so no check of them is needed; behind an imputer NaN is welcome; and what a scaler makes is
+finite, so no check of them is needed; before an imputer NaN is allowed; and what a scaler makes is
 finite exactly for the values within a range, which bisection over the floats finds. So the check
 becomes one of the raw columns, joins the one that stands there already, and no longer stands
 between a scaler and the weights or thresholds that can take it in.
@@ -61,7 +61,7 @@ def _sink(b: Builder, x: Value, check: Check) -> Value:
     """The value `x`, with `check` as far below it as it goes."""
     node = b.node(x)
     if node.op == "one_hot" or (node.op == "cast" and _source(b, node).type.dtype not in FLOATS):
-        return x  # zeros and ones, or whole numbers
+        return x  # zeros and ones, or integers
     if node.op == "concat" and _sinks(b, x):
         return _below_concat(b, node, check)
     if node.op == "impute" and _fills_nan(node, check):

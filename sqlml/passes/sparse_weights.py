@@ -7,7 +7,7 @@ the numbers are not zero. Measured (torch 2.13, one thread, best of 7; how many 
   0.5 to 24; m = 100: 0.1 to 9, which `_pays` puts in a line;
 * weights of L1 models with 2 to 20 % of entries left: torch.sparse 0.3 to 1.1, and 2.3 to 3.1 for
   1000 x 1000 at 1 %; `inject_selection` has dropped the rows without any, which is what pays;
-* path matrices C of GEMM, all trees in one CSR matrix: 1.1 at 31 inner nodes a tree, 2.6 at 100,
+* path matrices C of GEMM, all trees in one CSR matrix: 1.1 at 31 inner nodes per tree, 2.6 at 100,
   4.1 at 255; where it pays, traversal is over ten times faster than GEMM;
 * onnxruntime has no sparse product.
 

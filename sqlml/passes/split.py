@@ -2,7 +2,7 @@
 
 Numbers cross into the kernels packed as one (n, k) matrix: that is the fastest way through an
 Arrow UDF. Categories become codes on the way; where an encoder has very many of them, which would
-all be written into the query, their texts cross beside the matrix, and the function looks them up.
+all be written into the query, their texts cross next to the matrix, and the function looks them up.
 So do texts that are cut into tokens. Exact.
 """
 

@@ -81,7 +81,7 @@ def _one_hot(b: Builder, part: Value) -> tuple[Value, int, Array] | None:
 
 
 def _taken(b: Builder, codes: Value, table: Array) -> Value:
-    """The rows of `table` for `codes`, the last of them where a code is no category."""
+    """The rows of `table` for `codes`, the last of them where a code is not a category."""
     last = b.constant(np.array([table.shape[0] - 1], np.int64))
     if codes.type.dtype != "int64":
         codes = b.op("cast", codes, dtype="int64")

@@ -130,7 +130,7 @@ class Table:
         return strings.reshape(-1, 1)
 
     def value(self, name: str, row: int) -> tuple[Any] | None:
-        """One value, in a tuple; None where there is no such column."""
+        """One value, in a tuple; None if there is no such column."""
         if self.matrix is not None:
             places = [k for k, feature in enumerate(self.features) if feature.name == name]
             if isinstance(self.matrix, SparseRows):
@@ -204,8 +204,9 @@ def _from_array(array: Array, features: tuple[Feature, ...]) -> Table:
 def _from_sparse(X: Any, features: tuple[Feature, ...], gaps: Gaps) -> Table:
     if gaps.cell is None:
         raise InputTypeError(
-            "what a sparse matrix does not store is a zero to some steps of a model and missing "
-            "to others (XGBoost), and of a Program nobody knows; pass X.toarray() if it is zeros"
+            "values that a sparse matrix does not store are zeros to some model steps and "
+            "missing to others (XGBoost), and a Program does not record which; pass X.toarray() "
+            "if they are zeros"
         )
     _check_shape(X, features)
     return Table(X.shape[0], features, SparseRows(X, gaps.cell), {})
@@ -309,7 +310,7 @@ def _text_column(column: Any, name: str) -> Any:
     if pa.types.is_null(kind):
         return arrow.cast(pa.string())
     if pa.types.is_floating(kind) and np.isnan(arrow.to_numpy(zero_copy_only=False)).all():
-        return pa.nulls(len(arrow), pa.string())  # a column that is missing has no type of its own
+        return pa.nulls(len(arrow), pa.string())  # a missing column has no type
     if not any(
         is_kind(kind)
         for is_kind in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)

@@ -10,7 +10,7 @@ from sqlml.types import Feature
 
 
 def fetched(X: Any, features: Sequence[Feature]) -> Any:
-    """`X` itself where it holds its rows; else what it gives, of frames the columns read alone.
+    """`X` itself if it holds its rows; otherwise the fetched rows, of frames only the columns read.
 
     Raises:
         MissingColumnError, AmbiguousColumnError: before anything is computed.

@@ -1,6 +1,6 @@
 """`Direct`: a matrix scored without a copy of it, one output, by a kernel that writes the result.
 
-Most of the time of scoring a row is what stands around the kernel; a large batch is cut into one
+Most of the time of scoring a row goes to what surrounds the kernel; a large batch is cut into one
 task after another, each of which fills its own part of the one result.
 """
 
@@ -53,7 +53,7 @@ class Direct:
         self._labels = labels[0] if labels else None
 
     def score(self, x: Array) -> Array | None:
-        """(n, k) or labels (n,); None where the model refuses a row, and shall say so."""
+        """(n, k) or labels (n,); None if the model refuses a row and must report it."""
         rows, labels = x.shape[0], self._labels
         parts = tasks(rows, self._threads, self._row_ns) if rows > GRAIN else ()
         if len(parts) < 2:

@@ -45,13 +45,13 @@ def json_texts(column: Any, kind: Kind, name: str) -> Texts:
     for i, row in enumerate(column if framed is None else framed):
         if not _is_missing(row):
             plain = _plain(row, kind, name, framed is not None)
-            # ASCII alone, so that even a lone surrogate comes back as it was.
+            # ASCII only, so that even a lone surrogate comes back as it was.
             made[i] = json.dumps(plain)
     return Texts.of(made)
 
 
 def is_one_column(X: Any) -> bool:
-    """Whether `X` is the rows of one nested column, and not a frame of columns."""
+    """Whether `X` holds the rows of one nested column rather than a frame of columns."""
     if isinstance(X, list | tuple | pa.Array | pa.ChunkedArray):
         return True
     if isinstance(X, np.ndarray):
@@ -74,7 +74,7 @@ def rows_of(X: Any) -> Any:
 
 
 def _framed(column: Any) -> list[Any] | None:
-    """The rows of an Arrow or polars column, whose structs are no dicts; None for others."""
+    """The rows of an Arrow or polars column, whose structs are not dicts; None for others."""
     if isinstance(column, pa.Array | pa.ChunkedArray):
         rows: list[Any] = column.to_pylist()
         return rows
@@ -135,8 +135,8 @@ def _scalar(value: Any, kind: Kind, name: str) -> str | bool | int | float | Non
     if _is_missing(value):
         return None
     raise InputTypeError(
-        f"column {name!r} has the {type(value).__name__} {value!r:.60} in a row, where the model "
-        f"takes {_FORM[kind]}; cast it"
+        f"column {name!r} has the {type(value).__name__} {value!r:.60}, where the model takes "
+        f"{_FORM[kind]}; cast it"
     )
 
 

@@ -70,7 +70,7 @@ class FrameColumns(Mapping[str, Any]):
 
 
 class _Same:
-    """Features that are equal to themselves alone: comparing hundreds takes too long."""
+    """Features that compare equal only to themselves: comparing hundreds takes too long."""
 
     __slots__ = ("features",)
 

@@ -79,11 +79,11 @@ def columns_of_dicts(
 ) -> dict[str, Array]:
     """Columns by feature of the dicts that a DictVectorizer takes, read as it reads them.
 
-    A number whose key a row lacks is 0, and so is one in whose place a string stands; a string
-    that is lacking has no column of the vectorizer, and neither has a number in its place.
+    A missing number, or a string in its place, is 0; a missing string, or a number in its place,
+    has no column of the vectorizer.
 
     Raises:
-        InputTypeError: a key or value that the vectorizer refuses, or that one column cannot hold.
+        InputTypeError: a key or value that the vectorizer refuses, or that a column cannot hold.
     """
     made: dict[str, Array] = {}
     for feature in features:
@@ -92,7 +92,7 @@ def columns_of_dicts(
     for i, row in enumerate(rows):
         for key, value in row.items():
             if not isinstance(key, str) or separator in key:
-                wrong = "no string" if not isinstance(key, str) else f"with {separator!r} in it"
+                wrong = "not a string" if not isinstance(key, str) else f"with {separator!r} in it"
                 raise InputTypeError(f"row {i} has the key {key!r:.60}, {wrong}; rename it")
             column = made.get(key)
             if column is None:
@@ -109,10 +109,10 @@ def columns_of_rows(
 ) -> Array | Mapping[str, Array]:
     """Rows that are lists: a matrix of numbers (n, k) or (n,), or columns by feature.
 
-    One value a row will do where the model has one column.
+    One value per row will do if the model has one column.
 
     Raises:
-        InputTypeError: a row is no list, or has another length than the model has columns.
+        InputTypeError: a row is not a list, or its length is not the model's number of columns.
     """
     try:
         matrix = np.asarray(rows)
@@ -126,8 +126,8 @@ def columns_of_rows(
     for i, row in enumerate(rows):
         if isinstance(row, str | bytes | Mapping) or not hasattr(row, "__len__"):
             raise InputTypeError(
-                f"row {i} is the {type(row).__name__} {row!r:.60}, where a row of "
-                f"{len(names)} values is wanted: {', '.join(names[:12])}"
+                f"row {i} is the {type(row).__name__} {row!r:.60}, where a row of {len(names)} "
+                f"values is expected: {', '.join(names[:12])}"
             )
         if len(row) != len(names):
             raise InputTypeError(
@@ -148,7 +148,7 @@ def _only_string(row: int, key: str, value: Any) -> str | None:
     strings = _strings(row, key, value)
     if len(strings) > 1:
         raise InputTypeError(
-            f"row {row} has {len(strings)} strings under {key!r}, and a column holds one a row"
+            f"row {row} has {len(strings)} strings under {key!r}, but a column holds one per row"
         )
     return strings[0] if strings else None
 

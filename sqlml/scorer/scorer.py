@@ -32,7 +32,7 @@ from sqlml.types import Array, Feature
 from sqlml.udfs.unknown_category import named
 
 SOME_NS = 50.0
-"""What a row takes where nobody has an estimate."""
+"""The time of a row without an estimate."""
 
 _UNSETTLED: Any = object()
 """In place of how a matrix is scored, until that is known."""
@@ -46,9 +46,9 @@ class Scorer:
     Each method takes a numpy array, a sparse matrix of scipy or a list of rows that are lists
     (columns in training order); a pandas, polars (lazy too), dask or Spark frame, an Arrow table,
     a relation of DuckDB, a mapping of columns or a list of rows that are dicts (by name,
-    case-insensitively); one column alone where the model has one; and options that override those
-    of `compile`. Which methods work depends on the model, as in the source library; another is an
-    AttributeError that names those that do. Errors about the rows are `ScoringError`s.
+    case-insensitively); a single column if the model has one; and options that override those
+    of `compile`. Which methods work depends on the model, as in the source library; the others
+    raise an AttributeError that names those that do. Errors about the rows are `ScoringError`s.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Scorer:
         """The class labels, (K,), in the model's order; of several targets a list of them.
 
         Raises:
-            AttributeError: the model is no classifier.
+            AttributeError: the model is not a classifier.
         """
         if not self.program.labels:
             raise AttributeError("this model has no classes")
@@ -119,10 +119,10 @@ class Scorer:
         return made[:, 0] if flat and made.shape[1] == 1 else made
 
     def to_onnx(self) -> bytes:
-        """The model as an ONNX file: one input (N, 1) a column, outputs by name.
+        """The model as an ONNX file: one input (N, 1) per column, outputs by name.
 
         Raises:
-            BackendError: an operator of the model has no form in ONNX; the message names it.
+            BackendError: ONNX has no equivalent of an operator of the model; the message names it.
             MissingDependencyError: onnx is not installed.
         """
         return export(self.program, "ONNX")
@@ -206,7 +206,7 @@ class Scorer:
 class _Ready:
     """One output of a model, compiled: `core` is all of it but the codes of strings.
 
-    These come from Arrow columns by `look_up`, or where they are more than that by `encode`. A row
+    These come from Arrow columns by `look_up`, otherwise by `encode`. A row
     takes about `row_ns` nanoseconds.
     """
 
@@ -255,7 +255,7 @@ def _ready(program: Program, output: str, layout: Layout, options: Mapping[str, 
 
 
 def _row_ns(choice: Choice, columns: int) -> float:
-    """What a row is estimated to take, without what the engine would take to hand it over."""
+    """The estimated time of a row, without the engine's time to pass it on."""
     if not choice.estimates:
         return SOME_NS
     handing = columns * current()["udf.number"]
@@ -267,7 +267,7 @@ def _decoded(indices: Array, labels: Sequence[Array]) -> Array:
     columns = []
     for column, known in zip(indices.T, labels, strict=True):
         if column.size and not (column.min() >= 0 and column.max() < len(known)):
-            raise ScoringError("the model made the index of a label that it does not have")
+            raise ScoringError("the model returned the index of a label that it does not have")
         columns.append(known.take(column))
     if len({known.dtype.kind for known in labels}) > 1:
         columns = [column.astype(object) for column in columns]
@@ -277,7 +277,7 @@ def _decoded(indices: Array, labels: Sequence[Array]) -> Array:
 def compile(
     model: Any, inputs: Sequence[str] | Mapping[str, str] | None = None, **options: Any
 ) -> Scorer:
-    """Compile a fitted object to a Scorer, which needs the object's library no more.
+    """Compile a fitted object to a Scorer, which no longer needs the object's library.
 
     Args:
         model: a fitted estimator or pipeline of scikit-learn, a booster of XGBoost, LightGBM or
@@ -295,8 +295,8 @@ def compile(
         ConfigError: no such option, backend, strategy or device; or `inputs` does not fit.
         MissingDependencyError: the backend's library is not installed.
 
-    That a backend cannot run this model is a BackendError, here where its trees are too large for
-    the strategy, else with the first batch.
+    A backend that cannot run this model raises BackendError: here if its trees are too large for
+    the strategy, otherwise with the first batch.
 
     >>> import numpy as np
     >>> from sklearn.linear_model import LogisticRegression
@@ -322,5 +322,5 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"unknown option {name!r}; options: {', '.join(_OPTIONS)}")
     threads = options.get("threads")
     if threads is not None and (type(threads) is not int or threads < 1):
-        raise ConfigError(f"threads must be a whole number above 0, not {threads!r}")
+        raise ConfigError(f"threads must be a positive integer, not {threads!r}")
     return dict(options)

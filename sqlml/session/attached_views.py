@@ -1,10 +1,10 @@
 """`Arrivals`: ATTACH and IMPORT bring views that call models, whose functions must be there to read
 them, on connections without a session too.
 
-What came is looked at on a connection of its own, so that the user's has no statement between
-theirs: no open result is in the way, and their profile, log and memory limit are as they were. A
-transaction hides what came from others until it ends; then the user's connection is asked itself,
-before their next statement.
+New views are inspected on a separate connection, so that no statement comes between the user's own:
+no open result is in the way, and their profile, log and memory limit stay as they were. A
+transaction hides others' changes until it ends; then the user's connection itself is asked, before
+their next statement.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from sqlml.session.functions import Functions
 
 
 class Arrivals:
-    """Of one connection, whose `functions` it has; `beside` makes those of another one.
-
-    `unseen` says that something may have come that nobody has looked at.
+    """The arrivals on one connection, whose `functions` it has; `beside` makes those of another
+    one. `unseen`: something may have arrived that has not been inspected.
     """
 
     def __init__(

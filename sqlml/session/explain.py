@@ -22,7 +22,7 @@ from sqlml.udfs.metering import metered
 
 
 class Explaining:
-    """What one connection tells of its queries: the plan, and what was measured of it."""
+    """What one connection reports about its queries: the plan and its measurements."""
 
     def __init__(self, engine: DuckDBEngine, functions: Functions, queries: Queries) -> None:
         self._engine = engine
@@ -34,7 +34,7 @@ class Explaining:
         found = self._queries.plan(query, parameters)
         if found is None:
             if len(self._engine.native.extract_statements(query)) > 1:
-                raise ParseError("EXPLAIN takes one query, and would run all behind the first")
+                raise ParseError("EXPLAIN takes one query, and would run any after the first")
             return self._explain(query, parameters, analyze)
         found = with_rows(found, self._engine.rows)
         if analyze:

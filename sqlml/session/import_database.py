@@ -27,7 +27,7 @@ _COPY = re.compile(
 )
 _OPTION = re.compile(rf"\b(\w+)\s+(?:{_TEXT}|(\w+))")
 
-# How COPY and read_csv call what EXPORT DATABASE may say of a CSV file.
+# COPY's and read_csv's names for the options that EXPORT DATABASE may give a CSV file.
 _CSV = {
     "delimiter": "delim",
     "delim": "delim",
@@ -45,7 +45,7 @@ def exported_program(
 ) -> Program | None:
     """The Program whose hash begins with `digest`, of the folder that a statement imports.
 
-    None where it imports none, or the folder has no such Program.
+    None if it imports none, or the folder has no such Program.
     """
     folder = text_of(statement).imported_folder
     if folder is None:

@@ -121,8 +121,8 @@ class Session:
     def sql(self, query: Any, *, alias: str = "", params: Any = None) -> Any:
         """A query as a lazy relation; None for a statement that has no result.
 
-        Where models are called, it is a `Relation` around DuckDB's own, whose results raise
-        sqlml's typed errors.
+        If it calls models, it is a `Relation` around DuckDB's own, whose results raise sqlml's
+        typed errors.
         """
         whole = partial(self._engine.relation, query, params, alias)
         return self._run(query, whole, partial(self._relation, parameters=params, alias=alias))
@@ -133,10 +133,10 @@ class Session:
         """The model plan of a query above the engine's own plan, as text.
 
         Args:
-            analyze: run the query once, as EXPLAIN ANALYZE does, and tell what was measured.
+            analyze: run the query once, as EXPLAIN ANALYZE does, and report the measurements.
 
         Raises:
-            ParseError: several statements, or one that is no query.
+            ParseError: several statements, or one that is not a query.
         """
         with self._calling(query):
             statements = self._prepared(text_of(query)) or (Query(query),)
@@ -234,11 +234,12 @@ class Session:
 
         Args:
             name: `model` or `database.model`, also of a version: `model/2`.
-            format: "ONNX", "SQLML" or "SQL" (macros); by default what the ending of the path says.
+            format: "ONNX", "SQLML" or "SQL" (macros); by default what the ending of the path
+                implies.
 
         Raises:
             UnknownModelError, ConfigError.
-            BackendError: the model has no form in that format; the message says why.
+            BackendError: that format cannot express the model; the message says why.
         """
         with self._calling():
             self._engine.finish()

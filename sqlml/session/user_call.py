@@ -49,7 +49,7 @@ class Calling:
                 raise placed from error.__cause__
 
     def _placed(self, error: SqlmlError) -> SqlmlError | None:
-        """An error in one of several statements, or behind EXPLAIN, with its place in the query."""
+        """An error in one of several statements, or after EXPLAIN, with its place in the query."""
         if error.offset is None or not error.sql or not isinstance(self._query, str):
             return None
         begin = self._query.find(error.sql, self._begin)

@@ -36,7 +36,7 @@ class Directory:
         self.place = files.place
 
     def newest(self) -> int:
-        """The number of the newest index; 0 where there is none."""
+        """The number of the newest index; 0 if there is none."""
         return max(self._numbers(), default=0)
 
     def index(self, number: int) -> dict[str, Any]:
@@ -48,18 +48,19 @@ class Directory:
         place = f"{self.place}/{_index(number)}"
         content = self._files.read(_index(number))
         if content is None:
-            raise CatalogError(f"{place} has gone; try again")
+            raise CatalogError(f"{place} no longer exists; try again")
         try:
             found = dict(json.loads(content))
             version = found.pop("sqlml_catalog")
         except (ValueError, KeyError, TypeError, RecursionError):
             raise CatalogError(
-                f"the model catalog is damaged: {place} is not an sqlml index; remove the file, "
-                "and the one before it counts"
+                f"the model catalog is damaged: {place} is not an sqlml index; remove the file to "
+                "fall back to the one before it"
             ) from None
         if version != FORMAT:
             raise CatalogError(
-                f"{place} is of a later version of sqlml (format {version!r}); update sqlml"
+                f"{place} was written by a later version of sqlml (format {version!r}); update "
+                "sqlml"
             )
         return found
 
@@ -85,11 +86,11 @@ class Directory:
         return True
 
     def program(self, digest: str) -> bytes | None:
-        """A stored Program; None where it is not there."""
+        """A stored Program; None if it does not exist."""
         return self._files.read(_program(digest))
 
     def program_bytes(self, digest: str) -> int | None:
-        """What a stored Program takes; None where it is not there."""
+        """The bytes that a stored Program takes; None if it does not exist."""
         return self._files.size(_program(digest))
 
     def program_place(self, digest: str) -> str:
@@ -124,7 +125,7 @@ def _named(tables: dict[str, Any]) -> set[str]:
     try:
         return {str(row["program"]) for row in tables["versions"]}
     except (KeyError, TypeError) as error:
-        raise CatalogError(f"no index of sqlml: {error}") from None
+        raise CatalogError(f"not an sqlml index: {error}") from None
 
 
 def _program(digest: str) -> str:

@@ -45,7 +45,8 @@ class Mirror(DuckDBConnection):
         return super().exists(schema)
 
     def type(self, name: str) -> str | None:
-        """What a type of a qualified name is in the newest state; None: there is none."""
+        """The definition of a type by its qualified name in the newest state; None if it does not
+        exist."""
         self.catch_up_with_directory()
         return super().type(name)
 
@@ -71,9 +72,7 @@ class Mirror(DuckDBConnection):
                 if written:
                     self._number = number
                     return
-        raise ConflictError(
-            "other sessions change the models of this directory all the time; try again"
-        )
+        raise ConflictError("other sessions keep changing the models in this directory; try again")
 
     def catch_up_with_directory(self) -> None:
         """Read the newest index, where it is not the one that is known.
@@ -105,7 +104,7 @@ class Mirror(DuckDBConnection):
             run("ROLLBACK")
             raise CatalogError(
                 f"the model catalog in {self._directory.place} is damaged ({error}); remove the "
-                "newest file of its index, and the one before it counts"
+                "newest file of its index to fall back to the one before it"
             ) from None
 
     def _fill(self, table: str, rows: Sequence[dict[str, Any]]) -> None:

@@ -28,11 +28,11 @@ class Files(Protocol):
         ...
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder; none where there is no such folder."""
+        """The names of the files in a folder; none if the folder does not exist."""
         ...
 
     def read(self, path: str) -> bytes | None:
-        """The bytes of a file; None where it is not there.
+        """The bytes of a file; None if it does not exist.
 
         Raises:
             CatalogError: it cannot be read.
@@ -40,10 +40,10 @@ class Files(Protocol):
         ...
 
     def size(self, path: str) -> int | None:
-        """The bytes that a regular file has; None where there is no such file.
+        """The size of a regular file in bytes; None if it does not exist.
 
         Raises:
-            CatalogError: it cannot be asked.
+            CatalogError: the file system cannot be reached.
         """
         ...
 
@@ -190,7 +190,7 @@ class HadoopFiles:
             raise _cannot("read", f"{self.place}/{path}", _reason(error)) from None
 
     def add(self, path: str, content: bytes) -> bool:
-        """Add a complete file; False if there is one. Renaming fails where there is one."""
+        """Add a complete file; False if it exists. Renaming fails if it exists."""
         target = self._path(path)
         fresh = self._hadoop.Path(target.getParent(), f".{uuid4().hex}.new")
         try:
@@ -228,7 +228,9 @@ def files_of(folder: str, spark: SparkSession) -> Files:
     scheme, _, rest = folder.partition(":")
     if scheme == "file":
         if not rest.startswith("/"):
-            raise _cannot("reach", folder, "a URI of a file has a whole path, as file:/models")
+            raise _cannot(
+                "reach", folder, "a file URI needs an absolute path, such as file:/models"
+            )
         return LocalFiles("/" + rest.lstrip("/"))
     if "://" in folder or (len(scheme) > 1 and rest.startswith("/")):
         return HadoopFiles(folder, spark)
@@ -242,8 +244,8 @@ def _at_once(path: str, flags: int) -> int:
 
 def _cannot(what: str, place: str, why: str | None) -> CatalogError:
     return CatalogError(
-        f"cannot {what} {place}: {why}; name another place "
-        "(of models: sqlml.attach(spark, catalog=..))"
+        f"cannot {what} {place}: {why}; choose another place (for models: sqlml.attach(spark, "
+        "catalog=..))"
     )
 
 

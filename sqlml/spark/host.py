@@ -23,7 +23,7 @@ class SparkHost:
         self._spark = spark
 
     def read_file(self, path: str) -> list[tuple[str, int]]:
-        """Name and size of the file that `path` means; none where there is no such file."""
+        """Name and size of the file that `path` means; none if it does not exist."""
         files, name = self._place(path)
         size = files.size(name)
         return [] if size is None else [(path, size)]
@@ -41,10 +41,10 @@ class SparkHost:
         return content
 
     def write_file(self, path: str, content: bytes) -> None:
-        """Write one file, over one that is there.
+        """Write one file, replacing an existing one.
 
         Raises:
-            ArtifactError: something is there that is no regular file.
+            ArtifactError: the path holds something other than a regular file.
         """
         check_regular(path)  # which the next lines would replace
         files, name = self._place(path)
@@ -60,7 +60,7 @@ class SparkHost:
         """The rows of a query as a pandas frame.
 
         Raises:
-            ParseError: it is no query.
+            ParseError: not a query.
         """
         from pyspark.errors import ParseException
 

@@ -32,14 +32,14 @@ def with_literals(sql: str, values: Any) -> str:
         if token.kind != "param":
             continue
         if values and named == (token.text == "?"):
-            raise ConfigError("parameters written ? take a list of values, those as :name a dict")
+            raise ConfigError("? parameters take a list of values, :name parameters a dict")
         if token.text != "?":
             name = token.text[1:]
             if name not in (values or {}):
-                raise ConfigError(f"no value is given for the parameter :{name}")
+                raise ConfigError(f"no value is given for parameter :{name}")
             edits.append((token, values[name]))
         elif position >= len(values or ()):
-            raise ConfigError(f"{position} values are given, and there are more parameters")
+            raise ConfigError(f"only {position} values are given for more parameters")
         else:
             edits.append((token, values[position]))
             position += 1
@@ -57,7 +57,7 @@ def literal(value: Any) -> str:
     ('NULL', 'true', '1099511627776L', "'NaN'::DOUBLE")
 
     Raises:
-        ConfigError: it has none.
+        ConfigError: it has no literal.
     """
     if hasattr(value, "dtype") and getattr(value, "shape", None) == ():
         value = value.item()  # of numpy

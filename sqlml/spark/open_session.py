@@ -42,7 +42,7 @@ def open_spark(
     conf: Any = spark.conf
     place = conf.get("spark.sqlml.catalog", None) if catalog is None else catalog
     if place == "":
-        raise ConfigError("the directory of the models has no name; write catalog='models', say")
+        raise ConfigError("the model directory has no name; write, for example, catalog='models'")
     if place is None:
         place = f"{conf.get('spark.sql.warehouse.dir').rstrip('/')}/_sqlml"
     session = SparkSession(spark, files_of(place, spark), allow_pickle=allow_pickle)
@@ -56,11 +56,11 @@ _ARROW_BACKED = ("spark.plugins", "spark.sql.extensions", "spark.sql.cache.seria
 
 
 def _hand_over_rows(conf: Any) -> None:
-    """Let Spark write rows for Python, and not columns, where nobody has decided otherwise.
+    """Let Spark send rows, not columns, to Python, unless configured otherwise.
 
-    Columns are handed over as they are where they are Arrow's own. Those of Spark's Parquet reader
-    are not: Spark 4.3 visits them value by value, and a query takes a quarter longer than with rows
-    (28 FLOATs, 500 trees; docs/spark.md).
+    Columns that are Arrow's own are passed on as they are. Those of Spark's Parquet reader are not:
+    Spark 4.3 visits them value by value, and a query takes a quarter longer than with rows (28
+    FLOATs, 500 trees; docs/spark.md).
     """
     from pyspark.errors import PySparkException
 

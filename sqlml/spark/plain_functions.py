@@ -85,9 +85,9 @@ class PlainFunctions:
     def _make(self, model: Model, names: Sequence[str]) -> None:
         """Make the functions of a model's default version known to plain queries.
 
-        A model that reads lists or maps has none. One whose function would also be that of another
-        of the models `names` has not that one, and neither has the other; what a user or a session
-        on another directory has made stays.
+        A model that reads lists or maps has none. A function name that two of the models `names`
+        would share is given to neither; functions of a user, or of a session on another directory,
+        stay.
         """
         taken = {f"{f}_{fold(n)}" for n in names if fold(n) != fold(model.name) for f in OUTPUTS_OF}
         nested = any(f.kind in NESTED for f in model.features)
@@ -123,8 +123,8 @@ class PlainFunctions:
             name, signature, made.sql, owner, partial(_replaces, owner)
         ):
             warnings.warn(
-                f"{name}(..) of plain queries is not made: there is another function of that name, "
-                f"or Spark does not take it; con.sql knows {function}({model.name!r}, ..)",
+                f"{name}(..) is not available in plain queries: another function has that name, "
+                f"or Spark does not accept it; use {function}({model.name!r}, ..) in con.sql",
                 stacklevel=2,
             )
             return False

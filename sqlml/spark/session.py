@@ -108,7 +108,7 @@ class SparkSession:
         if kwargs:
             if text_of(query, SPARK.name).concerns_models:
                 raise ConfigError(
-                    "a query of models takes no DataFrames in braces; give them names by "
+                    "a query with models takes no DataFrames in braces; name them with "
                     "createOrReplaceTempView"
                 )
             return self._spark.sql(query, args, **kwargs)
@@ -124,7 +124,7 @@ class SparkSession:
         """The model plan of a query above Spark's own plan, as text.
 
         Raises:
-            ParseError: several statements, or one that is no query.
+            ParseError: several statements, or one that is not a query.
         """
         self._require_live()
         first, *others = _statements(query, args)
@@ -257,8 +257,8 @@ class SparkSession:
     def _explained(self, asked: Explain) -> list[tuple[str, str]]:
         if asked.analyze:
             raise ParseError(
-                "Spark has no EXPLAIN ANALYZE; EXPLAIN shows the plan, Spark's own pages what it "
-                "took"
+                "Spark has no EXPLAIN ANALYZE; EXPLAIN shows the plan, the Spark UI the actual "
+                "times"
             )
         found = self._queries.plan(asked.query)
         sql = asked.query if found is None else self._queries.ready(found)

@@ -104,8 +104,8 @@ def _verified(model: Any, wanted: Registration, file: ModelFile | None) -> NewVe
         found = verify_source(made_of, new.program, new.features)
     if verify is True and not found.agrees:
         raise VerificationError(
-            f"the imported model predicts differently from this {type(model).__name__} "
-            f"itself: {found.complaint}. Nothing is registered; the option verify = 'record' "
-            "registers it all the same. Please report this message: the fault is sqlml's"
+            f"the imported model predicts differently from this {type(model).__name__} itself: "
+            f"{found.complaint}. Nothing is registered; the option verify = 'record' registers it "
+            "anyway. Please report this message: the fault is sqlml's"
         )
     return replace(new, verification=found.to_dict())

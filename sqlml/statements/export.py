@@ -19,20 +19,20 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
     """Write a model to a file.
 
     Args:
-        format: ONNX, SQLML or SQL, whose macros have the model's name; None: what the ending of
-            the path says.
+        format: ONNX, SQLML or SQL, whose macros have the model's name; None: implied by the ending
+            of the path.
 
     Raises:
         UnknownModelError: no such model, version or alias.
-        ConfigError: no such format, or the ending says none.
-        BackendError: the model has no form in it.
+        ConfigError: unknown format, or the ending does not imply one.
+        BackendError: that format cannot express the model.
     """
     model = models.catalog.get(reference)
     if "\0" in path:
         raise ConfigError(f"invalid path {path!r}: it contains a NUL character")
     ending = path.rsplit(".", 1)[-1].upper()
     if format is None and ending not in FORMATS:
-        raise ConfigError(f"which format is {path!r}? write FORMAT ONNX, SQLML or SQL")
+        raise ConfigError(f"cannot tell the format of {path!r}; write FORMAT ONNX, SQLML or SQL")
     origin = model.origin
     told = about(model.features, origin.source, origin.library, model.options)
     content = export(model.program, format or ending, model.name, told, model.options)

@@ -35,9 +35,9 @@ def version_of(model: Any, wanted: Registration, file: ModelFile | None = None) 
     imported = import_model(model, wanted.inputs)
     if not imported.named:
         raise ConfigError(
-            f"this {type(model).__name__} was fitted without column names; say what feeds it: "
-            "create_model(.., inputs=['a', 'b', ..]), or CREATE MODEL m INPUT (a DOUBLE, b DOUBLE, "
-            "..) FROM '..'"
+            f"this {type(model).__name__} was fitted without column names; name its inputs: "
+            "create_model(.., inputs=['a', 'b', ..]), or CREATE MODEL m INPUT (a DOUBLE, b "
+            "DOUBLE, ..) FROM '..'"
         )
     _check_numbers(imported.program)
     check_fit(imported.program, kept)
@@ -83,9 +83,9 @@ def check_fit(program: Program, options: Mapping[str, Any]) -> None:
 def _label_name(program: Program, output: Sequence[tuple[str, str]]) -> str:
     """The name that OUTPUT gives to what the model predicts."""
     if "label" not in program.outputs:
-        raise ConfigError("OUTPUT names what a model predicts, and this one predicts nothing")
+        raise ConfigError("OUTPUT names what a model predicts, but this one predicts nothing")
     if len(output) != 1:
-        raise ConfigError("OUTPUT names one column: all that predict(..) gives")
+        raise ConfigError("OUTPUT names one column: predict(..) returns no more")
     ((name, declared),) = output
     kind = result_type(program, "label", None)
     if _same_type(declared) != _same_type(kind):

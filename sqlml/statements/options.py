@@ -37,7 +37,7 @@ def stored(options: Mapping[str, Any]) -> dict[str, Any]:
                 f"unknown option {name!r}; options: {known} (and inputs, or_replace, "
                 "if_not_exists, comment in create_model)"
             )
-    verify = options.get("verify", True)  # 1 is equal to True, but says less
+    verify = options.get("verify", True)  # 1 equals True, but is not accepted
     if type(verify) not in (bool, str) or verify not in VERIFY:
         raise ConfigError(f"option verify cannot be {verify!r}; it takes true, false or 'record'")
     for name in ("on_null", "on_missing_column"):
@@ -47,15 +47,17 @@ def stored(options: Mapping[str, Any]) -> dict[str, Any]:
             )
     batch_rows(options)
     if not isinstance(options.get("positive_class", ""), str | int | float | bool):
-        raise ConfigError("option positive_class is one class of the model: a text or a number")
+        raise ConfigError(
+            "option positive_class must be a class of the model: a string or a number"
+        )
     return {k: v for k, v in options.items() if k in STORED}
 
 
 def read_back(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that a file of a model has, which EXPORT MODEL wrote.
+    """The options in a model file that EXPORT MODEL wrote.
 
     Raises:
-        ConfigError: an option or a value that there is not.
+        ConfigError: unknown option or value.
     """
     label = options.get(OUTPUT)
     if not (label is None or isinstance(label, str)):
@@ -72,7 +74,7 @@ def altered(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     for name in options:
         if name in AT_CREATION:
-            raise ConfigError(f"option {name} matters while a model is created, and not afterwards")
+            raise ConfigError(f"option {name} applies only while a model is created")
         if name not in STORED:
             raise ConfigError(f"unknown option {name!r}; options: {', '.join(STORED)}")
     return stored(options)
@@ -82,7 +84,7 @@ def checked(names: Sequence[str]) -> tuple[str, ...]:
     """The names of stored options.
 
     Raises:
-        ConfigError: there is no such option.
+        ConfigError: unknown option.
     """
     for name in names:
         if name not in STORED:

@@ -24,9 +24,10 @@ class Plans:
         return self._cache.plan(sql, parameters, self._settings)
 
     def set(self, option: str, value: Any) -> None:
-        """Give the session's queries an option, before those of their models; None: take it back.
+        """Set an option for the session's queries, which overrides those of their models; None
+        resets it.
 
         Raises:
-            ConfigError: there is no such option, or it has no such value.
+            ConfigError: unknown option or value.
         """
         self._settings = with_setting(self._settings, option, value)

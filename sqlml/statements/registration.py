@@ -1,4 +1,5 @@
-"""`Registration`: what CREATE MODEL and ADD VERSION say besides the model itself, checked once."""
+"""`Registration`: what CREATE MODEL and ADD VERSION specify besides the model itself, checked
+once."""
 
 from __future__ import annotations
 
@@ -21,13 +22,13 @@ class Registration:
         inputs: names of the columns in training order, or name -> SQL type.
         output: name and SQL type of what it predicts.
         comment: of the model, or of the version that is added.
-        or_replace: add a version that becomes the default, where the model is there.
-        if_not_exists: do nothing where the model is there.
+        or_replace: add a version that becomes the default, if the model exists.
+        if_not_exists: do nothing if the model exists.
         number: of the version that is added; None: one more than the last one ever made.
         options: those of `options.py`.
 
     Raises:
-        ConfigError: one of them is of another type, unknown, or has no such value.
+        ConfigError: one of them is of the wrong type, or an option or value is unknown.
     """
 
     reference: Reference
@@ -55,11 +56,11 @@ def whole_model(name: Any) -> Reference:
     """The reference of `model` or `database.model`, as `create_model` is given it.
 
     Raises:
-        ConfigError: it is none, or names a version.
+        ConfigError: it is not a valid reference, or names a version.
     """
     if not isinstance(name, str):
         raise ConfigError(
-            f"the name comes first, as a text, and not a {type(name).__name__}: "
+            f"the model name comes first and must be a string, not a {type(name).__name__}: "
             "create_model('churn', model)"
         )
     try:
@@ -68,7 +69,7 @@ def whole_model(name: Any) -> Reference:
         reference = None
     if reference is None or reference.names_a_version:
         raise ConfigError(
-            f"invalid model name {name!r}: write 'model' or 'database.model', where "
-            "neither is empty or has . @ or / in it"
+            f"invalid model name {name!r}: write 'model' or 'database.model', with neither part "
+            "empty or containing . @ or /"
         )
     return reference

@@ -18,7 +18,7 @@ from sqlml.statements.verify import verify_model
 
 
 def carry_out(models: Models, statement: Any) -> Answer | None:
-    """Do what a statement about models says; the query whose result is its answer, if it has one.
+    """Carry out a statement about models; returns the query whose result is its answer, if any.
 
     Raises:
         SqlmlError: the statements' own functions name which; nothing has changed then.

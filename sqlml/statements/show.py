@@ -40,7 +40,7 @@ def show_versions(models: Models, statement: ShowVersions) -> Answer:
     """SHOW VERSIONS IN MODEL, the oldest first.
 
     Raises:
-        UnknownModelError: there is no such model.
+        UnknownModelError: no such model.
     """
     reference = whole(statement.name)
     models.catalog.version(reference)
@@ -91,7 +91,7 @@ def describe_model(models: Models, statement: DescribeModel) -> Answer:
 
 
 def _trees(program: Program) -> str:
-    """How many trees with how many nodes, leaves included, a model has; empty: it has none."""
+    """How many trees with how many nodes, leaves included, a model has; empty if it has none."""
     forests = [Ensemble.of(node.attrs) for node in program.nodes if node.op == "tree_ensemble"]
     if not forests:
         return ""

@@ -21,7 +21,7 @@ from sqlml.types import Feature, Kind
 
 
 def show_create(models: Models, statement: ShowCreate) -> Answer:
-    """SHOW CREATE MODEL: statements that make the version, and what the model says of itself."""
+    """SHOW CREATE MODEL: statements that make the version, and what the model says about itself."""
     reference = referred(statement.name)
     model = models.catalog.get(reference)
     text = _text(models.catalog, reference, model, models.dialect)
@@ -29,10 +29,9 @@ def show_create(models: Models, statement: ShowCreate) -> Answer:
 
 
 def _text(catalog: Catalog, reference: Reference, model: Model, dialect: Dialect) -> str:
-    """CREATE MODEL, with what ALTER MODEL adds behind it.
+    """CREATE MODEL, followed by what ALTER MODEL adds.
 
-    A model that came from an object of Python has no file; its statement names one that EXPORT
-    MODEL writes.
+    A model made from a Python object has no file; its statement names one that EXPORT MODEL writes.
     """
     name, origin = dialect.quote_name(model.name), model.origin
     if reference.database is not None:

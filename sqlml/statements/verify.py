@@ -34,8 +34,8 @@ def verify_model(models: Models, statement: VerifyModel) -> Answer:
         path, sha256, form = model.origin.path, model.origin.sha256, model.origin.format or form
     if path is None:
         raise ConfigError(
-            f"model {model.label} came from an object of Python, which is not kept; name a "
-            "file of the original: VERIFY MODEL .. USING (..) AGAINST 'path'"
+            f"model {model.label} was made from a Python object, which is not kept; name a file "
+            "of the original: VERIFY MODEL .. USING (..) AGAINST 'path'"
         )
     trusted = models.allow_pickle
     check_trusted(form, path, trusted)  # before it is looked for
@@ -53,7 +53,7 @@ def verify_model(models: Models, statement: VerifyModel) -> Answer:
 def _rows(host: Host, query: str, model: Model) -> Any:
     """The rows of a query as a pandas frame with the model's own columns, in their order."""
     if text_of(query).calls_models:
-        raise ParseError("VERIFY MODEL .. USING takes a query that calls no model itself")
+        raise ParseError("VERIFY MODEL .. USING takes a query without model calls")
     try:
         frame = host.fetch_frame(query)
     except ParseError as error:

@@ -1,6 +1,6 @@
-"""`answers`: what the library that a model came from says of rows, by the library's own methods.
+"""`answers`: predictions of the library that a model came from, by the library's own methods.
 
-A process of its own imports this module: it must stay light.
+A separate process imports this module: it must stay light.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def has_source(model: Any) -> bool:
 
 
 def answers(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
-    """All that the model itself says of the rows of a frame, which has the model's own columns.
+    """All outputs of the source model for the rows of a frame, which has the model's own columns.
 
     Raises:
-        VerificationError: nobody knows how to ask it, or its library refuses such rows.
+        VerificationError: there is no way to ask it, or its library refuses such rows.
     """
     family = family_of(model)
     if family is None:
@@ -103,8 +103,8 @@ _OF_ONE_COLUMN = frozenset(
 
 
 _OF_THEIR_OWN = frozenset(("KernelDensity", "LabelBinarizer"))
-"""Classes whose answers are no measure: bounds, far from all points, and what depends on how many
-labels there are in the batch."""
+"""Classes whose answers cannot be compared: bounds, far from all points, and what depends on the
+number of labels in the batch."""
 
 
 def _first_step(model: Any) -> str:

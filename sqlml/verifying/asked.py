@@ -1,4 +1,5 @@
-"""`Asked`: what is asked of a model, as its Program says; light enough for a process of its own."""
+"""`Asked`: what to ask of a model, according to its Program; light enough for a separate
+process."""
 
 from __future__ import annotations
 

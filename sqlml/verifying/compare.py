@@ -12,7 +12,7 @@ from sqlml.ir.program import Program
 from sqlml.types import Array
 
 BOUND = 1e-6
-"""What a number may differ by, of its own size: the contract of docs/exactness.md."""
+"""Largest relative difference of a number: the contract of docs/exactness.md."""
 
 _BOUNDS = MappingProxyType({"torch": 2e-5, "onnx": 2e-5})
 
@@ -34,7 +34,7 @@ and neighbours at equal distances the library itself decides otherwise from batc
 @dataclass(frozen=True, slots=True)
 class Difference:
     """One output of `rows` rows: the largest difference, absolute and of the numbers' own size;
-    the labels that differ, and how many of those are no ties; and what is allowed."""
+    the labels that differ, and how many of those are not ties; and what is allowed."""
 
     output: str
     rows: int
@@ -100,7 +100,7 @@ def _labels(
 
 
 def _near_ties(theirs: Mapping[str, Array], bound: float) -> Array | None:
-    """The rows (n,) whose best two classes are as good as equal; None where nothing tells."""
+    """The rows (n,) whose best two classes are as good as equal; None if no output tells."""
     for name in ("proba", "score"):
         scores = theirs.get(name)
         if scores is None or not len(scores):

@@ -98,7 +98,7 @@ def conversation(about: bytes, content: bytes) -> Generator[bytes, bytes, None]:
 
 
 def _packed(made: Answers) -> bytes:
-    """Numbers as bytes behind a line of JSON, labels that are objects in it."""
+    """Numbers as bytes after a line of JSON, which holds labels that are objects."""
     told: dict[str, Any] = {}
     parts = []
     for name, array in made.items():
@@ -115,7 +115,7 @@ def _packed(made: Answers) -> bytes:
 def _plain(value: Any) -> Any:
     value = value.item() if isinstance(value, np.generic) else value
     if value is not None and not isinstance(value, bool | int | float | str):
-        raise VerificationError(f"the library answers with a {type(value).__name__}")
+        raise VerificationError(f"the library returned a {type(value).__name__}")
     return value
 
 

@@ -1,6 +1,6 @@
-"""`original`: a model file as its own library loads it, to be asked beside the stored Program.
+"""`original`: a model file as its own library loads it, to be compared with the stored Program.
 
-Libraries trust the files that they load: this is for a process of its own, and must stay light.
+Libraries trust the files that they load: this is for a separate process, and must stay light.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _catboost(content: bytes, classes: bool) -> Any:
     import catboost
 
     made = catboost.CatBoostClassifier() if classes else catboost.CatBoost()
-    with NamedTemporaryFile(suffix=".json") as copy:  # it reads JSON from files alone
+    with NamedTemporaryFile(suffix=".json") as copy:  # it reads JSON only from files
         copy.write(content)
         copy.flush()
         return made.load_model(copy.name, format="json")

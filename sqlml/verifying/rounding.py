@@ -1,9 +1,9 @@
-"""Answers that rounding alone decides: whether a source's is one of them.
+"""Answers that only rounding decides: whether a source's is one of them.
 
-The terms of a sum may be added in any order. A library does so otherwise for one row than for
-several, and otherwise on another machine, and each of these sums is the exact one of weights that
-are an ulp or so off. Mostly that is the last digit of an answer. But nearest neighbours behind a
-PCA may lie at the same distance, and which of them count is decided by that digit; and of the
+The terms of a sum may be added in any order. A library adds differently for one row than for
+several, and differently on another machine, and each of these sums is the exact one of weights that
+are about an ulp off. Mostly that is the last digit of an answer. But nearest neighbours after a PCA
+may lie at the same distance, and which of them count is decided by that digit; and of the
 difference of two distances of 1e19 it may be all that is left.
 """
 
@@ -32,7 +32,7 @@ _SUMS: Mapping[str, tuple[str, ...]] = {"linear": ("weights", "bias"), "pairwise
 """Operators that add terms up -> the constants in these."""
 
 Answers = Mapping[str, Array]
-"""Output -> what it says of each row: numbers or labels, (n, ..)."""
+"""Output -> its values for each row: numbers or labels, (n, ..)."""
 
 
 def decided_by_rounding(
@@ -42,11 +42,11 @@ def decided_by_rounding(
     theirs: Answers,
     bound: float,
 ) -> frozenset[int]:
-    """The rows whose answers differ, and might not if sums were rounded otherwise.
+    """The rows whose answers differ, but might not if sums were rounded differently.
 
     Args:
-        answer: what a Program like `program` says of the same rows.
-        bound: what a number may differ by, of its own size.
+        answer: the outputs of a Program like `program` for the same rows.
+        bound: the largest relative difference of a number.
     """
     rows = differing_rows(ours, theirs, bound)
     if not 0 < len(rows) <= MOST:
@@ -68,7 +68,7 @@ def decided_by_rounding(
 def rounded_otherwise(program: Program) -> Iterator[Program]:
     """`program` with the constants of its sums an ulp off, up or down, in several ways.
 
-    Of a Program without sums there are none.
+    There are none for a Program without sums.
     """
     if not any(node.op in _SUMS for node in program.nodes):
         return
@@ -106,7 +106,7 @@ def _reached(ours: Array, theirs: Array, variants: Sequence[Array], bound: float
 
 
 def differing_rows(ours: Answers, theirs: Answers, bound: float) -> Array:
-    """The places of the rows of which some output differs; of none where the shapes do.
+    """The indices of the rows in which some output differs; none if the shapes differ.
 
     >>> differing_rows({"score": np.array([[1.0], [2]])}, {"score": np.array([[1.0], [3]])}, 0.1)
     array([1])

@@ -1,11 +1,11 @@
-"""`Source`: what a stored model is compared with, and `source_of`, which says where it is asked.
+"""`Source`: what a stored model is compared with, and `source_of`, which decides where it is asked.
 
-What came as a stranger's file is asked in a process of its own: XGBoost, LightGBM,
+What came from an untrusted file is asked in a separate process: XGBoost, LightGBM,
 CatBoost, onnxruntime, torch, and scikit-learn over skops are native code, which a forged file may
-crash, hang or let take all memory. Three kinds of file are asked here: a pickle, which ran code of
-its own when it was read, by the user's leave; a model of sqlml, which the reference interpreter
-answers for (its foreign graphs have been tried in a process of their own); and a folder of Spark's,
-by the session of Spark that this process has.
+crash, hang or let take all memory. Three kinds of file are asked here: a pickle, which ran its own
+code when it was read, with the user's permission; a model of sqlml, which the reference interpreter
+answers for (its foreign graphs have been tried in a separate process); and a Spark folder, by
+the SparkSession of this process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Source(Protocol):
-    """A model beside its stored form."""
+    """A model to compare with its stored form."""
 
     @property
     def bound(self) -> float:
@@ -45,11 +45,11 @@ class Source(Protocol):
         ...
 
     def answers(self, frame: pd.DataFrame) -> Answers:
-        """All that it says of the rows of a frame, which has the model's own columns.
+        """All its outputs for the rows of a frame, which has the model's own columns.
 
         Raises:
-            VerificationError: its library refuses such rows, or nobody knows how to ask it.
-            ArtifactError: its library ends on it.
+            VerificationError: its library refuses such rows, or there is no way to ask it.
+            ArtifactError: its library crashes on it.
         """
         ...
 
@@ -80,7 +80,7 @@ class ProgramSource:
 
 
 def scored(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> Answers:
-    """What a Scorer says of these outputs, as `answers` has it."""
+    """A Scorer's values of these outputs, in the form of `answers`."""
     made: Answers = {}
     for name in outputs:
         value = _METHODS[name](scorer, frame)
@@ -117,8 +117,8 @@ def source_of(file: ModelFile, program: Program, *, allow_pickle: bool) -> Itera
     kind = kind_of(file.content, file.path) if automatic else file.format
     if kind.upper() == "TORCH" and not allow_pickle:
         raise UntrustedArtifactError(
-            f"{file.path}: torch itself may execute code that such a file brings along; connect "
-            "with allow_pickle=True if you trust it"
+            f"{file.path}: torch itself may execute code that such a file contains; connect with "
+            "allow_pickle=True if you trust it"
         )
     if isinstance(file.model, SparkModel):
         yield ObjectSource(loaded(file.path), program)
@@ -141,6 +141,6 @@ def _pickled(file: ModelFile) -> bytes:
         return pickle.dumps(file.model, pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # classes pickle themselves: they may raise anything
         raise ArtifactError(
-            f"{file.path}: the object in it cannot be handed to a process of its own "
+            f"{file.path}: the object in it cannot be passed to a separate process "
             f"({type(error).__name__}: {error}); it is damaged"
         ) from error

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 def loaded(path: str) -> Any:
-    """The object of pyspark.ml that a folder holds, whose classes the importer knows.
+    """The pyspark.ml object in a folder, whose classes the importer knows.
 
     Raises:
         MissingDependencyError: pyspark is not installed.
-        ConfigError: this process has no session of Spark.
-        ArtifactError: Spark does not read the folder.
+        ConfigError: this process has no SparkSession.
+        ArtifactError: Spark cannot read the folder.
     """
     session = _session()
     if session is None:
         raise ConfigError(
-            f"{path!r} is compared with what Spark says of it, and this process has no session of "
-            "Spark: make one, SparkSession.builder.getOrCreate(), and try again"
+            f"verifying {path!r} needs a SparkSession, and this process has none: create one with "
+            "SparkSession.builder.getOrCreate() and try again"
         )
     from pyspark.ml.util import DefaultParamsReader
 
@@ -50,14 +50,13 @@ def _session() -> Any:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise MissingDependencyError(
-            "the model is compared with what Spark says of it, and pyspark is not installed: "
-            "pip install 'sqlml[spark]'"
+            "verifying the model needs pyspark, which is not installed: pip install 'sqlml[spark]'"
         ) from error
     return SparkSession.getActiveSession()
 
 
 def spark_answers(model: Any, frame: pd.DataFrame, asked: Asked) -> dict[str, Array]:
-    """What `model.transform` says of the rows of a frame, whose missing values are NULL."""
+    """The result of `model.transform` for the rows of a frame, whose missing values are NULL."""
     made = plan(read_object(model, trees=False))
     rows = _session().createDataFrame(*_rows(frame, asked, made.vector))
     columns = _columns(made, asked)

@@ -34,13 +34,13 @@ SECONDS = 1.0
 
 
 MOST_TEXTS = 4
-"""Columns of texts of which each may have been fitted on None or on NaN; more are taken as one."""
+"""Most text columns to try with None and with NaN separately; more are taken as one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a comparison gave: over all frames the largest difference of each output, or why there
-    is none."""
+    """The result of a comparison: the largest difference of each output over all frames, or why it
+    was skipped."""
 
     differences: tuple[Difference, ...] = ()
     rows: int = 0
@@ -141,7 +141,9 @@ def verify_rows(
     scorer = Scorer(program, features, options)
     frame = frame[frame[sorted(refused(options, program))].notna().all(axis=1)]
     if frame.empty:
-        raise VerificationError("each of these rows lacks a value, for which on_null gives NULL")
+        raise VerificationError(
+            "each of these rows lacks a value, so on_null makes all of them NULL"
+        )
     return Verification(_largest(_compared(source, scorer, frame, careful=False)), len(frame))
 
 
@@ -174,7 +176,7 @@ def _compared(
         return scored(Scorer(other, scorer.features, {"backend": "reference"}), frame, ours)
 
     for other in chain([frame], variants):
-        with suppress(VerificationError):  # the library may score None, and not NaN
+        with suppress(VerificationError):  # the library may score None but not NaN
             meant = source.answers(other)
             ties = decided_by_rounding(program, answer, ours, meant, bound)
             rest = [i for i in range(len(frame)) if i not in ties]

@@ -185,7 +185,7 @@ XGBOOST: dict[str, tuple[Callable[[Any], None], str]] = {
     ),
     "classes of another objective": (
         set_to(lambda learner: learner["objective"]["softmax_multiclass_param"], "num_class", "2"),
-        "another number of classes",
+        "different number of classes",
     ),
     "an infinite base score": (set_to(params, "base_score", "[inf,0,0]"), "damaged|not finite"),
     "types of other columns": (lambda n: n.update(feature_types=["int"]), "1 types for 5 features"),
@@ -246,7 +246,9 @@ def test_a_line_among_lightgbms_parameters_that_is_none(line: str) -> None:
     assert changed != text
     if line:
         refused(changed.encode(), "LIGHTGBM", "parameters? of the LightGBM model")
-    refused(text.replace("end of parameters", "").encode(), "LIGHTGBM", "begin and end once")
+    refused(
+        text.replace("end of parameters", "").encode(), "LIGHTGBM", "begin and end exactly once"
+    )
 
 
 def test_vector_leaves_of_xgboost_without_their_vectors() -> None:
@@ -259,7 +261,7 @@ def test_vector_leaves_of_xgboost_without_their_vectors() -> None:
 def test_categories_of_xgboost_sort_as_they_say(key: str) -> None:
     document = json.loads(small_files.xgboost_sets())
     document["learner"]["gradient_booster"]["model"]["cats"][key][-1] += 1
-    refused(json.dumps(document).encode(), "XGBOOST", "not in the order that it says")
+    refused(json.dumps(document).encode(), "XGBOOST", "not in their stated order")
 
 
 @pytest.mark.parametrize(
@@ -376,7 +378,7 @@ LIGHTGBM = {
     "NaN threshold": ("threshold", "nan 1 2", "NaN"),
     "feature beyond": ("split_feature", "5 0 0", "reads beyond its 5 features"),
     "feature below": ("split_feature", "-1 0 0", "reads beyond its 5 features"),
-    "10^9 leaves": ("num_leaves", "1000000000", "999999999 of split_gain"),
+    "10^9 leaves": ("num_leaves", "1000000000", "999999999 entries of split_gain"),
     "-1 leaves": ("num_leaves", "-1", "no leaves"),
     "10^9 classes": ("num_tree_per_iteration", "1000000000", "claims 1000000000"),
     "10^9 features": ("max_feature_idx", "1000000000", "claims 1000000000"),
@@ -384,23 +386,27 @@ LIGHTGBM = {
     "a set without words": ("decision_type", "1 1 1", "has no set"),
     "an unknown objective": ("objective", "mischief", "mischief"),
     # what no prediction of ours reads, and LightGBM reads without a look
-    "other classes than trees": ("num_class", "2", "another number of classes"),
+    "other classes than trees": ("num_class", "2", "does not match its number of classes"),
     "classes of another objective": ("objective", "multiclass num_class:4", "number of classes"),
     "an objective without a name": ("objective", "", "no name"),
-    "sizes of other trees": ("tree_sizes", "1 2 3 4 5 6", "other sizes"),
+    "sizes of other trees": ("tree_sizes", "1 2 3 4 5 6", "stated sizes"),
     "fewer gains": ("split_gain", "1 2", "split_gain"),
     "fewer counts": ("leaf_count", "1 2", "leaf_count"),
     "a gain that is a text": ("split_gain", "1 x 2", "split_gain"),
     "a shrinkage that is a text": ("shrinkage", "x", "could not convert"),
     "sets that are not there": ("num_cat", "1", "damaged"),
-    "a decision of 64": ("decision_type", "64 2 2", "unknown way"),
-    "a decision of -2": ("decision_type", "-2 2 2", "unknown way"),
-    "a number of Python's": ("threshold", "1_0 1 2", "no line of a tree"),
-    "another's digits": ("split_feature", "\N{FULLWIDTH DIGIT ONE} 0 0", "no line of a tree"),
-    "a line twice": ("num_cat", "0\nnum_cat=0", "twice"),
-    "a line of no kind": ("num_cat", "0\nmischief=0", "no line of a tree"),
-    "a line behind a blank one": ("num_cat", "0\n\nshrinkage=0", "no line of a tree"),
-    "a header's line twice": ("label_index", "0\nlabel_index=0", "twice"),
+    "a decision of 64": ("decision_type", "64 2 2", "unknown decision type"),
+    "a decision of -2": ("decision_type", "-2 2 2", "unknown decision type"),
+    "a number of Python's": ("threshold", "1_0 1 2", "not a line of a LightGBM tree"),
+    "another's digits": (
+        "split_feature",
+        "\N{FULLWIDTH DIGIT ONE} 0 0",
+        "not a line of a LightGBM tree",
+    ),
+    "a line twice": ("num_cat", "0\nnum_cat=0", "repeats"),
+    "a line of no kind": ("num_cat", "0\nmischief=0", "not a line of a LightGBM tree"),
+    "a line behind a blank one": ("num_cat", "0\n\nshrinkage=0", "not a line of a LightGBM tree"),
+    "a header's line twice": ("label_index", "0\nlabel_index=0", "repeats"),
 }
 
 
@@ -412,7 +418,7 @@ def test_hostile_lightgbm_texts(key: str, value: str, match: str) -> None:
 @pytest.mark.parametrize("number", ["1e400", "1e-310", "nan"])
 def test_a_number_in_a_linear_leaf_that_lightgbm_ends_on(number: str) -> None:
     content = lightgbm("leaf_const", f"{number} 0 0 0", 2)
-    refused(content, "LIGHTGBM", "none of float64's own")
+    refused(content, "LIGHTGBM", "not a normal float64")
 
 
 def catboost(change: Callable[[Any], Any], which: int = 1) -> bytes:

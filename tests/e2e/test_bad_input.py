@@ -165,7 +165,7 @@ def test_a_star_without_a_table(con: sqlml.Session) -> None:
 
 
 def test_a_name_from_a_parameter_must_be_given(con: sqlml.Session) -> None:
-    assert "not given as a text" in failing(con, "SELECT predict(?, *) FROM customers", [3])
+    assert "is not a string" in failing(con, "SELECT predict(?, *) FROM customers", [3])
 
 
 def test_engine_errors_stay_the_engines_own(con: sqlml.Session) -> None:
@@ -352,7 +352,7 @@ def test_damaged_files_and_wrong_paths(con: sqlml.Session, tmp_path: Path) -> No
 
 def test_a_pinned_hash_must_match(con: sqlml.Session, tmp_path: Path) -> None:
     (tmp_path / "m.json").write_bytes(b"{}")
-    with pytest.raises(errors.ArtifactError, match="another sha256"):
+    with pytest.raises(errors.ArtifactError, match="does not have the sha256"):
         con.execute(f"CREATE MODEL m FROM '{tmp_path / 'm.json'}' OPTIONS (sha256 = '00')")
 
 

@@ -70,12 +70,12 @@ def test_calibrate_prints_what_it_measured_and_where_it_is_kept(
     assert main(["calibrate"]) == 0
     out = capsys.readouterr().out
     assert "native.number" in out and "(shipped: " in out
-    assert out.endswith(f"kept in {kept}\n")
+    assert out.endswith(f"saved in {kept}\n")
     assert kept.read_text().startswith("{")
     monkeypatch.setenv("SQLML_COSTS", str(kept / "below a file"))
     costs.current.cache_clear()
     assert main(["calibrate"]) == 1
-    assert "sqlml: cannot keep the costs" in capsys.readouterr().err
+    assert "sqlml: cannot save the costs" in capsys.readouterr().err
     costs.current.cache_clear()
 
 

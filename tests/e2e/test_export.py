@@ -316,7 +316,7 @@ def test_what_is_wrong_is_said(con: Any, tmp_path: Path) -> None:
         con.execute("EXPORT MODEL churn TO 'm.bin' FORMAT PICKLE")
     with pytest.raises(errors.ParseError, match="path of the file"):
         con.execute("EXPORT MODEL churn TO m")
-    with pytest.raises(errors.ConfigError, match="which format is 'm.bin'"):
+    with pytest.raises(errors.ConfigError, match="cannot tell the format of 'm.bin'"):
         con.execute("EXPORT MODEL churn TO 'm.bin'")
     with pytest.raises(errors.ConfigError, match="formats: ONNX, SQLML"):
         con.export_model("churn", "m.bin", format="pmml")
@@ -339,7 +339,7 @@ def test_an_onnx_file_that_runs_whole_scores_in_sql(con: Any, tmp_path: Path) ->
     want = [[m["no"], m["yes"]] for m in maps]
     np.testing.assert_allclose([[r[1]["no"], r[1]["yes"]] for r in got], want, rtol=1e-6)
     assert "onnxruntime backend" in con.explain("SELECT predict('svc', *) FROM t")
-    with pytest.raises(errors.BackendError, match="onnx_graph has no form there"):
+    with pytest.raises(errors.BackendError, match="no equivalent of operator onnx_graph"):
         con.export_model("svc", tmp_path / "again.onnx")
     con.export_model("svc", tmp_path / "again.sqlml")
     con.execute(f"CREATE MODEL again FROM '{tmp_path / 'again.sqlml'}'")

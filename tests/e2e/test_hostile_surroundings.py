@@ -334,7 +334,7 @@ def test_reserved_looking_column_names(db: sqlml.Session) -> None:
 
 @pytest.mark.parametrize("call", ["predict(m, *)", "predict('m' || '', *)", "predict(t.a, t.*)"])
 def test_a_model_must_be_named_by_a_text(db: sqlml.Session, call: str) -> None:
-    with pytest.raises(errors.BindError, match="by a string or a parameter"):
+    with pytest.raises(errors.BindError, match="as a string or a parameter"):
         db.execute(f"SELECT {call} FROM t")
 
 

@@ -100,7 +100,7 @@ def test_numbers_are_given_and_never_used_again(con: sqlml.Session) -> None:
     assert answer(con, "m/9") == 90
     fails(con, "SELECT predict('m/8', *) FROM t", errors.UnknownModelError, "1, 2, 3, 7, 9")
     for number in (8, 3, 0):
-        with pytest.raises(errors.ModelExistsError, match="not used again"):
+        with pytest.raises(errors.ModelExistsError, match="never reused"):
             con.add_version("m", linear(1), number=number)
     with pytest.raises(errors.CatalogError, match="too large"):
         con.add_version("m", linear(1), number=2**31)
@@ -214,7 +214,7 @@ def test_options_belong_to_a_version(con: sqlml.Session) -> None:
         ("SET OPTIONS (nope = 1)", "unknown option 'nope'"),
         ("RESET OPTIONS (nope)", "unknown option 'nope'"),
         ("SET OPTIONS (backend = 'abacus')", "abacus"),
-        ("SET OPTIONS (sha256 = 'x')", "matters while a model is created"),
+        ("SET OPTIONS (sha256 = 'x')", "applies only while a model is created"),
     ):
         fails(con, f"ALTER MODEL m {bad}", errors.ConfigError, says)
 
@@ -222,7 +222,7 @@ def test_options_belong_to_a_version(con: sqlml.Session) -> None:
 def test_a_model_takes_all_it_has_to_its_new_name(con: sqlml.Session) -> None:
     con.execute("ALTER MODEL m SET ALIAS champion = 2; ALTER MODEL m SET TAG team = 'x'")
     con.create_model("other", linear(1))
-    fails(con, "ALTER MODEL m RENAME TO OTHER", errors.ModelExistsError, "exists already")
+    fails(con, "ALTER MODEL m RENAME TO OTHER", errors.ModelExistsError, "already exists")
     fails(con, 'ALTER MODEL m RENAME TO "a/b"', errors.CatalogError, "invalid model name")
     con.execute('ALTER MODEL m RENAME TO "New name"')
     assert (answer(con, "new NAME"), answer(con, "New name@champion")) == (10, 20)

@@ -274,9 +274,9 @@ def test_a_column_of_another_type_is_an_error_that_names_a_fix(
             "nested too deeply",
         ),
         ("p", "[NULL, {'a': 'x', 'b': 1}]", errors.MissingValueError, "among its pairs"),
-        ("p", "[{'a': NULL::VARCHAR, 'b': 1}]", errors.MissingValueError, "a name is wanted"),
-        ("s", "['a', NULL]", errors.MissingValueError, "a name is wanted"),
-        ("s", "[1, 2]", errors.InputTypeError, "wants a string"),
+        ("p", "[{'a': NULL::VARCHAR, 'b': 1}]", errors.MissingValueError, "a name is expected"),
+        ("s", "['a', NULL]", errors.MissingValueError, "a name is expected"),
+        ("s", "[1, 2]", errors.InputTypeError, "takes a string"),
     ],
 )
 def test_a_row_that_the_source_refuses_is_an_error(

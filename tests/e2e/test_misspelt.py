@@ -44,7 +44,7 @@ def test_the_hint_comes_within_a_transaction_too(con: sqlml.Session) -> None:
 def test_a_relation_of_ours_says_where_models_are_called(con: sqlml.Session) -> None:
     scored = con.sql("SELECT *, predict('churn', *) AS p FROM customers")
     error = refused(lambda: scored.project("predict('churn', *)"))
-    assert "calls a model in a query alone" in str(error)
+    assert "calls a model only in a query" in str(error)
     assert "did you mean predict_proba" in str(
         refused(lambda: scored.filter("predict_prob('churn', id) > 1"))
     )

@@ -213,7 +213,7 @@ def test_output_names_what_is_predicted(con: sqlml.Session, churn: Any, tmp_path
     assert [d[0] for d in con.description] == [
         *("id", "age", "income", "plan", "predicted_Churned", "predicted_Churned_probs")
     ]
-    with pytest.raises(errors.BindError, match="a column 'predicted_churned' already"):
+    with pytest.raises(errors.BindError, match="already have a column 'predicted_churned'"):
         con.execute("FROM ml_predict(MODEL m, (SELECT *, 1 AS predicted_churned FROM t))")
     ((_, text),) = con.execute("SHOW CREATE MODEL m").fetchall()
     assert '\nOUTPUT ("Churned" VARCHAR)\nFROM' in text
@@ -244,7 +244,7 @@ def test_output_names_what_is_predicted(con: sqlml.Session, churn: Any, tmp_path
         ({"batch_size": 0}, "number of rows"),
         ({"batch_size": "many"}, "number of rows"),
         ({"batch_size": True}, "number of rows"),
-        ({"positive_class": ["yes"]}, "one class"),
+        ({"positive_class": ["yes"]}, "a class of the model"),
     ],
 )
 def test_other_values_are_refused(con: sqlml.Session, churn: Any, options: Any, says: str) -> None:
@@ -258,7 +258,7 @@ def test_a_forged_row_reaches_no_function_s_name(con: sqlml.Session, churn: Any)
     forged = '{"batch_size": "1(); DROP TABLE t; --", "output": ["\\"", 1], "on_null": {"a": 1}}'
     con.connection.execute("UPDATE sqlml.catalog_versions SET options = ?", [forged])
     con.connection.execute("CREATE OR REPLACE TYPE sqlml.stamp_m AS ENUM ('forged')")
-    with pytest.raises(errors.ConfigError, match="batch_size is a number of rows"):
+    with pytest.raises(errors.ConfigError, match="batch_size must be a number of rows"):
         con.execute("SELECT predict('m', *) FROM t")
     con.execute("SHOW CREATE MODEL m").fetchall()
     assert holes(con, "SELECT count(*) FROM t") == [304]

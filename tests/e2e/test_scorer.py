@@ -259,9 +259,9 @@ def test_options_at_compile_or_per_call(
     ("options", "says"),
     [
         ({"thread": 2}, "unknown option 'thread'; options: backend, strategy"),
-        ({"threads": 0}, "whole number above 0"),
-        ({"threads": "2"}, "whole number above 0"),
-        ({"threads": True}, "whole number above 0"),
+        ({"threads": 0}, "positive integer"),
+        ({"threads": "2"}, "positive integer"),
+        ({"threads": True}, "positive integer"),
         ({"backend": "abacus"}, "unknown backend 'abacus'"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
         ({"backend": "native", "strategy": "gemm"}, "no strategy 'gemm'"),

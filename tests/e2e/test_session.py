@@ -70,7 +70,7 @@ def test_a_view_over_a_dropped_model_says_so(
         con.execute("DROP MODEL churn")
     code = f"import sqlml; sqlml.connect({str(path)!r}).execute('FROM risky')"
     out = child.run(code, tmp_path)
-    assert "UnknownModelError" in out.stderr and "make the view again" in out.stderr
+    assert "UnknownModelError" in out.stderr and "create the view again" in out.stderr
 
 
 def test_rollback_undoes_create_and_drop(

@@ -86,7 +86,7 @@ def test_other_settings_and_variables_are_the_engines(con: sqlml.Session) -> Non
         ("SET GLOBAL sqlml_backend = 'torch'", "ParseError", "leave GLOBAL out"),
         ("SET sqlml_backend 'torch'", "ParseError", "expected = and a value"),
         ("SET sqlml_backend =", "ParseError", "expected a value"),
-        ("SET sqlml_backend = NULL", "ParseError", "RESET takes it back"),
+        ("SET sqlml_backend = NULL", "ParseError", "RESET restores the default"),
         ("SET sqlml_backend = 'torch' 'x'", "ParseError", "end of the statement"),
     ],
 )

@@ -125,7 +125,7 @@ def test_create_table_with_no_data(db: sqlml.Session) -> None:
     "column", ["y DOUBLE AS (predict('m', a := a, b := b))", "CHECK (predict('m', a, b) > 0)"]
 )
 def test_a_table_definition_cannot_call_a_model(db: sqlml.Session, column: str) -> None:
-    with pytest.raises(errors.BindError, match="make a view"):
+    with pytest.raises(errors.BindError, match="create a view"):
         db.execute(f"CREATE TABLE bad (a INTEGER, b INTEGER, {column})")
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 _REASON = (
-    "torch sees no GPU" if torch.version.cuda else "this torch is built for the CPU alone, no GPU"
+    "torch sees no GPU" if torch.version.cuda else "this torch is built for the CPU only, no GPU"
 )
 
 on_gpu: list[Any] = [
@@ -19,5 +19,5 @@ on_gpu: list[Any] = [
 
 onnxruntime_on_gpu = pytest.mark.skipif(
     "CUDAExecutionProvider" not in onnxruntime.get_available_providers(),
-    reason="this onnxruntime is built for the CPU alone (onnxruntime-gpu has CUDA)",
+    reason="this onnxruntime is built for the CPU only (onnxruntime-gpu has CUDA)",
 )

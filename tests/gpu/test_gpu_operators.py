@@ -38,7 +38,7 @@ def forms(program: Program, op: str) -> list[Program]:
 @pytest.mark.parametrize("op", [op.name for op in ops.TABLE])
 def test_operator_equals_the_reference(op: str, backend: str) -> None:
     if OWNERS.get(op, backend) != backend:
-        pytest.skip(f"{op} runs on backend {OWNERS[op]} alone")
+        pytest.skip(f"{op} runs only on backend {OWNERS[op]}")
     engine = base.load(backend)
     for number, make in enumerate(CASES[op]):
         b = Builder()

@@ -104,7 +104,7 @@ def test_short_memory_makes_smaller_blocks_and_the_same_numbers(
         np.testing.assert_array_equal(model.run({"x": x})["score"], want)
         torch.cuda.empty_cache()
         torch.cuda.set_per_process_memory_fraction(1e-9)
-        with pytest.raises(BackendError, match="not memory enough.*device='cpu'"):
+        with pytest.raises(BackendError, match="not enough memory.*device='cpu'"):
             model.run({"x": x})
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)

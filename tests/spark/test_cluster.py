@@ -120,9 +120,7 @@ def test_other_versions_on_a_node_are_told(con: Any, monkeypatch: pytest.MonkeyP
     own = {**spark_worker.versions(), "numpy": "1.0.0"}
     monkeypatch.setattr("sqlml.udfs.spark.engine.versions", lambda: own)
     con.add_version("churn", _another(), number=9)
-    with pytest.raises(
-        Exception, match=r"other libraries than the driver: numpy .*driver: 1\.0\.0"
-    ):
+    with pytest.raises(Exception, match=r"differ from the driver's: numpy .*driver: 1\.0\.0"):
         con.sql("SELECT predict('churn/9', *) FROM customers").collect()
 
 
@@ -222,7 +220,7 @@ for asked in (
     try:
         asked()
     except BackendError as error:
-        assert "the SparkSession has been stopped; make another" in str(error)
+        assert "the SparkSession has been stopped; create another" in str(error)
     else:
         raise AssertionError(asked)
 con = sqlml.attach(started(), catalog=sys.argv[1])

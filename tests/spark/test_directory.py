@@ -197,7 +197,7 @@ def _step(value: Any, height: float) -> Any:
 
 @pytest.mark.parametrize("digest", ["../../../../etc/passwd", "", "A" * 64, "x", "a" * 63])
 def test_a_hash_is_no_path(tmp_path: Path, digest: str) -> None:
-    with pytest.raises(errors.CatalogError, match="no hash of a model"):
+    with pytest.raises(errors.CatalogError, match="not the hash of a model"):
         Directory(LocalFiles(tmp_path)).program(digest)
 
 
@@ -224,7 +224,7 @@ def test_files_that_are_none_of_ours(con: Any, spark: Any, value: Any, tmp_path:
 
 
 def test_a_uri_without_a_whole_path(spark: Any) -> None:
-    with pytest.raises(errors.CatalogError, match="a whole path"):
+    with pytest.raises(errors.CatalogError, match="an absolute path"):
         sqlml.attach(spark, catalog="file:relative/models")
 
 

@@ -403,7 +403,7 @@ def test_what_is_not_covered_is_named(rows: Any, stages: list[Any], features: An
     bayes = NaiveBayes(labelCol="left_code", modelType="gaussian").fit(features)
     refused(bayes, "the stage NaiveBayesModel")
     skipping = VectorAssembler(inputCols=["a"], outputCol="f", handleInvalid="skip")
-    refused(skipping, r"leaves rows out.*call setHandleInvalid\('error'\)")
+    refused(skipping, r"drops rows.*call setHandleInvalid\('error'\)")
     refused(
         Imputer(inputCols=["b"], outputCols=["c"], missingValue=0.5).fit(rows),
         "missingValue=0.5 .* write such values as NULL",

@@ -248,7 +248,7 @@ def test_inside_a_lambda(con: Any, frame: pd.DataFrame, value: Any) -> None:
         (row,) = con.sql(query.format(name, "")).collect()
         assert row.made == pytest.approx(model.predict(asked).tolist())
     con.sql("ALTER MODEL churn SET OPTIONS (backend = 'native')")
-    with pytest.raises(errors.BindError, match="inside a lambda, .*; unfold the list first"):
+    with pytest.raises(errors.BindError, match="inside a lambda, .*; unnest the list first"):
         con.sql(query.format("churn", ", plan := 'pro'"))
 
 

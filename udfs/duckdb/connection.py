@@ -59,7 +59,7 @@ class DuckDBConnection:
     def schema(self, database: str | None) -> str:
         """The qualified schema of the model catalog, in the current database or another.
 
-        The bare name would be ambiguous beside a database that is itself called sqlml.
+        The bare name would be ambiguous next to a database that is itself called sqlml.
         """
         if database is None:
             ((database,),) = self.read("SELECT system.main.current_database()")
@@ -80,7 +80,8 @@ class DuckDBConnection:
         return IS_TWO
 
     def type(self, name: str) -> str | None:
-        """What a type of a qualified name (already quoted) is; None: there is none."""
+        """The definition of a type by its qualified name (already quoted); None if it does not
+        exist."""
         try:
             (found,) = self.native.sql(f"SELECT CAST(NULL AS {name})").types
         except (duckdb.BinderException, duckdb.CatalogException):
@@ -90,8 +91,8 @@ class DuckDBConnection:
     def parameters(self, function: str, name: str) -> list[str]:
         """The lists of parameters of a macro, as the engine shows them when a call fits none.
 
-        It takes no look at other functions: duckdb_functions() writes out the bodies of all. No
-        macro has a parameter of that name, so that none is bound, which might run what it holds.
+        Other functions are not looked at: duckdb_functions() writes out the bodies of all. No macro
+        has a parameter of that name, so none is bound, which could run its body.
         """
         try:
             self.native.sql(f'SELECT {function}("{uuid4().hex}" := NULL)')
@@ -110,7 +111,7 @@ class DuckDBConnection:
     def atomic(self, work: Callable[[], None]) -> None:
         """Run `work` in the open transaction, or in one of its own that it ends.
 
-        Whole or not at all: a Ctrl-C meanwhile is raised behind it.
+        All or nothing: a Ctrl-C meanwhile is raised afterwards.
 
         Raises:
             ConflictError: another transaction changes the same models.
@@ -148,7 +149,7 @@ class DuckDBConnection:
         return self.read(ask) == self.read(ask)
 
     def collected(self, digests: Sequence[str]) -> None:
-        """These Programs are no longer needed by what the statement changed: drop their functions.
+        """Drop the functions of Programs that are no longer needed after the statement.
 
         Queries that run already may still use them.
         """

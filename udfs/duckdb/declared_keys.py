@@ -17,7 +17,7 @@ Read = Callable[[str, Sequence[Any]], Sequence[tuple[Any, ...]]]
 def declared_keys(read: Read, table: str) -> tuple[frozenset[str], ...]:
     """The sets of columns that are declared unique in a table as a query names it, folded.
 
-    None where another table or view of that name might be meant.
+    None if another table or view of that name might be meant.
     """
     try:
         names = [fold(t.text) for t in tokenize(table) if t.is_identifier]

@@ -79,7 +79,7 @@ class DuckDBEngine:
         return tuple(map(Column, relation.columns, map(str, relation.types)))
 
     def rows(self, query: str) -> int | None:
-        """The engine's own estimate of the rows of a query; None where it has none.
+        """The engine's own estimate of the rows of a query, or None.
 
         Raises:
             ProbeError: the query does not bind, and was not run: a transaction goes on.
@@ -97,7 +97,7 @@ class DuckDBEngine:
             return None  # an unfinished result, say: it is but an estimate
 
     def type_of(self, value: Any) -> str | None:
-        """The type of a parameter's value; None where the engine takes no such value.
+        """The type of a parameter's value; None if the engine does not take such a value.
 
         Another connection is asked, since an error would end the user's transaction.
         """
@@ -107,7 +107,7 @@ class DuckDBEngine:
         return None
 
     def column_name(self, expression: str) -> str | None:
-        """How DuckDB names the column of an expression; None where it does not parse alone."""
+        """How DuckDB names the column of an expression; None if it does not parse by itself."""
         return self.registry.column_name(expression)
 
     def has_function(self, name: str) -> bool:
@@ -138,8 +138,8 @@ class DuckDBEngine:
     def _bound(self, query: str) -> Any:
         """The lazy relation of a probe. Raises ProbeError where the engine cannot bind it.
 
-        Of what does not parse, and of what is no query, only the parser hears: on 2.0 either ends
-        the user's transaction.
+        What does not parse, or is not a query, goes only to the parser: on 2.0 either would end the
+        user's transaction.
         """
         try:
             (statement,) = self.native.extract_statements(query)
@@ -232,7 +232,7 @@ class DuckDBEngine:
         """Let go of what `finish` leaves open on 1.5, so that all that is committed is in sight.
 
         There a query is bound in the transaction of a result that was not read to its end. It
-        takes a statement, which shows in the user's log: for queries of models alone.
+        takes a statement, which shows in the user's log: only for queries with models.
 
         Returns:
             Whether there may be more in sight now.

@@ -92,7 +92,7 @@ class Registry:
         return None
 
     def column_name(self, expression: str) -> str | None:
-        """How the engine names the column of an expression; None where it does not parse alone.
+        """How the engine names the column of an expression; None if it does not parse by itself.
 
         It is asked on our cursor: a failure would end a transaction of the user's.
         """

@@ -36,7 +36,7 @@ _SIGNATURE = re.compile(
 """The types of a function of ours (`make_function.engine_function`)."""
 
 _BESIDE = 1 << 19
-"""Bytes that a dropped function and what it holds take besides its arrays: a few are kept."""
+"""Bytes that a dropped function takes besides its arrays: a few are kept."""
 
 _ready: Recent[str, Compiled] = Recent()
 _dropped: Recent[str, Compiled] = Recent(DROPPED_BYTES)
@@ -87,7 +87,7 @@ def found(name: str) -> Compiled:
 def _made(name: str) -> Compiled:
     spec = parse_name(name)
     if spec is None:
-        raise ArtifactError(f"the catalog names a function {name!r}, which is none")
+        raise ArtifactError(f"the catalog names {name!r}, which is not a function")
     for content in stored_programs(spec.program):
         program = store.loads(content)
         if not program.hash.startswith(spec.program):
@@ -154,13 +154,15 @@ class AnyCallee:
             return pa.array([], self._result)
         name = names[0].as_py()
         if not isinstance(name, str) or names[-1].as_py() != name:
-            raise park(ArtifactError("a model's function is named by one text for all rows"))
+            raise park(
+                ArtifactError("the name of a model's function must be the same for all rows")
+            )
         made = found(name)
         if isinstance(made, TextBatchFunction) is not (len(values) == 2):
-            raise park(ArtifactError(f"{name} has other arguments than its call"))
+            raise park(ArtifactError(f"the arguments of {name} do not match its call"))
         scored = made(*values)
         if scored.type != self._result:
-            raise park(ArtifactError(f"{name} has another result than its call"))
+            raise park(ArtifactError(f"the result of {name} does not match its call"))
         return scored
 
 
@@ -178,7 +180,7 @@ class AnyTextCallee(AnyCallee):
 
 
 def any_function(argument_types: tuple[str, ...], result_type: str) -> EngineFunction | None:
-    """The function that calls all functions of such types; None where no function of ours has them.
+    """The function that calls all functions of such types; None if no function of ours has them.
 
     >>> any_function(("DOUBLE[4]", "BLOB[]"), "INTEGER[]").name
     'sqlml_any_double4_texts_integerl'

@@ -23,7 +23,7 @@ class DuckDBHost:
         """Names and sizes of the files that `path` means, as the engine sees them.
 
         Raises:
-            ArtifactError: one of them is no regular file.
+            ArtifactError: one of them is not a regular file.
         """
         self._check_regular(path)
         ask = "SELECT filename, size FROM system.main.read_blob(?)"
@@ -33,7 +33,7 @@ class DuckDBHost:
         """The bytes of one file.
 
         Raises:
-            ArtifactError: it is no regular file.
+            ArtifactError: it is not a regular file.
         """
         self._check_regular(path)
         ask = "SELECT content FROM system.main.read_blob(?)"
@@ -41,13 +41,13 @@ class DuckDBHost:
         return bytes(content)
 
     def write_file(self, path: str, content: bytes) -> None:
-        """Write one file, over one that is there.
+        """Write one file, replacing an existing one.
 
         Raises:
-            ArtifactError: something is there that is no regular file.
+            ArtifactError: the path holds something other than a regular file.
         """
         self._check_regular(path)  # which first asks whether the engine may look there
-        check_regular(path)  # the path itself: what is written to is no pattern
+        check_regular(path)  # the path itself: a target is never a pattern
         self._connection.write(
             f"COPY (SELECT ?::BLOB AS content) TO {DUCKDB.quote_string(path)} (FORMAT BLOB)",
             [content],
@@ -57,7 +57,7 @@ class DuckDBHost:
         """The rows of a query as a pandas frame.
 
         Raises:
-            ParseError: it is no query, which a subquery is not either.
+            ParseError: not a query that can be a subquery.
         """
         try:
             return self._engine.relation(f"FROM (\n{query}\n)").df()

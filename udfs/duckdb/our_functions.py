@@ -70,7 +70,7 @@ class OurFunctions:
 
 
 def _called_function(name: Any, arguments: Any, result: Any) -> EngineFunction | None:
-    """The function that a row of the catalog's calls names; None where the row is damaged."""
+    """The function that a row of the catalog's calls names; None if the row is damaged."""
     kinds = tuple(map(str, arguments or ()))
     if str(name).startswith(ANY):
         made = any_function(kinds[1:], str(result))

@@ -6,7 +6,7 @@ import json
 
 
 def top_cardinality(plan: str) -> int | None:
-    """The estimate of the top operator; None where it has none.
+    """The estimate of the top operator; None if it has none.
 
     Of several plans (SET explain_output = 'all') the last one, which is what would run.
 

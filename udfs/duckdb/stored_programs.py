@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import duckdb
 
 Read = Callable[[str], bytes | None]
-"""The content of a Program by the beginning of its hash; None: it is not there."""
+"""The content of a Program by the beginning of its hash; None if it is not stored."""
 
 _sources: list[weakref.WeakMethod[Read]] = []
 _lock = threading.Lock()

@@ -33,7 +33,7 @@ def require_live(spark: SparkSession) -> None:
     """
     if getattr(spark.sparkContext, "_jsc", None) is None:
         raise BackendError(
-            "the SparkSession has been stopped; make another one, and attach that: the models are "
+            "the SparkSession has been stopped; create another one and attach it: the models are "
             "still in their directory"
         )
 
@@ -52,7 +52,7 @@ class SparkEngine:
     def bind(self, query: str) -> tuple[Column, ...]:
         """Names and types of a query's result, without running it.
 
-        In brackets, since Spark carries out a statement that is no query at once: WITH .. INSERT ..
+        In brackets, since Spark runs a statement that is not a query immediately: WITH .. INSERT ..
 
         Raises:
             ProbeError: the query does not bind.
@@ -89,10 +89,10 @@ class SparkEngine:
     def make_function(
         self, name: str, signature: str, body: str, owner: str, replaces: Callable[[str], bool]
     ) -> bool:
-        """Make a function of Spark's SQL: `(parameters) RETURNS type`, and what it returns.
+        """Create a function in Spark's SQL: `(parameters) RETURNS type`, and its body.
 
-        False where there is one whose owner `replaces` does not take, or Spark refuses it, for its
-        name, say. A function of the user has the owner "".
+        False if there is one whose owner `replaces` does not accept, or Spark refuses it, perhaps
+        for its name. A function of the user has the owner "".
         """
         there = self._owner(name)
         if there is not None and not replaces(there):
@@ -103,7 +103,7 @@ class SparkEngine:
         )
 
     def _owner(self, name: str) -> str | None:
-        """Who has made a function, or "" if that is not known; None: there is no such function."""
+        """The creator of a function, or "" if unknown; None if there is no such function."""
         quoted = SPARK.quote_name(name)
         if not self.spark.catalog.functionExists(quoted):
             return None

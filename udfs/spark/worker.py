@@ -50,8 +50,8 @@ def score(
 ) -> pa.StructArray:
     """Score one batch: for each row its value, or why the model refuses it.
 
-    Spark calls a function for all rows, also for those that a CASE around the call leaves out; so
-    a row is refused where its value is used (`Dialect.checked`), and not here.
+    Spark calls a function for all rows, also for those that a CASE around the call leaves out; so a
+    row is refused where its value is used (`Dialect.checked`), not here.
 
     Args:
         name: of the function (`planner.program.function_names`).
@@ -60,7 +60,7 @@ def score(
         columns: (n,) each: lists of the numbers, maybe several times; then the texts.
 
     Raises:
-        BackendError: the worker has other libraries than the driver, or not the Program.
+        BackendError: the worker's libraries differ from the driver's, or it lacks the Program.
     """
     if columns[0].null_count:
         return _of_rows_that_are(name, program, wanted, columns)
@@ -96,10 +96,10 @@ def _of_rows_that_are(
 
 
 def _settle(name: str) -> None:
-    """Keep what there is, once a function has scored and so is compiled, out of collections.
+    """Keep all objects out of garbage collections, once a function has scored and so is compiled.
 
-    Spark's daemon collects garbage behind each task, and would go through the compiler's objects,
-    too, for 25 ms.
+    Spark's daemon collects garbage after each task, which with the compiler's objects would take 25
+    ms more.
     """
     if name not in _settled:
         _settled.add(name)
@@ -166,8 +166,8 @@ def _made(name: str, program: Any, wanted: Mapping[str, str]) -> BatchFunction |
         others = [f"{k} {own[k]} (driver: {v})" for k, v in wanted.items() if own.get(k) != v]
         if others:
             raise BackendError(
-                f"a Spark worker has other libraries than the driver: {', '.join(others)}; install "
-                "the same versions on all nodes"
+                f"the libraries of a Spark worker differ from the driver's: {', '.join(others)}; "
+                "install the same versions on all nodes"
             )
         spec = parse_name(name)
         assert spec is not None
@@ -183,7 +183,7 @@ def _content(program: Any) -> bytes:
     except Exception as error:  # whatever kept it from coming
         raise BackendError(
             f"the model has not reached a Spark worker: {error}; attach the SparkSession again, "
-            "which sends it once more"
+            "which sends it again"
         ) from error
 
 

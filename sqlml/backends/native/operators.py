@@ -46,7 +46,7 @@ class Bound:
 
 
 Bind = Callable[[Program, int], Bound | None]
-"""Node i of a Program made ready, or None where the reference's own function shall run."""
+"""Node i of a Program, prepared; None to run the reference's own function."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """`OnnxRuntimeBackend`: run a lowered Program as ONNX graphs, with numpy steps between them.
 
 A graph is made once for a Program, a device and the outputs asked for. On CUDA its constants lie on
-the device. What stands before and after a graph is the host (rows of the engine, strings, checks
-that raise), so there is nothing to keep on the device between two of them, and binding inputs and
-outputs by hand would copy the same bytes. CUDA has no kernel for TreeEnsemble, which
+the device. What comes before and after a graph runs on the host (rows of the engine, strings,
+checks that raise), so there is nothing to keep on the device between two of them, and binding
+inputs and outputs by hand would copy the same bytes. CUDA has no kernel for TreeEnsemble, which
 onnxruntime then runs on the CPU; on CUDA trees need strategy gemm, tt or ptt.
 """
 
@@ -157,7 +157,7 @@ def _graph_stage(program: Program, stage: Stage, device: str) -> Run:
 def _failed(error: Exception, device: str) -> Exception:
     said = f"onnxruntime could not run the graph: {error}"
     if device != "cpu" and any(m in said for m in ("Failed to allocate", "out of memory")):
-        return _OutOfMemory(f"device {device!r} has not memory enough ({said})")
+        return _OutOfMemory(f"device {device!r} has not enough memory ({said})")
     if device != "cpu" and ("CUDA" in said or "CUBLAS" in said):
         return BackendError(f"device {device!r} failed while scoring; use device='cpu' ({said})")
     return BackendError(said)
@@ -215,7 +215,7 @@ class OnnxRuntimeBackend:
     strategies: tuple[str, ...] = ("traverse", "gemm", "tt", "ptt")
 
     def supports(self, program: Program) -> str | None:
-        """Why a Program cannot run here; None where it can."""
+        """Why a Program cannot run here; None if it can."""
         others = {op for op, owner in OWNERS.items() if owner != self.name}
         for node in program.nodes:
             if node.op == "tree_ensemble" and Ensemble.of(node.attrs).has_categories:
@@ -228,7 +228,7 @@ class OnnxRuntimeBackend:
         """Make a Program ready for a device.
 
         Raises:
-            BackendError: it cannot run here, or there is no such device.
+            BackendError: it cannot run here, or the device does not exist.
         """
         reason = self.supports(program)
         if reason is not None:

@@ -43,7 +43,7 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
         stored: the Program as it was before it was lowered, for `CREATE MODEL` to read again.
 
     Raises:
-        BackendError: it has an operator that ONNX has no form for; the message names it.
+        BackendError: ONNX has no equivalent of an operator; the message names it.
     """
     g = Graph()
     values: dict[int, str] = {}
@@ -56,8 +56,9 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
             name = str(node.attrs["name"])
             if node.type.dtype in NESTED:
                 raise BackendError(
-                    f"this model cannot be written as ONNX: column {name!r} holds a "
-                    f"{node.type.dtype} a row, which is not a tensor; export it with FORMAT SQLML"
+                    f"this model cannot be written as ONNX: column {name!r} holds one "
+                    f"{node.type.dtype} per row, which is not a tensor; export it with FORMAT "
+                    "SQLML"
                 )
             if name in taken or _RESERVED.fullmatch(name):
                 raise BackendError(f"a column called {name!r} cannot be exported; rename it")
@@ -97,8 +98,8 @@ def _emit(program: Program, node: Node) -> Emit:
         of = " of strings" if strings else ""
         known = "an unknown operator" if node.op not in OPS else f"operator {node.op}{of}"
         raise BackendError(
-            f"this model cannot be written as ONNX: {known} has no form there; "
-            "export it with FORMAT SQLML"
+            f"this model cannot be written as ONNX: ONNX has no equivalent of {known}; export it "
+            "with FORMAT SQLML"
         )
     if strings and node.op == "isnan":
         return _never

@@ -118,7 +118,7 @@ def _square(g: Graph, node: Node, args: Args, types: Types) -> str:
 
 
 def _shift_right(g: Graph, node: Node, args: Args, types: Types) -> str:
-    """Arithmetic: ONNX shifts unsigned numbers alone, and divides towards 0."""
+    """Arithmetic: ONNX shifts only unsigned numbers, and divides towards 0."""
     x, by = (g.cast(a, "int64") for a in args)
     minus_one, zero = g.scalar(-1, "int64"), g.scalar(0, "int64")
     powers = g.constant(np.int64(1) << np.arange(63, dtype=np.int64))

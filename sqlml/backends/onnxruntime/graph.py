@@ -111,7 +111,7 @@ class Graph:
             graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="sqlml"
         )
         if model.ByteSize() > MAX_PROTO_BYTES:
-            raise BackendError("this model is over 2 GB as ONNX; use another backend or format")
+            raise BackendError("this model exceeds 2 GB as ONNX; use another backend or format")
         if stored:
             add_program(model, stored)
         content: bytes = model.SerializeToString(deterministic=True)

@@ -14,7 +14,7 @@ def providers(device: str) -> list[Any]:
     """onnxruntime's execution providers for "cpu", "cuda", "cuda:1" .. or "auto".
 
     Raises:
-        BackendError: there is no such device; the message names the fix.
+        BackendError: no such device; the message names the fix.
     """
     if device == "cpu":
         return ["CPUExecutionProvider"]
@@ -26,9 +26,9 @@ def providers(device: str) -> list[Any]:
         raise BackendError(f"unknown device {device!r}; devices: auto, cpu, cuda, cuda:0 ..")
     if not has_cuda:
         raise BackendError(
-            f"device {device!r} is not there: this onnxruntime is built for the CPU alone; use "
-            "device='cpu' or 'auto', or install pip install 'sqlml[gpu]' on a machine with an "
-            "NVIDIA driver"
+            f"device {device!r} is not available: this onnxruntime is built for the CPU only; use "
+            "device='cpu' or 'auto', or run pip install 'sqlml[gpu]' on a machine with an NVIDIA "
+            "driver"
         )
     # By default its products round float32 to TF32's 10 bits, an error near 1e-3.
     options = {"device_id": int(number or 0), "use_tf32": 0}
@@ -45,7 +45,7 @@ def session_on(model: bytes, device: str) -> Any:
     session = open_session(model, chosen)
     if len(chosen) > 1 and "CUDAExecutionProvider" not in session.get_providers():
         raise BackendError(
-            f"onnxruntime cannot use device {device!r}: its CUDA libraries are absent; install "
-            "pip install 'sqlml[gpu]', or use device='cpu'"
+            f"onnxruntime cannot use device {device!r}: its CUDA libraries are missing; run pip "
+            "install 'sqlml[gpu]', or use device='cpu'"
         )
     return session

@@ -1,6 +1,6 @@
 """`stages`: cut a Program into ONNX graphs and steps on the host, in turns.
 
-Strings, checks that raise, and operators that ONNX has no form for run in numpy; everything
+Strings, checks that raise, and operators without an ONNX equivalent run in numpy; everything
 between them is one graph. Node i stands in stage s when all that it reads stands in stages up to
 s; even stages are graphs, odd ones run on the host.
 """

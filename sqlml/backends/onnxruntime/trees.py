@@ -1,7 +1,7 @@
 """Trees in ONNX: ai.onnx.ml's TreeEnsemble finds the exit leaves, and a running sum adds them.
 
-TreeEnsemble alone would add the leaves in its own order and in the dtype of the thresholds, so it
-is asked for the *number* of each tree's exit leaf instead: one target a tree, and a leaf's weight
+TreeEnsemble itself would add the leaves in its own order and in the dtype of the thresholds, so it
+is asked for the *number* of each tree's exit leaf instead: one target per tree, and a leaf's weight
 is its number among the tree's own. CumSum adds from left to right, in the source's order.
 """
 
@@ -43,7 +43,7 @@ def ordered_sum(
         BackendError: the sums are of float16.
     """
     if base.dtype == np.float16:
-        raise BackendError("ONNX has no sum of float16 that is rounded after each term")
+        raise BackendError("ONNX has no float16 sum that rounds after each term")
     outputs, width = base.size, target.size * values
     rows = g.add("Shape", rows_of, start=0, end=1)
     # Outputs with fewer terms are filled up with -0.0, which changes no sum.
@@ -70,7 +70,7 @@ def tree_ensemble(g: Graph, node: Node, args: Sequence[str], types: Sequence[Ten
     """
     e = Ensemble.of(node.attrs)
     if e.has_categories:
-        raise BackendError("ONNX has no sets of categories with our meaning")
+        raise BackendError("ONNX has no category sets with the same meaning")
     values = e.leaf_values.shape[1]
     if not e.nodes:
         return _same_for_all(g, node, args[0], types[0])
@@ -90,7 +90,7 @@ def tree_ensemble(g: Graph, node: Node, args: Sequence[str], types: Sequence[Ten
 
 
 def _same_for_all(g: Graph, node: Node, x: str, kind: TensorType) -> str:
-    """What rows get where no tree tests anything: TreeEnsemble would read a column all the same,
+    """The value of every row where no tree tests anything: TreeEnsemble would still read a column,
     and there may be none."""
     nothing = np.zeros((1, kind.width), numpy_dtype(kind.dtype))
     total: Array = reference.FUNCTIONS["tree_ensemble"]([nothing], node.attrs)[0]

@@ -19,7 +19,7 @@ LARGEST = "'3.4028235677973366e38'::DOUBLE"
 
 
 Form = Callable[[Dialect, str], str]
-"""A dialect and a number -> what is made of it."""
+"""A dialect and a number -> the SQL made from it."""
 
 
 def _unary(form: Form, twice: bool = False) -> Callable[[Printing], Value]:
@@ -92,7 +92,7 @@ def _divided(p: Printing) -> Value:
     made = []
     for a, b in p.side_by_side():
         if p.dialect is not DUCKDB and not _is_nonzero(b):
-            raise BackendError("a division is not printed as SQL of Spark, which refuses x / 0")
+            raise BackendError("a division is not printed as Spark SQL, which refuses x / 0")
         sql = p.dialect.divided(a.sql, b.sql, TYPES[p.dtype])
         made.append(Expression(sql, nan=p.dtype in FLOATS))
     return tuple(made)
@@ -105,7 +105,7 @@ def _is_nonzero(e: Expression) -> bool:
 
 
 def _of_duckdb(name: str) -> Callable[[Printing], Value]:
-    """A function that makes whole numbers of another type elsewhere."""
+    """A function that makes integers of another type elsewhere."""
     printer = _unary(_called(name))
 
     def checked(p: Printing) -> Value:

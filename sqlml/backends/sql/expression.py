@@ -70,7 +70,7 @@ class Bindings:
     bound: list[str] = field(default_factory=list)
 
     def bind(self, value: Sequence[Expression]) -> Value:
-        """The value under a name, unless all of it is cheap. All of it has one type."""
+        """Bind the value to a name, unless all of it is cheap. All of it has one type."""
         if all(e.cheap for e in value):
             return tuple(value)
         name = self.name(self.dialect.array([e.sql for e in value]))

@@ -3,7 +3,7 @@
 A number in SQL may be NULL, NaN or infinite, and what a model makes of that (an error that names
 the column, say) is not repeated in SQL: such a row makes the sum NULL, NaN or infinite too, since
 each column has its part in it, and is left to whoever runs the Program. So nothing before the sum
-may make a number of what is none: a comparison, exp(), or a quotient by it. Only impute does, of
+may turn a non-number into a number: a comparison, exp(), or a quotient by it. Only impute does, of
 what no step before it refuses.
 """
 
@@ -37,7 +37,7 @@ class Linear:
 
 
 def linear_sql(program: Program, columns: Sequence[str]) -> Linear | None:
-    """The one output of `program`, of one column, or None where it is another kind of model.
+    """The only output of `program`, one column wide; None if it is another kind of model.
 
     Args:
         program: reads one matrix.
@@ -52,7 +52,7 @@ def linear_sql(program: Program, columns: Sequence[str]) -> Linear | None:
     if program.nodes[last].type.width != 1:
         return None
     made: list[list[str]] = []
-    of_row: list[bool] = []  # each node: whether it is made of columns and not of their sum
+    of_row: list[bool] = []  # each node: whether it is made of columns rather than their sum
     checked: list[bool] = []  # and whether rows with missing values were refused before it
     for node in program.nodes:
         of_row.append(

@@ -43,5 +43,7 @@ def string_literal(text: str, dialect: Dialect = DUCKDB) -> str:
         BackendError: it holds a NUL character, which SQL text cannot.
     """
     if "\0" in text:
-        raise BackendError(f"the category {text!r} holds a NUL character, which SQL cannot spell")
+        raise BackendError(
+            f"the category {text!r} contains a NUL character, which SQL cannot represent"
+        )
     return dialect.text(text)

@@ -1,4 +1,4 @@
-"""`print_sql`: a Program as expressions that the engine computes alone, without sqlml.
+"""`print_sql`: a Program as expressions that the engine computes by itself, without sqlml.
 
 Long values that are read several times are bound (`expression.py`), so that the text grows with the
 Program and not with the number of ways through it.
@@ -54,14 +54,14 @@ def print_sql(
             several times; numbers may be of any type, and NULL.
 
     Raises:
-        BackendError: an operator has no SQL, or the expression would be too long.
+        BackendError: an operator cannot be printed, or the expression would be too long.
     """
     bindings, value = _Printer(program, inputs, dialect).value(program.outputs[output])
     sql = value[0].sql if len(value) == 1 else dialect.array([e.sql for e in value])
     sql = bindings.around(sql)
     if len(sql) > LONGEST:
         raise BackendError(
-            f"the model takes {len(sql):,} characters of SQL; the most is {LONGEST:,}"
+            f"the model takes {len(sql):,} characters of SQL; the limit is {LONGEST:,}"
         )
     return sql
 
@@ -79,7 +79,7 @@ class _Printer:
         self._bindings = Bindings(row, dialect)
 
     def value(self, wanted: int) -> tuple[Bindings, Value]:
-        """The columns of node `wanted`, and what they are bound by."""
+        """The columns of node `wanted`, and their bindings."""
         nodes = self._program.nodes
         live = _live(self._program, wanted)
         readers = Counter(j for i in live for j in nodes[i].inputs)
@@ -89,7 +89,7 @@ class _Printer:
             if readers[i] > 1 and nodes[i].type.dtype != "string":
                 value = self._bindings.bind(value)
             if sum(len(e.sql) for e in value) > LONGEST:
-                raise BackendError("the model takes too long an expression of SQL")
+                raise BackendError("the SQL expression of the model is too long")
             values[i] = value
         return self._bindings, values[wanted]
 
@@ -134,7 +134,7 @@ def _input(node: Node, columns: Sequence[str]) -> Value:
 def _text(node: Node, values: Mapping[int, Value], dialect: Dialect) -> Value:
     printer = texts.PRINTERS.get(node.op)
     if printer is None:
-        raise BackendError(f"operator {node.op} of texts is not printed as SQL")
+        raise BackendError(f"operator {node.op} on strings is not printed as SQL")
     (x,) = (values[j] for j in node.inputs)
     made = []
     for e in x:

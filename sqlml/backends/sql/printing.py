@@ -96,7 +96,7 @@ class Printing:
         """
         message = f"{type(error).__name__}: {error.message}"
         if "\0" in message:
-            raise BackendError(f"{message!r} holds a NUL character, which SQL cannot spell")
+            raise BackendError(f"{message!r} contains a NUL character, which SQL cannot represent")
         before, found, after = message.partition(VALUE)
         if not found or value is None:
             return self.dialect.error(self.dialect.text(message))

@@ -28,7 +28,7 @@ def print_trees(p: Printing) -> Value:
     """The sums of the leaves' values, tree by tree from left to right, in the leaves' dtype."""
     e = Ensemble.of(p.attrs)
     if e.has_categories:
-        raise BackendError("trees with tests for sets of categories are not printed as SQL")
+        raise BackendError("trees that test category sets are not printed as SQL")
     if e.nodes > MOST_NODES or e.depth > DEEPEST:
         raise BackendError(
             f"{e.nodes} nodes in trees of depth {e.depth} are too many for an expression: at most "
@@ -66,7 +66,7 @@ def _node(p: Printing, e: Ensemble, at: int, x: Value, leaves: Mapping[int, str]
     if threshold != threshold:  # no number goes left
         test = "false"
     else:
-        # Of +inf the engine says that NaN is greater, as of all numbers.
+        # To the engine NaN is greater than +inf, as than all numbers.
         test = f"{below} {symbol} {number(threshold, p.operand)}"
     if e.default_left[at] and column.raw is not None:
         test = f"({test} OR {below} IS NULL OR {p.dialect.call('isnan', below)})"

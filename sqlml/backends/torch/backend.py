@@ -4,9 +4,9 @@ Operators are called one by one. torch.compile was tried on the CPU (torch 2.13,
 takes 2 to 22 s and a C++ compiler for a model, and as much again when the number of rows changes
 for the first time. Then 100 trees by PTT ran 1.7 times as fast for one row and 0.9 to 1.0 for
 1,000 and 4,000, logistic regression 0.6 to 0.8, a perceptron 0.4 to 1.2, and last digits of all
-but the trees changed, since products and sums are fused. Chains of many elementwise steps alone
-gained (231 polynomial terms: 4.6), and the native backend is the one to run these. So it is no
-option. On a GPU strategy `fused` is what a compiled graph would be.
+but the trees changed, since products and sums are fused. Only chains of many elementwise steps
+gained (231 polynomial terms: 4.6), and the native backend is the one to run these. So it is not an
+option. On a GPU, strategy `fused` is what a compiled graph would be.
 """
 
 from __future__ import annotations

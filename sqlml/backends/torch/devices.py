@@ -11,7 +11,7 @@ def device_of(name: str) -> torch.device:
     """The device called "cpu", "cuda", "cuda:1" .. or "auto" (a GPU when there is one).
 
     Raises:
-        BackendError: there is no such device; the message names the fix.
+        BackendError: no such device; the message names the fix.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -21,14 +21,14 @@ def device_of(name: str) -> torch.device:
     if kind != "cuda" or (number and not number.isdecimal()):
         raise BackendError(f"unknown device {name!r}; devices: auto, cpu, cuda, cuda:0 ..")
     if not torch.cuda.is_available():
-        why = "torch sees no GPU" if torch.version.cuda else "this torch is built for the CPU alone"
+        why = "torch sees no GPU" if torch.version.cuda else "this torch is built for the CPU only"
         raise BackendError(
-            f"device {name!r} is not there: {why}; use device='cpu' or 'auto', "
-            "or install pip install 'sqlml[gpu]' on a machine with an NVIDIA driver"
+            f"device {name!r} is not available: {why}; use device='cpu' or 'auto', or run pip "
+            "install 'sqlml[gpu]' on a machine with an NVIDIA driver"
         )
     if number and int(number) >= torch.cuda.device_count():
         raise BackendError(
-            f"device {name!r} is not there: torch sees {torch.cuda.device_count()} GPU(s), "
+            f"device {name!r} is not available: torch sees {torch.cuda.device_count()} GPU(s), "
             "numbered from 0"
         )
     return torch.device(name)

@@ -1,6 +1,6 @@
 """Elementary functions in torch, each computed in float64 and rounded once, as the reference does.
 
-Rounding to whole numbers is exact in any float, so it stays in its own.
+Rounding to integers is exact in any float, so it stays in its own.
 """
 
 from __future__ import annotations

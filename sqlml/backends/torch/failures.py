@@ -27,11 +27,11 @@ def is_lost(error: BaseException) -> bool:
 
 
 def lost(error: BaseException, device: torch.device) -> BackendError:
-    """What is said of a device that failed in the middle of a batch, which has no result then."""
+    """The error for a device that failed in the middle of a batch, which then has no result."""
     first = str(error).strip().partition("\n")[0]
     return BackendError(
-        f"device {str(device)!r} failed while scoring ({first}); nothing of this batch was "
-        "returned. Start the process anew, or use device='cpu'"
+        f"device {str(device)!r} failed while scoring ({first}); no result of this batch was "
+        "returned. Restart the process, or use device='cpu'"
     )
 
 

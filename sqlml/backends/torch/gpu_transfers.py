@@ -1,4 +1,4 @@
-"""`Overlap`: a batch on a GPU in blocks, their transfers beside the computing.
+"""`Overlap`: a batch on a GPU in blocks, with transfers and computation overlapping.
 
 Three streams: rows are copied to pinned memory of the host and sent on one, operators run on the
 second, results come back on the third, so the bus works in both directions while the device
@@ -62,7 +62,7 @@ class Overlap:
 
         Raises:
             InputTypeError: as `columns_of` does.
-            BackendError: the device failed, or has not memory enough for the smallest block.
+            BackendError: the device failed, or does not have enough memory for the smallest block.
         """
         arrays, rows = columns_of(inputs, needed)
         results = results_for(self._program, outputs, rows)

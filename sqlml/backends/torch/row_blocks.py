@@ -28,7 +28,7 @@ def in_turn(
     """Score rows 0 .. `rows` in blocks of `size`, or less where that is too much.
 
     `load(a, b)` sends rows a .. b to the device, `start(loaded, a, b)` computes them. Either may
-    raise torch's OutOfMemoryError: then the block is halved and begun anew, after `release`.
+    raise torch's OutOfMemoryError: then the block is halved and restarted, after `release`.
 
     Raises:
         BackendError: not even `fewest` rows fit.
@@ -67,6 +67,6 @@ def in_turn(
 
 def _too_small(fewest: int) -> str:
     return (
-        f"the device has not memory enough for {fewest} rows of this model; free memory on it "
+        f"the device has not enough memory for {fewest} rows of this model; free memory on it "
         "(other processes show in nvidia-smi), choose strategy='tt', or use device='cpu'"
     )

@@ -2,7 +2,7 @@
 
 ::
 
-    predict(sqlml_model, sqlml_row)      in schema sqlml, and in main where no other has that name
+    predict(sqlml_model, sqlml_row)      in schema sqlml, and in main unless the name is taken
       CASE WHEN sqlml_model IS NULL THEN NULL ELSE sqlml.choose_<digest>(..) END
     sqlml.choose_<digest>(n, r, m)       the model of that name (`name_tree.py`)
     sqlml.score_<digest>(r, m)           one model's call, with r's fields as its columns
@@ -37,8 +37,8 @@ class ModelCall:
     """What one model computes of the row `r`, as SQL, and the engine function in it.
 
     `kind` is one of those in `FUNCTIONS`; a "class" has the parameter `class`. `function` is None
-    where `body` calls none. `helpers` are macros that `body` calls as `sqlml.<name>`: their names,
-    made by `helper`, and what stands behind the name in CREATE MACRO.
+    if `body` calls none. `helpers` are macros that `body` calls as `sqlml.<name>`: their names,
+    made by `helper`, and what follows the name in CREATE MACRO.
     """
 
     kind: str

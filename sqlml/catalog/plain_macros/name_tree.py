@@ -1,6 +1,6 @@
 """Macros that choose a model by its name, as a tree: pure functions.
 
-The engine binds every branch of a CASE, also where it needs columns that the table lacks, and gives
+The engine binds every branch of a CASE, even if it needs columns that the table lacks, and gives
 all of them one type. Of the overloads of a macro it binds only the one that the arguments' types
 choose, so the model's name becomes a type, the length of an array::
 
@@ -10,7 +10,7 @@ choose, so the model's name becomes a type, the length of an array::
 
 A macro of ten thousand overloads takes seconds to make. So where there are many models they are
 dealt out by the hexadecimal digits of the md5 of m in lower case, and an overload of a macro above
-calls one below. When a model changes, the macros on the way to it are made anew, sixteen overloads
+calls one below. When a model changes, the macros on the way to it are rebuilt, sixteen overloads
 each.
 
 A `<digest>` is of the macro's own content: a macro of that name in another database, which the
@@ -38,7 +38,7 @@ _NOBODY = (
     f"{builtin('struct_extract')}("
     f'{builtin("struct_pack")}("SHOW MODELS tells which there are" := NULL), m)'
 )
-"""Where no model has such digits: an error that names the model, as where its name is not known."""
+"""The error for digits that no model has; it names the model, as for any unknown name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Chooser:
     """A macro of the tree.
 
     prefix: the digits that lead to it. macro: its name. names: those that it tells apart, of models
-    or (`by_digit`) digits. extra: see `choosers`. definition: what stands behind the name in CREATE
-    MACRO; none where it is there already.
+    or (`by_digit`) digits. extra: see `choosers`. definition: what follows the name in CREATE
+    MACRO; None if the macro exists already.
     """
 
     prefix: str

@@ -1,7 +1,7 @@
 """`rebuild`: the macros of a database, made from what its models compute.
 
-Mostly a model or two are stale. Then only the macros are made anew that choose among models whose
-digits begin as theirs (`name_tree.py`); the rest is looked up where it was written down.
+Mostly a model or two are stale. Then only the macros that choose among models with the same first
+digits (`name_tree.py`) are rebuilt; the rest is read from the catalog.
 """
 
 from __future__ import annotations

@@ -140,7 +140,9 @@ def _classes(given: Any, outputs: int) -> tuple[tuple[Any, ...] | None, tuple[in
     if any(type(n) is int and not 0 <= n < len(classes) for n in numbers):
         raise ArtifactError("a class of the CatBoost model has no name")
     if given.get("classes_count", 0) not in (0, len(classes)):  # CatBoost writes 0
-        raise ArtifactError("the CatBoost model counts other classes than it names")
+        raise ArtifactError(
+            "the number of classes of the CatBoost model does not match their names"
+        )
     if outputs == 1:
         class_of = tuple(int(n) for n in numbers)
     else:
@@ -180,7 +182,7 @@ def _check_nesting(text: Any) -> None:
         try:
             json.loads(text)
         except RecursionError:
-            raise ArtifactError("a text of the CatBoost model is nested too deeply") from None
+            raise ArtifactError("a JSON text of the CatBoost model is nested too deeply") from None
         except ValueError:
             pass  # then CatBoost does not read on either
 

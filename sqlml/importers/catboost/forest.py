@@ -23,7 +23,7 @@ from sqlml.types import Array
 MAX_DEPTH = 30
 
 MOST_WHOLE = 1 << 53
-"""CatBoost reads larger numbers without a point as others."""
+"""CatBoost misreads larger numbers without a decimal point."""
 _HASH = 0xFFFFFFFF
 
 
@@ -57,7 +57,9 @@ class Columns:
         for feature in info.get("float_features") or []:
             treatment = feature["nan_value_treatment"]
             if treatment not in ("AsIs", "AsFalse", "AsTrue"):
-                raise ArtifactError(f"nan_value_treatment {treatment!r} of a CatBoost column")
+                raise ArtifactError(
+                    f"unknown nan_value_treatment {treatment!r} of a CatBoost column"
+                )
             true = treatment == "AsTrue" and feature["has_nans"] is True
             number = _count(feature["feature_index"])
             self.floats[number] = self._place(feature, names), true
@@ -84,7 +86,7 @@ class Columns:
         place = _count(feature["flat_feature_index"])
         name = feature.get("feature_id") or feature.get("feature_name") or ""
         if place in names or not isinstance(name, str):
-            raise ArtifactError(f"column {place} of the CatBoost model is there twice or misnamed")
+            raise ArtifactError(f"column {place} of the CatBoost model is duplicated or misnamed")
         names[place] = name
         return place
 
@@ -199,11 +201,11 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_forest(document: Mapping[str, Any], columns: Columns) -> tuple[Ensemble, int | None]:
-    """The trees from zeros, and how many values a leaf has; None when there is no tree.
+    """The trees from zeros, and how many values a leaf has; None if there are no trees.
 
     Raises:
         ArtifactError: the trees do not fit together.
-        UnsupportedModelError: a split that we do not know.
+        UnsupportedModelError: an unknown kind of split.
     """
     nodes = _Nodes()
     outputs: int | None = None
@@ -312,7 +314,7 @@ def _floats(given: Sequence[Any]) -> Array:
     values = np.array(given)
     mixed = isinstance(given, list) and bool in set(map(type, given))
     if values.ndim != 1 or values.dtype.kind not in "iuf" or mixed:
-        raise ArtifactError("entries of the CatBoost model are no numbers")
+        raise ArtifactError("entries of the CatBoost model are not numbers")
     large = values.size and isinstance(given, list) and np.abs(values).max() > MOST_WHOLE
     if large and any(type(v) is int and abs(v) > MOST_WHOLE for v in given):
         raise ArtifactError("an integer of the CatBoost model does not fit a float64")

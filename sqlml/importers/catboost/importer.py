@@ -24,7 +24,7 @@ from sqlml.ir.operators.hashing import city_hash32
 from sqlml.types import Array, Labels
 
 WHOLE_NUMBERS = range(-1000, 65_536)
-"""Numbers whose texts are tried as the meaning of a hash that a model does not name."""
+"""Numbers whose texts are tried as the origin of an unnamed hash."""
 
 
 def schema(model: Any) -> Schema:
@@ -102,9 +102,9 @@ def _document(model: Any) -> CatBoostModel:
 
 def _regression(model: CatBoostModel, frame: Frame, output: Output) -> Outputs:
     if output == "uncertainty" and model.outputs != 2:
-        raise ArtifactError(f"RMSEWithUncertainty with {model.outputs} values a row")
+        raise ArtifactError(f"RMSEWithUncertainty with {model.outputs} values per row")
     if output == "exp" and model.outputs != 1:
-        raise ArtifactError(f"loss {model.loss!r} with {model.outputs} values a row")
+        raise ArtifactError(f"loss {model.loss!r} with {model.outputs} values per row")
     raw = _raw(model, frame)
     return Outputs({"label": predict(frame.builder, output, raw), "score": raw})
 
@@ -128,7 +128,7 @@ def _classes(model: CatBoostModel, frame: Frame, raw: Value, output: Output) -> 
     labels: Labels = labels_of(names)
     if model.outputs == 1:
         if len(labels) != 2:
-            raise UnsupportedModelError(f"{len(labels)} classes for one value a row")
+            raise UnsupportedModelError(f"{len(labels)} classes for one value per row")
         border = 0.0
         if model.threshold is not None:
             border = -math.log(1 / model.threshold - 1)
@@ -203,7 +203,7 @@ def _codes(frame: Frame, i: int, values: tuple[str, ...] | Array) -> Value:
 
 
 def _texts(values: tuple[str, ...] | Array) -> tuple[str, ...] | None:
-    """The texts of categories; of bare hashes only when all are those of whole numbers."""
+    """The texts of categories; of bare hashes only when all are those of integers."""
     if isinstance(values, tuple):
         return values
     known = _whole_numbers()

@@ -48,7 +48,7 @@ def loss(name: str) -> tuple[Task, Output]:
     """The row of `name`.
 
     Raises:
-        UnsupportedModelError: no such row.
+        UnsupportedModelError: no row has that name.
     """
     if name not in LOSSES:
         raise UnsupportedModelError(

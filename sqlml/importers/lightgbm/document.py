@@ -38,12 +38,12 @@ class LinearLeaves:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """The trees behind each other.
+    """The trees, concatenated.
 
     leaves int64 (T,): leaves per tree. Inner nodes: feature int32, threshold float64, decision
     int32 (bit 0 categorical, bit 1 NaN goes left, bits 2-3 missing type), left and right int32,
     numbered within their tree. value float64: leaves. `sets` maps an inner node's place to the
-    categories that go left. `linear` is None where no leaf has a model of its own.
+    categories that go left. `linear` is None if no leaf has its own model.
     """
 
     leaves: Array
@@ -92,7 +92,7 @@ _TEXTS = (
     "leaf_features",
     "leaf_coeff",
 )
-"""What is read of a tree; the rest of it are statistics of training."""
+"""The keys that are read of a tree; the rest are training statistics."""
 _OF_INNER = ("split_gain", "internal_value", "internal_weight", "internal_count")
 _OF_LEAVES = ("leaf_weight", "leaf_count", "leaf_parent")
 """Statistics, with an entry for each inner node and each leaf: LightGBM reads as many."""
@@ -145,11 +145,11 @@ def _read(lines: Iterator[str]) -> LightGBMModel:
             sizes[-1] += len(line) + 1
             _check_line(line, key, value, current)
         if key in current and equals:
-            raise ArtifactError(f"the LightGBM model says {key!r} twice")
+            raise ArtifactError(f"the LightGBM model repeats {key!r}")
         current[key] = value
     told = header.get("tree_sizes")
     if told is not None and told.split() != [str(size) for size in sizes]:
-        raise ArtifactError("the trees of the LightGBM model have other sizes than it says")
+        raise ArtifactError("the trees of the LightGBM model do not have their stated sizes")
     last = bounded(header["max_feature_idx"], MAX_FEATURES - 1, "LightGBM", "features")
     features = last + 1
     iteration = header["num_tree_per_iteration"]
@@ -162,7 +162,8 @@ def _read(lines: Iterator[str]) -> LightGBMModel:
         word.startswith("num_class:") and word != f"num_class:{outputs}" for word in objective
     ):
         raise ArtifactError(
-            f"the LightGBM model has {outputs} trees per iteration and another number of classes"
+            f"the LightGBM model has {outputs} trees per iteration, which does not match its "
+            "number of classes"
         )
     if outputs < 1 or len(trees) % outputs:
         raise ArtifactError(f"{len(trees)} trees do not make iterations of {outputs}")
@@ -199,14 +200,16 @@ def _check_line(line: str, key: str, value: str, tree: Mapping[str, str]) -> Non
 
 
 def _tree(pairs: Mapping[str, str], rest: Iterator[str]) -> dict[str, Any]:
-    """A tree's lines with its numbers as arrays; `rest` are the lines behind it."""
+    """A tree's lines with its numbers as arrays; `rest` are the lines after it."""
     try:
         float(pairs.get("shrinkage", 1))
         leaves = int(pairs["num_leaves"])
         for wanted, names in ((leaves - 1, _OF_INNER), (leaves, _OF_LEAVES)):
             for name in names if leaves > 1 else ():
                 if name in pairs and not _numbers(pairs[name], wanted):
-                    raise ArtifactError(f"a tree of the LightGBM model has not {wanted} of {name}")
+                    raise ArtifactError(
+                        f"a tree of the LightGBM model does not have {wanted} entries of {name}"
+                    )
         return {
             **{key: pairs[key] for key in _TEXTS if key in pairs},
             **{key: _integers(pairs[key]) for key in _INTEGERS if key in pairs},
@@ -219,7 +222,7 @@ def _tree(pairs: Mapping[str, str], rest: Iterator[str]) -> dict[str, Any]:
 
 
 def _numbers(text: str, wanted: int) -> bool:
-    """Whether a text looks like so many numbers; nobody needs to know which."""
+    """Whether a text looks like so many numbers, without parsing them."""
     odd = text.encode().translate(None, b"0123456789-+.e ")
     return text.count(" ") + 1 == wanted and not odd.translate(None, b"infaINFA")
 
@@ -260,7 +263,7 @@ def _nodes(trees: Sequence[dict[str, Any]], features: int) -> Nodes:
     if np.isnan(threshold).any():
         raise ArtifactError("a threshold of the LightGBM model is NaN")
     if ((decision < 0) | (decision > 15)).any():
-        raise ArtifactError("a node of the LightGBM model decides in an unknown way")
+        raise ArtifactError("a node of the LightGBM model has an unknown decision type")
     return Nodes(
         leaves=leaves,
         feature=feature,
@@ -293,7 +296,7 @@ def _linear(
         read = [] if plain else [int(v) for v in tree["leaf_features"].split()]
         factors = [] if plain else [float(v) for v in tree["leaf_coeff"].split()]
         if not len(read) == len(factors) == sum(sizes):
-            raise ArtifactError("a linear model in a leaf has more or fewer terms than it says")
+            raise ArtifactError("a linear model in a leaf has more or fewer terms than stated")
         if read and not 0 <= min(read) <= max(read) < features:
             raise ArtifactError(
                 f"a leaf of the LightGBM model reads beyond its {features} features"
@@ -303,7 +306,7 @@ def _linear(
         feature += read
         weights += factors
     if not all(map(_fits, chain(const, weights))):
-        raise ArtifactError("a number in a leaf of the LightGBM model is none of float64's own")
+        raise ArtifactError("a number in a leaf of the LightGBM model is not a normal float64")
     return LinearLeaves(
         np.array(const, np.float64),
         np.cumsum([0, *terms]),
@@ -346,10 +349,12 @@ def _check_parameters(rest: Sequence[str]) -> None:
     if begin not in rest and end not in rest:
         return
     if rest.count(begin) != 1 or rest.count(end) != 1 or rest.index(end) < rest.index(begin):
-        raise ArtifactError("the parameters of the LightGBM model do not begin and end once")
+        raise ArtifactError(
+            "the parameters of the LightGBM model do not begin and end exactly once"
+        )
     odd = (line for line in rest[rest.index(begin) + 1 : rest.index(end)] if line)
     if not all(map(_PARAMETER.fullmatch, odd)):
-        raise ArtifactError("a parameter of the LightGBM model is none")
+        raise ArtifactError("a parameter of the LightGBM model is malformed")
 
 
 _PARAMETER = re.compile(r"\[[^:\[\]]+: .*\]")

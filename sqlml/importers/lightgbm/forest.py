@@ -90,7 +90,7 @@ def forest_of(nodes: Nodes, features: int, outputs: int, encoded: frozenset[int]
 
 
 def _raw(nodes: Nodes, feature: Array, threshold: Array, default_left: Array) -> RawTrees:
-    """Inner nodes and leaves of each tree behind each other, with absolute numbers."""
+    """Inner nodes and leaves of all trees, concatenated, with absolute numbers."""
     leaves, inner = nodes.leaves, nodes.leaves - 1
     starts = np.cumsum(inner + leaves) - (inner + leaves)
     total = int((inner + leaves).sum())
@@ -131,6 +131,6 @@ def _raw(nodes: Nodes, feature: Array, threshold: Array, default_left: Array) ->
 
 
 def _counting(sizes: Array) -> Array:
-    """0 .. size-1 for each size, behind each other, int32."""
+    """0 .. size-1 for each size, concatenated, int32."""
     first: Array = np.repeat((np.cumsum(sizes) - sizes).astype(np.int32), sizes)
     return np.arange(int(sizes.sum()), dtype=np.int32) - first

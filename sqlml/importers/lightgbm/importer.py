@@ -35,8 +35,8 @@ def import_classifier(model: Any, frame: Frame) -> Outputs:
     text = _text(model)
     if callable(model.objective):
         raise UnsupportedModelError(
-            "an LGBMClassifier with an objective of your own has no labels or probabilities; "
-            "import its booster_ instead"
+            "an LGBMClassifier with a custom objective has no labels or probabilities; import "
+            "its booster_ instead"
         )
     objective = Objective.parse(text.objective)
     score = _score(text, frame)
@@ -165,7 +165,7 @@ def _linear_leaves(
     categories: dict[int, Array],
     leaves: Value,
 ) -> Value:
-    """linear_tree=True: what the models of the exit leaves say, added up tree by tree.
+    """linear_tree=True: the outputs of the exit leaves' models, added up tree by tree.
 
     They too read |x| <= ZERO as 0 (include/LightGBM/tree.h, Tree::Predict).
     """

@@ -67,7 +67,7 @@ class Objective:
         """From the words of the "objective" line; none for a custom objective.
 
         Raises:
-            UnsupportedModelError: no such row.
+            UnsupportedModelError: no row has that name.
             ArtifactError: a sigmoid that is not a positive number.
         """
         name = words[0] if words else "custom"

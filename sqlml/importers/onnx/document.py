@@ -70,7 +70,7 @@ class OnnxModel:
     content: bytes
     written_by: str
     rows: int | None = None
-    """How many rows the file is made for; None where it leaves that open. Ports say it is open."""
+    """The number of rows that the file fixes; None if it is open. Ports always show it as open."""
     program: Program | None = None
     """The Program that sqlml wrote the graph of, where the file holds it: it counts in place of
     the graph."""
@@ -131,12 +131,12 @@ def _checked(proto: Any, content: bytes | None) -> OnnxModel:
     used = sorted({n.domain for n in graph.node} - DOMAINS)
     if used:
         raise UnsupportedModelError(
-            f"the ONNX model has operators of domain {used[0]!r}, which only their maker's "
-            "runtime knows; export it with standard operators"
+            f"the ONNX model has operators of domain {used[0]!r}, which only its vendor's runtime "
+            "supports; export it with standard operators"
         )
     if proto.functions:
         raise UnsupportedModelError(
-            "the ONNX model brings functions of its own; inline them with onnx.inliner"
+            "the ONNX model defines its own functions; inline them with onnx.inliner"
         )
     _check_graph(graph, 0)
     constants = {t.name: tensor(t) for t in graph.initializer}
@@ -166,8 +166,8 @@ def _program(proto: Any, inputs: Iterable[Port]) -> Program | None:
 
 
 def _fixed_rows(graph: Any) -> int | None:
-    """The number of rows that all inputs agree on, where they fix one: a converter was told a
-    batch size. An axis alone may as well be the columns of one row."""
+    """The number of rows that all inputs agree on, if they fix one: a converter was given a batch
+    size. A single axis may just as well be the columns of one row."""
     constants = {t.name for t in graph.initializer}
     shapes = [i.type.tensor_type.shape.dim for i in graph.input if i.name not in constants]
     fixed = [dims for dims in shapes if len(dims) and dims[0].HasField("dim_value")]
@@ -194,7 +194,7 @@ def tensor(proto: Any) -> Array:
     """A TensorProto as an array; strings as objects.
 
     Raises:
-        ArtifactError: it does not hold what it says.
+        ArtifactError: its content does not match its header.
         UnsupportedModelError: its numbers are in another file.
     """
     if proto.data_location == 1 or proto.external_data:
@@ -230,7 +230,7 @@ def _check_graph(graph: Any, depth: int) -> None:
     for node in graph.node:
         if node.op_type == "Loop":
             raise UnsupportedModelError(
-                "the ONNX model has a Loop, whose length nobody can bound; export it without"
+                "the ONNX model has a Loop, whose length cannot be bounded; export it without one"
             )
         for attribute in node.attribute:
             for inner in (attribute.g, *attribute.graphs):

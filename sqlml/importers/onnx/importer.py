@@ -67,7 +67,7 @@ def import_file(model: OnnxModel, frame: Frame) -> Outputs:
         return _replayed(model.program, frame)
     if model.rows is not None:
         warnings.warn(
-            f"the ONNX model is made for {model.rows} rows at a time; sqlml reads it as one for "
+            f"the ONNX model was exported for {model.rows} rows at a time; sqlml imports it for "
             "any number of rows",
             stacklevel=2,
         )
@@ -82,7 +82,7 @@ def _replayed(program: Program, frame: Frame) -> Outputs:
     """The nodes of a stored Program, over the columns of `frame` in place of its inputs.
 
     Raises:
-        UnsupportedModelError: it is no whole model, or holds a foreign one that cannot be run.
+        UnsupportedModelError: it is not a whole model, or holds a foreign one that cannot run.
     """
     check_model(program)
     names = dict(zip(program.inputs, frame.names, strict=True))
@@ -115,8 +115,8 @@ def _inputs(model: OnnxModel, frame: Frame) -> dict[str, Item]:
 def _outputs(model: OnnxModel, known: Mapping[str, Item], b: Builder) -> Outputs:
     """Labels and probabilities of a classifier, the value of a regressor, or a transform.
 
-    Labels are whatever was chosen among constants; whole numbers beside probabilities are class
-    numbers. One number a row is a regression value, several are a transform.
+    Labels are values chosen among constants; integers next to probabilities are class numbers. One
+    number per row is a regression value, several are a transform.
     """
     items = {port.name: known[port.name] for port in model.outputs}
     scores = {
@@ -141,7 +141,7 @@ def _float64(b: Builder, value: Value) -> Value:
 
 
 def _class_numbers(items: list[Item], scores: list[Rows]) -> Choice | None:
-    """Whole numbers (n,) beside scores (n, K): the classes 0 .. K-1."""
+    """Integers (n,) next to scores (n, K): the classes 0 .. K-1."""
     found = [x for x in items if isinstance(x, Rows) and x.dtype in INTEGERS]
     if not found or math.prod(found[0].inner) != 1 or scores[0].value.type.width < 2:
         return None

@@ -83,7 +83,7 @@ class Call:
         return item.value
 
     def ints(self, i: int) -> list[int]:
-        """Input `i`, which must be a constant of whole numbers, flat."""
+        """Input `i`, which must be a constant of integers, flat."""
         value = self.const(i)
         if value.dtype.kind not in "iu" or value.size > 1 << 16:
             raise ArtifactError(f"operator {self.node.op}: input {i} is {value.dtype}")
@@ -103,7 +103,7 @@ class Call:
                 item.taken.append(self.builder.op("take", table, item.index))
             return Rows(item.taken[0], item.inner)
         if not isinstance(item, Rows):
-            raise Uncovered("it reads a constant, or strings, where we take numbers of rows")
+            raise Uncovered("it reads a constant, or strings, where numbers per row are expected")
         return item
 
     # -- attributes
@@ -126,7 +126,7 @@ class Call:
     def text(self, name: str, default: str) -> str:
         value = self.attr(name, default)
         if not isinstance(value, str):
-            raise ArtifactError(f"operator {self.node.op}: attribute {name} is not a text")
+            raise ArtifactError(f"operator {self.node.op}: attribute {name} is not a string")
         return value
 
     def vector(self, name: str, dtype: str = "float32") -> Array:
@@ -199,7 +199,7 @@ def elementwise(call: Call, op: str, items: Sequence[Item] | None = None) -> Row
 
 
 def aligned(call: Call, items: Sequence[Item] | None = None) -> tuple[list[Value], tuple[int, ...]]:
-    """`items`, or all inputs of the node, as values of one shape; and the shape behind the rows."""
+    """`items`, or all inputs of the node, as values of one shape; and the shape after the rows."""
     items = [call.item(i) for i in range(len(call.inputs))] if items is None else items
     operands = [x.value if isinstance(x, Const) else call.numbers(x) for x in items]
     return row_tensors.aligned(call.builder, operands)

@@ -57,12 +57,12 @@ def label_encoder(call: Call) -> Item:
         return _first_version(call, strings(call.texts("classes_strings")))
     keys, values = _attribute(call, "keys"), _attribute(call, "values")
     if keys is None or values is None or keys.size != values.size:
-        raise ArtifactError("LabelEncoder: its keys and values do not fit")
+        raise ArtifactError("LabelEncoder: its keys and values do not match")
     return _mapped(call, keys, np.concatenate([values, _default(call, values)]))
 
 
 def category_mapper(call: Call) -> Item:
-    """CategoryMapper: strings to whole numbers, or back."""
+    """CategoryMapper: strings to integers, or back."""
     numbers, texts = call.vector("cats_int64s", "int64"), strings(call.texts("cats_strings"))
     if numbers.size != texts.size:
         raise ArtifactError("CategoryMapper: its categories do not fit")
@@ -86,7 +86,7 @@ def _either_way(call: Call, numbers: Array, texts: Array) -> Item:
 
 
 def _mapped(call: Call, keys: Array, values: Array) -> Item:
-    """The value for each key; `values` has one entry more than `keys`, for what is none of them."""
+    """The value for each key; `values` has one entry more than `keys`, for all other keys."""
     item = call.item(0)
     lookup: dict[object, int] = {}
     nan = keys.size

@@ -39,7 +39,7 @@ def _constant_of_shape(call: Call) -> Item:
     shape = call.item(0)
     if isinstance(shape, Dims):
         if shape.shape[:1] != (ROWS,):
-            raise Uncovered("its shape has the rows elsewhere")
+            raise Uncovered("its shape does not begin with the rows")
         return Const(np.full((1, *shape.shape[1:]), value[0], value.dtype))
     dims = call.ints(0)
     if any(d < 0 for d in dims) or math.prod(dims) > MAX_ROW_VALUES:
@@ -72,7 +72,7 @@ def _reshape(call: Call) -> Item:
         return Const(item.value.reshape(wanted))
     if not wanted or wanted[0] not in (ROWS, call.fixed):
         raise Uncovered("it does not keep the rows")
-    # where -1 stands behind the rows, those were written 0, and it is what is left
+    # where -1 stands after the rows, these were written as 0, and -1 is the rest
     rest = filled_in(wanted[1:], math.prod(item.inner))
     return moved(call, item, lambda grid: grid.reshape(1, *rest))
 
@@ -143,7 +143,8 @@ def _dims_gather(call: Call, item: Dims) -> Item:
 
 
 def looked_up(call: Call, table: Array, indices: Item) -> Item:
-    """Look entries of a constant (k, ..) up at computed places; one entry a row may be a label."""
+    """Look entries of a constant (k, ..) up at computed places; one entry per row may be a
+    label."""
     if isinstance(indices, Choice):
         indices = call.rows(1)
     if not isinstance(indices, Rows) or indices.dtype not in INTEGERS:
@@ -152,11 +153,11 @@ def looked_up(call: Call, table: Array, indices: Item) -> Item:
     if table.ndim == 1 and math.prod(indices.inner) == 1:
         return Choice(index, table, indices.inner)
     if table.dtype == object:
-        raise Uncovered("it looks up several strings a row")
+        raise Uncovered("it looks up several strings per row")
     entry = table.shape[1:]
     width = math.prod(indices.inner) * math.prod(entry)
     if not 0 < width <= MAX_ROW_VALUES:
-        raise Uncovered(f"it looks up {width} numbers a row")
+        raise Uncovered(f"it looks up {width} numbers per row")
     found = call.op("take", call.builder.constant(table), index)
     if entry:
         found = call.op("reshape", found, shape=(width,))
@@ -197,7 +198,7 @@ def _greatest(b: Builder, index: Value) -> float:
 
 
 _EXACT = frozenset({"int32", "int64", "float32", "float64"})
-"""Types that hold the place of every number of a row."""
+"""Types that can hold the index of every number in a row."""
 
 
 def _array_feature_extractor(call: Call) -> Item:
@@ -250,7 +251,7 @@ def _concat(call: Call) -> Item:
     rank = len(shape_of(like))
     axis = call.axis(1, rank)
     if axis <= 0 or any(len(shape_of(x)) != rank for x in items):
-        raise Uncovered("it puts rows below each other")
+        raise Uncovered("it stacks rows")
     texts = [x for x in items if isinstance(x, Texts)]
     if not texts:
         return joined(call.builder, [_as_rows(call, x, like) for x in items], axis)
@@ -304,9 +305,9 @@ def _constant_rows(call: Call, value: Array, shape: Dims) -> Item:
     count, *inner = shape.shape
     lasting = value.reshape((1,) * (len(shape.shape) - value.ndim) + value.shape)
     if count != ROWS or ROWS in inner or lasting.shape[:1] != (1,):
-        raise Uncovered("its shape has the rows elsewhere")
+        raise Uncovered("its shape does not begin with the rows")
     if math.prod(inner) > MAX_ROW_VALUES:
-        raise ArtifactError(f"Expand makes {math.prod(inner)} numbers a row")
+        raise ArtifactError(f"Expand makes {math.prod(inner)} numbers per row")
     return Const(np.broadcast_to(lasting, (1, *inner)))
 
 
@@ -316,7 +317,7 @@ def split(call: Call) -> tuple[Item, ...]:
     rank = len(shape_of(item))
     axis = call.axis(0, rank)
     if isinstance(item, Const | Dims) or not 0 < axis < rank:
-        raise Uncovered("it parts the rows")
+        raise Uncovered("it splits the rows")
     size = item.inner[axis - 1]
     given = [int(v) for v in call.vector("split", "int64")]
     if not given and call.optional(1) is not None:

@@ -37,7 +37,7 @@ def width(port: Port) -> int:
 
 
 def numbers(part: Frame, port: Port) -> Value:
-    """The columns of an input of numbers, in its dtype; whole numbers and booleans have no NULL."""
+    """The columns of an input of numbers, in its dtype; integers and booleans have no NULL."""
     assert port.dtype is not None
     value = part.matrix("float64")
     if port.dtype in INTEGERS or port.dtype == "bool":
@@ -53,7 +53,7 @@ def numbers(part: Frame, port: Port) -> Value:
 
 
 def _whole(part: Frame, port: Port, value: Value) -> Value:
-    """`value` where all of it is exact in the port's dtype; ONNX itself takes no other dtype."""
+    """`value`, checked to be exact in the port's dtype, the only one that ONNX takes."""
     b = part.builder
     least, most = (0, 1) if port.dtype == "bool" else _LIMITS[str(port.dtype)]
     inside = b.op("minimum", value, b.constant(np.array([float(most)])))
@@ -65,7 +65,7 @@ def _whole(part: Frame, port: Port, value: Value) -> Value:
         value,
         b.op("eq", off, b.constant(np.zeros(1))),
         message=f"the ONNX model reads {', '.join(part.names[:12])} as {port.dtype}, and a row "
-        "has a number that is none; round it in SQL, for instance with CAST(.. AS BIGINT)",
+        "has a number that is not one; round it in SQL, for instance with CAST(.. AS BIGINT)",
     )
 
 

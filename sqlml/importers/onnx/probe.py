@@ -22,7 +22,7 @@ def probe(model: bytes, inputs: dict[str, tuple[str, tuple[int, ...]]], outputs:
     """Run `model` on a few rows.
 
     Args:
-        inputs: name -> (numpy dtype or "string", shape behind the rows).
+        inputs: name -> (numpy dtype or "string", shape after the rows).
 
     Returns:
         {"outputs": {name: [dtype, width]}} or {"error": why it cannot be used}.
@@ -93,7 +93,7 @@ def _answer(request: Any, model: bytes) -> dict[str, Any]:
     found = {}
     for name, made in zip(names, whole, strict=True):
         if not isinstance(made, np.ndarray) or made.shape[:1] != (ROWS,):
-            return {"error": f"output {name!r} does not have one entry a row"}
+            return {"error": f"output {name!r} does not have one entry per row"}
         found[name] = [made.dtype.name, int(made.size // ROWS)]
     for i in range(ROWS):
         alone = session.run(names, {n: x[i : i + 1] for n, x in feed.items()})

@@ -24,7 +24,7 @@ def _gemm(call: Call) -> Item:
     if call.integer("transA", 0):
         raise Uncovered("it transposes the rows")
     if weights.ndim != 2:
-        raise Uncovered("its weights are no matrix")
+        raise Uncovered("its weights are not a matrix")
     if call.integer("transB", 0):
         weights = weights.T
     weights = weights * weights.dtype.type(call.number("alpha", 1.0))

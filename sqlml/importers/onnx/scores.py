@@ -20,7 +20,7 @@ def post_transform(call: Call) -> str:
     """The post_transform of an operator, one of `TRANSFORMS`.
 
     Raises:
-        ArtifactError: it is none of `TRANSFORMS`.
+        ArtifactError: it is not one of `TRANSFORMS`.
     """
     name = call.text("post_transform", "NONE")
     if name not in TRANSFORMS:
@@ -68,7 +68,7 @@ def probit(call: Call, x: Value) -> Value:
 
 
 def _softmax_zero(call: Call, x: Value) -> Value:
-    """A softmax in which scores of 0 (up to 1e-7) stay 0 and have no share."""
+    """A softmax that leaves out scores of 0 (up to 1e-7), which stay 0."""
     dtype = x.type.dtype
     most = call.op("max", x, axis=1)
     counts = call.op("gt", call.op("abs", x), call.scalar(1e-7, dtype))

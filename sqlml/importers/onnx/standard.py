@@ -61,7 +61,7 @@ def _mean(call: Call) -> Item:
 def _div(call: Call) -> Item:
     values, inner = aligned(call)
     if values[0].type.dtype not in FLOATS:
-        raise Uncovered("it divides whole numbers")
+        raise Uncovered("it divides integers")
     return Rows(call.op("div", *values), inner)
 
 
@@ -148,7 +148,7 @@ def _cast(call: Call) -> Item:
     wanted = DTYPES.get(call.integer("to", 0))
     item = call.item(0)
     if wanted is None:
-        raise Uncovered("it makes a type that we do not compute with")
+        raise Uncovered("it makes a type that sqlml does not compute with")
     if isinstance(item, Const):
         if wanted == "string" or item.value.dtype == object:
             raise Uncovered("it converts strings")
@@ -171,12 +171,12 @@ def _softmax(call: Call) -> Item:
 
 
 def _axes(call: Call, x: Rows) -> list[int]:
-    """The axes of a reduction, from 1 on; none where it reduces nothing."""
+    """The axes of a reduction, from 1 on; none if it reduces nothing."""
     axes = sorted(set(call.axes(x.rank) or ()))
     if not axes and not call.integer("noop_with_empty_axes", 0):
         raise Uncovered("it reduces over the rows")
     if not all(0 < a < x.rank for a in axes):
-        raise Uncovered("it reduces over the rows, or over an axis that is not there")
+        raise Uncovered("it reduces over the rows, or over an axis that does not exist")
     return axes
 
 
@@ -196,7 +196,7 @@ def _plain(op: str) -> Callable[[Call, Value, int], Value]:
 
 def _mean_of(call: Call, x: Value, axis: int) -> Value:
     if x.type.dtype not in FLOATS:
-        raise Uncovered("it averages whole numbers")
+        raise Uncovered("it averages integers")
     count = call.scalar(x.type.shape[axis], x.type.dtype)
     return call.op("div", call.op("sum", x, axis=axis), count)
 
@@ -246,9 +246,9 @@ def _arg(sign: int) -> Function:
         x = call.rows(0)
         axis = call.axis(0, x.rank)
         if not 0 < axis < x.rank or call.integer("select_last_index", 0):
-            raise Uncovered("it looks along the rows, or for the last of equal numbers")
+            raise Uncovered("it searches along the rows, or for the last of equal numbers")
         if x.dtype not in FLOATS and x.dtype not in INTEGERS:
-            raise Uncovered(f"it looks among {x.dtype}")
+            raise Uncovered(f"it searches {x.dtype} values")
 
         def first(lined: Value, last: int) -> Value:
             return argmax(call, lined if sign > 0 else call.op("neg", lined), axis=last)

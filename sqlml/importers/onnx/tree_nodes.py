@@ -25,7 +25,7 @@ _MODES = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Nodes:
-    """The nodes of all trees behind each other, arrays (N,); `true` and `false` are the numbers of
+    """The nodes of all trees, concatenated, arrays (N,); `true` and `false` are the numbers of
     a node's children among all, -1 at leaves."""
 
     tree: Array
@@ -162,7 +162,7 @@ def modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
     n = feature.size
     arrays = {k: call.attr(k) for k in ("nodes_modes", "nodes_splits", "leaf_weights")}
     if not all(isinstance(a, np.ndarray) and a.ndim == 1 for a in arrays.values()):
-        raise ArtifactError("TreeEnsemble: modes, splits or weights are no tensors")
+        raise ArtifactError("TreeEnsemble: modes, splits or weights are not tensors")
     weight = arrays["leaf_weights"].astype(dtype)
     column = call.vector("leaf_targetids", "int64")
     count = weight.size
@@ -232,7 +232,7 @@ def _member_sets(call: Call, codes: Array) -> dict[int, Array]:
         return {}
     values = call.attr("membership_values")
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f":
-        raise ArtifactError("TreeEnsemble: its sets are no tensor of numbers")
+        raise ArtifactError("TreeEnsemble: its sets are not a tensor of numbers")
     ends = np.flatnonzero(np.isnan(values.ravel()))
     if ends.size != members.size:
         raise ArtifactError("TreeEnsemble: a set is missing")

@@ -41,7 +41,9 @@ def _summed(call: Call, x: Value, nodes: Nodes, leaves: Leaves, outputs: int) ->
     x, raw_nodes, compare, left, right, default_left, sets = _tests(call, x, nodes)
     leaf = nodes.mode == LEAF
     if leaves.column.size and (leaves.column.min() < 0 or leaves.column.max() >= outputs):
-        raise ArtifactError(f"operator {call.node.op}: a leaf adds to an output that is not there")
+        raise ArtifactError(
+            f"operator {call.node.op}: a leaf adds to an output that does not exist"
+        )
     if not leaf[leaves.node].all():
         raise Uncovered("an inner node has a weight")
     trees = nodes.roots.size
@@ -87,7 +89,7 @@ def _tests(
     if inner.any() and (
         nodes.feature[inner].min() < 0 or nodes.feature[inner].max() >= x.type.width
     ):
-        raise ArtifactError(f"operator {call.node.op} tests a feature that is not there")
+        raise ArtifactError(f"operator {call.node.op} tests a feature that does not exist")
     if np.isnan(split[inner]).any():
         raise Uncovered("a threshold is NaN")
     turned = np.isin(mode, (GTE, GT, NEQ))  # x >= t where not x < t: the branches change places
@@ -124,7 +126,7 @@ def _reached(nodes: Nodes) -> Array:
 def _exact_columns(
     call: Call, x: Value, nodes: Nodes, exact: Array
 ) -> tuple[Value, dict[int, Array]]:
-    """Input and sets for tests of equality with whole numbers: other numbers become -1."""
+    """Input and sets for tests of equality with integers: other numbers become -1."""
     used = np.unique(nodes.feature[exact])
     ordered = (nodes.mode != LEAF) & ~exact & _reached(nodes)
     if np.isin(used, nodes.feature[ordered]).any():
@@ -246,7 +248,7 @@ def _binary(
     single = Leaves(leaves.node, leaves.column * 0, leaves.weight)
     score = _based(call, _summed(call, x, nodes, single, 1), base)
     if leaves.column[0] == 1:
-        raise Uncovered("two classes, of which the second alone has weights")
+        raise Uncovered("two classes, of which only the second has weights")
     limit = call.scalar(0.5 if positive else 0, score.type.dtype)
     label = Choice(call.cast(call.op("gt", score, limit), "int64"), values, ())
     both = two_columns(call, score, name, mixed=not positive)

@@ -45,7 +45,7 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
 
 
 def _folded(call: Call) -> Item | None:
-    """The result of an operator over constants alone; None where it is none that numpy folds."""
+    """The result of an operator on constants only; None if numpy cannot fold it."""
     fold = FOLDS.get(call.node.op)
     if fold is None or not call.inputs:
         return None

@@ -18,7 +18,7 @@ from sqlml.ir.program import Program
 from sqlml.types import DTYPES, Array
 
 _PASSES = frozenset({"Identity", "Cast", "Reshape", "Squeeze", "Flatten"})
-"""Operators behind which labels are still the same labels."""
+"""Operators that pass labels through unchanged."""
 
 LABEL = "sqlml_label"
 """Name of the output that we add: the labels (n,), numbered where they are strings."""
@@ -56,12 +56,12 @@ def whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
         )
     if "error" in found:
         raise UnsupportedModelError(
-            f"the ONNX model can only run as a whole ({reason}), and onnxruntime cannot do that: "
+            f"the ONNX model can only run as a whole ({reason}), and onnxruntime cannot run it: "
             f"{found['error']}"
         )
     kinds = {name: (str(d), int(w)) for name, (d, w) in found["outputs"].items()}
     if any(d not in DTYPES for d, _ in kinds.values()):
-        raise UnsupportedModelError(f"the ONNX model makes {kinds}, which are no numbers")
+        raise UnsupportedModelError(f"the ONNX model makes {kinds}, which are not numbers")
     read = _reader(model, frame, content)
     return _outputs(frame.builder, ends, wanted, {n: read(n, *kinds[n]) for n in wanted})
 
@@ -85,7 +85,7 @@ def try_graphs(program: Program) -> None:
         found = probe(attrs["model"].tobytes(), given, [attrs["output"]])
         made = found.get("outputs", {}).get(attrs["output"])
         if "missing" not in found and made != [attrs["dtype"], attrs["width"]]:
-            reason = found.get("error", f"it makes {made}, not what is written beside it")
+            reason = found.get("error", f"it makes {made}, not what its record says")
             raise UnsupportedModelError(
                 f"onnxruntime cannot run the ONNX graph of this stored model: {reason}; create it "
                 "again from the ONNX file"
@@ -134,7 +134,7 @@ def _outputs(b: Builder, ends: _Ends, wanted: list[str], values: dict[str, Value
         return Outputs({"label" if scores.type.width == 1 else "transform": scores})
     label = values[wanted[0]]
     if label.type.width != 1:
-        raise UnsupportedModelError("the ONNX model makes several labels a row")
+        raise UnsupportedModelError("the ONNX model makes several labels per row")
     if ends.classes is None:
         made["label"] = _cast(b, label, "float64")
         if scores is not None:
@@ -178,7 +178,7 @@ def _ends(model: OnnxModel) -> _Ends:
     if label is None and scores is None:
         raise UnsupportedModelError("the ONNX model has no output of numbers or labels")
     if texts and (classes is None or classes.dtype != object):
-        raise UnsupportedModelError("the ONNX model makes strings, and does not list them")
+        raise UnsupportedModelError("the ONNX model makes strings, but does not list them")
     if classes is not None and classes.dtype == object and not texts:
         classes = None
     return _Ends(label, classes, scores, named.lower().startswith("score"))

@@ -69,7 +69,7 @@ def class_list(model: Any) -> list[Any]:
     classes = model.classes_
     if isinstance(classes, list) or np.ndim(classes) != 1:
         raise UnsupportedModelError(
-            f"{type(model).__name__} predicts several targets at once, where one is wanted; fit "
+            f"{type(model).__name__} predicts several targets at once, where one is expected; fit "
             "one model per target"
         )
     return list(classes)

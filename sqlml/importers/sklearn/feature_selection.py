@@ -42,10 +42,10 @@ def sequential(model: Any, frame: Frame) -> Frame:
 
 
 def from_model(model: Any, frame: Frame) -> Frame:
-    """SelectFromModel: the features that its estimator holds for important.
+    """SelectFromModel: the features that its estimator considers important.
 
-    Columns of strings pass where that estimator is a pipeline that takes them; whether NULL may
-    stand in such a column is then for the next step to say.
+    Columns of strings pass where that estimator is a pipeline that takes them; the next step then
+    decides whether such a column may hold NULL.
     """
     check(model, "estimator_")
     inner = model.estimator_
@@ -74,7 +74,7 @@ def _selected(model: Any, frame: Frame, *, raw: bool = False) -> Frame:
     kept = np.flatnonzero(model.get_support())
     if not kept.size:
         raise UnsupportedModelError(
-            f"{name} keeps no column at all; loosen its threshold, or leave the step out"
+            f"{name} keeps no columns; loosen its threshold, or leave the step out"
         )
     chosen = frame.take([int(i) for i in kept])
     if model.__sklearn_tags__().input_tags.allow_nan:  # then infinity passes too

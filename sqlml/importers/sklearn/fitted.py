@@ -44,6 +44,6 @@ def check_single_output(model: Any, outputs: int) -> None:
     """
     if outputs != 1:
         raise UnsupportedModelError(
-            f"{type(model).__name__} predicts {outputs} targets at once, where one is wanted; fit "
-            "one model per target"
+            f"{type(model).__name__} predicts {outputs} targets at once, where one is expected; "
+            "fit one model per target"
         )

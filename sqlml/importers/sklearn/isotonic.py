@@ -49,7 +49,9 @@ def interpolated(
     """
     points, values = np.asarray(model.X_thresholds_), np.asarray(model.y_thresholds_)
     if points.dtype not in (np.float32, np.float64) or points.shape != values.shape:
-        raise UnsupportedModelError("IsotonicRegression has points of no known kind; fit it again")
+        raise UnsupportedModelError(
+            "IsotonicRegression has points of an unknown kind; fit it again"
+        )
     if value.type.dtype != dtype_of(points):
         value = builder.op("cast", value, dtype=dtype_of(points))
     if model.out_of_bounds == "clip":

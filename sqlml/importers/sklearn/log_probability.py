@@ -10,8 +10,8 @@ from sqlml.ir.builder import Builder, Value
 def log_sum_exp(builder: Builder, x: Value) -> Value:
     """(n, K) -> (n, 1): log of the sum of exp(x), as scikit-learn and SciPy compute it.
 
-    The largest terms stand apart from the others, which `log1p` adds without losing them; a row of
-    -inf alone stays -inf.
+    The largest terms are kept apart from the others, which `log1p` adds without losing them; a row
+    of only -inf stays -inf.
     """
     top = builder.op("max", x, axis=1)
     zero = builder.constant(np.zeros(1))

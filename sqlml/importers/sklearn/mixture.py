@@ -83,7 +83,7 @@ def _expected_log_weights(model: Any) -> Array:
 def _log_gaussian(model: Any, frame: Frame) -> Value:
     """(n, K) log-densities, by the covariance type's own formula.
 
-    What depends on the model alone keeps its dtype, float32 too, as in the source.
+    What depends only on the model keeps its dtype, even float32, as in the source.
     """
     builder, x = frame.builder, numbers(frame, type(model).__name__)
     means, roots = np.asarray(model.means_), np.asarray(model.precisions_cholesky_)

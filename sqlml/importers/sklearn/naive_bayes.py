@@ -102,7 +102,7 @@ def _category(frame: Frame, x: Value, i: int, size: int) -> Value:
 def _linear(
     model: Any, frame: Frame, weights: Any, bias: Any, threshold: float | None = None
 ) -> Outputs:
-    # Sparse rows can be compared with 0 alone without making them dense.
+    # Sparse rows can be compared only with 0 without making them dense.
     rows: Rows = "dense" if threshold else "sparse"
     x, builder = numbers(frame, type(model).__name__, rows=rows), frame.builder
     if threshold is not None and x.type.sparse:

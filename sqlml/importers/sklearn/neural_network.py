@@ -55,7 +55,7 @@ def mlp_classifier(model: Any, frame: Frame) -> Outputs:
 
 
 def mlp_regressor(model: Any, frame: Frame) -> Outputs:
-    """(n, targets): what the last layer says."""
+    """(n, targets): the output of the last layer."""
     check(model, "coefs_", "intercepts_", "out_activation_")
     return Outputs({"label": _forward(model, frame)})
 

@@ -1,8 +1,8 @@
 """The constructor parameters that sqlml knows, per class of scikit-learn.
 
 `parameters.txt` has a line for each class. A parameter that is not listed there came with another
-version of scikit-learn, and may change what the model computes; so such a model is refused
-(`fitted.check`) until somebody has looked.
+version of scikit-learn, and may change what the model computes, so such a model is refused
+(`fitted.check`) until the parameter has been reviewed.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ LEAST_PROBABILITY = 1e-7
 
 
 def schema(model: Any) -> Schema:
-    """The columns of a support vector machine; one with a kernel of Python code has none.
+    """The columns of a support vector machine; one with a Python kernel has none.
 
     Raises:
         UnsupportedModelError: not fitted, or its kernel is not one that we cover.
@@ -94,7 +94,7 @@ def _probabilities(model: Any, builder: Builder, pairs: Value, k: int) -> Value:
     slope, shift = (np.asarray(a, np.float64) for a in (model._probA, model._probB))
     if slope.size != k * (k - 1) // 2:
         raise UnsupportedModelError(
-            f"{type(model).__name__} has probability=True, but was fitted without; fit it again"
+            f"{type(model).__name__} has probability=True but was fitted without it; fit it again"
         )
     raised = builder.op("mul", pairs, builder.constant(slope))
     raised = builder.op("add", raised, builder.constant(shift))
@@ -110,8 +110,8 @@ def _one_score(model: Any, frame: Frame) -> Value:
         weights = np.zeros((1, 0))
     if not weights.shape[1]:
         raise UnsupportedModelError(
-            f"{type(model).__name__} has no support vectors, so that it predicts a constant; "
-            "fit it with a smaller epsilon"
+            f"{type(model).__name__} has no support vectors and predicts a constant; fit it with "
+            "a smaller epsilon"
         )
     values = _kernel(model, frame)
     return frame.builder.op("linear", values, weights=weights.T, bias=_intercepts(model))

@@ -355,4 +355,4 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
         },
     }
 )
-"""Composites that ask their parts for the columns, and others that keep no count of their own."""
+"""Composites that ask their parts for the columns, and others that keep no column count."""

@@ -15,7 +15,7 @@ _GRAPH = (
     "its result is a graph between rows and training rows, not a column of a table; use "
     "KNeighborsClassifier or KNeighborsRegressor"
 )
-_MANIFOLD = "it solves an optimisation problem anew for the rows that it transforms"
+_MANIFOLD = "it solves a new optimisation problem for the rows that it transforms"
 _ITERATIVE = "its transform solves an optimisation problem for each row until it converges"
 
 UNSUPPORTED: Mapping[str, str] = MappingProxyType(

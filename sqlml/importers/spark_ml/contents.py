@@ -1,4 +1,4 @@
-"""What a stage learned, out of the tables that Spark saves beside its parameters.
+"""What a stage learned, read from the tables that Spark saves next to its parameters.
 
 Each kind of stage has a function from its tables (`data`, `treesMetadata`) and the numbers in its
 metadata to `Stage.data`. `live.py` makes the same dicts of a fitted object.
@@ -44,7 +44,7 @@ def _row(tables: Tables) -> dict[str, Any]:
     """The only row of the table `data`."""
     table = tables("data")
     if table.num_rows != 1:
-        raise ArtifactError(f"a table of the Spark model has {table.num_rows} rows, and not one")
+        raise ArtifactError(f"a table of the Spark model has {table.num_rows} rows, not one")
     (row,) = table.to_pylist()
     return dict(row)
 
@@ -61,17 +61,17 @@ def _vector(told: Mapping[str, Any]) -> Array:
 def _placed(values: Array, places: Array, size: int) -> Array:
     """(size,): zeros, and the values at their places."""
     if places.shape != values.shape or np.unique(places).size != places.size:
-        raise ValueError("a sparse vector has other places than values")
+        raise ValueError("a sparse vector has different numbers of indices and values")
     if places.size and not 0 <= places.min() <= places.max() < size:
-        raise ValueError("a sparse vector has a place outside of itself")
+        raise ValueError("an index of a sparse vector is out of range")
     made = np.zeros(size)
     made[places] = values
     return made
 
 
 def _matrix(told: Mapping[str, Any]) -> tuple[Array, bool]:
-    """A matrix as Spark saves it, and whether it is sparse; its columns lie behind each other, or
-    its rows where it is transposed."""
+    """A matrix as Spark saves it, and whether it is sparse; stored column by column, or row by row
+    if transposed."""
     rows = bounded(told["numRows"], MAX_OUTPUTS, "Spark", "rows of a matrix")
     columns = bounded(told["numCols"], MAX_FEATURES, "Spark", "columns of a matrix")
     values, by_row = _floats(told["values"]), told["isTransposed"]
@@ -80,7 +80,7 @@ def _matrix(told: Mapping[str, Any]) -> tuple[Array, bool]:
     if sparse:
         begin, places = _ints(told["colPtrs"]), _ints(told["rowIndices"])
         if begin.shape != (lines + 1,) or begin[0] != 0 or begin[-1] != values.size:
-            raise ValueError("the columns of a sparse matrix begin elsewhere")
+            raise ValueError("the column offsets of a sparse matrix are wrong")
         if lines * length > MAX_MATRIX:
             raise ArtifactError(f"a matrix of the Spark model has {lines} times {length} numbers")
         made = np.zeros((lines, length))
@@ -208,7 +208,7 @@ def tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
     order = np.lexsort((ids, tree))
     tree, ids = tree[order], ids[order]
     if tree.size and not 0 <= tree.min() <= tree.max() < trees:
-        raise ValueError("a node is of no tree")
+        raise ValueError("a node belongs to no tree")
     starts = np.searchsorted(tree, np.arange(trees))
     if not np.array_equal(ids, np.arange(ids.size) - starts[tree]):
         raise ValueError("the nodes of a tree are not numbered from 0")
@@ -218,7 +218,7 @@ def tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
     stats_begin, stats = _lists(table.column("impurityStats").combine_chunks())
     widths = np.unique(np.diff(stats_begin))
     if widths.size > 1:
-        raise ValueError("the nodes of a tree have counts of different numbers of classes")
+        raise ValueError("the nodes of a tree count different numbers of classes")
     return TreeNodes(
         tree=tree,
         prediction=_column(table, "prediction", np.float64),
@@ -235,7 +235,7 @@ def tree_nodes(table: pa.Table, trees: int) -> TreeNodes:
 
 def _child(numbers: Array) -> Array:
     if numbers.size and numbers.min() < -1:
-        raise ValueError("a node has a child of a negative number")
+        raise ValueError("a node has a child with a negative number")
     return numbers
 
 

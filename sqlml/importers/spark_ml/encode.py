@@ -20,18 +20,18 @@ from sqlml.ir.builder import Builder, Value
 
 
 def string_indexer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """The place of a text among the labels, as a number; with "keep", NULL and unseen texts are
-    one more category behind them."""
+    """The place of a text among the labels, as a number; with "keep", NULL and unseen texts are one
+    more category at the end."""
     keep = stage.invalid("error", "keep") == "keep"
     labels = stage.data["labels"]
     if len(labels) != len(stage.columns):
-        raise stage.damaged(f"it has labels of {len(labels)} columns, not {len(stage.columns)}")
+        raise stage.damaged(f"it has labels for {len(labels)} columns, not {len(stage.columns)}")
     b = columns.builder
     for (read, made), known in zip(stage.columns, labels, strict=True):
         if made not in wanted:
             continue
         if not all(isinstance(v, str) for v in known) or len(set(known)) != len(known):
-            raise stage.damaged("its labels are not texts, each of them once")
+            raise stage.damaged("its labels are not distinct strings")
         column = columns.scalar(read, stage.kind)
         if not column.raw:
             raise stage.unsupported(
@@ -137,9 +137,9 @@ def imputer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
             raise stage.damaged(f"it fills {read!r} with {fill!r}")
         if not fill.is_integer():
             warnings.warn(
-                f"{stage.kind} fills {read!r} with {fill}, as Spark does in a column of DOUBLE; in "
-                f"one of whole numbers Spark makes that {math.trunc(fill)}: if it was fitted on "
-                "such a column, cast it to DOUBLE before fit",
+                f"{stage.kind} fills {read!r} with {fill}, as Spark does in a column of DOUBLE; "
+                f"in an integer column Spark fills {math.trunc(fill)}: if it was fitted on such a "
+                "column, cast it to DOUBLE before fit",
                 UserWarning,
                 stacklevel=2,
             )

@@ -64,7 +64,7 @@ def read_folder(
         tables: how to read its tables.
 
     Raises:
-        ArtifactError: it is no folder of Spark's, damaged, hostile, or too large.
+        ArtifactError: the folder is not Spark's, or is damaged, hostile or too large.
         UnsupportedModelError: a stage that is not covered.
     """
     import pyarrow as pa
@@ -87,7 +87,7 @@ def _parts(files: Mapping[str, bytes]) -> dict[str, list[bytes]]:
             folders.setdefault(folder, []).append(files[path])
     if "metadata" not in folders:
         raise ArtifactError(
-            "is a directory, but not one that pyspark.ml saved a model in: it lacks "
+            "is a directory, but not one in which pyspark.ml saved a model: it lacks "
             "metadata/part-..; name a model file, or what model.write().save(path) wrote"
         )
     return folders
@@ -106,8 +106,8 @@ def _stages(
     version = about["sparkVersion"]
     if not isinstance(version, str) or not _VERSION.fullmatch(version):
         raise UnsupportedModelError(
-            f"Spark {str(version)[:MAX_NAME]} saved this model, and sqlml reads what Spark 3 and 4 "
-            "save; load it with a Spark of these and save it again"
+            f"Spark {str(version)[:MAX_NAME]} saved this model, and sqlml reads what Spark 3 and "
+            "4 save; load it with one of these and save it again"
         )
     told.append(version)
     if len(told) > MAX_STAGES:

@@ -1,8 +1,8 @@
 """`read_object`: a fitted object of pyspark.ml in this process as a SparkModel.
 
-Parameters and small arrays come from the object's own attributes. The nodes of trees have none:
-Spark's own `NodeData.build` makes them the rows that it would save, and they come as one text of
-JSON for each tree.
+Parameters and small arrays come from the object's own attributes. Tree nodes have no such
+attributes: Spark's own `NodeData.build` turns them into the rows that it would save, which arrive
+as one JSON text per tree.
 """
 
 from __future__ import annotations
@@ -127,9 +127,8 @@ def _table(trees: list[Any]) -> pa.Table:
         told = [json.loads(text) for text in _texts(trees)]
     except (Py4JError, TypeError) as error:  # TypeError: a Java class that is not there
         raise UnsupportedModelError(
-            "this version of Spark does not hand its trees over as those do that sqlml knows "
-            f"({type(error).__name__}); save the model with model.write().save(path), and "
-            "register the folder"
+            f"sqlml cannot read trees from this version of Spark ({type(error).__name__}); save "
+            "the model with model.write().save(path), and register the folder"
         ) from error
     split = pa.struct(
         [

@@ -68,7 +68,7 @@ def tables_here(parts: Parts) -> dict[str, pa.Table]:
 
 
 def conversation(about: bytes, *files: bytes) -> Generator[bytes, bytes, None]:
-    """The child, whose one answer is the tables one behind the other."""
+    """The child process, whose one answer is the concatenated tables."""
     import pyarrow as pa
 
     sink = pa.BufferOutputStream()

@@ -21,7 +21,7 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
 
 Transform = Callable[[Stage, Columns, Collection[str]], None]
-"""Puts what a stage makes among the columns, if it is wanted."""
+"""Adds what a stage makes to the columns, if it is needed."""
 Predict = Callable[[Stage, Columns], Outputs]
 
 COLUMN_WISE: Mapping[str, Transform] = MappingProxyType(
@@ -76,7 +76,7 @@ _WIDTHS: Mapping[str, str] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The stages that the outputs need, each with the columns of it that are wanted.
+    """The stages that the outputs need, each with the columns needed of it.
 
     `inputs` are the columns that none of them makes, in the order of their use. `vector` names the
     only input, where that is a vector, and `width` says of how many numbers. `predictor` is the
@@ -94,10 +94,11 @@ class Plan:
 
 
 def plan(model: SparkModel) -> Plan:
-    """What of a model its outputs need.
+    """The parts of a model that its outputs need.
 
     Raises:
-        UnsupportedModelError: it has no stages, or reads a vector of the table beside others.
+        UnsupportedModelError: it has no stages, or reads a vector of the table alongside other
+            columns.
     """
     stages = model.stages
     if not stages:
@@ -125,8 +126,8 @@ def plan(model: SparkModel) -> Plan:
         made |= here
     if vector is not None and len(inputs) > 1:
         raise UnsupportedModelError(
-            f"the pipeline reads the vector {vector!r} beside other columns of the table; put the "
-            "VectorAssembler that makes it into the pipeline"
+            f"the pipeline reads the vector {vector!r} alongside other columns of the table; put "
+            "the VectorAssembler that makes it into the pipeline"
         )
     naming = None if predictor is None else _naming(predictor, stages[end + 1 :])
     last = _made(stages[end])
@@ -157,7 +158,7 @@ _PREDICTED = ("predictionCol", "rawPredictionCol", "probabilityCol")
 
 
 def _read(stage: Stage, wanted: Collection[str]) -> tuple[str, ...]:
-    """The columns that it reads to make the wanted ones."""
+    """The columns that it reads to make the needed ones."""
     if stage.kind in PREDICTORS:
         return (stage.text("featuresCol", "features"),)
     if stage.kind in COLUMN_WISE:

@@ -39,7 +39,7 @@ def logistic_regression(stage: Stage, columns: Columns) -> Outputs:
     if not np.isfinite(weights).all() or bias.shape != (rows,):
         raise stage.damaged("its coefficients do not fit its intercepts, or are not finite")
     if rows != classes and (rows, classes) != (1, 2):
-        raise stage.damaged(f"it has coefficients of {rows} classes, and not of {classes}")
+        raise stage.damaged(f"it has coefficients for {rows} classes, not {classes}")
     b = columns.builder
     x = _features(stage, columns, weights.shape[1])
     if rows > 1 and stage.data["sparse"]:
@@ -147,7 +147,7 @@ def _cosine(stage: Stage, b: Builder, x: Value, centres: Array) -> Value:
         x,
         b.op("gt", norm, b.constant(np.zeros(1))),
         message="KMeansModel with distanceMeasure='cosine' has no distance to a row of zeros, or "
-        "with NULL; leave such rows out",
+        "with NULL; filter such rows",
     )
     lengths = np.sqrt((centres * centres).sum(axis=1))
     if not lengths.all():
@@ -169,7 +169,7 @@ def _class_trees(stage: Stage, columns: Columns) -> tuple[Value, TreeNodes, Arra
     if nodes.stats.shape[1] != classes:
         raise stage.damaged(f"its leaves count {nodes.stats.shape[1]} classes, not {classes}")
     if not np.isfinite(nodes.stats).all() or (nodes.stats < 0).any():
-        raise stage.damaged("a leaf counts a negative number, or none that is finite")
+        raise stage.damaged("a leaf has a count that is negative or not finite")
     return _tree_features(stage, columns), nodes, nodes.stats
 
 
@@ -200,7 +200,7 @@ def _tree_features(stage: Stage, columns: Columns) -> Value:
 
 
 def _whole(b: Builder, x: Value) -> list[bool]:
-    """Which columns are known to hold whole numbers: codes of categories, made numbers."""
+    """Which columns are known to hold integers: codes of categories, made numbers."""
     node = b.node(x)
     inputs = [b.value(i) for i in node.inputs]
     if node.op == "concat":

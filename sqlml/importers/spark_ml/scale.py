@@ -43,7 +43,7 @@ def min_max_scaler(stage: Stage, columns: Columns, wanted: Collection[str]) -> N
     low, high = stage.vector("originalMin"), stage.vector("originalMax")
     least, most = stage.number("min", 0.0), stage.number("max", 1.0)
     if low.shape != high.shape:
-        raise stage.damaged("it has other minima than maxima")
+        raise stage.damaged("it has different numbers of minima and maxima")
     span = high - low
     scale = np.divide(most - least, span, out=np.zeros_like(span), where=span != 0)
     frame = _read(stage, columns, low.size)
@@ -75,7 +75,7 @@ def _norm(stage: Stage, b: Builder, x: Value, p: float) -> Value:
         return b.op("sqrt", b.op("sum", b.op("square", x), axis=1))
     if p == math.inf:
         return b.op("max", b.op("abs", x), axis=1)
-    raise stage.unsupported(f"p={p} is not covered; p is 1, 2 or infinite")
+    raise stage.unsupported(f"p={p} is not covered; use 1, 2 or infinity")
 
 
 def _inverse(x: Array, instead: float) -> Array:

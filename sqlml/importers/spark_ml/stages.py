@@ -58,9 +58,9 @@ class Stage:
 
     Attributes:
         kind: its class, one of `PACKAGES`.
-        uid: what Spark calls it, for messages.
+        uid: Spark's name for it, for messages.
         params: the values of its parameters by name, defaults included.
-        data: what it learned, as `CONTENTS` says.
+        data: what it learned, as `CONTENTS` describes.
     """
 
     kind: str
@@ -80,29 +80,29 @@ class Stage:
         """A parameter that is a text."""
         value = self.params.get(name, default)
         if not isinstance(value, str):
-            raise self.damaged(f"its {name} is {value!r}, not a text")
+            raise self.damaged(f"its {name} is {value!r}, not a string")
         return value
 
     def texts(self, name: str) -> tuple[str, ...]:
         """A parameter that is a list of texts."""
         value = self.params.get(name)
         if not isinstance(value, list | tuple) or not all(isinstance(v, str) for v in value):
-            raise self.damaged(f"its {name} is not a list of texts")
+            raise self.damaged(f"its {name} is not a list of strings")
         return tuple(value)
 
     def flag(self, name: str, default: bool) -> bool:
         """A parameter that is true or false."""
         value = self.params.get(name, default)
         if not isinstance(value, bool):
-            raise self.damaged(f"its {name} is {value!r}, and neither true nor false")
+            raise self.damaged(f"its {name} is {value!r}, not true or false")
         return value
 
     def number(self, name: str, default: float) -> float:
-        """A parameter that is a number, and not NaN."""
+        """A parameter that is a number other than NaN."""
         return self._number(name, self.params.get(name, default))
 
     def numbers(self, name: str) -> tuple[float, ...] | None:
-        """A parameter that is a list of numbers; None where it is not set."""
+        """A parameter that is a list of numbers; None if it is not set."""
         value = self.params.get(name)
         if value is None:
             return None
@@ -120,7 +120,7 @@ class Stage:
         """A size among the data, from 1 to `most`."""
         value = self.data.get(name)
         if type(value) is not int or not 0 < value <= most:
-            raise self.damaged(f"its {name} is {value!r}, and not from 1 to {most}")
+            raise self.damaged(f"its {name} is {value!r}, not from 1 to {most}")
         return value
 
     def vector(self, name: str) -> Array:
@@ -137,7 +137,7 @@ class Stage:
             return ((self.text("inputCol"), self.text("outputCol")),)
         reads, makes = self.texts("inputCols"), self.texts("outputCols")
         if len(reads) != len(makes):
-            raise self.damaged(f"it makes {len(makes)} columns of {len(reads)}")
+            raise self.damaged(f"it makes {len(makes)} columns from {len(reads)}")
         return tuple(zip(reads, makes, strict=True))
 
     def invalid(self, *allowed: str) -> str:
@@ -149,9 +149,9 @@ class Stage:
         value = self.text("handleInvalid", "error")
         if value == "skip":
             raise self.unsupported(
-                "handleInvalid='skip' leaves rows out, and a function in SQL answers for each row; "
-                "call setHandleInvalid('error') on the fitted stage, or 'keep', and leave such "
-                "rows out in the query"
+                "handleInvalid='skip' drops rows, and a function in SQL returns a value for "
+                "each; call setHandleInvalid('error') on the fitted stage, or 'keep', and filter "
+                "such rows in the query"
             )
         if value not in allowed:
             raise self.unsupported(
@@ -170,7 +170,7 @@ _WORDS: Mapping[str, float] = MappingProxyType(
         "-Inf": -math.inf,
     }
 )
-"""How Spark writes such numbers into JSON."""
+"""How Spark writes infinities and NaN in JSON."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,8 +2,8 @@
 
 A row goes left at a split of numbers when `feature <= threshold`, so NaN goes right
 (`ContinuousSplit` in `org/apache/spark/ml/tree/Split.scala`). At a split of categories Spark keeps
-the smaller of the two sets, and a value that is in neither (NaN, a code beyond them, no whole
-number) goes the way of the larger one (`CategoricalSplit`).
+the smaller of the two sets, and a value that is in neither (NaN, a code beyond them, no integer)
+goes the way of the larger one (`CategoricalSplit`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_CATEGORIES = 1 << 27
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeNodes:
-    """The N nodes of T trees behind each other, in the order of Spark's numbers.
+    """The N nodes of T trees, concatenated, in the order of Spark's numbers.
 
     tree, left, right, feature and categories are int64 (N,), prediction float64 (N,), stats
     float64 (N, K): what reached the node. `left` and `right` are numbers in the same tree, -1 at a
@@ -77,18 +77,18 @@ class TreeNodes:
         first = np.cumsum(sizes) - sizes
         for child in (self.left, self.right):
             if (child[~leaf] >= sizes[self.tree][~leaf]).any():
-                raise _damaged("a child is in no tree")
+                raise _damaged("a child belongs to no tree")
         if features > MAX_FEATURES or (self.feature[~leaf] >= features).any():
             raise _damaged("a split reads a column that does not exist")
         if (self.feature[~leaf] < 0).any():
-            raise _damaged("a split is of no column")
+            raise _damaged("a split has no column")
         shift = first[self.tree]
         left = np.where(leaf, 0, self.left + shift)
         right = np.where(leaf, 0, self.right + shift)
         numeric = ~leaf & (self.categories < 0)
         counts = np.diff(self.split_begin)
         if (counts[numeric] != 1).any():
-            raise _damaged("a split of numbers has not one threshold")
+            raise _damaged("a numeric split does not have exactly one threshold")
         threshold = np.zeros(leaf.size)
         threshold[numeric] = self.split_values[self.split_begin[:-1][numeric]]
         if not np.isfinite(threshold).all():

@@ -13,14 +13,14 @@ from sqlml.types import Array
 
 Arguments = Mapping[str, Any]
 Rule = Callable[[Maker, Arguments], Any]
-"""Arguments by name -> the result, or a tuple of results; None where nothing reads it."""
+"""Arguments by name -> the result, or a tuple of results; None if nothing reads it."""
 
 
 def rows(a: Arguments, name: str) -> Rows:
     """Argument `name`, which must be a tensor with rows."""
     x = a[name]
     if not isinstance(x, Rows):
-        raise Uncovered("an operator over constants alone")
+        raise Uncovered("an operator on constants only")
     return x
 
 

@@ -1,4 +1,5 @@
-"""`convert`: the graph of an exported module as operators of the IR, where they say all of it."""
+"""`convert`: the graph of an exported module as operators of the IR, if these can express all of
+it."""
 
 from __future__ import annotations
 
@@ -87,7 +88,7 @@ def _functional(call: Call, uses: Counter[str], makers: dict[str, Call]) -> str:
 
 
 def overwrites_dropout(graph: Exported) -> bool:
-    """Whether an operator in place may overwrite what a dropout shares with its input.
+    """Whether an in-place operator may overwrite what a dropout shares with its input.
 
     torch's own decomposition of a dropout that is switched off makes a copy (2.13), and so
     changes what such a module computes.

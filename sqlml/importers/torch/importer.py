@@ -3,12 +3,12 @@
 A module is a regressor: what it returns for a row, (n,) or (n, k), is the row's `label`, one
 number or k of them. A softmax or sigmoid at its end is its own business. It takes one matrix
 (n, columns), or several tensors that take the columns in their order; columns are cast to the
-dtype that it reads. A module that would answer otherwise in training is taken after `eval()` alone.
+dtype that it reads. A module that behaves differently in training is accepted only after `eval()`.
 
-Its graph becomes operators of the IR where they say all of it, and then runs on every backend.
+If operators of the IR can express its graph, it becomes these, and then runs on every backend.
 float64 modules agree with torch within 1e-12, float32 modules within float32's own rounding
-(about 1e-6 of the largest number in a sum). Else the module stays whole as `torch_module`, which
-the torch backend runs.
+(about 1e-6 of the largest number in a sum). Otherwise the module stays whole as `torch_module`,
+which the torch backend runs.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def import_module(model: Any, frame: Frame) -> Outputs:
     restless = next((m for m in model.modules() if m.training and _differs(m)), None)
     if restless is not None:
         raise UnsupportedModelError(
-            f"the module is in training mode, where {type(restless).__name__} makes a row's answer "
-            "depend on chance or on the rows beside it; call its eval() first"
+            f"the module is in training mode, where {type(restless).__name__} makes a row's "
+            "prediction depend on chance or on the other rows; call its eval() first"
         )
     try:
         still = copy.deepcopy(model).eval().cpu()
@@ -190,7 +190,7 @@ def _opaque(model: Exported, frame: Frame, check: Check) -> Value:
     """
     _check_width(model, frame)
     if not model.width:
-        raise UnsupportedModelError("the torch module makes no number of a row")
+        raise UnsupportedModelError("the torch module returns no number for a row")
     dtype = {"bool": "bool", "float64": "float64"}.get(model.dtype)
     dtype = dtype or ("float32" if model.dtype.startswith("float") else "int64")
     attrs = {"dtype": dtype, "width": model.width}

@@ -43,7 +43,7 @@ def _product(m: Maker, x: Rows, weights: Array, bias: Array | None) -> Rows:
     if bias is None:
         return product(m.b, x, weights)
     if bias.size not in (1, weights.shape[-1]) or bias.dtype != weights.dtype:
-        raise Uncovered("a bias that is not one number a column")
+        raise Uncovered("a bias that is not one number per column")
     return product(m.b, x, weights, np.broadcast_to(bias.ravel(), weights.shape[-1:]))
 
 
@@ -137,7 +137,7 @@ def _known(m: Maker, x: Rows, codes: Value, size: int) -> Value:
 
 
 def _columns(b: Builder, value: Value, most: int = 20) -> list[str]:
-    """The input column behind each column of `value`; empty where they are computed of several."""
+    """The input column of each column of `value`; empty if some are computed from several."""
     node = b.node(value)
     inputs = [b.value(i) for i in node.inputs]
     if node.op == "input":
@@ -157,7 +157,7 @@ _COLUMNWISE = frozenset(("cast", "concat", "require_finite", "select", "trunc"))
 
 
 def _inside(m: Maker, x: Rows, size: int) -> Rows:
-    """x, or -1 where it is no index below `size`, which torch refuses."""
+    """x, or -1 where it is not an index below `size`, which torch refuses."""
     below = m.elementwise("lt", x, size)
     return m.where(below, x, -1)
 

@@ -83,7 +83,7 @@ def _stack(m: Maker, a: Arguments) -> Rows:
 
 
 def _cut(m: Maker, x: Rows, axis: int, chosen: Any) -> Rows:
-    """A slice, a list of places or one place of a column axis; a place alone drops the axis."""
+    """A slice, a list of places or one place of a column axis; a single place drops the axis."""
     return moved(m.b, x, lambda grid: grid[(slice(None),) * axis + (chosen,)])
 
 
@@ -171,7 +171,7 @@ def _squeeze(m: Maker, a: Arguments) -> Rows:
     dims = a.get("dim")
     if dims is None:
         raise Uncovered(
-            "squeeze of all axes, which drops the rows where there is one; name the axis"
+            "squeeze of all axes, which drops the row axis of a single row; name the axis"
         )
     gone = {column_axis(d, x) for d in (dims if isinstance(dims, list) else [dims])}
     kept = (d for i, d in enumerate(x.shape) if i and not (i in gone and d == 1))

@@ -21,7 +21,7 @@ Operand = Rows | Array | int | float | bool
 
 
 def kind_of(dtype: str) -> int:
-    """The kind of a dtype: 0 for bool, 1 for whole numbers, 2 for floats."""
+    """The kind of a dtype: 0 for bool, 1 for integers, 2 for floats."""
     return {"b": 0, "i": 1, "u": 1, "f": 2}[np.dtype(dtype).kind]
 
 
@@ -71,7 +71,7 @@ class Maker:
         return self._aligned(op, [self._as(x, dtype) for x in operands])
 
     def where(self, condition: Rows, yes: Operand, no: Operand) -> Rows:
-        """`yes` where the condition holds, else `no`; one of them may have no rows."""
+        """`yes` where the condition holds, else `no`; either may be a constant."""
         dtype = promoted([yes, no])
         chosen = self.cast(condition, "bool")
         return self._aligned("where", [chosen, self._as(yes, dtype), self._as(no, dtype)])
@@ -88,11 +88,11 @@ class Maker:
         return Rows(self.b.op(op, *values), inner)
 
     def floating(self, x: Rows) -> Rows:
-        """Whole numbers as float32, which functions such as exp make of them."""
+        """Integers cast to float32, as functions such as exp do."""
         return self.cast(x, "float32") if kind_of(x.dtype) < 2 else x
 
     def unary(self, op: str, x: Rows) -> Rows:
-        """A function of floats; whole numbers become float32 first."""
+        """A function of floats; integers become float32 first."""
         return self.op(op, self.floating(x))
 
     def reduce(self, op: str, x: Rows, axes: list[int], keep: bool = True) -> Rows:

@@ -46,8 +46,8 @@ def check_rows(archive: bytes, attrs: Mapping[str, Any]) -> None:
     close = np.isclose(together, apart, rtol=1e-3, atol=1e-4, equal_nan=True)
     if not close.all():
         raise UnsupportedModelError(
-            "the torch module makes other numbers of a row when other rows stand beside it, and "
-            "SQL scores rows in batches of any size; take out what mixes rows, or what is random"
+            "the torch module's numbers for a row depend on the other rows, and SQL scores rows "
+            "in batches of any size; remove what mixes rows, or what is random"
         )
 
 

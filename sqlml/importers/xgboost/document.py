@@ -27,9 +27,9 @@ class XGBoostModel:
     """What predictions of an XGBoost model depend on.
 
     The K outputs are classes, or `targets`. base_score float32 (K,) in the space of predictions;
-    `categories` has one array per feature (objects or float64) or None where the feature is a
+    `categories` has one array per feature (objects or float64) or None if the feature is a
     number; `weights` of gblinear are float32 (features + 1, K), the biases last. Exactly one of
-    `forest` and `weights` is there. `estimated` says that training was to estimate base_score,
+    `forest` and `weights` is set. `estimated` says that training was to estimate base_score,
     `rounds` how many rounds there were.
     """
 
@@ -92,8 +92,8 @@ def _read(document: Any) -> XGBoostModel:
     targets = bounded(params.get("num_target", 1), MAX_OUTPUTS, "XGBoost", "targets")
     if classes > 1 and targets > 1:
         raise UnsupportedModelError(
-            f"this XGBoost model has {classes} classes for each of {targets} targets, which is not "
-            "covered: train a model per target"
+            f"this XGBoost model has {classes} classes for each of {targets} targets, which is "
+            "not covered: train one model per target"
         )
     outputs = max(classes, targets, 1)
     names = _names(learner.get("feature_names"), features)
@@ -121,7 +121,7 @@ def _read(document: Any) -> XGBoostModel:
         raise ArtifactError(f"the XGBoost model has {len(types)} types for {features} features")
     about = learner["objective"].get("softmax_multiclass_param")
     if about is not None and int(about["num_class"]) != classes:
-        raise ArtifactError("the objective of the XGBoost model has another number of classes")
+        raise ArtifactError("the objective of the XGBoost model has a different number of classes")
     version = document.get("version", [])
     numbered = isinstance(version, list | np.ndarray) and len(version) in (0, 3)
     if not numbered or not all(float(v).is_integer() and v >= 0 for v in version):
@@ -198,7 +198,7 @@ def _categories(cats: Any, features: int, names: Sequence[str] | None) -> tuple[
             # names that it stores are cut in the wrong places (3.2, npstr_to_arrow_strarr).
             raise UnsupportedModelError(
                 f"column {column!r} has categories outside ASCII, whose names XGBoost does not "
-                "store whole; train on ASCII names or on numbers"
+                "store in full; train on ASCII names or on numbers"
             )
         strings = [joined[a:z].decode() for a, z in zip(offsets, offsets[1:], strict=False)]
         found.append(category_array(strings, column))
@@ -219,4 +219,4 @@ def _check_order(cats: Any, found: Sequence[Array | None]) -> None:
     begins = np.asarray(cats["feature_segments"]).tolist()
     told = np.asarray(cats["sorted_idx"]).tolist()
     if begins != np.cumsum([0, *sizes]).tolist() or told != [i for part in order for i in part]:
-        raise ArtifactError("the categories of the XGBoost model are not in the order that it says")
+        raise ArtifactError("the categories of the XGBoost model are not in their stated order")

@@ -16,7 +16,7 @@ MAX_NODES = 1 << 30
 """Most nodes that all trees may have together, so that their numbers are int32."""
 
 MAX_CATEGORY = 1 << 24
-"""Codes are float32; XGBoost takes none from here on (common/categorical.h)."""
+"""Codes are float32; XGBoost refuses codes from here on (common/categorical.h)."""
 
 _NUMBERS = {
     "left_children": "int32",
@@ -33,7 +33,7 @@ _STATISTICS = ("base_weights", "loss_changes", "sum_hessian")
 """What is checked and not kept: no prediction of a tree with leaves of one value reads it."""
 
 _SETS = ("categories_nodes", "categories", "categories_segments", "categories_sizes")
-"""What says which categories a node tests; most trees have it empty."""
+"""Keys for the categories that a node tests; empty in most trees."""
 
 _CHECKED = "checked"
 """Stands in a tree for what `compact` has checked and left out."""
@@ -125,14 +125,14 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 _NO_ARRAY = (ArtifactError, AttributeError, LookupError, TypeError, ValueError, OverflowError)
-"""What comes of a tree that is not what XGBoost writes; `read_forest` says so."""
+"""Errors caused by a tree that XGBoost did not write; `read_forest` reports them."""
 
 
 def _width(tree: Mapping[str, Any]) -> int:
-    """How many values a leaf has; what a tree says of itself is compared with its arrays."""
+    """The number of values per leaf; a tree's stated sizes are checked against its arrays."""
     about = tree["tree_param"]
     if int(about["num_nodes"]) != len(tree["left_children"]):
-        raise ArtifactError("a tree of the XGBoost model has more or fewer nodes than it says")
+        raise ArtifactError("a tree of the XGBoost model has more or fewer nodes than stated")
     return int(about.get("size_leaf_vector", 1)) or 1
 
 
@@ -143,7 +143,7 @@ def _check_statistic(tree: Mapping[str, Any], name: str, width: int) -> None:
         return
     listed = isinstance(given, list) or (isinstance(given, np.ndarray) and given.ndim == 1)
     if not listed or len(given) != len(tree["left_children"]) * width:
-        raise ArtifactError(f"{name} of a tree of the XGBoost model has another length")
+        raise ArtifactError(f"{name} of a tree of the XGBoost model has the wrong length")
 
 
 def _numbers(given: Any, dtype: str) -> Array:
@@ -176,7 +176,7 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
     trees: Sequence[dict[str, Any]] = list(model["trees"])
     count = len(trees)
     if int(model["gbtree_model_param"]["num_trees"]) != count:
-        raise ArtifactError("the XGBoost model has more or fewer trees than it says")
+        raise ArtifactError("the XGBoost model has more or fewer trees than stated")
     if [tree["id"] for tree in trees] != list(range(count)):
         raise ArtifactError("the trees of the XGBoost model are not numbered one by one")
     sizes = np.array([len(t["left_children"]) for t in trees], np.int64)
@@ -193,7 +193,7 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
         for tree, start, size in zip(trees, starts.tolist(), sizes.tolist(), strict=True):
             part = _numbers(tree.pop(name), _NUMBERS[name])
             if part.shape != (size,):
-                raise ArtifactError(f"{name} of a tree of the XGBoost model has another length")
+                raise ArtifactError(f"{name} of a tree of the XGBoost model has the wrong length")
             made[start : start + size] = part
         return made
 
@@ -292,7 +292,7 @@ def _leaf_values(
         # Before leaf_weights came, there was one vector for each node.
         value = np.concatenate(parts)
         if value.shape[0] != leaf.size or (right[leaf] != -1).any():
-            raise ArtifactError("base_weights of a tree of the XGBoost model has another length")
+            raise ArtifactError("base_weights of a tree of the XGBoost model has the wrong length")
         return value
     counts = np.array([len(p) for p in parts], np.int64)
     rows = np.concatenate(parts)

@@ -93,7 +93,7 @@ def _regressor(model: XGBoostModel, frame: Frame, missing: float) -> Outputs:
     if model.outputs > model.targets and model.objective != "multi:softprob":
         raise UnsupportedModelError(
             f"a regressor with objective {model.objective!r} and {model.outputs} outputs is not "
-            "covered; use a classifier, or a model per output"
+            "covered; use a classifier, or one model per output"
         )
     margin = _margin(model, row, frame, missing, estimator=True)
     return Outputs({"label": predict(frame.builder, row, margin), "score": margin})
@@ -106,8 +106,8 @@ def _raw(model: XGBoostModel, frame: Frame) -> Outputs:
         return _classes(model, row, frame, margin)
     if model.outputs > model.targets:
         raise UnsupportedModelError(
-            f"objective {model.objective!r} with {model.outputs} outputs is not covered; train a "
-            "model per output"
+            f"objective {model.objective!r} with {model.outputs} outputs is not covered; train "
+            "one model per output"
         )
     return Outputs({"label": predict(frame.builder, row, margin), "score": margin})
 
@@ -171,9 +171,8 @@ def _columns(model: XGBoostModel, frame: Frame, missing: float, finite: bool) ->
     b = frame.builder
     if frame.sparse == "with zeros":
         raise UnsupportedModelError(
-            "DictVectorizer stores a number that is 0 and does not store one whose key a dict "
-            "lacks, which XGBoost tells apart and a column cannot; write "
-            "DictVectorizer(sparse=False) and fit again"
+            "DictVectorizer stores a 0 but not a number whose key a dict lacks; XGBoost tells "
+            "these apart and a column cannot; write DictVectorizer(sparse=False) and fit again"
         )
     if frame.sparse:
         # What a sparse matrix does not store is missing, and it stores no zero.

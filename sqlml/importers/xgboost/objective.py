@@ -69,7 +69,7 @@ def objective(name: str) -> Objective:
     """The row of `name`.
 
     Raises:
-        UnsupportedModelError: no such row.
+        UnsupportedModelError: no row has that name.
     """
     row = OBJECTIVES.get(name)
     if row is None:

@@ -47,7 +47,7 @@ def _require_known_type(types: Types, attrs: Attrs) -> TensorType:
 def _one_hot_type(types: Types, attrs: Attrs) -> TensorType:
     need(types[0].dtype in INTEGERS and types[0].width == 1, "one_hot takes one column of codes")
     need(attrs["dtype"] != "string", "one_hot makes numbers")
-    need(isinstance(attrs["width"], int) and attrs["width"] >= 0, "width must be a whole number")
+    need(isinstance(attrs["width"], int) and attrs["width"] >= 0, "width must be an integer")
     return matrix(attrs["dtype"], attrs["width"])
 
 
@@ -82,10 +82,10 @@ def unknown_category(feature: str, step: str, found: str, query: str = "") -> Un
 
     Args:
         found: what the column has: the value, or "a category".
-        query: SQL that finds such values, where `found` does not say them.
+        query: SQL that finds such values, if `found` does not name them.
     """
     if step == ONNX_GRAPH:
-        message = f"{feature!r} in the ONNX graph looks up an entry outside of its table"
+        message = f"{feature!r} in the ONNX graph looks up an entry outside its table"
     elif step == MISSING_INDICATOR:
         message = f"column {feature!r} has NULL, but had none when {step} was fitted"
     elif step == LABEL_BINARIZER:  # it takes labels that it does not know

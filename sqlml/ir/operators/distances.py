@@ -69,10 +69,10 @@ def check_metric(types: Types, attrs: Attrs) -> int:
         f"points {points.dtype}{points.shape} for {x!r}",
     )
     need(metric in METRICS, f"unknown metric {metric!r}")
-    need(("p" in attrs) == (metric == "minkowski"), "minkowski, and no other metric, has a p")
+    need(("p" in attrs) == (metric == "minkowski"), "only minkowski has a p")
     if "p" in attrs:
         need(math.isfinite(attrs["p"]) and attrs["p"] > 0, "p must be positive and finite")
-    need(("inverse" in attrs) == (metric == "mahalanobis"), "mahalanobis alone has an inverse")
+    need(("inverse" in attrs) == (metric == "mahalanobis"), "only mahalanobis has an inverse")
     if "inverse" in attrs:
         inverse = array(attrs, "inverse")
         need(

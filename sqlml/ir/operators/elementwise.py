@@ -47,7 +47,7 @@ def _division_type(types: Types, attrs: Attrs) -> TensorType:
 
 
 def _comparison_type(types: Types, attrs: Attrs) -> TensorType:
-    need(same_dtype(types) != "string", "strings are compared by encode alone")
+    need(same_dtype(types) != "string", "only encode compares strings")
     return TensorType("bool", broadcast(types))
 
 
@@ -83,7 +83,7 @@ def _where_type(types: Types, attrs: Attrs) -> TensorType:
 
 def _cast_type(types: Types, attrs: Attrs) -> TensorType:
     need("string" not in (types[0].dtype, attrs["dtype"]), "strings are not cast")
-    need(not types[0].sparse or attrs["dtype"] in FLOATS, "sparse rows are cast to floats alone")
+    need(not types[0].sparse or attrs["dtype"] in FLOATS, "sparse rows are cast only to floats")
     return TensorType(attrs["dtype"], types[0].shape, types[0].sparse)
 
 

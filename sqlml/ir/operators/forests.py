@@ -134,10 +134,10 @@ def _accumulate(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _linear_leaves(args: Sequence[Array], attrs: Attrs) -> Array:
-    """Leaf l says `const[l] + weights[k] * x[feature[k]] + ..` for k from begin[l] to begin[l+1],
+    """Leaf l gives `const[l] + weights[k] * x[feature[k]] + ..` for k from begin[l] to begin[l+1],
     and `value[l]` where one of these features is NaN; tree t adds that to output target[t].
 
-    A number that is no leaf's counts as the nearest that is.
+    A number outside the leaves counts as the nearest leaf.
     """
     leaves, x = args
     value, begin = attrs["value"], attrs["begin"]

@@ -1,7 +1,7 @@
-"""Strings known by their hash alone: CatBoost's files keep no other trace of a category.
+"""Strings known only by their hash: CatBoost's files keep nothing else of a category.
 
 CityHash64 version 1.0 (Pike and Alakuijala, 2011), with its quirks, as CatBoost uses it: later
-versions hash otherwise.
+versions hash differently.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""From columns of many values a row (`types.NESTED`) to sparse rows: by known values, or by a hash.
+"""From columns of many values per row (`types.NESTED`) to sparse rows: by known values, or by a
+hash.
 
-A row is a text of JSON, as Python's json module reads it: NaN and Infinity are numbers, and whole
-numbers have any size. What is equal in Python is the same item: 1, 1.0 and true.
+A row is a text of JSON, as Python's json module reads it: NaN and Infinity are numbers, and
+integers have any size. What is equal in Python is the same item: 1, 1.0 and true.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ def pack_items(items: Iterable[Any]) -> tuple[Array, Array]:
 
 
 def unpack_items(words: Array, ends: Array) -> list[Any]:
-    """What `pack_items` packed.
+    """Undo `pack_items`.
 
     Raises:
-        ValueError: a word is no JSON.
+        ValueError: a word is not JSON.
         RecursionError: it is nested too deeply.
     """
     return [json.loads(word) for word in unpack(words, ends)]
@@ -90,8 +91,8 @@ class _Reader:
         except (ValueError, RecursionError) as error:
             reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             raise InputTypeError(
-                f"column {self._name!r} has a text that is not JSON ({reason}); pass "
-                f"{self._form} a row"
+                f"column {self._name!r} has a string that is not JSON ({reason}); pass "
+                f"{self._form} per row"
             ) from None
         if row is None:
             raise self.no_row("the null of JSON")
@@ -132,17 +133,17 @@ class _Reader:
                 return float(value)
         except OverflowError:
             raise InputTypeError(
-                f"column {self._name!r} has under {name!r} a number beyond all floats"
+                f"column {self._name!r} has a number under {name!r} that is too large for a float"
             ) from None
         raise self.wrong(value)
 
     def token(self, name: Any) -> bytes:
         """The bytes of a name, which are hashed."""
         if name is None:
-            raise self.missing("where a name is wanted")
+            raise self.missing("where a name is expected")
         if not isinstance(name, str):
             raise InputTypeError(
-                f"column {self._name!r} has {name!r:.60} where {self._step} wants a string; cast it"
+                f"column {self._name!r} has {name!r:.60} where {self._step} takes a string; cast it"
             )
         try:
             return name.encode()
@@ -159,12 +160,12 @@ class _Reader:
 
     def missing(self, where: str) -> MissingValueError:
         return MissingValueError(
-            f"column {self._name!r} has NULL {where}, which {self._step} does not take; take it "
-            f"out in SQL ({self._without}), or filter such rows"
+            f"column {self._name!r} has NULL {where}, which {self._step} does not take; remove it "
+            f"in SQL ({self._without}), or filter such rows"
         )
 
     def wrong(self, value: Any) -> InputTypeError:
-        kinds: dict[type, str] = {_Members: "an object", list: "a list", str: "a text"}
+        kinds: dict[type, str] = {_Members: "an object", list: "a list", str: "a string"}
         kind = "NULL" if value is None else kinds.get(type(value), "a number")
         return InputTypeError(
             f"column {self._name!r} has {kind} in a row where {self._step} takes {self._form}"
@@ -218,7 +219,7 @@ def _has_items(args: Sequence[Any], attrs: Attrs) -> Any:
 
 
 def _hash_items(args: Sequence[Any], attrs: Attrs) -> Any:
-    """The weight of each name, with the sign of its hash, in the column that its hash says.
+    """The weight of each name, with the sign of its hash, in the column that its hash gives.
 
     A text as a value belongs to the name ("name=value", weight 1); a weight of 0 is left out.
     Weights that meet in a column are added up in the order of the row, in the result's dtype.

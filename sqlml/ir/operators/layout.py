@@ -37,7 +37,7 @@ def _reshape_type(types: Types, attrs: Attrs) -> TensorType:
     shape = attrs["shape"]
     need(
         isinstance(shape, tuple) and all(type(d) is int and d >= 0 for d in shape),
-        "shape must be a tuple of whole numbers",
+        "shape must be a tuple of integers",
     )
     need(types[0].rowwise, "reshape takes a row-wise value; shape is that of one row")
     new = (ROWS, *shape)

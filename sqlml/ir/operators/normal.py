@@ -1,4 +1,4 @@
-"""The normal distribution: its distribution function and the inverse of it.
+"""The normal distribution: its distribution function and its inverse.
 
 Distribution function by libm's erfc. Inverse by algorithm AS 241 (PPND16): M. J. Wichura, "The
 percentage points of the normal distribution", Applied Statistics 37 (1988), relative error below

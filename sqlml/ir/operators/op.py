@@ -25,7 +25,7 @@ class Op:
 
     `attrs` names each attribute and its Python type; a type ending in `?` may be left out.
     `arity` is (fewest, most) inputs, most None for any number. `sparse` operators take values
-    of sparse rows (`ir/csr.py`) as well as dense ones, `nested` ones columns of many values a row
+    of sparse rows (`ir/csr.py`) as well as dense ones, `nested` ones columns of many values per row
     (`types.NESTED`), which all others refuse.
     """
 
@@ -84,5 +84,5 @@ def floating(dtype: DType) -> DType:
 
 
 def function_of(function: Callable[..., Any]) -> Function:
-    """A function of the arrays alone."""
+    """Make `function`, of only the arrays, an operator's function, which ignores the attributes."""
     return lambda args, attrs: function(*args)

@@ -46,7 +46,7 @@ def _onnx_graph_type(types: Types, attrs: Attrs) -> TensorType:
         "onnx_graph reads rows of numbers, and columns of strings",
     )
     need(attrs["dtype"] != "string", "onnx_graph makes numbers")
-    need(attrs["width"] >= 0, "width must be a whole number")
+    need(attrs["width"] >= 0, "width must be an integer")
     return matrix(attrs["dtype"], attrs["width"])
 
 
@@ -81,7 +81,7 @@ def graph_feed(args: Sequence[Any], attrs: Attrs) -> dict[str, Array]:
     """What a graph reads, by its own names: numbers as they are, columns of texts as str.
 
     Raises:
-        MissingValueError: a text is missing, for which ONNX has no form.
+        MissingValueError: a text is missing, which ONNX cannot express.
     """
     return {name: _fed(name, x) for name, x in zip(attrs["inputs"], args, strict=True)}
 

@@ -45,7 +45,7 @@ def _batch_matmul_type(types: Types, attrs: Attrs) -> TensorType:
 def _linear_type(types: Types, attrs: Attrs) -> TensorType:
     weights, bias = array(attrs, "weights"), array(attrs, "bias")
     dtype = floating(types[0].dtype)
-    need(dtype_of(weights) == dtype and dtype_of(bias) == dtype, "weights have another dtype")
+    need(dtype_of(weights) == dtype and dtype_of(bias) == dtype, "weights have a different dtype")
     need(
         weights.ndim == 2
         and weights.shape[0] == types[0].width

@@ -1,4 +1,4 @@
-"""`require`: stop with a message of the model's own where a row breaks a rule of it."""
+"""`require`: stop with the model's own message if a row breaks one of its rules."""
 
 from __future__ import annotations
 

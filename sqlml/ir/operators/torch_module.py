@@ -37,10 +37,10 @@ COMPOSITE = frozenset(
         "true_divide unbind unflatten unsqueeze var view where zeros_like"
     ).split()
 )
-"""Operators beside the core ones that an archive may call: they make tensors out of tensors."""
+"""Non-core operators that an archive may call: they turn tensors into tensors."""
 
 REFUSED = frozenset(("as_strided", "empty", "empty_like", "empty_strided", "rand", "randn"))
-"""Core operators that read memory nobody wrote, or throw dice."""
+"""Core operators that read uninitialised memory, or are random."""
 
 
 def _counted(function: Callable[[int, int], int]) -> Callable[[Any, Any], int]:
@@ -82,7 +82,7 @@ def _torch_module_type(types: Types, attrs: Attrs) -> TensorType:
         "torch_module reads rows of numbers",
     )
     need(attrs["dtype"] in dtypes, "torch_module makes numbers")
-    need(attrs["width"] > 0, "width must be a whole number above 0")
+    need(attrs["width"] > 0, "width must be an integer above 0")
     return matrix(attrs["dtype"], attrs["width"])
 
 
@@ -91,8 +91,8 @@ def runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
     dtype and width that `attrs` promise.
 
     Raises:
-        ArtifactError, UnsupportedModelError: the archive is damaged, or calls an operator that is
-            none of tensors alone.
+        ArtifactError, UnsupportedModelError: the archive is damaged, or calls an operator on
+            something other than tensors.
         MissingDependencyError: torch is not installed.
     """
     torch = _torch()
@@ -113,7 +113,7 @@ def runner(content: bytes, attrs: Attrs, device: Any = None) -> Runner:
         if made.shape[0] != count or made.numel() != count * width:
             raise ScoringError(
                 f"the torch module made {tuple(made.shape)} for {count} rows, not {width} numbers "
-                "a row"
+                "per row"
             )
         return made.reshape(count, width).to(dtype)
 

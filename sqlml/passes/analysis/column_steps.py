@@ -48,7 +48,7 @@ _FUNCTIONS = {
 
 
 def step_below(b: Builder, x: Value) -> tuple[Value, Step] | None:
-    """The step that makes `x`, with the value it reads; None where another operator does."""
+    """The step that makes `x`, with the value it reads; None if another operator makes it."""
     node = b.node(x)
     if node.op == "cast":
         below = b.value(node.inputs[0])

@@ -23,8 +23,7 @@ def last_true(
         dtype: float64 or float32.
 
     Returns:
-        (last, following), (count,) each; NaN where there is none because a condition holds for no
-        value, or for all.
+        (last, following), (count,) each; NaN if a condition holds for no value, or for all.
 
     >>> last, following = last_true(lambda x: x * 2 <= 1.0, 1, np.dtype("float64"))
     >>> last.tolist(), bool(following[0] > 0.5)

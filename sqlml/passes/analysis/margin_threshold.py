@@ -2,8 +2,8 @@
 
 `predict_proba(.., class := 'yes') > 0.8` asks for a probability that is a monotone function of the
 model's score. So the score itself can be compared, with the float at which the answer changes. The
-function is evaluated as the reference has it; where rounding makes it step back near that float,
-there is no such number.
+function is evaluated as in the reference; if rounding makes it non-monotone near that float, there
+is no such threshold.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Threshold:
 def margin_threshold(
     program: Program, column: int, comparison: str, bound: float
 ) -> Threshold | None:
-    """For which scores `proba[column] <comparison> bound` holds; None where no float parts them.
+    """For which scores `proba[column] <comparison> bound` holds; None if no float separates them.
 
-    Programs whose probability is no function of the score alone have none, and comparisons that
-    hold for all scores or for no score.
+    There is none for Programs whose probability depends on more than the score, and for comparisons
+    that hold for all scores or for none.
     """
     place = _score(program)
     if place is None or place not in _between(program, place):
@@ -78,7 +78,7 @@ def _score(program: Program) -> int | None:
 
 @of_programs
 def _between(program: Program, score: int) -> frozenset[int]:
-    """The nodes from the score up to the probabilities; none where these read something else."""
+    """The nodes from the score up to the probabilities; none if these read something else."""
     found: set[int] = set()
     todo = [program.outputs["proba"]]
     while todo:

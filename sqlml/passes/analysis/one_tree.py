@@ -98,8 +98,8 @@ def _tests(tree: Tree, share: float = 1.0) -> Iterator[float]:
 
 @of_programs
 def one_tree(program: Program, most: int = MOST_TESTS) -> OneTree | None:
-    """The one output of `program`, which reads one matrix; None where it is another kind of model,
-    or would take more than `most` tests."""
+    """The one output of `program`, which reads one matrix; None if it is another kind of model, or
+    takes more than `most` tests."""
     places = [i for i, node in enumerate(program.nodes) if node.op == "tree_ensemble"]
     if len(places) != 1 or len(program.inputs) != 1 or len(program.outputs) != 1:
         return None
@@ -119,7 +119,7 @@ def one_tree(program: Program, most: int = MOST_TESTS) -> OneTree | None:
 
 
 class _AnotherKind(Exception):
-    """The model is no small tree."""
+    """The model is not a small tree."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ def _thresholds(e: Ensemble, paths: Sequence[_Path]) -> list[tuple[int, float, b
 
 
 _Known = Mapping[int, Range]
-"""What the path to a place says of columns: low < x <= high, or missing."""
+"""What the path to a place implies for columns: low < x <= high, or missing."""
 
 
 @dataclass(slots=True)

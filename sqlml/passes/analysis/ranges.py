@@ -1,6 +1,6 @@
-"""`ranges`: between which whole numbers the values of a node lie, whatever the rows are.
+"""`ranges`: the integers between which the values of a node lie, whatever the rows are.
 
-Only values that are whole numbers for every row have a range: indices, counts, 0/1 results, and
+Only values that are integers for every row have a range: indices, counts, 0/1 results, and
 what is computed from them. Everything else (inputs, measurements, NaN) has none.
 """
 
@@ -18,7 +18,7 @@ Range = tuple[int, int]
 """(least, greatest), both reached or not."""
 
 MOST = 1 << 53
-"""Ranges beyond it are given up: so far, float64 holds every whole number."""
+"""Ranges beyond it are given up: so far, float64 holds every integer."""
 
 EXACT: Mapping[str, int] = MappingProxyType(
     {
@@ -29,11 +29,11 @@ EXACT: Mapping[str, int] = MappingProxyType(
         "float32": 1 << 24,
     }
 )
-"""Up to here a dtype has every whole number: nothing wraps, and every sum on the way is exact."""
+"""Up to here a dtype has every integer: nothing wraps, and every sum on the way is exact."""
 
 
 def ranges(program: Program) -> list[Range | None]:
-    """The range of each node of `program`, None where it is not known to have one."""
+    """The range of each node of `program`; None if unknown."""
     found: list[Range | None] = []
     for node in program.nodes:
         made = _range(program, node, [found[i] for i in node.inputs])

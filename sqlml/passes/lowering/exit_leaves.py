@@ -60,7 +60,7 @@ def shape_of(e: Ensemble) -> Shape:
 Find = Callable[[Array], Value]
 """Numbers of trees, none a bare leaf -> the exit leaf of each row in each, int64 (n, trees)."""
 Strategy = Callable[[NodeTests, Shape], Find]
-"""How to find exit leaves; it raises BackendError where it should not be used."""
+"""How to find exit leaves; it raises BackendError if it should not be used."""
 Size = Callable[[Shape], Array]
 """The sizes of the trees, int64 (T,); trees up to the same power of two go together."""
 

@@ -3,8 +3,8 @@
 Hummingbird, section 4.1, algorithm 1, with its names A, B, C, D, E. A, a one-hot matrix, picks the
 node's feature: here a select, which is the same and right for infinities. The second product
 counts, per leaf, the tests that hold among those that should minus those that should not; the
-exit leaf is the one whose count is D, the number of those that should. The counts are small whole
-numbers, exact in float32 and on hardware that rounds products to less. E, from one-hot rows to a
+exit leaf is the one whose count is D, the number of those that should. The counts are small
+integers, exact in float32 and on hardware that rounds products to less. E, from one-hot rows to a
 leaf's value, is an index (see `exit_leaves`).
 """
 

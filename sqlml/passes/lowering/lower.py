@@ -42,7 +42,7 @@ def lower(program: Program, strategy: str) -> Program:
     """Lower all of `program` for a backend of tensors.
 
     Raises:
-        ConfigError: no such strategy.
+        ConfigError: unknown strategy.
         BackendError: the strategy does not suit a tree of the program; the message says why.
     """
     if strategy in WHOLE:

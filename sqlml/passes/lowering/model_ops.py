@@ -18,7 +18,7 @@ from sqlml.passes.lowering.linear_leaves import linear_leaves
 from sqlml.types import FLOATS, Array, numpy_dtype
 
 MAX_CATEGORIES = 256
-"""Longest list of categories that a row is compared with one by one."""
+"""Longest list of categories that a row is compared with one at a time."""
 
 Lower = Callable[[Builder, Value, Attrs], Value | None]
 

@@ -60,7 +60,7 @@ class NodeTests:
 
     def _read_sets(self, e: Ensemble) -> None:
         if e.categorical is None or e.set_offsets is None or e.set_words is None:
-            raise AssertionError("an ensemble with categories has their sets")
+            raise AssertionError("an ensemble with categories must have their sets")
         bits = (e.set_words[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)
         table = np.concatenate([[False, True], bits.ravel().astype(bool)])
         self._members = self.builder.constant(table)
@@ -83,7 +83,7 @@ class NodeTests:
         """bool, in the shape of index (n, t): the node at each index of the table's."""
         b = self.builder
         if table.feature is None:
-            raise AssertionError("a table has its features")
+            raise AssertionError("a table must have its features")
         values = b.op("gather", self.x, b.op("take", table.feature, index))
         taken = Parameters(None, b.op("take", table.threshold, index))
         if table.begin is not None and table.size is not None and table.absent is not None:

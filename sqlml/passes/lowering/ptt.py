@@ -2,7 +2,7 @@
 
 Hummingbird, section 4.1, algorithm 3. A leaf above the last level stands for a perfect subtree all
 of whose leaves are that leaf. Node i of a level has the children 2i and 2i + 1 of the next, and
-so has node i of all trees of a group behind each other. Child 2i + 1 is where a row goes that
+so has node i of all trees of a group, concatenated. Child 2i + 1 is where a row goes that
 passes the test, so the test itself is the step.
 """
 

@@ -54,7 +54,7 @@ def test_a_whole_graph_is_chosen_for_onnxruntime_alone() -> None:
     chosen = choose(program, {})
     assert chosen.backend == "onnxruntime" and "one backend" in chosen.reason
     for other in ("native", "torch"):
-        assert "runs on backend 'onnxruntime' alone" in str(base.load(other).supports(program))
+        assert "runs only on backend 'onnxruntime'" in str(base.load(other).supports(program))
     model = base.load("onnxruntime").compile(program)
     x = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
     want = reference.run(program, {"x": x})["transform"]
@@ -92,7 +92,7 @@ def test_devices() -> None:
     with pytest.raises(BackendError, match="unknown device 'tpu'"):
         backend.compile(program, device="tpu")
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-        with pytest.raises(BackendError, match="built for the CPU alone"):
+        with pytest.raises(BackendError, match="built for the CPU only"):
             backend.compile(program, device="cuda")
 
 
@@ -127,7 +127,7 @@ def test_a_block_too_large_for_the_device_is_halved_until_it_fits() -> None:
     np.testing.assert_array_equal(model.run({"x": x})["score"][:, 0], -x)
     assert met == [400, 200, *[100] * 10]
     on_a_small_device(3)
-    with pytest.raises(BackendError, match="'cuda' has not memory enough.*use device='cpu'"):
+    with pytest.raises(BackendError, match="'cuda' has not enough memory.*use device='cpu'"):
         model.run({"x": x})
     assert met[-1] == onnx_backend.FEWEST_ROWS
 

@@ -188,7 +188,7 @@ def test_no_block_that_fits_is_an_error_that_names_the_fix() -> None:
     def start(loaded: None, begin: int, end: int) -> Callable[[], None]:
         raise AssertionError("nothing was loaded")
 
-    with pytest.raises(BackendError, match="not memory enough for 16 rows.*device='cpu'"):
+    with pytest.raises(BackendError, match="not enough memory for 16 rows.*device='cpu'"):
         in_turn(50, 20, 16, load, start, lambda: None)
 
 
@@ -197,7 +197,7 @@ def test_a_lost_device_is_told_from_a_fault_of_the_model() -> None:
     assert failures.is_lost(gone) and not failures.is_out_of_memory(gone)
     said = str(failures.lost(gone, torch.device("cuda:1")))
     assert "'cuda:1' failed while scoring (CUDA error: unspecified launch failure)" in said
-    assert "nothing of this batch was returned" in said and "device='cpu'" in said
+    assert "no result of this batch was returned" in said and "device='cpu'" in said
     wrapped = BackendError("the module cannot score")
     wrapped.__cause__ = torch.OutOfMemoryError("CUDA out of memory")
     assert failures.is_out_of_memory(wrapped)

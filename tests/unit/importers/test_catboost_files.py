@@ -113,13 +113,16 @@ def test_damaged_documents_end_in_one_error(documents: list[Any]) -> None:
     refused(changed(plain, lambda d: tree(d)["leaf_values"].pop()), "leaf values")
     refused(changed(plain, lambda d: tree(d)["splits"].pop()), "different widths|outputs")
     refused(changed(plain, lambda d: tree(d)["splits"].extend(tree(d)["splits"] * 40)))
-    refused(changed(plain, lambda d: tree(d)["leaf_values"].__setitem__(0, "x")), "no numbers")
+    refused(changed(plain, lambda d: tree(d)["leaf_values"].__setitem__(0, "x")), "not numbers")
     split = next(s for s in tree(plain)["splits"] if "border" in s)
     place = tree(plain)["splits"].index(split)
     for key, value in (("border", float("nan")), ("float_feature_index", 99), ("border", None)):
         refused(changed(plain, lambda d, k=key, v=value: tree(d)["splits"][place].update({k: v})))
     refused(changed(plain, lambda d: d["scale_and_bias"].__setitem__(1, [0.1, 0.2])), "biases")
-    refused(changed(plain, lambda d: d["scale_and_bias"].__setitem__(0, float("inf"))), "no number")
+    refused(
+        changed(plain, lambda d: d["scale_and_bias"].__setitem__(0, float("inf"))),
+        "not a JSON number",
+    )
     info = plain["features_info"]["float_features"]
     for key, value in (("flat_feature_index", 1 << 40), ("nan_value_treatment", "Odd")):
         edit = copy.deepcopy(info)

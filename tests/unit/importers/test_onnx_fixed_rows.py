@@ -25,7 +25,7 @@ X = np.random.default_rng(0).normal(size=(21, 12)).astype(np.float32)
 
 def ours(content: bytes, output: str) -> np.ndarray:
     """What sqlml makes of all rows at once."""
-    with pytest.warns(UserWarning, match="made for .* rows at a time; sqlml reads it as one for"):
+    with pytest.warns(UserWarning, match="exported for .* rows at a time; sqlml imports it for"):
         program = load(content).program
     assert not any(n.op == "onnx_graph" for n in program)
     feed = {name: X[:, i].astype(np.float64) for i, name in enumerate(program.inputs)}
@@ -90,7 +90,7 @@ def test_a_classifier_scores_any_rows_and_verifies(rows: int, tmp_path: Path) ->
     con = sqlml.connect()
     con.register("t", pa.table(dict(zip(columns, X.T, strict=True))))
     declared = ", ".join(f"{c} DOUBLE" for c in columns)
-    with pytest.warns(UserWarning, match="made for"):
+    with pytest.warns(UserWarning, match="exported for"):
         con.execute(f"CREATE MODEL m INPUT ({declared}) FROM '{path}'")
     labels = [r[0] for r in con.execute("SELECT predict('m', *) FROM t").fetchall()]
     assert labels == list(model.predict(X))
@@ -103,7 +103,7 @@ def test_a_graph_that_only_onnxruntime_runs_is_opened_too() -> None:
     content = graph(
         [node("Hardmax", "x", "a", axis=1)], {"x": ("float32", (4, 12))}, {"a": "float32"}
     )
-    with pytest.warns(UserWarning, match="made for 4 rows"):
+    with pytest.warns(UserWarning, match="exported for 4 rows"):
         program = load(content).program
     assert any(n.op == "onnx_graph" for n in program)
     feed = {name: X[:, i].astype(np.float64) for i, name in enumerate(program.inputs)}

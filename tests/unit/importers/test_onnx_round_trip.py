@@ -145,7 +145,7 @@ def test_a_program_that_is_too_large_for_the_file_is_left_out(monkeypatch: Any) 
     proto = onnx.ModelProto.FromString(scorer.to_onnx())
     assert held(proto) == {}
     monkeypatch.setattr("sqlml.backends.onnxruntime.graph.MAX_PROTO_BYTES", 100)
-    with pytest.raises(BackendError, match="over 2 GB as ONNX"):
+    with pytest.raises(BackendError, match="exceeds 2 GB as ONNX"):
         scorer.to_onnx()
 
 

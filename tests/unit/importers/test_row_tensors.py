@@ -50,7 +50,7 @@ def test_rows_stay_rows() -> None:
     for change in (lambda grid: grid[0], lambda grid: grid.T, lambda grid: np.repeat(grid, 2, 0)):
         with pytest.raises(Uncovered, match="mixes rows"):
             moved(*cube(), change)
-    with pytest.raises(ValueError, match="numbers a row"):
+    with pytest.raises(ValueError, match="numbers per row"):
         moved(*cube(), lambda grid: np.broadcast_to(grid, (1, 1 << 20, 2, 3)))
 
 
@@ -82,7 +82,7 @@ def test_operands_are_broadcast_as_numpy_does() -> None:
         aligned(b, [x, np.ones((N, 2, 3))])
     with pytest.raises(Uncovered, match="different rank"):
         aligned(b, [x, moved(b, x, lambda grid: grid[:, 0])])
-    with pytest.raises(Uncovered, match="none of rows"):
+    with pytest.raises(Uncovered, match="none of its inputs has rows"):
         aligned(b, [np.ones(3)])
 
 

@@ -158,7 +158,7 @@ def test_a_last_step_that_passes_on_leaves_the_transform_alone() -> None:
     assert set(assert_same(pipe, x).program.outputs) == {"transform"}
     mixture = Pipeline([("m", GaussianMixture(2, random_state=0)), ("last", "passthrough")])
     mixture.steps[0][1].fit(x)
-    with pytest.raises(UnsupportedModelError, match="last step passes on"):
+    with pytest.raises(UnsupportedModelError, match="last step only passes on"):
         import_model(mixture)
 
 
@@ -166,7 +166,7 @@ def test_a_mixture_cannot_stand_in_the_middle() -> None:
     x = blobs()
     pipe = make_pipeline(StandardScaler(), GaussianNB()).fit(x, x["a"] > 3)
     broken = Pipeline([*pipe.steps, ("last", LinearRegression().fit(x, x["a"]))])
-    with pytest.raises(UnsupportedModelError, match="'last' stands behind a step that predicts"):
+    with pytest.raises(UnsupportedModelError, match="'last' follows a step that predicts"):
         import_model(broken)
 
 

@@ -153,7 +153,7 @@ def test_zero_rows() -> None:
         (["dog"], InputTypeError, "the str 'dog' where the model takes a list"),
         ([b"dog"], InputTypeError, "the bytes"),
         ([3], InputTypeError, "the int 3"),
-        ([[["a"]]], InputTypeError, r"the list \['a'\] in a row"),
+        ([[["a"]]], InputTypeError, r"the list \['a'\], where the model takes"),
         ([[b"a"]], InputTypeError, "the bytes"),
         ([[("a", 1)]], InputTypeError, "the tuple"),
         ([[np.datetime64("2020-01-01")]], InputTypeError, "the date"),
@@ -184,7 +184,7 @@ def test_what_is_no_map_and_no_pair_is_an_error() -> None:
         maps.transform([{"a": None}])
     with pytest.raises(InputTypeError, match="a list|the list"):
         maps.transform([{"a": [1]}])
-    with pytest.raises(InputTypeError, match="beyond all floats"):
+    with pytest.raises(InputTypeError, match="too large for a float"):
         maps.transform([{"a": 10**400}])
     with pytest.raises(InputTypeError, match="lone surrogate"):
         maps.transform([{"\ud800": 1}])
@@ -234,7 +234,7 @@ def test_names_of_the_columns() -> None:
 def test_what_is_refused_and_why() -> None:
     refused: dict[str, Any] = {
         r"not fitted|fit\(\)": MultiLabelBinarizer(),
-        "without a single label": MultiLabelBinarizer().fit([[]]),
+        "without any label": MultiLabelBinarizer().fit([[]]),
         r"the label \('a', 1\)": MultiLabelBinarizer().fit([[("a", 1)]]),
         "the label nan": MultiLabelBinarizer(classes=[1.5, np.nan]).fit([]),
         "the label b'a'": MultiLabelBinarizer().fit([[b"a"]]),

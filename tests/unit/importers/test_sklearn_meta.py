@@ -201,7 +201,7 @@ def test_thresholds_say_what_is_wrong() -> None:
         import_model(unfitted)
     model = FixedThresholdClassifier(LogisticRegression()).fit(X, Y2)
     model.pos_label = "z"
-    with pytest.raises(UnsupportedModelError, match="pos_label='z'.*none of its classes"):
+    with pytest.raises(UnsupportedModelError, match="pos_label='z'.*not one of its classes"):
         import_model(model)
     model = FixedThresholdClassifier(tree()).fit(X, Y2)
     model.response_method = "decision_function"

@@ -145,7 +145,9 @@ def test_a_row_without_neighbours(search: str) -> None:
 
 def test_an_outlier_label_that_is_no_class_is_refused() -> None:
     model = RadiusNeighborsClassifier(0.5, outlier_label=9).fit(grid(20, 2), np.arange(20) % 2)
-    with pytest.raises(UnsupportedModelError, match="outlier_label 9, which is none"):
+    with pytest.raises(
+        UnsupportedModelError, match="outlier_label 9, which is not one of its classes"
+    ):
         import_model(model)
 
 
@@ -224,7 +226,7 @@ def test_points_that_are_infinitely_far_are_never_taken() -> None:
         ({"k": 0}, "neighbours"),
         ({"k": 41}, "neighbours"),
         ({"ties": "some"}, "rule for ties"),
-        ({"metric": "dot"}, "no distance"),
+        ({"metric": "dot"}, "not a distance"),
         ({"metric": "euclid"}, "unknown metric"),
         ({"p": 2.0}, "has a p"),
         ({"metric": "minkowski", "p": float("nan")}, "positive and finite"),

@@ -44,7 +44,7 @@ def test_probabilities_are_those_of_the_source_s_iteration(cls: Any, classes: in
 def test_probabilities_that_the_fit_did_not_make_are_refused() -> None:
     x = table(40)
     model = SVC().fit(x, named(x)).set_params(probability=True)
-    with pytest.raises(UnsupportedModelError, match="fitted without; fit it again"):
+    with pytest.raises(UnsupportedModelError, match="fitted without it; fit it again"):
         import_model(model)
 
 

@@ -76,7 +76,7 @@ def test_a_model_alone_reads_a_vector_whose_numbers_are_named() -> None:
     assert not made.named and len(made.features) == 2
     model = scorer(saved.linear([1.0, 2.0], 0.5), inputs=["a", "b"])
     assert model.predict(pd.DataFrame({"a": [1.0], "b": [3.0]})).tolist() == [7.5]
-    with pytest.raises(errors.UnsupportedModelError, match="reads the vector 'features' beside"):
+    with pytest.raises(errors.UnsupportedModelError, match="reads the vector 'features' alongside"):
         imported(
             saved.assembler("features", "a", made="both"),
             saved.scaler("MaxAbsScalerModel", {}, maxAbs=[1.0]),
@@ -282,7 +282,7 @@ ABOUT: dict[str, tuple[Callable[[Any], None], str]] = {
         "register its bestModel",
     ),
     "parameters that are none": (lambda a: a.update(paramMap=[]), "damaged"),
-    "a name that is none": (lambda a: a["paramMap"].update(featuresCol=3), "not a text"),
+    "a name that is none": (lambda a: a["paramMap"].update(featuresCol=3), "not a string"),
 }
 
 
@@ -308,18 +308,24 @@ def split(row: int, **values: Any) -> Callable[[list[Any]], Any]:
 
 TREES: dict[str, tuple[Callable[[list[Any]], Any], str]] = {
     "a circle": (lambda r: r[1].update(leftChild=0), "two parents"),
-    "a child beyond": (lambda r: r[1].update(leftChild=99), "a child is in no tree"),
+    "a child beyond": (lambda r: r[1].update(leftChild=99), "a child belongs to no tree"),
     "a child below": (lambda r: r[1].update(leftChild=-7), "negative number"),
     "one child": (lambda r: r[1].update(leftChild=-1), "one child"),
     "an orphan": (lambda r: r[0].update(leftChild=-1, rightChild=-1), "no parent"),
     "a number twice": (lambda r: r[3].update(id=2), "not numbered from 0"),
     "a feature beyond": (split(1, featureIndex=2), "a column that does not exist"),
-    "a negative feature": (split(1, featureIndex=-1), "of no column"),
-    "no threshold": (split(1, leftCategoriesOrThreshold=[]), "not one threshold"),
+    "a negative feature": (split(1, featureIndex=-1), "a split has no column"),
+    "no threshold": (split(1, leftCategoriesOrThreshold=[]), "exactly one threshold"),
     "a threshold of NaN": (split(1, leftCategoriesOrThreshold=[NAN]), "not finite"),
-    "a category beyond": (split(0, leftCategoriesOrThreshold=[3.0]), "categories that there are"),
-    "half a category": (split(0, leftCategoriesOrThreshold=[0.5]), "categories that there are"),
-    "a category twice": (split(0, leftCategoriesOrThreshold=[0.0, 0.0]), "categories that there"),
+    "a category beyond": (
+        split(0, leftCategoriesOrThreshold=[3.0]),
+        "categories that do not exist",
+    ),
+    "half a category": (split(0, leftCategoriesOrThreshold=[0.5]), "categories that do not exist"),
+    "a category twice": (
+        split(0, leftCategoriesOrThreshold=[0.0, 0.0]),
+        "categories that do not exist",
+    ),
     "endless categories": (split(0, numCategories=2**31 - 1), "more categories than"),
     "both kinds of split": (split(1, featureIndex=1), "as numbers and as categories"),
     "a leaf of NaN": (lambda r: r[2].update(prediction=NAN), "not finite"),
@@ -335,8 +341,8 @@ def test_trees_that_no_fit_makes(change: Callable[[list[Any]], Any], match: str)
 
 
 STAGES: dict[str, tuple[Folder, str]] = {
-    "rows left out": (saved.assembler("a", handleInvalid="skip"), "leaves rows out"),
-    "labels twice": (saved.indexer("a", "b", "x", "x"), "each of them once"),
+    "rows left out": (saved.assembler("a", handleInvalid="skip"), "drops rows"),
+    "labels twice": (saved.indexer("a", "b", "x", "x"), "distinct strings"),
     "no category": (saved.one_hot("a", "b", 0), "has 0 categories"),
     "too many categories": (saved.one_hot("a", "b", 2**31 - 1), "categories for the column"),
     "an infinite weight": (saved.linear([INF], 0.0), "not finite"),
@@ -401,7 +407,7 @@ def test_a_folder_is_a_model_file(folder: Path) -> None:
         con.execute(statement.replace('"m"', "pinned"))
         part = next(folder.glob("stages/2*/metadata/part-*"))
         part.write_bytes(part.read_bytes() + b" ")
-        with pytest.raises(errors.ArtifactError, match="another sha256"):
+        with pytest.raises(errors.ArtifactError, match="does not have the sha256"):
             con.execute(statement.replace('"m"', "other"))
 
 
@@ -409,11 +415,11 @@ def test_links_and_pipes_in_a_folder_are_refused(folder: Path) -> None:
     odd = folder / "stages" / "odd"
     with sqlml.connect() as con:
         odd.symlink_to("/etc")
-        with pytest.raises(errors.ArtifactError, match="is a link; a folder of a model"):
+        with pytest.raises(errors.ArtifactError, match="is a link; a model folder"):
             con.execute(f"CREATE MODEL m FROM '{folder}'")
         odd.unlink()
         os.mkfifo(odd)
-        with pytest.raises(errors.ArtifactError, match="is a pipe; a folder of a model"):
+        with pytest.raises(errors.ArtifactError, match="is a pipe; a model folder"):
             con.execute(f"CREATE MODEL m FROM '{folder}'")
 
 
@@ -432,10 +438,10 @@ def test_what_is_no_such_folder_says_what_is(folder: Path, tmp_path: Path) -> No
     (tmp_path / "file").write_bytes(b"{}")
     with sqlml.connect() as con:
         for path, form, says in (
-            (tmp_path, "AUTO", "is a directory .* name a model file, or the folder that"),
-            (tmp_path / "other", "AUTO", "no metadata/part-.. in it"),
+            (tmp_path, "AUTO", "is a directory .* name a model file, or"),
+            (tmp_path / "other", "AUTO", "lacks metadata/part-.."),
             (folder, "XGBOOST", "is a directory"),
-            (tmp_path / "file", "SPARK", "is a file, and FORMAT SPARK is the folder"),
+            (tmp_path / "file", "SPARK", "is a file; FORMAT SPARK takes the folder"),
         ):
             with pytest.raises(errors.ArtifactError, match=says):
                 con.execute(f"CREATE MODEL m FROM '{path}' FORMAT {form}")
@@ -463,4 +469,4 @@ with sqlml.connect() as con:
     done = child.run(code, tmp_path)
     answer, loaded, message = done.stdout.splitlines()
     assert (answer, loaded) == ("[(1.5,)]", "False")
-    assert "no session of Spark: make one" in message or "pyspark is not installed" in message
+    assert "this process has none: create one" in message or "pyspark is not installed" in message

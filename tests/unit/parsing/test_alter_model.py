@@ -130,9 +130,9 @@ def test_what_is_written_otherwise_shows_its_place(rest: str, says: str) -> None
 
 @pytest.mark.parametrize("rest", ["RENAME TO n", "DROP VERSION 1", "SET TAG a = 'x'"])
 def test_what_concerns_the_whole_model_takes_no_version(rest: str) -> None:
-    with pytest.raises(ParseError, match="about a whole model"):
+    with pytest.raises(ParseError, match="applies to the whole model"):
         parse(f"ALTER MODEL m/2 {rest}")
-    with pytest.raises(ParseError, match="about a whole model"):
+    with pytest.raises(ParseError, match="applies to the whole model"):
         parse(f'ALTER MODEL "m@champion" {rest}')
 
 

@@ -192,7 +192,7 @@ def test_a_call_that_is_not_of_a_model() -> None:
 
 def test_what_cannot_be_meant() -> None:
     for text, why in (
-        ("predict(m, *)", "names its model by a string"),
+        ("predict(m, *)", "takes its model as a string"),
         ("predict('m', a, , b)", "an argument is empty"),
         ("predict('m', class := 1)", "belongs to predict_proba"),
         ("predict_proba('m', *, class := 1, class := 2)", "given twice"),

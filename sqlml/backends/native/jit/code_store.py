@@ -1,9 +1,9 @@
 """Machine code on disk: a file for each kernel, whose name says all that it depends on.
 
-Files lie in NUMBA_CACHE_DIR if that is set; else beside the source, or in the user's own cache
+Files lie in NUMBA_CACHE_DIR if that is set; else next to the source, or in the user's own cache
 folder. Whoever writes them runs code as the user, so a folder or a file that somebody else can
-write is passed over (`own_files.py`); where that leaves none, each process compiles for itself. A
-file holds a digest of its name and content; one that is damaged is as good as none.
+write is passed over (`own_files.py`); if none is left, each process compiles for itself. A
+file holds a digest of its name and content; a damaged one counts as missing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def folders() -> Iterator[Path]:
 
 
 def read(name: str) -> ObjectCode | None:
-    """The code of a file, or None where there is none, it is damaged, or not the user's own."""
+    """The code in a file; None if it is missing, damaged or not the user's own."""
     for folder in folders():
         if own_files.is_private(folder):
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Functions that kernels call: numba sees them when a kernel has to be compiled, and not before.
+"""Functions that kernels call: numba sees them only when a kernel has to be compiled.
 
 numba's own decorators import it, which takes longer than to load a kernel from disk. Here a
 decorated function is a `Deferred`, which `compilable` replaces by what numba's decorator makes.
@@ -25,7 +25,7 @@ class Deferred:
         self._made: Any = None
 
     def made(self) -> Any:
-        """What numba makes of it, once a process."""
+        """What numba makes of it, made once per process."""
         with _LOCK:
             if self._made is None:
                 self._made = self._decorate(self.function)

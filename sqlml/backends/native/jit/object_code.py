@@ -1,4 +1,4 @@
-"""A kernel's machine code as bytes, made by numba once and loaded by LLVM alone.
+"""A kernel's machine code as bytes, made once by numba and loaded by LLVM.
 
 numba's own way to load it from disk needs numba, whose import takes longer than all the rest.
 """

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class DamagedError(Exception):
-    """The bytes are no object file of this machine, or not all of one."""
+    """The bytes are not a complete object file of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ def symbols(content: bytes, like: bytes) -> Symbols:
     """The symbols of an object file.
 
     Args:
-        like: another one of this machine.
+        like: another object file of this machine.
 
     Raises:
-        DamagedError: it is none of this machine, or reaches out of its own bytes.
+        DamagedError: it is not for this machine, or a part lies outside the file.
     """
     read, head = _FORMATS.get(like[:4], (None, 0))
     if read is None or content[:head] != like[:head]:
@@ -51,7 +51,7 @@ _LINKERS = frozenset({".TOC.", "_GLOBAL_OFFSET_TABLE_"})
 
 def _demand(holds: bool) -> None:
     if not holds:
-        raise ValueError("a part lies outside of its whole")
+        raise ValueError("a part lies outside the file")
 
 
 def _text(strings: bytes, at: int) -> str:

@@ -1,10 +1,10 @@
 """`specialise`: kernels that numba compiles for one signature when a model first needs it.
 
-A kernel is compiled for arrays of any layout, once, rather than anew for each layout and each
-read-only flag that a caller happens to pass; and only for the dtypes that models have. Its machine
-code is kept on disk (`code_store.py`), and later processes load it without numba
-(`object_code.py`). Machine code of an older sqlml would read arrays of another meaning, so the
-content of all kernels' files is part of the name of each.
+A kernel is compiled for arrays of any layout, once, rather than for each layout and each read-only
+flag that a caller happens to pass; and only for the dtypes that models have. Its machine code is
+kept on disk (`code_store.py`), and later processes load it without numba (`object_code.py`).
+Machine code of an older sqlml would read arrays of another meaning, so the content of all kernels'
+files is part of the name of each.
 
 Why not numba's own cache (`njit(cache=True)`)? A later process that scores a forest and a network
 in DuckDB takes 2.5 s of CPU with this loader and 3.3 s with that cache (numba 0.68, Python 3.11):
@@ -84,7 +84,7 @@ if hasattr(os, "register_at_fork"):  # no child shall wait for a thread that it 
 
 
 def specialise(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
-    """`function` as machine code for `signature`, without the GIL; made once a process.
+    """`function` as machine code for `signature`, without the GIL; made once per process.
 
     It takes its arguments by place, and raises TypeError where one is not of its kind. It may
     return None, a bool or an int. Floating-point arithmetic is as written (no fastmath): the order

@@ -41,7 +41,7 @@ DEPTH = 128
 
 
 def pairwise(attrs: Attrs) -> Callable[[Array], Array] | None:
-    """x (n, k) -> (n, m); None where numpy shall compute it."""
+    """x (n, k) -> (n, m); None to leave it to numpy."""
     points: Array = attrs["points"]
     if attrs.get("expanded", False):
         return (
@@ -68,7 +68,7 @@ def pairwise(attrs: Attrs) -> Callable[[Array], Array] | None:
 
 
 def nearest(attrs: Attrs) -> Callable[[Array], Array] | None:
-    """x (n, k) float64 -> (n, 2 * neighbours); None where numpy shall search."""
+    """x (n, k) float64 -> (n, 2 * neighbours); None to leave the search to numpy."""
     ties, metric, k = attrs["ties"], attrs["metric"], int(attrs["k"])
     if ties == "partition":
         return _partitioned(attrs)
@@ -214,7 +214,7 @@ def _nearest(
 ) -> None:
     """Fill each row's heap of the k best; `points` stand in the tree's order.
 
-    Expanded distances (`ir/operators/expanded.py`) are computed for points that may enter alone.
+    Expanded distances (`ir/operators/expanded.py`) are computed only for points that may enter.
     """
     metric, kind, expands = numbers[0], numbers[1], numbers[2]
     width, k = x.shape[1], values.shape[1]

@@ -32,7 +32,7 @@ Search = Callable[[Array, Array, Array], None]
 
 
 def expanded_search(points: Array) -> Search | None:
-    """A search among points (m, k); None where the processor has no fused multiply-add."""
+    """A search among points (m, k); None if the processor has no fused multiply-add."""
     if not FUSES:
         return None
     count, width = points.shape
@@ -63,13 +63,13 @@ def expanded_search(points: Array) -> Search | None:
 
 
 def expanded_distances(points: Array) -> Callable[[Array], Array] | None:
-    """x (n, k) float64 -> (n, m), squared; None where the processor has no fused multiply-add."""
+    """x (n, k) float64 -> (n, m), squared; None if the processor has no fused multiply-add."""
     fill = _all_distances(points, squares(points))
     return None if fill is None else lambda x: fill(x, squares(x))
 
 
 def cosine_distances(points: Array) -> Callable[[Array], Array] | None:
-    """x (n, k) float64 -> (n, m); None where the processor has no fused multiply-add."""
+    """x (n, k) float64 -> (n, m); None if the processor has no fused multiply-add."""
     # 1 - x.y is |x|^2 - 2 x.y + |y|^2 with half of x, 1 and 0: halves and doubles are exact.
     fill = _all_distances(units(points), np.zeros(len(points)))
     if fill is None:

@@ -1,6 +1,6 @@
 """Linear scores whose every row is summed in one order, whatever batch it comes in.
 
-BLAS sums a row in another order in another place of a batch, so equal rows could score one bit
+BLAS sums a row in a different order at each place of a batch, so equal rows could score one bit
 apart, and `WHERE predict(..) = (SELECT max(predict(..)) ..)` find nothing.
 """
 

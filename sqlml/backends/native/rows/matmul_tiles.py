@@ -20,7 +20,7 @@ from sqlml.backends.native.jit.processor import has
 from sqlml.types import Array
 
 FUSES = has("fma") or has("neon")
-"""Whether the processor has fused multiply-adds; `rounded_tile` alone does without."""
+"""Whether the processor has fused multiply-adds; only `rounded_tile` works without them."""
 
 _LANES = 8 if has("avx512f") else 4 if has("avx2") else 2
 _VECTORS = 3

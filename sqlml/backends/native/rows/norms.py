@@ -35,7 +35,8 @@ class RowNorms:
 
     @classmethod
     def of(cls, program: Program, output: str) -> RowNorms | None:
-        """What `output` is of the Program's only input; None where it is something else."""
+        """How `output` follows from the Program's only input; None if it does not follow this
+        pattern."""
         nodes = program.nodes
 
         def below(node: Node, *ops: str) -> Node | None:

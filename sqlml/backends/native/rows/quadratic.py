@@ -1,7 +1,7 @@
 """Squared lengths of centred and turned rows, |(x - mean) @ turn|^2 for each class, by tiles.
 
-What QuadraticDiscriminantAnalysis computes: five operators, between which all rows would go
-through memory once for each class. Here rows are lanes, and nothing but the result is written.
+What QuadraticDiscriminantAnalysis computes: five operators, between which all rows would pass
+through memory once per class. Here rows are lanes, and only the result is written.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Quadratic:
 
     @classmethod
     def of(cls, program: Program, i: int) -> Quadratic | None:
-        """What node i, a sum, computes; None where it is something else."""
+        """What node i, a sum, computes; None if it does not follow this pattern."""
         nodes = program.nodes
         if nodes[i].attrs["axis"] != 2 or nodes[i].type.dtype != "float64" or not FUSES:
             return None

@@ -37,7 +37,8 @@ class ColumnMap:
 
     @classmethod
     def of(cls, program: Program, output: str) -> ColumnMap | None:
-        """What `output` is of the Program's only input; None where it is something else."""
+        """How `output` follows from the Program's only input; None if it does not follow this
+        pattern."""
         nodes, at = program.nodes, program.outputs[output]
         steps: list[tuple[str, Array]] = []
         while nodes[at].op != "require_finite":

@@ -24,7 +24,7 @@ def text_encoder(categories: Array, missing: int) -> Callable[[Texts], Array]:
     words, ends = pack(categories[is_text])
     words = np.ascontiguousarray(words)
     slots = table(words, ends)
-    codes = np.append(np.flatnonzero(is_text), -1)  # the last for what is no category
+    codes = np.append(np.flatnonzero(is_text), -1)  # the last for non-categories
 
     def encode(x: Texts) -> Array:
         found = np.empty(len(x), np.int64)

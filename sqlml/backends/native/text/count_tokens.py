@@ -131,7 +131,7 @@ class _How:
 
 
 def _chunks(texts: Texts) -> Iterator[Texts]:
-    """The texts in their order, as many at a time as have CHUNK bytes; a longer one alone."""
+    """The texts in order, in groups of up to CHUNK bytes; a longer one on its own."""
     total = np.cumsum(texts.stop - texts.start)
     first = 0
     while first < len(texts):
@@ -185,7 +185,7 @@ def _tables() -> tuple[Array, Array]:
             marks[run.start() : run.end()] |= mark
     for start in range(0, CODE_POINTS, SAME):
         part = everything[start : start + SAME]
-        if part.lower() == part:  # most characters are no letters, or have no case
+        if part.lower() == part:  # most characters are not letters, or have no case
             continue
         for i, c in enumerate(part, start):
             low = c.lower()

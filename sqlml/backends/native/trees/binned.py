@@ -21,7 +21,7 @@ class Binned:
     """A row goes right at node i when its bin in panel column `slot[i]` is `rank[i]` or more.
 
     slot and rank are int64 (M,). The bins of numeric tests come from `tables` and are made of the
-    ensemble's columns `columns` int64 (C,); those of `sets` stand behind them in the panel.
+    ensemble's columns `columns` int64 (C,); those of `sets` follow them in the panel.
     """
 
     tables: Ranks
@@ -36,7 +36,7 @@ class Binned:
         return self.tables.width + self.sets.begin.size
 
     def arrays(self, columns: Array | None) -> PanelArrays:
-        """What `bins` reads, and what `fill_set_bins` does: None where there is no set.
+        """What `bins` reads, and what `fill_set_bins` does: None if there is no set.
 
         Column j of the ensemble's input is column `columns[j]` of the batch (default: j).
         """
@@ -51,9 +51,9 @@ class Binned:
 
 
 def binned(e: Ensemble, paged: bool = False) -> Binned | None:
-    """The tests of `e`, by bytes alone if `paged`.
+    """The tests of `e`, using only bytes if `paged`.
 
-    None for columns of over 65,535 thresholds, and for sets too large.
+    None if a column has over 65,535 thresholds or a set is too large.
     """
     sets = set_bins(e)
     if sets is None:
@@ -97,9 +97,10 @@ def binned(e: Ensemble, paged: bool = False) -> Binned | None:
 
 
 def _of_nan(rank: Array, goes_left: Array) -> int | None:
-    """A bin that every node sends where it sends NaN; None: there is none.
+    """A bin that every node sends the same way as NaN; None if there is none.
 
-    Where all rows were complete, some libraries let NaN go with zero, or with the most rows.
+    For features without missing values in training, some libraries send NaN with zero, or with the
+    most rows.
     """
     bin = int(rank[~goes_left].max(initial=0))
     return bin if bin < rank[goes_left].min(initial=np.iinfo(np.int64).max) else None

@@ -25,8 +25,8 @@ def cursor_forest(
 ) -> BlockForest | None:
     """Compile `e` for input of dtype `source` (float32 or float64).
 
-    Column j of the ensemble's input is column `columns[j]` of what is passed (default: j). None
-    where a tree has more than 65,536 leaves.
+    Column j of the ensemble's input is column `columns[j]` of what is passed (default: j). None if
+    a tree has more than 65,536 leaves.
     """
     leaves = exits(e)
     dtype = cursor_dtype(tests, leaves)
@@ -84,7 +84,7 @@ def added_together(e: Ensemble) -> int:
 
 
 def cursor_dtype(tests: Binned, numbered: Exits) -> np.dtype[Any] | None:
-    """The dtype of bins and cursors: uint8, uint16, or None where a tree has too many exits."""
+    """The dtype of bins and cursors: uint8, uint16, or None if a tree has too many exits."""
     most = int(np.diff(numbered.first).max(initial=0))
     if most > 1 << 16:
         return None
@@ -103,7 +103,7 @@ def upper_nodes(
     counted bool (T,): the trees that are counted (default: none).
     """
     rows = BLOCK_BYTES // dtype.itemsize
-    where = np.full(e.nodes + 1, numbered.node.size)  # what stands for no node is behind the last
+    where = np.full(e.nodes + 1, numbered.node.size)  # the entry for no node follows the last
     where[numbered.node] = np.arange(numbered.node.size)
     order, starts = triples(e, numbered, counted)
     at = where[order]

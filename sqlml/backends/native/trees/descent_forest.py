@@ -27,8 +27,8 @@ def descent_forest(
 ) -> BlockForest | None:
     """Compile `e` for input of dtype `source`, its trees cut at the depths `cut` int64 (T,).
 
-    Column j of the ensemble's input is column `columns[j]` of what is passed (default: j). None
-    where a tree or the panel is too large for a node's 64 bits.
+    Column j of the ensemble's input is column `columns[j]` of what is passed (default: j). None if
+    a tree or the panel is too large for a node's 64 bits.
     """
     numbered = exits(e, cut)
     dtype = cursor_dtype(tests, numbered)

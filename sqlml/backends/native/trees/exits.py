@@ -39,7 +39,7 @@ def exits(e: Ensemble, cut: Array | None = None) -> Exits:
     """
     left, right, roots = (a.astype(np.int64) for a in (e.left, e.right, e.roots))
     depths, owner = e.depths(), e.node_roots()
-    # The entry behind the last node serves all leaves, whose numbers are below 0.
+    # The entry after the last node serves all leaves, whose numbers are below 0.
     upper = np.append(np.ones(e.nodes, bool) if cut is None else depths < cut[owner], False)
     size = np.ones(e.nodes + 1, np.int64)
     by_depth = np.argsort(depths, kind="stable")

@@ -58,7 +58,7 @@ class Forest:
 
     @cached_property
     def lockstep(self) -> LockstepForest:
-        """For few rows, and for what has no bins."""
+        """The kernel for few rows, and for trees without bins."""
         return lockstep_forest(self._ensemble, self.source, self._columns)
 
     @cached_property

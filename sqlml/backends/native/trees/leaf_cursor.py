@@ -1,4 +1,4 @@
-"""The leaf-cursor kernel: every node looks at a block of rows, a byte a row, without a branch.
+"""The leaf-cursor kernel: every node looks at a block of rows, one byte per row, without a branch.
 
 The leaves of a tree are numbered from left to right. A row's cursor is the rightmost leaf that it
 may still reach, at first the last one. Nodes come with parents before children; `last` is the
@@ -11,7 +11,7 @@ What a node takes decides how fast trees are (`walk.py`). A node and its two chi
 (`triples.py`): where their answers lead is known before it is known which rows are there, so one
 comparison of cursors serves all three.
 
-Trees that ask one question a level, as CatBoost grows them, need no `last`: the answers are the
+Trees that ask one question per level, as CatBoost grows them, need no `last`: the answers are the
 bits of the exit leaf's number, the root's the highest. So a tree of depth 6 costs 6 comparisons in
 place of 63.
 """
@@ -46,8 +46,8 @@ def score(
     x (n, k); tables as `bins` and sets as `fill_set_bins` reads them, for panels of `width`
     columns. nodes: as `walk` reads them, and starts int64 (2 * trees + 1,).
     leaves: int64 (trees + 1,), the first leaf of each tree, target int64 (trees,), and bool
-    (trees,), whether a tree's answers are `count`ed. values: one table of all leaves behind the
-    other, each with PADDING; or where `together` is not 0, so many numbers a leaf.
+    (trees,), whether a tree's answers are `count`ed. values: one table per tree, concatenated, each
+    with PADDING; or where `together` is not 0, so many numbers per leaf.
     """
     first, target, oblivious = leaves
     offset, rank, _, _, bit, starts = nodes

@@ -2,10 +2,10 @@
 
 A step waits for the node that the step before has found, so one row in one tree leaves a processor
 idle. Here many pairs of a row and a tree take their steps in turns, and their loads overlap: one
-row in hundreds of trees as well as hundreds of rows in one. Nothing is made ready for a batch,
-which is what few rows want.
+row in hundreds of trees as well as hundreds of rows in one. Nothing is prepared per batch, which
+suits few rows.
 
-A node is one record: threshold, `first`, its left child, beside which lies the right one, and the
+A node is one record: threshold, `first`, its left child, next to which lies the right one, and the
 column of its test, which is for numbers up to the threshold. A leaf is its own right child by a
 test that never holds, so that no step branches. Few rows go down the trees of a window by depth,
 the deepest first, so that those which may still move are the first ones, however many levels there
@@ -47,7 +47,7 @@ _COLUMN = np.uint32(MEMBER - 1)
 def _level(
     held: Any, nodes: Any, left: Any, sets: Any, missing: Any, state: Any, row: Any, count: Any
 ) -> None:
-    """Replace the first nodes of `state` by those behind them; their rows begin at `row`."""
+    """Replace the first nodes of `state` with the following ones; their rows begin at `row`."""
     if sets is None:
         if not missing:
             for i in range(count):

@@ -41,7 +41,7 @@ class LockstepForest:
     def fill(self, x: Array, out: Array, allowed: int) -> int:
         """Write the scores of x (n, k) to out (n, outputs).
 
-        -1, or a row from which on there is one with a number that is not `allowed`.
+        Returns -1, or a row at or before the first with a number that is not `allowed`.
         """
         flat = x.ravel()
         tested = flat if self.in_place else None
@@ -112,7 +112,7 @@ def _nodes(e: Ensemble, column: Array, numbered: Siblings) -> Array:
     """The nodes as the kernel reads them, (places,) of records; `column` int64 (M,) by node."""
     is_inner, node = numbered.inner, numbered.reference[numbered.inner]
     nodes = np.zeros(is_inner.size, _record(e.threshold.dtype))
-    # No number is up to NaN, so a leaf goes to the place behind its first child, which is its own.
+    # No number is up to NaN, so a leaf goes to the place after its first child, which is its own.
     nodes["first"] = (numbered.first - ~is_inner).astype(np.uint32)
     nodes["threshold"] = np.nan
     threshold = e.threshold if e.compare == "le" else largest_below(e.threshold)
@@ -142,7 +142,7 @@ def _record(threshold: np.dtype[Any]) -> np.dtype[Any]:
 def _sets(e: Ensemble, numbered: Siblings) -> tuple[Array, Array, Array]:
     """begin, size and words of the nodes' sets."""
     if e.set_offsets is None or e.set_words is None:
-        raise AssertionError("an ensemble with categories has their sets")
+        raise AssertionError("an ensemble with categories must have their sets")
     is_inner, node = numbered.inner, numbered.reference[numbered.inner]
     begin, size = np.zeros(is_inner.size, np.uint32), np.zeros(is_inner.size, e.threshold.dtype)
     begin[is_inner] = e.set_offsets[node]

@@ -2,13 +2,13 @@
 
 Then every node test is a comparison of a bin with the rank of a threshold, two small integers, and
 its answer is the float test's own. A booster that was trained on histograms has at most 255
-thresholds a column, so a bin is a byte.
+thresholds per column, so a bin is a byte.
 
 The bin is found by a look-up and a short search: a column's range is cut into equal cells, a table
 says how many thresholds lie in lower cells, and the few in the value's own cell are searched by
 halving without a branch. The cell is a rounded product, but rounding never decreases, and the cells
 of the thresholds were computed by the same product, so a threshold of a lower cell is below the
-value. Columns whose thresholds crowd together have one cell, and are searched by halving alone.
+value. Columns whose thresholds crowd together have one cell, and are searched only by halving.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Ranks:
     pages: Array
 
     def arrays(self) -> tuple[Array, ...]:
-        """What `bins` reads, beside the columns."""
+        """The arrays that `bins` reads besides the columns."""
         return (
             self.thresholds,
             self.begin,
@@ -102,8 +102,8 @@ def ranks(
 
     gone int64 (C,): the bin of NaN. least, shifted: bool (C,). A column is in the panel once more,
     with NaN as its lowest number, where `least`; there all other bins are one higher where
-    `shifted`, so that a test can tell NaN from every number. `paged`: all bins are bytes. None
-    where a bin takes over 16 bits.
+    `shifted`, so that a test can tell NaN from every number. `paged`: all bins are bytes. None if a
+    bin takes over 16 bits.
     """
     counts = np.array([c.size for c in columns], np.int64)
     shift = shifted.astype(np.int64)
@@ -137,7 +137,7 @@ def ranks(
 
 
 def _begins(sizes: Sequence[int] | Array) -> Array:
-    """Where each of some runs begins when they lie behind each other.
+    """The offset at which each run begins when runs of these lengths are concatenated.
 
     >>> _begins([2, 3]).tolist(), _begins([]).tolist()
     ([0, 2], [])
@@ -196,8 +196,8 @@ def bins(x: Any, start: Any, tables: Any, tile: Any, place: Any, panel: Any) -> 
     last. `tile` (TILE * rows,) and `place` uint32 (rows,) are scratch space. Unsigned numbers spare
     numba's test for negative indices.
 
-    Where rows lie behind each other, TILE columns are read at a time: a cache line holds values of
-    as many neighbours, and would not be there any more when the next one asks for it.
+    Where rows are contiguous, TILE columns are read at a time: a cache line holds values of as many
+    neighbours, and would be evicted before the next one needs it.
     """
     columns, thresholds, begin, steps, low, scale, top, cells, first = tables[:9]
     high, least, missing, count, shift, pages = tables[9:]

@@ -1,6 +1,6 @@
 """`SetBins`: tests for membership in a set, as columns of bins: 0 for members, 1 for the rest.
 
-A category is a whole number. Each set is a table of bytes over the numbers below the largest
+A category is an integer. Each set is a table of bytes over the numbers below the largest
 category that any set of its column has, and two more: what is in no set, and NaN. So a row's
 number is cut to a code once a column, and each set costs one look-up a row.
 """
@@ -25,7 +25,7 @@ class SetBins:
     """S distinct sets over F columns.
 
     columns int64 (F,), of the ensemble's input; limit int64 (F,), the codes for numbers of a
-    column; table uint8, behind each other the tables of the sets; begin int64 (S,), where each
+    column; table uint8, the concatenated tables of the sets; begin int64 (S,), where each
     begins; owner int64 (S,), its column among the F. `of_node` int64 (M,) is each node's set, -1
     for a numeric node.
     """
@@ -38,12 +38,12 @@ class SetBins:
     of_node: Array
 
     def arrays(self) -> tuple[Array, ...]:
-        """What `fill_set_bins` reads, beside the columns."""
+        """The arrays that `fill_set_bins` reads besides the columns."""
         return self.limit, self.table, self.begin, self.owner
 
 
 def set_bins(e: Ensemble) -> SetBins | None:
-    """The sets of an ensemble, which may have none; None where their tables take too much."""
+    """The sets of an ensemble, possibly none; None if their tables take too much memory."""
     of_node = np.full(e.nodes, -1, np.int64)
     if not e.has_categories or e.categorical is None or e.set_offsets is None:
         none = np.zeros(0, np.int64)

@@ -14,8 +14,8 @@ class Siblings:
     """P places, tree by tree and level by level; all int64.
 
     reference (P,): the inner node at a place, or ~leaf. first (P,): the place of an inner node's
-    left child, beside which the right one lies; a leaf's own place. begin (T + 1,): the first place
-    of each tree, where its first start lies, and behind it the others.
+    left child, next to which the right one lies; a leaf's own place. begin (T + 1,): the first
+    place of each tree, where its first start lies, followed by the others.
     """
 
     reference: Array

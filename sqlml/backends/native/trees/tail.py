@@ -27,7 +27,8 @@ class TreeTail:
 
     @classmethod
     def of(cls, program: Program, output: str) -> TreeTail | None:
-        """None where the output is no function of one ensemble, or the machine cannot make it."""
+        """None if the output is not a function of one ensemble, or the machine cannot compute
+        it."""
         live = live_nodes(program, program.outputs[output])
         found = [i for i in live if program.nodes[i].op == "tree_ensemble"]
         if len(found) != 1 or found[0] == live[-1]:
@@ -38,7 +39,7 @@ class TreeTail:
 
 
 def _after(program: Program, trees: int, live: list[int], output: str) -> Program | None:
-    """The output as a Program of the margins; None where it needs anything else of the rows."""
+    """The output as a Program of the margins; None if it needs anything else from the rows."""
     kind = program.nodes[trees].type
     margins = {"name": "margins", "dtype": kind.dtype, "width": kind.width}
     nodes = [Node("input", (), freeze(margins), kind)]

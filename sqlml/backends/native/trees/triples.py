@@ -32,7 +32,7 @@ def triples(e: Ensemble, numbered: Exits, alone: Array | None = None) -> tuple[A
     single = sizes <= FEW
     if alone is not None:
         single |= alone
-    upper = np.zeros(e.nodes + 1, bool)  # the entry behind the last node serves all leaves
+    upper = np.zeros(e.nodes + 1, bool)  # the entry after the last node serves all leaves
     upper[node] = True
 
     def child(of: Array) -> Array:

@@ -1,1 +1,1 @@
-"""A small machine that runs whole models which are no trees: rows are lanes."""
+"""A small machine that runs whole models other than trees: rows are lanes."""

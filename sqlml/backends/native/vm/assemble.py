@@ -1,4 +1,5 @@
-"""`assemble`: one output of a Program as code for the machine, where that has all its operators.
+"""`assemble`: one output of a Program as code for the machine, if the machine has all its
+operators.
 
 A value is an array of registers of the shape of one row of it: so `select`, `concat` and `reshape`
 take no instruction, and numbers are broadcast as numpy does it.
@@ -106,7 +107,7 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
 
 
 def below(program: Program, i: int) -> int | None:
-    """A bound above the whole numbers, none of them negative, of node i; None if it has none."""
+    """An upper bound of the non-negative integers of node i; None if it has none."""
     node = program.nodes[i]
     if node.op == "argmax":
         return program.nodes[node.inputs[0]].type.width

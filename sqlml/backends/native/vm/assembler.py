@@ -1,8 +1,8 @@
 """`Assembler`: instructions for `run.py`, and which of its registers hold what.
 
-While they are written, each instruction makes a register of its own, and only once. `finish` gives
-registers that nothing reads any more to others, and makes one instruction of neighbours that differ
-by a step alone.
+While they are written, each instruction makes its own register, and only once. `finish` gives
+registers that nothing reads any more to others, and merges neighbouring instructions that differ
+only by a step.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def smallest(asm: Assembler, x: Sequence[int]) -> int:
 
 
 def argmax(asm: Assembler, x: Sequence[int]) -> int:
-    """From the last column down: each that is not below the largest behind it, or is NaN."""
+    """From the last column down: each that is not below the largest after it, or is NaN."""
     at, best = asm.constant(float(len(x) - 1)), x[-1]
     for j in range(len(x) - 2, -1, -1):
         best = asm.emit("maximum", x[j], best)

@@ -1,4 +1,4 @@
-"""A small machine for whole models that are no trees: rows are lanes, columns are registers.
+"""A small machine for whole models other than trees: rows are lanes, columns are registers.
 
 Vectorised interpretation (P. Boncz, M. Zukowski and N. Nes, "MonetDB/X100: Hyper-Pipelining Query
 Execution", CIDR 2005). A block of rows is turned so that each column lies in one register of
@@ -72,8 +72,8 @@ def _run(
         columns: registers that instructions list; the first are the columns of the rows that
             registers 0, 1 .. hold, then the registers of the results.
         numbers: the constants' values first, then weights and points.
-        shape: how many columns are read, constants, registers, rows a block, results, whether
-            these are whole numbers, and how many columns there are.
+        shape: how many columns are read, constants, registers, rows per block, results, whether
+            these are integers, and how many columns there are.
         out: (n * results,); int64 is written as its bits.
     """
     inputs, constants, results, whole = shape[0], shape[1], shape[4], shape[5]

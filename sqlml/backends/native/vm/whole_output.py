@@ -30,7 +30,7 @@ class Fused:
         input, dtype: of the rows, and of the output.
         columns: how many columns the rows have; width: those of the output.
         rows: the most that lie in one block.
-        below: the output's whole numbers are from 0 to less than this, where that is known.
+        below: the output's integers are from 0 to less than this, where that is known.
     """
 
     def __init__(self, node: Node, code: Code, dtype: np.dtype[Any], below: int | None) -> None:
@@ -83,8 +83,8 @@ class Fused:
     def fill(self, x: Array, out: Array) -> int:
         """Write the output for rows `x` (n, k) of dtype `input` to `out` (n, width) of `dtype`.
 
-        -1, or a row from which on there is one with a number that the model refuses: `out` is
-        worthless then.
+        Returns -1, or a row at or before the first with a number that the model refuses: `out` is
+        then invalid.
         """
         if not x.flags.c_contiguous:
             return self._fill_strided(x, out)

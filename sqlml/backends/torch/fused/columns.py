@@ -1,8 +1,8 @@
-"""`Columns`: what the nodes of an Ensemble test, as whole numbers a row and a column.
+"""`Columns`: what the nodes of an Ensemble test, as integers a row and a column.
 
-A GPU reads few bytes fast and compares whole numbers in any mode of its floats, so each value
+A GPU reads few bytes fast and compares integers in any mode of its floats, so each value
 becomes its rank among the thresholds that it is compared with: how many of them lie below it.
-Then `y <= threshold` is `rank(y) <= rank(threshold)`, in whole numbers and without loss (see
+Then `y <= threshold` is `rank(y) <= rank(threshold)`, in integers and without loss (see
 `ir/decisions.py` for y, which is x or minus x). NaN has a rank above all; a test that never holds
 has rank -1. A feature with sets of categories has its code instead.
 """
@@ -123,7 +123,7 @@ def _sets(e: Ensemble, column: Array, test: Array, numeric: int) -> tuple[Array,
     counts = np.diff(e.set_offsets)[nodes].astype(np.int64)
     most = np.zeros(features.size, np.int64)
     np.maximum.at(most, of_node, counts)
-    # One word more, for numbers that are no category and for NaN.
+    # One more word, for numbers that are not a category and for NaN.
     begin = np.concatenate([[0], np.cumsum(most[of_node] + 1)])
     if begin[-1] > MAX_WORDS:
         raise BackendError(

@@ -52,16 +52,16 @@ def bind(node: Node, put: Put) -> Callable[[Tensor], Tensor]:
     """(n, F) -> (n, K): a tree_ensemble node made ready, its arrays on the device.
 
     Raises:
-        BackendError: there is no Triton, or the device is no GPU.
+        BackendError: Triton is missing, or the device is not a GPU.
     """
     e = Ensemble.of(node.attrs)
     base = put(e.base)
     reason = unavailable()
     if reason is None and not (base.is_cuda or interpreted()):
-        reason = "strategy fused runs on a GPU alone; use device='cuda'"
+        reason = "strategy fused runs only on a GPU; use device='cuda'"
     if reason is not None:
         raise BackendError(f"tree_ensemble must be lowered for this device: {reason}")
-    # Triton is there only beside a GPU.
+    # Triton is available only with a GPU.
     from sqlml.backends.torch.fused.triton_kernels import rank_columns, sum_trees
 
     c = columns(e)

@@ -2,7 +2,7 @@
 
 `triton.jit` compiles their source for the GPU, or interprets it with numpy where
 TRITON_INTERPRET=1, which is how they are tested without one. `x` and thresholds are compared as
-they are (PTX without .ftz keeps denormal numbers); from there on all is whole numbers.
+they are (PTX without .ftz keeps denormal numbers); from there on all is integers.
 """
 
 from __future__ import annotations
@@ -156,6 +156,6 @@ def _sum_trees(
         tl.store(into[:, None] + wide[None, :], total, mask=store)
 
 
-# Not compiled anew for batches of one row, or of a multiple of 16.
+# Not recompiled for batches of one row, or of a multiple of 16.
 rank_columns: Any = triton.jit(_rank_columns, do_not_specialize=["rows"])
 sum_trees: Any = triton.jit(_sum_trees, do_not_specialize=["rows"])

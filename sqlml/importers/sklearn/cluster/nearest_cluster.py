@@ -41,7 +41,7 @@ def nearest_centre(model: Any, frame: Frame) -> Outputs:
     check(model, "labels_")
     if getattr(model, "affinity", "") == "precomputed":
         raise UnsupportedModelError(
-            "AffinityPropagation(affinity='precomputed') knows no coordinates, so it has no "
+            "AffinityPropagation(affinity='precomputed') stores no coordinates, so it has no "
             "predict; fit it with affinity='euclidean'"
         )
     check(model, "cluster_centers_")

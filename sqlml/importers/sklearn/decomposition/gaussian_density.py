@@ -17,8 +17,8 @@ MAX_COLUMNS = 1024
 def log_density(model: Any, builder: Builder, x: Value) -> Value | None:
     """(n, F) -> (n, 1), -((x - mean) @ precision . (x - mean) + F log(2 pi) - log|precision|) / 2.
 
-    None where the model's covariance has no inverse, so that the source fails too, and for more
-    than `MAX_COLUMNS` columns.
+    None if the covariance has no inverse, so that the source fails too, or there are more than
+    `MAX_COLUMNS` columns.
     """
     if x.type.width > MAX_COLUMNS:
         return None

@@ -22,7 +22,7 @@ def pca(model: Any, frame: Frame) -> Outputs:
     """PCA and IncrementalPCA: x @ components - mean @ components, divided by the deviations.
 
     They are centred after the projection, and whitening never divides by less than the smallest
-    step of the components' dtype, as in the source. PCA has score_samples beside.
+    step of the components' dtype, as in the source. PCA also has score_samples.
     """
     check(model, "components_", "mean_", "explained_variance_")
     components = np.asarray(model.components_)

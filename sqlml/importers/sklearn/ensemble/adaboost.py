@@ -36,7 +36,8 @@ def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     check(model, "estimators_", "estimator_weights_", "classes_")
     if getattr(model, "algorithm", "SAMME") == "SAMME.R":
         raise UnsupportedModelError(
-            "AdaBoostClassifier(algorithm='SAMME.R') is gone from scikit-learn; fit it with SAMME"
+            "AdaBoostClassifier(algorithm='SAMME.R') was removed from scikit-learn; fit it with "
+            "SAMME"
         )
     classes = class_list(model)
     if len(classes) < 2:
@@ -81,7 +82,7 @@ def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 
 
 def _checked(model: Any, frame: Frame) -> Frame:
-    """AdaBoost itself takes no NaN, whatever its learners do."""
+    """Refuse NaN, as AdaBoost itself does, whatever its learners accept."""
     value = numbers(frame, type(model).__name__, rows="sparse")
     return replace(Frame.of(frame.builder, value, frame.names), sparse=frame.sparse)
 

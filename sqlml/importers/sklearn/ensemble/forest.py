@@ -82,6 +82,6 @@ def takes_nan(tree: Any) -> bool:
     tags = getattr(tree, "__sklearn_tags__", None)
     if tags is None:
         raise UnsupportedModelError(
-            f"{type(tree).__name__} comes from a scikit-learn before 1.6; update it and fit again"
+            f"{type(tree).__name__} comes from scikit-learn before 1.6; update it and fit again"
         )
     return bool(tags().input_tags.allow_nan)

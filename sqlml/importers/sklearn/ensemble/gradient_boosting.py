@@ -136,7 +136,7 @@ def _model_start(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -
 
 
 def _check_precision(model: Any) -> None:
-    """Refuse an init whose own numbers are float32 sums in an order that nobody promises.
+    """Refuse an init whose own numbers are float32 sums in an unspecified order.
 
     GradientBoosting hands float32 rows to its init, and scikit-learn's linear models and scalers
     then compute in float32. A probability near 1 has lost most digits of its logit by that.

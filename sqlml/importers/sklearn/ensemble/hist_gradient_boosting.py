@@ -26,7 +26,7 @@ from sqlml.ir.trees import RawTrees, ensemble
 from sqlml.types import Array
 
 LOG_LOSSES = ("poisson", "gamma")
-"""Losses of the regressor whose raw score is a logarithm; all others predict it as it is."""
+"""Losses of the regressor whose raw score is a logarithm; all others predict the raw score."""
 IDENTITY_LOSSES = ("squared_error", "absolute_error", "quantile")
 
 
@@ -87,7 +87,7 @@ def _preprocessed(model: Any, frame: Frame) -> Frame:
     transformers = {} if model._preprocessor is None else model._preprocessor.named_transformers_
     if "encoder" not in transformers:
         raise UnsupportedModelError(
-            f"{type(model).__name__} with categorical features comes from a scikit-learn before "
+            f"{type(model).__name__} with categorical features comes from scikit-learn before "
             "1.4; fit it again with a newer one"
         )
     categorical = np.asarray(model.is_categorical_, bool)

@@ -15,7 +15,7 @@ NO_CHILD = -1
 
 
 def raw_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawTrees:
-    """All nodes of `trees` (sklearn.tree._tree.Tree) behind each other.
+    """All nodes of `trees` (sklearn.tree._tree.Tree), concatenated.
 
     `value` is (nodes, classes or 1) float64: class fractions of a classifier, means of a
     regressor. With `sizes`, the classes of each target (1 for a regressor's), it has those of all

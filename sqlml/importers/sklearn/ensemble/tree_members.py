@@ -1,4 +1,4 @@
-"""Decision trees as members of an ensemble that is no forest, as one tree_ensemble."""
+"""Decision trees as members of an ensemble other than a forest, as one tree_ensemble."""
 
 from __future__ import annotations
 

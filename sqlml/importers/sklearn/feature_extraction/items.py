@@ -21,9 +21,9 @@ from sqlml.ir.operators.items import pack_items
 from sqlml.types import DType
 
 LABELS = "labels"
-"""Name of the column that MultiLabelBinarizer reads, unless `inputs` says another."""
+"""Name of the column that MultiLabelBinarizer reads, unless `inputs` names another."""
 ITEMS = "items"
-"""Name of the column that FeatureHasher reads, unless `inputs` says another."""
+"""Name of the column that FeatureHasher reads, unless `inputs` names another."""
 
 _FORM: Mapping[str, DType] = MappingProxyType({"dict": "map", "pair": "pairs", "string": "list"})
 
@@ -42,17 +42,17 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
     """1 in the column of each class that a row's list has; other labels are left out.
 
     Raises:
-        UnsupportedModelError: not fitted, no classes, or classes that are no single values.
+        UnsupportedModelError: not fitted, no classes, or classes that are not single values.
     """
     check(model, "classes_")
     classes = [c.item() if isinstance(c, np.generic) else c for c in model.classes_]
     if not classes:
-        raise UnsupportedModelError("MultiLabelBinarizer was fitted without a single label")
+        raise UnsupportedModelError("MultiLabelBinarizer was fitted without any label")
     for label in classes:
         if not isinstance(label, str | int | float | None) or label != label:
             raise UnsupportedModelError(
-                f"MultiLabelBinarizer knows the label {label!r}, which no SQL list holds; use "
-                "strings or numbers"
+                f"MultiLabelBinarizer knows the label {label!r}, which a SQL list cannot hold; "
+                "use strings or numbers"
             )
     words, ends = pack_items(classes)
     value = frame.builder.op(
@@ -72,7 +72,7 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
 
 
 def feature_hasher(model: Any, frame: Frame) -> Frame:
-    """The names of a row with their weights, each in the column that its hash says.
+    """The names of a row with their weights, each in the column that its hash gives.
 
     Raises:
         UnsupportedModelError: a dtype that rounds the weights.
@@ -122,7 +122,7 @@ def _hashed_strings(model: Any, frame: Frame) -> Value:
 def _column(frame: Frame, form: DType, step: str) -> Value:
     if frame.width != 1:
         raise UnsupportedModelError(
-            f"{step} reads one column of lists or maps, not {frame.width}; give it its column "
-            f"alone, as in ColumnTransformer([('i', step, 'items')])"
+            f"{step} reads one column of lists or maps, not {frame.width}; give it only its own "
+            "column, as in ColumnTransformer([('i', step, 'items')])"
         )
     return frame.nested(0, form)

@@ -1,7 +1,7 @@
 """Vectorizers: from texts to sparse counts and their tf-idf weights.
 
 The order of operations is that of `sklearn/feature_extraction/text.py`: counts, then 1 for each
-(`binary`), then log(tf) + 1, idf, and the norm of a row, all on what is stored alone.
+(`binary`), then log(tf) + 1, idf, and the norm of a row, all only on stored values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlml.ir.utf8_column import pack
 from sqlml.types import Array, DType
 
 COLUMN = "text"
-"""Name of the column that a vectorizer reads, unless `inputs` says another."""
+"""Name of the column that a vectorizer reads, unless `inputs` names another."""
 
 
 def count_vectorizer(model: Any, frame: Frame) -> Frame:
@@ -92,7 +92,7 @@ def whole_text(step: str, features: tuple[str, ...]) -> dict[str, Any]:
 
 
 def exact_dtype(model: Any, dtype: np.dtype[Any]) -> DType:
-    """The dtype of the counts; whole numbers are kept in float64, which the next step makes of
+    """The dtype of the counts; integers are kept in float64, which the next step makes of
     them anyway."""
     if dtype == np.float32:
         return "float32"
@@ -153,8 +153,8 @@ def _document(model: Any, frame: Frame) -> Value:
     name = type(model).__name__
     if frame.width != 1:
         raise UnsupportedModelError(
-            f"{name} reads one column of texts, not {frame.width}; give it its column alone, as in "
-            "ColumnTransformer([('t', vectorizer, 'text')])"
+            f"{name} reads one column of texts, not {frame.width}; give it only its own column, "
+            "as in ColumnTransformer([('t', vectorizer, 'text')])"
         )
     if model.input != "content":
         raise UnsupportedModelError(
@@ -181,7 +181,7 @@ def _analyzer(model: Any, frame: Frame) -> dict[str, Any]:
     least, most = (int(n) for n in model.ngram_range)
     if not 1 <= least <= most <= MAX_N:
         raise UnsupportedModelError(
-            f"{name}(ngram_range={model.ngram_range!r}): n-grams go from 1 to {MAX_N}"
+            f"{name}(ngram_range={model.ngram_range!r}): n-gram sizes go from 1 to {MAX_N}"
         )
     word = model.analyzer == "word"
     return {

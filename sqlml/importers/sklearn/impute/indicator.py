@@ -28,8 +28,8 @@ def missing_indicator(model: Any, frame: Frame) -> Frame:
     marked = [int(i) for i in model.features_]
     if not marked:
         raise UnsupportedModelError(
-            "MissingIndicator makes no column at all, since nothing was missing in training; "
-            "leave the step out, or set features='all'"
+            "MissingIndicator makes no columns, since nothing was missing in training; leave the "
+            "step out, or set features='all'"
         )
     others: list[int] = []
     if model.features == "missing-only" and model.error_on_new:
@@ -64,7 +64,7 @@ def _is_missing(model: Any, frame: Frame, i: int) -> Value:
 
 
 def _are_missing(model: Any, frame: Frame, columns: list[int]) -> Value:
-    """(n, columns): where these columns of numbers have no value."""
+    """(n, columns): where these numeric columns have no value."""
     b, missing = frame.builder, model.missing_values
     x = numbers(frame.take(columns), "MissingIndicator", allow_nan=means_null(missing))
     if means_null(missing):

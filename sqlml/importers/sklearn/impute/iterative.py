@@ -1,7 +1,7 @@
 """IterativeImputer: the fitted rounds of regressions, one after the other.
 
 A row whose values are all missing gets what the rounds make of it. scikit-learn does that too,
-except in a batch of such rows alone, which it leaves at the initial fills.
+except in a batch of only such rows, which it leaves at the initial fills.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
     kept = np.arange(frame.width) if model.keep_empty_features else np.flatnonzero(~empty)
     if filled.width != kept.size:
         raise UnsupportedModelError(
-            "IterativeImputer drops other columns than its initial imputer; set "
+            "IterativeImputer does not drop the columns that its initial imputer drops; set "
             "keep_empty_features=True"
         )
     values = [filled.numbers(i) for i in range(filled.width)]
@@ -67,7 +67,7 @@ def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
 def _prediction(made: Frame | Outputs, estimator: Any) -> Value:
     if isinstance(made, Frame) or "label" not in made.values or made.label_sets:
         raise UnsupportedModelError(
-            f"IterativeImputer asks {type(estimator).__name__}, which is not a regressor"
+            f"IterativeImputer uses {type(estimator).__name__}, which is not a regressor"
         )
     return made.values["label"]
 

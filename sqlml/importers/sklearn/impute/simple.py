@@ -1,4 +1,4 @@
-"""SimpleImputer: per column a fill for what is missing, and the columns that say so.
+"""SimpleImputer: per column a fill for missing values, and the indicator columns.
 
 Source: `sklearn/impute/_base.py`. A column is one of strings when its fill is a string. NULL is
 whatever the imputer calls missing: NaN, None or pandas' NA.
@@ -133,7 +133,7 @@ def _filled(model: Any, column: Value, fill: Any, frame: Frame) -> Value:
 
 
 def _is_missing(model: Any, column: Frame, is_string: bool) -> Value:
-    """Where one column of strings, or several ones of numbers, have no value."""
+    """Where one string column, or several numeric ones, have no value."""
     builder = column.builder
     if is_string:
         value = column.strings(0)

@@ -16,7 +16,7 @@ from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Value
 
 _INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}
-"""AdditiveChi2Sampler's sample_interval by sample_steps, where none is given."""
+"""AdditiveChi2Sampler's default sample_interval by sample_steps."""
 
 
 def rbf_sampler(model: Any, frame: Frame) -> Frame:

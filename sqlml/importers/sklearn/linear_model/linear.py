@@ -80,7 +80,7 @@ def sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
 
 
 def sgd_classifier(model: Any, frame: Frame) -> Outputs:
-    """Probabilities for log_loss and modified_huber, label and score alone for other losses."""
+    """Probabilities for log_loss and modified_huber, only label and score for other losses."""
     check(model, "coef_", "intercept_", "classes_")
     made = _classified(model, frame)
     score, builder = made.values["score"], frame.builder

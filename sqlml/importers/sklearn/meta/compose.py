@@ -47,7 +47,7 @@ def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
         before = _transformed(frame.builder, maker, made)
         if before is None:
             raise UnsupportedModelError(
-                f"step {name!r} stands behind a step that predicts; put the predictor last"
+                f"step {name!r} follows a step that predicts; put the predictor last"
             )
         made, maker = _step(name, step, before, recurse), step
         if before.sparse and isinstance(made, Frame) and _hands_on_sparse(step):
@@ -57,7 +57,7 @@ def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
         last = _transformed(frame.builder, maker, made)  # the last step hides the predictor
         if last is None:
             raise UnsupportedModelError(
-                "the last step passes on what a predictor gives; take that step away"
+                "the last step only passes on what a predictor returns; remove it"
             )
         return last
     return made
@@ -95,7 +95,7 @@ def _as_rows(name: str, transformer: Any, chosen: Any, columns: Frame) -> Frame:
     if own is one_text:
         raise UnsupportedModelError(
             f"step {name!r}: {type(first).__name__} was fitted on the list of columns {chosen!r}, "
-            "of which it reads the names, not the texts; give it one column as a string, as in "
+            "and would read their names, not their texts; give it one column as a string, as in "
             "('t', vectorizer, 'text')"
         )
     raise UnsupportedModelError(
@@ -167,7 +167,7 @@ def _remembered(model: Any) -> Schema | None:
 
 
 def _reader(model: Any) -> Any:
-    """The first part that remembers its columns, or reads no matrix; None: there is none."""
+    """The first part that records its columns, or reads no matrix; None if there is none."""
     if _path(model) in OWN_COLUMNS:
         return model
     for memory in ("feature_names_in_", "n_features_in_"):
@@ -207,7 +207,7 @@ def _frame(name: str, step: Any, frame: Frame, recurse: Recurse) -> Frame:
     made = _transformed(frame.builder, step, _step(name, step, frame, recurse))
     if made is None:
         raise UnsupportedModelError(
-            f"step {name!r}: {type(step).__name__} predicts where a transformer is wanted"
+            f"step {name!r}: {type(step).__name__} predicts where a transformer is expected"
         )
     return made
 
@@ -263,7 +263,7 @@ def _weighted(frame: Frame, weight: float | None) -> Frame:
 def _side_by_side(model: Any, frame: Frame, parts: list[Frame]) -> Frame:
     if not any(part.width for part in parts):
         raise UnsupportedModelError(
-            f"{type(model).__name__} keeps no column at all; give it a transformer or "
+            f"{type(model).__name__} keeps no columns; give it a transformer or "
             "remainder='passthrough'"
         )
     return Frame.hstack(frame.builder, parts)

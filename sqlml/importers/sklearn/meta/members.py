@@ -47,7 +47,7 @@ def predictor(
         raise UnsupportedModelError(f"{where}: {error}") from error
     if not isinstance(made, Outputs) or "label" not in made.values:
         raise UnsupportedModelError(
-            f"{where}: {type(model).__name__} makes columns where a prediction is wanted"
+            f"{where}: {type(model).__name__} makes columns where a prediction is expected"
         )
     if made.values["label"].type.width != 1 and (made.label_sets or not several):
         raise UnsupportedModelError(
@@ -83,8 +83,8 @@ def label_numbers(owner: Any, name: str, made: Outputs) -> Array:
     labels = classes_of(owner, name, made)
     if labels.kind == "string":
         raise UnsupportedModelError(
-            f"{name} of {type(owner).__name__} predicts strings where numbers are wanted; fit it "
-            "on numbered classes"
+            f"{name} of {type(owner).__name__} predicts strings where numbers are expected; fit "
+            "it on numbered classes"
         )
     return np.array(labels.values, np.float64)
 
@@ -99,11 +99,11 @@ def classes_of(owner: Any, name: str, made: Outputs) -> Labels:
     """The classes of a member.
 
     Raises:
-        UnsupportedModelError: it is no classifier.
+        UnsupportedModelError: it is not a classifier.
     """
     if made.labels is None:
         raise UnsupportedModelError(
-            f"{name} of {type(owner).__name__} is a regressor where a classifier is wanted"
+            f"{name} of {type(owner).__name__} is a regressor where a classifier is expected"
         )
     return made.labels
 
@@ -126,8 +126,8 @@ def places(owner: Any, name: str, labels: Labels, classes: Sequence[Any]) -> lis
     unknown = [label for label in labels.values if label not in order]
     if unknown:
         raise UnsupportedModelError(
-            f"{name} of {type(owner).__name__} predicts the class {unknown[0]!r}, which is none of "
-            "its own classes; fit it again"
+            f"{name} of {type(owner).__name__} predicts the class {unknown[0]!r}, which is not "
+            "one of its classes; fit it again"
         )
     return [order[label] for label in labels.values]
 

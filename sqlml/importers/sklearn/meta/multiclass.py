@@ -136,7 +136,7 @@ def _member(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> 
         return Binary(wide(builder, values["predict"]), values, 0.5)
     if len(made.labels) != 2:
         raise UnsupportedModelError(
-            f"{name} of {type(model).__name__} tells {len(made.labels)} classes apart, not two; "
+            f"{name} of {type(model).__name__} distinguishes {len(made.labels)} classes, not two; "
             "fit it again"
         )
     values |= {key: made.values[key] for key in ("score", "proba") if key in made.values}

@@ -114,8 +114,8 @@ def _feature(builder: Builder, model: Any, name: str, made: Outputs, method: str
         return answer(builder, model, name, made, method)
     if len(classes_of(model, name, made)) != 2:
         raise UnsupportedModelError(
-            f"{type(model).__name__}(chain_method={method!r}) works for two classes alone, and "
-            f"{name} has others; use chain_method='predict'"
+            f"{type(model).__name__}(chain_method={method!r}) works only for two classes, and "
+            f"{name} has a different number; use chain_method='predict'"
         )
     if method == "decision_function":
         return answer(builder, model, name, made, method)

@@ -24,7 +24,7 @@ def ovr_decision(builder: Builder, predictions: Value, confidences: Value, n_cla
     signs = pair_signs(n_classes)
     if predictions.type.dtype != "float64":
         predictions = builder.op("cast", predictions, dtype="float64")
-    # Of the first class's pairs each counts 1 - p, of the second's p: whole numbers, so exact.
+    # Of the first class's pairs each counts 1 - p, of the second's p: integers, so exact.
     firsts = (signs < 0).sum(axis=0).astype(np.float64)
     votes = builder.op("linear", predictions, weights=signs, bias=firsts)
     total = builder.op("linear", confidences, weights=signs, bias=np.zeros(n_classes))

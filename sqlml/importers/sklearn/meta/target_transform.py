@@ -154,7 +154,7 @@ def _compare(builder: Builder, op: str, value: Value, number: float) -> Value:
 
 
 def _function(builder: Builder, model: Any, value: Value) -> Value:
-    """A numpy function, or the identity when there is none.
+    """A numpy function, or the identity if none is given.
 
     Raises:
         UnsupportedModelError: any other function, since its Python code cannot run inside SQL.

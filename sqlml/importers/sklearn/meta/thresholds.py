@@ -91,7 +91,7 @@ def _score(model: Any, builder: Builder, made: Outputs, method: str, pos_label: 
         )
     if pos_label is not None and pos_label not in labels.values:
         raise UnsupportedModelError(
-            f"{type(model).__name__}(pos_label={pos_label!r}) is none of its classes"
+            f"{type(model).__name__} has pos_label={pos_label!r}, which is not one of its classes"
         )
     positive = _positive(made, pos_label)
     score: Value = made.values[OUTPUT[method]]

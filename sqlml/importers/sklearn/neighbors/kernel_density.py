@@ -27,8 +27,8 @@ def kernel_density(model: Any, frame: Frame) -> Outputs:
     check(model, "tree_", "bandwidth_")
     if model.atol > 0 or model.rtol > MOST_TOLERANCE:
         raise UnsupportedModelError(
-            f"KernelDensity with atol={model.atol} and rtol={model.rtol} stops before its sum is "
-            "exact, where the search of its tree happens to be; fit it with atol=0 and rtol=0"
+            f"KernelDensity with atol={model.atol} and rtol={model.rtol} stops searching its tree "
+            "before the sum is exact; fit it with atol=0 and rtol=0"
         )
     builder, tree = frame.builder, model.tree_
     points = np.asarray(tree.data, np.float64)

@@ -56,10 +56,10 @@ def k_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
 
 
 def radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
-    """Votes of all points within the radius; outlier_label where there are none, or an error.
+    """Votes of all points within the radius; without any, outlier_label or an error.
 
     Raises:
-        UnsupportedModelError: the outlier_label is no class.
+        UnsupportedModelError: the outlier_label is not a class.
     """
     check(model, *_FITTED, "classes_", "_y", "outlier_label_")
     classes = class_lists(model)
@@ -88,7 +88,7 @@ def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
     targets = _targets(model._y)
     total = builder.op("linear", weights, weights=targets, bias=np.zeros(targets.shape[1]))
     mean = builder.op("div", total, builder.op("sum", weights, axis=1))
-    # The source writes NaN in the targets' own dtype: whole numbers have none.
+    # The source writes NaN in the targets' own dtype: integers have none.
     with np.errstate(invalid="ignore"):
         empty = np.full(1, np.nan).astype(np.asarray(model._y).dtype).astype(np.float64)
     return Outputs({"label": builder.op("where", none, builder.constant(empty), mean)})
@@ -99,8 +99,8 @@ def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
     check(model, *_FITTED, "n_neighbors_", "_lrd", "_distances_fit_X_", "offset_")
     if not model.novelty:
         raise UnsupportedModelError(
-            "LocalOutlierFactor with novelty=False scores its training rows alone; "
-            "fit it with novelty=True"
+            "LocalOutlierFactor with novelty=False scores only its training rows; fit it with "
+            "novelty=True"
         )
     k, builder = int(model.n_neighbors_), frame.builder
     distance, index = nearest(model, frame, k)
@@ -140,7 +140,7 @@ def _radius_weights(model: Any, frame: Frame) -> tuple[Value, Value]:
 
 
 _NO_NEIGHBOURS = (
-    "a row has no neighbour within the radius, which RadiusNeighborsClassifier does not take "
+    "a row has no neighbour within the radius, which RadiusNeighborsClassifier does not accept "
     "without an outlier_label; filter such rows, or fit it with a larger radius or with "
     "outlier_label='most_frequent'"
 )
@@ -152,7 +152,7 @@ def _outlier_class(model: Any, classes: list[Any], target: int) -> int | None:
     outlier = model.outlier_label_[target]
     if outlier not in classes:
         raise UnsupportedModelError(
-            f"RadiusNeighborsClassifier has outlier_label {outlier!r}, which is none of its "
+            f"RadiusNeighborsClassifier has outlier_label {outlier!r}, which is not one of its "
             "classes; choose one of them, or 'most_frequent'"
         )
     return classes.index(outlier)

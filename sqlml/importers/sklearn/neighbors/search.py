@@ -76,8 +76,8 @@ def metric_attrs(model: Any, metric: Any, params: Mapping[str, Any]) -> dict[str
 
 def _without_inverse(step: str) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"{step} has metric 'mahalanobis' and raises on every row: its search takes the inverse of "
-        "the covariance alone; fit it with metric_params={'VI': numpy.linalg.inv(V)}"
+        f"{step} has metric 'mahalanobis' and raises on every row: its search takes only the "
+        "inverse of the covariance; fit it with metric_params={'VI': numpy.linalg.inv(V)}"
     )
 
 
@@ -98,15 +98,15 @@ def search_attrs(model: Any) -> dict[str, Any]:
         if metric == "braycurtis":
             # It breaks the triangle inequality, so the tree skips points that are near.
             raise UnsupportedModelError(
-                f"{type(model).__name__} searches a tree with metric 'braycurtis', which finds "
-                "other points than the nearest; fit it with algorithm='brute'"
+                f"{type(model).__name__} searches a tree with metric 'braycurtis', which does not "
+                "find the nearest points; fit it with algorithm='brute'"
             )
         attrs |= _TREES[model._fit_method](model._tree)
         attrs["ties"] = model._fit_method
         return attrs
     if metric == "mahalanobis" and set(model.effective_metric_params_) != {"VI"}:
         raise _without_inverse(type(model).__name__)  # scipy takes nothing else
-    # A search among whole numbers or float32 goes another way than one among float64.
+    # A search among integers or float32 goes another way than one among float64.
     native = np.dtype(getattr(model._fit_X, "dtype", np.float64)) == np.float64
     sparse = hasattr(model._fit_X, "toarray")
     attrs["ties"] = "heap" if metric in _IN_ORDER and native and not sparse else "partition"
@@ -163,7 +163,7 @@ def within(model: Any, frame: Frame) -> tuple[Value, Value]:
 
 
 def inverse_distances(builder: Builder, distance: Value) -> Value:
-    """1 / distance; where one of a row is 0, then 1 for all such and 0 for the others."""
+    """1 / distance; in a row with distances of 0, 1 for these and 0 for the others."""
     weights = builder.op("div", builder.constant(np.ones(1)), distance)
     touching = builder.op("eq", weights, builder.constant(np.full(1, np.inf)))
     touching = builder.op("cast", touching, dtype="float64")

@@ -1,6 +1,6 @@
 """`Categories`: one column of an encoder's `categories_`, and its codes in the IR.
 
-Codes stand in an order of our own, in which grouping needs one subtraction and no table:
+Codes are in an order of our own, in which grouping needs one subtraction and no table:
 
 * with infrequent values: 0 is the infrequent group, 1.. the frequent ones in scikit-learn's order;
 * without: 0.. the frequent ones;
@@ -50,7 +50,7 @@ class Categories:
 
         Args:
             unknown: raise UnknownCategoryError at scoring, keep -1, or give the code of the
-                infrequent group (-1 where there is none).
+                infrequent group (-1 if there is none).
         """
         builder = frame.builder
         codes = builder.op(
@@ -89,7 +89,7 @@ class Categories:
             if self.missing == "none" and node.op == "fill" and "missing" not in node.attrs:
                 raise UnsupportedModelError(
                     f"column {frame.names[i]!r}: the imputer before {step} fills NaN and leaves "
-                    "None, which is then a category; SQL has one NULL, so fit both with "
+                    "None, which then becomes a category; SQL has one NULL, so fit both with "
                     "SimpleImputer(missing_values=None)"
                 )
             return column
@@ -117,7 +117,7 @@ def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) ->
     if len(gone) > 1:
         raise UnsupportedModelError(
             f"column {feature!r} has the categories None and NaN, which are one NULL in SQL; "
-            "replace one by the other before fit, e.g. df.fillna(np.nan)"
+            "replace one with the other before fit, e.g. df.fillna(np.nan)"
         )
     at = gone[0] if gone else None
     missing: Missing | None = None if at is None else "none" if items[at] is None else "nan"
@@ -175,7 +175,7 @@ def _values(items: Sequence[Any], raw: Array, feature: str) -> tuple[Kind, Array
     values = np.array(items, np.float64)
     if any(int(v) != c for v, c in zip(values, items, strict=True) if isinstance(c, int)):
         raise UnsupportedModelError(
-            f"column {feature!r} has whole numbers above 2^53 as categories, which DOUBLE cannot "
-            "tell apart; make strings of them"
+            f"column {feature!r} has integers above 2^53 as categories, which DOUBLE cannot tell "
+            "apart; convert them to strings"
         )
     return "number", values

@@ -47,7 +47,7 @@ def function_transformer(model: Any, frame: Frame) -> Frame:
         if frame.sparse:
             raise UnsupportedModelError(
                 f"FunctionTransformer calls {name} on a sparse matrix, where some functions see "
-                "the stored values alone; make it dense (sparse_threshold=0, sparse_output=False)"
+                "only the stored values; make it dense (sparse_threshold=0, sparse_output=False)"
             )
     if make is None and not model.validate:
         return frame

@@ -15,7 +15,7 @@ from sqlml.types import Array
 
 
 def label_schema(model: Any) -> Schema:
-    """One column; labels have no name."""
+    """One column, since labels have no name."""
     return Schema(None, 1)
 
 
@@ -37,8 +37,8 @@ def label_binarizer(model: Any, frame: Frame) -> Frame:
     check(model, "classes_", "y_type_")
     if str(model.y_type_).startswith("multilabel"):
         raise UnsupportedModelError(
-            "LabelBinarizer was fitted on a 0/1 matrix of labels, which it hands on as it is; "
-            "leave the step out"
+            "LabelBinarizer was fitted on a 0/1 matrix of labels, which it passes through; leave "
+            "the step out"
         )
     classes, missing = _classes(model)
     if missing != -1:
@@ -68,7 +68,7 @@ def _classes(model: Any) -> tuple[Array, int]:
     if len(gone) > 1 or (gone and gone[0] != len(items) - 1):
         raise UnsupportedModelError(
             f"{type(model).__name__} has the classes None and NaN, which are one NULL in SQL; "
-            "replace one by the other before fit"
+            "replace one with the other before fit"
         )
     known = items[: gone[0]] if gone else items
     missing = gone[0] if gone else -1
@@ -82,7 +82,7 @@ def _classes(model: Any) -> tuple[Array, int]:
     ):
         raise UnsupportedModelError(
             f"{type(model).__name__} has classes that are neither strings nor numbers that DOUBLE "
-            "holds; make strings of them"
+            "holds; convert them to strings"
         )
     return values, missing
 
@@ -110,7 +110,7 @@ def _codes(
 
 
 def _whole(b: Builder, x: Value, feature: str, step: str) -> Value:
-    """x, once every number is a whole one: others are no labels ("continuous")."""
+    """x, checked to hold only integers: others are not labels ("continuous")."""
     whole = b.op("eq", x, b.op("trunc", x))
     small = b.op("lt", b.op("abs", x), b.constant(np.full(1, 2.0**63)))
     bad = b.op("cast", b.op("not", b.op("and", whole, small)), dtype="int64")

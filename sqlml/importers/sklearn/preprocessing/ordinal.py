@@ -68,8 +68,8 @@ def _ungrouped(builder: Builder, value: Value, slots: tuple[int, ...], feature: 
     group = slots[0]
     if slots[1 : group + 1] != tuple(range(group)):
         raise UnsupportedModelError(
-            f"column {feature!r}: put None last in OrdinalEncoder(categories=...), where "
-            "categories='auto' puts it too"
+            f"column {feature!r}: put None last in OrdinalEncoder(categories=...), as "
+            "categories='auto' does"
         )
     is_group = builder.op("eq", value, builder.constant(np.zeros(1)))
     less_one = builder.op("sub", value, builder.constant(np.ones(1)))

@@ -26,8 +26,8 @@ def quantile_transformer(model: Any, frame: Frame) -> Frame:
     check(model, "quantiles_", "references_")
     if frame.sparse:
         raise UnsupportedModelError(
-            "QuantileTransformer of a sparse matrix leaves the zeros alone that are not stored; "
-            "make it dense (sparse_threshold=0, sparse_output=False) before fit"
+            "QuantileTransformer of a sparse matrix skips the zeros that are not stored; make it "
+            "dense (sparse_threshold=0, sparse_output=False) before fit"
         )
     if model.output_distribution not in ("uniform", "normal"):
         raise UnsupportedModelError(
