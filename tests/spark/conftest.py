@@ -33,11 +33,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     home = tmp_path_factory.mktemp("spark")
+    brief = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # thorough compilation pays after minutes
     made = (
         SparkSession.builder.master("local-cluster[2,1,1024]")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")
+        .config("spark.driver.extraJavaOptions", brief)
+        .config("spark.executor.extraJavaOptions", brief)
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .getOrCreate()
