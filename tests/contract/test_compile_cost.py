@@ -28,6 +28,7 @@ from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import Imported, import_model
 from sqlml.ir import store
 from sqlml.planner.program.prepare import prepare
+from tests.by_day import one_in
 
 MOST_COPIES = 3.1
 """Three, and a little for what does not grow with the model."""
@@ -92,7 +93,7 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "suffix"), FILES)
+@pytest.mark.parametrize(("name", "suffix"), one_in(2, FILES))
 def test_a_file_is_imported_without_many_copies(
     models: dict[str, Any], tmp_path: Path, name: str, suffix: str
 ) -> None:
@@ -104,7 +105,7 @@ def test_a_file_is_imported_without_many_copies(
     assert most <= MOST_COPIES * max(path.stat().st_size, program.nbytes)
 
 
-@pytest.mark.parametrize(("name", "suffix"), FILES)
+@pytest.mark.parametrize(("name", "suffix"), one_in(2, FILES))
 def test_a_booster_is_imported_without_many_copies(
     models: dict[str, Any], tmp_path: Path, name: str, suffix: str
 ) -> None:

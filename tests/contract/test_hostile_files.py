@@ -47,7 +47,7 @@ NIGHTLY = {
     "onnx-whole": 500,
     "torch-whole": 400,
 }
-USUAL = dict.fromkeys(NIGHTLY, 100) | {"onnx-whole": 20, "spark": 20, "torch-whole": 10}
+USUAL = dict.fromkeys(NIGHTLY, 60) | {"onnx-whole": 10, "spark": 10, "torch-whole": 5}
 """Files of a format in the usual run; the nightly one begins where it ends."""
 
 

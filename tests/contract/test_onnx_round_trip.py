@@ -12,6 +12,7 @@ import pytest
 
 from sqlml.errors import BackendError
 from sqlml.types import Array
+from tests.by_day import one_in
 from tests.contract.estimators.case import Case
 from tests.contract.estimators.fitted import Fitted
 from tests.contract.estimators.table import ALL
@@ -19,13 +20,8 @@ from tests.onnx_checks import load, theirs
 
 NAMES = {"label": "label", "proba": "probabilities", "score": "scores", "samples": "samples"}
 
-CASES = [
-    pytest.param(case, id=case.name, marks=[] if i % 20 == 0 else [pytest.mark.nightly])
-    for i, case in enumerate(ALL)
-]
 
-
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", one_in(20, ALL), ids=lambda case: case.name)
 def test_what_is_exported_answers_and_comes_back(case: Case) -> None:
     fitted = Fitted.of(case)
     try:

@@ -7,7 +7,6 @@ a call becomes there must be an expression, whatever its arguments are.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
+from tests.by_day import one_in
 
 pytestmark = pytest.mark.version
 
@@ -90,17 +90,16 @@ def changed(con: sqlml.Session, rows: str, statement: str, asked: str) -> list[t
     return con.execute("FROM d ORDER BY id").fetchall()
 
 
-def cases() -> Iterator[Any]:
-    """Every second case by day."""
-    has_score = ("line", "scaled")
-    asked = [(m, a) for m in MODELS for a in ASKED if "score" not in a or m in has_score]
-    for number, (model, call) in enumerate(asked):
-        for k, on_null in enumerate(("error", "null")):
-            marks = [] if number % 2 == k else [pytest.mark.nightly]
-            yield pytest.param(model, call, on_null, marks=marks)
+CASES = [
+    (model, asked, on_null)
+    for model in MODELS
+    for asked in ASKED
+    if "score" not in asked or model in ("line", "scaled")
+    for on_null in ("error", "null")
+]
 
 
-@pytest.mark.parametrize(("model", "asked", "on_null"), list(cases()))
+@pytest.mark.parametrize(("model", "asked", "on_null"), one_in(3, CASES))
 def test_as_by_predictions_known_before(
     model: str, asked: str, on_null: str, con: sqlml.Session
 ) -> None:

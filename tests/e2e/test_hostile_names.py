@@ -64,7 +64,7 @@ def literal(text: str) -> str:
 
 
 @settings(
-    max_examples=20,
+    max_examples=8,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=True,

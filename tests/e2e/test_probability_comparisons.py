@@ -21,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 import sqlml
 from sqlml.passes.analysis.margin_threshold import margin_threshold
+from tests.by_day import one_in
 
 NAMES = ["a", "b"]
 RNG = np.random.default_rng(0)
@@ -57,7 +58,7 @@ def is_by_score(con: Any, condition: str, parameters: Any = None) -> bool:
     return SHOWN in str(plan)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", one_in(2, MODELS))
 def test_answers_are_those_of_the_probabilities(con: Any, name: str) -> None:
     model = MODELS[name]
     con.create_model("m", model)

@@ -27,6 +27,7 @@ from sqlml.child_process import Child, Ended, Failed
 from sqlml.ir.damaged_file import reading
 from sqlml.verifying.asked import Asked
 from sqlml.verifying.library_process import FileSource
+from tests.by_day import one_in
 from tests.e2e import child as script
 
 ROWS = "(SELECT 1.0 AS a, 2.0 AS b, 3.0 AS c)"
@@ -143,7 +144,7 @@ def test_a_skops_file_is_compared_in_a_child_when_it_is_registered(
         assert found and all(row[-1] for row in found)
 
 
-@pytest.mark.parametrize("way", ["script", "command"])
+@pytest.mark.parametrize("way", one_in(2, ["script", "command"]))
 def test_a_script_needs_no_main_guard(way: str, tmp_path: Path) -> None:
     """The child is no copy of the user's program: what stands there runs once."""
     model = LinearRegression().fit([[0.0], [1.0]], [0, 1])

@@ -26,6 +26,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import sqlml
 from sqlml import errors
+from tests.by_day import one_in
 
 ROWS = 300
 NAMES = ["a", "b", "c"]
@@ -193,10 +194,13 @@ def saved(kind: str, model: Any, folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     "kind",
-    [
-        *("sklearn", "xgboost", "booster", "lightgbm", "catboost", "catboost regression"),
-        *("onnx", "torch"),
-    ],
+    one_in(
+        2,
+        [
+            *("sklearn", "xgboost", "booster", "lightgbm", "catboost", "catboost regression"),
+            *("onnx", "torch"),
+        ],
+    ),
 )
 def test_verify_compares_with_the_file(
     con: sqlml.Session, frame: pd.DataFrame, labels: Any, kind: str, tmp_path: Path

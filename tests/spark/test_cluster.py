@@ -50,6 +50,7 @@ def executors() -> list[int]:
     return [p for p, c in commands.items() if b"CoarseGrainedExecutorBackend" in c and ours(p)]
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/proc").exists(), reason="finds processes by /proc")
 def test_an_executor_is_killed_in_mid_query(
     con: Any, spark: Any, frame: pd.DataFrame, churn: Any

@@ -1,7 +1,7 @@
 """The corpus of queries gives on Spark what it gives on DuckDB: what the library's scores give.
 
 `tests/e2e/corpus.py` says how a case is written. What it expects runs on a plain DuckDB connection.
-The usual run takes every fifth case; `make nightly` takes the others.
+The usual run takes every tenth case; `make nightly` takes the others.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from decimal import Decimal
-from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import duckdb
 import pytest
 
 import sqlml
+from tests.by_day import one_in
 from tests.e2e.corpus import Case, cases, check_rows, is_ordered
 from tests.e2e.corpus_shop import FEATURES, Shop, make_databases, make_shop
 
@@ -109,13 +109,8 @@ def reading(tables: Tables) -> Iterator[Any]:
 RUNNABLE = [case for case in CASES if case.runs and not case.spark_gap and not case.known]
 
 
-def _marked(number: int, case: Case) -> object:
-    marks = [] if number % 5 == 0 else [pytest.mark.nightly]
-    return pytest.param(case, id=f"{case.file}: {case.name}", marks=marks)
-
-
 @pytest.mark.filterwarnings("ignore:.* is not available in plain queries")
-@pytest.mark.parametrize("case", list(starmap(_marked, enumerate(RUNNABLE))))
+@pytest.mark.parametrize("case", one_in(10, RUNNABLE), ids=lambda case: f"{case.file}: {case.name}")
 def test_a_query_gives_what_it_gives_on_duckdb(
     case: Case,
     shop: Shop,
