@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 import sqlml
+from sqlml.types import fold
 from tests.e2e.test_macros import CONFIG
 
 PIECES = st.sampled_from(
@@ -131,7 +132,7 @@ def test_they_are_quoted_wherever_they_go(
         ):
             assert rows(f"{ask} {quoted}")
         found = rows("SELECT name, comment, tags FROM sqlml.models")
-        assert found == [(model, labels[0], {text.lower(): text})]
+        assert found == [(model, labels[0], {fold(text): text})]
         con.execute(f"ALTER MODEL {quoted} RENAME TO {name(other)}")
         again = f"SELECT predict({literal(other + '@champion')}, *) FROM t"
         assert [r[0] for r in rows(again)] == want
