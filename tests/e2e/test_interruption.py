@@ -29,7 +29,7 @@ pytestmark = [
 ]
 
 INTERRUPTED = "KeyboardInterrupt"
-LATE = 4.0
+LATE = 3.0
 """CPU seconds of all threads within which an interrupt must be raised."""
 
 Row = tuple[str, str, float, bool]
