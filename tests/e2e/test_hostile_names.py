@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import duckdb
 import numpy as np
 import pandas as pd
@@ -64,22 +66,47 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-@settings(
+USUAL = settings(
     max_examples=8,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=True,
     phases=(Phase.explicit, Phase.generate),
 )
-@given(
+HOSTILE = given(
     model=MODELS,
     other=MODELS,
     columns=st.tuples(TEXTS, TEXTS),
     labels=st.tuples(TEXTS, TEXTS),
     text=TEXTS,
 )
-@example('a"; DROP TABLE t; --', "x'y", ("b'; --", 'c"d'), ("it's\n", '"no"; --'), "\\'")
+
+
+@USUAL
+@HOSTILE
+@example(
+    model='a"; DROP TABLE t; --',
+    other="x'y",
+    columns=("b'; --", 'c"d'),
+    labels=("it's\n", '"no"; --'),
+    text="\\'",
+)
 def test_they_are_quoted_wherever_they_go(
+    tmp_path_factory: pytest.TempPathFactory, **names: Any
+) -> None:
+    check(tmp_path_factory, **names)
+
+
+@pytest.mark.nightly
+@settings(USUAL, max_examples=200, derandomize=False)
+@HOSTILE
+def test_many_are_quoted_wherever_they_go(
+    tmp_path_factory: pytest.TempPathFactory, **names: Any
+) -> None:
+    check(tmp_path_factory, **names)
+
+
+def check(
     tmp_path_factory: pytest.TempPathFactory,
     model: str,
     other: str,

@@ -12,6 +12,7 @@ from sqlml.catalog.plain_macros.keep import Macros, ModelCall
 from sqlml.catalog.plain_macros.name_tree import MOST, choosers, digits
 from sqlml.catalog.tables import TABLES
 from sqlml.udfs.duckdb.connection import DuckDBConnection
+from tests.by_day import one_in
 
 pytestmark = pytest.mark.version
 
@@ -117,10 +118,11 @@ def test_a_changed_part_gives_the_same_tree() -> None:
     assert part == [p for p in whole if p.prefix[:1] in ("", "7")]
 
 
-def test_macros_follow_models_that_come_and_go(made: Made) -> None:
+@pytest.mark.parametrize("steps", one_in(2, [50, 500]))
+def test_macros_follow_models_that_come_and_go(made: Made, steps: int) -> None:
     rng = random.Random(0)
     keys = [*HOSTILE, *(f"model_{i}" for i in range(60))]
-    for step in range(50):
+    for step in range(steps):
         key = rng.choice(keys)
         if key in made.models and rng.random() < 0.4 and len(made.models) > 1:
             made.drop(key)

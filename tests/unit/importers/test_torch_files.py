@@ -32,6 +32,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.torch_archive import read_exported
 from sqlml.passes.lowering.lower import lower
 from tests import oracles
+from tests.by_day import one_in
 from tests.torch_checks import (
     NAMES,
     OPAQUE,
@@ -218,7 +219,8 @@ def test_a_damaged_compressed_entry_ends_in_one_error(plain: bytes, method: int)
         read(bytes(content), "TORCH")
 
 
-def test_mutated_graphs_are_read_or_refused() -> None:
+@pytest.mark.parametrize("mutants", one_in(2, [100, 1000]))
+def test_mutated_graphs_are_read_or_refused(mutants: int) -> None:
     rng = np.random.default_rng(3)
     module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Softmax(1)).double()
     content = archive(exported(module, rows()))
@@ -239,7 +241,7 @@ def test_mutated_graphs_are_read_or_refused() -> None:
 
     found = places(whole)[1:]
     text = json.dumps(whole)
-    for _ in range(100):
+    for _ in range(mutants):
         document = json.loads(text)
         *path, last = found[rng.integers(len(found))]
         at = document

@@ -30,7 +30,7 @@ from tests.oracles import neighbours
 from tests.random_trees import WIDTH, Recipe, grow
 
 quick = settings(
-    max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
 seeds = st.integers(0, 2**32 - 1)
 NAMES = "abcde"
