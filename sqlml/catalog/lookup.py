@@ -34,12 +34,14 @@ class Lookup:
         if stamp is not None and known is not None and known[0] == stamp:
             return known[1]
         looks = iter(_LOOKS)
-        end = time.monotonic() + (0.0 if known is None else PATIENCE)
+        end: float | None = None
         while True:
             try:
                 found = self._catalog.get(parse_reference(name))
             except UnknownModelError:
                 self._known.take(lambda key: key == name)
+                if end is None:
+                    end = time.monotonic() + (0.0 if known is None else PATIENCE)
                 # A transaction of the user's sees no change of others.
                 if time.monotonic() >= end or self._catalog.in_transaction():
                     raise

@@ -44,10 +44,16 @@ class Queries(Plans):
         Args:
             runs: it is run at once, which ends the result of the statement before.
         """
-        found = self._latest(sql, parameters) if runs else self.plan(sql, parameters)
-        if found is None:
-            return sql, parameters
-        return self._functions.ready(found), remaining(found, parameters)
+        planned = self._latest if runs else self.plan
+        found = planned(sql, parameters)
+        while found is not None:
+            try:
+                return self._functions.ready(found), remaining(found, parameters)
+            except UnknownModelError:
+                before, found = found, planned(sql, parameters)
+                if found is not None and found.functions.keys() == before.functions.keys():
+                    raise  # else another connection replaced the model after it was planned
+        return sql, parameters
 
     def _latest(self, sql: str, parameters: Any) -> Plan | None:
         """The plan with the models of now, also where an open result holds older ones in sight."""

@@ -16,6 +16,10 @@ from sklearn.tree import DecisionTreeRegressor
 import sqlml
 from sqlml.catalog import lookup
 from sqlml.errors import UnknownModelError
+from sqlml.planner.plan.plan import Plan
+from sqlml.planner.program.function_names import parse_name
+from sqlml.session.functions import Functions
+from sqlml.udfs.duckdb import functions_by_name
 
 pytestmark = pytest.mark.version
 
@@ -224,6 +228,65 @@ def test_a_model_that_is_dropped_and_created_is_waited_for(
 def test_a_model_that_is_dropped_and_created_for_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "PATIENCE", 30.0)
     dropped_and_created(60.0, 24)
+
+
+@pytest.mark.parametrize("ask", ["execute", "sql"])
+def test_a_model_that_is_replaced_behind_its_plan_is_planned_again(
+    ask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No function of the plan is registered yet when its Program goes."""
+    registered = Functions.ready
+    with sqlml.connect() as con, con.cursor() as other:
+        con.create_model("m", model(1), inputs=NAMES, verify=False)
+        plans = []
+
+        def replaced_before(self: Functions, plan: Plan) -> str:
+            plans.append(plan)
+            if len(plans) == 1:
+                con.execute("DROP MODEL m")
+                con.create_model("m", model(2), inputs=NAMES, verify=False)
+            return registered(self, plan)
+
+        monkeypatch.setattr(Functions, "ready", replaced_before)
+        answer = getattr(other, ask)("SELECT predict('m', 1, 1, 1, 1)")
+        assert answer.fetchall() == [(2.0,)]
+        assert len(plans) == 2
+
+
+def test_a_model_whose_program_is_missing_is_not_planned_without_end() -> None:
+    with sqlml.connect() as con, con.cursor() as other:
+        con.create_model("m", model(1), inputs=NAMES, verify=False)
+        other.plan("SELECT predict('m', 1, 1, 1, 1)")
+        con._loaded.take(lambda digest: True)
+        con.connection.execute("DELETE FROM sqlml.catalog_programs")
+        with pytest.raises(UnknownModelError, match="is not stored"):
+            other.execute("SELECT predict('m', 1, 1, 1, 1)")
+
+
+def test_a_function_is_found_while_its_model_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread looks for it when it is neither among the used ones nor the dropped ones."""
+    query = "SELECT predict('m', 1, 1, 1, 1)"
+    with sqlml.connect() as con:
+        con.create_model("m", model(1), inputs=NAMES, verify=False)
+        con.execute(query).fetchall()
+        (name,) = con.plan(query).functions
+        function = functions_by_name.found(name)
+        con.execute("DROP MODEL m")
+        functions_by_name._dropped.take(lambda key: key == name)
+        functions_by_name.ready(name, function)
+        found: list[Any] = []
+        finder = threading.Thread(target=lambda: found.append(functions_by_name.found(name)))
+        put = functions_by_name._dropped.put
+
+        def late(*kept: Any) -> None:
+            finder.start()
+            finder.join(0.2)
+            put(*kept)
+
+        monkeypatch.setattr(functions_by_name._dropped, "put", late)
+        functions_by_name.dropped([parse_name(name).program])
+        finder.join(60)
+        assert found == [function]
 
 
 def test_a_model_that_is_gone_is_not_waited_for_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,8 @@ _ready: Recent[str, Compiled] = Recent()
 _dropped: Recent[str, Compiled] = Recent(DROPPED_BYTES)
 _batches = 0
 _making = tuple(threading.Lock() for _ in range(16))
+_moving = threading.Lock()
+"""Held while functions go from `_ready` to `_dropped`, and are in neither."""
 
 
 def ready(name: str, function: Compiled) -> None:
@@ -58,8 +60,9 @@ def batches() -> int:
 def dropped(digests: Collection[str]) -> None:
     """The functions of these Programs are of no use, but to queries that run already."""
     names = tuple(f"{PREFIX}{digest[:HASH_DIGITS]}_" for digest in digests)
-    for name, function, nbytes in _ready.take(lambda name: name.startswith(names)):
-        _dropped.put(name, function, nbytes + _BESIDE)
+    with _moving:
+        for name, function, nbytes in _ready.take(lambda name: name.startswith(names)):
+            _dropped.put(name, function, nbytes + _BESIDE)
 
 
 def found(name: str) -> Compiled:
@@ -74,7 +77,8 @@ def found(name: str) -> Compiled:
     if known is not None:
         return known
     with _making[hash(name) % len(_making)]:
-        known = _ready.get(name)
+        with _moving:
+            known = _ready.get(name) or _dropped.get(name)
         if known is None:
             try:
                 known = _made(name)
