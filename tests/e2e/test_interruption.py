@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -33,6 +34,14 @@ LATE = 3.0
 """CPU seconds of all threads within which an interrupt must be raised."""
 
 Row = tuple[str, str, float, bool]
+
+
+@pytest.fixture(autouse=True)
+def heeded() -> Iterator[None]:
+    """SIGINT reaches the tests also where it was ignored, as in a run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def met(
