@@ -2,8 +2,7 @@
 
 A batch function parks its own error here under a token and raises the token; the session finds
 the token in the engine's message and raises the error itself. A model that is an expression of the
-engine fails with a text that begins with the name of the error's class. A Ctrl-C is told by the
-engine's own words, since it may come before the first line of a function.
+engine fails with a text that begins with the name of the error's class.
 """
 
 from __future__ import annotations
@@ -18,10 +17,6 @@ from types import MappingProxyType
 from sqlml.errors import MissingValueError, ScoringError, UnknownCategoryError
 
 _TOKEN = re.compile(r"sqlml-failure-(\d+)")
-_INTERRUPTED = re.compile(
-    r"\AQuery interrupted\Z|\AKeyboardInterrupt: <EMPTY MESSAGE>"
-    r"|executing the UDF: KeyboardInterrupt\b"
-)
 _CLASSES: Mapping[str, type[ScoringError]] = MappingProxyType(
     {kind.__name__: kind for kind in (MissingValueError, UnknownCategoryError)}
 )
@@ -63,15 +58,3 @@ def claim(message: str) -> BaseException | None:
         return None if told is None else _CLASSES[told[1]](told[2])
     with _lock:
         return _parked.pop(int(match[1]), None)
-
-
-def is_interrupt(error: BaseException) -> bool:
-    """Whether it is how DuckDB reports a Ctrl-C: a RuntimeError between the functions of a query,
-    an InvalidInputException in one, and on 1.5 an Error where rows become Python's."""
-    return isinstance(error, Exception) and _INTERRUPTED.search(str(error)) is not None
-
-
-def pass_interrupt(error: BaseException) -> None:
-    """Raise KeyboardInterrupt where the engine's error, which is of no matter else, is a Ctrl-C."""
-    if is_interrupt(error):
-        raise KeyboardInterrupt from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlml.dialects import Dialect
@@ -18,10 +17,6 @@ NULL = re.compile(r"[(\s]*NULL[)\s]*", re.IGNORECASE)
 
 EMPTY = re.compile(r"[(\s]*(\[(\s|,|NULL)*\]|MAP\s*\{\s*\})[)\s]*", re.IGNORECASE)
 """A list or map of nothing, or of bare NULLs, which DuckDB 1.5 calls an INTEGER[]."""
-
-
-SMALL_NUMBERS = frozenset("TINYINT SMALLINT UTINYINT USMALLINT FLOAT BOOLEAN".split())
-"""Types whose every value is exact in float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +88,3 @@ def _number(bound: Bound, dialect: Dialect) -> str:
 def bracket(sql: str) -> str:
     """An expression safe to put before an operator or a cast."""
     return sql if re.fullmatch(r"[\w.]+|\"[^\"]*\"|`[^`]*`", sql) else f"({sql})"
-
-
-def layout_is_exact(bounds: Mapping[str, Bound]) -> bool:
-    """Whether all numbers are exact in float32, so that the packed matrix may be FLOAT."""
-    numbers = [b.type for b in bounds.values() if NUMBERS.fullmatch(b.type)]
-    return all(kind in SMALL_NUMBERS for kind in numbers)

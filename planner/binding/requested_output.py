@@ -11,6 +11,7 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.absent_output import why_none
 from sqlml.planner.binding.class_argument import chosen_class
 from sqlml.planner.binding.context import Context
+from sqlml.planner.binding.refused_places import refuse_in_definition
 from sqlml.planner.program.function_names import Output, Part
 from sqlml.planner.program.result_sql import Chosen, result_type
 from sqlml.planner.syntax.outline import ModelCall, Parameter
@@ -96,13 +97,7 @@ def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) ->
         if not starred and context.is_user_function(call.function):
             return None
         raise UnknownModelError(error.message, sql, at) from None
-    if call.defines:
-        raise BindError(
-            "a model call cannot stand in a generated column, DEFAULT or CHECK: the table could "
-            "not be read without sqlml; create a view of it instead",
-            sql,
-            call.span.start,
-        )
+    refuse_in_definition(call, sql)
     output = _output(call.function, model.program)
     if output is None:
         others = [f"{f}(..)" for f in OUTPUTS_OF if _output(f, model.program) is not None]

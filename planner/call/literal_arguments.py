@@ -5,27 +5,24 @@ Its trees keep the branches that these values reach (`fold_arguments`), and fewe
 and handed over. Measured for a forest of 100 trees of depth 8 over 10 columns: 1.1 to 1.7 times as
 fast with one literal, and 2.3 times with three. A forest with constants in it is a function of its
 own, which takes milliseconds to make and stays until the process ends; so only work of some length
-is worth it, and a model has at most `MOST` of them.
+is worth it, and a model has at most `constants.MOST` of them.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from sqlml.bounded_cache import Recent
 from sqlml.ir.operators.hashing import HASHED
 from sqlml.ir.operators.items import ITEMS
 from sqlml.ir.operators.opaque import OWNERS
 from sqlml.ir.operators.text import TEXT
 from sqlml.ir.program import Program
-from sqlml.limits import MADE_BYTES
 from sqlml.passes.fold_arguments import refuses
 from sqlml.planner.call.call_draft import CallDraft
 from sqlml.planner.choice.choose import Choice
 from sqlml.planner.choice.settings import asks_for_sql
-from sqlml.planner.program.constants import Constants, spelled
+from sqlml.planner.program.constants import Constants, admitted, spelled
 from sqlml.planner.program.prepare import prepare_parts
 from sqlml.planner.syntax.outline import Literal, ModelCall
 from sqlml.types import Feature, fold
@@ -35,12 +32,6 @@ LONGEST = 64
 
 MOST_LITERALS = 4
 
-MOST = 64
-"""Different constants of a model; other literals are passed as columns, as parameters are."""
-
-_BYTES = 1000
-"""What the constants of one call take, about."""
-
 LEAST = 0.02
 """Seconds that the unchanged model is estimated to take, at which constants begin to pay."""
 
@@ -48,9 +39,6 @@ _EXACT = 1 << 53
 
 _UNFOLLOWED = TEXT | ITEMS | HASHED | OWNERS.keys()
 """Operators without a value for a row of which only some columns are known."""
-
-_made: Recent[str, set[Constants]] = Recent(MADE_BYTES)
-_lock = threading.Lock()
 
 
 def literal_arguments(draft: CallDraft) -> CallDraft:
@@ -80,7 +68,7 @@ def _worth_it(draft: CallDraft, values: Mapping[str, float | str | None]) -> Con
         return ()
     folded = prepare_parts(program, draft.shared.parts, constants=found)
     fewer = len(folded.program.inputs) < len(prepared.program.inputs)
-    return found if fewer and allowed(program, found) else ()
+    return found if fewer and admitted(program, found) else ()
 
 
 def literals(
@@ -139,14 +127,3 @@ def pays(choice: Choice, rows: int) -> bool:
     if not choice.estimates:
         return rows >= choice.rows
     return choice.estimates[0].seconds / choice.rows * rows >= LEAST
-
-
-def allowed(program: Program, found: Constants) -> bool:
-    """Whether these constants are among the first `MOST` of a model; they count from now on."""
-    with _lock:
-        made = _made.get(program.hash) or set()
-        if found not in made and len(made) >= MOST:
-            return False
-        made.add(found)
-        _made.put(program.hash, made, _BYTES * len(made))
-        return True

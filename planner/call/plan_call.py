@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 from sqlml.errors import BindError, ConfigError
 from sqlml.planner.binding.bind import bind, other_columns
-from sqlml.planner.binding.column_types import Bound, layout_is_exact
+from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.estimated_rows import Rows
+from sqlml.planner.binding.float_or_double import fits_float
 from sqlml.planner.binding.function_arguments import packed, texts
 from sqlml.planner.binding.refused_nulls import Once, any_missing, either, no_row, refused, unless
 from sqlml.planner.binding.requested_output import Target
@@ -101,9 +102,8 @@ def bound_arguments(draft: CallDraft) -> CallDraft:
 
 def packed_layout(draft: CallDraft) -> CallDraft:
     """FLOAT in place of DOUBLE, where all numbers and codes are exact in it."""
-    nodes = draft.prepared.program.nodes
-    codes_fit = all(n.attrs["categories"].size < 1 << 24 for n in nodes if n.op == "encode")
-    return replace(draft, layout="f32") if codes_fit and layout_is_exact(draft.bounds) else draft
+    fits = fits_float(draft.bounds, draft.prepared.program)
+    return replace(draft, layout="f32") if fits else draft
 
 
 def nulls_refused(draft: CallDraft) -> CallDraft:

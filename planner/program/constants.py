@@ -8,6 +8,11 @@ from __future__ import annotations
 
 import re
 import struct
+import threading
+
+from sqlml.bounded_cache import Recent
+from sqlml.ir.program import Program
+from sqlml.limits import MADE_BYTES
 
 Constant = tuple[int, float | str | None]
 """The place of an input among those of the Program, and its value; None is NULL."""
@@ -16,6 +21,15 @@ Constants = tuple[Constant, ...]
 
 PATTERN = r"(?:_k\d{1,6}(?:n|f[0-9a-f]{1,16}|s(?:[0-9a-f]{2})*))*"
 """A regular expression of what `spelled` makes."""
+
+MOST = 64
+"""Different constants of a model; other literals are passed as columns, as parameters are."""
+
+_BYTES = 1000
+"""What the constants of one call take, about."""
+
+_made: Recent[str, set[Constants]] = Recent(MADE_BYTES)
+_lock = threading.Lock()
 
 _ONE = re.compile(r"_k(\d{1,6})([nfs])([0-9a-f]*)")
 
@@ -52,3 +66,14 @@ def parse_constants(text: str) -> Constants:
             value = bytes.fromhex(digits).decode("utf-8", "replace")
         made.append((int(place), value))
     return tuple(made)
+
+
+def admitted(program: Program, found: Constants) -> bool:
+    """Whether these constants are among the first `MOST` of a model; they count from now on."""
+    with _lock:
+        made = _made.get(program.hash) or set()
+        if found not in made and len(made) >= MOST:
+            return False
+        made.add(found)
+        _made.put(program.hash, made, _BYTES * len(made))
+        return True

@@ -14,8 +14,9 @@ from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.made_in_from import MadeInFrom
 from sqlml.planner.rewrites.table_form import refuse_hidden
 from sqlml.planner.rewrites.widened_from import Source
+from sqlml.planner.syntax.column_names import column_names
 from sqlml.planner.syntax.outline import ModelCall
-from sqlml.planner.syntax.splice import column_names, inner_first, splice
+from sqlml.planner.syntax.splice import inner_first, splice
 
 
 def planned_calls(draft: Draft) -> Draft:

@@ -17,7 +17,7 @@ import duckdb
 
 from sqlml.errors import SqlmlError
 from sqlml.planner.syntax.text import text_of
-from sqlml.session.functions import Functions
+from sqlml.session.registered_functions import Functions
 
 
 class Arrivals:

@@ -17,7 +17,8 @@ from sqlml.errors import excerpt
 from sqlml.parsing.moved_place import place_in
 from sqlml.planner.binding.misspelt_functions import hint
 from sqlml.udfs.duckdb.engine import DuckDBEngine
-from sqlml.udfs.parked_errors import claim, is_interrupt
+from sqlml.udfs.duckdb.interrupt_errors import is_interrupt
+from sqlml.udfs.parked_errors import claim
 
 _PLACE = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
 

@@ -13,8 +13,8 @@ from sqlml.planner.plan.measured import Analysis, Measured
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan.with_rows import with_rows
 from sqlml.session.engine_errors import reworded_errors
-from sqlml.session.functions import Functions
 from sqlml.session.queries import Queries, remaining
+from sqlml.session.registered_functions import Functions
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import engine_function

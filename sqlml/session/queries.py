@@ -9,7 +9,7 @@ from sqlml.catalog.lookup import Lookup
 from sqlml.errors import UnknownModelError
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan.with_rows import with_rows
-from sqlml.session.functions import Functions
+from sqlml.session.registered_functions import Functions
 from sqlml.statements.plans import Plans
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine

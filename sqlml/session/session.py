@@ -31,8 +31,8 @@ from sqlml.planner.syntax.text import Text, text_of
 from sqlml.session.attached_views import Arrivals
 from sqlml.session.engine_errors import reworded_errors, user_errors
 from sqlml.session.explain import Explaining
-from sqlml.session.functions import Functions
 from sqlml.session.queries import Queries
+from sqlml.session.registered_functions import Functions
 from sqlml.session.relation import unwrap, wrap
 from sqlml.session.user_call import Calling
 from sqlml.statements.answer import rows as answer_of

@@ -35,7 +35,8 @@ from sqlml.statements.export import export_model
 from sqlml.statements.models import Models
 from sqlml.statements.registration import Registration, whole_model
 from sqlml.statements.run import carry_out
-from sqlml.udfs.spark.engine import SparkEngine, require_live
+from sqlml.udfs.spark.engine import SparkEngine
+from sqlml.udfs.spark.stopped_session import require_live
 
 if TYPE_CHECKING:
     import pyspark.sql

@@ -5,18 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sqlml.catalog.model import NewVersion, Reference
-from sqlml.errors import VerificationError
+from sqlml.catalog.model import Reference
 from sqlml.importers.model_file import ModelFile, read_file
-from sqlml.importers.sqlml_file import StoredModel
-from sqlml.ir.program import Program
 from sqlml.parsing.statements import AddVersion, Artifact, CreateModel
 from sqlml.statements.models import Models, whole
-from sqlml.statements.new_version import version_of
 from sqlml.statements.registration import Registration
-from sqlml.verifying.ask_library import has_source
-from sqlml.verifying.source import source_of
-from sqlml.verifying.verify import verify_object, verify_source
+from sqlml.statements.verified_version import verified
 
 
 def create_model(models: Models, statement: CreateModel) -> None:
@@ -46,7 +40,7 @@ def create_from_object(
     models: Models, model: Any, wanted: Registration, file: ModelFile | None = None
 ) -> None:
     """Register a fitted object, or what a `file` holds."""
-    new = _verified(model, wanted, file)
+    new = verified(model, wanted, file)
     models.changes.create(
         wanted.reference,
         new,
@@ -60,7 +54,7 @@ def add_object(
     models: Models, model: Any, wanted: Registration, file: ModelFile | None = None
 ) -> None:
     """Add a fitted object, or what a `file` holds, as a version of a model."""
-    new = replace(_verified(model, wanted, file), comment=wanted.comment)
+    new = replace(verified(model, wanted, file), comment=wanted.comment)
     models.versions.add(wanted.reference, new, wanted.number)
 
 
@@ -83,29 +77,3 @@ def _file(models: Models, artifact: Artifact) -> ModelFile:
         sha256=artifact.options.get("sha256"),
         allow_pickle=models.allow_pickle or artifact.options.get("allow_pickle") is True,
     )
-
-
-def _verified(model: Any, wanted: Registration, file: ModelFile | None) -> NewVersion:
-    """Import a model, and compare the two as the option `verify` says.
-
-    Raises:
-        VerificationError: they answer otherwise.
-        ArtifactError: the library that wrote the file ends on it.
-        UnsupportedModelError, ConfigError.
-    """
-    new = version_of(model, wanted, file)
-    verify = wanted.options.get("verify", True)
-    if verify is False or isinstance(model, Program | StoredModel) or not has_source(model):
-        return new
-    if file is None:
-        found = verify_object(model, new.program, new.features)
-    else:
-        made_of = source_of(file, new.program, allow_pickle=False)
-        found = verify_source(made_of, new.program, new.features)
-    if verify is True and not found.agrees:
-        raise VerificationError(
-            f"the imported model predicts differently from this {type(model).__name__} itself: "
-            f"{found.complaint}. Nothing is registered; the option verify = 'record' registers it "
-            "anyway. Please report this message: the fault is sqlml's"
-        )
-    return replace(new, verification=found.to_dict())

@@ -22,6 +22,7 @@ import sqlml
 from sqlml.bounded_cache import Recent
 from sqlml.errors import ColumnTypeError, MissingValueError, UnknownCategoryError
 from sqlml.planner.call import literal_arguments
+from sqlml.planner.program import constants as of_models
 
 from .child import run
 
@@ -59,7 +60,7 @@ LGB = lightgbm.LGBMClassifier(n_estimators=80, verbose=-1).fit(HOLES, CLASS)
 def con(monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlml.Session]:
     """Where every model is worth folding."""
     monkeypatch.setattr(literal_arguments, "LEAST", 0.0)
-    monkeypatch.setattr(literal_arguments, "_made", Recent())
+    monkeypatch.setattr(of_models, "_made", Recent())
     with sqlml.connect() as session:
         session.register("frame", FRAME.assign(id=np.arange(ROWS), c=NUMBERS.c))
         session.execute("CREATE TABLE t AS FROM frame")
@@ -178,16 +179,14 @@ def test_small_work_is_left_as_it_is(con: Any, monkeypatch: pytest.MonkeyPatch) 
 def test_literals_that_change_with_each_statement_make_few_functions(con: Any) -> None:
     con.create_model("m", BOOSTED)
     made = set()
-    for k in range(literal_arguments.MOST + 10):
+    for k in range(of_models.MOST + 10):
         call = f"predict('m', a := {k}, b := b, c := c)"
         made.add(con.plan(f"SELECT {call} FROM t").calls[0].spec.name)
-    assert len(made) == literal_arguments.MOST + 1
+    assert len(made) == of_models.MOST + 1
     assert constants(con, "predict('m', a := 3, b := b, c := c)") == {"a": 3.0}
-    assert constants(con, f"predict('m', a := {literal_arguments.MOST + 3}, b := b, c := c)") == {}
-    last = scored(con, f"predict('m', a := {literal_arguments.MOST + 3}, b := b, c := c)")
-    np.testing.assert_array_equal(
-        last, BOOSTED.predict(NUMBERS.assign(a=literal_arguments.MOST + 3))
-    )
+    assert constants(con, f"predict('m', a := {of_models.MOST + 3}, b := b, c := c)") == {}
+    last = scored(con, f"predict('m', a := {of_models.MOST + 3}, b := b, c := c)")
+    np.testing.assert_array_equal(last, BOOSTED.predict(NUMBERS.assign(a=of_models.MOST + 3)))
 
 
 def test_names_stay_short(con: Any) -> None:

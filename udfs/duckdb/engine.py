@@ -29,12 +29,12 @@ from sqlml.udfs.duckdb.connection import DuckDBConnection, without_excerpt
 from sqlml.udfs.duckdb.declared_keys import declared_keys
 from sqlml.udfs.duckdb.function_registry import Registry, create
 from sqlml.udfs.duckdb.functions_by_name import batches
+from sqlml.udfs.duckdb.interrupt_errors import is_interrupt, pass_interrupt
 from sqlml.udfs.duckdb.row_estimate import top_cardinality
 from sqlml.udfs.duckdb.user_frame import call_from
 from sqlml.udfs.duckdb.version import IS_TWO
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import engine_function
-from sqlml.udfs.parked_errors import is_interrupt, pass_interrupt
 
 _twins = itertools.count(1)
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from sqlml.dialects import SPARK, Dialect
-from sqlml.errors import BackendError
 from sqlml.ir import store
 from sqlml.ir.program import Program
 from sqlml.planner.binding.context import UniqueKeys
@@ -23,19 +22,6 @@ from sqlml.udfs.spark.worker import versions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def require_live(spark: SparkSession) -> None:
-    """Refuse a session that has been stopped.
-
-    Raises:
-        BackendError: it has.
-    """
-    if getattr(spark.sparkContext, "_jsc", None) is None:
-        raise BackendError(
-            "the SparkSession has been stopped; create another one and attach it: the models are "
-            "still in their directory"
-        )
 
 
 class SparkEngine:

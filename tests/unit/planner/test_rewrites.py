@@ -30,6 +30,7 @@ from sqlml.planner.binding.context import Context
 from sqlml.planner.call import literal_arguments
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_statement import plan, read_statement
+from sqlml.planner.program import constants
 from sqlml.planner.rewrites.order import RULES, run
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "rewrites"
@@ -118,7 +119,7 @@ def con() -> Iterator[sqlml.Session]:
 def context(con: sqlml.Session, monkeypatch: pytest.MonkeyPatch) -> Context:
     """What the session's planner asks of its engine; the least work is worth a literal's."""
     monkeypatch.setattr(literal_arguments, "LEAST", 0.0)
-    monkeypatch.setattr(literal_arguments, "_made", Recent())
+    monkeypatch.setattr(constants, "_made", Recent())
     seen: list[Context] = []
 
     def noted(sql: str, parameters: Any, context: Context) -> Plan | None:

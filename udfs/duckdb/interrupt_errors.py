@@ -1,0 +1,24 @@
+"""How DuckDB reports a Ctrl-C: by words of its own, since it may come before the first line of a
+function of ours.
+"""
+
+from __future__ import annotations
+
+import re
+
+_INTERRUPTED = re.compile(
+    r"\AQuery interrupted\Z|\AKeyboardInterrupt: <EMPTY MESSAGE>"
+    r"|executing the UDF: KeyboardInterrupt\b"
+)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether it is how DuckDB reports a Ctrl-C: a RuntimeError between the functions of a query,
+    an InvalidInputException in one, and on 1.5 an Error where rows become Python's."""
+    return isinstance(error, Exception) and _INTERRUPTED.search(str(error)) is not None
+
+
+def pass_interrupt(error: BaseException) -> None:
+    """Raise KeyboardInterrupt where the engine's error, which is of no matter else, is a Ctrl-C."""
+    if is_interrupt(error):
+        raise KeyboardInterrupt from None
