@@ -1,14 +1,15 @@
 """Stamps: what a model is now, read from a single type.
 
 Each model has a type, an ENUM of one value, which changes with each change of the model. The engine
-reads it without reading a row. A type runs nothing, whoever made it, as a view
-might: so it is looked at without a look at the catalog's shape before. Of two transactions that
-change one model the second fails, as it should; each model has its own type, so those that change
-different ones do not conflict.
+reads it without reading a row. A type runs nothing, whoever made it, as a view might: so it is
+looked at without a look at the catalog's shape before. Of two transactions that change one model
+the second fails, as it should; each model has its own type, so those that change different ones do
+not conflict.
 
-DuckDB 1.5 cannot open a file again that has types in the log of a killed process. Then there are no
-stamps: the rows of the model are compared (`Catalog.stamp`), and a change of the model changes its
-row, so that two transactions conflict as well.
+DuckDB 1.5 cannot open a file again that has types in the log of a killed process (1.5.6: "Failure
+while replaying WAL file ..: Schema with name sqlml does not exist!"). There are no stamps there:
+the rows of the model are compared (`Catalog.stamp`), and a change of the model changes its row, so
+that two transactions conflict as well.
 """
 
 from __future__ import annotations

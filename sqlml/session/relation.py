@@ -23,7 +23,8 @@ class Relation(Wrapper):
 
     def __getattr__(self, name: str) -> Any:
         if name == "__arrow_c_stream__":
-            # DuckDB 1.5 would scan it through the connection that is scanning, and hang.
+            # DuckDB 1.5 would scan it through the connection that is scanning, and hang, as in
+            # https://github.com/duckdb/duckdb-python/issues/85
             raise AttributeError(name)
         value = getattr(self.native, name)
         return _guarded(value) if callable(value) else value

@@ -1,8 +1,9 @@
 """`Registry`: the functions of a database, registered once for all its connections.
 
-A function of a closed cursor may run another's code (seen on 1.5.6 and 2.0.0), so ours stays open;
-and a function registered inside a transaction goes with its ROLLBACK, after which the connection
-refuses the name for ever, so our cursor registers them, which commits at once.
+A function of a closed cursor may run another's code (seen on 1.5.6 and 2.0.0; a crash in
+https://github.com/duckdb/duckdb-python/issues/530), so ours stays open. A function registered
+inside a transaction goes with its ROLLBACK, after which the connection refuses the name for ever
+(https://github.com/duckdb/duckdb/pull/13462), so our cursor registers them, which commits at once.
 """
 
 from __future__ import annotations

@@ -195,7 +195,8 @@ def _categories(cats: Any, features: int, names: Sequence[str] | None) -> tuple[
             raise ArtifactError(f"the categories of column {column!r} are damaged")
         if not joined.isascii():
             # Its reader of pandas frames counts characters where it should count bytes, so the
-            # names that it stores are cut in the wrong places (3.2, npstr_to_arrow_strarr).
+            # names that it stores are cut in the wrong places (3.2, npstr_to_arrow_strarr;
+            # mended later by https://github.com/dmlc/xgboost/pull/12371).
             raise UnsupportedModelError(
                 f"column {column!r} has categories outside ASCII, whose names XGBoost does not "
                 "store in full; train on ASCII names or on numbers"
