@@ -16,8 +16,7 @@ Tie = Literal["gt", "ge"]
 
 def binary_label(builder: Builder, score: Value, tie: Tie = "gt") -> Value:
     """(n, 1) scores -> (n, 1) class numbers."""
-    zero = builder.constant(np.zeros(1))
-    return builder.op("cast", builder.op(tie, score, zero), dtype="int64")
+    return builder.op("cast", builder.op(tie, score, 0.0), dtype="int64")
 
 
 def argmax_label(builder: Builder, scores: Value) -> Value:
@@ -39,7 +38,7 @@ def argmax_labels(builder: Builder, scores: Value, sizes: Sequence[int]) -> Valu
 
 def with_complement(builder: Builder, positive: Value) -> Value:
     """(n, 1) probabilities p of the second class -> (n, 2) of 1 - p and p."""
-    negative = builder.op("sub", builder.constant(np.ones(1)), positive)
+    negative = builder.op("sub", 1.0, positive)
     return builder.op("concat", negative, positive)
 
 
@@ -47,10 +46,9 @@ def normalised(builder: Builder, proba: Value) -> Value:
     """(n, K) one-vs-rest probabilities divided by their sum; uniform where all are zero."""
     classes = proba.type.width
     total = builder.op("sum", proba, axis=1)
-    nothing = builder.op("eq", total, builder.constant(np.zeros(1)))
-    ones = builder.constant(np.ones(1))
-    proba = builder.op("where", nothing, ones, proba)
-    total = builder.op("where", nothing, builder.constant(np.full(1, float(classes))), total)
+    nothing = builder.op("eq", total, 0.0)
+    proba = builder.op("where", nothing, 1.0, proba)
+    total = builder.op("where", nothing, float(classes), total)
     return builder.op("div", proba, total)
 
 

@@ -21,11 +21,11 @@ def elliptic_envelope(model: Any, frame: Frame) -> Outputs:
     check(model, "location_", "offset_", "covariance_")
     builder, x = frame.builder, numbers(frame, "EllipticEnvelope")
     precision = np.ascontiguousarray(np.asarray(model.get_precision(), np.float64).T)
-    delta = builder.op("sub", x, builder.constant(np.asarray(model.location_, np.float64)))
+    delta = builder.op("sub", x, np.asarray(model.location_, np.float64))
     turned = builder.op("linear", delta, weights=precision, bias=np.zeros(len(precision)))
     squared = builder.op("sum", builder.op("mul", delta, turned), axis=1)
     squared = builder.op("square", builder.op("sqrt", squared))
     samples = builder.op("neg", squared)
-    score = builder.op("sub", samples, builder.constant(np.full(1, float(model.offset_))))
+    score = builder.op("sub", samples, float(model.offset_))
     values = {"label": binary_label(builder, score, "ge"), "score": score, "samples": samples}
     return Outputs(values, Labels("int64", (-1, 1)))

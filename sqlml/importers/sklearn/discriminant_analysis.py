@@ -44,7 +44,7 @@ def linear_discriminant(model: Any, frame: Frame) -> Outputs:
 def _discriminants(model: Any, builder: Builder, x: Value) -> Value:
     if model.solver == "svd":
         check(model, "xbar_")
-        x = builder.op("sub", x, builder.constant(np.asarray(model.xbar_, np.float64)))
+        x = builder.op("sub", x, np.asarray(model.xbar_, np.float64))
     scalings = np.asarray(model.scalings_, np.float64)[:, : int(model._max_components)]
     return _project(builder, x, scalings, np.zeros(scalings.shape[1]))
 
@@ -66,18 +66,18 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
     x = builder.op("reshape", x, shape=(1, width))
 
     def norms(group: slice) -> Value:
-        centred = builder.op("sub", x, builder.constant(means[group]))
+        centred = builder.op("sub", x, means[group])
         turn = np.stack(rotations[group]).astype(np.float64)
-        turned = builder.op("batch_matmul", centred, builder.constant(turn))
+        turned = builder.op("batch_matmul", centred, turn)
         norm = builder.op("sum", builder.op("square", turned), axis=2)
         return builder.op("reshape", norm, shape=(len(turn),))
 
     norm = by_group(builder, classes, width, norms)
     log_det = builder.constant(np.array([np.log(s).sum() for s in scalings], np.float64))
-    halved = builder.op("mul", builder.op("add", norm, log_det), builder.constant(np.full(1, -0.5)))
+    halved = builder.op("mul", builder.op("add", norm, log_det), -0.5)
     with np.errstate(divide="ignore"):  # a prior may be 0
         prior = np.log(np.asarray(model.priors_, np.float64))
-    joint = builder.op("add", halved, builder.constant(prior))
+    joint = builder.op("add", halved, prior)
     values = {
         "label": argmax_label(builder, joint),
         "score": _difference(builder, joint) if classes == 2 else joint,

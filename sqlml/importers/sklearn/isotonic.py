@@ -56,7 +56,7 @@ def interpolated(
         value = builder.op("cast", value, dtype=dtype_of(points))
     if model.out_of_bounds == "clip":
         for op, end in (("maximum", model.X_min_), ("minimum", model.X_max_)):
-            value = builder.op(op, value, builder.constant(np.full(1, end, points.dtype)))
+            value = builder.op(op, value, np.full(1, end, points.dtype))
     elif model.out_of_bounds == "raise" and points.size > 1:
         value = builder.op(
             "require_finite",
@@ -74,7 +74,7 @@ def interpolated(
     if model.out_of_bounds == "nan" and points.size > 1:
         low, high = builder.constant(points[:1]), builder.constant(points[-1:])
         outside = builder.op("or", builder.op("lt", value, low), builder.op("gt", value, high))
-        made = builder.op("where", outside, builder.constant(np.full(1, np.nan)), made)
+        made = builder.op("where", outside, np.nan, made)
     return made
 
 

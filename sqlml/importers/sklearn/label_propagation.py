@@ -51,6 +51,6 @@ def _of_nearest(model: Any, frame: Frame, shares: Array) -> Value:
     """(n, K): the distributions of the nearest training rows added up."""
     builder = frame.builder
     _, index = nearest(model.nn_fit, frame, int(model.n_neighbors))
-    gathered = builder.op("take", builder.constant(shares), index)
+    gathered = builder.op("take", shares, index)
     summed = builder.op("sum", gathered, axis=1)
     return builder.op("reshape", summed, shape=(shares.shape[1],))

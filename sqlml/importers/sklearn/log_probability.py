@@ -14,16 +14,14 @@ def log_sum_exp(builder: Builder, x: Value) -> Value:
     of only -inf stays -inf.
     """
     top = builder.op("max", x, axis=1)
-    zero = builder.constant(np.zeros(1))
-    infinity = builder.constant(np.full(1, np.inf))
     is_top = builder.op("eq", x, top)
-    finite = builder.op("lt", builder.op("abs", top), infinity)
-    shift = builder.op("where", finite, top, zero)
-    rest = builder.op("where", is_top, builder.constant(np.full(1, -np.inf)), x)
+    finite = builder.op("lt", builder.op("abs", top), np.inf)
+    shift = builder.op("where", finite, top, 0.0)
+    rest = builder.op("where", is_top, -np.inf, x)
     small = builder.op("sum", builder.op("exp", builder.op("sub", rest, shift)), axis=1)
     tops = builder.op("sum", builder.op("cast", is_top, dtype="float64"), axis=1)
     share = builder.op("div", small, tops)
-    small = builder.op("where", builder.op("eq", small, zero), small, share)
+    small = builder.op("where", builder.op("eq", small, 0.0), small, share)
     many = builder.op("add", builder.op("log1p", small), builder.op("log", tops))
     return builder.op("add", many, top)
 

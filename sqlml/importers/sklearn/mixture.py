@@ -115,7 +115,7 @@ def _log_gaussian(model: Any, frame: Frame) -> Value:
             "does not know; fit it with 'full', 'tied', 'diag' or 'spherical'"
         )
     moved = _add(builder, distance, np.full(1, width * math.log(2 * math.pi)))
-    halved = builder.op("mul", moved, builder.constant(np.full(1, -0.5)))
+    halved = builder.op("mul", moved, -0.5)
     return _add(builder, halved, log_det)
 
 
@@ -135,8 +135,8 @@ def _mahalanobis(builder: Builder, x: Value, means: Array, roots: Array) -> Valu
 
 
 def _expanded(builder: Builder, first: Array, cross: Value) -> Value:
-    twice = builder.op("mul", cross, builder.constant(np.full(1, 2.0)))
-    return builder.op("sub", builder.constant(first.astype(np.float64)), twice)
+    twice = builder.op("mul", cross, 2.0)
+    return builder.op("sub", first.astype(np.float64), twice)
 
 
 def _product(builder: Builder, x: Value, rows: Array) -> Value:
@@ -145,7 +145,7 @@ def _product(builder: Builder, x: Value, rows: Array) -> Value:
 
 
 def _add(builder: Builder, x: Value, row: Array) -> Value:
-    return builder.op("add", x, builder.constant(np.asarray(row, np.float64)))
+    return builder.op("add", x, np.asarray(row, np.float64))
 
 
 def _outputs(frame: Frame, joint: Value) -> Outputs:

@@ -24,7 +24,7 @@ ACTIVATIONS: Mapping[str, Callable[[Builder, Value], Value]] = MappingProxyType(
         "identity": lambda b, x: x,
         "exp": lambda b, x: b.op("exp", x),
         "logistic": lambda b, x: b.op("sigmoid", x),
-        "relu": lambda b, x: b.op("maximum", x, b.constant(np.zeros(1))),
+        "relu": lambda b, x: b.op("maximum", x, 0.0),
         "softmax": lambda b, x: b.op("softmax", x, sum_dtype="float64"),
         "tanh": lambda b, x: b.op("tanh", x),
     }
@@ -71,7 +71,7 @@ def bernoulli_rbm(model: Any, frame: Frame) -> Frame:
 
 
 def _above_half(builder: Builder, value: Value) -> Value:
-    above = builder.op("gt", value, builder.constant(np.full(1, 0.5)))
+    above = builder.op("gt", value, 0.5)
     return builder.op("cast", above, dtype="int64")
 
 

@@ -72,15 +72,14 @@ def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
     values = _kernel(model, frame)
     pairs = builder.op("linear", values, weights=_pair_weights(model, k), bias=_intercepts(model))
     # A pair's score is positive for its first class.
-    zero = builder.constant(np.zeros(1))
-    second = builder.op("cast", builder.op("le", pairs, zero), dtype="float64")
+    second = builder.op("cast", builder.op("le", pairs, 0.0), dtype="float64")
     signs = pair_signs(k)
     firsts = (signs < 0).sum(axis=0).astype(np.float64)
     label = argmax_label(builder, builder.op("linear", second, weights=signs, bias=firsts))
     score = builder.op("neg", pairs) if k == 2 else pairs
     if k > 2 and model.decision_function_shape == "ovr":
         # A score of 0 votes for the first class here, and for the second in the label.
-        score = ovr_decision(builder, builder.op("lt", pairs, zero), builder.op("neg", pairs), k)
+        score = ovr_decision(builder, builder.op("lt", pairs, 0.0), builder.op("neg", pairs), k)
         if model.break_ties:
             label = argmax_label(builder, score)
     made = {"label": label, "score": score}
@@ -96,11 +95,11 @@ def _probabilities(model: Any, builder: Builder, pairs: Value, k: int) -> Value:
         raise UnsupportedModelError(
             f"{type(model).__name__} has probability=True but was fitted without it; fit it again"
         )
-    raised = builder.op("mul", pairs, builder.constant(slope))
-    raised = builder.op("add", raised, builder.constant(shift))
+    raised = builder.op("mul", pairs, slope)
+    raised = builder.op("add", raised, shift)
     single = builder.op("sigmoid", builder.op("neg", raised))
-    single = builder.op("maximum", single, builder.constant(np.full(1, LEAST_PROBABILITY)))
-    single = builder.op("minimum", single, builder.constant(np.full(1, 1 - LEAST_PROBABILITY)))
+    single = builder.op("maximum", single, LEAST_PROBABILITY)
+    single = builder.op("minimum", single, 1 - LEAST_PROBABILITY)
     return builder.op("couple", single, classes=k)
 
 

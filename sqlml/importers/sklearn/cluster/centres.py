@@ -20,8 +20,8 @@ def component_labels(count: int) -> Labels:
 def euclidean(builder: Builder, x: Value, centres: Array) -> Value:
     """(n, F) and centres (K, F) -> (n, K) distances, as `euclidean_distances`."""
     squared = builder.op("add", _products(builder, x, centres), _norm(builder, x))
-    squared = builder.op("add", squared, builder.constant(squared_norms(centres)))
-    squared = builder.op("maximum", squared, builder.constant(np.zeros(1)))
+    squared = builder.op("add", squared, squared_norms(centres))
+    squared = builder.op("maximum", squared, 0.0)
     return builder.op("sqrt", squared)
 
 
@@ -31,8 +31,8 @@ def nearest(builder: Builder, x: Value, centres: Array) -> Value:
     |x|^2 takes part, so that centres tie for a row far away from all of them; the first one wins.
     """
     squared = builder.op("add", _norm(builder, x), _products(builder, x, centres))
-    squared = builder.op("add", squared, builder.constant(squared_norms(centres)))
-    squared = builder.op("maximum", squared, builder.constant(np.zeros(1)))
+    squared = builder.op("add", squared, squared_norms(centres))
+    squared = builder.op("maximum", squared, 0.0)
     return _smallest(builder, squared)
 
 

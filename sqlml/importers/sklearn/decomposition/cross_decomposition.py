@@ -42,6 +42,6 @@ def _centred(model: Any, frame: Frame) -> Value:
 
 
 def _scores(builder: Builder, centred: Value, deviation: Any, rotations: Any) -> Value:
-    scaled = builder.op("div", centred, builder.constant(np.asarray(deviation, np.float64)))
+    scaled = builder.op("div", centred, np.asarray(deviation, np.float64))
     weights = np.ascontiguousarray(np.asarray(rotations, np.float64))
     return builder.op("linear", scaled, weights=weights, bias=np.zeros(weights.shape[1]))

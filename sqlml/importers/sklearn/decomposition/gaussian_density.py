@@ -30,12 +30,12 @@ def log_density(model: Any, builder: Builder, x: Value) -> Value | None:
         return None
     if not np.isfinite(precision).all():
         return None
-    centred = builder.op("sub", x, builder.constant(np.asarray(model.mean_, np.float64)))
+    centred = builder.op("sub", x, np.asarray(model.mean_, np.float64))
     weights = np.ascontiguousarray(precision, np.float64)
     turned = builder.op("linear", centred, weights=weights, bias=np.zeros(len(weights)))
     distance = builder.op("sum", builder.op("mul", centred, turned), axis=1)
     sign, log_det = np.linalg.slogdet(precision)
     log_det = float(log_det) if sign > 0 else -np.inf
     offset = 0.5 * (len(precision) * math.log(2 * math.pi) - log_det)
-    halved = builder.op("mul", distance, builder.constant(np.full(1, -0.5)))
-    return builder.op("sub", halved, builder.constant(np.full(1, offset)))
+    halved = builder.op("mul", distance, -0.5)
+    return builder.op("sub", halved, offset)

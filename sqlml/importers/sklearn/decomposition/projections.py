@@ -33,7 +33,7 @@ def pca(model: Any, frame: Frame) -> Outputs:
     if model.whiten:
         scale = np.sqrt(np.asarray(model.explained_variance_))
         scale = np.maximum(scale, np.finfo(scale.dtype).eps).astype(np.float64)
-        value = frame.builder.op("div", value, frame.builder.constant(scale))
+        value = frame.builder.op("div", value, scale)
     return _with_density(model, frame, x, value)
 
 
@@ -107,14 +107,13 @@ def sparse_coding(model: Any, frame: Frame) -> Frame:
         )
     builder = frame.builder
     cover = _project(builder, numbers(frame, type(model).__name__), dictionary.T)
-    zero = builder.constant(np.zeros(1))
-    size = builder.op("sub", builder.op("abs", cover), builder.constant(np.full(1, _alpha(model))))
-    code = builder.op("mul", builder.op("sign", cover), builder.op("maximum", size, zero))
+    size = builder.op("sub", builder.op("abs", cover), _alpha(model))
+    code = builder.op("mul", builder.op("sign", cover), builder.op("maximum", size, 0.0))
     if model.positive_code:
-        code = builder.op("maximum", code, zero)
+        code = builder.op("maximum", code, 0.0)
     if model.split_sign:
-        below = builder.op("neg", builder.op("minimum", code, zero))
-        code = builder.op("concat", builder.op("maximum", code, zero), below)
+        below = builder.op("neg", builder.op("minimum", code, 0.0))
+        code = builder.op("concat", builder.op("maximum", code, 0.0), below)
     return _frame(model, frame, code)
 
 
@@ -138,7 +137,7 @@ def _project(builder: Builder, x: Value, weights: Array) -> Value:
 
 
 def _centred(builder: Builder, x: Value, mean: Any) -> Value:
-    return builder.op("sub", x, builder.constant(np.asarray(mean, np.float64)))
+    return builder.op("sub", x, np.asarray(mean, np.float64))
 
 
 def _matrix(values: Any) -> Array:

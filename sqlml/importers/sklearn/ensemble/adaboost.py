@@ -101,12 +101,11 @@ def _votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Va
         target = np.zeros(len(learners), np.int32)
         return summed(model, frame, learners[0], replace(raw, value=value), target, width)
     parts: list[Value] = []
-    zero = builder.constant(np.zeros(1))
     for i, member in enumerate(learners):
         name = f"estimators_[{i}]"
         made = predictor(model, name, member, frame, recurse)
         at = places(model, name, classes_of(model, name, made), classes)
-        hit = builder.op("gt", votes(builder, made, at, width), zero)
+        hit = builder.op("gt", votes(builder, made, at, width), 0.0)
         pro, con = (builder.constant(np.full(1, w[i])) for w in (weights, against))
         parts.append(builder.op("where", hit, pro, con))
     return total(builder, parts)

@@ -70,7 +70,7 @@ def _sum(model: Any, frame: Frame, trees: Sequence[Any], sizes: Sequence[int]) -
     total = builder.op("tree_ensemble", x, **made.attrs())
     if trees[0] is model:
         return total
-    return builder.op("div", total, builder.constant(np.full(1, float(len(trees)))))
+    return builder.op("div", total, float(len(trees)))
 
 
 def takes_nan(tree: Any) -> bool:

@@ -52,7 +52,7 @@ def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> 
         return Outputs({"label": label, "proba": proba, "score": score}, labels)
     link = score
     if model.loss == "exponential":
-        link = builder.op("mul", builder.constant(np.full(1, 2.0)), score)
+        link = builder.op("mul", 2.0, score)
     elif model.loss != "log_loss":
         raise UnsupportedModelError(
             f"GradientBoostingClassifier(loss={model.loss!r}) is not known to sqlml; use log_loss"
@@ -151,9 +151,9 @@ def _check_precision(model: Any) -> None:
 
 
 def _logit(builder: Builder, proba: Value, half: bool) -> Value:
-    rest = builder.op("sub", builder.constant(np.ones(1)), proba)
+    rest = builder.op("sub", 1.0, proba)
     logit = builder.op("log", builder.op("div", proba, rest))
-    return builder.op("mul", builder.constant(np.full(1, 0.5)), logit) if half else logit
+    return builder.op("mul", 0.5, logit) if half else logit
 
 
 def _multinomial_logit(builder: Builder, proba: Value) -> Value:

@@ -41,7 +41,7 @@ def random_trees_embedding(model: Any, frame: Frame) -> Frame:
     counts = [len(seen) for seen in _seen(model)]
     tree_of = np.repeat(np.arange(len(trees), dtype=np.int64), counts)
     own = np.concatenate([np.arange(count, dtype=np.float64) for count in counts])
-    hot = builder.op("eq", builder.op("select", place, indices=tree_of), builder.constant(own))
+    hot = builder.op("eq", builder.op("select", place, indices=tree_of), own)
     value = builder.op("cast", hot, dtype="float64")
     names = [f"tree{t}_leaf{int(place)}" for t, place in zip(tree_of, own, strict=True)]
     return replace(Frame.of(builder, value, names), sparse=bool(model.sparse_output))

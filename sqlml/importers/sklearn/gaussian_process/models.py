@@ -62,8 +62,8 @@ def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
     proba = builder.op("concat", *shares)
     label = argmax_label(builder, proba)
     total = builder.op("sum", proba, axis=1)
-    nothing = builder.op("eq", total, builder.constant(np.zeros(1)))
-    total = builder.op("where", nothing, builder.constant(np.ones(1)), total)
+    nothing = builder.op("eq", total, 0.0)
+    total = builder.op("where", nothing, 1.0, total)
     return Outputs({"label": label, "proba": builder.op("div", proba, total)}, labels_of(classes))
 
 
@@ -90,7 +90,7 @@ def _averaged(b: Builder, mean: Value, var: Value) -> Value:
 
     alpha = b.op("div", number(1.0), b.op("mul", number(2.0), var))
     slopes = b.constant(np.array(_SLOPES))
-    widened = b.op("add", alpha, b.constant(np.array(_SLOPES) ** 2))
+    widened = b.op("add", alpha, np.array(_SLOPES) ** 2)
     root = b.op("sqrt", b.op("div", alpha, widened))
     inner = b.op("mul", b.op("mul", slopes, mean), root)
     # erf(z) = 2 * Phi(z * sqrt(2)) - 1
@@ -99,6 +99,6 @@ def _averaged(b: Builder, mean: Value, var: Value) -> Value:
     upper = b.op("mul", b.op("sqrt", b.op("div", number(np.pi), alpha)), erf)
     lower = b.op("mul", number(2.0), b.op("sqrt", b.op("mul", var, number(2 * np.pi))))
     integrals = b.op("div", upper, lower)
-    weighted = b.op("mul", b.constant(np.array(_SHARES)), integrals)
+    weighted = b.op("mul", np.array(_SHARES), integrals)
     half = 0.5 * float(np.sum(_SHARES))
     return b.op("add", b.op("sum", weighted, axis=1), number(half))

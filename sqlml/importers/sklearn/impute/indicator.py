@@ -59,7 +59,7 @@ def _is_missing(model: Any, frame: Frame, i: int) -> Value:
         sought = np.empty(1, object)
         sought[0] = str(missing)
         code = b.op("encode", x, categories=sought, missing=-1)
-        return b.op("ge", code, b.constant(np.zeros(1, np.int64)))
+        return b.op("ge", code, 0)
     return _are_missing(model, frame, [i])
 
 
@@ -69,7 +69,7 @@ def _are_missing(model: Any, frame: Frame, columns: list[int]) -> Value:
     x = numbers(frame.take(columns), "MissingIndicator", allow_nan=means_null(missing))
     if means_null(missing):
         return b.op("isnan", x)
-    return b.op("eq", x, b.constant(np.full(1, float(missing))))
+    return b.op("eq", x, float(missing))
 
 
 def _is_string(model: Any, frame: Frame, i: int) -> bool:

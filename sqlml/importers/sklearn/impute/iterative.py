@@ -76,5 +76,5 @@ def _clipped(b: Builder, value: Value, model: Any, feature: int) -> Value:
     for op, limit in (("maximum", model._min_value), ("minimum", model._max_value)):
         bound = float(limit[feature])
         if np.isfinite(bound):
-            value = b.op(op, value, b.constant(np.full(1, bound)))
+            value = b.op(op, value, bound)
     return value

@@ -41,7 +41,7 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
     valid = np.asarray(model._valid_mask, bool)
     names = frame.names
     if not valid.all() and model.keep_empty_features:
-        value = b.op("where", b.constant(valid), value, b.constant(np.zeros(1)))
+        value = b.op("where", valid, value, 0.0)
     elif not valid.all():
         if not valid.any():
             raise UnsupportedModelError(

@@ -141,8 +141,8 @@ def _is_missing(model: Any, column: Frame, is_string: bool) -> Value:
             return builder.op("isnan", value)
         sought = np.array([str(model.missing_values)], object)
         code = builder.op("encode", value, categories=sought, missing=-1)
-        return builder.op("ge", code, builder.constant(np.zeros(1, np.int64)))
+        return builder.op("ge", code, 0)
     value = _numbers(model, column)
     if _means_null(model):
         return builder.op("isnan", value)
-    return builder.op("eq", value, builder.constant(np.array([_missing_number(model)])))
+    return builder.op("eq", value, np.array([_missing_number(model)]))

@@ -38,7 +38,7 @@ def skewed_chi2_sampler(model: Any, frame: Frame) -> Frame:
         step="SkewedChi2Sampler",
         low=np.full(frame.width, np.nextafter(-skew, np.inf)),
     )
-    x = builder.op("log", builder.op("add", x, builder.constant(np.full(1, skew))))
+    x = builder.op("log", builder.op("add", x, skew))
     return _cosines(model, frame, x, np.sqrt(2.0) / np.sqrt(model.n_components))
 
 
@@ -56,11 +56,10 @@ def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
         step="AdditiveChi2Sampler",
         low=np.zeros(frame.width),
     )
-    zeros = builder.constant(np.zeros(1))
-    empty = builder.op("eq", x, zeros)
+    empty = builder.op("eq", x, 0.0)
 
     def times(value: Value, factor: float) -> Value:
-        return builder.op("mul", value, builder.constant(np.full(1, factor)))
+        return builder.op("mul", value, factor)
 
     parts = [builder.op("sqrt", times(x, interval))]
     log_step = times(builder.op("log", x), interval)
@@ -70,7 +69,7 @@ def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
         factor = builder.op("sqrt", builder.op("div", step, width))
         for wave in ("cos", "sin"):
             made = builder.op("mul", factor, builder.op(wave, times(log_step, float(j))))
-            parts.append(builder.op("where", empty, zeros, made))
+            parts.append(builder.op("where", empty, 0.0, made))
     return Frame.of(builder, parts[0] if len(parts) == 1 else builder.op("concat", *parts))
 
 
@@ -124,5 +123,5 @@ def _cosines(model: Any, frame: Frame, x: Value, scale: float) -> Frame:
     offset = np.asarray(model.random_offset_, np.float64)
     projected = frame.builder.op("linear", x, weights=weights, bias=offset)
     waves = frame.builder.op("cos", projected)
-    scaled = frame.builder.op("mul", waves, frame.builder.constant(np.full(1, scale)))
+    scaled = frame.builder.op("mul", waves, scale)
     return Frame.of(frame.builder, scaled)

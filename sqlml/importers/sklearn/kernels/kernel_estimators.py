@@ -88,10 +88,10 @@ def _centred(builder: Builder, values: Value, centerer: Any) -> Value:
     rows = np.asarray(centerer.K_fit_rows_, np.float64)
     size = builder.constant(np.full(1, float(rows.size)))
     mean = builder.op("div", builder.op("sum", values, axis=1), size)
-    values = builder.op("sub", values, builder.constant(rows))
+    values = builder.op("sub", values, rows)
     values = builder.op("sub", values, mean)
     overall = np.full(1, float(centerer.K_fit_all_))
-    return builder.op("add", values, builder.constant(overall))
+    return builder.op("add", values, overall)
 
 
 def _times(builder: Builder, values: Value, weights: Array) -> Value:

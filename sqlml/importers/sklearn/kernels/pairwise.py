@@ -83,14 +83,14 @@ def kernel_values(
     product = builder.op("pairwise", x, points=points, metric="dot")
     if kernel == "linear":
         return product
-    product = builder.op("mul", product, builder.constant(np.full(1, scale)))
-    product = builder.op("add", product, builder.constant(np.full(1, float(coef0))))
+    product = builder.op("mul", product, scale)
+    product = builder.op("add", product, float(coef0))
     return builder.op("tanh", product) if kernel == "sigmoid" else power(builder, product, degree)
 
 
 def exponential(builder: Builder, x: Value, factor: float) -> Value:
     """exp(factor * x)."""
-    return builder.op("exp", builder.op("mul", x, builder.constant(np.full(1, factor))))
+    return builder.op("exp", builder.op("mul", x, factor))
 
 
 MOST_FACTORS = 64
@@ -100,7 +100,7 @@ MOST_FACTORS = 64
 def power(builder: Builder, x: Value, exponent: float) -> Value:
     """x to the power of `exponent`; whole exponents by squaring, as libsvm's powi does."""
     if exponent != int(exponent) or not 0 <= exponent <= MOST_FACTORS:
-        return builder.op("pow", x, builder.constant(np.full(1, float(exponent))))
+        return builder.op("pow", x, float(exponent))
     made: Value | None = None
     left = int(exponent)
     while left:
@@ -110,16 +110,15 @@ def power(builder: Builder, x: Value, exponent: float) -> Value:
         if left:
             x = builder.op("mul", x, x)
     if made is None:  # the power 0 is 1, whatever x is
-        zeros = builder.op("mul", x, builder.constant(np.zeros(1)))
-        return builder.op("add", zeros, builder.constant(np.ones(1)))
+        zeros = builder.op("mul", x, 0.0)
+        return builder.op("add", zeros, 1.0)
     return made
 
 
 def _unit(builder: Builder, x: Value) -> Value:
     length = builder.op("sqrt", builder.op("sum", builder.op("square", x), axis=1))
-    one = builder.constant(np.ones(1))
-    zero = builder.op("eq", length, builder.constant(np.zeros(1)))
-    return builder.op("div", x, builder.op("where", zero, one, length))
+    zero = builder.op("eq", length, 0.0)
+    return builder.op("div", x, builder.op("where", zero, 1.0, length))
 
 
 def _units(points: Array) -> Array:

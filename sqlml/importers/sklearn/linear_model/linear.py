@@ -99,10 +99,9 @@ def sgd_classifier(model: Any, frame: Frame) -> Outputs:
 
 def _half_clipped(builder: Builder, score: Value) -> Value:
     """(clip(score, -1, 1) + 1) / 2, the probability under the modified Huber loss."""
-    one = builder.constant(np.ones(1))
-    score = builder.op("maximum", score, builder.constant(-np.ones(1)))
-    score = builder.op("minimum", score, one)
-    return builder.op("div", builder.op("add", score, one), builder.constant(np.full(1, 2.0)))
+    score = builder.op("maximum", score, -1.0)
+    score = builder.op("minimum", score, 1.0)
+    return builder.op("div", builder.op("add", score, 1.0), 2.0)
 
 
 def _classified(model: Any, frame: Frame) -> Outputs:
@@ -154,4 +153,4 @@ def _linear(model: Any, frame: Frame, weights: Any, bias: Any) -> Value:
     narrow = (np.zeros_like(bias) if wide else bias).astype(np.float32)
     score = frame.builder.op("linear", x, weights=weights.astype(np.float32), bias=narrow)
     score = frame.builder.op("cast", score, dtype="float64")
-    return frame.builder.op("add", score, frame.builder.constant(bias)) if wide else score
+    return frame.builder.op("add", score, bias) if wide else score

@@ -120,7 +120,6 @@ def _temperature(builder: Builder, response: Value, scored: bool, beta: float) -
 
 def _cut(builder: Builder, proba: Value) -> Value:
     """What exceeds 1 by no more than 1e-5 is 1."""
-    one = builder.constant(np.ones(1))
     limit = builder.constant(np.full(1, 1.0 + 1e-5))
-    above = builder.op("and", builder.op("gt", proba, one), builder.op("le", proba, limit))
-    return builder.op("where", above, one, proba)
+    above = builder.op("and", builder.op("gt", proba, 1.0), builder.op("le", proba, limit))
+    return builder.op("where", above, 1.0, proba)

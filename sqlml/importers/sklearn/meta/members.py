@@ -158,7 +158,7 @@ def total(builder: Builder, values: Sequence[Value]) -> Value:
 def scaled(builder: Builder, op: str, value: Value, number: float) -> Value:
     """`value` with `op` ("add", "sub", "mul", "div", "pow") and one number, in its own dtype."""
     constant = np.full(1, float(number), numpy_dtype(value.type.dtype))
-    return builder.op(op, value, builder.constant(constant))
+    return builder.op(op, value, constant)
 
 
 def wide(builder: Builder, value: Value) -> Value:

@@ -103,8 +103,8 @@ def output_code_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
     size = builder.op("sum", builder.op("square", y), axis=1)
     product = builder.op("linear", y, weights=-2 * codes.T, bias=np.zeros(len(codes)))
     distance = builder.op("add", size, product)
-    distance = builder.op("add", distance, builder.constant(np.square(codes).sum(axis=1)))
-    distance = builder.op("maximum", distance, builder.constant(np.zeros(1)))
+    distance = builder.op("add", distance, np.square(codes).sum(axis=1))
+    distance = builder.op("maximum", distance, 0.0)
     nearest = argmax_label(builder, builder.op("neg", distance))
     return Outputs({"label": nearest}, labels_of(classes))
 
@@ -150,8 +150,7 @@ def _member(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> 
 
 
 def _above(builder: Builder, value: Value, threshold: float) -> Value:
-    limit = builder.constant(np.full(1, threshold))
-    return builder.op("cast", builder.op("gt", value, limit), dtype="int64")
+    return builder.op("cast", builder.op("gt", value, threshold), dtype="int64")
 
 
 def _proba(builder: Builder, parts: list[Value]) -> Value:

@@ -59,7 +59,7 @@ def _checked(builder: Builder, value: Value, allow_nan: bool = True) -> Value:
 
 
 def _by_column(builder: Builder, op: str, value: Value, numbers: Any) -> Value:
-    return builder.op(op, value, builder.constant(np.asarray(numbers, np.float64)))
+    return builder.op(op, value, np.asarray(numbers, np.float64))
 
 
 def _standard(builder: Builder, model: Any, value: Value) -> Value:
@@ -112,7 +112,6 @@ def _box_cox(builder: Builder, value: Value, power: float) -> Value:
 
 def _yeo_johnson(builder: Builder, value: Value, power: float) -> Value:
     tiny = np.spacing(1.0)
-    one = builder.constant(np.ones(1))
     if abs(power) < tiny:
         above = scaled(builder, "sub", builder.op("exp", value), 1)
     else:
@@ -120,10 +119,10 @@ def _yeo_johnson(builder: Builder, value: Value, power: float) -> Value:
         above = scaled(builder, "sub", scaled(builder, "pow", base, 1 / power), 1)
     if abs(power - 2) > tiny:
         base = scaled(builder, "add", scaled(builder, "mul", value, -(2 - power)), 1)
-        below = builder.op("sub", one, scaled(builder, "pow", base, 1 / (2 - power)))
+        below = builder.op("sub", 1.0, scaled(builder, "pow", base, 1 / (2 - power)))
     else:
-        below = builder.op("sub", one, builder.op("exp", builder.op("neg", value)))
-    return builder.op("where", builder.op("ge", value, builder.constant(np.zeros(1))), above, below)
+        below = builder.op("sub", 1.0, builder.op("exp", builder.op("neg", value)))
+    return builder.op("where", builder.op("ge", value, 0.0), above, below)
 
 
 def _quantile(builder: Builder, model: Any, value: Value) -> Value:
@@ -144,13 +143,13 @@ def _quantile(builder: Builder, model: Any, value: Value) -> Value:
     if normal:
         below = _compare(builder, "lt", scaled(builder, "sub", share, NEAR), 0.0)
         above = _compare(builder, "gt", scaled(builder, "add", share, NEAR), 1.0)
-        made = builder.op("where", above, builder.constant(quantiles[:, -1]), made)
-        made = builder.op("where", below, builder.constant(quantiles[:, 0]), made)
+        made = builder.op("where", above, quantiles[:, -1], made)
+        made = builder.op("where", below, quantiles[:, 0], made)
     return made  # of a uniform place, the ends are what the interpolation gives
 
 
 def _compare(builder: Builder, op: str, value: Value, number: float) -> Value:
-    return builder.op(op, value, builder.constant(np.full(1, number)))
+    return builder.op(op, value, number)
 
 
 def _function(builder: Builder, model: Any, value: Value) -> Value:

@@ -39,36 +39,36 @@ def kernel_density(model: Any, frame: Frame) -> Outputs:
     if tree.sample_weight is not None:
         weights, total = np.asarray(tree.sample_weight, np.float64), float(tree.sum_weight)
         with np.errstate(divide="ignore"):
-            logs = builder.op("add", logs, builder.constant(np.log(weights)))
+            logs = builder.op("add", logs, np.log(weights))
     most = builder.op("max", logs, axis=1)
-    nothing = builder.op("eq", most, builder.constant(np.full(1, -np.inf)))
-    most = builder.op("where", nothing, builder.constant(np.zeros(1)), most)
+    nothing = builder.op("eq", most, -np.inf)
+    most = builder.op("where", nothing, 0.0, most)
     summed = builder.op("sum", builder.op("exp", builder.op("sub", logs, most)), axis=1)
     density = builder.op("add", builder.op("log", summed), most)
     norm = _log_norm(model.kernel, float(model.bandwidth_), points.shape[1]) - math.log(total)
-    return Outputs({"samples": builder.op("add", density, builder.constant(np.full(1, norm)))})
+    return Outputs({"samples": builder.op("add", density, norm)})
 
 
 def _distance(builder: Builder, reduced: Value, attrs: dict[str, Any]) -> Value:
     if attrs["metric"] in ("sqeuclidean", "mahalanobis"):
         return builder.op("sqrt", reduced)
     if attrs["metric"] == "minkowski":
-        return builder.op("pow", reduced, builder.constant(np.full(1, 1.0 / attrs["p"])))
+        return builder.op("pow", reduced, 1.0 / attrs["p"])
     return reduced
 
 
 def _times(builder: Builder, x: Value, factor: float) -> Value:
-    return builder.op("mul", x, builder.constant(np.full(1, factor)))
+    return builder.op("mul", x, factor)
 
 
 def _over(builder: Builder, x: Value, divisor: float) -> Value:
-    return builder.op("div", x, builder.constant(np.full(1, divisor)))
+    return builder.op("div", x, divisor)
 
 
 def _inside(builder: Builder, distance: Value, width: float, value: Value) -> Value:
     """`value` where the distance is below the bandwidth, -inf elsewhere."""
-    near = builder.op("lt", distance, builder.constant(np.full(1, width)))
-    return builder.op("where", near, value, builder.constant(np.full(1, -np.inf)))
+    near = builder.op("lt", distance, width)
+    return builder.op("where", near, value, -np.inf)
 
 
 def _gaussian(builder: Builder, d: Value, h: float) -> Value:
@@ -98,7 +98,7 @@ def _cosine(builder: Builder, d: Value, h: float) -> Value:
 
 
 def _log_rest(builder: Builder, share: Value) -> Value:
-    return builder.op("log", builder.op("sub", builder.constant(np.ones(1)), share))
+    return builder.op("log", builder.op("sub", 1.0, share))
 
 
 _KERNELS = {

@@ -44,7 +44,7 @@ def _discriminant(model: Any, builder: Builder, x: Value, metric: str, priors: A
     deviation = np.asarray(model.within_class_std_dev_, np.float64)
     deviation = np.where(deviation == 0, 1.0, deviation)
     points = np.asarray(model.centroids_, np.float64) / deviation
-    scaled = builder.op("div", x, builder.constant(deviation))
+    scaled = builder.op("div", x, deviation)
     distance = builder.op("pairwise", scaled, points=points, metric=metric)
     if metric == "manhattan":
         distance = builder.op("square", distance)

@@ -76,7 +76,7 @@ def radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
     else:
         pairs = zip(classes, outliers, strict=True)
         alone = np.concatenate([np.eye(len(known))[outlier] for known, outlier in pairs])
-        votes = builder.op("where", none, builder.constant(alone), votes)
+        votes = builder.op("where", none, alone, votes)
     return _voted_by_target(builder, votes, [labels_of(known) for known in classes])
 
 
@@ -91,7 +91,7 @@ def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
     # The source writes NaN in the targets' own dtype: integers have none.
     with np.errstate(invalid="ignore"):
         empty = np.full(1, np.nan).astype(np.asarray(model._y).dtype).astype(np.float64)
-    return Outputs({"label": builder.op("where", none, builder.constant(empty), mean)})
+    return Outputs({"label": builder.op("where", none, empty, mean)})
 
 
 def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
@@ -105,16 +105,16 @@ def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
     k, builder = int(model.n_neighbors_), frame.builder
     distance, index = nearest(model, frame, k)
     reach = np.asarray(model._distances_fit_X_, np.float64)[:, k - 1]
-    reached = builder.op("take", builder.constant(reach), index)
+    reached = builder.op("take", reach, index)
     mean = _mean(builder, builder.op("maximum", distance, reached), k)
     # 1e-10 is the source's own, against division by zero.
-    density = builder.op("add", mean, builder.constant(np.full(1, 1e-10)))
-    density = builder.op("div", builder.constant(np.ones(1)), density)
+    density = builder.op("add", mean, 1e-10)
+    density = builder.op("div", 1.0, density)
     others = builder.constant(np.asarray(model._lrd, np.float64))
     ratios = builder.op("div", builder.op("take", others, index), density)
     samples = builder.op("neg", _mean(builder, ratios, k))
-    score = builder.op("sub", samples, builder.constant(np.full(1, float(model.offset_))))
-    inlier = builder.op("ge", score, builder.constant(np.zeros(1)))
+    score = builder.op("sub", samples, float(model.offset_))
+    inlier = builder.op("ge", score, 0.0)
     return Outputs(
         {
             "label": builder.op("cast", inlier, dtype="int64"),
@@ -129,14 +129,12 @@ def _radius_weights(model: Any, frame: Frame) -> tuple[Value, Value]:
     """(n, m) weights of all fitted points, 0 outside the radius, and where no point is inside."""
     builder = frame.builder
     distance, inside = within(model, frame)
-    zero, one = builder.constant(np.zeros(1)), builder.constant(np.ones(1))
     counted = builder.op("cast", inside, dtype="float64")
-    none = builder.op("eq", builder.op("max", counted, axis=1), zero)
+    none = builder.op("eq", builder.op("max", counted, axis=1), 0.0)
     if weighting(model) == "distance":
-        far = builder.constant(np.full(1, np.inf))
-        inverse = inverse_distances(builder, builder.op("where", inside, distance, far))
-        counted = builder.op("where", inside, inverse, zero)
-    return builder.op("where", none, one, counted), none
+        inverse = inverse_distances(builder, builder.op("where", inside, distance, np.inf))
+        counted = builder.op("where", inside, inverse, 0.0)
+    return builder.op("where", none, 1.0, counted), none
 
 
 _NO_NEIGHBOURS = (
@@ -192,7 +190,7 @@ def _targets(y: Array) -> Array:
 
 def _gathered(builder: Builder, table: Array, index: Value) -> Value:
     """(n, k, T): the rows of `table` at the neighbours' numbers."""
-    return builder.op("take", builder.constant(table), index)
+    return builder.op("take", table, index)
 
 
 def _as_cube(builder: Builder, weights: Value) -> Value:
@@ -206,4 +204,4 @@ def _summed(builder: Builder, cube: Value) -> Value:
 
 
 def _mean(builder: Builder, x: Value, k: int) -> Value:
-    return builder.op("div", builder.op("sum", x, axis=1), builder.constant(np.full(1, float(k))))
+    return builder.op("div", builder.op("sum", x, axis=1), float(k))

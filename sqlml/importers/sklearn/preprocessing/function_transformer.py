@@ -70,27 +70,27 @@ def _operator(name: str) -> Make:
 
 
 def _times(factor: float) -> Make:
-    return lambda b, x: b.op("mul", x, b.constant(np.full(1, factor)))
+    return lambda b, x: b.op("mul", x, factor)
 
 
 def _reciprocal(b: Builder, x: Value) -> Value:
-    return b.op("div", b.constant(np.ones(1)), x)
+    return b.op("div", 1.0, x)
 
 
 def _against_infinity(comparison: str) -> Make:
-    return lambda b, x: b.op(comparison, b.op("abs", x), b.constant(np.full(1, np.inf)))
+    return lambda b, x: b.op(comparison, b.op("abs", x), np.inf)
 
 
 def _is_zero(b: Builder, x: Value) -> Value:
-    return b.op("eq", x, b.constant(np.zeros(1)))
+    return b.op("eq", x, 0.0)
 
 
 def _nan_to_num(b: Builder, x: Value) -> Value:
     """NaN becomes 0, infinities the largest floats."""
     largest = np.finfo(np.float64).max
-    x = b.op("where", b.op("isnan", x), b.constant(np.zeros(1)), x)
-    x = b.op("minimum", x, b.constant(np.full(1, largest)))
-    return b.op("maximum", x, b.constant(np.full(1, -largest)))
+    x = b.op("where", b.op("isnan", x), 0.0, x)
+    x = b.op("minimum", x, largest)
+    return b.op("maximum", x, -largest)
 
 
 FUNCTIONS: Mapping[Any, Make] = MappingProxyType(

@@ -52,7 +52,7 @@ def label_binarizer(model: Any, frame: Frame) -> Frame:
     )
     hot = b.op("one_hot", codes, width=classes.size, dtype="bool")
     if classes.size == 1:
-        hot = b.op("and", hot, b.constant(np.zeros(1, bool)))
+        hot = b.op("and", hot, False)
     elif classes.size == 2:
         hot = b.op("select", hot, indices=np.ones(1, np.int64))
     value = b.op("where", hot, positive, negative)
@@ -112,7 +112,7 @@ def _codes(
 def _whole(b: Builder, x: Value, feature: str, step: str) -> Value:
     """x, checked to hold only integers: others are not labels ("continuous")."""
     whole = b.op("eq", x, b.op("trunc", x))
-    small = b.op("lt", b.op("abs", x), b.constant(np.full(1, 2.0**63)))
+    small = b.op("lt", b.op("abs", x), 2.0**63)
     bad = b.op("cast", b.op("not", b.op("and", whole, small)), dtype="int64")
     none = b.op("require_known", b.op("neg", bad), feature=feature, step=step)
     return b.op("add", x, b.op("cast", none, dtype="float64"))

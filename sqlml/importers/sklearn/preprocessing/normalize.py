@@ -20,10 +20,10 @@ def normalizer(model: Any, frame: Frame) -> Frame:
     x = numbers(frame, "Normalizer")
     norm = _norm(b, x, model.norm)
     if frame.sparse:
-        tiny = b.op("eq", norm, b.constant(np.zeros(1)))
+        tiny = b.op("eq", norm, 0.0)
     else:
-        tiny = b.op("lt", norm, b.constant(np.full(1, 10 * np.finfo(np.float64).eps)))
-    norm = b.op("where", tiny, b.constant(np.ones(1)), norm)
+        tiny = b.op("lt", norm, 10 * np.finfo(np.float64).eps)
+    norm = b.op("where", tiny, 1.0, norm)
     return Frame(b, (b.op("div", x, norm),), frame.names, frame.sparse)
 
 
@@ -42,5 +42,5 @@ def binarizer(model: Any, frame: Frame) -> Frame:
     check(model)
     b = frame.builder
     x = numbers(frame, "Binarizer")
-    above = b.op("gt", x, b.constant(np.full(1, float(model.threshold))))
+    above = b.op("gt", x, float(model.threshold))
     return Frame(b, (b.op("cast", above, dtype="float64"),), frame.names, frame.sparse)

@@ -58,7 +58,7 @@ def _one_column(model: Any, frame: Frame, i: int) -> Frame:
         is_missing = _equals(builder, codes, categories.missing_code)
         value = _put(builder, is_missing, model.encoded_missing_value, value)
     if use_value:
-        is_unknown = builder.op("lt", codes, builder.constant(np.zeros(1, np.int64)))
+        is_unknown = builder.op("lt", codes, 0)
         value = _put(builder, is_unknown, model.unknown_value, value)
     return Frame.of(builder, value, [frame.names[i]])
 
@@ -71,13 +71,13 @@ def _ungrouped(builder: Builder, value: Value, slots: tuple[int, ...], feature: 
             f"column {feature!r}: put None last in OrdinalEncoder(categories=...), as "
             "categories='auto' does"
         )
-    is_group = builder.op("eq", value, builder.constant(np.zeros(1)))
-    less_one = builder.op("sub", value, builder.constant(np.ones(1)))
+    is_group = builder.op("eq", value, 0.0)
+    less_one = builder.op("sub", value, 1.0)
     return _put(builder, is_group, group, less_one)
 
 
 def _equals(builder: Builder, codes: Value, code: int) -> Value:
-    return builder.op("eq", codes, builder.constant(np.full(1, code, np.int64)))
+    return builder.op("eq", codes, code)
 
 
 def _put(builder: Builder, where: Value, number: float, value: Value) -> Value:

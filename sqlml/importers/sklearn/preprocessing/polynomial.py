@@ -46,4 +46,4 @@ def polynomial_features(model: Any, frame: Frame) -> Frame:
 
 def _ones(b: Builder, x: Value) -> Value:
     first = b.op("select", x, indices=np.zeros(1, np.int64))
-    return b.op("where", b.op("isnan", first), b.constant(np.ones(1)), b.constant(np.ones(1)))
+    return b.op("where", b.op("isnan", first), 1.0, 1.0)

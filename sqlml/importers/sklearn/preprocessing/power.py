@@ -53,7 +53,7 @@ def _yeo_johnson(b: Builder, x: Value, lambdas: Array) -> Value:
     rest = 2 - lambdas
     below = b.op("log1p", b.op("neg", x))
     negative = b.op("neg", _scaled_power(b, below, rest, np.abs(lambdas - 2) <= _EPS))
-    is_positive = b.op("ge", x, b.constant(np.zeros(1)))
+    is_positive = b.op("ge", x, 0.0)
     return b.op("where", is_positive, positive, negative)
 
 
@@ -61,7 +61,7 @@ def _scaled_power(b: Builder, log: Value, power: Array, is_zero: Array) -> Value
     """expm1(power * log) / power, or the log itself in columns where the power is as good as 0."""
     c = b.constant(np.where(is_zero, 1.0, power))
     value = b.op("div", b.op("expm1", b.op("mul", c, log)), c)
-    return b.op("where", b.constant(is_zero), log, value) if is_zero.any() else value
+    return b.op("where", is_zero, log, value) if is_zero.any() else value
 
 
 def _box_cox(b: Builder, x: Value, lambdas: Array) -> Value:
@@ -70,7 +70,7 @@ def _box_cox(b: Builder, x: Value, lambdas: Array) -> Value:
     log, c = b.op("log", x), b.constant(power)
     raised = b.op("mul", c, log)
     usual = b.op("div", b.op("expm1", raised), c)
-    size = b.op("exp", b.op("sub", raised, b.constant(np.log(np.abs(power)))))
-    huge = b.op("sub", b.op("mul", b.constant(np.sign(power)), size), b.constant(1 / power))
-    value = b.op("where", b.op("lt", raised, b.constant(np.full(1, _LOG_MAX))), usual, huge)
-    return b.op("where", b.constant(is_zero), log, value) if is_zero.any() else value
+    size = b.op("exp", b.op("sub", raised, np.log(np.abs(power))))
+    huge = b.op("sub", b.op("mul", np.sign(power), size), 1 / power)
+    value = b.op("where", b.op("lt", raised, _LOG_MAX), usual, huge)
+    return b.op("where", is_zero, log, value) if is_zero.any() else value

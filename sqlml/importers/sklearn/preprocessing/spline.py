@@ -51,7 +51,7 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
     each = value.type.width // frame.width
     if zeros:
         gone = b.op("isnan", _repeated(b, x, each))
-        value = b.op("where", gone, b.constant(np.zeros(1)), value)
+        value = b.op("where", gone, 0.0, value)
     kept = each if model.include_bias else each - 1
     if kept < each:
         columns = [i * each + j for i in range(frame.width) for j in range(kept)]
@@ -142,7 +142,7 @@ def _continued(
     high = np.array([t[-at - 1] for t, (at, _) in zip(knots, used, strict=True)])
     ends = [b.constant(np.repeat(end, each)) for end in (low, high)]
     inside = b.op("and", b.op("ge", wide, ends[0]), b.op("le", wide, ends[1]))
-    value = b.op("where", inside, value, b.constant(np.zeros(1)))
+    value = b.op("where", inside, value, 0.0)
     for side, comparison in ((0, "lt"), (1, "gt")):
         at, slope = np.zeros((len(knots), each)), np.zeros((len(knots), each))
         goes_on = np.zeros((len(knots), each), bool)
@@ -155,9 +155,9 @@ def _continued(
         line = b.constant(at.ravel())
         if tangent:
             beyond = b.op("sub", wide, ends[side])
-            line = b.op("add", line, b.op("mul", beyond, b.constant(slope.ravel())))
+            line = b.op("add", line, b.op("mul", beyond, slope.ravel()))
         outside = b.op(comparison, wide, ends[side])
-        outside = b.op("and", outside, b.constant(goes_on.ravel()))
+        outside = b.op("and", outside, goes_on.ravel())
         value = b.op("where", outside, line, value)
     return value
 

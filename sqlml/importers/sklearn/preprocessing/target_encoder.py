@@ -36,13 +36,13 @@ def _one_column(model: Any, frame: Frame, i: int, means: Array) -> Frame:
     codes = categories.codes(frame, i, "TargetEncoder", unknown="keep")
     slots = np.array(categories.slots, np.int64)
     unknown = b.constant(np.full(1, slots.size, np.int64))
-    is_unknown = b.op("lt", codes, b.constant(np.zeros(1, np.int64)))
+    is_unknown = b.op("lt", codes, 0)
     codes = b.op("where", is_unknown, unknown, codes)
     values = []
     for t, mean in enumerate(means):
         encoding = np.asarray(model.encodings_[i * means.size + t], np.float64)
         table = np.append(encoding[slots], mean)
-        values.append(b.op("take", b.constant(table), codes))
+        values.append(b.op("take", table, codes))
     name = frame.names[i]
     names = [name] if means.size == 1 else [f"{name}_{c}" for c in model.classes_]
     return Frame(b, tuple(values), tuple(names))
