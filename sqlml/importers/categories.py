@@ -55,7 +55,7 @@ def coded_columns(
         parts.append(codes(i))
     if run or not parts:
         parts.append(frame.take(run).matrix(dtype))
-    return parts[0] if len(parts) == 1 else frame.builder.op("concat", *parts)
+    return frame.builder.beside(parts)
 
 
 def category_codes(

@@ -14,7 +14,7 @@ from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
 from sqlml.importers.catboost import table as catboost
 from sqlml.importers.catboost.document import CatBoostModel
 from sqlml.importers.foreign import check_model
-from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
+from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Recurse, Schema
 from sqlml.importers.gaps import Gaps
 from sqlml.importers.lightgbm import table as lightgbm
 from sqlml.importers.lightgbm.document import LightGBMModel
@@ -38,7 +38,6 @@ from sqlml.types import Feature, Kind, fold
 
 Leaf = Callable[[Any, Frame], Frame | Outputs]
 """A fitted object and the columns it reads -> the columns or outputs that it makes."""
-Recurse = Callable[[Any, Frame], Frame | Outputs]
 Composite = Callable[[Any, Frame, Recurse], Frame | Outputs]
 """Like Leaf, for an object that holds others, which it passes to Recurse."""
 
@@ -258,13 +257,10 @@ def sklearn_schema(model: Any) -> Schema:
     Raises:
         UnsupportedModelError: it does not know how many columns it was fitted on.
     """
-    names = getattr(model, "feature_names_in_", None)
-    if names is not None:
-        return Schema(tuple(str(n) for n in names), len(names))
-    count = getattr(model, "n_features_in_", None)
-    if count is None:
+    schema = Schema.recorded(model)
+    if schema is None:
         raise without_columns(model)
-    return Schema(None, int(count))
+    return schema
 
 
 def _converter(parts: set[str]) -> Recurse:

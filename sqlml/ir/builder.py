@@ -78,6 +78,10 @@ class Builder:
         self._nodes.append(Node(name, tuple(v.index for v in values), frozen, result))
         return Value(len(self._nodes) - 1, result)
 
+    def beside(self, parts: Sequence[Value]) -> Value:
+        """(n, k) values side by side; a single one as it is."""
+        return parts[0] if len(parts) == 1 else self.op("concat", *parts)
+
     def again(self, node: Node, inputs: Sequence[Value]) -> Value:
         """Append `node` on inputs of the very types that it had, whose rule was checked then."""
         if node.op == "input":

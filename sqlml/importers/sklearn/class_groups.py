@@ -18,4 +18,4 @@ def by_group(builder: Builder, classes: int, width: int, make: Callable[[slice],
     """
     size = max(1, MAX_VALUES // max(1, width))
     parts = [make(slice(start, start + size)) for start in range(0, classes, size)]
-    return parts[0] if len(parts) == 1 else builder.op("concat", *parts)
+    return builder.beside(parts)

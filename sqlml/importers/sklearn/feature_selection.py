@@ -6,18 +6,15 @@ it does not keep, since those are never read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, RawColumn
+from sqlml.importers.frame import Frame, Outputs, RawColumn, Recurse
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.fitted import check
 from sqlml.types import Array
-
-Recurse = Callable[[Any, Frame], Frame | Outputs]
 
 _HOLDERS = ("steps", "transformers", "best_estimator_")
 """Attributes of an estimator whose parts decide themselves what a column is."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.importers.frame import Frame, Outputs, Schema
+from sqlml.importers.frame import Frame, Outputs, Recurse, Schema
 from sqlml.importers.sklearn import (
     covariance,
     discriminant_analysis,
@@ -61,8 +61,6 @@ from sqlml.importers.sklearn.preprocessing import (
     spline,
     target_encoder,
 )
-
-Recurse = Callable[[Any, Frame], Frame | Outputs]
 
 IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
     {

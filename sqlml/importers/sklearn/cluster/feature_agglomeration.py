@@ -42,7 +42,7 @@ def feature_agglomeration(model: Any, frame: Frame) -> Frame:
         builder.op(reduce, builder.op("select", x, indices=np.flatnonzero(labels == k)), axis=1)
         for k in np.unique(labels)
     ]
-    return Frame.of(builder, pooled[0] if len(pooled) == 1 else builder.op("concat", *pooled))
+    return Frame.of(builder, builder.beside(pooled))
 
 
 def _mean(builder: Builder, x: Value, labels: Array) -> Value:

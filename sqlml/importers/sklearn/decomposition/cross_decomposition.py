@@ -33,7 +33,7 @@ def pls_svd(model: Any, frame: Frame) -> Frame:
     """(x - mean) / deviation @ x_weights_."""
     check(model, "x_weights_", "_x_mean", "_x_std")
     scores = _scores(frame.builder, _centred(model, frame), model._x_std, model.x_weights_)
-    return Frame.of(frame.builder, scores, [f"plssvd{i}" for i in range(scores.type.width)])
+    return Frame.of(frame.builder, scores, stem="plssvd")
 
 
 def _centred(model: Any, frame: Frame) -> Value:

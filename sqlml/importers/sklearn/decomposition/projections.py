@@ -147,5 +147,4 @@ def _matrix(values: Any) -> Array:
 
 
 def _frame(model: Any, frame: Frame, value: Value) -> Frame:
-    name = type(model).__name__.lower()
-    return Frame.of(frame.builder, value, [f"{name}{i}" for i in range(value.type.width)])
+    return Frame.of(frame.builder, value, stem=type(model).__name__.lower())

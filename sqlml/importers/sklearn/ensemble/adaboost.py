@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.classify import argmax_label, binary_label, class_list
 from sqlml.importers.sklearn.ensemble.tree_members import all_trees, member_trees, summed
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.meta.members import (
-    Recurse,
     answer,
     classes_of,
     places,
@@ -84,7 +83,7 @@ def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 def _checked(model: Any, frame: Frame) -> Frame:
     """Refuse NaN, as AdaBoost itself does, whatever its learners accept."""
     value = numbers(frame, type(model).__name__, rows="sparse")
-    return replace(Frame.of(frame.builder, value, frame.names), sparse=frame.sparse)
+    return Frame.of(frame.builder, value, frame.names, frame.sparse)
 
 
 def _votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Value:

@@ -6,14 +6,13 @@ float64. The start is a constant for the default init, and another model's outpu
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.classify import (
     argmax_label,
@@ -27,8 +26,6 @@ from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.trees import ensemble
 from sqlml.types import Array
-
-Recurse = Callable[[Any, Frame], Frame | Outputs]
 
 EPSILON = float(np.finfo(np.float64).eps)
 """An init's probabilities are cut to [EPSILON, 1 - EPSILON] before the link."""

@@ -44,7 +44,7 @@ def random_trees_embedding(model: Any, frame: Frame) -> Frame:
     hot = builder.op("eq", builder.op("select", place, indices=tree_of), own)
     value = builder.op("cast", hot, dtype="float64")
     names = [f"tree{t}_leaf{int(place)}" for t, place in zip(tree_of, own, strict=True)]
-    return replace(Frame.of(builder, value, names), sparse=bool(model.sparse_output))
+    return Frame.of(builder, value, names, bool(model.sparse_output))
 
 
 def _seen(model: Any) -> list[Array]:

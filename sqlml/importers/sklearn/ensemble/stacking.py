@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.classify import class_list
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import Recurse, answer, classes_of, drops, predictor, wide
+from sqlml.importers.sklearn.meta.members import answer, classes_of, drops, predictor, wide
 
 
 def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -57,7 +57,7 @@ def _stacked(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
         value = wide(builder, answer(builder, model, repr(name), made, method))
         if binary and method == "predict_proba":
             value = builder.op("select", value, indices=np.arange(1, value.type.width))
-        parts.append(Frame.of(builder, value, [f"{name}{i}" for i in range(value.type.width)]))
+        parts.append(Frame.of(builder, value, stem=name))
     if model.passthrough:
         parts.append(Frame.of(builder, frame.matrix(rows="sparse"), frame.names))
     return Frame.hstack(builder, parts)

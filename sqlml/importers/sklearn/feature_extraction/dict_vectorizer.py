@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +49,7 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
         )
         parts.append(builder.op("one_hot", codes, width=len(values), dtype=dtype))
         places += [place for _, place in values]
-    value = parts[0] if len(parts) == 1 else builder.op("concat", *parts)
+    value = builder.beside(parts)
     order = np.argsort(np.array(places, np.int64), kind="stable").astype(np.int64)
     if not np.array_equal(order, np.arange(order.size)):
         value = builder.op("select", value, indices=order)
@@ -58,7 +57,7 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
     sparse: Sparse = bool(model.sparse)
     if sparse and None in keys.values():
         sparse = "with zeros"
-    return replace(Frame.of(builder, value, names), sparse=sparse)
+    return Frame.of(builder, value, names, sparse)
 
 
 def dict_schema(model: Any) -> Schema:

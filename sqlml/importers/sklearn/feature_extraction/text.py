@@ -6,7 +6,6 @@ The order of operations is that of `sklearn/feature_extraction/text.py`: counts,
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,7 @@ def tfidf_transformer(model: Any, frame: Frame) -> Frame:
         value = frame.builder.op("sparsify", value)
     name = frame.names[0] if frame.names else COLUMN
     made = _weighted(model, frame.builder, value, name)
-    return replace(Frame.of(frame.builder, made, frame.names), sparse=True)
+    return Frame.of(frame.builder, made, frame.names, True)
 
 
 def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
@@ -106,7 +105,7 @@ def exact_dtype(model: Any, dtype: np.dtype[Any]) -> DType:
 def _sparse(frame: Frame, value: Value) -> Frame:
     # One name for all: the tokens of a hash have none, and a million names nobody reads.
     names = frame.names[:1] * value.type.width
-    return replace(Frame.of(frame.builder, value, names), sparse=True)
+    return Frame.of(frame.builder, value, names, True)
 
 
 def _own_vocabulary(model: Any) -> tuple[str, ...]:

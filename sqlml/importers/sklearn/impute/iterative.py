@@ -6,19 +6,16 @@ except in a batch of only such rows, which it leaves at the initial fills.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs
+from sqlml.importers.frame import Frame, Outputs, Recurse
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.impute.knn import indicator, nan_where_missing
 from sqlml.importers.sklearn.impute.simple import simple_imputer
 from sqlml.ir.builder import Builder, Value
-
-Recurse = Callable[[Any, Frame], Frame | Outputs]
 
 
 def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:

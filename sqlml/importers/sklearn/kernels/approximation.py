@@ -70,7 +70,7 @@ def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
         for wave in ("cos", "sin"):
             made = builder.op("mul", factor, builder.op(wave, times(log_step, float(j))))
             parts.append(builder.op("where", empty, 0.0, made))
-    return Frame.of(builder, parts[0] if len(parts) == 1 else builder.op("concat", *parts))
+    return Frame.of(builder, builder.beside(parts))
 
 
 def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.classify import (
     argmax_label,
     class_list,
@@ -22,7 +22,6 @@ from sqlml.importers.sklearn.classify import (
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.isotonic import interpolated
 from sqlml.importers.sklearn.meta.members import (
-    Recurse,
     classes_of,
     places,
     predictor,

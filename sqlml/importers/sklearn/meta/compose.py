@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ProgramError, UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Schema, Sparse
+from sqlml.importers.frame import Frame, Outputs, Recurse, Schema, Sparse
 from sqlml.importers.sklearn.feature_extraction.dict_vectorizer import dict_schema
 from sqlml.importers.sklearn.feature_extraction.items import hashed_columns, one_list
 from sqlml.importers.sklearn.feature_extraction.text import one_text
@@ -32,8 +32,6 @@ OWN_COLUMNS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
     }
 )
 """Transformers that do not read a matrix, and how to learn the columns of their table."""
-
-Recurse = Callable[[Any, Frame], Frame | Outputs]
 
 
 def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
@@ -160,10 +158,7 @@ def _remembered(model: Any) -> Schema | None:
     own = OWN_COLUMNS.get(_path(reader))
     if own is not None:
         return own(reader)
-    names = getattr(reader, "feature_names_in_", None)
-    if names is not None:
-        return Schema(tuple(str(n) for n in names), len(names))
-    return Schema(None, int(reader.n_features_in_))
+    return Schema.recorded(reader)
 
 
 def _reader(model: Any) -> Any:
@@ -219,8 +214,7 @@ def _transformed(builder: Builder, step: Any, made: Frame | Outputs) -> Frame | 
     value = made.values.get("transform")
     if value is None:
         return None
-    name = type(step).__name__.lower()
-    return Frame.of(builder, value, [f"{name}{i}" for i in range(value.type.width)])
+    return Frame.of(builder, value, stem=type(step).__name__.lower())
 
 
 _DENSE = (
@@ -257,7 +251,7 @@ def _weighted(frame: Frame, weight: float | None) -> Frame:
     else:
         factor = frame.builder.constant(np.full(1, float(weight)))
         value = frame.builder.op("mul", value, factor)
-    return replace(Frame.of(frame.builder, value, frame.names), sparse=frame.sparse)
+    return Frame.of(frame.builder, value, frame.names, frame.sparse)
 
 
 def _side_by_side(model: Any, frame: Frame, parts: list[Frame]) -> Frame:

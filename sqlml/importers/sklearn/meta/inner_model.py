@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlml.importers.frame import Frame, Outputs
+from sqlml.importers.frame import Frame, Outputs, Recurse
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import Recurse, answer, as_numbers, classes_of, predictor
+from sqlml.importers.sklearn.meta.members import answer, as_numbers, classes_of, predictor
 
 
 def self_training_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:

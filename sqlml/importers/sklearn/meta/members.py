@@ -6,19 +6,16 @@ only some of them), so its columns are put where the owner has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import ProgramError, UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs
+from sqlml.importers.frame import Frame, Outputs, Recurse
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels, numpy_dtype
-
-Recurse = Callable[[Any, Frame], Frame | Outputs]
 
 OUTPUT: Mapping[str, str] = MappingProxyType(
     {"predict": "label", "predict_proba": "proba", "decision_function": "score"}
@@ -92,7 +89,7 @@ def label_numbers(owner: Any, name: str, made: Outputs) -> Array:
 def as_numbers(frame: Frame) -> Frame:
     """The frame as one matrix, for an estimator that makes one and checks nothing itself."""
     value = frame.matrix(rows="sparse")
-    return replace(Frame.of(frame.builder, value, frame.names), sparse=frame.sparse)
+    return Frame.of(frame.builder, value, frame.names, frame.sparse)
 
 
 def classes_of(owner: Any, name: str, made: Outputs) -> Labels:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.classify import argmax_label, class_list, with_complement
 from sqlml.importers.sklearn.dummy import each_row
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import Recurse, answer, as_numbers, predictor, total, wide
+from sqlml.importers.sklearn.meta.members import answer, as_numbers, predictor, total, wide
 from sqlml.importers.sklearn.meta.one_vs_one import ovr_decision
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels, numpy_dtype
@@ -49,23 +49,23 @@ def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
     if len(members) == 1:
         values["label"] = _above(builder, confidences[0], members[0].threshold)
     else:
-        values["label"] = argmax_label(builder, builder.op("concat", *confidences))
+        values["label"] = argmax_label(builder, builder.beside(confidences))
     if all("proba" in member.values for member in members):
         values["proba"] = _proba(builder, [member.values["proba"] for member in members])
     if all("score" in member.values for member in members):
-        values["score"] = builder.op("concat", *[member.values["score"] for member in members])
+        values["score"] = builder.beside([member.values["score"] for member in members])
     return Outputs(values, labels_of(classes))
 
 
 def _multilabel(builder: Builder, members: list[Binary]) -> Outputs:
     """All members are asked for more than the threshold that suits the first of them."""
-    confidence = builder.op("concat", *[member.confidence for member in members])
+    confidence = builder.beside([member.confidence for member in members])
     values = {"label": _above(builder, confidence, members[0].threshold)}
     if all("proba" in member.values for member in members):
         second = [_second(builder, member.values["proba"]) for member in members]
-        values["proba"] = builder.op("concat", *second)
+        values["proba"] = builder.beside(second)
     if all("score" in member.values for member in members):
-        values["score"] = builder.op("concat", *[member.values["score"] for member in members])
+        values["score"] = builder.beside([member.values["score"] for member in members])
     return Outputs(values, (Labels("int64", (0, 1)),) * len(members))
 
 
@@ -80,8 +80,8 @@ def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
         )
     builder = frame.builder
     members = _members(model, as_numbers(frame), recurse)
-    predictions = builder.op("concat", *[member.values["predict"] for member in members])
-    confidences = builder.op("concat", *[member.confidence for member in members])
+    predictions = builder.beside([member.values["predict"] for member in members])
+    confidences = builder.beside([member.confidence for member in members])
     score = ovr_decision(builder, predictions, confidences, len(classes))
     if len(classes) == 2:
         score = builder.op("select", score, indices=np.array([1]))
@@ -99,7 +99,7 @@ def output_code_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
     members = _members(model, frame, recurse)
     codes = np.asarray(model.code_book_, np.float64)
     # |y|^2 - 2 y.c + |c|^2, added in this order as ArgKmin does: a large y drowns the rest
-    y = builder.op("concat", *[member.confidence for member in members])
+    y = builder.beside([member.confidence for member in members])
     size = builder.op("sum", builder.op("square", y), axis=1)
     product = builder.op("linear", y, weights=-2 * codes.T, bias=np.zeros(len(codes)))
     distance = builder.op("add", size, product)
@@ -159,7 +159,7 @@ def _proba(builder: Builder, parts: list[Value]) -> Value:
     if len(second) == 1:
         proba = with_complement(builder, second[0])
         return _divided(builder, proba, total(builder, _columns(builder, proba)))
-    return _divided(builder, builder.op("concat", *second), total(builder, second))
+    return _divided(builder, builder.beside(second), total(builder, second))
 
 
 def _second(builder: Builder, proba: Value) -> Value:

@@ -7,16 +7,15 @@ estimator the columns and the answers of those before it (`sklearn/multioutput.p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs
+from sqlml.importers.frame import Frame, Outputs, Recurse
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import Recurse, answer, classes_of, predictor
+from sqlml.importers.sklearn.meta.members import answer, classes_of, predictor
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
 
@@ -30,7 +29,7 @@ def multi_output_regressor(model: Any, frame: Frame, recurse: Recurse) -> Output
         answer(frame.builder, model, name, made, "predict")
         for name, made in _members(model, frame, recurse)
     ]
-    return Outputs({"label": _beside(frame.builder, columns)})
+    return Outputs({"label": frame.builder.beside(columns)})
 
 
 def multi_output_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -39,9 +38,9 @@ def multi_output_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outpu
     members = _members(model, frame, recurse)
     labels = tuple(classes_of(model, name, made) for name, made in members)
     builder = frame.builder
-    values = {"label": _beside(builder, [made.values["label"] for _, made in members])}
+    values = {"label": builder.beside([made.values["label"] for _, made in members])}
     if all("proba" in made.values for _, made in members):
-        values["proba"] = _beside(builder, [made.values["proba"] for _, made in members])
+        values["proba"] = builder.beside([made.values["proba"] for _, made in members])
     return Outputs(values, labels)
 
 
@@ -53,7 +52,7 @@ def regressor_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         _float64(frame.builder, answer(frame.builder, model, name, made, "predict"))
         for name, made in chain
     ]
-    return Outputs({"label": _beside(frame.builder, _in_order(model, columns))})
+    return Outputs({"label": frame.builder.beside(_in_order(model, columns))})
 
 
 def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -67,12 +66,12 @@ def classifier_chain(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     labels = _in_order(model, [classes_of(model, name, made) for name, made in chain])
     values: dict[str, Value] = {}
     columns = [made.values["label"] for _, made in chain]
-    values["label"] = _beside(builder, _in_order(model, columns))
+    values["label"] = builder.beside(_in_order(model, columns))
     if all(len(known) == 2 for known in labels):
         for output, method in (("proba", "predict_proba"), ("score", "decision_function")):
             if hasattr(model, method) and all(output in made.values for _, made in chain):
                 columns = [_feature(builder, model, n, made, method) for n, made in chain]
-                values[output] = _beside(builder, _in_order(model, columns))
+                values[output] = builder.beside(_in_order(model, columns))
     if len(labels) == 1 and "proba" in values:
         values["proba"] = chain[0][1].values["proba"]
     return Outputs(values, tuple(labels))
@@ -94,7 +93,7 @@ def _chain(model: Any, frame: Frame, recurse: Recurse, method: str) -> list[tupl
     found: list[tuple[str, Outputs]] = []
     for place, member in enumerate(model.estimators_):
         name = f"estimators_[{place}]"
-        columns = replace(Frame.of(builder, _beside(builder, parts), names), sparse=frame.sparse)
+        columns = Frame.of(builder, builder.beside(parts), names, frame.sparse)
         made = predictor(model, name, member, columns, recurse)
         found.append((name, made))
         if place + 1 < len(model.estimators_):
@@ -132,7 +131,3 @@ def _in_order(model: Any, columns: Sequence[T]) -> list[T]:
 
 def _float64(builder: Builder, value: Value) -> Value:
     return value if value.type.dtype == "float64" else builder.op("cast", value, dtype="float64")
-
-
-def _beside(builder: Builder, columns: Sequence[Value]) -> Value:
-    return columns[0] if len(columns) == 1 else builder.op("concat", *columns)

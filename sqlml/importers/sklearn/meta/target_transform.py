@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs
+from sqlml.importers.frame import Frame, Outputs, Recurse
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import Recurse, answer, predictor, scaled
+from sqlml.importers.sklearn.meta.members import answer, predictor, scaled
 from sqlml.importers.sklearn.preprocessing.function_transformer import FUNCTIONS
 from sqlml.ir.builder import Builder, Value
 
@@ -99,7 +99,7 @@ def _power(builder: Builder, model: Any, value: Value) -> Value:
         one(builder, builder.op("select", value, indices=np.array([i])), float(power))
         for i, power in enumerate(model.lambdas_)
     ]
-    return columns[0] if len(columns) == 1 else builder.op("concat", *columns)
+    return builder.beside(columns)
 
 
 def _box_cox(builder: Builder, value: Value, power: float) -> Value:

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Schema
+from sqlml.importers.frame import Frame, Outputs, Recurse, Schema
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import OUTPUT, Recurse, classes_of, predictor, wide
+from sqlml.importers.sklearn.meta.members import OUTPUT, classes_of, predictor, wide
 from sqlml.importers.unfitted import unfitted
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import numpy_dtype
@@ -60,11 +60,10 @@ def threshold_schema(model: Any) -> Schema:
         UnsupportedModelError: that is not fitted.
     """
     inner = inner_estimator(model)
-    names = getattr(inner, "feature_names_in_", None)
-    count = getattr(inner, "n_features_in_", None)
-    if count is None:
+    schema = Schema.recorded(inner)
+    if schema is None:
         raise unfitted(model)
-    return Schema(None if names is None else tuple(str(n) for n in names), int(count))
+    return schema
 
 
 def _method(model: Any, made: Outputs) -> str:

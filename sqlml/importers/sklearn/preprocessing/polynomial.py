@@ -40,7 +40,7 @@ def polynomial_features(model: Any, frame: Frame) -> Frame:
         if degree >= model._min_degree:
             parts.append(value)
             names += [" ".join(frame.names[i] for i in term) for term in terms]
-    made = parts[0] if len(parts) == 1 else b.op("concat", *parts)
+    made = b.beside(parts)
     return Frame(b, (made,), tuple(names), frame.sparse)
 
 

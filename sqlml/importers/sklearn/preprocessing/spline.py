@@ -80,7 +80,7 @@ def _periodic(b: Builder, x: Value, knots: Array, degree: int, ends: tuple[Array
         parts.append(b.op("add", head, more))
         if own.size > degree:
             parts.append(b.op("select", base, indices=own[degree:]))
-    return parts[0] if len(parts) == 1 else b.op("concat", *parts)
+    return b.beside(parts)
 
 
 def _bounded(frame: Frame, x: Value, knots: Array, degree: int, ends: tuple[Array, Array]) -> Value:
