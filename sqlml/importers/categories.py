@@ -21,9 +21,7 @@ def category_array(values: Sequence[Any], column: str) -> Array:
     """
     plain = [v.item() if isinstance(v, np.generic) else v for v in values]
     if plain and all(isinstance(v, str) for v in plain):
-        strings = np.empty(len(plain), object)
-        strings[:] = plain
-        return strings
+        return np.array(plain, object)
     if all(isinstance(v, bool | int | float) for v in plain):
         numbers = np.array([float(v) for v in plain], np.float64)
         if np.unique(numbers).size == numbers.size:

@@ -19,6 +19,12 @@ def binary_label(builder: Builder, score: Value, tie: Tie = "gt") -> Value:
     return builder.op("cast", builder.op(tie, score, 0.0), dtype="int64")
 
 
+def score_label(builder: Builder, score: Value, tie: Tie = "gt") -> Value:
+    """(n, 1) scores of the second class, or (n, K) of all classes -> (n, 1) class numbers."""
+    one = score.type.width == 1
+    return binary_label(builder, score, tie) if one else argmax_label(builder, score)
+
+
 def argmax_label(builder: Builder, scores: Value) -> Value:
     """(n, K) scores or probabilities -> (n, 1) class numbers, the first of equal ones."""
     return builder.op("argmax", scores, axis=1)
@@ -40,6 +46,21 @@ def with_complement(builder: Builder, positive: Value) -> Value:
     """(n, 1) probabilities p of the second class -> (n, 2) of 1 - p and p."""
     negative = builder.op("sub", 1.0, positive)
     return builder.op("concat", negative, positive)
+
+
+def score_proba(builder: Builder, score: Value) -> Value:
+    """(n, K) sigmoid of (n, 1) scores of the second class, softmax of (n, K) scores of all."""
+    if score.type.width == 1:
+        return with_complement(builder, builder.op("sigmoid", score))
+    return builder.op("softmax", score, sum_dtype="float64")
+
+
+def second_less_first(builder: Builder, scores: Value) -> Value:
+    """(n, K) scores as decision_function gives them: of two classes the difference, (n, 1)."""
+    if scores.type.width != 2:
+        return scores
+    first, second = (builder.op("select", scores, indices=np.array([i])) for i in (0, 1))
+    return builder.op("sub", second, first)
 
 
 def normalised(builder: Builder, proba: Value) -> Value:
@@ -71,3 +92,17 @@ def class_list(model: Any) -> list[Any]:
             "one model per target"
         )
     return list(classes)
+
+
+def two_or_more_classes(model: Any) -> list[Any]:
+    """The `classes_` of a classifier with one target.
+
+    Raises:
+        UnsupportedModelError: it predicts several targets, or knows only one class.
+    """
+    classes = class_list(model)
+    if len(classes) < 2:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} was fitted on a single class; fit it on two or more"
+        )
+    return classes

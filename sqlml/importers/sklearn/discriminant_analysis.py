@@ -8,14 +8,15 @@ import numpy as np
 
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.class_groups import by_group
 from sqlml.importers.sklearn.classify import (
     argmax_label,
-    binary_label,
     class_list,
-    with_complement,
+    score_label,
+    score_proba,
+    second_less_first,
 )
 from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.log_probability import by_group, shares_below_max
 from sqlml.ir.builder import Builder, Value
 
 
@@ -28,13 +29,11 @@ def linear_discriminant(model: Any, frame: Frame) -> Outputs:
     builder, x = frame.builder, numbers(frame, "LinearDiscriminantAnalysis")
     weights = np.atleast_2d(np.asarray(model.coef_, np.float64)).T
     score = _project(builder, x, weights, np.asarray(model.intercept_, np.float64))
-    if score.type.width == 1:
-        label = binary_label(builder, score)
-        proba = with_complement(builder, builder.op("sigmoid", score))
-    else:
-        label = argmax_label(builder, score)
-        proba = builder.op("softmax", score, sum_dtype="float64")
-    values = {"label": label, "score": score, "proba": proba}
+    values = {
+        "label": score_label(builder, score),
+        "score": score,
+        "proba": score_proba(builder, score),
+    }
     if model.solver != "lsqr":
         check(model, "scalings_", "_max_components")
         values["transform"] = _discriminants(model, builder, x)
@@ -80,22 +79,10 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
     joint = builder.op("add", halved, prior)
     values = {
         "label": argmax_label(builder, joint),
-        "score": _difference(builder, joint) if classes == 2 else joint,
-        "proba": _shares(builder, joint),
+        "score": second_less_first(builder, joint),
+        "proba": shares_below_max(builder, joint),
     }
     return Outputs(values, labels_of(class_list(model)))
-
-
-def _difference(builder: Builder, joint: Value) -> Value:
-    first, second = (builder.op("select", joint, indices=np.array([k], np.int64)) for k in (0, 1))
-    return builder.op("sub", second, first)
-
-
-def _shares(builder: Builder, joint: Value) -> Value:
-    """exp(d - log(sum(exp(d)))) with d = joint - max(joint), by way of logarithms as the source."""
-    below = builder.op("sub", joint, builder.op("max", joint, axis=1))
-    total = builder.op("log", builder.op("sum", builder.op("exp", below), axis=1))
-    return builder.op("exp", builder.op("sub", below, total))
 
 
 def _project(builder: Builder, x: Value, weights: Any, bias: Any) -> Value:

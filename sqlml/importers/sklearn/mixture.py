@@ -10,11 +10,10 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.class_groups import by_group
 from sqlml.importers.sklearn.classify import argmax_label
 from sqlml.importers.sklearn.cluster.centres import component_labels
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.log_probability import log_sum_exp
+from sqlml.importers.sklearn.log_probability import by_group, log_sum_exp
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 

@@ -11,10 +11,9 @@ import numpy as np
 
 from sqlml.importers.frame import Frame, Outputs, Rows, labels_of
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.class_groups import by_group
 from sqlml.importers.sklearn.classify import argmax_label, class_list
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.log_probability import shares
+from sqlml.importers.sklearn.log_probability import by_group, shares
 from sqlml.ir.builder import Value
 from sqlml.types import Array
 

@@ -14,7 +14,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.classify import argmax_label, class_list, with_complement
+from sqlml.importers.sklearn.classify import argmax_label, two_or_more_classes, with_complement
 from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
@@ -42,11 +42,7 @@ def mlp_classifier(model: Any, frame: Frame) -> Outputs:
         out = _forward(model, frame)
         label = _above_half(builder, out)
         return Outputs({"label": label, "proba": out}, (Labels("int64", (0, 1)),) * out.type.width)
-    classes = class_list(model)
-    if len(classes) < 2:
-        raise UnsupportedModelError(
-            "MLPClassifier was fitted on a single class; fit it on two or more"
-        )
+    classes = two_or_more_classes(model)
     out = _forward(model, frame)
     if out.type.width > 1:
         return Outputs({"label": argmax_label(builder, out), "proba": out}, labels_of(classes))

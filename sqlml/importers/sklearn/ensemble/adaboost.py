@@ -14,8 +14,9 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.classify import argmax_label, binary_label, class_list
-from sqlml.importers.sklearn.ensemble.tree_members import all_trees, member_trees, summed
+from sqlml.importers.sklearn.classify import argmax_label, binary_label, two_or_more_classes
+from sqlml.importers.sklearn.ensemble.tree_arrays import sum_of_trees, tree_input
+from sqlml.importers.sklearn.ensemble.tree_members import all_trees, member_trees
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.meta.members import (
     answer,
@@ -38,11 +39,7 @@ def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
             "AdaBoostClassifier(algorithm='SAMME.R') was removed from scikit-learn; fit it with "
             "SAMME"
         )
-    classes = class_list(model)
-    if len(classes) < 2:
-        raise UnsupportedModelError(
-            "AdaBoostClassifier was fitted on a single class; fit it on two or more"
-        )
+    classes = two_or_more_classes(model)
     builder, width = frame.builder, len(classes)
     frame = _checked(model, frame)
     gathered = _votes(model, frame, recurse, classes)
@@ -67,7 +64,8 @@ def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     builder, trees = frame.builder, model.estimators_
     if all_trees(trees):
         target = np.arange(len(trees), dtype=np.int32)
-        predictions = summed(model, frame, trees[0], member_trees(trees), target, len(trees))
+        x = tree_input(model, frame, trees[0])
+        predictions = sum_of_trees(builder, x, member_trees(trees), target=target)
     else:
         parts = []
         for i, member in enumerate(trees):
@@ -97,8 +95,8 @@ def _votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Va
         chosen = raw.value.argmax(axis=1)[:, None] == np.arange(width)
         owner = np.repeat(np.arange(len(learners)), [t.tree_.node_count for t in learners])
         value = np.where(chosen, np.array(weights)[owner, None], np.array(against)[owner, None])
-        target = np.zeros(len(learners), np.int32)
-        return summed(model, frame, learners[0], replace(raw, value=value), target, width)
+        x = tree_input(model, frame, learners[0])
+        return sum_of_trees(builder, x, replace(raw, value=value))
     parts: list[Value] = []
     for i, member in enumerate(learners):
         name = f"estimators_[{i}]"

@@ -15,16 +15,14 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.classify import (
-    argmax_label,
-    binary_label,
     class_list,
-    with_complement,
+    score_label,
+    score_proba,
 )
 from sqlml.importers.sklearn.dummy import class_probabilities, regression_constant
-from sqlml.importers.sklearn.ensemble.tree_arrays import raw_trees
+from sqlml.importers.sklearn.ensemble.tree_arrays import raw_trees, sum_of_trees
 from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Builder, Value
-from sqlml.ir.trees import ensemble
 from sqlml.types import Array
 
 EPSILON = float(np.finfo(np.float64).eps)
@@ -42,21 +40,19 @@ def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> 
     classes = class_list(model)
     builder = frame.builder
     score = _raw_predict(model, frame, recurse, classifier=True)
-    labels = labels_of(classes)
-    if score.type.width > 1:
-        proba = builder.op("softmax", score, sum_dtype="float64")
-        label = argmax_label(builder, score)
-        return Outputs({"label": label, "proba": proba, "score": score}, labels)
     link = score
-    if model.loss == "exponential":
+    if score.type.width == 1 and model.loss == "exponential":
         link = builder.op("mul", 2.0, score)
-    elif model.loss != "log_loss":
+    elif score.type.width == 1 and model.loss != "log_loss":
         raise UnsupportedModelError(
             f"GradientBoostingClassifier(loss={model.loss!r}) is not known to sqlml; use log_loss"
         )
-    proba = with_complement(builder, builder.op("sigmoid", link))
-    label = binary_label(builder, score, tie="ge")
-    return Outputs({"label": label, "proba": proba, "score": score}, labels)
+    values = {
+        "label": score_label(builder, score, tie="ge"),
+        "proba": score_proba(builder, link),
+        "score": score,
+    }
+    return Outputs(values, labels_of(classes))
 
 
 def gradient_boosting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -74,16 +70,14 @@ def _raw_predict(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -
     raw = replace(raw, value=float(model.learning_rate) * raw.value)
     if start is not None:
         target = np.tile(np.arange(width, dtype=np.int32), stages)
-        made = ensemble(raw, target=target, base=start, compare="le")
-        return builder.op("tree_ensemble", x, **made.attrs())
+        return sum_of_trees(builder, x, raw, target=target, base=start)
     # The init model sees the float32 matrix, and without names.
     seen = Frame.of(builder, builder.op("cast", x, dtype="float64"), frame.names)
     first = _model_start(model, seen, recurse, classifier)
     # Each tree's value for itself, so that all are added to the start one by one: classes that
     # tie but for rounding stay in the source's order.
     trees = np.arange(stages * width, dtype=np.int32)
-    made = ensemble(raw, target=trees, base=np.zeros(trees.size), compare="le")
-    values = builder.op("tree_ensemble", x, **made.attrs())
+    values = sum_of_trees(builder, x, raw, target=trees)
     weights = np.tile(np.eye(width), (stages + 1, 1))
     terms = builder.op("concat", first, values)
     return builder.op("linear", terms, weights=weights, bias=np.zeros(width))

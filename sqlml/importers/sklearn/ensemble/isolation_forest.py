@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from sqlml.importers.frame import Frame, Outputs
-from sqlml.importers.sklearn.ensemble.tree_arrays import raw_trees
+from sqlml.importers.sklearn.ensemble.tree_arrays import raw_trees, sum_of_trees
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.meta.members import scaled
 from sqlml.ir.builder import Value
-from sqlml.ir.trees import ensemble
 from sqlml.types import Array, Labels
 
 OUTLIER, INLIER = -1, 1
@@ -59,13 +58,8 @@ def _depth(model: Any, frame: Frame) -> Value:
             )
         ]
     )
-    made = ensemble(
-        replace(raw, value=depths[:, None]),
-        target=np.zeros(len(trees), np.int32),
-        base=np.zeros(1),
-        compare="le",
-    )
-    return frame.builder.op("tree_ensemble", frame.matrix("float32", "wide"), **made.attrs())
+    x = frame.matrix("float32", "wide")
+    return sum_of_trees(frame.builder, x, replace(raw, value=depths[:, None]))
 
 
 def average_path_length(samples: Array) -> Array:

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from sqlml.importers.frame import Frame
-from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.ensemble.forest import takes_nan
-from sqlml.importers.sklearn.ensemble.tree_arrays import raw_trees
+from sqlml.importers.sklearn.ensemble.tree_arrays import (
+    raw_trees,
+    sum_of_trees,
+    takes_nan,
+    tree_input,
+)
 from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Value
-from sqlml.ir.trees import RawTrees, ensemble
-from sqlml.types import Array
+from sqlml.ir.trees import RawTrees
 
 TREES = frozenset(
     f"sklearn.tree._classes.{name}"
@@ -41,15 +43,12 @@ def all_trees(members: Sequence[Any]) -> bool:
 def tree_sum(owner: Any, frame: Frame, members: Sequence[tuple[Any, Sequence[int]]]) -> Value:
     """(n, V): the leaf values of all trees added up, each tree on its own columns of `frame`."""
     raw = member_trees([tree for tree, _ in members])
-    counts = [tree.tree_.node_count for tree, _ in members]
     columns = [
         np.asarray(features, np.int64)[np.maximum(tree.tree_.feature, 0)]
         for tree, features in members
     ]
-    assert sum(counts) == raw.feature.size
     raw = replace(raw, feature=np.where(raw.leaf, 0, np.concatenate(columns)))
-    width = raw.value.shape[1]
-    return summed(owner, frame, members[0][0], raw, np.zeros(len(members), np.int32), width)
+    return sum_of_trees(frame.builder, tree_input(owner, frame, members[0][0]), raw)
 
 
 def member_trees(trees: Sequence[Any]) -> RawTrees:
@@ -57,13 +56,3 @@ def member_trees(trees: Sequence[Any]) -> RawTrees:
     for tree in trees:
         check(tree, "tree_")
     return raw_trees([tree.tree_ for tree in trees])
-
-
-def summed(
-    owner: Any, frame: Frame, tree: Any, raw: RawTrees, target: Array, outputs: int
-) -> Value:
-    """(n, outputs) from zeros; NaN passes where `tree`, one of the trees, lets it."""
-    allow_nan = takes_nan(tree) and not frame.sparse
-    x = numbers(frame, type(owner).__name__, allow_nan=allow_nan, dtype="float32", rows="wide")
-    made = ensemble(raw, target=target, base=np.zeros(outputs), compare="le")
-    return frame.builder.op("tree_ensemble", x, **made.attrs())

@@ -11,7 +11,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Schema, Sparse
 from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Value
-from sqlml.types import Array, DType
+from sqlml.types import DType
 
 
 def dict_vectorizer(model: Any, frame: Frame) -> Frame:
@@ -45,7 +45,10 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
             places.append(int(model.vocabulary_[key]))
             continue
         codes = builder.op(
-            "encode", frame.strings(i), categories=_strings([v for v, _ in values]), missing=-1
+            "encode",
+            frame.strings(i),
+            categories=np.array([v for v, _ in values], object),
+            missing=-1,
         )
         parts.append(builder.op("one_hot", codes, width=len(values), dtype=dtype))
         places += [place for _, place in values]
@@ -100,9 +103,3 @@ def _mixed(key: str) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"DictVectorizer saw numbers and strings under the key {key!r}; a column holds one kind"
     )
-
-
-def _strings(words: list[str]) -> Array:
-    made: Array = np.empty(len(words), object)
-    made[:] = words
-    return made

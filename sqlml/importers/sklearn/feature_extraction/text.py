@@ -18,7 +18,7 @@ from sqlml.importers.unfitted import unfitted
 from sqlml.ir.analyzer import MAX_N
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.utf8_column import pack
-from sqlml.types import Array, DType
+from sqlml.types import DType
 
 COLUMN = "text"
 """Name of the column that a vectorizer reads, unless `inputs` names another."""
@@ -82,7 +82,7 @@ def whole_text(step: str, features: tuple[str, ...]) -> dict[str, Any]:
         "lowercase": False,
         "accents": "",
         "pattern": "",
-        "stop_words": _strings([]),
+        "stop_words": np.array([], object),
         "min_n": 1,
         "max_n": 1,
         "features": features,
@@ -183,23 +183,18 @@ def _analyzer(model: Any, frame: Frame) -> dict[str, Any]:
             f"{name}(ngram_range={model.ngram_range!r}): n-gram sizes go from 1 to {MAX_N}"
         )
     word = model.analyzer == "word"
+    stop_words = sorted(model.get_stop_words() or ()) if word else []
     return {
         "analyzer": str(model.analyzer),
         "lowercase": bool(model.lowercase),
         "accents": model.strip_accents or "",
         "pattern": str(model.token_pattern) if word else "",
-        "stop_words": _strings(sorted(model.get_stop_words() or ()) if word else []),
+        "stop_words": np.array(stop_words, object),
         "min_n": least,
         "max_n": most,
         "features": frame.names[:1],
         "step": name,
     }
-
-
-def _strings(words: list[str]) -> Array:
-    made: Array = np.empty(len(words), object)
-    made[:] = words
-    return made
 
 
 def _norm(model: Any) -> str:

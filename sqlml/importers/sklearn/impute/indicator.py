@@ -56,9 +56,7 @@ def _is_missing(model: Any, frame: Frame, i: int) -> Value:
         x = frame.strings(i)
         if means_null(missing):
             return b.op("isnan", x)
-        sought = np.empty(1, object)
-        sought[0] = str(missing)
-        code = b.op("encode", x, categories=sought, missing=-1)
+        code = b.op("encode", x, categories=np.array([str(missing)], object), missing=-1)
         return b.op("ge", code, 0)
     return _are_missing(model, frame, [i])
 

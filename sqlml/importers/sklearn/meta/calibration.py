@@ -15,8 +15,8 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.classify import (
     argmax_label,
-    class_list,
     normalised,
+    two_or_more_classes,
     with_complement,
 )
 from sqlml.importers.sklearn.fitted import check
@@ -39,11 +39,7 @@ EPSILON = 1e-12
 def calibrated_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """The mean of all pairs of a member and its calibrators."""
     check(model, "calibrated_classifiers_", "classes_")
-    classes = class_list(model)
-    if len(classes) < 2:
-        raise UnsupportedModelError(
-            "CalibratedClassifierCV was fitted on a single class; fit it on two or more"
-        )
+    classes = two_or_more_classes(model)
     builder = frame.builder
     parts = [
         _calibrated(model, f"calibrated_classifiers_[{i}]", pair, frame, recurse, classes)

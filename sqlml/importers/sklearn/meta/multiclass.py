@@ -9,7 +9,12 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
-from sqlml.importers.sklearn.classify import argmax_label, class_list, with_complement
+from sqlml.importers.sklearn.classify import (
+    argmax_label,
+    class_list,
+    two_or_more_classes,
+    with_complement,
+)
 from sqlml.importers.sklearn.dummy import each_row
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.meta.members import answer, as_numbers, predictor, total, wide
@@ -43,7 +48,7 @@ def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
     members = _members(model, frame, recurse)
     if model.label_binarizer_.y_type_.startswith("multilabel"):
         return _multilabel(builder, members)
-    classes = _two_or_more(model)
+    classes = two_or_more_classes(model)
     confidences = [member.confidence for member in members]
     values: dict[str, Value] = {}
     if len(members) == 1:
@@ -72,7 +77,7 @@ def _multilabel(builder: Builder, members: list[Binary]) -> Outputs:
 def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Votes of all pairs of classes, and confidences where votes are equal."""
     check(model, "estimators_", "classes_")
-    classes = _two_or_more(model)
+    classes = two_or_more_classes(model)
     if model.pairwise_indices_ is not None:
         raise UnsupportedModelError(
             "OneVsOneClassifier around a model of precomputed kernels needs the training rows; "
@@ -107,15 +112,6 @@ def output_code_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
     distance = builder.op("maximum", distance, 0.0)
     nearest = argmax_label(builder, builder.op("neg", distance))
     return Outputs({"label": nearest}, labels_of(classes))
-
-
-def _two_or_more(model: Any) -> list[Any]:
-    classes = class_list(model)
-    if len(classes) < 2:
-        raise UnsupportedModelError(
-            f"{type(model).__name__} was fitted on a single class; fit it on two or more"
-        )
-    return classes
 
 
 def _members(model: Any, frame: Frame, recurse: Recurse) -> list[Binary]:

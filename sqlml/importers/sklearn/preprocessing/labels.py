@@ -73,9 +73,7 @@ def _classes(model: Any) -> tuple[Array, int]:
     known = items[: gone[0]] if gone else items
     missing = gone[0] if gone else -1
     if all(isinstance(c, str) for c in known):
-        strings = np.empty(len(known), object)
-        strings[:] = known
-        return strings, missing
+        return np.array(known, object), missing
     values = np.array([float(c) for c in known if isinstance(c, (bool, int, float))])
     if values.size != len(known) or any(
         int(v) != c for v, c in zip(values, known, strict=True) if isinstance(c, int)
