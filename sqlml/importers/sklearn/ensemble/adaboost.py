@@ -19,13 +19,9 @@ from sqlml.importers.sklearn.ensemble.tree_arrays import sum_of_trees, tree_inpu
 from sqlml.importers.sklearn.ensemble.tree_members import all_trees, member_trees
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.meta.members import (
-    answer,
-    classes_of,
-    places,
-    predictor,
+    members,
     scaled,
     total,
-    votes,
     wide,
 )
 from sqlml.ir.builder import Value
@@ -67,13 +63,9 @@ def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         x = tree_input(model, frame, trees[0])
         predictions = sum_of_trees(builder, x, member_trees(trees), target=target)
     else:
-        parts = []
-        for i, member in enumerate(trees):
-            made = predictor(model, f"estimators_[{i}]", member, frame, recurse)
-            parts.append(
-                wide(builder, answer(builder, model, f"estimators_[{i}]", made, "predict"))
-            )
-        predictions = builder.op("concat", *parts)
+        predictions = builder.beside(
+            [wide(builder, member.answer("predict")) for member in members(model, frame, recurse)]
+        )
     weights = np.asarray(model.estimator_weights_, np.float64)[: len(trees)]
     return Outputs({"label": builder.op("weighted_median", predictions, weights=weights)})
 
@@ -98,11 +90,7 @@ def _votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Va
         x = tree_input(model, frame, learners[0])
         return sum_of_trees(builder, x, replace(raw, value=value))
     parts: list[Value] = []
-    for i, member in enumerate(learners):
-        name = f"estimators_[{i}]"
-        made = predictor(model, name, member, frame, recurse)
-        at = places(model, name, classes_of(model, name, made), classes)
-        hit = builder.op("gt", votes(builder, made, at, width), 0.0)
-        pro, con = (builder.constant(np.full(1, w[i])) for w in (weights, against))
+    for member, pro, con in zip(members(model, frame, recurse), weights, against, strict=True):
+        hit = builder.op("gt", member.votes(member.places(classes), width), 0.0)
         parts.append(builder.op("where", hit, pro, con))
     return total(builder, parts)

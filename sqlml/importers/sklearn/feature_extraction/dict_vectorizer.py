@@ -44,12 +44,8 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
             parts.append(frame.numbers(i, dtype))
             places.append(int(model.vocabulary_[key]))
             continue
-        codes = builder.op(
-            "encode",
-            frame.strings(i),
-            categories=np.array([v for v, _ in values], object),
-            missing=-1,
-        )
+        words = np.array([value for value, _ in values], object)
+        codes = builder.op("encode", frame.strings(i), categories=words, missing=-1)
         parts.append(builder.op("one_hot", codes, width=len(values), dtype=dtype))
         places += [place for _, place in values]
     value = builder.beside(parts)

@@ -22,9 +22,7 @@ from sqlml.importers.sklearn.classify import (
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.isotonic import interpolated
 from sqlml.importers.sklearn.meta.members import (
-    classes_of,
-    places,
-    predictor,
+    Member,
     scaled,
     spread,
     total,
@@ -54,28 +52,27 @@ def _calibrated(
 ) -> Value:
     """(n, K) probabilities of one pair; the member of a temperature may number its classes."""
     builder, width = frame.builder, len(classes)
-    made = predictor(owner, name, pair.estimator, frame, recurse)
-    known = classes_of(owner, name, made)
-    scored = "score" in made.values
-    if not scored and "proba" not in made.values:
+    member = Member.of(owner, name, pair.estimator, frame, recurse)
+    known = member.classes
+    scored = "score" in member.values
+    if not scored and "proba" not in member.values:
         raise UnsupportedModelError(
-            f"{name} of CalibratedClassifierCV has neither decision_function nor predict_proba"
+            f"{member.where} has neither decision_function nor predict_proba"
         )
-    response = wide(builder, made.values["score" if scored else "proba"])
+    response = wide(builder, member.values["score" if scored else "proba"])
     if not scored and len(known) == 2:
         response = builder.op("select", response, indices=np.array([1]))
     if pair.method == "temperature":
         proba = _temperature(builder, response, scored, float(pair.calibrators[0].beta_))
     elif pair.method in ("sigmoid", "isotonic"):
-        at = places(owner, name, known, classes)
-        proba = _one_by_one(builder, response, pair, at, width)
+        proba = _one_by_one(builder, response, pair, member.places(classes), width)
     else:
         raise UnsupportedModelError(
             f"CalibratedClassifierCV(method={pair.method!r}) is not known to sqlml; use sigmoid"
         )
     if proba.type.width != width:
         raise UnsupportedModelError(
-            f"{name} of CalibratedClassifierCV does not know all {width} classes; fit it again"
+            f"{member.where} does not know all {width} classes; fit it again"
         )
     return _cut(builder, proba)
 

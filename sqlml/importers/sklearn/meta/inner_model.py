@@ -6,21 +6,19 @@ from typing import Any
 
 from sqlml.importers.frame import Frame, Outputs, Recurse
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import answer, as_numbers, classes_of, predictor
+from sqlml.importers.sklearn.meta.members import Member, as_numbers
 
 
 def self_training_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """The classifier that was fitted on the labels given and guessed."""
     check(model, "estimator_", "classes_")
-    made = predictor(model, "estimator_", model.estimator_, as_numbers(frame), recurse)
-    values = {key: made.values[key] for key in ("label", "proba", "score") if key in made.values}
-    return Outputs(values, classes_of(model, "estimator_", made))
+    member = Member.of(model, "estimator_", model.estimator_, as_numbers(frame), recurse)
+    return Outputs(member.own("label", "proba", "score"), member.classes)
 
 
 def ransac_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """The regressor that was fitted on the inliers."""
     check(model, "estimator_")
-    made = predictor(
-        model, "estimator_", model.estimator_, as_numbers(frame), recurse, several=True
-    )
-    return Outputs({"label": answer(frame.builder, model, "estimator_", made, "predict")})
+    columns = as_numbers(frame)
+    member = Member.of(model, "estimator_", model.estimator_, columns, recurse, several=True)
+    return Outputs({"label": member.answer("predict")})

@@ -17,7 +17,7 @@ from sqlml.importers.sklearn.classify import (
 )
 from sqlml.importers.sklearn.dummy import each_row
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import answer, as_numbers, predictor, total, wide
+from sqlml.importers.sklearn.meta.members import Member, as_numbers, total, wide
 from sqlml.importers.sklearn.meta.one_vs_one import ovr_decision
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels, numpy_dtype
@@ -120,29 +120,26 @@ def _members(model: Any, frame: Frame, recurse: Recurse) -> list[Binary]:
 
 def _member(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> Binary:
     """Confidence is predict of a regressor, else decision_function, else a probability."""
-    builder, name = frame.builder, f"estimators_[{i}]"
+    builder = frame.builder
     if f"{type(member).__module__}.{type(member).__qualname__}" == CONSTANT:
         constant = float(np.ravel(member.y_)[0])
         value = each_row(frame, np.array([constant]))
         proba = each_row(frame, np.array([1 - constant, constant]))
         return Binary(value, {"predict": value, "score": value, "proba": proba}, 0.5)
-    made = predictor(model, name, member, frame, recurse)
-    values = {"predict": answer(builder, model, name, made, "predict")}
-    if made.labels is None:
+    found = Member.of(model, f"estimators_[{i}]", member, frame, recurse)
+    values = {"predict": found.answer("predict")}
+    if found.made.labels is None:
         return Binary(wide(builder, values["predict"]), values, 0.5)
-    if len(made.labels) != 2:
+    if len(found.classes) != 2:
         raise UnsupportedModelError(
-            f"{name} of {type(model).__name__} distinguishes {len(made.labels)} classes, not two; "
-            "fit it again"
+            f"{found.where} distinguishes {len(found.classes)} classes, not two; fit it again"
         )
-    values |= {key: made.values[key] for key in ("score", "proba") if key in made.values}
+    values |= found.own("score", "proba")
     if "score" in values:
         return Binary(values["score"], values, 0.0)
     if "proba" in values:
         return Binary(wide(builder, _second(builder, values["proba"])), values, 0.5)
-    raise UnsupportedModelError(
-        f"{name} of {type(model).__name__} has neither decision_function nor predict_proba"
-    )
+    raise UnsupportedModelError(f"{found.where} has neither decision_function nor predict_proba")
 
 
 def _above(builder: Builder, value: Value, threshold: float) -> Value:

@@ -15,7 +15,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import answer, predictor, scaled
+from sqlml.importers.sklearn.meta.members import Member, scaled
 from sqlml.importers.sklearn.preprocessing.function_transformer import FUNCTIONS
 from sqlml.ir.builder import Builder, Value
 
@@ -32,8 +32,8 @@ def transformed_target_regressor(model: Any, frame: Frame, recurse: Recurse) -> 
         UnsupportedModelError: a transformer or inverse_func that is not known here.
     """
     check(model, "regressor_", "transformer_")
-    made = predictor(model, "regressor_", model.regressor_, frame, recurse, several=True)
-    value = answer(frame.builder, model, "regressor_", made, "predict")
+    member = Member.of(model, "regressor_", model.regressor_, frame, recurse, several=True)
+    value = member.answer("predict")
     return Outputs({"label": inverse(frame.builder, model.transformer_, value)})
 
 
