@@ -82,6 +82,12 @@ class Builder:
         """(n, k) values side by side; a single one as it is."""
         return parts[0] if len(parts) == 1 else self.op("concat", *parts)
 
+    def linear(self, x: Value, weights: Array, bias: Array | float = 0.0) -> Value:
+        """x (n, k) @ weights (k, w) + bias, (w,) or one for all, in float64."""
+        weights, bias = np.asarray(weights, np.float64), np.asarray(bias, np.float64)
+        each = bias if bias.ndim else np.full(weights.shape[1], bias)
+        return self.op("linear", x, weights=weights, bias=each)
+
     def again(self, node: Node, inputs: Sequence[Value]) -> Value:
         """Append `node` on inputs of the very types that it had, whose rule was checked then."""
         if node.op == "input":

@@ -20,9 +20,8 @@ def elliptic_envelope(model: Any, frame: Frame) -> Outputs:
     """
     check(model, "location_", "offset_", "covariance_")
     builder, x = frame.builder, numbers(frame, "EllipticEnvelope")
-    precision = np.ascontiguousarray(np.asarray(model.get_precision(), np.float64).T)
     delta = builder.op("sub", x, np.asarray(model.location_, np.float64))
-    turned = builder.op("linear", delta, weights=precision, bias=np.zeros(len(precision)))
+    turned = builder.linear(delta, np.asarray(model.get_precision()).T)
     squared = builder.op("sum", builder.op("mul", delta, turned), axis=1)
     squared = builder.op("square", builder.op("sqrt", squared))
     samples = builder.op("neg", squared)

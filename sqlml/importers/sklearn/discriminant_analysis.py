@@ -27,8 +27,7 @@ def linear_discriminant(model: Any, frame: Frame) -> Outputs:
     """
     check(model, "coef_", "intercept_", "classes_")
     builder, x = frame.builder, numbers(frame, "LinearDiscriminantAnalysis")
-    weights = np.atleast_2d(np.asarray(model.coef_, np.float64)).T
-    score = _project(builder, x, weights, np.asarray(model.intercept_, np.float64))
+    score = builder.linear(x, np.atleast_2d(model.coef_).T, model.intercept_)
     values = {
         "label": score_label(builder, score),
         "score": score,
@@ -44,8 +43,7 @@ def _discriminants(model: Any, builder: Builder, x: Value) -> Value:
     if model.solver == "svd":
         check(model, "xbar_")
         x = builder.op("sub", x, np.asarray(model.xbar_, np.float64))
-    scalings = np.asarray(model.scalings_, np.float64)[:, : int(model._max_components)]
-    return _project(builder, x, scalings, np.zeros(scalings.shape[1]))
+    return builder.linear(x, np.asarray(model.scalings_)[:, : int(model._max_components)])
 
 
 def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
@@ -83,7 +81,3 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
         "proba": shares_below_max(builder, joint),
     }
     return Outputs(values, labels_of(class_list(model)))
-
-
-def _project(builder: Builder, x: Value, weights: Any, bias: Any) -> Value:
-    return builder.op("linear", x, weights=np.ascontiguousarray(weights), bias=bias)

@@ -35,7 +35,7 @@ def label_propagation(model: Any, frame: Frame) -> Outputs:
     if model.kernel == "rbf":
         x = numbers(frame, type(model).__name__)
         weights = kernel_values(builder, x, dense(model.X_), "rbf", float(model.gamma))
-        summed = builder.op("linear", weights, weights=shares, bias=np.zeros(len(classes)))
+        summed = builder.linear(weights, shares)
     elif model.kernel == "knn":
         summed = _of_nearest(model, frame, shares)
     else:

@@ -95,15 +95,15 @@ def _log_gaussian(model: Any, frame: Frame) -> Value:
         log_det = np.full(classes, np.log(np.diagonal(roots)).sum())
     elif model.covariance_type == "diag":
         precisions = roots**2
-        cross = _product(builder, x, means * precisions)
+        cross = builder.linear(x, (means * precisions).T)
         distance = _expanded(builder, (means**2 * precisions).sum(axis=1), cross)
-        squares = _product(builder, builder.op("square", x), precisions)
+        squares = builder.linear(builder.op("square", x), precisions.T)
         distance = builder.op("add", distance, squares)
         log_det = np.log(roots).sum(axis=1)
     elif model.covariance_type == "spherical":
         precisions = roots**2
         scale = builder.constant(precisions.astype(np.float64))
-        cross = builder.op("mul", _product(builder, x, means), scale)
+        cross = builder.op("mul", builder.linear(x, means.T), scale)
         distance = _expanded(builder, (means**2).sum(axis=1) * precisions, cross)
         norm = builder.op("sum", builder.op("square", x), axis=1)
         distance = builder.op("add", distance, builder.op("mul", norm, scale))
@@ -124,9 +124,9 @@ def _mahalanobis(builder: Builder, x: Value, means: Array, roots: Array) -> Valu
 
     def distances(group: slice) -> Value:
         pairs = list(zip(means[group], roots[group], strict=True))
-        weights = np.concatenate([p for _, p in pairs], axis=1).astype(np.float64)
-        offset = np.concatenate([m @ p for m, p in pairs]).astype(np.float64)
-        turned = builder.op("linear", x, weights=weights, bias=-offset)
+        weights = np.concatenate([p for _, p in pairs], axis=1)
+        offset = np.concatenate([m @ p for m, p in pairs])
+        turned = builder.linear(x, weights, -offset)
         turned = builder.op("reshape", builder.op("square", turned), shape=(len(pairs), width))
         return builder.op("reshape", builder.op("sum", turned, axis=2), shape=(len(pairs),))
 
@@ -136,11 +136,6 @@ def _mahalanobis(builder: Builder, x: Value, means: Array, roots: Array) -> Valu
 def _expanded(builder: Builder, first: Array, cross: Value) -> Value:
     twice = builder.op("mul", cross, 2.0)
     return builder.op("sub", first.astype(np.float64), twice)
-
-
-def _product(builder: Builder, x: Value, rows: Array) -> Value:
-    weights = np.ascontiguousarray(rows.T, np.float64)
-    return builder.op("linear", x, weights=weights, bias=np.zeros(len(rows)))
 
 
 def _add(builder: Builder, x: Value, row: Array) -> Value:

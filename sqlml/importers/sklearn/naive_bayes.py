@@ -15,7 +15,6 @@ from sqlml.importers.sklearn.classify import argmax_label, class_list
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.log_probability import by_group, shares
 from sqlml.ir.builder import Value
-from sqlml.types import Array
 
 
 def gaussian_nb(model: Any, frame: Frame) -> Outputs:
@@ -109,9 +108,7 @@ def _linear(
     elif threshold is not None:
         above = builder.op("gt", x, threshold)
         x = builder.op("cast", above, dtype="float64")
-    matrix: Array = np.ascontiguousarray(np.asarray(weights, np.float64).T)
-    joint = builder.op("linear", x, weights=matrix, bias=np.asarray(bias, np.float64))
-    return _classified(model, frame, joint)
+    return _classified(model, frame, builder.linear(x, np.asarray(weights).T, bias))
 
 
 def _classified(model: Any, frame: Frame, joint: Value) -> Outputs:

@@ -59,10 +59,8 @@ def mlp_regressor(model: Any, frame: Frame) -> Outputs:
 def bernoulli_rbm(model: Any, frame: Frame) -> Frame:
     """(n, n_components): the probability that each hidden unit is on."""
     check(model, "components_", "intercept_hidden_")
-    weights = np.asarray(model.components_, np.float64).T
-    bias = np.asarray(model.intercept_hidden_, np.float64)
     x = numbers(frame, "BernoulliRBM")
-    hidden = frame.builder.op("linear", x, weights=weights, bias=bias)
+    hidden = frame.builder.linear(x, np.asarray(model.components_).T, model.intercept_hidden_)
     return Frame.of(frame.builder, frame.builder.op("sigmoid", hidden))
 
 
@@ -76,12 +74,7 @@ def _forward(model: Any, frame: Frame) -> Value:
     value = numbers(frame, type(model).__name__)
     last = len(model.coefs_) - 1
     for i, (weights, bias) in enumerate(zip(model.coefs_, model.intercepts_, strict=True)):
-        value = builder.op(
-            "linear",
-            value,
-            weights=np.asarray(weights, np.float64),
-            bias=np.asarray(bias, np.float64),
-        )
+        value = builder.linear(value, weights, bias)
         value = _activated(builder, value, model.out_activation_ if i == last else model.activation)
     return value
 

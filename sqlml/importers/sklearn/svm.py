@@ -15,7 +15,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
 from sqlml.importers.sklearn.classify import argmax_label, binary_label, class_list
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.kernels.pairwise import dense, kernel_input, kernel_name, kernel_values
+from sqlml.importers.sklearn.kernels.pairwise import dense, kernel_name, kernel_of
 from sqlml.importers.sklearn.meta.one_vs_one import ovr_decision, pair_signs
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels
@@ -33,7 +33,7 @@ def schema(model: Any) -> Schema:
         UnsupportedModelError: not fitted, or its kernel is not one that we cover.
     """
     check(model, *_FITTED)
-    kernel_name(model, model.kernel)
+    kernel_name(model)
     names = getattr(model, "feature_names_in_", None)
     return Schema(None if names is None else tuple(map(str, names)), int(model.n_features_in_))
 
@@ -70,12 +70,12 @@ def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
             "raises on every predict; set decision_function_shape='ovr'"
         )
     values = _kernel(model, frame)
-    pairs = builder.op("linear", values, weights=_pair_weights(model, k), bias=_intercepts(model))
+    pairs = builder.linear(values, _pair_weights(model, k), _intercepts(model))
     # A pair's score is positive for its first class.
     second = builder.op("cast", builder.op("le", pairs, 0.0), dtype="float64")
     signs = pair_signs(k)
     firsts = (signs < 0).sum(axis=0).astype(np.float64)
-    label = argmax_label(builder, builder.op("linear", second, weights=signs, bias=firsts))
+    label = argmax_label(builder, builder.linear(second, signs, firsts))
     score = builder.op("neg", pairs) if k == 2 else pairs
     if k > 2 and model.decision_function_shape == "ovr":
         # A score of 0 votes for the first class here, and for the second in the label.
@@ -113,21 +113,12 @@ def _one_score(model: Any, frame: Frame) -> Value:
             "a smaller epsilon"
         )
     values = _kernel(model, frame)
-    return frame.builder.op("linear", values, weights=weights.T, bias=_intercepts(model))
+    return frame.builder.linear(values, weights.T, _intercepts(model))
 
 
 def _kernel(model: Any, frame: Frame) -> Value:
-    name = kernel_name(model, model.kernel)
-    x = kernel_input(frame, type(model).__name__, name)
-    return kernel_values(
-        frame.builder,
-        x,
-        dense(model.support_vectors_),
-        name,
-        float(model._gamma),
-        int(model.degree),
-        float(model.coef0),
-    )
+    gamma, degree, coef0 = float(model._gamma), int(model.degree), float(model.coef0)
+    return kernel_of(model, frame, model.support_vectors_, gamma, degree, coef0)
 
 
 def _intercepts(model: Any) -> Array:

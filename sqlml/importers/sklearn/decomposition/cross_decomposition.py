@@ -20,13 +20,10 @@ def pls(model: Any, frame: Frame) -> Outputs:
     check(model, "coef_", "intercept_", "x_rotations_", "_x_mean", "_x_std")
     builder = frame.builder
     centred = _centred(model, frame)
-    weights = np.ascontiguousarray(np.asarray(model.coef_, np.float64).T)
-    bias = np.broadcast_to(np.asarray(model.intercept_, np.float64), weights.shape[1:])
-    values = {
-        "label": builder.op("linear", centred, weights=weights, bias=bias),
-        "transform": _scores(builder, centred, model._x_std, model.x_rotations_),
-    }
-    return Outputs(values)
+    weights = np.asarray(model.coef_).T
+    bias = np.broadcast_to(model.intercept_, weights.shape[1:])
+    scores = _scores(builder, centred, model._x_std, model.x_rotations_)
+    return Outputs({"label": builder.linear(centred, weights, bias), "transform": scores})
 
 
 def pls_svd(model: Any, frame: Frame) -> Frame:
@@ -43,5 +40,4 @@ def _centred(model: Any, frame: Frame) -> Value:
 
 def _scores(builder: Builder, centred: Value, deviation: Any, rotations: Any) -> Value:
     scaled = builder.op("div", centred, np.asarray(deviation, np.float64))
-    weights = np.ascontiguousarray(np.asarray(rotations, np.float64))
-    return builder.op("linear", scaled, weights=weights, bias=np.zeros(weights.shape[1]))
+    return builder.linear(scaled, rotations)

@@ -18,12 +18,7 @@ from sqlml.importers.sklearn.classify import argmax_label, binary_label, two_or_
 from sqlml.importers.sklearn.ensemble.tree_arrays import sum_of_trees, tree_input
 from sqlml.importers.sklearn.ensemble.tree_members import all_trees, member_trees
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import (
-    members,
-    scaled,
-    total,
-    wide,
-)
+from sqlml.importers.sklearn.meta.members import members, scaled, total, wide
 from sqlml.ir.builder import Value
 
 

@@ -14,11 +14,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.classify import (
-    class_list,
-    score_label,
-    score_proba,
-)
+from sqlml.importers.sklearn.classify import class_list, score_label, score_proba
 from sqlml.importers.sklearn.dummy import class_probabilities, regression_constant
 from sqlml.importers.sklearn.ensemble.tree_arrays import raw_trees, sum_of_trees
 from sqlml.importers.sklearn.fitted import check
@@ -79,8 +75,7 @@ def _raw_predict(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -
     trees = np.arange(stages * width, dtype=np.int32)
     values = sum_of_trees(builder, x, raw, target=trees)
     weights = np.tile(np.eye(width), (stages + 1, 1))
-    terms = builder.op("concat", first, values)
-    return builder.op("linear", terms, weights=weights, bias=np.zeros(width))
+    return builder.linear(builder.op("concat", first, values), weights)
 
 
 def _constant_start(model: Any, width: int, classifier: bool) -> Array | None:

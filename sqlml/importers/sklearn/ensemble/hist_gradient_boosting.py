@@ -13,11 +13,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
-from sqlml.importers.sklearn.classify import (
-    class_list,
-    score_label,
-    score_proba,
-)
+from sqlml.importers.sklearn.classify import class_list, score_label, score_proba
 from sqlml.importers.sklearn.ensemble.tree_arrays import sum_of_trees
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.preprocessing.ordinal import ordinal_encoder

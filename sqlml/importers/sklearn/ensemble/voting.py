@@ -15,13 +15,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.classify import argmax_label, class_list
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import (
-    Member,
-    drops,
-    scaled,
-    total,
-    wide,
-)
+from sqlml.importers.sklearn.meta.members import Member, drops, scaled, total, wide
 from sqlml.ir.builder import Builder, Value
 
 

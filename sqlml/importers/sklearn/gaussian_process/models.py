@@ -29,9 +29,9 @@ def gaussian_process_regressor(model: Any, frame: Frame) -> Outputs:
     points = np.asarray(model.X_train_, np.float64)
     x = numbers(frame, "GaussianProcessRegressor")
     values = as_value(builder, covariance(builder, model.kernel_, x, points), x, len(points))
-    weights = np.asarray(model.alpha_, np.float64).reshape(len(points), -1)
+    weights = np.asarray(model.alpha_).reshape(len(points), -1)
     targets = weights.shape[1]
-    mean = builder.op("linear", values, weights=weights, bias=np.zeros(targets))
+    mean = builder.linear(values, weights)
     scale, shift = (
         builder.constant(np.broadcast_to(np.asarray(v, np.float64).ravel(), (targets,)))
         for v in (model._y_train_std, model._y_train_mean)
@@ -73,10 +73,10 @@ def _binary(builder: Builder, process: Any, x: Value) -> tuple[Value, Value]:
     m = len(points)
     values = as_value(builder, covariance(builder, process.kernel_, x, points), x, m)
     weights = (np.asarray(process.y_train_, np.float64) - process.pi_).reshape(m, 1)
-    mean = builder.op("linear", values, weights=weights, bias=np.zeros(1))
+    mean = builder.linear(values, weights)
     # v = L^-1 W^(1/2) k, with the inverse taken once: L has a diagonal of at least 1.
     spread = np.linalg.solve(process.L_, np.diag(process.W_sr_)).T
-    v = builder.op("linear", values, weights=spread, bias=np.zeros(m))
+    v = builder.linear(values, spread)
     explained = builder.op("sum", builder.op("square", v), axis=1)
     own = as_value(builder, variance(builder, process.kernel_, x), x, 1)
     return mean, _averaged(builder, mean, builder.op("sub", own, explained))

@@ -83,18 +83,17 @@ def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
     x = builder.op("mul", scale, x)
     angle = 2 * np.pi * (np.outer(np.arange(size), np.arange(size)) % size) / size
     cosine, sine = np.cos(angle), np.sin(angle)
-    none = np.zeros(size)
     real: Value | None = None
     imaginary: Value | None = None
     for index, bit in zip(model.indexHash_, model.bitHash_, strict=True):
         hashed = np.zeros((len(index), size))
         hashed[np.arange(len(index)), index] = bit
-        shift = none
+        shift = 0.0
         if model.coef0 != 0:  # the last row of the table belongs to the constant
             shift, hashed = np.sqrt(model.coef0) * hashed[-1], hashed[:-1]
-        sketch = builder.op("linear", x, weights=hashed, bias=shift)
-        a = builder.op("linear", sketch, weights=cosine, bias=none)
-        b = builder.op("linear", sketch, weights=-sine, bias=none)
+        sketch = builder.linear(x, hashed, shift)
+        a = builder.linear(sketch, cosine)
+        b = builder.linear(sketch, -sine)
         if real is None or imaginary is None:
             real, imaginary = a, b
         else:
@@ -106,22 +105,17 @@ def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
         raise UnsupportedModelError("PolynomialCountSketch has degree 0; fit it with 1 or more")
     both = builder.op("concat", real, imaginary)
     back = np.concatenate([cosine, -sine]) / size
-    return Frame.of(builder, builder.op("linear", both, weights=back, bias=none))
+    return Frame.of(builder, builder.linear(both, back))
 
 
 def neighborhood_components(model: Any, frame: Frame) -> Frame:
     """x @ components_.T."""
     check(model, "components_")
-    weights = np.asarray(model.components_, np.float64).T
     x = numbers(frame, "NeighborhoodComponentsAnalysis")
-    made = frame.builder.op("linear", x, weights=weights, bias=np.zeros(weights.shape[1]))
-    return Frame.of(frame.builder, made)
+    return Frame.of(frame.builder, frame.builder.linear(x, np.asarray(model.components_).T))
 
 
 def _cosines(model: Any, frame: Frame, x: Value, scale: float) -> Frame:
-    weights = np.asarray(model.random_weights_, np.float64)
-    offset = np.asarray(model.random_offset_, np.float64)
-    projected = frame.builder.op("linear", x, weights=weights, bias=offset)
+    projected = frame.builder.linear(x, model.random_weights_, model.random_offset_)
     waves = frame.builder.op("cos", projected)
-    scaled = frame.builder.op("mul", waves, scale)
-    return Frame.of(frame.builder, scaled)
+    return Frame.of(frame.builder, frame.builder.op("mul", waves, scale))

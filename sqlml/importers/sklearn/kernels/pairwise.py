@@ -20,13 +20,13 @@ KERNELS = frozenset(
 )
 
 
-def kernel_name(model: Any, kernel: Any) -> str:
-    """The kernel's name, where it is one that we cover.
+def kernel_name(model: Any) -> str:
+    """The name of the model's kernel, where it is one that we cover.
 
     Raises:
         UnsupportedModelError: it is precomputed, a function, or none that we know.
     """
-    step = type(model).__name__
+    step, kernel = type(model).__name__, model.kernel
     if callable(kernel):
         raise UnsupportedModelError(
             f"{step} has a Python function as its kernel, which cannot run inside SQL; "
@@ -42,18 +42,27 @@ def kernel_name(model: Any, kernel: Any) -> str:
     return str(kernel)
 
 
-def kernel_input(frame: Frame, step: str, kernel: str) -> Value:
-    """The frame as numbers that the kernel takes."""
-    if kernel not in NON_NEGATIVE:
-        return numbers(frame, step)
-    return frame.builder.op(
-        "require_finite",
-        frame.matrix(),
-        features=frame.names,
-        allow_nan=False,
-        step=f"{step} with kernel={kernel!r}",
-        low=np.zeros(frame.width),
-    )
+def kernel_of(
+    model: Any, frame: Frame, points: Any, gamma: float | None, degree: float, coef0: float
+) -> Value:
+    """(n, m) values of the model's kernel between the rows and `points` (m, k).
+
+    Raises:
+        UnsupportedModelError: as `kernel_name` does.
+    """
+    name, step = kernel_name(model), type(model).__name__
+    if name in NON_NEGATIVE:
+        x = frame.builder.op(
+            "require_finite",
+            frame.matrix(),
+            features=frame.names,
+            allow_nan=False,
+            step=f"{step} with kernel={name!r}",
+            low=np.zeros(frame.width),
+        )
+    else:
+        x = numbers(frame, step)
+    return kernel_values(frame.builder, x, dense(points), name, gamma, degree, coef0)
 
 
 def kernel_values(
@@ -69,8 +78,7 @@ def kernel_values(
     points = np.asarray(points, np.float64)
     scale = 1.0 / points.shape[1] if gamma is None else float(gamma)
     if kernel == "cosine":
-        similar = builder.op("pairwise", _unit(builder, x), points=_units(points), metric="dot")
-        return similar
+        return builder.op("pairwise", _unit(builder, x), points=_units(points), metric="dot")
     if kernel in ("rbf", "laplacian"):
         metric = "sqeuclidean" if kernel == "rbf" else "manhattan"
         return exponential(builder, builder.op("pairwise", x, points=points, metric=metric), -scale)

@@ -21,13 +21,7 @@ from sqlml.importers.sklearn.classify import (
 )
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.isotonic import interpolated
-from sqlml.importers.sklearn.meta.members import (
-    Member,
-    scaled,
-    spread,
-    total,
-    wide,
-)
+from sqlml.importers.sklearn.meta.members import Member, scaled, spread, total, wide
 from sqlml.ir.builder import Builder, Value
 
 EPSILON = 1e-12

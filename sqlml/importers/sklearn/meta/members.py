@@ -156,7 +156,7 @@ def look_up(builder: Builder, codes: Value, numbers: Array) -> Value:
     if np.array_equal(numbers, np.arange(numbers.size)):
         return builder.op("cast", codes, dtype="float64")
     hot = builder.op("one_hot", codes, width=numbers.size, dtype="float64")
-    return builder.op("linear", hot, weights=numbers.reshape(-1, 1), bias=np.zeros(1))
+    return builder.linear(hot, numbers.reshape(-1, 1))
 
 
 def spread(builder: Builder, value: Value, at: Sequence[int], width: int) -> Value:
@@ -165,7 +165,7 @@ def spread(builder: Builder, value: Value, at: Sequence[int], width: int) -> Val
         return value
     weights = np.zeros((len(at), width))
     weights[np.arange(len(at)), list(at)] = 1
-    return builder.op("linear", value, weights=weights, bias=np.zeros(width))
+    return builder.linear(value, weights)
 
 
 def total(builder: Builder, values: Sequence[Value]) -> Value:

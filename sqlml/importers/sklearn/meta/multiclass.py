@@ -15,6 +15,7 @@ from sqlml.importers.sklearn.classify import (
     two_or_more_classes,
     with_complement,
 )
+from sqlml.importers.sklearn.cluster.centres import nearest
 from sqlml.importers.sklearn.dummy import each_row
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.meta.members import Member, as_numbers, total, wide
@@ -103,15 +104,8 @@ def output_code_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
     builder = frame.builder
     members = _members(model, frame, recurse)
     codes = np.asarray(model.code_book_, np.float64)
-    # |y|^2 - 2 y.c + |c|^2, added in this order as ArgKmin does: a large y drowns the rest
     y = builder.beside([member.confidence for member in members])
-    size = builder.op("sum", builder.op("square", y), axis=1)
-    product = builder.op("linear", y, weights=-2 * codes.T, bias=np.zeros(len(codes)))
-    distance = builder.op("add", size, product)
-    distance = builder.op("add", distance, np.square(codes).sum(axis=1))
-    distance = builder.op("maximum", distance, 0.0)
-    nearest = argmax_label(builder, builder.op("neg", distance))
-    return Outputs({"label": nearest}, labels_of(classes))
+    return Outputs({"label": nearest(builder, y, codes)}, labels_of(classes))
 
 
 def _members(model: Any, frame: Frame, recurse: Recurse) -> list[Binary]:

@@ -17,6 +17,7 @@ from sqlml.importers.frame import Frame, Outputs, Recurse
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.meta.members import Member, scaled
 from sqlml.importers.sklearn.preprocessing.function_transformer import FUNCTIONS
+from sqlml.importers.sklearn.preprocessing.scale import unscaled
 from sqlml.ir.builder import Builder, Value
 
 NEAR = 1e-7
@@ -58,48 +59,22 @@ def _checked(builder: Builder, value: Value, allow_nan: bool = True) -> Value:
     return builder.op("require_finite", value, features=names, allow_nan=allow_nan, step=STEP)
 
 
-def _by_column(builder: Builder, op: str, value: Value, numbers: Any) -> Value:
-    return builder.op(op, value, np.asarray(numbers, np.float64))
-
-
-def _standard(builder: Builder, model: Any, value: Value) -> Value:
-    check(model, "scale_", "mean_")
-    value = _checked(builder, value)
-    if model.with_std:
-        value = _by_column(builder, "mul", value, model.scale_)
-    return _by_column(builder, "add", value, model.mean_) if model.with_mean else value
-
-
-def _min_max(builder: Builder, model: Any, value: Value) -> Value:
-    check(model, "scale_", "min_")
-    value = _by_column(builder, "sub", _checked(builder, value), model.min_)
-    return _by_column(builder, "div", value, model.scale_)
-
-
-def _max_abs(builder: Builder, model: Any, value: Value) -> Value:
-    check(model, "scale_")
-    return _by_column(builder, "mul", _checked(builder, value), model.scale_)
-
-
-def _robust(builder: Builder, model: Any, value: Value) -> Value:
-    check(model, "scale_", "center_")
-    value = _checked(builder, value)
-    if model.with_scaling:
-        value = _by_column(builder, "mul", value, model.scale_)
-    return _by_column(builder, "add", value, model.center_) if model.with_centering else value
+def _scaler(builder: Builder, model: Any, value: Value) -> Value:
+    return unscaled(builder, model, _checked(builder, value))
 
 
 def _power(builder: Builder, model: Any, value: Value) -> Value:
     check(model, "lambdas_")
     value = _checked(builder, value)
     if model.standardize:
-        value = _standard(builder, model._scaler, value)
+        value = _scaler(builder, model._scaler, value)
     one = INVERSE_POWERS[model.method]
-    columns = [
-        one(builder, builder.op("select", value, indices=np.array([i])), float(power))
-        for i, power in enumerate(model.lambdas_)
-    ]
-    return builder.beside(columns)
+    return builder.beside(
+        [
+            one(builder, builder.op("select", value, indices=np.array([i])), float(power))
+            for i, power in enumerate(model.lambdas_)
+        ]
+    )
 
 
 def _box_cox(builder: Builder, value: Value, power: float) -> Value:
@@ -141,15 +116,11 @@ def _quantile(builder: Builder, model: Any, value: Value) -> Value:
         offsets=np.arange(columns + 1, dtype=np.int64) * points,
     )
     if normal:
-        below = _compare(builder, "lt", scaled(builder, "sub", share, NEAR), 0.0)
-        above = _compare(builder, "gt", scaled(builder, "add", share, NEAR), 1.0)
+        below = builder.op("lt", builder.op("sub", share, NEAR), 0.0)
+        above = builder.op("gt", builder.op("add", share, NEAR), 1.0)
         made = builder.op("where", above, quantiles[:, -1], made)
         made = builder.op("where", below, quantiles[:, 0], made)
     return made  # of a uniform place, the ends are what the interpolation gives
-
-
-def _compare(builder: Builder, op: str, value: Value, number: float) -> Value:
-    return builder.op(op, value, number)
 
 
 def _function(builder: Builder, model: Any, value: Value) -> Value:
@@ -181,12 +152,12 @@ INVERSE_POWERS: Mapping[str, Callable[[Builder, Value, float], Value]] = Mapping
 
 INVERSES: Mapping[str, Callable[[Builder, Any, Value], Value]] = MappingProxyType(
     {
-        "sklearn.preprocessing._data.MaxAbsScaler": _max_abs,
-        "sklearn.preprocessing._data.MinMaxScaler": _min_max,
+        "sklearn.preprocessing._data.MaxAbsScaler": _scaler,
+        "sklearn.preprocessing._data.MinMaxScaler": _scaler,
         "sklearn.preprocessing._data.PowerTransformer": _power,
         "sklearn.preprocessing._data.QuantileTransformer": _quantile,
-        "sklearn.preprocessing._data.RobustScaler": _robust,
-        "sklearn.preprocessing._data.StandardScaler": _standard,
+        "sklearn.preprocessing._data.RobustScaler": _scaler,
+        "sklearn.preprocessing._data.StandardScaler": _scaler,
         "sklearn.preprocessing._function_transformer.FunctionTransformer": _function,
     }
 )

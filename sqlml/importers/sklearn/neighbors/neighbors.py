@@ -10,12 +10,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.sklearn.classify import argmax_label, class_lists
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.neighbors.search import (
-    inverse_distances,
-    nearest,
-    weighting,
-    within,
-)
+from sqlml.importers.sklearn.neighbors.search import inverse_distances, nearest, weighting, within
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array, Labels
 
@@ -69,7 +64,7 @@ def radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
     one_hot = np.concatenate(hot, axis=1)
     builder = frame.builder
     weights, none = _radius_weights(model, frame)
-    votes = builder.op("linear", weights, weights=one_hot, bias=np.zeros(one_hot.shape[1]))
+    votes = builder.linear(weights, one_hot)
     if model.outlier_label_ is None:
         some = builder.op("not", none)
         votes = builder.op("require", votes, some, message=_NO_NEIGHBOURS)
@@ -86,7 +81,7 @@ def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
     builder = frame.builder
     weights, none = _radius_weights(model, frame)
     targets = _targets(model._y)
-    total = builder.op("linear", weights, weights=targets, bias=np.zeros(targets.shape[1]))
+    total = builder.linear(weights, targets)
     mean = builder.op("div", total, builder.op("sum", weights, axis=1))
     # The source writes NaN in the targets' own dtype: integers have none.
     with np.errstate(invalid="ignore"):

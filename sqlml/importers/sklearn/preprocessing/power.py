@@ -13,7 +13,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.preprocessing.scale import standard_scaler
+from sqlml.importers.sklearn.preprocessing.scale import scaler
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
@@ -45,7 +45,7 @@ def power_transformer(model: Any, frame: Frame) -> Frame:
     else:
         raise UnsupportedModelError(f"PowerTransformer(method={model.method!r}) is not known")
     made = Frame.of(b, value, frame.names)
-    return standard_scaler(model._scaler, made) if model.standardize else made
+    return scaler(model._scaler, made) if model.standardize else made
 
 
 def _yeo_johnson(b: Builder, x: Value, lambdas: Array) -> Value:
