@@ -13,7 +13,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.impute.knn import indicator, nan_where_missing
+from sqlml.importers.sklearn.impute.indicator import added_indicator, nan_where_missing
 from sqlml.importers.sklearn.impute.simple import simple_imputer
 from sqlml.ir.builder import Builder, Value
 
@@ -31,7 +31,7 @@ def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
             "sample_posterior=False"
         )
     b = frame.builder
-    x = nan_where_missing(model, frame, "IterativeImputer")
+    x = nan_where_missing(model, frame)
     filled = simple_imputer(model.initial_imputer_, frame)
     empty = np.asarray(model._is_empty_feature, bool)
     kept = np.arange(frame.width) if model.keep_empty_features else np.flatnonzero(~empty)
@@ -58,7 +58,7 @@ def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
             )
             values[feature] = b.op("where", gone[feature], guess, values[feature])
     made = Frame(b, tuple(values), filled.names)
-    return Frame.hstack(b, [made, *indicator(model, frame, x)])
+    return Frame.hstack(b, [made, *added_indicator(model, frame, x)])
 
 
 def _prediction(made: Frame | Outputs, estimator: Any) -> Value:

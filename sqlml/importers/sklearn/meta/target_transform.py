@@ -69,12 +69,11 @@ def _power(builder: Builder, model: Any, value: Value) -> Value:
     if model.standardize:
         value = _scaler(builder, model._scaler, value)
     one = INVERSE_POWERS[model.method]
-    return builder.beside(
-        [
-            one(builder, builder.op("select", value, indices=np.array([i])), float(power))
-            for i, power in enumerate(model.lambdas_)
-        ]
-    )
+    columns = [
+        one(builder, builder.op("select", value, indices=np.array([i])), float(power))
+        for i, power in enumerate(model.lambdas_)
+    ]
+    return builder.beside(columns)
 
 
 def _box_cox(builder: Builder, value: Value, power: float) -> Value:
