@@ -20,7 +20,7 @@ from sqlml.importers.sklearn import (
     svm,
 )
 from sqlml.importers.sklearn.cluster import feature_agglomeration, nearest_cluster
-from sqlml.importers.sklearn.decomposition import cross_decomposition, projections
+from sqlml.importers.sklearn.decomposition import projections
 from sqlml.importers.sklearn.ensemble import (
     adaboost,
     bagging,
@@ -40,7 +40,6 @@ from sqlml.importers.sklearn.linear_model import linear
 from sqlml.importers.sklearn.meta import (
     calibration,
     compose,
-    inner_model,
     multiclass,
     multioutput,
     target_transform,
@@ -51,7 +50,6 @@ from sqlml.importers.sklearn.preprocessing import (
     discretize,
     function_transformer,
     labels,
-    normalize,
     one_hot,
     ordinal,
     polynomial,
@@ -74,10 +72,10 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
         "sklearn.cluster._kmeans.MiniBatchKMeans": nearest_cluster.k_means,
         "sklearn.cluster._mean_shift.MeanShift": nearest_cluster.nearest_centre,
         "sklearn.covariance._elliptic_envelope.EllipticEnvelope": covariance.elliptic_envelope,
-        "sklearn.cross_decomposition._pls.CCA": cross_decomposition.pls,
-        "sklearn.cross_decomposition._pls.PLSCanonical": cross_decomposition.pls,
-        "sklearn.cross_decomposition._pls.PLSRegression": cross_decomposition.pls,
-        "sklearn.cross_decomposition._pls.PLSSVD": cross_decomposition.pls_svd,
+        "sklearn.cross_decomposition._pls.CCA": projections.pls,
+        "sklearn.cross_decomposition._pls.PLSCanonical": projections.pls,
+        "sklearn.cross_decomposition._pls.PLSRegression": projections.pls,
+        "sklearn.cross_decomposition._pls.PLSSVD": projections.pls_svd,
         "sklearn.decomposition._dict_learning.DictionaryLearning": projections.sparse_coding,
         "sklearn.decomposition._dict_learning.MiniBatchDictionaryLearning": (
             projections.sparse_coding
@@ -123,20 +121,20 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
         "sklearn.feature_extraction.text.TfidfVectorizer": text.tfidf_vectorizer,
         "sklearn.feature_selection._from_model.SelectFromModel": feature_selection.from_model,
         "sklearn.feature_selection._sequential.SequentialFeatureSelector": (
-            feature_selection.sequential
+            feature_selection.selector
         ),
         "sklearn.feature_selection._univariate_selection.GenericUnivariateSelect": (
-            feature_selection.univariate
+            feature_selection.selector
         ),
-        "sklearn.feature_selection._univariate_selection.SelectFdr": feature_selection.univariate,
-        "sklearn.feature_selection._univariate_selection.SelectFpr": feature_selection.univariate,
-        "sklearn.feature_selection._univariate_selection.SelectFwe": feature_selection.univariate,
-        "sklearn.feature_selection._univariate_selection.SelectKBest": feature_selection.univariate,
+        "sklearn.feature_selection._univariate_selection.SelectFdr": feature_selection.selector,
+        "sklearn.feature_selection._univariate_selection.SelectFpr": feature_selection.selector,
+        "sklearn.feature_selection._univariate_selection.SelectFwe": feature_selection.selector,
+        "sklearn.feature_selection._univariate_selection.SelectKBest": feature_selection.selector,
         "sklearn.feature_selection._univariate_selection.SelectPercentile": (
-            feature_selection.univariate
+            feature_selection.selector
         ),
         "sklearn.feature_selection._variance_threshold.VarianceThreshold": (
-            feature_selection.variance_threshold
+            feature_selection.selector
         ),
         "sklearn.gaussian_process._gpc.GaussianProcessClassifier": (
             models.gaussian_process_classifier
@@ -224,11 +222,11 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
         ),
         "sklearn.neural_network._multilayer_perceptron.MLPRegressor": neural_network.mlp_regressor,
         "sklearn.neural_network._rbm.BernoulliRBM": neural_network.bernoulli_rbm,
-        "sklearn.preprocessing._data.Binarizer": normalize.binarizer,
+        "sklearn.preprocessing._data.Binarizer": scale.binarizer,
         "sklearn.preprocessing._data.KernelCenterer": kernel_estimators.kernel_centerer,
         "sklearn.preprocessing._data.MaxAbsScaler": scale.scaler,
         "sklearn.preprocessing._data.MinMaxScaler": scale.scaler,
-        "sklearn.preprocessing._data.Normalizer": normalize.normalizer,
+        "sklearn.preprocessing._data.Normalizer": scale.normalizer,
         "sklearn.preprocessing._data.PowerTransformer": power.power_transformer,
         "sklearn.preprocessing._data.QuantileTransformer": quantile.quantile_transformer,
         "sklearn.preprocessing._data.RobustScaler": scale.scaler,
@@ -291,7 +289,7 @@ COMPOSITES: Mapping[str, Callable[[Any, Frame, Recurse], Frame | Outputs]] = Map
         "sklearn.feature_selection._rfe.RFE": feature_selection.recursive,
         "sklearn.feature_selection._rfe.RFECV": feature_selection.recursive,
         "sklearn.frozen._frozen.FrozenEstimator": compose.frozen_estimator,
-        "sklearn.linear_model._ransac.RANSACRegressor": inner_model.ransac_regressor,
+        "sklearn.linear_model._ransac.RANSACRegressor": compose.ransac_regressor,
         "sklearn.model_selection._classification_threshold.FixedThresholdClassifier": (
             thresholds.fixed_threshold_classifier
         ),
@@ -317,7 +315,7 @@ COMPOSITES: Mapping[str, Callable[[Any, Frame, Recurse], Frame | Outputs]] = Map
         "sklearn.pipeline.FeatureUnion": compose.feature_union,
         "sklearn.pipeline.Pipeline": compose.pipeline,
         "sklearn.semi_supervised._self_training.SelfTrainingClassifier": (
-            inner_model.self_training_classifier
+            compose.self_training_classifier
         ),
     }
 )

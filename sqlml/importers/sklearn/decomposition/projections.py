@@ -1,4 +1,4 @@
-"""Decompositions whose transform is a projection: PCA and relatives, ICA, factors, sparse codes.
+"""Decompositions whose transform is a projection: PCA, ICA, factors, sparse codes and PLS.
 
 NMF and LatentDirichletAllocation solve a problem for each batch instead, until it converges.
 """
@@ -118,6 +118,33 @@ def sparse_coding(model: Any, frame: Frame) -> Frame:
         below = builder.op("neg", builder.op("minimum", code, 0.0))
         code = builder.op("concat", builder.op("maximum", code, 0.0), below)
     return _frame(model, frame, code)
+
+
+def pls(model: Any, frame: Frame) -> Outputs:
+    """(x - mean) @ coef_ + intercept_, (n, T); the scores of x as transform.
+
+    `coef_` holds the scale, so that predict only centres; transform does both.
+    """
+    check(model, "coef_", "intercept_", "x_rotations_", "_x_mean", "_x_std")
+    builder = frame.builder
+    centred = _centred(builder, numbers(frame, type(model).__name__), model._x_mean)
+    weights = np.asarray(model.coef_).T
+    bias = np.broadcast_to(model.intercept_, weights.shape[1:])
+    scores = _scores(builder, centred, model._x_std, model.x_rotations_)
+    return Outputs({"label": builder.linear(centred, weights, bias), "transform": scores})
+
+
+def pls_svd(model: Any, frame: Frame) -> Frame:
+    """(x - mean) / deviation @ x_weights_."""
+    check(model, "x_weights_", "_x_mean", "_x_std")
+    centred = _centred(frame.builder, numbers(frame, "PLSSVD"), model._x_mean)
+    scores = _scores(frame.builder, centred, model._x_std, model.x_weights_)
+    return _frame(model, frame, scores)
+
+
+def _scores(builder: Builder, centred: Value, deviation: Any, rotations: Any) -> Value:
+    scaled = builder.op("div", centred, np.asarray(deviation, np.float64))
+    return builder.linear(scaled, rotations)
 
 
 def _with_density(model: Any, frame: Frame, x: Value, value: Value) -> Outputs:

@@ -15,8 +15,12 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.classify import argmax_label, binary_label, two_or_more_classes
-from sqlml.importers.sklearn.ensemble.tree_arrays import sum_of_trees, tree_input
-from sqlml.importers.sklearn.ensemble.tree_members import all_trees, member_trees
+from sqlml.importers.sklearn.ensemble.tree_arrays import (
+    all_trees,
+    member_trees,
+    sum_of_trees,
+    tree_input,
+)
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.meta.members import members, scaled, total, wide
 from sqlml.ir.builder import Value

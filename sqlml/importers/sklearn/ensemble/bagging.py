@@ -14,7 +14,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.classify import argmax_label, class_list
-from sqlml.importers.sklearn.ensemble.tree_members import all_trees, tree_sum
+from sqlml.importers.sklearn.ensemble.tree_arrays import all_trees, tree_sum
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.meta.members import Member, scaled, spread, total, wide
 from sqlml.ir.builder import Value

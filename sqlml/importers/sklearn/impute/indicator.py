@@ -84,7 +84,7 @@ def marked_columns(frame: Frame, columns: Sequence[int], missing: Value) -> Fram
 
 
 def added_indicator(model: Any, frame: Frame, x: Value) -> list[Frame]:
-    """The columns of add_indicator, for those of `frame` (as `x`) that missed values when fitted."""
+    """The columns of add_indicator, for those of `frame`, as `x`, that missed some in training."""
     if model.indicator_ is None or not len(model.indicator_.features_):
         return []
     marked = np.asarray(model.indicator_.features_, np.int64)

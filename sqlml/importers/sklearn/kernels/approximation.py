@@ -11,7 +11,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
-from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.checked import numbers, within
 from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Value
 
@@ -30,14 +30,8 @@ def skewed_chi2_sampler(model: Any, frame: Frame) -> Frame:
     """cos(log(x + skewedness) W + b) sqrt(2 / n); x at or below -skewedness raises."""
     check(model, "random_weights_", "random_offset_")
     builder, skew = frame.builder, float(model.skewedness)
-    x = builder.op(
-        "require_finite",
-        frame.matrix(),
-        features=frame.names,
-        allow_nan=False,
-        step="SkewedChi2Sampler",
-        low=np.full(frame.width, np.nextafter(-skew, np.inf)),
-    )
+    low = np.full(frame.width, np.nextafter(-skew, np.inf))
+    x = within(frame, frame.matrix(), "SkewedChi2Sampler", low=low)
     x = builder.op("log", builder.op("add", x, skew))
     return _cosines(model, frame, x, np.sqrt(2.0) / np.sqrt(model.n_components))
 
@@ -48,14 +42,7 @@ def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
     builder = frame.builder
     interval = model.sample_interval
     interval = float(_INTERVALS[model.sample_steps] if interval is None else interval)
-    x = builder.op(
-        "require_finite",
-        frame.matrix(),
-        features=frame.names,
-        allow_nan=False,
-        step="AdditiveChi2Sampler",
-        low=np.zeros(frame.width),
-    )
+    x = within(frame, frame.matrix(), "AdditiveChi2Sampler", low=np.zeros(frame.width))
     empty = builder.op("eq", x, 0.0)
 
     def times(value: Value, factor: float) -> Value:

@@ -8,7 +8,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
-from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.checked import numbers, within
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
@@ -52,14 +52,8 @@ def kernel_of(
     """
     name, step = kernel_name(model), type(model).__name__
     if name in NON_NEGATIVE:
-        x = frame.builder.op(
-            "require_finite",
-            frame.matrix(),
-            features=frame.names,
-            allow_nan=False,
-            step=f"{step} with kernel={name!r}",
-            low=np.zeros(frame.width),
-        )
+        step = f"{step} with kernel={name!r}"
+        x = within(frame, frame.matrix(), step, low=np.zeros(frame.width))
     else:
         x = numbers(frame, step)
     return kernel_values(frame.builder, x, dense(points), name, gamma, degree, coef0)

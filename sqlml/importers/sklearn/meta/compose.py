@@ -1,4 +1,4 @@
-"""Objects that hold others: Pipeline, ColumnTransformer, FeatureUnion, searches.
+"""Objects that hold others: Pipeline, ColumnTransformer, FeatureUnion, searches and the like.
 
 A message about a part names the step that it stands in.
 """
@@ -18,6 +18,7 @@ from sqlml.importers.sklearn.feature_extraction.dict_vectorizer import dict_sche
 from sqlml.importers.sklearn.feature_extraction.items import hashed_columns, one_list
 from sqlml.importers.sklearn.feature_extraction.text import one_text
 from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.meta.members import Member, as_numbers, drops
 from sqlml.importers.unfitted import without_columns
 from sqlml.ir.builder import Builder
 
@@ -68,7 +69,7 @@ def column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
     parts: list[Frame] = []
     for name, transformer, chosen in model.transformers_:
         indices = [int(i) for i in model._transformer_to_input_indices[name]]
-        if not indices or _drops(transformer):
+        if not indices or drops(transformer):
             continue
         columns = _as_rows(name, transformer, chosen, frame.take(indices))
         part = columns if _passes(transformer) else _frame(name, transformer, columns, recurse)
@@ -108,7 +109,7 @@ def feature_union(model: Any, frame: Frame, recurse: Recurse) -> Frame:
     weights = model.transformer_weights or {}
     parts: list[Frame] = []
     for name, transformer in model.transformer_list:
-        if _drops(transformer):
+        if drops(transformer):
             continue
         part = frame if _passes(transformer) else _frame(name, transformer, frame, recurse)
         parts.append(_weighted(part, weights.get(name)))
@@ -128,6 +129,21 @@ def frozen_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outp
     """FrozenEstimator: the estimator inside."""
     check(model, "estimator")
     return recurse(model.estimator, frame)
+
+
+def self_training_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
+    """The classifier that was fitted on the labels given and guessed."""
+    check(model, "estimator_", "classes_")
+    member = Member.of(model, "estimator_", model.estimator_, as_numbers(frame), recurse)
+    return Outputs(member.own("label", "proba", "score"), member.classes)
+
+
+def ransac_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
+    """The regressor that was fitted on the inliers."""
+    check(model, "estimator_")
+    columns = as_numbers(frame)
+    member = Member.of(model, "estimator_", model.estimator_, columns, recurse, several=True)
+    return Outputs({"label": member.answer("predict")})
 
 
 def composite_schema(model: Any) -> Schema:
@@ -175,7 +191,7 @@ def _reader(model: Any) -> Any:
     parts += members if isinstance(members, list) else []
     parts += [member.estimator for member in getattr(model, "calibrated_classifiers_", [])]
     for part in parts:
-        if not (_passes(part) or _drops(part)):
+        if not (_passes(part) or drops(part)):
             return _reader(part)
     return None
 
@@ -236,10 +252,6 @@ def _hands_on_sparse(step: Any) -> bool:
 
 def _passes(step: Any) -> bool:
     return step is None or (isinstance(step, str) and step == "passthrough")
-
-
-def _drops(step: Any) -> bool:
-    return isinstance(step, str) and step == "drop"
 
 
 def _weighted(frame: Frame, weight: float | None) -> Frame:

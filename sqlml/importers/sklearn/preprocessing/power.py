@@ -11,7 +11,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
-from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.checked import numbers, within
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.preprocessing.scale import scaler
 from sqlml.ir.builder import Builder, Value
@@ -32,15 +32,8 @@ def power_transformer(model: Any, frame: Frame) -> Frame:
     if model.method == "yeo-johnson":
         value = _yeo_johnson(b, x, lambdas)
     elif model.method == "box-cox":
-        low = np.full(x.type.width, _SMALLEST)
-        x = b.op(
-            "require_finite",
-            x,
-            features=frame.names,
-            allow_nan=True,
-            step="PowerTransformer(method='box-cox')",
-            low=low,
-        )
+        low, step = np.full(x.type.width, _SMALLEST), "PowerTransformer(method='box-cox')"
+        x = within(frame, x, step, allow_nan=True, low=low)
         value = _box_cox(b, x, lambdas)
     else:
         raise UnsupportedModelError(f"PowerTransformer(method={model.method!r}) is not known")

@@ -1,6 +1,6 @@
-"""StandardScaler, MinMaxScaler, MaxAbsScaler and RobustScaler, and their inverse transforms.
+"""Scalers of columns with their inverse transforms, Normalizer of rows, and Binarizer.
 
-Each is sub/div or mul/add per column, as in `sklearn/preprocessing/_data.py`, never folded into
+A scaler is sub/div or mul/add per column, as in `sklearn/preprocessing/_data.py`, never folded into
 one multiply-add, because that rounds otherwise.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.fitted import check
@@ -32,9 +33,10 @@ _INVERSE = MappingProxyType({"sub": "add", "add": "sub", "mul": "div", "div": "m
 
 
 def scaler(model: Any, frame: Frame) -> Frame:
-    """The steps, and a cut to feature_range or [-1, 1] where `clip` is set.
+    """StandardScaler, MinMaxScaler, MaxAbsScaler and RobustScaler.
 
-    NaN passes, infinity raises.
+    Their steps, and a cut to feature_range or [-1, 1] where `clip` is set. NaN passes, infinity
+    raises.
     """
     steps, builder = _steps(model), frame.builder
     value = numbers(frame, type(model).__name__, allow_nan=True)
@@ -64,3 +66,36 @@ def _steps(model: Any) -> list[tuple[str, Array]]:
         for op, attribute, asked in rows
         if not asked or getattr(model, asked)
     ]
+
+
+def normalizer(model: Any, frame: Frame) -> Frame:
+    """x divided by the l1, l2 or max norm of its row; a row of (nearly) zeros stays as it is."""
+    check(model)
+    b = frame.builder
+    x = numbers(frame, "Normalizer")
+    norm = _norm(b, x, model.norm)
+    if frame.sparse:
+        tiny = b.op("eq", norm, 0.0)
+    else:
+        tiny = b.op("lt", norm, 10 * np.finfo(np.float64).eps)
+    norm = b.op("where", tiny, 1.0, norm)
+    return Frame(b, (b.op("div", x, norm),), frame.names, frame.sparse)
+
+
+def _norm(b: Builder, x: Value, kind: str) -> Value:
+    if kind == "l1":
+        return b.op("sum", b.op("abs", x), axis=1)
+    if kind == "l2":
+        return b.op("sqrt", b.op("sum", b.op("square", x), axis=1))
+    if kind == "max":
+        return b.op("max", b.op("abs", x), axis=1)
+    raise UnsupportedModelError(f"Normalizer(norm={kind!r}) is not known to sqlml")
+
+
+def binarizer(model: Any, frame: Frame) -> Frame:
+    """1 where x is above the threshold, else 0."""
+    check(model)
+    b = frame.builder
+    x = numbers(frame, "Binarizer")
+    above = b.op("gt", x, float(model.threshold))
+    return Frame(b, (b.op("cast", above, dtype="float64"),), frame.names, frame.sparse)

@@ -8,7 +8,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
-from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.checked import numbers, within
 from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
@@ -41,7 +41,9 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
     if model.extrapolation == "periodic":
         value = _periodic(b, x, knots, degree, ends)
     elif model.extrapolation == "error":
-        value = _bounded(frame, x, knots, degree, ends)
+        step = "SplineTransformer(extrapolation='error')"
+        x = within(frame, x, step, allow_nan=True, low=ends[0], high=ends[1])
+        value = b.op("bspline", x, knots=knots, degree=degree)
     elif model.extrapolation == "continue":
         value = b.op("bspline", x, knots=knots, degree=degree)
     elif model.extrapolation == "constant":
@@ -83,31 +85,12 @@ def _periodic(b: Builder, x: Value, knots: Array, degree: int, ends: tuple[Array
     return b.beside(parts)
 
 
-def _bounded(frame: Frame, x: Value, knots: Array, degree: int, ends: tuple[Array, Array]) -> Value:
-    x = frame.builder.op(
-        "require_finite",
-        x,
-        features=frame.names,
-        allow_nan=True,
-        step="SplineTransformer(extrapolation='error')",
-        low=ends[0],
-        high=ends[1],
-    )
-    return frame.builder.op("bspline", x, knots=knots, degree=degree)
-
-
 def _constant(frame: Frame, x: Value, model: Any, knots: Array) -> Value:
     """The values at the nearer end; with degree 0 zeros below, and above scikit-learn fails."""
     b, degree = frame.builder, int(model.degree)
     if degree == 0:
-        x = b.op(
-            "require_finite",
-            x,
-            features=frame.names,
-            allow_nan=True,
-            step="SplineTransformer(degree=0, extrapolation='constant')",
-            high=knots[:, -1],
-        )
+        step = "SplineTransformer(degree=0, extrapolation='constant')"
+        x = within(frame, x, step, allow_nan=True, high=knots[:, -1])
     return _continued(b, x, model, knots, [(degree, degree)] * len(knots), tangent=False)
 
 
