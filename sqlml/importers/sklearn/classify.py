@@ -8,15 +8,22 @@ from typing import Any, Literal
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Outputs
 from sqlml.ir.builder import Builder, Value
+from sqlml.types import Labels
 
 Tie = Literal["gt", "ge"]
-"""Whether a binary score of exactly 0 is the first class ("gt") or the second ("ge")."""
+"""Whether a score that equals the threshold is the first class ("gt") or the second ("ge")."""
 
 
-def binary_label(builder: Builder, score: Value, tie: Tie = "gt") -> Value:
-    """(n, 1) scores -> (n, 1) class numbers."""
-    return builder.op("cast", builder.op(tie, score, 0.0), dtype="int64")
+def binary_label(builder: Builder, score: Value, tie: Tie = "gt", threshold: float = 0.0) -> Value:
+    """(n, k) scores -> (n, k) class numbers: 1 above the threshold, else 0."""
+    return builder.op("cast", builder.op(tie, score, threshold), dtype="int64")
+
+
+def outlier_outputs(label: Value, score: Value, samples: Value) -> Outputs:
+    """What a detector says whose classes 0 and 1 are outliers, -1, and inliers, 1."""
+    return Outputs({"label": label, "score": score, "samples": samples}, Labels("int64", (-1, 1)))
 
 
 def score_label(builder: Builder, score: Value, tie: Tie = "gt") -> Value:
@@ -32,14 +39,17 @@ def argmax_label(builder: Builder, scores: Value) -> Value:
 
 def argmax_labels(builder: Builder, scores: Value, sizes: Sequence[int]) -> Value:
     """(n, sum of sizes) of several targets side by side -> (n, targets) class numbers."""
+    return builder.beside([argmax_label(builder, v) for v in of_targets(builder, scores, sizes)])
+
+
+def of_targets(builder: Builder, values: Value, sizes: Sequence[int]) -> list[Value]:
+    """(n, sum of sizes) of several targets side by side -> (n, size) of each."""
     if len(sizes) == 1:
-        return argmax_label(builder, scores)
-    ends = np.cumsum(sizes)
-    columns = [
-        builder.op("select", scores, indices=np.arange(end - size, end))
-        for size, end in zip(sizes, ends, strict=True)
+        return [values]
+    return [
+        builder.op("select", values, indices=np.arange(end - size, end))
+        for size, end in zip(sizes, np.cumsum(sizes), strict=True)
     ]
-    return builder.op("concat", *[argmax_label(builder, column) for column in columns])
 
 
 def with_complement(builder: Builder, positive: Value) -> Value:

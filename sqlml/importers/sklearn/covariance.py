@@ -8,9 +8,8 @@ import numpy as np
 
 from sqlml.importers.frame import Frame, Outputs
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.classify import binary_label
+from sqlml.importers.sklearn.classify import binary_label, outlier_outputs
 from sqlml.importers.sklearn.fitted import check
-from sqlml.types import Labels
 
 
 def elliptic_envelope(model: Any, frame: Frame) -> Outputs:
@@ -26,5 +25,4 @@ def elliptic_envelope(model: Any, frame: Frame) -> Outputs:
     squared = builder.op("square", builder.op("sqrt", squared))
     samples = builder.op("neg", squared)
     score = builder.op("sub", samples, float(model.offset_))
-    values = {"label": binary_label(builder, score, "ge"), "score": score, "samples": samples}
-    return Outputs(values, Labels("int64", (-1, 1)))
+    return outlier_outputs(binary_label(builder, score, "ge"), score, samples)

@@ -70,7 +70,7 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
         return builder.op("reshape", norm, shape=(len(turn),))
 
     norm = by_group(builder, classes, width, norms)
-    log_det = builder.constant(np.array([np.log(s).sum() for s in scalings], np.float64))
+    log_det = np.array([np.log(s).sum() for s in scalings], np.float64)
     halved = builder.op("mul", builder.op("add", norm, log_det), -0.5)
     with np.errstate(divide="ignore"):  # a prior may be 0
         prior = np.log(np.asarray(model.priors_, np.float64))

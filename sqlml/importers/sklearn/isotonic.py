@@ -72,8 +72,8 @@ def interpolated(
     else:
         made = _interpolate_float32(builder, value, points, values)
     if model.out_of_bounds == "nan" and points.size > 1:
-        low, high = builder.constant(points[:1]), builder.constant(points[-1:])
-        outside = builder.op("or", builder.op("lt", value, low), builder.op("gt", value, high))
+        low, high = builder.op("lt", value, points[:1]), builder.op("gt", value, points[-1:])
+        outside = builder.op("or", low, high)
         made = builder.op("where", outside, np.nan, made)
     return made
 
@@ -99,9 +99,8 @@ def _interpolate_float32(builder: Builder, value: Value, points: Array, values: 
         offsets=np.array([0, points.size], np.int64),
         side="left",
     )
-    first, last = (builder.constant(np.full(1, i, np.int64)) for i in (1, points.size - 1))
-    right = builder.op("minimum", builder.op("maximum", found, first), last)
-    left = builder.op("sub", right, first)
+    right = builder.op("minimum", builder.op("maximum", found, 1), points.size - 1)
+    left = builder.op("sub", right, 1)
     x, y = builder.constant(points), builder.constant(values.astype(np.float32))
     x0, x1 = builder.op("take", x, left), builder.op("take", x, right)
     y0, y1 = builder.op("take", y, left), builder.op("take", y, right)

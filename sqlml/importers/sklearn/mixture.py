@@ -38,8 +38,7 @@ def bayesian_gaussian_mixture(model: Any, frame: Frame) -> Outputs:
         0.5 * (freedom - np.arange(width, dtype=np.float64)[:, None])
     ).sum(axis=0)
     gaussian = _log_gaussian(model, frame)
-    half = frame.builder.constant(np.broadcast_to(0.5 * width * np.log(freedom), freedom.shape))
-    gaussian = frame.builder.op("sub", gaussian, half)
+    gaussian = frame.builder.op("sub", gaussian, 0.5 * width * np.log(freedom))
     precision = np.asarray(model.mean_precision_, np.float64)
     gaussian = _add(frame.builder, gaussian, 0.5 * (log_lambda - width / precision))
     return _outputs(frame, _add(frame.builder, gaussian, _expected_log_weights(model)))
@@ -102,7 +101,7 @@ def _log_gaussian(model: Any, frame: Frame) -> Value:
         log_det = np.log(roots).sum(axis=1)
     elif model.covariance_type == "spherical":
         precisions = roots**2
-        scale = builder.constant(precisions.astype(np.float64))
+        scale = precisions.astype(np.float64)
         cross = builder.op("mul", builder.linear(x, means.T), scale)
         distance = _expanded(builder, (means**2).sum(axis=1) * precisions, cross)
         norm = builder.op("sum", builder.op("square", x), axis=1)

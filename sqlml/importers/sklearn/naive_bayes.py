@@ -81,7 +81,7 @@ def categorical_nb(model: Any, frame: Frame) -> Outputs:
     tables = [np.asarray(t, np.float64).T for t in model.feature_log_prob_]
     sizes = [len(t) for t in tables]
     codes = [_category(frame, x, i, size) for i, size in enumerate(sizes)]
-    first = builder.constant(np.cumsum([0, *sizes[:-1]]).astype(np.int64))
+    first = np.cumsum([0, *sizes[:-1]]).astype(np.int64)
     at = builder.op("add", builder.op("concat", *codes), first)
     parts = builder.op("take", np.concatenate(tables), at)
     classes = tables[0].shape[1]

@@ -14,7 +14,12 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.classify import argmax_label, two_or_more_classes, with_complement
+from sqlml.importers.sklearn.classify import (
+    argmax_label,
+    binary_label,
+    two_or_more_classes,
+    with_complement,
+)
 from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
@@ -40,13 +45,13 @@ def mlp_classifier(model: Any, frame: Frame) -> Outputs:
     builder = frame.builder
     if model._label_binarizer.y_type_.startswith("multilabel"):
         out = _forward(model, frame)
-        label = _above_half(builder, out)
+        label = binary_label(builder, out, threshold=0.5)
         return Outputs({"label": label, "proba": out}, (Labels("int64", (0, 1)),) * out.type.width)
     classes = two_or_more_classes(model)
     out = _forward(model, frame)
     if out.type.width > 1:
         return Outputs({"label": argmax_label(builder, out), "proba": out}, labels_of(classes))
-    label = _above_half(builder, out)
+    label = binary_label(builder, out, threshold=0.5)
     return Outputs({"label": label, "proba": with_complement(builder, out)}, labels_of(classes))
 
 
@@ -62,11 +67,6 @@ def bernoulli_rbm(model: Any, frame: Frame) -> Frame:
     x = numbers(frame, "BernoulliRBM")
     hidden = frame.builder.linear(x, np.asarray(model.components_).T, model.intercept_hidden_)
     return Frame.of(frame.builder, frame.builder.op("sigmoid", hidden))
-
-
-def _above_half(builder: Builder, value: Value) -> Value:
-    above = builder.op("gt", value, 0.5)
-    return builder.op("cast", above, dtype="int64")
 
 
 def _forward(model: Any, frame: Frame) -> Value:

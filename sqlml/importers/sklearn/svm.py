@@ -13,12 +13,12 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
-from sqlml.importers.sklearn.classify import argmax_label, binary_label, class_list
+from sqlml.importers.sklearn.classify import argmax_label, binary_label, class_list, outlier_outputs
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.kernels.pairwise import dense, kernel_name, kernel_of
 from sqlml.importers.sklearn.meta.one_vs_one import ovr_decision, pair_signs
 from sqlml.ir.builder import Builder, Value
-from sqlml.types import Array, Labels
+from sqlml.types import Array
 
 _FITTED = ("support_vectors_", "_dual_coef_", "_intercept_", "_gamma")
 
@@ -48,15 +48,9 @@ def one_class_svm(model: Any, frame: Frame) -> Outputs:
     """Label 1 where the score is positive, -1 elsewhere; samples are the score plus offset_."""
     check(model, *_FITTED, "offset_")
     score = _one_score(model, frame)
-    offset = frame.builder.constant(np.asarray(model.offset_, np.float64).reshape(1))
-    return Outputs(
-        {
-            "label": binary_label(frame.builder, score),
-            "score": score,
-            "samples": frame.builder.op("add", score, offset),
-        },
-        Labels("int64", (-1, 1)),
-    )
+    offset = np.asarray(model.offset_, np.float64).reshape(1)
+    samples = frame.builder.op("add", score, offset)
+    return outlier_outputs(binary_label(frame.builder, score), score, samples)
 
 
 def support_vector_classifier(model: Any, frame: Frame) -> Outputs:

@@ -61,8 +61,8 @@ def birch(model: Any, frame: Frame) -> Outputs:
     found, places = np.unique(np.asarray(model.subcluster_labels_), return_inverse=True)
     label = nearest(builder, x, centres)
     if not np.array_equal(places, np.arange(places.size)):
-        table = builder.constant(places.ravel().astype(np.int64))
-        label = builder.op("reshape", builder.op("take", table, label), shape=(1,))
+        label = builder.op("take", places.ravel().astype(np.int64), label)
+        label = builder.op("reshape", label, shape=(1,))
     values = {"label": label, "transform": euclidean(builder, x, centres)}
     return Outputs(values, Labels("int64", tuple(int(v) for v in found)))
 

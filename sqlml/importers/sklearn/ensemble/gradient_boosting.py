@@ -112,12 +112,12 @@ def _model_start(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -
                 f"init of {type(model).__name__} is a classifier; use a regressor or init='zero'"
             )
         return value
-    low, high = builder.constant(np.full(1, EPSILON)), builder.constant(np.full(1, 1 - EPSILON))
-    if model.estimators_.shape[1] == 1:
+    binary = model.estimators_.shape[1] == 1
+    if binary:
         value = builder.op("select", value, indices=np.array([1]))
-        value = builder.op("minimum", builder.op("maximum", value, low), high)
+    value = builder.op("minimum", builder.op("maximum", value, EPSILON), 1 - EPSILON)
+    if binary:
         return _logit(builder, value, half=model.loss == "exponential")
-    value = builder.op("minimum", builder.op("maximum", value, low), high)
     return _multinomial_logit(builder, value)
 
 
@@ -144,7 +144,6 @@ def _logit(builder: Builder, proba: Value, half: bool) -> Value:
 
 def _multinomial_logit(builder: Builder, proba: Value) -> Value:
     """log(p / geometric mean of p)."""
-    count = builder.constant(np.full(1, float(proba.type.width)))
-    logs = builder.op("log", proba)
-    mean = builder.op("exp", builder.op("div", builder.op("sum", logs, axis=1), count))
+    logs = builder.op("sum", builder.op("log", proba), axis=1)
+    mean = builder.op("exp", builder.op("div", logs, float(proba.type.width)))
     return builder.op("log", builder.op("div", proba, mean))

@@ -61,8 +61,7 @@ def as_value(builder: Builder, term: Term, x: Value, width: int) -> Value:
 def _combined(builder: Builder, op: str, a: Term, b: Term) -> Term:
     if not isinstance(a, Value) and not isinstance(b, Value):
         return a + b if op == "add" else a * b
-    sides = [v if isinstance(v, Value) else builder.constant(np.full(1, v)) for v in (a, b)]
-    return builder.op(op, *sides)
+    return builder.op(op, a, b)
 
 
 def _constant(value: Callable[[Any], float]) -> Callable[..., Term]:

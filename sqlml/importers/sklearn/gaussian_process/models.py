@@ -33,7 +33,7 @@ def gaussian_process_regressor(model: Any, frame: Frame) -> Outputs:
     targets = weights.shape[1]
     mean = builder.linear(values, weights)
     scale, shift = (
-        builder.constant(np.broadcast_to(np.asarray(v, np.float64).ravel(), (targets,)))
+        np.broadcast_to(np.asarray(v, np.float64).ravel(), (targets,))
         for v in (model._y_train_std, model._y_train_mean)
     )
     return Outputs({"label": builder.op("add", builder.op("mul", scale, mean), shift)})
@@ -84,21 +84,17 @@ def _binary(builder: Builder, process: Any, x: Value) -> tuple[Value, Value]:
 
 def _averaged(b: Builder, mean: Value, var: Value) -> Value:
     """The sigmoid's mean under a normal distribution, as the source approximates it."""
-
-    def number(value: float) -> Value:
-        return b.constant(np.full(1, value))
-
-    alpha = b.op("div", number(1.0), b.op("mul", number(2.0), var))
-    slopes = b.constant(np.array(_SLOPES))
-    widened = b.op("add", alpha, np.array(_SLOPES) ** 2)
+    alpha = b.op("div", 1.0, b.op("mul", 2.0, var))
+    slopes = np.array(_SLOPES)
+    widened = b.op("add", alpha, slopes**2)
     root = b.op("sqrt", b.op("div", alpha, widened))
     inner = b.op("mul", b.op("mul", slopes, mean), root)
     # erf(z) = 2 * Phi(z * sqrt(2)) - 1
-    phi = b.op("ndtr", b.op("mul", inner, number(2.0**0.5)))
-    erf = b.op("sub", b.op("mul", number(2.0), phi), number(1.0))
-    upper = b.op("mul", b.op("sqrt", b.op("div", number(np.pi), alpha)), erf)
-    lower = b.op("mul", number(2.0), b.op("sqrt", b.op("mul", var, number(2 * np.pi))))
+    phi = b.op("ndtr", b.op("mul", inner, 2.0**0.5))
+    erf = b.op("sub", b.op("mul", 2.0, phi), 1.0)
+    upper = b.op("mul", b.op("sqrt", b.op("div", np.pi, alpha)), erf)
+    lower = b.op("mul", 2.0, b.op("sqrt", b.op("mul", var, 2 * np.pi)))
     integrals = b.op("div", upper, lower)
     weighted = b.op("mul", np.array(_SHARES), integrals)
     half = 0.5 * float(np.sum(_SHARES))
-    return b.op("add", b.op("sum", weighted, axis=1), number(half))
+    return b.op("add", b.op("sum", weighted, axis=1), half)

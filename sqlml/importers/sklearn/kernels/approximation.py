@@ -52,7 +52,7 @@ def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
     log_step = times(builder.op("log", x), interval)
     step = times(times(x, 2.0), interval)
     for j in range(1, model.sample_steps):
-        width = builder.constant(np.full(1, np.cosh(np.pi * j * interval)))
+        width = np.cosh(np.pi * j * interval)
         factor = builder.op("sqrt", builder.op("div", step, width))
         for wave in ("cos", "sin"):
             made = builder.op("mul", factor, builder.op(wave, times(log_step, float(j))))
@@ -66,8 +66,7 @@ def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
     builder, size = frame.builder, int(model.n_components)
     x = numbers(frame, "PolynomialCountSketch")
     # One number a column: onnxruntime would fuse a single one into the product, as a float32.
-    scale = builder.constant(np.full(frame.width, np.sqrt(model.gamma)))
-    x = builder.op("mul", scale, x)
+    x = builder.op("mul", np.full(frame.width, np.sqrt(model.gamma)), x)
     angle = 2 * np.pi * (np.outer(np.arange(size), np.arange(size)) % size) / size
     cosine, sine = np.cos(angle), np.sin(angle)
     real: Value | None = None

@@ -11,6 +11,7 @@ from sqlml.importers.sklearn.checked import numbers, stored_dtype
 from sqlml.importers.sklearn.classify import (
     binary_label,
     normalised,
+    outlier_outputs,
     score_label,
     score_proba,
     two_or_more_classes,
@@ -68,12 +69,12 @@ def sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
     """Label -1 (outlier) or 1 from x @ coef_ - offset_ >= 0; `samples` has the offset back."""
     check(model, "coef_", "offset_")
     builder = frame.builder
-    offset = builder.constant(np.ravel(np.asarray(model.offset_, np.float64)))
+    offset = np.ravel(np.asarray(model.offset_, np.float64))
     product = _linear(model, frame, np.reshape(model.coef_, (-1, 1)).astype(float), np.zeros(1))
     score = builder.op("sub", product, offset)
     samples = builder.op("add", score, offset)
     label = binary_label(builder, score, tie="ge")
-    return Outputs({"label": label, "score": score, "samples": samples}, Labels("int64", (-1, 1)))
+    return outlier_outputs(label, score, samples)
 
 
 def sgd_classifier(model: Any, frame: Frame) -> Outputs:

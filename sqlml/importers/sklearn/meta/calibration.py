@@ -106,6 +106,5 @@ def _temperature(builder: Builder, response: Value, scored: bool, beta: float) -
 
 def _cut(builder: Builder, proba: Value) -> Value:
     """What exceeds 1 by no more than 1e-5 is 1."""
-    limit = builder.constant(np.full(1, 1.0 + 1e-5))
-    above = builder.op("and", builder.op("gt", proba, 1.0), builder.op("le", proba, limit))
+    above = builder.op("and", builder.op("gt", proba, 1.0), builder.op("le", proba, 1.0 + 1e-5))
     return builder.op("where", above, 1.0, proba)

@@ -261,8 +261,7 @@ def _weighted(frame: Frame, weight: float | None) -> Frame:
     if value.type.sparse:
         value = frame.builder.op("scale_stored", value, factors=np.full(1, float(weight)))
     else:
-        factor = frame.builder.constant(np.full(1, float(weight)))
-        value = frame.builder.op("mul", value, factor)
+        value = frame.builder.op("mul", value, float(weight))
     return Frame.of(frame.builder, value, frame.names, frame.sparse)
 
 

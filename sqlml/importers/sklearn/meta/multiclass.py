@@ -11,6 +11,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.classify import (
     argmax_label,
+    binary_label,
     class_list,
     two_or_more_classes,
     with_complement,
@@ -18,10 +19,10 @@ from sqlml.importers.sklearn.classify import (
 from sqlml.importers.sklearn.cluster.centres import nearest
 from sqlml.importers.sklearn.dummy import each_row
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import Member, as_numbers, total, wide
+from sqlml.importers.sklearn.meta.members import Member, as_numbers, scaled, total, wide
 from sqlml.importers.sklearn.meta.one_vs_one import ovr_decision
 from sqlml.ir.builder import Builder, Value
-from sqlml.types import Labels, numpy_dtype
+from sqlml.types import Labels
 
 CONSTANT = "sklearn.multiclass._ConstantPredictor"
 """What stands in for a member whose training rows were all of one class."""
@@ -51,27 +52,25 @@ def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
         return _multilabel(builder, members)
     classes = two_or_more_classes(model)
     confidences = [member.confidence for member in members]
-    values: dict[str, Value] = {}
     if len(members) == 1:
-        values["label"] = _above(builder, confidences[0], members[0].threshold)
+        label = binary_label(builder, confidences[0], threshold=members[0].threshold)
     else:
-        values["label"] = argmax_label(builder, builder.beside(confidences))
+        label = argmax_label(builder, builder.beside(confidences))
+    values = {"label": label, **_scores(builder, members)}
     if all("proba" in member.values for member in members):
-        values["proba"] = _proba(builder, [member.values["proba"] for member in members])
-    if all("score" in member.values for member in members):
-        values["score"] = builder.beside([member.values["score"] for member in members])
+        second = [_second(builder, member.values["proba"]) for member in members]
+        values["proba"] = _proba(builder, second)
     return Outputs(values, labels_of(classes))
 
 
 def _multilabel(builder: Builder, members: list[Binary]) -> Outputs:
     """All members are asked for more than the threshold that suits the first of them."""
     confidence = builder.beside([member.confidence for member in members])
-    values = {"label": _above(builder, confidence, members[0].threshold)}
+    label = binary_label(builder, confidence, threshold=members[0].threshold)
+    values = {"label": label, **_scores(builder, members)}
     if all("proba" in member.values for member in members):
         second = [_second(builder, member.values["proba"]) for member in members]
         values["proba"] = builder.beside(second)
-    if all("score" in member.values for member in members):
-        values["score"] = builder.beside([member.values["score"] for member in members])
     return Outputs(values, (Labels("int64", (0, 1)),) * len(members))
 
 
@@ -91,7 +90,7 @@ def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
     score = ovr_decision(builder, predictions, confidences, len(classes))
     if len(classes) == 2:
         score = builder.op("select", score, indices=np.array([1]))
-        label = _above(builder, score, members[0].threshold)
+        label = binary_label(builder, score, threshold=members[0].threshold)
     else:
         label = argmax_label(builder, score)
     return Outputs({"label": label, "score": score}, labels_of(classes))
@@ -136,16 +135,18 @@ def _member(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> 
     raise UnsupportedModelError(f"{found.where} has neither decision_function nor predict_proba")
 
 
-def _above(builder: Builder, value: Value, threshold: float) -> Value:
-    return builder.op("cast", builder.op("gt", value, threshold), dtype="int64")
+def _scores(builder: Builder, members: list[Binary]) -> dict[str, Value]:
+    if not all("score" in member.values for member in members):
+        return {}
+    return {"score": builder.beside([member.values["score"] for member in members])}
 
 
-def _proba(builder: Builder, parts: list[Value]) -> Value:
-    """The members' second columns, divided by their sum where that is not 0."""
-    second = [_second(builder, part) for part in parts]
+def _proba(builder: Builder, second: list[Value]) -> Value:
+    """The members' probabilities of the second class, divided by their sum where it is not 0."""
     if len(second) == 1:
         proba = with_complement(builder, second[0])
-        return _divided(builder, proba, total(builder, _columns(builder, proba)))
+        columns = [builder.op("select", proba, indices=np.array([i])) for i in (0, 1)]
+        return _divided(builder, proba, total(builder, columns))
     return _divided(builder, builder.beside(second), total(builder, second))
 
 
@@ -153,11 +154,6 @@ def _second(builder: Builder, proba: Value) -> Value:
     return builder.op("select", proba, indices=np.array([1]))
 
 
-def _columns(builder: Builder, value: Value) -> list[Value]:
-    return [builder.op("select", value, indices=np.array([i])) for i in range(value.type.width)]
-
-
 def _divided(builder: Builder, proba: Value, sums: Value) -> Value:
-    zero = builder.constant(np.zeros(1, numpy_dtype(sums.type.dtype)))
-    nothing = builder.op("eq", sums, zero)
+    nothing = scaled(builder, "eq", sums, 0)
     return builder.op("where", nothing, proba, builder.op("div", proba, sums))

@@ -50,5 +50,5 @@ def _discriminant(model: Any, builder: Builder, x: Value, metric: str, priors: A
     if metric == "manhattan":
         distance = builder.op("square", distance)
     with np.errstate(divide="ignore"):
-        shift = builder.constant(2.0 * np.log(priors))
+        shift = 2.0 * np.log(priors)
     return builder.op("add", builder.op("neg", distance), shift)

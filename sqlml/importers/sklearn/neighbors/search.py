@@ -155,8 +155,8 @@ def within(model: Any, frame: Frame) -> tuple[Value, Value]:
         else:
             radius = radius * radius
     elif attrs["metric"] == "minkowski":
-        power = builder.constant(np.full(1, 1.0 / attrs["p"]))
-        distance, radius = builder.op("pow", reduced, power), radius ** attrs["p"]
+        p = attrs["p"]
+        distance, radius = builder.op("pow", reduced, 1.0 / p), radius**p
     else:
         distance = reduced
     return distance, builder.op("le", reduced, radius)

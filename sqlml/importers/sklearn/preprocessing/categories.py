@@ -62,8 +62,7 @@ class Categories:
             return codes
         is_unknown = builder.op("lt", codes, 0)
         if self.infrequent > 1:
-            shift = builder.constant(np.full(1, self.infrequent - 1, np.int64))
-            grouped = builder.op("maximum", builder.op("sub", codes, shift), 0)
+            grouped = builder.op("maximum", builder.op("sub", codes, self.infrequent - 1), 0)
         else:
             grouped = codes
         if unknown == "raise":

@@ -47,15 +47,12 @@ def label_binarizer(model: Any, frame: Frame) -> Frame:
         )
     b = frame.builder
     codes = _codes(model, frame, classes, -1, refuse_null=True)
-    negative, positive = (
-        b.constant(np.full(1, float(v))) for v in (model.neg_label, model.pos_label)
-    )
     hot = b.op("one_hot", codes, width=classes.size, dtype="bool")
     if classes.size == 1:
         hot = b.op("and", hot, False)
     elif classes.size == 2:
         hot = b.op("select", hot, indices=np.ones(1, np.int64))
-    value = b.op("where", hot, positive, negative)
+    value = b.op("where", hot, float(model.pos_label), float(model.neg_label))
     names = [f"{frame.names[0]}_{c}" for c in model.classes_][-value.type.width :]
     return Frame(b, (value,), tuple(names), bool(model.sparse_output))
 

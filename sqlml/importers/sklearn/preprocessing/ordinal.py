@@ -55,11 +55,11 @@ def _one_column(model: Any, frame: Frame, i: int) -> Frame:
     if slots != tuple(range(len(slots))):
         value = _ungrouped(builder, value, slots, frame.names[i])
     if categories.missing == "nan":
-        is_missing = _equals(builder, codes, categories.missing_code)
-        value = _put(builder, is_missing, model.encoded_missing_value, value)
+        is_missing = builder.op("eq", codes, categories.missing_code)
+        value = builder.op("where", is_missing, float(model.encoded_missing_value), value)
     if use_value:
         is_unknown = builder.op("lt", codes, 0)
-        value = _put(builder, is_unknown, model.unknown_value, value)
+        value = builder.op("where", is_unknown, float(model.unknown_value), value)
     return Frame.of(builder, value, [frame.names[i]])
 
 
@@ -73,13 +73,4 @@ def _ungrouped(builder: Builder, value: Value, slots: tuple[int, ...], feature: 
         )
     is_group = builder.op("eq", value, 0.0)
     less_one = builder.op("sub", value, 1.0)
-    return _put(builder, is_group, group, less_one)
-
-
-def _equals(builder: Builder, codes: Value, code: int) -> Value:
-    return builder.op("eq", codes, code)
-
-
-def _put(builder: Builder, where: Value, number: float, value: Value) -> Value:
-    constant = builder.constant(np.full(1, float(number)))
-    return builder.op("where", where, constant, value)
+    return builder.op("where", is_group, float(group), less_one)

@@ -52,7 +52,7 @@ def _yeo_johnson(b: Builder, x: Value, lambdas: Array) -> Value:
 
 def _scaled_power(b: Builder, log: Value, power: Array, is_zero: Array) -> Value:
     """expm1(power * log) / power, or the log itself in columns where the power is as good as 0."""
-    c = b.constant(np.where(is_zero, 1.0, power))
+    c = np.where(is_zero, 1.0, power)
     value = b.op("div", b.op("expm1", b.op("mul", c, log)), c)
     return b.op("where", is_zero, log, value) if is_zero.any() else value
 
@@ -60,9 +60,9 @@ def _scaled_power(b: Builder, log: Value, power: Array, is_zero: Array) -> Value
 def _box_cox(b: Builder, x: Value, lambdas: Array) -> Value:
     is_zero = np.abs(lambdas) < 1e-19
     power = np.where(is_zero, 1.0, lambdas)
-    log, c = b.op("log", x), b.constant(power)
-    raised = b.op("mul", c, log)
-    usual = b.op("div", b.op("expm1", raised), c)
+    log = b.op("log", x)
+    raised = b.op("mul", power, log)
+    usual = b.op("div", b.op("expm1", raised), power)
     size = b.op("exp", b.op("sub", raised, np.log(np.abs(power))))
     huge = b.op("sub", b.op("mul", np.sign(power), size), 1 / power)
     value = b.op("where", b.op("lt", raised, _LOG_MAX), usual, huge)

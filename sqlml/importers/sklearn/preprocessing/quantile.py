@@ -38,7 +38,7 @@ def quantile_transformer(model: Any, frame: Frame) -> Frame:
     references = np.asarray(model.references_, np.float64)
     x = numbers(frame, "QuantileTransformer", allow_nan=True)
     value = _place(b, x, quantiles, references)
-    lowest, highest = b.constant(quantiles[:, 0]), b.constant(quantiles[:, -1])
+    lowest, highest = quantiles[:, 0], quantiles[:, -1]
     if model.output_distribution == "uniform":
         below, above = b.op("eq", x, lowest), b.op("eq", x, highest)
     else:

@@ -64,7 +64,7 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
 
 def _periodic(b: Builder, x: Value, knots: Array, degree: int, ends: tuple[Array, Array]) -> Value:
     """The last `degree` functions are the first ones of the next period."""
-    low, period = b.constant(ends[0]), b.constant(ends[1] - ends[0])
+    low, period = ends[0], ends[1] - ends[0]
     x = b.op("add", low, b.op("mod", b.op("sub", x, low), period))
     whole = b.op("bspline", x, knots=knots, degree=degree)
     each = knots.shape[1] - degree - 1
@@ -123,7 +123,7 @@ def _continued(
     wide = _repeated(b, x, each)
     low = np.array([t[at] for t, (at, _) in zip(knots, used, strict=True)])
     high = np.array([t[-at - 1] for t, (at, _) in zip(knots, used, strict=True)])
-    ends = [b.constant(np.repeat(end, each)) for end in (low, high)]
+    ends = [np.repeat(end, each) for end in (low, high)]
     inside = b.op("and", b.op("ge", wide, ends[0]), b.op("le", wide, ends[1]))
     value = b.op("where", inside, value, 0.0)
     for side, comparison in ((0, "lt"), (1, "gt")):
@@ -135,7 +135,7 @@ def _continued(
             goes_on[i, chosen] = True
             at[i] = spline(end)
             slope[i] = spline(end, nu=1) if tangent else 0
-        line = b.constant(at.ravel())
+        line: Value | Array = at.ravel()
         if tangent:
             beyond = b.op("sub", wide, ends[side])
             line = b.op("add", line, b.op("mul", beyond, slope.ravel()))

@@ -35,9 +35,7 @@ def _one_column(model: Any, frame: Frame, i: int, means: Array) -> Frame:
     categories = read_categories(model, i, frame.names[i], group_missing=False)
     codes = categories.codes(frame, i, "TargetEncoder", unknown="keep")
     slots = np.array(categories.slots, np.int64)
-    unknown = b.constant(np.full(1, slots.size, np.int64))
-    is_unknown = b.op("lt", codes, 0)
-    codes = b.op("where", is_unknown, unknown, codes)
+    codes = b.op("where", b.op("lt", codes, 0), slots.size, codes)
     values = []
     for t, mean in enumerate(means):
         encoding = np.asarray(model.encodings_[i * means.size + t], np.float64)
