@@ -368,35 +368,27 @@ def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> 
     return names
 
 
-NUMBER_TYPES = frozenset(
+_NUMBERS = (
     "BOOLEAN BOOL TINYINT SMALLINT INTEGER INT BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT "
-    "UHUGEINT FLOAT REAL FLOAT4 DOUBLE FLOAT8 DECIMAL NUMERIC".split()
-)
-STRING_TYPES = frozenset("VARCHAR TEXT STRING CHAR ENUM".split())
-
-
-def _declared_kinds(declared: str) -> frozenset[Kind]:
-    """The kinds of features that a SQL type may feed; none for a type that feeds no feature."""
-    if declared.endswith("]"):
-        return frozenset(("list", "pairs"))
-    name = declared.split("(")[0].strip()
-    if name in NUMBER_TYPES:
-        return frozenset(("number",))
-    if name in STRING_TYPES:
-        return frozenset(("string",))
-    of: dict[str, frozenset[Kind]] = {
-        "MAP": frozenset(("map",)),
-        "STRUCT": frozenset(("map",)),
-        "JSON": frozenset(("list", "map", "pairs")),
+    "UHUGEINT FLOAT REAL FLOAT4 DOUBLE FLOAT8 DECIMAL NUMERIC"
+).split()
+_FEEDS: Mapping[str, tuple[Kind, ...]] = MappingProxyType(
+    {
+        **dict.fromkeys(_NUMBERS, ("number",)),
+        **dict.fromkeys("VARCHAR TEXT STRING CHAR ENUM".split(), ("string",)),
+        **dict.fromkeys(("MAP", "STRUCT"), ("map",)),
+        "JSON": ("list", "map", "pairs"),
+        "]": ("list", "pairs"),
     }
-    return of.get(name, frozenset())
+)
+"""SQL type, or its end for lists -> the kinds of features that it may feed."""
 
 
 def _check_kinds(features: tuple[Feature, ...], inputs: Mapping[str, str]) -> None:
     for feature in features:
         declared = inputs[feature.name].upper().strip()
-        kinds = _declared_kinds(declared)
-        if not kinds:
+        kinds = _FEEDS.get("]" if declared.endswith("]") else declared.split("(")[0].strip())
+        if kinds is None:
             raise ConfigError(
                 f"input {feature.name!r} has type {inputs[feature.name]!r}; features are numeric "
                 "(DOUBLE, BIGINT, BOOLEAN, DECIMAL ..), VARCHAR, lists, MAP or STRUCT"

@@ -22,6 +22,11 @@ computes, so such a model is refused until the parameter has been reviewed.
 """
 
 
+def path_of(model: Any) -> str:
+    """The module and the name of the object's class."""
+    return f"{type(model).__module__}.{type(model).__qualname__}"
+
+
 def check(model: Any, *attributes: str) -> None:
     """Refuse `model` unless it has the fitted `attributes` and no parameter unknown to us.
 
@@ -30,8 +35,7 @@ def check(model: Any, *attributes: str) -> None:
             parameters or attributes.
     """
     cls = type(model)
-    path = f"{cls.__module__}.{cls.__qualname__}"
-    known = set(PARAMETERS[path].split())
+    known = set(PARAMETERS[path_of(model)].split())
     unknown = sorted(set(model.get_params(deep=False)) - known)
     if unknown:
         raise UnsupportedModelError(

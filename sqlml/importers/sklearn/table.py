@@ -48,16 +48,14 @@ from sqlml.importers.sklearn.meta import (
 from sqlml.importers.sklearn.neighbors import kernel_density, nearest_centroid, neighbors
 from sqlml.importers.sklearn.preprocessing import (
     discretize,
+    encoders,
     function_transformer,
     labels,
-    one_hot,
-    ordinal,
     polynomial,
     power,
     quantile,
     scale,
     spline,
-    target_encoder,
 )
 
 IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
@@ -232,8 +230,8 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
         "sklearn.preprocessing._data.RobustScaler": scale.scaler,
         "sklearn.preprocessing._data.StandardScaler": scale.scaler,
         "sklearn.preprocessing._discretization.KBinsDiscretizer": discretize.k_bins_discretizer,
-        "sklearn.preprocessing._encoders.OneHotEncoder": one_hot.one_hot_encoder,
-        "sklearn.preprocessing._encoders.OrdinalEncoder": ordinal.ordinal_encoder,
+        "sklearn.preprocessing._encoders.OneHotEncoder": encoders.one_hot_encoder,
+        "sklearn.preprocessing._encoders.OrdinalEncoder": encoders.ordinal_encoder,
         "sklearn.preprocessing._function_transformer.FunctionTransformer": (
             function_transformer.function_transformer
         ),
@@ -242,7 +240,7 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
         "sklearn.preprocessing._label.MultiLabelBinarizer": items.multi_label_binarizer,
         "sklearn.preprocessing._polynomial.PolynomialFeatures": polynomial.polynomial_features,
         "sklearn.preprocessing._polynomial.SplineTransformer": spline.spline_transformer,
-        "sklearn.preprocessing._target_encoder.TargetEncoder": target_encoder.target_encoder,
+        "sklearn.preprocessing._target_encoder.TargetEncoder": encoders.target_encoder,
         "sklearn.random_projection.GaussianRandomProjection": projections.projection,
         "sklearn.random_projection.SparseRandomProjection": projections.projection,
         "sklearn.semi_supervised._label_propagation.LabelPropagation": (

@@ -17,7 +17,7 @@ from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.classify import class_list, score_label, score_proba
 from sqlml.importers.sklearn.dummy import class_probabilities, regression_constant
 from sqlml.importers.sklearn.ensemble.tree_arrays import raw_trees, sum_of_trees
-from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.fitted import check, path_of
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
@@ -83,7 +83,7 @@ def _constant_start(model: Any, width: int, classifier: bool) -> Array | None:
     init = model.init_
     if isinstance(init, str) and init == "zero":
         return np.zeros(width)
-    if f"{type(init).__module__}.{type(init).__qualname__}" not in DUMMIES:
+    if path_of(init) not in DUMMIES:
         return None
     if not classifier:
         return regression_constant(init)

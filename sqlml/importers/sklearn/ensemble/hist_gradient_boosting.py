@@ -16,7 +16,7 @@ from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.sklearn.classify import class_list, score_label, score_proba
 from sqlml.importers.sklearn.ensemble.tree_arrays import sum_of_trees
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.preprocessing.ordinal import ordinal_encoder
+from sqlml.importers.sklearn.preprocessing.encoders import ordinal_encoder
 from sqlml.ir.builder import Value
 from sqlml.ir.trees import RawTrees
 from sqlml.types import Array

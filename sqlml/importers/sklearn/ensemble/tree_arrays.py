@@ -11,7 +11,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.fitted import check, path_of
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.trees import RawTrees, ensemble
 from sqlml.types import Array
@@ -121,7 +121,7 @@ def sum_of_trees(
 def all_trees(members: Sequence[Any]) -> bool:
     """Whether all members are plain decision trees of one target that treat NaN alike."""
     return all(
-        f"{type(m).__module__}.{type(m).__qualname__}" in TREES
+        path_of(m) in TREES
         and getattr(m, "n_outputs_", 0) == 1
         and takes_nan(m) == takes_nan(members[0])
         for m in members

@@ -89,7 +89,7 @@ def feature_hasher(model: Any, frame: Frame) -> Frame:
 
 
 def _hashed(model: Any, frame: Frame, form: DType) -> Value:
-    dtype = exact_dtype(model, np.dtype(model.dtype))
+    dtype = exact_dtype(model)
     if form != "list" and np.dtype(model.dtype).kind in "iu":
         raise UnsupportedModelError(
             f"FeatureHasher(dtype={np.dtype(model.dtype).name}) rounds the weights; use float64"
@@ -112,7 +112,7 @@ def _hashed_strings(model: Any, frame: Frame) -> Value:
         "hash_tokens",
         *[frame.strings(i) for i in range(frame.width)],
         **whole_text("FeatureHasher", frame.names),
-        dtype=exact_dtype(model, np.dtype(model.dtype)),
+        dtype=exact_dtype(model),
         width=int(model.n_features),
         alternate_sign=bool(model.alternate_sign),
     )

@@ -26,15 +26,14 @@ COLUMN = "text"
 
 def count_vectorizer(model: Any, frame: Frame) -> Frame:
     """How often each word of the vocabulary stands in a text: (n, words) sparse."""
-    check(model, *_own_vocabulary(model))
-    value = _counts(model, frame, exact_dtype(model, np.dtype(model.dtype)))
-    return _sparse(frame, value)
+    _check_vocabulary(model)
+    return _sparse(frame, _counts(model, frame))
 
 
 def tfidf_vectorizer(model: Any, frame: Frame) -> Frame:
     """CountVectorizer and then TfidfTransformer."""
-    check(model, "_tfidf", *_own_vocabulary(model))
-    value = _counts(model, frame, exact_dtype(model, np.dtype(model.dtype)))
+    _check_vocabulary(model, "_tfidf")
+    value = _counts(model, frame)
     return _sparse(frame, _weighted(model._tfidf, frame.builder, value, frame.names[0]))
 
 
@@ -54,7 +53,7 @@ def tfidf_transformer(model: Any, frame: Frame) -> Frame:
 def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
     """Tokens counted, with a sign, in the column that their hash says: (n, n_features) sparse."""
     check(model)
-    dtype = exact_dtype(model, np.dtype(model.dtype))
+    dtype = exact_dtype(model)
     value = frame.builder.op(
         "hash_tokens",
         _document(model, frame),
@@ -90,9 +89,10 @@ def whole_text(step: str, features: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def exact_dtype(model: Any, dtype: np.dtype[Any]) -> DType:
+def exact_dtype(model: Any) -> DType:
     """The dtype of the counts; integers are kept in float64, which the next step makes of
     them anyway."""
+    dtype = np.dtype(model.dtype)
     if dtype == np.float32:
         return "float32"
     if dtype == np.float64 or (dtype.kind in "iu" and dtype.itemsize >= 4):
@@ -108,16 +108,17 @@ def _sparse(frame: Frame, value: Value) -> Frame:
     return Frame.of(frame.builder, value, names, True)
 
 
-def _own_vocabulary(model: Any) -> tuple[str, ...]:
+def _check_vocabulary(model: Any, *attributes: str) -> None:
     if model.vocabulary is not None and not hasattr(model, "vocabulary_"):
         raise UnsupportedModelError(
             f"{type(model).__name__} with a fixed vocabulary has not read it yet; call its fit() "
             "on a few texts first"
         )
-    return ("vocabulary_",)
+    check(model, *attributes, "vocabulary_")
 
 
-def _counts(model: Any, frame: Frame, dtype: DType) -> Value:
+def _counts(model: Any, frame: Frame) -> Value:
+    dtype = exact_dtype(model)
     words, ends = pack(_vocabulary(model))
     value = frame.builder.op(
         "count_tokens",

@@ -17,7 +17,7 @@ from sqlml.importers.frame import Frame, Outputs, Recurse, Schema, Sparse
 from sqlml.importers.sklearn.feature_extraction.dict_vectorizer import dict_schema
 from sqlml.importers.sklearn.feature_extraction.items import hashed_columns, one_list
 from sqlml.importers.sklearn.feature_extraction.text import one_text
-from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.fitted import check, path_of
 from sqlml.importers.sklearn.meta.members import Member, as_numbers, drops
 from sqlml.importers.unfitted import without_columns
 from sqlml.ir.builder import Builder
@@ -85,7 +85,7 @@ def _as_rows(name: str, transformer: Any, chosen: Any, columns: Frame) -> Frame:
     FeatureHasher reads each row as strings; a vectorizer has counted the names of the columns.
     """
     first = transformer.steps[0][1] if getattr(transformer, "steps", None) else transformer
-    own = OWN_COLUMNS.get(_path(first))
+    own = OWN_COLUMNS.get(path_of(first))
     if own is None or own is dict_schema or isinstance(chosen, str | int | np.integer):
         return columns
     if own is hashed_columns and first.input_type == "string":
@@ -162,7 +162,7 @@ def composite_schema(model: Any) -> Schema:
 def dict_separator(model: Any) -> str | None:
     """The separator of the DictVectorizer that reads the model's rows; None: another part does."""
     reader = _reader(model)
-    if reader is None or OWN_COLUMNS.get(_path(reader)) is not dict_schema:
+    if reader is None or OWN_COLUMNS.get(path_of(reader)) is not dict_schema:
         return None
     return str(reader.separator)
 
@@ -171,7 +171,7 @@ def _remembered(model: Any) -> Schema | None:
     reader = _reader(model)
     if reader is None:
         return None
-    own = OWN_COLUMNS.get(_path(reader))
+    own = OWN_COLUMNS.get(path_of(reader))
     if own is not None:
         return own(reader)
     return Schema.recorded(reader)
@@ -179,7 +179,7 @@ def _remembered(model: Any) -> Schema | None:
 
 def _reader(model: Any) -> Any:
     """The first part that records its columns, or reads no matrix; None if there is none."""
-    if _path(model) in OWN_COLUMNS:
+    if path_of(model) in OWN_COLUMNS:
         return model
     for memory in ("feature_names_in_", "n_features_in_"):
         if getattr(model, memory, None) is not None:
@@ -194,10 +194,6 @@ def _reader(model: Any) -> Any:
         if not (_passes(part) or drops(part)):
             return _reader(part)
     return None
-
-
-def _path(model: Any) -> str:
-    return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 def _check_refit(model: Any) -> None:

@@ -18,7 +18,7 @@ from sqlml.importers.sklearn.classify import (
 )
 from sqlml.importers.sklearn.cluster.centres import nearest
 from sqlml.importers.sklearn.dummy import each_row
-from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.fitted import check, path_of
 from sqlml.importers.sklearn.meta.members import Member, as_numbers, scaled, total, wide
 from sqlml.importers.sklearn.meta.one_vs_one import ovr_decision
 from sqlml.ir.builder import Builder, Value
@@ -114,7 +114,7 @@ def _members(model: Any, frame: Frame, recurse: Recurse) -> list[Binary]:
 def _member(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> Binary:
     """Confidence is predict of a regressor, else decision_function, else a probability."""
     builder = frame.builder
-    if f"{type(member).__module__}.{type(member).__qualname__}" == CONSTANT:
+    if path_of(member) == CONSTANT:
         constant = float(np.ravel(member.y_)[0])
         value = each_row(frame, np.array([constant]))
         proba = each_row(frame, np.array([1 - constant, constant]))

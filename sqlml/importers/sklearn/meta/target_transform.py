@@ -14,7 +14,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Recurse
-from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.fitted import check, path_of
 from sqlml.importers.sklearn.meta.members import Member, scaled
 from sqlml.importers.sklearn.preprocessing.function_transformer import FUNCTIONS
 from sqlml.importers.sklearn.preprocessing.scale import unscaled
@@ -44,7 +44,7 @@ def inverse(builder: Builder, transformer: Any, value: Value) -> Value:
     Raises:
         UnsupportedModelError: none is known for its class.
     """
-    path = f"{type(transformer).__module__}.{type(transformer).__qualname__}"
+    path = path_of(transformer)
     if path not in INVERSES:
         known = ", ".join(sorted(name.rsplit(".", 1)[1] for name in INVERSES))
         raise UnsupportedModelError(
