@@ -100,8 +100,6 @@ def _probabilities(model: Any, builder: Builder, pairs: Value, k: int) -> Value:
 def _one_score(model: Any, frame: Frame) -> Value:
     weights = dense(model._dual_coef_)
     if not weights.size:
-        weights = np.zeros((1, 0))
-    if not weights.shape[1]:
         raise UnsupportedModelError(
             f"{type(model).__name__} has no support vectors and predicts a constant; fit it with "
             "a smaller epsilon"

@@ -58,12 +58,6 @@ def as_value(builder: Builder, term: Term, x: Value, width: int) -> Value:
     return builder.op("add", zeros, np.full(width, term))
 
 
-def _combined(builder: Builder, op: str, a: Term, b: Term) -> Term:
-    if not isinstance(a, Value) and not isinstance(b, Value):
-        return a + b if op == "add" else a * b
-    return builder.op(op, a, b)
-
-
 def _constant(value: Callable[[Any], float]) -> Callable[..., Term]:
     return lambda builder, kernel, *rest: float(value(kernel))
 
@@ -71,7 +65,9 @@ def _constant(value: Callable[[Any], float]) -> Callable[..., Term]:
 def _operation(op: str, compute: Callable[..., Term]) -> Callable[..., Term]:
     def both(builder: Builder, kernel: Any, *rest: Any) -> Term:
         a, b = (compute(builder, part, *rest) for part in (kernel.k1, kernel.k2))
-        return _combined(builder, op, a, b)
+        if isinstance(a, Value) or isinstance(b, Value):
+            return builder.op(op, a, b)
+        return a + b if op == "add" else a * b
 
     return both
 

@@ -45,17 +45,15 @@ def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
     x = within(frame, frame.matrix(), "AdditiveChi2Sampler", low=np.zeros(frame.width))
     empty = builder.op("eq", x, 0.0)
 
-    def times(value: Value, factor: float) -> Value:
-        return builder.op("mul", value, factor)
-
-    parts = [builder.op("sqrt", times(x, interval))]
-    log_step = times(builder.op("log", x), interval)
-    step = times(times(x, 2.0), interval)
+    parts = [builder.op("sqrt", builder.op("mul", x, interval))]
+    log_step = builder.op("mul", builder.op("log", x), interval)
+    step = builder.op("mul", builder.op("mul", x, 2.0), interval)
     for j in range(1, model.sample_steps):
         width = np.cosh(np.pi * j * interval)
         factor = builder.op("sqrt", builder.op("div", step, width))
         for wave in ("cos", "sin"):
-            made = builder.op("mul", factor, builder.op(wave, times(log_step, float(j))))
+            angle = builder.op("mul", log_step, float(j))
+            made = builder.op("mul", factor, builder.op(wave, angle))
             parts.append(builder.op("where", empty, 0.0, made))
     return Frame.of(builder, builder.beside(parts))
 
@@ -69,8 +67,7 @@ def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
     x = builder.op("mul", np.full(frame.width, np.sqrt(model.gamma)), x)
     angle = 2 * np.pi * (np.outer(np.arange(size), np.arange(size)) % size) / size
     cosine, sine = np.cos(angle), np.sin(angle)
-    real: Value | None = None
-    imaginary: Value | None = None
+    spectra: list[tuple[Value, Value]] = []
     for index, bit in zip(model.indexHash_, model.bitHash_, strict=True):
         hashed = np.zeros((len(index), size))
         hashed[np.arange(len(index)), index] = bit
@@ -78,17 +75,15 @@ def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
         if model.coef0 != 0:  # the last row of the table belongs to the constant
             shift, hashed = np.sqrt(model.coef0) * hashed[-1], hashed[:-1]
         sketch = builder.linear(x, hashed, shift)
-        a = builder.linear(sketch, cosine)
-        b = builder.linear(sketch, -sine)
-        if real is None or imaginary is None:
-            real, imaginary = a, b
-        else:
-            real, imaginary = (
-                builder.op("sub", builder.op("mul", real, a), builder.op("mul", imaginary, b)),
-                builder.op("add", builder.op("mul", real, b), builder.op("mul", imaginary, a)),
-            )
-    if real is None or imaginary is None:
+        spectra.append((builder.linear(sketch, cosine), builder.linear(sketch, -sine)))
+    if not spectra:
         raise UnsupportedModelError("PolynomialCountSketch has degree 0; fit it with 1 or more")
+    real, imaginary = spectra[0]
+    for a, b in spectra[1:]:
+        real, imaginary = (
+            builder.op("sub", builder.op("mul", real, a), builder.op("mul", imaginary, b)),
+            builder.op("add", builder.op("mul", real, b), builder.op("mul", imaginary, a)),
+        )
     both = builder.op("concat", real, imaginary)
     back = np.concatenate([cosine, -sine]) / size
     return Frame.of(builder, builder.linear(both, back))

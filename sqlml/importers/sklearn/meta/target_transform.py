@@ -17,11 +17,9 @@ from sqlml.importers.frame import Frame, Outputs, Recurse
 from sqlml.importers.sklearn.fitted import check, path_of
 from sqlml.importers.sklearn.meta.members import Member, scaled
 from sqlml.importers.sklearn.preprocessing.function_transformer import FUNCTIONS
+from sqlml.importers.sklearn.preprocessing.quantile import NEAR
 from sqlml.importers.sklearn.preprocessing.scale import unscaled
 from sqlml.ir.builder import Builder, Value
-
-NEAR = 1e-7
-"""scikit-learn's BOUNDS_THRESHOLD: this near to 0 or 1 is the end of the training range."""
 
 STEP = "TransformedTargetRegressor"
 

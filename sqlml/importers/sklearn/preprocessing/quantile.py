@@ -14,7 +14,7 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.normal import ndtri
 from sqlml.types import Array
 
-_NEAR = 1e-7
+NEAR = 1e-7
 """scikit-learn's BOUNDS_THRESHOLD: this near to an end of the training range is the end."""
 
 
@@ -42,8 +42,8 @@ def quantile_transformer(model: Any, frame: Frame) -> Frame:
     if model.output_distribution == "uniform":
         below, above = b.op("eq", x, lowest), b.op("eq", x, highest)
     else:
-        below = b.op("lt", b.op("sub", x, _NEAR), lowest)
-        above = b.op("gt", b.op("add", x, _NEAR), highest)
+        below = b.op("lt", b.op("sub", x, NEAR), lowest)
+        above = b.op("gt", b.op("add", x, NEAR), highest)
     value = b.op("where", above, 1.0, value)
     value = b.op("where", below, 0.0, value)
     if model.output_distribution == "normal":
@@ -72,7 +72,7 @@ def _place(b: Builder, x: Value, quantiles: Array, references: Array) -> Value:
 
 
 def _normal(b: Builder, value: Value) -> Value:
-    edge = _NEAR - np.spacing(1)
+    edge = NEAR - np.spacing(1)
     low, high = ndtri(np.array([edge])), ndtri(np.array([1 - edge]))
     value = b.op("maximum", b.op("ndtri", value), low)
     return b.op("minimum", value, high)
