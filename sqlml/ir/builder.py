@@ -69,6 +69,11 @@ class Builder:
 
         An array or a number among the inputs becomes a constant.
 
+        >>> b = Builder()
+        >>> x = b.input("x", "float64")
+        >>> b.op("where", b.op("lt", x, 0.0), np.array([1.0, 2.0]), x)
+        Value(index=4, type=float64[n,2])
+
         Raises:
             ProgramError: the inputs or attributes break the operator's rule.
         """
