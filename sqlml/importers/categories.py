@@ -21,9 +21,7 @@ def category_array(values: Sequence[Any], column: str) -> Array:
     """
     plain = [v.item() if isinstance(v, np.generic) else v for v in values]
     if plain and all(isinstance(v, str) for v in plain):
-        strings = np.empty(len(plain), object)
-        strings[:] = plain
-        return strings
+        return np.array(plain, object)
     if all(isinstance(v, bool | int | float) for v in plain):
         numbers = np.array([float(v) for v in plain], np.float64)
         if np.unique(numbers).size == numbers.size:
@@ -55,7 +53,7 @@ def coded_columns(
         parts.append(codes(i))
     if run or not parts:
         parts.append(frame.take(run).matrix(dtype))
-    return parts[0] if len(parts) == 1 else frame.builder.op("concat", *parts)
+    return frame.builder.beside(parts)
 
 
 def category_codes(

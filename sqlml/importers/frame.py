@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
@@ -54,10 +54,18 @@ class Frame:
         return cls(builder, tuple(RawColumn(n) for n in names), tuple(names))
 
     @classmethod
-    def of(cls, builder: Builder, value: Value, names: Sequence[str] | None = None) -> Frame:
-        """A frame of one (n, k) value."""
-        width = value.type.width
-        return cls(builder, (value,), tuple(names or (f"x{i}" for i in range(width))))
+    def of(
+        cls,
+        builder: Builder,
+        value: Value,
+        names: Sequence[str] | None = None,
+        sparse: Sparse = False,
+        *,
+        stem: str = "x",
+    ) -> Frame:
+        """A frame of one (n, k) value; without `names` its columns are `stem` and their number."""
+        numbered = (f"{stem}{i}" for i in range(value.type.width))
+        return cls(builder, (value,), tuple(names or numbered), sparse)
 
     @classmethod
     def hstack(cls, builder: Builder, frames: Iterable[Frame]) -> Frame:
@@ -122,8 +130,7 @@ class Frame:
             UnsupportedModelError: a column was read as strings by an earlier step, or sparse rows
                 have more than MAX_DENSE columns.
         """
-        parts = [self._number(block, dtype) for block in self.blocks]
-        value = parts[0] if len(parts) == 1 else self.builder.op("concat", *parts)
+        value = self.builder.beside([self._number(block, dtype) for block in self.blocks])
         if not value.type.sparse or rows == "sparse":
             return value
         if rows == "dense" and value.type.width > MAX_DENSE:
@@ -150,7 +157,7 @@ class Frame:
                 "matrix; compile a transformer of the strings and one of the numbers, or encode "
                 "the strings"
             )
-        return texts[0] if len(texts) == 1 else self.builder.op("concat", *texts)
+        return self.builder.beside(texts)
 
     def numbers(self, i: int, dtype: DType = "float64") -> Value:
         """Column `i` as (n, 1) numbers."""
@@ -243,6 +250,9 @@ class Outputs:
         return self.label_sets[0] if self.label_sets else None
 
 
+Recurse = Callable[[Any, Frame], Frame | Outputs]
+"""Imports an object that another one holds, for the columns that it reads."""
+
 ANY_COUNT = -1
 """The number of columns of an object that takes any."""
 
@@ -253,6 +263,15 @@ class Schema:
 
     names: tuple[str, ...] | None
     count: int
+
+    @classmethod
+    def recorded(cls, model: Any) -> Schema | None:
+        """What an object that follows scikit-learn's conventions was fitted on, if it says so."""
+        names = getattr(model, "feature_names_in_", None)
+        if names is not None:
+            return cls(tuple(str(n) for n in names), len(names))
+        count = getattr(model, "n_features_in_", None)
+        return None if count is None else cls(None, int(count))
 
 
 _KINDS: tuple[tuple[type, LabelKind], ...] = (

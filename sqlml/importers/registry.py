@@ -14,7 +14,7 @@ from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
 from sqlml.importers.catboost import table as catboost
 from sqlml.importers.catboost.document import CatBoostModel
 from sqlml.importers.foreign import check_model
-from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Schema
+from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Recurse, Schema
 from sqlml.importers.gaps import Gaps
 from sqlml.importers.lightgbm import table as lightgbm
 from sqlml.importers.lightgbm.document import LightGBMModel
@@ -38,7 +38,6 @@ from sqlml.types import Feature, Kind, fold
 
 Leaf = Callable[[Any, Frame], Frame | Outputs]
 """A fitted object and the columns it reads -> the columns or outputs that it makes."""
-Recurse = Callable[[Any, Frame], Frame | Outputs]
 Composite = Callable[[Any, Frame, Recurse], Frame | Outputs]
 """Like Leaf, for an object that holds others, which it passes to Recurse."""
 
@@ -258,13 +257,10 @@ def sklearn_schema(model: Any) -> Schema:
     Raises:
         UnsupportedModelError: it does not know how many columns it was fitted on.
     """
-    names = getattr(model, "feature_names_in_", None)
-    if names is not None:
-        return Schema(tuple(str(n) for n in names), len(names))
-    count = getattr(model, "n_features_in_", None)
-    if count is None:
+    schema = Schema.recorded(model)
+    if schema is None:
         raise without_columns(model)
-    return Schema(None, int(count))
+    return schema
 
 
 def _converter(parts: set[str]) -> Recurse:
@@ -372,35 +368,27 @@ def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> 
     return names
 
 
-NUMBER_TYPES = frozenset(
+_NUMBERS = (
     "BOOLEAN BOOL TINYINT SMALLINT INTEGER INT BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT "
-    "UHUGEINT FLOAT REAL FLOAT4 DOUBLE FLOAT8 DECIMAL NUMERIC".split()
-)
-STRING_TYPES = frozenset("VARCHAR TEXT STRING CHAR ENUM".split())
-
-
-def _declared_kinds(declared: str) -> frozenset[Kind]:
-    """The kinds of features that a SQL type may feed; none for a type that feeds no feature."""
-    if declared.endswith("]"):
-        return frozenset(("list", "pairs"))
-    name = declared.split("(")[0].strip()
-    if name in NUMBER_TYPES:
-        return frozenset(("number",))
-    if name in STRING_TYPES:
-        return frozenset(("string",))
-    of: dict[str, frozenset[Kind]] = {
-        "MAP": frozenset(("map",)),
-        "STRUCT": frozenset(("map",)),
-        "JSON": frozenset(("list", "map", "pairs")),
+    "UHUGEINT FLOAT REAL FLOAT4 DOUBLE FLOAT8 DECIMAL NUMERIC"
+).split()
+_FEEDS: Mapping[str, tuple[Kind, ...]] = MappingProxyType(
+    {
+        **dict.fromkeys(_NUMBERS, ("number",)),
+        **dict.fromkeys("VARCHAR TEXT STRING CHAR ENUM".split(), ("string",)),
+        **dict.fromkeys(("MAP", "STRUCT"), ("map",)),
+        "JSON": ("list", "map", "pairs"),
+        "]": ("list", "pairs"),
     }
-    return of.get(name, frozenset())
+)
+"""SQL type, or its end for lists -> the kinds of features that it may feed."""
 
 
 def _check_kinds(features: tuple[Feature, ...], inputs: Mapping[str, str]) -> None:
     for feature in features:
         declared = inputs[feature.name].upper().strip()
-        kinds = _declared_kinds(declared)
-        if not kinds:
+        kinds = _FEEDS.get("]" if declared.endswith("]") else declared.split("(")[0].strip())
+        if kinds is None:
             raise ConfigError(
                 f"input {feature.name!r} has type {inputs[feature.name]!r}; features are numeric "
                 "(DOUBLE, BIGINT, BOOLEAN, DECIMAL ..), VARCHAR, lists, MAP or STRUCT"

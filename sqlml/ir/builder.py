@@ -28,7 +28,7 @@ class Builder:
 
     >>> b = Builder()
     >>> x = b.input("x", "float64")
-    >>> program = b.build({"label": b.op("add", x, b.constant(np.array([1.0])))})
+    >>> program = b.build({"label": b.op("add", x, 1.0)})
     >>> [node.op for node in program]
     ['input', 'constant', 'add']
     """
@@ -60,20 +60,38 @@ class Builder:
         """The dtype of input `name`; None if it does not exist yet."""
         return self._nodes[self._inputs[name]].type.dtype if name in self._inputs else None
 
-    def constant(self, value: Array) -> Value:
-        """A constant array."""
+    def constant(self, value: Array | float) -> Value:
+        """A constant array; a number is an array of one."""
         return self.op("constant", value=np.asarray(value))
 
-    def op(self, name: str, /, *inputs: Value, **attrs: Any) -> Value:
+    def op(self, name: str, /, *inputs: Value | Array | float, **attrs: Any) -> Value:
         """Append operator `name`; see `ops.TABLE` for inputs and attributes.
+
+        An array or a number among the inputs becomes a constant.
+
+        >>> b = Builder()
+        >>> x = b.input("x", "float64")
+        >>> b.op("where", b.op("lt", x, 0.0), np.array([1.0, 2.0]), x)
+        Value(index=4, type=float64[n,2])
 
         Raises:
             ProgramError: the inputs or attributes break the operator's rule.
         """
         frozen = freeze(attrs)
-        result = ops.infer(name, [v.type for v in inputs], frozen)
-        self._nodes.append(Node(name, tuple(v.index for v in inputs), frozen, result))
+        values = [v if isinstance(v, Value) else self.constant(v) for v in inputs]
+        result = ops.infer(name, [v.type for v in values], frozen)
+        self._nodes.append(Node(name, tuple(v.index for v in values), frozen, result))
         return Value(len(self._nodes) - 1, result)
+
+    def beside(self, parts: Sequence[Value]) -> Value:
+        """(n, k) values side by side; a single one as it is."""
+        return parts[0] if len(parts) == 1 else self.op("concat", *parts)
+
+    def linear(self, x: Value, weights: Array, bias: Array | float = 0.0) -> Value:
+        """x (n, k) @ weights (k, w) + bias, (w,) or one for all, in float64."""
+        weights, bias = np.asarray(weights, np.float64), np.asarray(bias, np.float64)
+        each = bias if bias.ndim else np.full(weights.shape[1], bias)
+        return self.op("linear", x, weights=weights, bias=each)
 
     def again(self, node: Node, inputs: Sequence[Value]) -> Value:
         """Append `node` on inputs of the very types that it had, whose rule was checked then."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlml.importers.frame import Frame, RawColumn, Rows
 from sqlml.ir.builder import Value
-from sqlml.types import DType
+from sqlml.types import Array, DType
 
 
 def numbers(
@@ -26,9 +26,25 @@ def numbers(
     """
     if frame.stored:
         return _checked_blocks(frame, step, allow_nan, dtype).matrix(dtype, rows)
-    value = frame.matrix(dtype)
+    return within(frame, frame.matrix(dtype), step, allow_nan=allow_nan)
+
+
+def within(
+    frame: Frame,
+    value: Value,
+    step: str,
+    *,
+    allow_nan: bool = False,
+    low: Array | None = None,
+    high: Array | None = None,
+) -> Value:
+    """The columns of `frame` as `value`, finite and within the bounds of each column, (k,) or (1,).
+
+    Other rows raise an error at scoring that names the column and `step`.
+    """
+    given = {key: end for key, end in (("low", low), ("high", high)) if end is not None}
     return frame.builder.op(
-        "require_finite", value, features=frame.names, allow_nan=allow_nan, step=step
+        "require_finite", value, features=frame.names, allow_nan=allow_nan, step=step, **given
     )
 
 
@@ -40,11 +56,10 @@ def _checked_blocks(frame: Frame, step: str, allow_nan: bool, dtype: DType) -> F
     for block in frame.blocks:
         width = 1 if isinstance(block, RawColumn) else block.type.width
         names = frame.names[start : start + width]
-        value = Frame(builder, (block,), names).matrix(dtype, "sparse")
+        own = Frame(builder, (block,), names)
+        value = own.matrix(dtype, "sparse")
         if not value.type.sparse:
-            value = builder.op(
-                "require_finite", value, features=names, allow_nan=allow_nan, step=step
-            )
+            value = within(own, value, step, allow_nan=allow_nan)
         elif not allow_nan:
             feature = names[0] if names else ""
             value = builder.op("require_finite_stored", value, feature=feature, step=step)

@@ -8,9 +8,8 @@ import numpy as np
 
 from sqlml.importers.frame import Frame, Outputs
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.classify import binary_label
+from sqlml.importers.sklearn.classify import binary_label, outlier_outputs
 from sqlml.importers.sklearn.fitted import check
-from sqlml.types import Labels
 
 
 def elliptic_envelope(model: Any, frame: Frame) -> Outputs:
@@ -20,12 +19,10 @@ def elliptic_envelope(model: Any, frame: Frame) -> Outputs:
     """
     check(model, "location_", "offset_", "covariance_")
     builder, x = frame.builder, numbers(frame, "EllipticEnvelope")
-    precision = np.ascontiguousarray(np.asarray(model.get_precision(), np.float64).T)
-    delta = builder.op("sub", x, builder.constant(np.asarray(model.location_, np.float64)))
-    turned = builder.op("linear", delta, weights=precision, bias=np.zeros(len(precision)))
+    delta = builder.op("sub", x, np.asarray(model.location_, np.float64))
+    turned = builder.linear(delta, np.asarray(model.get_precision()).T)
     squared = builder.op("sum", builder.op("mul", delta, turned), axis=1)
     squared = builder.op("square", builder.op("sqrt", squared))
     samples = builder.op("neg", squared)
-    score = builder.op("sub", samples, builder.constant(np.full(1, float(model.offset_))))
-    values = {"label": binary_label(builder, score, "ge"), "score": score, "samples": samples}
-    return Outputs(values, Labels("int64", (-1, 1)))
+    score = builder.op("sub", samples, float(model.offset_))
+    return outlier_outputs(binary_label(builder, score, "ge"), score, samples)

@@ -8,14 +8,15 @@ import numpy as np
 
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.class_groups import by_group
 from sqlml.importers.sklearn.classify import (
     argmax_label,
-    binary_label,
     class_list,
-    with_complement,
+    score_label,
+    score_proba,
+    second_less_first,
 )
 from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.log_probability import by_group, shares_below_max
 from sqlml.ir.builder import Builder, Value
 
 
@@ -26,15 +27,12 @@ def linear_discriminant(model: Any, frame: Frame) -> Outputs:
     """
     check(model, "coef_", "intercept_", "classes_")
     builder, x = frame.builder, numbers(frame, "LinearDiscriminantAnalysis")
-    weights = np.atleast_2d(np.asarray(model.coef_, np.float64)).T
-    score = _project(builder, x, weights, np.asarray(model.intercept_, np.float64))
-    if score.type.width == 1:
-        label = binary_label(builder, score)
-        proba = with_complement(builder, builder.op("sigmoid", score))
-    else:
-        label = argmax_label(builder, score)
-        proba = builder.op("softmax", score, sum_dtype="float64")
-    values = {"label": label, "score": score, "proba": proba}
+    score = builder.linear(x, np.atleast_2d(model.coef_).T, model.intercept_)
+    values = {
+        "label": score_label(builder, score),
+        "score": score,
+        "proba": score_proba(builder, score),
+    }
     if model.solver != "lsqr":
         check(model, "scalings_", "_max_components")
         values["transform"] = _discriminants(model, builder, x)
@@ -44,9 +42,8 @@ def linear_discriminant(model: Any, frame: Frame) -> Outputs:
 def _discriminants(model: Any, builder: Builder, x: Value) -> Value:
     if model.solver == "svd":
         check(model, "xbar_")
-        x = builder.op("sub", x, builder.constant(np.asarray(model.xbar_, np.float64)))
-    scalings = np.asarray(model.scalings_, np.float64)[:, : int(model._max_components)]
-    return _project(builder, x, scalings, np.zeros(scalings.shape[1]))
+        x = builder.op("sub", x, np.asarray(model.xbar_, np.float64))
+    return builder.linear(x, np.asarray(model.scalings_)[:, : int(model._max_components)])
 
 
 def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
@@ -66,37 +63,21 @@ def quadratic_discriminant(model: Any, frame: Frame) -> Outputs:
     x = builder.op("reshape", x, shape=(1, width))
 
     def norms(group: slice) -> Value:
-        centred = builder.op("sub", x, builder.constant(means[group]))
+        centred = builder.op("sub", x, means[group])
         turn = np.stack(rotations[group]).astype(np.float64)
-        turned = builder.op("batch_matmul", centred, builder.constant(turn))
+        turned = builder.op("batch_matmul", centred, turn)
         norm = builder.op("sum", builder.op("square", turned), axis=2)
         return builder.op("reshape", norm, shape=(len(turn),))
 
     norm = by_group(builder, classes, width, norms)
-    log_det = builder.constant(np.array([np.log(s).sum() for s in scalings], np.float64))
-    halved = builder.op("mul", builder.op("add", norm, log_det), builder.constant(np.full(1, -0.5)))
+    log_det = np.array([np.log(s).sum() for s in scalings], np.float64)
+    halved = builder.op("mul", builder.op("add", norm, log_det), -0.5)
     with np.errstate(divide="ignore"):  # a prior may be 0
         prior = np.log(np.asarray(model.priors_, np.float64))
-    joint = builder.op("add", halved, builder.constant(prior))
+    joint = builder.op("add", halved, prior)
     values = {
         "label": argmax_label(builder, joint),
-        "score": _difference(builder, joint) if classes == 2 else joint,
-        "proba": _shares(builder, joint),
+        "score": second_less_first(builder, joint),
+        "proba": shares_below_max(builder, joint),
     }
     return Outputs(values, labels_of(class_list(model)))
-
-
-def _difference(builder: Builder, joint: Value) -> Value:
-    first, second = (builder.op("select", joint, indices=np.array([k], np.int64)) for k in (0, 1))
-    return builder.op("sub", second, first)
-
-
-def _shares(builder: Builder, joint: Value) -> Value:
-    """exp(d - log(sum(exp(d)))) with d = joint - max(joint), by way of logarithms as the source."""
-    below = builder.op("sub", joint, builder.op("max", joint, axis=1))
-    total = builder.op("log", builder.op("sum", builder.op("exp", below), axis=1))
-    return builder.op("exp", builder.op("sub", below, total))
-
-
-def _project(builder: Builder, x: Value, weights: Any, bias: Any) -> Value:
-    return builder.op("linear", x, weights=np.ascontiguousarray(weights), bias=bias)

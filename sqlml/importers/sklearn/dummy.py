@@ -93,5 +93,4 @@ def each_row(frame: Frame, values: Array) -> Value:
         rows = builder.op("cast", rows, dtype="float64")
     if rows.type.width != 1:
         rows = builder.op("select", rows, indices=np.zeros(1, np.int64))
-    constant = builder.constant(values)
-    return builder.op("where", builder.op("isnan", rows), constant, constant)
+    return builder.op("where", builder.op("isnan", rows), values, values)

@@ -6,38 +6,30 @@ it does not keep, since those are never read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, RawColumn
+from sqlml.importers.frame import Frame, Outputs, RawColumn, Recurse
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.fitted import check
 from sqlml.types import Array
-
-Recurse = Callable[[Any, Frame], Frame | Outputs]
 
 _HOLDERS = ("steps", "transformers", "best_estimator_")
 """Attributes of an estimator whose parts decide themselves what a column is."""
 
 
-def univariate(model: Any, frame: Frame) -> Frame:
-    """SelectKBest, SelectPercentile, SelectFpr, SelectFdr, SelectFwe, GenericUnivariateSelect."""
-    check(model, "scores_")
-    return _selected(model, frame)
+_FITTED = MappingProxyType(
+    {"VarianceThreshold": "variances_", "SequentialFeatureSelector": "support_"}
+)
+"""Class -> an attribute that it has once it is fitted; `scores_` where it is not named."""
 
 
-def variance_threshold(model: Any, frame: Frame) -> Frame:
-    """VarianceThreshold; NaN passes."""
-    check(model, "variances_")
-    return _selected(model, frame)
-
-
-def sequential(model: Any, frame: Frame) -> Frame:
-    """SequentialFeatureSelector."""
-    check(model, "support_")
+def selector(model: Any, frame: Frame) -> Frame:
+    """SelectKBest and its relatives, VarianceThreshold (NaN passes), SequentialFeatureSelector."""
+    check(model, _FITTED.get(type(model).__name__, "scores_"))
     return _selected(model, frame)
 
 
@@ -63,9 +55,7 @@ def recursive(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
             f"{type(model).__name__} holds {type(model.estimator_).__name__}, which does not "
             "predict; use SelectFromModel"
         )
-    values = {
-        name: made.values[name] for name in ("label", "proba", "score") if name in made.values
-    }
+    values = {n: made.values[n] for n in ("label", "proba", "score") if n in made.values}
     return Outputs({**values, "transform": chosen.matrix()}, made.label_sets)
 
 

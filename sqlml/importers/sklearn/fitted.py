@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib.resources import files
+from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.sklearn.parameters import PARAMETERS
 from sqlml.importers.unfitted import learned, unfitted
+
+_TEXT = (files(__package__) / "parameters.txt").read_text("utf-8")
+
+PARAMETERS: Mapping[str, str] = MappingProxyType(
+    dict(line.split(": ", 1) for line in _TEXT.splitlines())
+)
+"""Class path -> the names of the constructor parameters that we know, separated by blanks.
+
+One that is not listed came with another version of scikit-learn, and may change what the model
+computes, so such a model is refused until the parameter has been reviewed.
+"""
+
+
+def path_of(model: Any) -> str:
+    """The module and the name of the object's class."""
+    return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 def check(model: Any, *attributes: str) -> None:
@@ -17,8 +35,7 @@ def check(model: Any, *attributes: str) -> None:
             parameters or attributes.
     """
     cls = type(model)
-    path = f"{cls.__module__}.{cls.__qualname__}"
-    known = set(PARAMETERS[path].split())
+    known = set(PARAMETERS[path_of(model)].split())
     unknown = sorted(set(model.get_params(deep=False)) - known)
     if unknown:
         raise UnsupportedModelError(

@@ -56,7 +56,7 @@ def interpolated(
         value = builder.op("cast", value, dtype=dtype_of(points))
     if model.out_of_bounds == "clip":
         for op, end in (("maximum", model.X_min_), ("minimum", model.X_max_)):
-            value = builder.op(op, value, builder.constant(np.full(1, end, points.dtype)))
+            value = builder.op(op, value, np.full(1, end, points.dtype))
     elif model.out_of_bounds == "raise" and points.size > 1:
         value = builder.op(
             "require_finite",
@@ -72,9 +72,9 @@ def interpolated(
     else:
         made = _interpolate_float32(builder, value, points, values)
     if model.out_of_bounds == "nan" and points.size > 1:
-        low, high = builder.constant(points[:1]), builder.constant(points[-1:])
-        outside = builder.op("or", builder.op("lt", value, low), builder.op("gt", value, high))
-        made = builder.op("where", outside, builder.constant(np.full(1, np.nan)), made)
+        low, high = builder.op("lt", value, points[:1]), builder.op("gt", value, points[-1:])
+        outside = builder.op("or", low, high)
+        made = builder.op("where", outside, np.nan, made)
     return made
 
 
@@ -99,9 +99,8 @@ def _interpolate_float32(builder: Builder, value: Value, points: Array, values: 
         offsets=np.array([0, points.size], np.int64),
         side="left",
     )
-    first, last = (builder.constant(np.full(1, i, np.int64)) for i in (1, points.size - 1))
-    right = builder.op("minimum", builder.op("maximum", found, first), last)
-    left = builder.op("sub", right, first)
+    right = builder.op("minimum", builder.op("maximum", found, 1), points.size - 1)
+    left = builder.op("sub", right, 1)
     x, y = builder.constant(points), builder.constant(values.astype(np.float32))
     x0, x1 = builder.op("take", x, left), builder.op("take", x, right)
     y0, y1 = builder.op("take", y, left), builder.op("take", y, right)

@@ -35,7 +35,7 @@ def label_propagation(model: Any, frame: Frame) -> Outputs:
     if model.kernel == "rbf":
         x = numbers(frame, type(model).__name__)
         weights = kernel_values(builder, x, dense(model.X_), "rbf", float(model.gamma))
-        summed = builder.op("linear", weights, weights=shares, bias=np.zeros(len(classes)))
+        summed = builder.linear(weights, shares)
     elif model.kernel == "knn":
         summed = _of_nearest(model, frame, shares)
     else:
@@ -51,6 +51,6 @@ def _of_nearest(model: Any, frame: Frame, shares: Array) -> Value:
     """(n, K): the distributions of the nearest training rows added up."""
     builder = frame.builder
     _, index = nearest(model.nn_fit, frame, int(model.n_neighbors))
-    gathered = builder.op("take", builder.constant(shares), index)
+    gathered = builder.op("take", shares, index)
     summed = builder.op("sum", gathered, axis=1)
     return builder.op("reshape", summed, shape=(shares.shape[1],))

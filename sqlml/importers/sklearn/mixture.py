@@ -10,11 +10,10 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.class_groups import by_group
 from sqlml.importers.sklearn.classify import argmax_label
 from sqlml.importers.sklearn.cluster.centres import component_labels
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.log_probability import log_sum_exp
+from sqlml.importers.sklearn.log_probability import by_group, log_sum_exp
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
@@ -39,8 +38,7 @@ def bayesian_gaussian_mixture(model: Any, frame: Frame) -> Outputs:
         0.5 * (freedom - np.arange(width, dtype=np.float64)[:, None])
     ).sum(axis=0)
     gaussian = _log_gaussian(model, frame)
-    half = frame.builder.constant(np.broadcast_to(0.5 * width * np.log(freedom), freedom.shape))
-    gaussian = frame.builder.op("sub", gaussian, half)
+    gaussian = frame.builder.op("sub", gaussian, 0.5 * width * np.log(freedom))
     precision = np.asarray(model.mean_precision_, np.float64)
     gaussian = _add(frame.builder, gaussian, 0.5 * (log_lambda - width / precision))
     return _outputs(frame, _add(frame.builder, gaussian, _expected_log_weights(model)))
@@ -96,15 +94,15 @@ def _log_gaussian(model: Any, frame: Frame) -> Value:
         log_det = np.full(classes, np.log(np.diagonal(roots)).sum())
     elif model.covariance_type == "diag":
         precisions = roots**2
-        cross = _product(builder, x, means * precisions)
+        cross = builder.linear(x, (means * precisions).T)
         distance = _expanded(builder, (means**2 * precisions).sum(axis=1), cross)
-        squares = _product(builder, builder.op("square", x), precisions)
+        squares = builder.linear(builder.op("square", x), precisions.T)
         distance = builder.op("add", distance, squares)
         log_det = np.log(roots).sum(axis=1)
     elif model.covariance_type == "spherical":
         precisions = roots**2
-        scale = builder.constant(precisions.astype(np.float64))
-        cross = builder.op("mul", _product(builder, x, means), scale)
+        scale = precisions.astype(np.float64)
+        cross = builder.op("mul", builder.linear(x, means.T), scale)
         distance = _expanded(builder, (means**2).sum(axis=1) * precisions, cross)
         norm = builder.op("sum", builder.op("square", x), axis=1)
         distance = builder.op("add", distance, builder.op("mul", norm, scale))
@@ -115,7 +113,7 @@ def _log_gaussian(model: Any, frame: Frame) -> Value:
             "does not know; fit it with 'full', 'tied', 'diag' or 'spherical'"
         )
     moved = _add(builder, distance, np.full(1, width * math.log(2 * math.pi)))
-    halved = builder.op("mul", moved, builder.constant(np.full(1, -0.5)))
+    halved = builder.op("mul", moved, -0.5)
     return _add(builder, halved, log_det)
 
 
@@ -125,9 +123,9 @@ def _mahalanobis(builder: Builder, x: Value, means: Array, roots: Array) -> Valu
 
     def distances(group: slice) -> Value:
         pairs = list(zip(means[group], roots[group], strict=True))
-        weights = np.concatenate([p for _, p in pairs], axis=1).astype(np.float64)
-        offset = np.concatenate([m @ p for m, p in pairs]).astype(np.float64)
-        turned = builder.op("linear", x, weights=weights, bias=-offset)
+        weights = np.concatenate([p for _, p in pairs], axis=1)
+        offset = np.concatenate([m @ p for m, p in pairs])
+        turned = builder.linear(x, weights, -offset)
         turned = builder.op("reshape", builder.op("square", turned), shape=(len(pairs), width))
         return builder.op("reshape", builder.op("sum", turned, axis=2), shape=(len(pairs),))
 
@@ -135,17 +133,12 @@ def _mahalanobis(builder: Builder, x: Value, means: Array, roots: Array) -> Valu
 
 
 def _expanded(builder: Builder, first: Array, cross: Value) -> Value:
-    twice = builder.op("mul", cross, builder.constant(np.full(1, 2.0)))
-    return builder.op("sub", builder.constant(first.astype(np.float64)), twice)
-
-
-def _product(builder: Builder, x: Value, rows: Array) -> Value:
-    weights = np.ascontiguousarray(rows.T, np.float64)
-    return builder.op("linear", x, weights=weights, bias=np.zeros(len(rows)))
+    twice = builder.op("mul", cross, 2.0)
+    return builder.op("sub", first.astype(np.float64), twice)
 
 
 def _add(builder: Builder, x: Value, row: Array) -> Value:
-    return builder.op("add", x, builder.constant(np.asarray(row, np.float64)))
+    return builder.op("add", x, np.asarray(row, np.float64))
 
 
 def _outputs(frame: Frame, joint: Value) -> Outputs:

@@ -11,12 +11,10 @@ import numpy as np
 
 from sqlml.importers.frame import Frame, Outputs, Rows, labels_of
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.class_groups import by_group
 from sqlml.importers.sklearn.classify import argmax_label, class_list
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.log_probability import shares
+from sqlml.importers.sklearn.log_probability import by_group, shares
 from sqlml.ir.builder import Value
-from sqlml.types import Array
 
 
 def gaussian_nb(model: Any, frame: Frame) -> Outputs:
@@ -29,17 +27,17 @@ def gaussian_nb(model: Any, frame: Frame) -> Outputs:
 
     def distances(group: slice) -> Value:
         centre, spread = theta[group].astype(np.float64), var[group].astype(np.float64)
-        squared = builder.op("square", builder.op("sub", x, builder.constant(centre)))
-        scaled = builder.op("div", squared, builder.constant(spread))
+        squared = builder.op("square", builder.op("sub", x, centre))
+        scaled = builder.op("div", squared, spread)
         return builder.op("reshape", builder.op("sum", scaled, axis=2), shape=(len(centre),))
 
     distance = by_group(builder, classes, width, distances)
-    distance = builder.op("mul", builder.constant(np.full(1, 0.5)), distance)
+    distance = builder.op("mul", 0.5, distance)
     with np.errstate(all="ignore"):  # a class may have the prior 0
         log_prior = np.log(np.asarray(model.class_prior_)).astype(np.float64)
         constant = -0.5 * np.log(2.0 * np.pi * var).sum(axis=1).astype(np.float64)
-    joint = builder.op("sub", builder.constant(constant), distance)
-    return _classified(model, frame, builder.op("add", builder.constant(log_prior), joint))
+    joint = builder.op("sub", constant, distance)
+    return _classified(model, frame, builder.op("add", log_prior, joint))
 
 
 def multinomial_nb(model: Any, frame: Frame) -> Outputs:
@@ -83,13 +81,13 @@ def categorical_nb(model: Any, frame: Frame) -> Outputs:
     tables = [np.asarray(t, np.float64).T for t in model.feature_log_prob_]
     sizes = [len(t) for t in tables]
     codes = [_category(frame, x, i, size) for i, size in enumerate(sizes)]
-    first = builder.constant(np.cumsum([0, *sizes[:-1]]).astype(np.int64))
+    first = np.cumsum([0, *sizes[:-1]]).astype(np.int64)
     at = builder.op("add", builder.op("concat", *codes), first)
-    parts = builder.op("take", builder.constant(np.concatenate(tables)), at)
+    parts = builder.op("take", np.concatenate(tables), at)
     classes = tables[0].shape[1]
     joint = builder.op("reshape", builder.op("sum", parts, axis=1), shape=(classes,))
     prior = np.asarray(model.class_log_prior_, np.float64)
-    return _classified(model, frame, builder.op("add", joint, builder.constant(prior)))
+    return _classified(model, frame, builder.op("add", joint, prior))
 
 
 def _category(frame: Frame, x: Value, i: int, size: int) -> Value:
@@ -108,11 +106,9 @@ def _linear(
     if threshold is not None and x.type.sparse:
         x = builder.op("map_stored", x, function="positive")
     elif threshold is not None:
-        above = builder.op("gt", x, builder.constant(np.full(1, threshold)))
+        above = builder.op("gt", x, threshold)
         x = builder.op("cast", above, dtype="float64")
-    matrix: Array = np.ascontiguousarray(np.asarray(weights, np.float64).T)
-    joint = builder.op("linear", x, weights=matrix, bias=np.asarray(bias, np.float64))
-    return _classified(model, frame, joint)
+    return _classified(model, frame, builder.linear(x, np.asarray(weights).T, bias))
 
 
 def _classified(model: Any, frame: Frame, joint: Value) -> Outputs:

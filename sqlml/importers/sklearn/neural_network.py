@@ -14,7 +14,12 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.classify import argmax_label, class_list, with_complement
+from sqlml.importers.sklearn.classify import (
+    argmax_label,
+    binary_label,
+    two_or_more_classes,
+    with_complement,
+)
 from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
@@ -24,7 +29,7 @@ ACTIVATIONS: Mapping[str, Callable[[Builder, Value], Value]] = MappingProxyType(
         "identity": lambda b, x: x,
         "exp": lambda b, x: b.op("exp", x),
         "logistic": lambda b, x: b.op("sigmoid", x),
-        "relu": lambda b, x: b.op("maximum", x, b.constant(np.zeros(1))),
+        "relu": lambda b, x: b.op("maximum", x, 0.0),
         "softmax": lambda b, x: b.op("softmax", x, sum_dtype="float64"),
         "tanh": lambda b, x: b.op("tanh", x),
     }
@@ -40,17 +45,13 @@ def mlp_classifier(model: Any, frame: Frame) -> Outputs:
     builder = frame.builder
     if model._label_binarizer.y_type_.startswith("multilabel"):
         out = _forward(model, frame)
-        label = _above_half(builder, out)
+        label = binary_label(builder, out, threshold=0.5)
         return Outputs({"label": label, "proba": out}, (Labels("int64", (0, 1)),) * out.type.width)
-    classes = class_list(model)
-    if len(classes) < 2:
-        raise UnsupportedModelError(
-            "MLPClassifier was fitted on a single class; fit it on two or more"
-        )
+    classes = two_or_more_classes(model)
     out = _forward(model, frame)
     if out.type.width > 1:
         return Outputs({"label": argmax_label(builder, out), "proba": out}, labels_of(classes))
-    label = _above_half(builder, out)
+    label = binary_label(builder, out, threshold=0.5)
     return Outputs({"label": label, "proba": with_complement(builder, out)}, labels_of(classes))
 
 
@@ -63,16 +64,9 @@ def mlp_regressor(model: Any, frame: Frame) -> Outputs:
 def bernoulli_rbm(model: Any, frame: Frame) -> Frame:
     """(n, n_components): the probability that each hidden unit is on."""
     check(model, "components_", "intercept_hidden_")
-    weights = np.asarray(model.components_, np.float64).T
-    bias = np.asarray(model.intercept_hidden_, np.float64)
     x = numbers(frame, "BernoulliRBM")
-    hidden = frame.builder.op("linear", x, weights=weights, bias=bias)
+    hidden = frame.builder.linear(x, np.asarray(model.components_).T, model.intercept_hidden_)
     return Frame.of(frame.builder, frame.builder.op("sigmoid", hidden))
-
-
-def _above_half(builder: Builder, value: Value) -> Value:
-    above = builder.op("gt", value, builder.constant(np.full(1, 0.5)))
-    return builder.op("cast", above, dtype="int64")
 
 
 def _forward(model: Any, frame: Frame) -> Value:
@@ -80,12 +74,7 @@ def _forward(model: Any, frame: Frame) -> Value:
     value = numbers(frame, type(model).__name__)
     last = len(model.coefs_) - 1
     for i, (weights, bias) in enumerate(zip(model.coefs_, model.intercepts_, strict=True)):
-        value = builder.op(
-            "linear",
-            value,
-            weights=np.asarray(weights, np.float64),
-            bias=np.asarray(bias, np.float64),
-        )
+        value = builder.linear(value, weights, bias)
         value = _activated(builder, value, model.out_activation_ if i == last else model.activation)
     return value
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
-from sqlml.importers.sklearn.classify import argmax_label, binary_label, class_list
+from sqlml.importers.sklearn.classify import argmax_label, binary_label, class_list, outlier_outputs
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.kernels.pairwise import dense, kernel_input, kernel_name, kernel_values
+from sqlml.importers.sklearn.kernels.pairwise import dense, kernel_name, kernel_of
 from sqlml.importers.sklearn.meta.one_vs_one import ovr_decision, pair_signs
 from sqlml.ir.builder import Builder, Value
-from sqlml.types import Array, Labels
+from sqlml.types import Array
 
 _FITTED = ("support_vectors_", "_dual_coef_", "_intercept_", "_gamma")
 
@@ -33,7 +33,7 @@ def schema(model: Any) -> Schema:
         UnsupportedModelError: not fitted, or its kernel is not one that we cover.
     """
     check(model, *_FITTED)
-    kernel_name(model, model.kernel)
+    kernel_name(model)
     names = getattr(model, "feature_names_in_", None)
     return Schema(None if names is None else tuple(map(str, names)), int(model.n_features_in_))
 
@@ -48,15 +48,9 @@ def one_class_svm(model: Any, frame: Frame) -> Outputs:
     """Label 1 where the score is positive, -1 elsewhere; samples are the score plus offset_."""
     check(model, *_FITTED, "offset_")
     score = _one_score(model, frame)
-    offset = frame.builder.constant(np.asarray(model.offset_, np.float64).reshape(1))
-    return Outputs(
-        {
-            "label": binary_label(frame.builder, score),
-            "score": score,
-            "samples": frame.builder.op("add", score, offset),
-        },
-        Labels("int64", (-1, 1)),
-    )
+    offset = np.asarray(model.offset_, np.float64).reshape(1)
+    samples = frame.builder.op("add", score, offset)
+    return outlier_outputs(binary_label(frame.builder, score), score, samples)
 
 
 def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
@@ -70,17 +64,16 @@ def support_vector_classifier(model: Any, frame: Frame) -> Outputs:
             "raises on every predict; set decision_function_shape='ovr'"
         )
     values = _kernel(model, frame)
-    pairs = builder.op("linear", values, weights=_pair_weights(model, k), bias=_intercepts(model))
+    pairs = builder.linear(values, _pair_weights(model, k), _intercepts(model))
     # A pair's score is positive for its first class.
-    zero = builder.constant(np.zeros(1))
-    second = builder.op("cast", builder.op("le", pairs, zero), dtype="float64")
+    second = builder.op("cast", builder.op("le", pairs, 0.0), dtype="float64")
     signs = pair_signs(k)
     firsts = (signs < 0).sum(axis=0).astype(np.float64)
-    label = argmax_label(builder, builder.op("linear", second, weights=signs, bias=firsts))
+    label = argmax_label(builder, builder.linear(second, signs, firsts))
     score = builder.op("neg", pairs) if k == 2 else pairs
     if k > 2 and model.decision_function_shape == "ovr":
         # A score of 0 votes for the first class here, and for the second in the label.
-        score = ovr_decision(builder, builder.op("lt", pairs, zero), builder.op("neg", pairs), k)
+        score = ovr_decision(builder, builder.op("lt", pairs, 0.0), builder.op("neg", pairs), k)
         if model.break_ties:
             label = argmax_label(builder, score)
     made = {"label": label, "score": score}
@@ -96,39 +89,28 @@ def _probabilities(model: Any, builder: Builder, pairs: Value, k: int) -> Value:
         raise UnsupportedModelError(
             f"{type(model).__name__} has probability=True but was fitted without it; fit it again"
         )
-    raised = builder.op("mul", pairs, builder.constant(slope))
-    raised = builder.op("add", raised, builder.constant(shift))
+    raised = builder.op("mul", pairs, slope)
+    raised = builder.op("add", raised, shift)
     single = builder.op("sigmoid", builder.op("neg", raised))
-    single = builder.op("maximum", single, builder.constant(np.full(1, LEAST_PROBABILITY)))
-    single = builder.op("minimum", single, builder.constant(np.full(1, 1 - LEAST_PROBABILITY)))
+    single = builder.op("maximum", single, LEAST_PROBABILITY)
+    single = builder.op("minimum", single, 1 - LEAST_PROBABILITY)
     return builder.op("couple", single, classes=k)
 
 
 def _one_score(model: Any, frame: Frame) -> Value:
     weights = dense(model._dual_coef_)
     if not weights.size:
-        weights = np.zeros((1, 0))
-    if not weights.shape[1]:
         raise UnsupportedModelError(
             f"{type(model).__name__} has no support vectors and predicts a constant; fit it with "
             "a smaller epsilon"
         )
     values = _kernel(model, frame)
-    return frame.builder.op("linear", values, weights=weights.T, bias=_intercepts(model))
+    return frame.builder.linear(values, weights.T, _intercepts(model))
 
 
 def _kernel(model: Any, frame: Frame) -> Value:
-    name = kernel_name(model, model.kernel)
-    x = kernel_input(frame, type(model).__name__, name)
-    return kernel_values(
-        frame.builder,
-        x,
-        dense(model.support_vectors_),
-        name,
-        float(model._gamma),
-        int(model.degree),
-        float(model.coef0),
-    )
+    gamma, degree, coef0 = float(model._gamma), int(model.degree), float(model.coef0)
+    return kernel_of(model, frame, model.support_vectors_, gamma, degree, coef0)
 
 
 def _intercepts(model: Any) -> Array:

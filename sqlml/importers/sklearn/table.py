@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.importers.frame import Frame, Outputs, Schema
+from sqlml.importers.frame import Frame, Outputs, Recurse, Schema
 from sqlml.importers.sklearn import (
     covariance,
     discriminant_analysis,
@@ -20,7 +20,7 @@ from sqlml.importers.sklearn import (
     svm,
 )
 from sqlml.importers.sklearn.cluster import feature_agglomeration, nearest_cluster
-from sqlml.importers.sklearn.decomposition import cross_decomposition, projections
+from sqlml.importers.sklearn.decomposition import projections
 from sqlml.importers.sklearn.ensemble import (
     adaboost,
     bagging,
@@ -40,7 +40,6 @@ from sqlml.importers.sklearn.linear_model import linear
 from sqlml.importers.sklearn.meta import (
     calibration,
     compose,
-    inner_model,
     multiclass,
     multioutput,
     target_transform,
@@ -49,20 +48,15 @@ from sqlml.importers.sklearn.meta import (
 from sqlml.importers.sklearn.neighbors import kernel_density, nearest_centroid, neighbors
 from sqlml.importers.sklearn.preprocessing import (
     discretize,
+    encoders,
     function_transformer,
     labels,
-    normalize,
-    one_hot,
-    ordinal,
     polynomial,
     power,
     quantile,
     scale,
     spline,
-    target_encoder,
 )
-
-Recurse = Callable[[Any, Frame], Frame | Outputs]
 
 IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
     {
@@ -76,10 +70,10 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
         "sklearn.cluster._kmeans.MiniBatchKMeans": nearest_cluster.k_means,
         "sklearn.cluster._mean_shift.MeanShift": nearest_cluster.nearest_centre,
         "sklearn.covariance._elliptic_envelope.EllipticEnvelope": covariance.elliptic_envelope,
-        "sklearn.cross_decomposition._pls.CCA": cross_decomposition.pls,
-        "sklearn.cross_decomposition._pls.PLSCanonical": cross_decomposition.pls,
-        "sklearn.cross_decomposition._pls.PLSRegression": cross_decomposition.pls,
-        "sklearn.cross_decomposition._pls.PLSSVD": cross_decomposition.pls_svd,
+        "sklearn.cross_decomposition._pls.CCA": projections.pls,
+        "sklearn.cross_decomposition._pls.PLSCanonical": projections.pls,
+        "sklearn.cross_decomposition._pls.PLSRegression": projections.pls,
+        "sklearn.cross_decomposition._pls.PLSSVD": projections.pls_svd,
         "sklearn.decomposition._dict_learning.DictionaryLearning": projections.sparse_coding,
         "sklearn.decomposition._dict_learning.MiniBatchDictionaryLearning": (
             projections.sparse_coding
@@ -125,20 +119,20 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
         "sklearn.feature_extraction.text.TfidfVectorizer": text.tfidf_vectorizer,
         "sklearn.feature_selection._from_model.SelectFromModel": feature_selection.from_model,
         "sklearn.feature_selection._sequential.SequentialFeatureSelector": (
-            feature_selection.sequential
+            feature_selection.selector
         ),
         "sklearn.feature_selection._univariate_selection.GenericUnivariateSelect": (
-            feature_selection.univariate
+            feature_selection.selector
         ),
-        "sklearn.feature_selection._univariate_selection.SelectFdr": feature_selection.univariate,
-        "sklearn.feature_selection._univariate_selection.SelectFpr": feature_selection.univariate,
-        "sklearn.feature_selection._univariate_selection.SelectFwe": feature_selection.univariate,
-        "sklearn.feature_selection._univariate_selection.SelectKBest": feature_selection.univariate,
+        "sklearn.feature_selection._univariate_selection.SelectFdr": feature_selection.selector,
+        "sklearn.feature_selection._univariate_selection.SelectFpr": feature_selection.selector,
+        "sklearn.feature_selection._univariate_selection.SelectFwe": feature_selection.selector,
+        "sklearn.feature_selection._univariate_selection.SelectKBest": feature_selection.selector,
         "sklearn.feature_selection._univariate_selection.SelectPercentile": (
-            feature_selection.univariate
+            feature_selection.selector
         ),
         "sklearn.feature_selection._variance_threshold.VarianceThreshold": (
-            feature_selection.variance_threshold
+            feature_selection.selector
         ),
         "sklearn.gaussian_process._gpc.GaussianProcessClassifier": (
             models.gaussian_process_classifier
@@ -226,18 +220,18 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
         ),
         "sklearn.neural_network._multilayer_perceptron.MLPRegressor": neural_network.mlp_regressor,
         "sklearn.neural_network._rbm.BernoulliRBM": neural_network.bernoulli_rbm,
-        "sklearn.preprocessing._data.Binarizer": normalize.binarizer,
+        "sklearn.preprocessing._data.Binarizer": scale.binarizer,
         "sklearn.preprocessing._data.KernelCenterer": kernel_estimators.kernel_centerer,
-        "sklearn.preprocessing._data.MaxAbsScaler": scale.max_abs_scaler,
-        "sklearn.preprocessing._data.MinMaxScaler": scale.min_max_scaler,
-        "sklearn.preprocessing._data.Normalizer": normalize.normalizer,
+        "sklearn.preprocessing._data.MaxAbsScaler": scale.scaler,
+        "sklearn.preprocessing._data.MinMaxScaler": scale.scaler,
+        "sklearn.preprocessing._data.Normalizer": scale.normalizer,
         "sklearn.preprocessing._data.PowerTransformer": power.power_transformer,
         "sklearn.preprocessing._data.QuantileTransformer": quantile.quantile_transformer,
-        "sklearn.preprocessing._data.RobustScaler": scale.robust_scaler,
-        "sklearn.preprocessing._data.StandardScaler": scale.standard_scaler,
+        "sklearn.preprocessing._data.RobustScaler": scale.scaler,
+        "sklearn.preprocessing._data.StandardScaler": scale.scaler,
         "sklearn.preprocessing._discretization.KBinsDiscretizer": discretize.k_bins_discretizer,
-        "sklearn.preprocessing._encoders.OneHotEncoder": one_hot.one_hot_encoder,
-        "sklearn.preprocessing._encoders.OrdinalEncoder": ordinal.ordinal_encoder,
+        "sklearn.preprocessing._encoders.OneHotEncoder": encoders.one_hot_encoder,
+        "sklearn.preprocessing._encoders.OrdinalEncoder": encoders.ordinal_encoder,
         "sklearn.preprocessing._function_transformer.FunctionTransformer": (
             function_transformer.function_transformer
         ),
@@ -246,7 +240,7 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyT
         "sklearn.preprocessing._label.MultiLabelBinarizer": items.multi_label_binarizer,
         "sklearn.preprocessing._polynomial.PolynomialFeatures": polynomial.polynomial_features,
         "sklearn.preprocessing._polynomial.SplineTransformer": spline.spline_transformer,
-        "sklearn.preprocessing._target_encoder.TargetEncoder": target_encoder.target_encoder,
+        "sklearn.preprocessing._target_encoder.TargetEncoder": encoders.target_encoder,
         "sklearn.random_projection.GaussianRandomProjection": projections.projection,
         "sklearn.random_projection.SparseRandomProjection": projections.projection,
         "sklearn.semi_supervised._label_propagation.LabelPropagation": (
@@ -293,7 +287,7 @@ COMPOSITES: Mapping[str, Callable[[Any, Frame, Recurse], Frame | Outputs]] = Map
         "sklearn.feature_selection._rfe.RFE": feature_selection.recursive,
         "sklearn.feature_selection._rfe.RFECV": feature_selection.recursive,
         "sklearn.frozen._frozen.FrozenEstimator": compose.frozen_estimator,
-        "sklearn.linear_model._ransac.RANSACRegressor": inner_model.ransac_regressor,
+        "sklearn.linear_model._ransac.RANSACRegressor": compose.ransac_regressor,
         "sklearn.model_selection._classification_threshold.FixedThresholdClassifier": (
             thresholds.fixed_threshold_classifier
         ),
@@ -319,7 +313,7 @@ COMPOSITES: Mapping[str, Callable[[Any, Frame, Recurse], Frame | Outputs]] = Map
         "sklearn.pipeline.FeatureUnion": compose.feature_union,
         "sklearn.pipeline.Pipeline": compose.pipeline,
         "sklearn.semi_supervised._self_training.SelfTrainingClassifier": (
-            inner_model.self_training_classifier
+            compose.self_training_classifier
         ),
     }
 )

@@ -19,10 +19,9 @@ def component_labels(count: int) -> Labels:
 
 def euclidean(builder: Builder, x: Value, centres: Array) -> Value:
     """(n, F) and centres (K, F) -> (n, K) distances, as `euclidean_distances`."""
-    squared = builder.op("add", _products(builder, x, centres), _norm(builder, x))
-    squared = builder.op("add", squared, builder.constant(squared_norms(centres)))
-    squared = builder.op("maximum", squared, builder.constant(np.zeros(1)))
-    return builder.op("sqrt", squared)
+    squared = builder.op("add", builder.linear(x, -2.0 * centres.T), _norm(builder, x))
+    squared = builder.op("add", squared, squared_norms(centres))
+    return builder.op("sqrt", builder.op("maximum", squared, 0.0))
 
 
 def nearest(builder: Builder, x: Value, centres: Array) -> Value:
@@ -30,10 +29,9 @@ def nearest(builder: Builder, x: Value, centres: Array) -> Value:
 
     |x|^2 takes part, so that centres tie for a row far away from all of them; the first one wins.
     """
-    squared = builder.op("add", _norm(builder, x), _products(builder, x, centres))
-    squared = builder.op("add", squared, builder.constant(squared_norms(centres)))
-    squared = builder.op("maximum", squared, builder.constant(np.zeros(1)))
-    return _smallest(builder, squared)
+    squared = builder.op("add", _norm(builder, x), builder.linear(x, -2.0 * centres.T))
+    squared = builder.op("add", squared, squared_norms(centres))
+    return _smallest(builder, builder.op("maximum", squared, 0.0))
 
 
 def assigned(builder: Builder, x: Value, centres: Array) -> Value:
@@ -43,19 +41,13 @@ def assigned(builder: Builder, x: Value, centres: Array) -> Value:
 
 def relative(builder: Builder, x: Value, centres: Array) -> Value:
     """(n, F) and centres (K, F) -> (n, K) of |c|^2 - 2 x.c."""
-    weights = np.ascontiguousarray(-2.0 * centres.T)
-    return builder.op("linear", x, weights=weights, bias=squared_norms(centres))
+    return builder.linear(x, -2.0 * centres.T, squared_norms(centres))
 
 
 def squared_norms(centres: Array) -> Array:
     """|c|^2 of each row, (K,)."""
     norms: Array = np.einsum("kf,kf->k", centres, centres)
     return norms
-
-
-def _products(builder: Builder, x: Value, centres: Array) -> Value:
-    weights = np.ascontiguousarray(-2.0 * centres.T)
-    return builder.op("linear", x, weights=weights, bias=np.zeros(len(centres)))
 
 
 def _norm(builder: Builder, x: Value) -> Value:

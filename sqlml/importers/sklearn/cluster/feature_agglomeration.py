@@ -12,8 +12,6 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.fitted import check
-from sqlml.ir.builder import Builder, Value
-from sqlml.types import Array
 
 _REDUCTIONS: Mapping[Callable[..., Any], str] = MappingProxyType(
     {np.max: "max", np.amax: "max", np.min: "min", np.amin: "min", np.sum: "sum"}
@@ -30,7 +28,9 @@ def feature_agglomeration(model: Any, frame: Frame) -> Frame:
     x, builder = numbers(frame, "FeatureAgglomeration"), frame.builder
     labels = np.asarray(model.labels_).astype(np.int64)
     if model.pooling_func == np.mean:
-        return Frame.of(builder, _mean(builder, x, labels))
+        sizes = np.bincount(labels).astype(np.float64)
+        total = builder.linear(x, labels[:, None] == np.arange(sizes.size))
+        return Frame.of(builder, builder.op("div", total, sizes))
     if model.pooling_func not in _REDUCTIONS:
         name = getattr(model.pooling_func, "__name__", repr(model.pooling_func))
         raise UnsupportedModelError(
@@ -42,11 +42,4 @@ def feature_agglomeration(model: Any, frame: Frame) -> Frame:
         builder.op(reduce, builder.op("select", x, indices=np.flatnonzero(labels == k)), axis=1)
         for k in np.unique(labels)
     ]
-    return Frame.of(builder, pooled[0] if len(pooled) == 1 else builder.op("concat", *pooled))
-
-
-def _mean(builder: Builder, x: Value, labels: Array) -> Value:
-    sizes = np.bincount(labels).astype(np.float64)
-    members = (labels[:, None] == np.arange(sizes.size)).astype(np.float64)
-    total = builder.op("linear", x, weights=members, bias=np.zeros(sizes.size))
-    return builder.op("div", total, builder.constant(sizes))
+    return Frame.of(builder, builder.beside(pooled))

@@ -48,7 +48,7 @@ def nearest_centre(model: Any, frame: Frame) -> Outputs:
     x, centres = _read(model, frame)
     builder = frame.builder
     if not len(centres):  # it did not converge: every row is labelled -1
-        none = builder.op("linear", x, weights=np.zeros((x.type.width, 1)), bias=np.zeros(1))
+        none = builder.linear(x, np.zeros((x.type.width, 1)))
         return Outputs({"label": builder.op("argmax", none, axis=1)}, Labels("int64", (-1,)))
     return Outputs({"label": nearest(builder, x, centres)}, component_labels(len(centres)))
 
@@ -61,8 +61,8 @@ def birch(model: Any, frame: Frame) -> Outputs:
     found, places = np.unique(np.asarray(model.subcluster_labels_), return_inverse=True)
     label = nearest(builder, x, centres)
     if not np.array_equal(places, np.arange(places.size)):
-        table = builder.constant(places.ravel().astype(np.int64))
-        label = builder.op("reshape", builder.op("take", table, label), shape=(1,))
+        label = builder.op("take", places.ravel().astype(np.int64), label)
+        label = builder.op("reshape", label, shape=(1,))
     values = {"label": label, "transform": euclidean(builder, x, centres)}
     return Outputs(values, Labels("int64", tuple(int(v) for v in found)))
 
@@ -78,7 +78,7 @@ def bisecting_k_means(model: Any, frame: Frame) -> Outputs:
     pairs, path, target = _bisections(model, len(centres))
     if len(pairs):
         right = _nearer_is_right(builder, x, pairs)
-        score = builder.op("linear", right, weights=path, bias=target)
+        score = builder.linear(right, path, target)
     else:
         score = relative(builder, x, centres)
     return _with_distances(builder, x, centres, builder.op("argmax", score, axis=1))

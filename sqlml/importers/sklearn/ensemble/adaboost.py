@@ -12,22 +12,17 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.classify import argmax_label, binary_label, class_list
-from sqlml.importers.sklearn.ensemble.tree_members import all_trees, member_trees, summed
-from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import (
-    Recurse,
-    answer,
-    classes_of,
-    places,
-    predictor,
-    scaled,
-    total,
-    votes,
-    wide,
+from sqlml.importers.sklearn.classify import argmax_label, binary_label, two_or_more_classes
+from sqlml.importers.sklearn.ensemble.tree_arrays import (
+    all_trees,
+    member_trees,
+    sum_of_trees,
+    tree_input,
 )
+from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.meta.members import members, scaled, total, wide
 from sqlml.ir.builder import Value
 
 
@@ -39,11 +34,7 @@ def adaboost_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
             "AdaBoostClassifier(algorithm='SAMME.R') was removed from scikit-learn; fit it with "
             "SAMME"
         )
-    classes = class_list(model)
-    if len(classes) < 2:
-        raise UnsupportedModelError(
-            "AdaBoostClassifier was fitted on a single class; fit it on two or more"
-        )
+    classes = two_or_more_classes(model)
     builder, width = frame.builder, len(classes)
     frame = _checked(model, frame)
     gathered = _votes(model, frame, recurse, classes)
@@ -68,15 +59,12 @@ def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     builder, trees = frame.builder, model.estimators_
     if all_trees(trees):
         target = np.arange(len(trees), dtype=np.int32)
-        predictions = summed(model, frame, trees[0], member_trees(trees), target, len(trees))
+        x = tree_input(model, frame, trees[0])
+        predictions = sum_of_trees(builder, x, member_trees(trees), target=target)
     else:
-        parts = []
-        for i, member in enumerate(trees):
-            made = predictor(model, f"estimators_[{i}]", member, frame, recurse)
-            parts.append(
-                wide(builder, answer(builder, model, f"estimators_[{i}]", made, "predict"))
-            )
-        predictions = builder.op("concat", *parts)
+        predictions = builder.beside(
+            [wide(builder, member.answer("predict")) for member in members(model, frame, recurse)]
+        )
     weights = np.asarray(model.estimator_weights_, np.float64)[: len(trees)]
     return Outputs({"label": builder.op("weighted_median", predictions, weights=weights)})
 
@@ -84,7 +72,7 @@ def adaboost_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
 def _checked(model: Any, frame: Frame) -> Frame:
     """Refuse NaN, as AdaBoost itself does, whatever its learners accept."""
     value = numbers(frame, type(model).__name__, rows="sparse")
-    return replace(Frame.of(frame.builder, value, frame.names), sparse=frame.sparse)
+    return Frame.of(frame.builder, value, frame.names, frame.sparse)
 
 
 def _votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Value:
@@ -98,15 +86,10 @@ def _votes(model: Any, frame: Frame, recurse: Recurse, classes: list[Any]) -> Va
         chosen = raw.value.argmax(axis=1)[:, None] == np.arange(width)
         owner = np.repeat(np.arange(len(learners)), [t.tree_.node_count for t in learners])
         value = np.where(chosen, np.array(weights)[owner, None], np.array(against)[owner, None])
-        target = np.zeros(len(learners), np.int32)
-        return summed(model, frame, learners[0], replace(raw, value=value), target, width)
+        x = tree_input(model, frame, learners[0])
+        return sum_of_trees(builder, x, replace(raw, value=value))
     parts: list[Value] = []
-    zero = builder.constant(np.zeros(1))
-    for i, member in enumerate(learners):
-        name = f"estimators_[{i}]"
-        made = predictor(model, name, member, frame, recurse)
-        at = places(model, name, classes_of(model, name, made), classes)
-        hit = builder.op("gt", votes(builder, made, at, width), zero)
-        pro, con = (builder.constant(np.full(1, w[i])) for w in (weights, against))
+    for member, pro, con in zip(members(model, frame, recurse), weights, against, strict=True):
+        hit = builder.op("gt", member.votes(member.places(classes), width), 0.0)
         parts.append(builder.op("where", hit, pro, con))
     return total(builder, parts)

@@ -12,22 +12,11 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.classify import argmax_label, class_list
-from sqlml.importers.sklearn.ensemble.tree_members import all_trees, tree_sum
+from sqlml.importers.sklearn.ensemble.tree_arrays import all_trees, tree_sum
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import (
-    Recurse,
-    answer,
-    classes_of,
-    places,
-    predictor,
-    scaled,
-    spread,
-    total,
-    votes,
-    wide,
-)
+from sqlml.importers.sklearn.meta.members import Member, scaled, spread, total, wide
 from sqlml.ir.builder import Value
 
 
@@ -43,15 +32,15 @@ def bagging_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         summed = tree_sum(model, frame, members)
     else:
         parts: list[Value] = []
-        for i, (member, features) in enumerate(members):
-            name = f"estimators_[{i}]"
-            made = predictor(model, name, member, frame.take(features), recurse)
-            at = places(model, name, classes_of(model, name, made), range(width))
-            if "proba" in made.values:
-                parts.append(spread(builder, wide(builder, made.values["proba"]), at, width))
+        for i, (estimator, features) in enumerate(members):
+            columns = frame.take(features)
+            member = Member.of(model, f"estimators_[{i}]", estimator, columns, recurse)
+            at = member.places(range(width))
+            if "proba" in member.values:
+                parts.append(spread(builder, wide(builder, member.values["proba"]), at, width))
             else:
-                parts.append(votes(builder, made, at, width))
-            scores += [wide(builder, made.values["score"])] if "score" in made.values else []
+                parts.append(member.votes(at, width))
+            scores += [wide(builder, score) for score in member.own("score").values()]
         summed = total(builder, parts)
     proba = scaled(builder, "div", summed, len(members))
     values = {"label": argmax_label(builder, proba), "proba": proba}
@@ -68,10 +57,10 @@ def bagging_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
         summed = tree_sum(model, frame, members)
     else:
         parts = []
-        for i, (member, features) in enumerate(members):
-            name = f"estimators_[{i}]"
-            made = predictor(model, name, member, frame.take(features), recurse, several=True)
-            parts.append(wide(builder, answer(builder, model, name, made, "predict")))
+        for i, (estimator, features) in enumerate(members):
+            columns, name = frame.take(features), f"estimators_[{i}]"
+            member = Member.of(model, name, estimator, columns, recurse, several=True)
+            parts.append(wide(builder, member.answer("predict")))
         summed = total(builder, parts)
     return Outputs({"label": scaled(builder, "div", summed, len(members))})
 

@@ -6,29 +6,20 @@ float64. The start is a constant for the default init, and another model's outpu
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.classify import (
-    argmax_label,
-    binary_label,
-    class_list,
-    with_complement,
-)
+from sqlml.importers.sklearn.classify import class_list, score_label, score_proba
 from sqlml.importers.sklearn.dummy import class_probabilities, regression_constant
-from sqlml.importers.sklearn.ensemble.tree_arrays import raw_trees
-from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.ensemble.tree_arrays import raw_trees, sum_of_trees
+from sqlml.importers.sklearn.fitted import check, path_of
 from sqlml.ir.builder import Builder, Value
-from sqlml.ir.trees import ensemble
 from sqlml.types import Array
-
-Recurse = Callable[[Any, Frame], Frame | Outputs]
 
 EPSILON = float(np.finfo(np.float64).eps)
 """An init's probabilities are cut to [EPSILON, 1 - EPSILON] before the link."""
@@ -45,21 +36,19 @@ def gradient_boosting_classifier(model: Any, frame: Frame, recurse: Recurse) -> 
     classes = class_list(model)
     builder = frame.builder
     score = _raw_predict(model, frame, recurse, classifier=True)
-    labels = labels_of(classes)
-    if score.type.width > 1:
-        proba = builder.op("softmax", score, sum_dtype="float64")
-        label = argmax_label(builder, score)
-        return Outputs({"label": label, "proba": proba, "score": score}, labels)
     link = score
-    if model.loss == "exponential":
-        link = builder.op("mul", builder.constant(np.full(1, 2.0)), score)
-    elif model.loss != "log_loss":
+    if score.type.width == 1 and model.loss == "exponential":
+        link = builder.op("mul", 2.0, score)
+    elif score.type.width == 1 and model.loss != "log_loss":
         raise UnsupportedModelError(
             f"GradientBoostingClassifier(loss={model.loss!r}) is not known to sqlml; use log_loss"
         )
-    proba = with_complement(builder, builder.op("sigmoid", link))
-    label = binary_label(builder, score, tie="ge")
-    return Outputs({"label": label, "proba": proba, "score": score}, labels)
+    values = {
+        "label": score_label(builder, score, tie="ge"),
+        "proba": score_proba(builder, link),
+        "score": score,
+    }
+    return Outputs(values, labels_of(classes))
 
 
 def gradient_boosting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -77,19 +66,16 @@ def _raw_predict(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -
     raw = replace(raw, value=float(model.learning_rate) * raw.value)
     if start is not None:
         target = np.tile(np.arange(width, dtype=np.int32), stages)
-        made = ensemble(raw, target=target, base=start, compare="le")
-        return builder.op("tree_ensemble", x, **made.attrs())
+        return sum_of_trees(builder, x, raw, target=target, base=start)
     # The init model sees the float32 matrix, and without names.
     seen = Frame.of(builder, builder.op("cast", x, dtype="float64"), frame.names)
     first = _model_start(model, seen, recurse, classifier)
     # Each tree's value for itself, so that all are added to the start one by one: classes that
     # tie but for rounding stay in the source's order.
     trees = np.arange(stages * width, dtype=np.int32)
-    made = ensemble(raw, target=trees, base=np.zeros(trees.size), compare="le")
-    values = builder.op("tree_ensemble", x, **made.attrs())
+    values = sum_of_trees(builder, x, raw, target=trees)
     weights = np.tile(np.eye(width), (stages + 1, 1))
-    terms = builder.op("concat", first, values)
-    return builder.op("linear", terms, weights=weights, bias=np.zeros(width))
+    return builder.linear(builder.op("concat", first, values), weights)
 
 
 def _constant_start(model: Any, width: int, classifier: bool) -> Array | None:
@@ -97,7 +83,7 @@ def _constant_start(model: Any, width: int, classifier: bool) -> Array | None:
     init = model.init_
     if isinstance(init, str) and init == "zero":
         return np.zeros(width)
-    if f"{type(init).__module__}.{type(init).__qualname__}" not in DUMMIES:
+    if path_of(init) not in DUMMIES:
         return None
     if not classifier:
         return regression_constant(init)
@@ -126,12 +112,12 @@ def _model_start(model: Any, frame: Frame, recurse: Recurse, classifier: bool) -
                 f"init of {type(model).__name__} is a classifier; use a regressor or init='zero'"
             )
         return value
-    low, high = builder.constant(np.full(1, EPSILON)), builder.constant(np.full(1, 1 - EPSILON))
-    if model.estimators_.shape[1] == 1:
+    binary = model.estimators_.shape[1] == 1
+    if binary:
         value = builder.op("select", value, indices=np.array([1]))
-        value = builder.op("minimum", builder.op("maximum", value, low), high)
+    value = builder.op("minimum", builder.op("maximum", value, EPSILON), 1 - EPSILON)
+    if binary:
         return _logit(builder, value, half=model.loss == "exponential")
-    value = builder.op("minimum", builder.op("maximum", value, low), high)
     return _multinomial_logit(builder, value)
 
 
@@ -151,14 +137,13 @@ def _check_precision(model: Any) -> None:
 
 
 def _logit(builder: Builder, proba: Value, half: bool) -> Value:
-    rest = builder.op("sub", builder.constant(np.ones(1)), proba)
+    rest = builder.op("sub", 1.0, proba)
     logit = builder.op("log", builder.op("div", proba, rest))
-    return builder.op("mul", builder.constant(np.full(1, 0.5)), logit) if half else logit
+    return builder.op("mul", 0.5, logit) if half else logit
 
 
 def _multinomial_logit(builder: Builder, proba: Value) -> Value:
     """log(p / geometric mean of p)."""
-    count = builder.constant(np.full(1, float(proba.type.width)))
-    logs = builder.op("log", proba)
-    mean = builder.op("exp", builder.op("div", builder.op("sum", logs, axis=1), count))
+    logs = builder.op("sum", builder.op("log", proba), axis=1)
+    mean = builder.op("exp", builder.op("div", logs, float(proba.type.width)))
     return builder.op("log", builder.op("div", proba, mean))

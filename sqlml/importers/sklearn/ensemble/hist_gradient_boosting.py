@@ -13,16 +13,12 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
-from sqlml.importers.sklearn.classify import (
-    argmax_label,
-    binary_label,
-    class_list,
-    with_complement,
-)
+from sqlml.importers.sklearn.classify import class_list, score_label, score_proba
+from sqlml.importers.sklearn.ensemble.tree_arrays import sum_of_trees
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.preprocessing.ordinal import ordinal_encoder
+from sqlml.importers.sklearn.preprocessing.encoders import ordinal_encoder
 from sqlml.ir.builder import Value
-from sqlml.ir.trees import RawTrees, ensemble
+from sqlml.ir.trees import RawTrees
 from sqlml.types import Array
 
 LOG_LOSSES = ("poisson", "gamma")
@@ -40,13 +36,12 @@ def hist_gradient_boosting_classifier(model: Any, frame: Frame) -> Outputs:
             "not covered; use log_loss and two classes or more"
         )
     builder, score = frame.builder, _raw_predict(model, frame)
-    if score.type.width == 1:
-        label = binary_label(builder, score)
-        proba = with_complement(builder, builder.op("sigmoid", score))
-    else:
-        label = argmax_label(builder, score)
-        proba = builder.op("softmax", score, sum_dtype="float64")
-    return Outputs({"label": label, "proba": proba, "score": score}, labels_of(classes))
+    values = {
+        "label": score_label(builder, score),
+        "proba": score_proba(builder, score),
+        "score": score,
+    }
+    return Outputs(values, labels_of(classes))
 
 
 def hist_gradient_boosting_regressor(model: Any, frame: Frame) -> Outputs:
@@ -71,14 +66,9 @@ def _raw_predict(model: Any, frame: Frame) -> Value:
         raise UnsupportedModelError(
             f"{type(model).__name__} adds up its trees in {base.dtype}; fit it on a float64 target"
         )
-    made = ensemble(
-        raw,
-        target=np.tile(np.arange(width, dtype=np.int32), len(model._predictors)),
-        base=base,
-        compare="le",
-    )
+    target = np.tile(np.arange(width, dtype=np.int32), len(model._predictors))
     x = _preprocessed(model, frame).matrix("float64")
-    return frame.builder.op("tree_ensemble", x, **made.attrs())
+    return sum_of_trees(frame.builder, x, raw, target=target, base=base)
 
 
 def _preprocessed(model: Any, frame: Frame) -> Frame:

@@ -13,14 +13,12 @@ from typing import Any
 import numpy as np
 
 from sqlml.importers.frame import Frame, Outputs
-from sqlml.importers.sklearn.ensemble.tree_arrays import raw_trees
+from sqlml.importers.sklearn.classify import binary_label, outlier_outputs
+from sqlml.importers.sklearn.ensemble.tree_arrays import raw_trees, sum_of_trees
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.meta.members import scaled
 from sqlml.ir.builder import Value
-from sqlml.ir.trees import ensemble
-from sqlml.types import Array, Labels
-
-OUTLIER, INLIER = -1, 1
+from sqlml.types import Array
 
 
 def isolation_forest(model: Any, frame: Frame) -> Outputs:
@@ -35,11 +33,8 @@ def isolation_forest(model: Any, frame: Frame) -> Outputs:
         share = scaled(builder, "add", scaled(builder, "mul", depth, 0.0), 1.0)
     samples = builder.op("neg", builder.op("exp2", builder.op("neg", share)))
     score = scaled(builder, "sub", samples, model.offset_)
-    shallow = builder.constant(np.array([_least_inlier_depth(denominator, float(model.offset_))]))
-    label = builder.op("cast", builder.op("ge", depth, shallow), dtype="int64")
-    return Outputs(
-        {"label": label, "score": score, "samples": samples}, Labels("int64", (OUTLIER, INLIER))
-    )
+    shallow = _least_inlier_depth(denominator, float(model.offset_))
+    return outlier_outputs(binary_label(builder, depth, "ge", shallow), score, samples)
 
 
 def _depth(model: Any, frame: Frame) -> Value:
@@ -59,13 +54,8 @@ def _depth(model: Any, frame: Frame) -> Value:
             )
         ]
     )
-    made = ensemble(
-        replace(raw, value=depths[:, None]),
-        target=np.zeros(len(trees), np.int32),
-        base=np.zeros(1),
-        compare="le",
-    )
-    return frame.builder.op("tree_ensemble", frame.matrix("float32", "wide"), **made.attrs())
+    x = frame.matrix("float32", "wide")
+    return sum_of_trees(frame.builder, x, replace(raw, value=depths[:, None]))
 
 
 def average_path_length(samples: Array) -> Array:

@@ -9,11 +9,8 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
-from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.ensemble.forest import takes_nan
-from sqlml.importers.sklearn.ensemble.tree_arrays import raw_trees
+from sqlml.importers.sklearn.ensemble.tree_arrays import raw_trees, sum_of_trees, tree_input
 from sqlml.importers.sklearn.fitted import check
-from sqlml.ir.trees import ensemble
 from sqlml.types import Array
 
 
@@ -29,22 +26,15 @@ def random_trees_embedding(model: Any, frame: Frame) -> Frame:
     raw = raw_trees(trees)
     columns = [_places(tree, seen) for tree, seen in zip(trees, _seen(model), strict=True)]
     raw = replace(raw, value=np.concatenate(columns)[:, None])
-    made = ensemble(
-        raw,
-        target=np.arange(len(trees), dtype=np.int32),
-        base=np.zeros(len(trees)),
-        compare="le",
-    )
-    allow_nan = takes_nan(model.estimators_[0]) and not frame.sparse
-    x = numbers(frame, "RandomTreesEmbedding", allow_nan=allow_nan, dtype="float32", rows="wide")
-    place = builder.op("tree_ensemble", x, **made.attrs())
+    x = tree_input(model, frame, model.estimators_[0])
+    place = sum_of_trees(builder, x, raw, target=np.arange(len(trees), dtype=np.int32))
     counts = [len(seen) for seen in _seen(model)]
     tree_of = np.repeat(np.arange(len(trees), dtype=np.int64), counts)
     own = np.concatenate([np.arange(count, dtype=np.float64) for count in counts])
-    hot = builder.op("eq", builder.op("select", place, indices=tree_of), builder.constant(own))
+    hot = builder.op("eq", builder.op("select", place, indices=tree_of), own)
     value = builder.op("cast", hot, dtype="float64")
     names = [f"tree{t}_leaf{int(place)}" for t, place in zip(tree_of, own, strict=True)]
-    return replace(Frame.of(builder, value, names), sparse=bool(model.sparse_output))
+    return Frame.of(builder, value, names, bool(model.sparse_output))
 
 
 def _seen(model: Any) -> list[Array]:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.classify import class_list
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import Recurse, answer, classes_of, drops, predictor, wide
+from sqlml.importers.sklearn.meta.members import Member, drops, wide
 
 
 def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
@@ -21,17 +21,15 @@ def stacking_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     check(model, "estimators_", "final_estimator_", "stack_method_", "classes_")
     classes = class_list(model)
     stacked = _stacked(model, frame, recurse, binary=len(classes) == 2)
-    made = predictor(model, "final_estimator_", model.final_estimator_, stacked, recurse)
-    known = classes_of(model, "final_estimator_", made)
+    last = Member.of(model, "final_estimator_", model.final_estimator_, stacked, recurse)
+    known = last.classes
     if known.kind != "int64" or not all(0 <= code < len(classes) for code in known.values):
         raise UnsupportedModelError(
             "final_estimator_ of StackingClassifier does not predict numbers of classes; fit the "
             "StackingClassifier again"
         )
     labels = labels_of([classes[code] for code in known.values])
-    offered = {
-        name: made.values[name] for name in ("label", "proba", "score") if name in made.values
-    }
+    offered = last.own("label", "proba", "score")
     return Outputs({**offered, "transform": stacked.matrix()}, labels)
 
 
@@ -39,9 +37,8 @@ def stacking_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """What the last model says."""
     check(model, "estimators_", "final_estimator_", "stack_method_")
     stacked = _stacked(model, frame, recurse, binary=False)
-    made = predictor(model, "final_estimator_", model.final_estimator_, stacked, recurse)
-    label = answer(frame.builder, model, "final_estimator_", made, "predict")
-    return Outputs({"label": label, "transform": stacked.matrix()})
+    last = Member.of(model, "final_estimator_", model.final_estimator_, stacked, recurse)
+    return Outputs({"label": last.answer("predict"), "transform": stacked.matrix()})
 
 
 def _stacked(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
@@ -53,11 +50,11 @@ def _stacked(model: Any, frame: Frame, recurse: Recurse, binary: bool) -> Frame:
     names = [name for name, member in model.estimators if not drops(member)]
     parts: list[Frame] = []
     for name, member, method in zip(names, model.estimators_, model.stack_method_, strict=True):
-        made = predictor(model, repr(name), member, frame, recurse)
-        value = wide(builder, answer(builder, model, repr(name), made, method))
+        value = Member.of(model, repr(name), member, frame, recurse).answer(method)
+        value = wide(builder, value)
         if binary and method == "predict_proba":
             value = builder.op("select", value, indices=np.arange(1, value.type.width))
-        parts.append(Frame.of(builder, value, [f"{name}{i}" for i in range(value.type.width)]))
+        parts.append(Frame.of(builder, value, stem=name))
     if model.passthrough:
         parts.append(Frame.of(builder, frame.matrix(rows="sparse"), frame.names))
     return Frame.hstack(builder, parts)

@@ -6,26 +6,16 @@ class; a weight counts for one member.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.classify import argmax_label, class_list
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import (
-    Recurse,
-    answer,
-    classes_of,
-    drops,
-    places,
-    predictor,
-    scaled,
-    total,
-    votes,
-    wide,
-)
+from sqlml.importers.sklearn.meta.members import Member, drops, scaled, total, wide
 from sqlml.ir.builder import Builder, Value
 
 
@@ -42,15 +32,14 @@ def voting_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     soft = model.voting == "soft"
     parts: list[Value] = []
     asked: list[Value] = []
-    for name, member in _named(model):
-        made = predictor(model, name, member, frame, recurse)
-        at = places(model, name, classes_of(model, name, made), range(width))
+    for member in _members(model, frame, recurse):
+        at = member.places(range(width))
         if soft and at != list(range(width)):
             raise UnsupportedModelError(
-                f"{name} of VotingClassifier does not know all {width} classes; fit it again"
+                f"{member.where} does not know all {width} classes; fit it again"
             )
-        asked.append(answer(builder, model, name, made, "predict_proba" if soft else "predict"))
-        parts.append(asked[-1] if soft else votes(builder, made, at, width))
+        asked.append(member.answer("predict_proba" if soft else "predict"))
+        parts.append(asked[-1] if soft else member.votes(at, width))
     if soft:
         proba = _mean(builder, parts, weights)
         values = {"label": argmax_label(builder, proba), "proba": proba}
@@ -66,18 +55,16 @@ def voting_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """The weighted mean of the members; `transform` is their predictions side by side."""
     check(model, "estimators_")
     builder = frame.builder
-    parts = [
-        answer(builder, model, name, predictor(model, name, member, frame, recurse), "predict")
-        for name, member in _named(model)
-    ]
+    parts = [member.answer("predict") for member in _members(model, frame, recurse)]
     return Outputs(
         {"label": _mean(builder, parts, _weights(model)), "transform": builder.op("concat", *parts)}
     )
 
 
-def _named(model: Any) -> list[tuple[str, Any]]:
+def _members(model: Any, frame: Frame, recurse: Recurse) -> Iterator[Member]:
     names = [name for name, member in model.estimators if not drops(member)]
-    return list(zip((repr(name) for name in names), model.estimators_, strict=True))
+    for name, member in zip(names, model.estimators_, strict=True):
+        yield Member.of(model, repr(name), member, frame, recurse)
 
 
 def _weights(model: Any) -> list[float] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Schema, Sparse
 from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Value
-from sqlml.types import Array, DType
+from sqlml.types import DType
 
 
 def dict_vectorizer(model: Any, frame: Frame) -> Frame:
@@ -45,12 +44,11 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
             parts.append(frame.numbers(i, dtype))
             places.append(int(model.vocabulary_[key]))
             continue
-        codes = builder.op(
-            "encode", frame.strings(i), categories=_strings([v for v, _ in values]), missing=-1
-        )
+        words = np.array([value for value, _ in values], object)
+        codes = builder.op("encode", frame.strings(i), categories=words, missing=-1)
         parts.append(builder.op("one_hot", codes, width=len(values), dtype=dtype))
         places += [place for _, place in values]
-    value = parts[0] if len(parts) == 1 else builder.op("concat", *parts)
+    value = builder.beside(parts)
     order = np.argsort(np.array(places, np.int64), kind="stable").astype(np.int64)
     if not np.array_equal(order, np.arange(order.size)):
         value = builder.op("select", value, indices=order)
@@ -58,7 +56,7 @@ def dict_vectorizer(model: Any, frame: Frame) -> Frame:
     sparse: Sparse = bool(model.sparse)
     if sparse and None in keys.values():
         sparse = "with zeros"
-    return replace(Frame.of(builder, value, names), sparse=sparse)
+    return Frame.of(builder, value, names, sparse)
 
 
 def dict_schema(model: Any) -> Schema:
@@ -101,9 +99,3 @@ def _mixed(key: str) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"DictVectorizer saw numbers and strings under the key {key!r}; a column holds one kind"
     )
-
-
-def _strings(words: list[str]) -> Array:
-    made: Array = np.empty(len(words), object)
-    made[:] = words
-    return made

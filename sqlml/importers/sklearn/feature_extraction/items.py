@@ -6,7 +6,6 @@ A row is one value of a column: a list, a map or a list of pairs (`types.NESTED`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -68,7 +67,7 @@ def multi_label_binarizer(model: Any, frame: Frame) -> Frame:
     if not model.sparse_output and len(classes) <= MAX_DENSE:
         value = frame.builder.op("densify", value, fill=0.0)
     names = tuple(str(label) for label in classes)
-    return replace(Frame.of(frame.builder, value, names), sparse=bool(model.sparse_output))
+    return Frame.of(frame.builder, value, names, bool(model.sparse_output))
 
 
 def feature_hasher(model: Any, frame: Frame) -> Frame:
@@ -86,11 +85,11 @@ def feature_hasher(model: Any, frame: Frame) -> Frame:
     )
     value = _hashed_strings(model, frame) if rows_of_strings else _hashed(model, frame, form)
     names = ("hashed",) * value.type.width
-    return replace(Frame.of(frame.builder, value, names), sparse=True)
+    return Frame.of(frame.builder, value, names, True)
 
 
 def _hashed(model: Any, frame: Frame, form: DType) -> Value:
-    dtype = exact_dtype(model, np.dtype(model.dtype))
+    dtype = exact_dtype(model)
     if form != "list" and np.dtype(model.dtype).kind in "iu":
         raise UnsupportedModelError(
             f"FeatureHasher(dtype={np.dtype(model.dtype).name}) rounds the weights; use float64"
@@ -113,7 +112,7 @@ def _hashed_strings(model: Any, frame: Frame) -> Value:
         "hash_tokens",
         *[frame.strings(i) for i in range(frame.width)],
         **whole_text("FeatureHasher", frame.names),
-        dtype=exact_dtype(model, np.dtype(model.dtype)),
+        dtype=exact_dtype(model),
         width=int(model.n_features),
         alternate_sign=bool(model.alternate_sign),
     )

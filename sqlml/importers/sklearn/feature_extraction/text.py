@@ -6,7 +6,6 @@ The order of operations is that of `sklearn/feature_extraction/text.py`: counts,
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from sqlml.importers.unfitted import unfitted
 from sqlml.ir.analyzer import MAX_N
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.utf8_column import pack
-from sqlml.types import Array, DType
+from sqlml.types import DType
 
 COLUMN = "text"
 """Name of the column that a vectorizer reads, unless `inputs` names another."""
@@ -27,15 +26,14 @@ COLUMN = "text"
 
 def count_vectorizer(model: Any, frame: Frame) -> Frame:
     """How often each word of the vocabulary stands in a text: (n, words) sparse."""
-    check(model, *_own_vocabulary(model))
-    value = _counts(model, frame, exact_dtype(model, np.dtype(model.dtype)))
-    return _sparse(frame, value)
+    _check_vocabulary(model)
+    return _sparse(frame, _counts(model, frame))
 
 
 def tfidf_vectorizer(model: Any, frame: Frame) -> Frame:
     """CountVectorizer and then TfidfTransformer."""
-    check(model, "_tfidf", *_own_vocabulary(model))
-    value = _counts(model, frame, exact_dtype(model, np.dtype(model.dtype)))
+    _check_vocabulary(model, "_tfidf")
+    value = _counts(model, frame)
     return _sparse(frame, _weighted(model._tfidf, frame.builder, value, frame.names[0]))
 
 
@@ -49,13 +47,13 @@ def tfidf_transformer(model: Any, frame: Frame) -> Frame:
         value = frame.builder.op("sparsify", value)
     name = frame.names[0] if frame.names else COLUMN
     made = _weighted(model, frame.builder, value, name)
-    return replace(Frame.of(frame.builder, made, frame.names), sparse=True)
+    return Frame.of(frame.builder, made, frame.names, True)
 
 
 def hashing_vectorizer(model: Any, frame: Frame) -> Frame:
     """Tokens counted, with a sign, in the column that their hash says: (n, n_features) sparse."""
     check(model)
-    dtype = exact_dtype(model, np.dtype(model.dtype))
+    dtype = exact_dtype(model)
     value = frame.builder.op(
         "hash_tokens",
         _document(model, frame),
@@ -83,7 +81,7 @@ def whole_text(step: str, features: tuple[str, ...]) -> dict[str, Any]:
         "lowercase": False,
         "accents": "",
         "pattern": "",
-        "stop_words": _strings([]),
+        "stop_words": np.array([], object),
         "min_n": 1,
         "max_n": 1,
         "features": features,
@@ -91,9 +89,10 @@ def whole_text(step: str, features: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def exact_dtype(model: Any, dtype: np.dtype[Any]) -> DType:
+def exact_dtype(model: Any) -> DType:
     """The dtype of the counts; integers are kept in float64, which the next step makes of
     them anyway."""
+    dtype = np.dtype(model.dtype)
     if dtype == np.float32:
         return "float32"
     if dtype == np.float64 or (dtype.kind in "iu" and dtype.itemsize >= 4):
@@ -106,19 +105,20 @@ def exact_dtype(model: Any, dtype: np.dtype[Any]) -> DType:
 def _sparse(frame: Frame, value: Value) -> Frame:
     # One name for all: the tokens of a hash have none, and a million names nobody reads.
     names = frame.names[:1] * value.type.width
-    return replace(Frame.of(frame.builder, value, names), sparse=True)
+    return Frame.of(frame.builder, value, names, True)
 
 
-def _own_vocabulary(model: Any) -> tuple[str, ...]:
+def _check_vocabulary(model: Any, *attributes: str) -> None:
     if model.vocabulary is not None and not hasattr(model, "vocabulary_"):
         raise UnsupportedModelError(
             f"{type(model).__name__} with a fixed vocabulary has not read it yet; call its fit() "
             "on a few texts first"
         )
-    return ("vocabulary_",)
+    check(model, *attributes, "vocabulary_")
 
 
-def _counts(model: Any, frame: Frame, dtype: DType) -> Value:
+def _counts(model: Any, frame: Frame) -> Value:
+    dtype = exact_dtype(model)
     words, ends = pack(_vocabulary(model))
     value = frame.builder.op(
         "count_tokens",
@@ -184,23 +184,18 @@ def _analyzer(model: Any, frame: Frame) -> dict[str, Any]:
             f"{name}(ngram_range={model.ngram_range!r}): n-gram sizes go from 1 to {MAX_N}"
         )
     word = model.analyzer == "word"
+    stop_words = sorted(model.get_stop_words() or ()) if word else []
     return {
         "analyzer": str(model.analyzer),
         "lowercase": bool(model.lowercase),
         "accents": model.strip_accents or "",
         "pattern": str(model.token_pattern) if word else "",
-        "stop_words": _strings(sorted(model.get_stop_words() or ()) if word else []),
+        "stop_words": np.array(stop_words, object),
         "min_n": least,
         "max_n": most,
         "features": frame.names[:1],
         "step": name,
     }
-
-
-def _strings(words: list[str]) -> Array:
-    made: Array = np.empty(len(words), object)
-    made[:] = words
-    return made
 
 
 def _norm(model: Any) -> str:

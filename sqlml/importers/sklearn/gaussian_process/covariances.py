@@ -54,15 +54,8 @@ def as_value(builder: Builder, term: Term, x: Value, width: int) -> Value:
     if isinstance(term, Value):
         return term
     first = builder.op("select", x, indices=np.zeros(1, np.int64))
-    zeros = builder.op("mul", first, builder.constant(np.zeros(1)))
-    return builder.op("add", zeros, builder.constant(np.full(width, term)))
-
-
-def _combined(builder: Builder, op: str, a: Term, b: Term) -> Term:
-    if not isinstance(a, Value) and not isinstance(b, Value):
-        return a + b if op == "add" else a * b
-    sides = [v if isinstance(v, Value) else builder.constant(np.full(1, v)) for v in (a, b)]
-    return builder.op(op, *sides)
+    zeros = builder.op("mul", first, 0.0)
+    return builder.op("add", zeros, np.full(width, term))
 
 
 def _constant(value: Callable[[Any], float]) -> Callable[..., Term]:
@@ -72,7 +65,9 @@ def _constant(value: Callable[[Any], float]) -> Callable[..., Term]:
 def _operation(op: str, compute: Callable[..., Term]) -> Callable[..., Term]:
     def both(builder: Builder, kernel: Any, *rest: Any) -> Term:
         a, b = (compute(builder, part, *rest) for part in (kernel.k1, kernel.k2))
-        return _combined(builder, op, a, b)
+        if isinstance(a, Value) or isinstance(b, Value):
+            return builder.op(op, a, b)
+        return a + b if op == "add" else a * b
 
     return both
 
@@ -90,7 +85,7 @@ def _raised(compute: Callable[..., Term]) -> Callable[..., Term]:
 def _scaled(b: Builder, x: Value, points: Array, length: Any, metric: str) -> Value:
     """Distances of rows and points divided by the length scales."""
     length = np.ravel(np.asarray(length, np.float64))
-    x = b.op("div", x, b.constant(length))
+    x = b.op("div", x, length)
     distance = b.op("pairwise", x, points=points / length, metric="sqeuclidean")
     return b.op("sqrt", distance) if metric == "euclidean" else distance
 
@@ -111,10 +106,10 @@ def _matern(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
     d = _scaled(b, x, points, kernel.length_scale, "euclidean")
     if nu == 0.5:
         return exponential(b, d, -1.0)
-    d = b.op("mul", d, b.constant(np.full(1, math.sqrt(2 * nu))))
-    rise = b.op("add", b.constant(np.ones(1)), d)
+    d = b.op("mul", d, math.sqrt(2 * nu))
+    rise = b.op("add", 1.0, d)
     if nu == 2.5:
-        third = b.op("div", b.op("square", d), b.constant(np.full(1, 3.0)))
+        third = b.op("div", b.op("square", d), 3.0)
         rise = b.op("add", rise, third)
     return b.op("mul", rise, exponential(b, d, -1.0))
 
@@ -122,26 +117,26 @@ def _matern(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
 def _rational_quadratic(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
     distance = b.op("pairwise", x, points=points, metric="sqeuclidean")
     size = 2 * kernel.alpha * kernel.length_scale**2
-    base = b.op("div", distance, b.constant(np.full(1, float(size))))
-    base = b.op("add", b.constant(np.ones(1)), base)
-    return b.op("pow", base, b.constant(np.full(1, -float(kernel.alpha))))
+    base = b.op("div", distance, float(size))
+    base = b.op("add", 1.0, base)
+    return b.op("pow", base, -float(kernel.alpha))
 
 
 def _exp_sine_squared(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
     d = b.op("sqrt", b.op("pairwise", x, points=points, metric="sqeuclidean"))
-    d = b.op("mul", d, b.constant(np.full(1, math.pi / kernel.periodicity)))
-    wave = b.op("div", b.op("sin", d), b.constant(np.full(1, float(kernel.length_scale))))
+    d = b.op("mul", d, math.pi / kernel.periodicity)
+    wave = b.op("div", b.op("sin", d), float(kernel.length_scale))
     return exponential(b, b.op("square", wave), -2.0)
 
 
 def _dot_product(b: Builder, kernel: Any, x: Value, points: Array) -> Term:
     product = b.op("pairwise", x, points=points, metric="dot")
-    return b.op("add", product, b.constant(np.full(1, float(kernel.sigma_0**2))))
+    return b.op("add", product, float(kernel.sigma_0**2))
 
 
 def _own_dot_product(b: Builder, kernel: Any, x: Value) -> Term:
     product = b.op("sum", b.op("square", x), axis=1)
-    return b.op("add", product, b.constant(np.full(1, float(kernel.sigma_0**2))))
+    return b.op("add", product, float(kernel.sigma_0**2))
 
 
 def _pairwise(b: Builder, kernel: Any, x: Value, points: Array) -> Term:

@@ -29,11 +29,11 @@ def gaussian_process_regressor(model: Any, frame: Frame) -> Outputs:
     points = np.asarray(model.X_train_, np.float64)
     x = numbers(frame, "GaussianProcessRegressor")
     values = as_value(builder, covariance(builder, model.kernel_, x, points), x, len(points))
-    weights = np.asarray(model.alpha_, np.float64).reshape(len(points), -1)
+    weights = np.asarray(model.alpha_).reshape(len(points), -1)
     targets = weights.shape[1]
-    mean = builder.op("linear", values, weights=weights, bias=np.zeros(targets))
+    mean = builder.linear(values, weights)
     scale, shift = (
-        builder.constant(np.broadcast_to(np.asarray(v, np.float64).ravel(), (targets,)))
+        np.broadcast_to(np.asarray(v, np.float64).ravel(), (targets,))
         for v in (model._y_train_std, model._y_train_mean)
     )
     return Outputs({"label": builder.op("add", builder.op("mul", scale, mean), shift)})
@@ -62,8 +62,8 @@ def gaussian_process_classifier(model: Any, frame: Frame) -> Outputs:
     proba = builder.op("concat", *shares)
     label = argmax_label(builder, proba)
     total = builder.op("sum", proba, axis=1)
-    nothing = builder.op("eq", total, builder.constant(np.zeros(1)))
-    total = builder.op("where", nothing, builder.constant(np.ones(1)), total)
+    nothing = builder.op("eq", total, 0.0)
+    total = builder.op("where", nothing, 1.0, total)
     return Outputs({"label": label, "proba": builder.op("div", proba, total)}, labels_of(classes))
 
 
@@ -73,10 +73,10 @@ def _binary(builder: Builder, process: Any, x: Value) -> tuple[Value, Value]:
     m = len(points)
     values = as_value(builder, covariance(builder, process.kernel_, x, points), x, m)
     weights = (np.asarray(process.y_train_, np.float64) - process.pi_).reshape(m, 1)
-    mean = builder.op("linear", values, weights=weights, bias=np.zeros(1))
+    mean = builder.linear(values, weights)
     # v = L^-1 W^(1/2) k, with the inverse taken once: L has a diagonal of at least 1.
     spread = np.linalg.solve(process.L_, np.diag(process.W_sr_)).T
-    v = builder.op("linear", values, weights=spread, bias=np.zeros(m))
+    v = builder.linear(values, spread)
     explained = builder.op("sum", builder.op("square", v), axis=1)
     own = as_value(builder, variance(builder, process.kernel_, x), x, 1)
     return mean, _averaged(builder, mean, builder.op("sub", own, explained))
@@ -84,21 +84,17 @@ def _binary(builder: Builder, process: Any, x: Value) -> tuple[Value, Value]:
 
 def _averaged(b: Builder, mean: Value, var: Value) -> Value:
     """The sigmoid's mean under a normal distribution, as the source approximates it."""
-
-    def number(value: float) -> Value:
-        return b.constant(np.full(1, value))
-
-    alpha = b.op("div", number(1.0), b.op("mul", number(2.0), var))
-    slopes = b.constant(np.array(_SLOPES))
-    widened = b.op("add", alpha, b.constant(np.array(_SLOPES) ** 2))
+    alpha = b.op("div", 1.0, b.op("mul", 2.0, var))
+    slopes = np.array(_SLOPES)
+    widened = b.op("add", alpha, slopes**2)
     root = b.op("sqrt", b.op("div", alpha, widened))
     inner = b.op("mul", b.op("mul", slopes, mean), root)
     # erf(z) = 2 * Phi(z * sqrt(2)) - 1
-    phi = b.op("ndtr", b.op("mul", inner, number(2.0**0.5)))
-    erf = b.op("sub", b.op("mul", number(2.0), phi), number(1.0))
-    upper = b.op("mul", b.op("sqrt", b.op("div", number(np.pi), alpha)), erf)
-    lower = b.op("mul", number(2.0), b.op("sqrt", b.op("mul", var, number(2 * np.pi))))
+    phi = b.op("ndtr", b.op("mul", inner, 2.0**0.5))
+    erf = b.op("sub", b.op("mul", 2.0, phi), 1.0)
+    upper = b.op("mul", b.op("sqrt", b.op("div", np.pi, alpha)), erf)
+    lower = b.op("mul", 2.0, b.op("sqrt", b.op("mul", var, 2 * np.pi)))
     integrals = b.op("div", upper, lower)
-    weighted = b.op("mul", b.constant(np.array(_SHARES)), integrals)
+    weighted = b.op("mul", np.array(_SHARES), integrals)
     half = 0.5 * float(np.sum(_SHARES))
-    return b.op("add", b.op("sum", weighted, axis=1), number(half))
+    return b.op("add", b.op("sum", weighted, axis=1), half)

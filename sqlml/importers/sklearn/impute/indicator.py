@@ -1,7 +1,8 @@
-"""MissingIndicator: 0/1 columns that say where a value is missing."""
+"""What imputers call missing, and MissingIndicator: 0/1 columns that say where a value is."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, RawColumn
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.fitted import check
-from sqlml.ir.builder import Value
+from sqlml.ir.builder import Builder, Value
 
 
 def missing_indicator(model: Any, frame: Frame) -> Frame:
@@ -47,29 +48,61 @@ def missing_indicator(model: Any, frame: Frame) -> Frame:
 
 def means_null(value: Any) -> bool:
     """Whether a `missing_values` is NaN, None or pandas' NA rather than a value."""
-    return value is None or value != value or type(value).__name__ == "NAType"
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+
+
+def string_is_missing(frame: Frame, i: int, missing: Any) -> Value:
+    """(n, 1): where column `i` of strings is NULL, or `missing` where that is a value."""
+    if means_null(missing):
+        return frame.builder.op("isnan", frame.strings(i))
+    sought = np.array([str(missing)], object)
+    code = frame.builder.op("encode", frame.strings(i), categories=sought, missing=-1)
+    return frame.builder.op("ge", code, 0)
+
+
+def number_is_missing(builder: Builder, x: Value, missing: Any) -> Value:
+    """(n, k): where numbers are NULL, or `missing` where that is a value."""
+    if means_null(missing):
+        return builder.op("isnan", x)
+    return builder.op("eq", x, float(missing))
+
+
+def nan_where_missing(model: Any, frame: Frame) -> Value:
+    """The columns as numbers, with NaN for what the imputer calls missing."""
+    missing = model.missing_values
+    x = numbers(frame, type(model).__name__, allow_nan=means_null(missing))
+    if means_null(missing):
+        return x
+    fill = np.full(frame.width, np.nan)
+    return frame.builder.op("impute", x, fill=fill, missing=float(missing))
+
+
+def marked_columns(frame: Frame, columns: Sequence[int], missing: Value) -> Frame:
+    """The 0/1 columns of an indicator, from where the columns `columns` of `frame` are missing."""
+    names = [f"missingindicator_{frame.names[i]}" for i in columns]
+    return Frame.of(frame.builder, frame.builder.op("cast", missing, dtype="float64"), names)
+
+
+def added_indicator(model: Any, frame: Frame, x: Value) -> list[Frame]:
+    """The columns of add_indicator, for those of `frame`, as `x`, that missed some in training."""
+    if model.indicator_ is None or not len(model.indicator_.features_):
+        return []
+    marked = np.asarray(model.indicator_.features_, np.int64)
+    gone = frame.builder.op("isnan", frame.builder.op("select", x, indices=marked))
+    return [marked_columns(frame, marked.tolist(), gone)]
 
 
 def _is_missing(model: Any, frame: Frame, i: int) -> Value:
-    b, missing = frame.builder, model.missing_values
     if _is_string(model, frame, i):
-        x = frame.strings(i)
-        if means_null(missing):
-            return b.op("isnan", x)
-        sought = np.empty(1, object)
-        sought[0] = str(missing)
-        code = b.op("encode", x, categories=sought, missing=-1)
-        return b.op("ge", code, b.constant(np.zeros(1, np.int64)))
+        return string_is_missing(frame, i, model.missing_values)
     return _are_missing(model, frame, [i])
 
 
 def _are_missing(model: Any, frame: Frame, columns: list[int]) -> Value:
     """(n, columns): where these numeric columns have no value."""
-    b, missing = frame.builder, model.missing_values
+    missing = model.missing_values
     x = numbers(frame.take(columns), "MissingIndicator", allow_nan=means_null(missing))
-    if means_null(missing):
-        return b.op("isnan", x)
-    return b.op("eq", x, b.constant(np.full(1, float(missing))))
+    return number_is_missing(frame.builder, x, missing)
 
 
 def _is_string(model: Any, frame: Frame, i: int) -> bool:

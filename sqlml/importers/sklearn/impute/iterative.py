@@ -6,19 +6,16 @@ except in a batch of only such rows, which it leaves at the initial fills.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs
+from sqlml.importers.frame import Frame, Outputs, Recurse
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.impute.knn import indicator, nan_where_missing
+from sqlml.importers.sklearn.impute.indicator import added_indicator, nan_where_missing
 from sqlml.importers.sklearn.impute.simple import simple_imputer
 from sqlml.ir.builder import Builder, Value
-
-Recurse = Callable[[Any, Frame], Frame | Outputs]
 
 
 def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
@@ -34,7 +31,7 @@ def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
             "sample_posterior=False"
         )
     b = frame.builder
-    x = nan_where_missing(model, frame, "IterativeImputer")
+    x = nan_where_missing(model, frame)
     filled = simple_imputer(model.initial_imputer_, frame)
     empty = np.asarray(model._is_empty_feature, bool)
     kept = np.arange(frame.width) if model.keep_empty_features else np.flatnonzero(~empty)
@@ -61,7 +58,7 @@ def iterative_imputer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
             )
             values[feature] = b.op("where", gone[feature], guess, values[feature])
     made = Frame(b, tuple(values), filled.names)
-    return Frame.hstack(b, [made, *indicator(model, frame, x)])
+    return Frame.hstack(b, [made, *added_indicator(model, frame, x)])
 
 
 def _prediction(made: Frame | Outputs, estimator: Any) -> Value:
@@ -76,5 +73,5 @@ def _clipped(b: Builder, value: Value, model: Any, feature: int) -> Value:
     for op, limit in (("maximum", model._min_value), ("minimum", model._max_value)):
         bound = float(limit[feature])
         if np.isfinite(bound):
-            value = b.op(op, value, b.constant(np.full(1, bound)))
+            value = b.op(op, value, bound)
     return value

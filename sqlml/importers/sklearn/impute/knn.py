@@ -8,10 +8,8 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
-from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.impute.indicator import means_null
-from sqlml.ir.builder import Value
+from sqlml.importers.sklearn.impute.indicator import added_indicator, nan_where_missing
 
 
 def knn_imputer(model: Any, frame: Frame) -> Frame:
@@ -28,7 +26,7 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
             "'distance'"
         )
     b = frame.builder
-    x = nan_where_missing(model, frame, "KNNImputer")
+    x = nan_where_missing(model, frame)
     rows = np.where(model._mask_fit_X, np.nan, np.asarray(model._fit_X, np.float64))
     value = b.op(
         "knn_impute",
@@ -41,7 +39,7 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
     valid = np.asarray(model._valid_mask, bool)
     names = frame.names
     if not valid.all() and model.keep_empty_features:
-        value = b.op("where", b.constant(valid), value, b.constant(np.zeros(1)))
+        value = b.op("where", valid, value, 0.0)
     elif not valid.all():
         if not valid.any():
             raise UnsupportedModelError(
@@ -51,24 +49,4 @@ def knn_imputer(model: Any, frame: Frame) -> Frame:
         value = b.op("select", value, indices=np.flatnonzero(valid).astype(np.int64))
         names = tuple(name for name, ok in zip(names, valid, strict=True) if ok)
     made = Frame.of(b, value, names)
-    return Frame.hstack(b, [made, *indicator(model, frame, x)])
-
-
-def nan_where_missing(model: Any, frame: Frame, step: str) -> Value:
-    """The columns as numbers, with NaN for what the imputer calls missing."""
-    if means_null(model.missing_values):
-        return numbers(frame, step, allow_nan=True)
-    x = numbers(frame, step)
-    nothing = np.full(frame.width, np.nan)
-    return frame.builder.op("impute", x, fill=nothing, missing=float(model.missing_values))
-
-
-def indicator(model: Any, frame: Frame, x: Value) -> list[Frame]:
-    """The 0/1 columns of add_indicator, for the columns that missed values in training."""
-    if model.indicator_ is None or not len(model.indicator_.features_):
-        return []
-    b = frame.builder
-    marked = np.asarray(model.indicator_.features_, np.int64)
-    gone = b.op("isnan", b.op("select", x, indices=marked))
-    names = [f"missingindicator_{frame.names[i]}" for i in marked]
-    return [Frame.of(b, b.op("cast", gone, dtype="float64"), names)]
+    return Frame.hstack(b, [made, *added_indicator(model, frame, x)])

@@ -15,6 +15,12 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, RawColumn
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.impute.indicator import (
+    marked_columns,
+    means_null,
+    number_is_missing,
+    string_is_missing,
+)
 from sqlml.ir.builder import Value
 
 
@@ -43,10 +49,12 @@ def simple_imputer(model: Any, frame: Frame) -> Frame:
             )
         parts.append(Frame.of(frame.builder, value, chosen.names))
     for run in _runs(is_string, marked):
-        value = _is_missing(model, frame.take(run), is_string[run[0]])
-        value = frame.builder.op("cast", value, dtype="float64")
-        names = [f"missingindicator_{frame.names[i]}" for i in run]
-        parts.append(Frame.of(frame.builder, value, names))
+        if is_string[run[0]]:
+            gone = string_is_missing(frame, run[0], model.missing_values)
+        else:
+            x = _numbers(model, frame.take(run))
+            gone = number_is_missing(frame.builder, x, _missing_number(model))
+        parts.append(marked_columns(frame, run, gone))
     if not parts:
         raise UnsupportedModelError(
             "SimpleImputer drops every column, since all were NULL in training; leave the step "
@@ -98,14 +106,8 @@ def _is_nan(value: Any) -> bool:
     return isinstance(value, float) and value != value
 
 
-def _means_null(model: Any) -> bool:
-    """Whether the imputer's missing value is NaN, None or pandas' NA rather than a value."""
-    value = model.missing_values
-    return value is None or _is_nan(value) or type(value).__name__ == "NAType"
-
-
 def _missing_number(model: Any) -> float:
-    if _means_null(model):
+    if means_null(model.missing_values):
         return float("nan")
     if isinstance(model.missing_values, str):
         raise UnsupportedModelError(
@@ -116,9 +118,9 @@ def _missing_number(model: Any) -> float:
 
 
 def _numbers(model: Any, frame: Frame) -> Value:
-    if _fitted_dtype(model).kind == "O" and _means_null(model):
+    if _fitted_dtype(model).kind == "O" and means_null(model.missing_values):
         return frame.matrix()  # check_array does not look for infinity among objects
-    return numbers(frame, "SimpleImputer", allow_nan=_means_null(model))
+    return numbers(frame, "SimpleImputer", allow_nan=means_null(model.missing_values))
 
 
 def _filled(model: Any, column: Value, fill: Any, frame: Frame) -> Value:
@@ -127,22 +129,5 @@ def _filled(model: Any, column: Value, fill: Any, frame: Frame) -> Value:
             f"SimpleImputer fills a column of strings with {fill!r}; give fill_value a string, or "
             "drop the column, which was all NULL in training"
         )
-    if _means_null(model):
-        return frame.builder.op("fill", column, value=fill)
-    return frame.builder.op("fill", column, value=fill, missing=str(model.missing_values))
-
-
-def _is_missing(model: Any, column: Frame, is_string: bool) -> Value:
-    """Where one string column, or several numeric ones, have no value."""
-    builder = column.builder
-    if is_string:
-        value = column.strings(0)
-        if _means_null(model):
-            return builder.op("isnan", value)
-        sought = np.array([str(model.missing_values)], object)
-        code = builder.op("encode", value, categories=sought, missing=-1)
-        return builder.op("ge", code, builder.constant(np.zeros(1, np.int64)))
-    value = _numbers(model, column)
-    if _means_null(model):
-        return builder.op("isnan", value)
-    return builder.op("eq", value, builder.constant(np.array([_missing_number(model)])))
+    missing = {} if means_null(model.missing_values) else {"missing": str(model.missing_values)}
+    return frame.builder.op("fill", column, value=fill, **missing)

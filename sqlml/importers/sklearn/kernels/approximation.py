@@ -11,7 +11,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
-from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.checked import numbers, within
 from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Value
 
@@ -30,15 +30,9 @@ def skewed_chi2_sampler(model: Any, frame: Frame) -> Frame:
     """cos(log(x + skewedness) W + b) sqrt(2 / n); x at or below -skewedness raises."""
     check(model, "random_weights_", "random_offset_")
     builder, skew = frame.builder, float(model.skewedness)
-    x = builder.op(
-        "require_finite",
-        frame.matrix(),
-        features=frame.names,
-        allow_nan=False,
-        step="SkewedChi2Sampler",
-        low=np.full(frame.width, np.nextafter(-skew, np.inf)),
-    )
-    x = builder.op("log", builder.op("add", x, builder.constant(np.full(1, skew))))
+    low = np.full(frame.width, np.nextafter(-skew, np.inf))
+    x = within(frame, frame.matrix(), "SkewedChi2Sampler", low=low)
+    x = builder.op("log", builder.op("add", x, skew))
     return _cosines(model, frame, x, np.sqrt(2.0) / np.sqrt(model.n_components))
 
 
@@ -48,30 +42,20 @@ def additive_chi2_sampler(model: Any, frame: Frame) -> Frame:
     builder = frame.builder
     interval = model.sample_interval
     interval = float(_INTERVALS[model.sample_steps] if interval is None else interval)
-    x = builder.op(
-        "require_finite",
-        frame.matrix(),
-        features=frame.names,
-        allow_nan=False,
-        step="AdditiveChi2Sampler",
-        low=np.zeros(frame.width),
-    )
-    zeros = builder.constant(np.zeros(1))
-    empty = builder.op("eq", x, zeros)
+    x = within(frame, frame.matrix(), "AdditiveChi2Sampler", low=np.zeros(frame.width))
+    empty = builder.op("eq", x, 0.0)
 
-    def times(value: Value, factor: float) -> Value:
-        return builder.op("mul", value, builder.constant(np.full(1, factor)))
-
-    parts = [builder.op("sqrt", times(x, interval))]
-    log_step = times(builder.op("log", x), interval)
-    step = times(times(x, 2.0), interval)
+    parts = [builder.op("sqrt", builder.op("mul", x, interval))]
+    log_step = builder.op("mul", builder.op("log", x), interval)
+    step = builder.op("mul", builder.op("mul", x, 2.0), interval)
     for j in range(1, model.sample_steps):
-        width = builder.constant(np.full(1, np.cosh(np.pi * j * interval)))
+        width = np.cosh(np.pi * j * interval)
         factor = builder.op("sqrt", builder.op("div", step, width))
         for wave in ("cos", "sin"):
-            made = builder.op("mul", factor, builder.op(wave, times(log_step, float(j))))
-            parts.append(builder.op("where", empty, zeros, made))
-    return Frame.of(builder, parts[0] if len(parts) == 1 else builder.op("concat", *parts))
+            angle = builder.op("mul", log_step, float(j))
+            made = builder.op("mul", factor, builder.op(wave, angle))
+            parts.append(builder.op("where", empty, 0.0, made))
+    return Frame.of(builder, builder.beside(parts))
 
 
 def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
@@ -80,49 +64,39 @@ def polynomial_count_sketch(model: Any, frame: Frame) -> Frame:
     builder, size = frame.builder, int(model.n_components)
     x = numbers(frame, "PolynomialCountSketch")
     # One number a column: onnxruntime would fuse a single one into the product, as a float32.
-    scale = builder.constant(np.full(frame.width, np.sqrt(model.gamma)))
-    x = builder.op("mul", scale, x)
+    x = builder.op("mul", np.full(frame.width, np.sqrt(model.gamma)), x)
     angle = 2 * np.pi * (np.outer(np.arange(size), np.arange(size)) % size) / size
     cosine, sine = np.cos(angle), np.sin(angle)
-    none = np.zeros(size)
-    real: Value | None = None
-    imaginary: Value | None = None
+    spectra: list[tuple[Value, Value]] = []
     for index, bit in zip(model.indexHash_, model.bitHash_, strict=True):
         hashed = np.zeros((len(index), size))
         hashed[np.arange(len(index)), index] = bit
-        shift = none
+        shift = 0.0
         if model.coef0 != 0:  # the last row of the table belongs to the constant
             shift, hashed = np.sqrt(model.coef0) * hashed[-1], hashed[:-1]
-        sketch = builder.op("linear", x, weights=hashed, bias=shift)
-        a = builder.op("linear", sketch, weights=cosine, bias=none)
-        b = builder.op("linear", sketch, weights=-sine, bias=none)
-        if real is None or imaginary is None:
-            real, imaginary = a, b
-        else:
-            real, imaginary = (
-                builder.op("sub", builder.op("mul", real, a), builder.op("mul", imaginary, b)),
-                builder.op("add", builder.op("mul", real, b), builder.op("mul", imaginary, a)),
-            )
-    if real is None or imaginary is None:
+        sketch = builder.linear(x, hashed, shift)
+        spectra.append((builder.linear(sketch, cosine), builder.linear(sketch, -sine)))
+    if not spectra:
         raise UnsupportedModelError("PolynomialCountSketch has degree 0; fit it with 1 or more")
+    real, imaginary = spectra[0]
+    for a, b in spectra[1:]:
+        real, imaginary = (
+            builder.op("sub", builder.op("mul", real, a), builder.op("mul", imaginary, b)),
+            builder.op("add", builder.op("mul", real, b), builder.op("mul", imaginary, a)),
+        )
     both = builder.op("concat", real, imaginary)
     back = np.concatenate([cosine, -sine]) / size
-    return Frame.of(builder, builder.op("linear", both, weights=back, bias=none))
+    return Frame.of(builder, builder.linear(both, back))
 
 
 def neighborhood_components(model: Any, frame: Frame) -> Frame:
     """x @ components_.T."""
     check(model, "components_")
-    weights = np.asarray(model.components_, np.float64).T
     x = numbers(frame, "NeighborhoodComponentsAnalysis")
-    made = frame.builder.op("linear", x, weights=weights, bias=np.zeros(weights.shape[1]))
-    return Frame.of(frame.builder, made)
+    return Frame.of(frame.builder, frame.builder.linear(x, np.asarray(model.components_).T))
 
 
 def _cosines(model: Any, frame: Frame, x: Value, scale: float) -> Frame:
-    weights = np.asarray(model.random_weights_, np.float64)
-    offset = np.asarray(model.random_offset_, np.float64)
-    projected = frame.builder.op("linear", x, weights=weights, bias=offset)
+    projected = frame.builder.linear(x, model.random_weights_, model.random_offset_)
     waves = frame.builder.op("cos", projected)
-    scaled = frame.builder.op("mul", waves, frame.builder.constant(np.full(1, scale)))
-    return Frame.of(frame.builder, scaled)
+    return Frame.of(frame.builder, frame.builder.op("mul", waves, scale))

@@ -8,7 +8,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
-from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.checked import numbers, within
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
@@ -20,13 +20,13 @@ KERNELS = frozenset(
 )
 
 
-def kernel_name(model: Any, kernel: Any) -> str:
-    """The kernel's name, where it is one that we cover.
+def kernel_name(model: Any) -> str:
+    """The name of the model's kernel, where it is one that we cover.
 
     Raises:
         UnsupportedModelError: it is precomputed, a function, or none that we know.
     """
-    step = type(model).__name__
+    step, kernel = type(model).__name__, model.kernel
     if callable(kernel):
         raise UnsupportedModelError(
             f"{step} has a Python function as its kernel, which cannot run inside SQL; "
@@ -42,18 +42,21 @@ def kernel_name(model: Any, kernel: Any) -> str:
     return str(kernel)
 
 
-def kernel_input(frame: Frame, step: str, kernel: str) -> Value:
-    """The frame as numbers that the kernel takes."""
-    if kernel not in NON_NEGATIVE:
-        return numbers(frame, step)
-    return frame.builder.op(
-        "require_finite",
-        frame.matrix(),
-        features=frame.names,
-        allow_nan=False,
-        step=f"{step} with kernel={kernel!r}",
-        low=np.zeros(frame.width),
-    )
+def kernel_of(
+    model: Any, frame: Frame, points: Any, gamma: float | None, degree: float, coef0: float
+) -> Value:
+    """(n, m) values of the model's kernel between the rows and `points` (m, k).
+
+    Raises:
+        UnsupportedModelError: as `kernel_name` does.
+    """
+    name, step = kernel_name(model), type(model).__name__
+    if name in NON_NEGATIVE:
+        step = f"{step} with kernel={name!r}"
+        x = within(frame, frame.matrix(), step, low=np.zeros(frame.width))
+    else:
+        x = numbers(frame, step)
+    return kernel_values(frame.builder, x, dense(points), name, gamma, degree, coef0)
 
 
 def kernel_values(
@@ -69,8 +72,7 @@ def kernel_values(
     points = np.asarray(points, np.float64)
     scale = 1.0 / points.shape[1] if gamma is None else float(gamma)
     if kernel == "cosine":
-        similar = builder.op("pairwise", _unit(builder, x), points=_units(points), metric="dot")
-        return similar
+        return builder.op("pairwise", _unit(builder, x), points=_units(points), metric="dot")
     if kernel in ("rbf", "laplacian"):
         metric = "sqeuclidean" if kernel == "rbf" else "manhattan"
         return exponential(builder, builder.op("pairwise", x, points=points, metric=metric), -scale)
@@ -83,14 +85,14 @@ def kernel_values(
     product = builder.op("pairwise", x, points=points, metric="dot")
     if kernel == "linear":
         return product
-    product = builder.op("mul", product, builder.constant(np.full(1, scale)))
-    product = builder.op("add", product, builder.constant(np.full(1, float(coef0))))
+    product = builder.op("mul", product, scale)
+    product = builder.op("add", product, float(coef0))
     return builder.op("tanh", product) if kernel == "sigmoid" else power(builder, product, degree)
 
 
 def exponential(builder: Builder, x: Value, factor: float) -> Value:
     """exp(factor * x)."""
-    return builder.op("exp", builder.op("mul", x, builder.constant(np.full(1, factor))))
+    return builder.op("exp", builder.op("mul", x, factor))
 
 
 MOST_FACTORS = 64
@@ -100,7 +102,7 @@ MOST_FACTORS = 64
 def power(builder: Builder, x: Value, exponent: float) -> Value:
     """x to the power of `exponent`; whole exponents by squaring, as libsvm's powi does."""
     if exponent != int(exponent) or not 0 <= exponent <= MOST_FACTORS:
-        return builder.op("pow", x, builder.constant(np.full(1, float(exponent))))
+        return builder.op("pow", x, float(exponent))
     made: Value | None = None
     left = int(exponent)
     while left:
@@ -110,16 +112,15 @@ def power(builder: Builder, x: Value, exponent: float) -> Value:
         if left:
             x = builder.op("mul", x, x)
     if made is None:  # the power 0 is 1, whatever x is
-        zeros = builder.op("mul", x, builder.constant(np.zeros(1)))
-        return builder.op("add", zeros, builder.constant(np.ones(1)))
+        zeros = builder.op("mul", x, 0.0)
+        return builder.op("add", zeros, 1.0)
     return made
 
 
 def _unit(builder: Builder, x: Value) -> Value:
     length = builder.op("sqrt", builder.op("sum", builder.op("square", x), axis=1))
-    one = builder.constant(np.ones(1))
-    zero = builder.op("eq", length, builder.constant(np.zeros(1)))
-    return builder.op("div", x, builder.op("where", zero, one, length))
+    zero = builder.op("eq", length, 0.0)
+    return builder.op("div", x, builder.op("where", zero, 1.0, length))
 
 
 def _units(points: Array) -> Array:

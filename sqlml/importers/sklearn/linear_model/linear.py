@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.sklearn.checked import numbers, stored_dtype
 from sqlml.importers.sklearn.classify import (
-    argmax_label,
     binary_label,
-    class_list,
     normalised,
+    outlier_outputs,
+    score_label,
+    score_proba,
+    two_or_more_classes,
     with_complement,
 )
 from sqlml.importers.sklearn.fitted import check
@@ -54,16 +55,13 @@ def logistic_regression(model: Any, frame: Frame) -> Outputs:
     multi_class = getattr(model, "multi_class", None)
     one_vs_rest = multi_class == "ovr" or (multi_class is not None and model.solver == "liblinear")
     made = _classified(model, frame)
-    score = made.values["score"]
+    score, builder = made.values["score"], frame.builder
     if score.type.width == 1 and multi_class == "multinomial":
-        both = frame.builder.op("concat", frame.builder.op("neg", score), score)
-        proba = frame.builder.op("softmax", both, sum_dtype="float64")
-    elif score.type.width == 1:
-        proba = with_complement(frame.builder, frame.builder.op("sigmoid", score))
-    elif one_vs_rest:
-        proba = normalised(frame.builder, frame.builder.op("sigmoid", score))
+        proba = score_proba(builder, builder.op("concat", builder.op("neg", score), score))
+    elif score.type.width > 1 and one_vs_rest:
+        proba = normalised(builder, builder.op("sigmoid", score))
     else:
-        proba = frame.builder.op("softmax", score, sum_dtype="float64")
+        proba = score_proba(builder, score)
     return Outputs({**made.values, "proba": proba}, made.labels)
 
 
@@ -71,12 +69,12 @@ def sgd_one_class_svm(model: Any, frame: Frame) -> Outputs:
     """Label -1 (outlier) or 1 from x @ coef_ - offset_ >= 0; `samples` has the offset back."""
     check(model, "coef_", "offset_")
     builder = frame.builder
-    offset = builder.constant(np.ravel(np.asarray(model.offset_, np.float64)))
+    offset = np.ravel(np.asarray(model.offset_, np.float64))
     product = _linear(model, frame, np.reshape(model.coef_, (-1, 1)).astype(float), np.zeros(1))
     score = builder.op("sub", product, offset)
     samples = builder.op("add", score, offset)
     label = binary_label(builder, score, tie="ge")
-    return Outputs({"label": label, "score": score, "samples": samples}, Labels("int64", (-1, 1)))
+    return outlier_outputs(label, score, samples)
 
 
 def sgd_classifier(model: Any, frame: Frame) -> Outputs:
@@ -90,55 +88,35 @@ def sgd_classifier(model: Any, frame: Frame) -> Outputs:
         single = _half_clipped(builder, score)
     else:
         return made
-    if score.type.width == 1:
-        proba = with_complement(builder, single)
-    else:
-        proba = normalised(builder, single)
+    one = score.type.width == 1
+    proba = with_complement(builder, single) if one else normalised(builder, single)
     return Outputs({**made.values, "proba": proba}, made.labels)
 
 
 def _half_clipped(builder: Builder, score: Value) -> Value:
     """(clip(score, -1, 1) + 1) / 2, the probability under the modified Huber loss."""
-    one = builder.constant(np.ones(1))
-    score = builder.op("maximum", score, builder.constant(-np.ones(1)))
-    score = builder.op("minimum", score, one)
-    return builder.op("div", builder.op("add", score, one), builder.constant(np.full(1, 2.0)))
+    score = builder.op("maximum", score, -1.0)
+    score = builder.op("minimum", score, 1.0)
+    return builder.op("div", builder.op("add", score, 1.0), 2.0)
 
 
 def _classified(model: Any, frame: Frame) -> Outputs:
     binarizer = getattr(model, "_label_binarizer", None)
     if getattr(binarizer, "y_type_", "").startswith("multilabel"):
-        return _multilabel(model, frame)
-    classes = class_list(model)
-    if len(classes) < 2:
-        raise UnsupportedModelError(
-            f"{type(model).__name__} was fitted on a single class; fit it on two or more"
-        )
-    weights, bias = _weights(model)
-    score = _linear(model, frame, weights, bias)
-    if score.type.width == 1:
+        # RidgeClassifier fitted on an indicator matrix: whether each score is above 0.
+        score = _scores(model, frame)
         label = binary_label(frame.builder, score)
-    else:
-        label = argmax_label(frame.builder, score)
-    return Outputs({"label": label, "score": score}, labels_of(classes))
-
-
-def _multilabel(model: Any, frame: Frame) -> Outputs:
-    """RidgeClassifier fitted on an indicator matrix: whether each score is above 0."""
+        labels = (Labels("int64", (0, 1)),) * score.type.width
+        return Outputs({"label": label, "score": score}, labels)
+    classes = two_or_more_classes(model)
     score = _scores(model, frame)
-    label = binary_label(frame.builder, score)
-    return Outputs({"label": label, "score": score}, (Labels("int64", (0, 1)),) * score.type.width)
+    return Outputs({"label": score_label(frame.builder, score), "score": score}, labels_of(classes))
 
 
 def _scores(model: Any, frame: Frame) -> Value:
-    weights, bias = _weights(model)
-    return _linear(model, frame, weights, bias)
-
-
-def _weights(model: Any) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    coefficients = np.atleast_2d(np.asarray(model.coef_, np.float64)).T
+    weights = np.atleast_2d(np.asarray(model.coef_, np.float64)).T
     intercept = np.ravel(np.asarray(model.intercept_, np.float64))
-    return coefficients, np.broadcast_to(intercept, coefficients.shape[1:])
+    return _linear(model, frame, weights, np.broadcast_to(intercept, weights.shape[1:]))
 
 
 def _linear(model: Any, frame: Frame, weights: Any, bias: Any) -> Value:
@@ -154,4 +132,4 @@ def _linear(model: Any, frame: Frame, weights: Any, bias: Any) -> Value:
     narrow = (np.zeros_like(bias) if wide else bias).astype(np.float32)
     score = frame.builder.op("linear", x, weights=weights.astype(np.float32), bias=narrow)
     score = frame.builder.op("cast", score, dtype="float64")
-    return frame.builder.op("add", score, frame.builder.constant(bias)) if wide else score
+    return frame.builder.op("add", score, bias) if wide else score

@@ -12,25 +12,16 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
+from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
 from sqlml.importers.sklearn.classify import (
     argmax_label,
-    class_list,
     normalised,
+    two_or_more_classes,
     with_complement,
 )
 from sqlml.importers.sklearn.fitted import check
 from sqlml.importers.sklearn.isotonic import interpolated
-from sqlml.importers.sklearn.meta.members import (
-    Recurse,
-    classes_of,
-    places,
-    predictor,
-    scaled,
-    spread,
-    total,
-    wide,
-)
+from sqlml.importers.sklearn.meta.members import Member, scaled, spread, total, wide
 from sqlml.ir.builder import Builder, Value
 
 EPSILON = 1e-12
@@ -40,11 +31,7 @@ EPSILON = 1e-12
 def calibrated_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """The mean of all pairs of a member and its calibrators."""
     check(model, "calibrated_classifiers_", "classes_")
-    classes = class_list(model)
-    if len(classes) < 2:
-        raise UnsupportedModelError(
-            "CalibratedClassifierCV was fitted on a single class; fit it on two or more"
-        )
+    classes = two_or_more_classes(model)
     builder = frame.builder
     parts = [
         _calibrated(model, f"calibrated_classifiers_[{i}]", pair, frame, recurse, classes)
@@ -59,28 +46,27 @@ def _calibrated(
 ) -> Value:
     """(n, K) probabilities of one pair; the member of a temperature may number its classes."""
     builder, width = frame.builder, len(classes)
-    made = predictor(owner, name, pair.estimator, frame, recurse)
-    known = classes_of(owner, name, made)
-    scored = "score" in made.values
-    if not scored and "proba" not in made.values:
+    member = Member.of(owner, name, pair.estimator, frame, recurse)
+    known = member.classes
+    scored = "score" in member.values
+    if not scored and "proba" not in member.values:
         raise UnsupportedModelError(
-            f"{name} of CalibratedClassifierCV has neither decision_function nor predict_proba"
+            f"{member.where} has neither decision_function nor predict_proba"
         )
-    response = wide(builder, made.values["score" if scored else "proba"])
+    response = wide(builder, member.values["score" if scored else "proba"])
     if not scored and len(known) == 2:
         response = builder.op("select", response, indices=np.array([1]))
     if pair.method == "temperature":
         proba = _temperature(builder, response, scored, float(pair.calibrators[0].beta_))
     elif pair.method in ("sigmoid", "isotonic"):
-        at = places(owner, name, known, classes)
-        proba = _one_by_one(builder, response, pair, at, width)
+        proba = _one_by_one(builder, response, pair, member.places(classes), width)
     else:
         raise UnsupportedModelError(
             f"CalibratedClassifierCV(method={pair.method!r}) is not known to sqlml; use sigmoid"
         )
     if proba.type.width != width:
         raise UnsupportedModelError(
-            f"{name} of CalibratedClassifierCV does not know all {width} classes; fit it again"
+            f"{member.where} does not know all {width} classes; fit it again"
         )
     return _cut(builder, proba)
 
@@ -120,7 +106,5 @@ def _temperature(builder: Builder, response: Value, scored: bool, beta: float) -
 
 def _cut(builder: Builder, proba: Value) -> Value:
     """What exceeds 1 by no more than 1e-5 is 1."""
-    one = builder.constant(np.ones(1))
-    limit = builder.constant(np.full(1, 1.0 + 1e-5))
-    above = builder.op("and", builder.op("gt", proba, one), builder.op("le", proba, limit))
-    return builder.op("where", above, one, proba)
+    above = builder.op("and", builder.op("gt", proba, 1.0), builder.op("le", proba, 1.0 + 1e-5))
+    return builder.op("where", above, 1.0, proba)

@@ -1,4 +1,4 @@
-"""Objects that hold others: Pipeline, ColumnTransformer, FeatureUnion, searches.
+"""Objects that hold others: Pipeline, ColumnTransformer, FeatureUnion, searches and the like.
 
 A message about a part names the step that it stands in.
 """
@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ProgramError, UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Schema, Sparse
+from sqlml.importers.frame import Frame, Outputs, Recurse, Schema, Sparse
 from sqlml.importers.sklearn.feature_extraction.dict_vectorizer import dict_schema
 from sqlml.importers.sklearn.feature_extraction.items import hashed_columns, one_list
 from sqlml.importers.sklearn.feature_extraction.text import one_text
-from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.fitted import check, path_of
+from sqlml.importers.sklearn.meta.members import Member, as_numbers, drops
 from sqlml.importers.unfitted import without_columns
 from sqlml.ir.builder import Builder
 
@@ -32,8 +33,6 @@ OWN_COLUMNS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
     }
 )
 """Transformers that do not read a matrix, and how to learn the columns of their table."""
-
-Recurse = Callable[[Any, Frame], Frame | Outputs]
 
 
 def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
@@ -70,7 +69,7 @@ def column_transformer(model: Any, frame: Frame, recurse: Recurse) -> Frame:
     parts: list[Frame] = []
     for name, transformer, chosen in model.transformers_:
         indices = [int(i) for i in model._transformer_to_input_indices[name]]
-        if not indices or _drops(transformer):
+        if not indices or drops(transformer):
             continue
         columns = _as_rows(name, transformer, chosen, frame.take(indices))
         part = columns if _passes(transformer) else _frame(name, transformer, columns, recurse)
@@ -86,7 +85,7 @@ def _as_rows(name: str, transformer: Any, chosen: Any, columns: Frame) -> Frame:
     FeatureHasher reads each row as strings; a vectorizer has counted the names of the columns.
     """
     first = transformer.steps[0][1] if getattr(transformer, "steps", None) else transformer
-    own = OWN_COLUMNS.get(_path(first))
+    own = OWN_COLUMNS.get(path_of(first))
     if own is None or own is dict_schema or isinstance(chosen, str | int | np.integer):
         return columns
     if own is hashed_columns and first.input_type == "string":
@@ -110,7 +109,7 @@ def feature_union(model: Any, frame: Frame, recurse: Recurse) -> Frame:
     weights = model.transformer_weights or {}
     parts: list[Frame] = []
     for name, transformer in model.transformer_list:
-        if _drops(transformer):
+        if drops(transformer):
             continue
         part = frame if _passes(transformer) else _frame(name, transformer, frame, recurse)
         parts.append(_weighted(part, weights.get(name)))
@@ -132,6 +131,21 @@ def frozen_estimator(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outp
     return recurse(model.estimator, frame)
 
 
+def self_training_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
+    """The classifier that was fitted on the labels given and guessed."""
+    check(model, "estimator_", "classes_")
+    member = Member.of(model, "estimator_", model.estimator_, as_numbers(frame), recurse)
+    return Outputs(member.own("label", "proba", "score"), member.classes)
+
+
+def ransac_regressor(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
+    """The regressor that was fitted on the inliers."""
+    check(model, "estimator_")
+    columns = as_numbers(frame)
+    member = Member.of(model, "estimator_", model.estimator_, columns, recurse, several=True)
+    return Outputs({"label": member.answer("predict")})
+
+
 def composite_schema(model: Any) -> Schema:
     """The columns that the first part with a memory of them was fitted on.
 
@@ -148,7 +162,7 @@ def composite_schema(model: Any) -> Schema:
 def dict_separator(model: Any) -> str | None:
     """The separator of the DictVectorizer that reads the model's rows; None: another part does."""
     reader = _reader(model)
-    if reader is None or OWN_COLUMNS.get(_path(reader)) is not dict_schema:
+    if reader is None or OWN_COLUMNS.get(path_of(reader)) is not dict_schema:
         return None
     return str(reader.separator)
 
@@ -157,18 +171,15 @@ def _remembered(model: Any) -> Schema | None:
     reader = _reader(model)
     if reader is None:
         return None
-    own = OWN_COLUMNS.get(_path(reader))
+    own = OWN_COLUMNS.get(path_of(reader))
     if own is not None:
         return own(reader)
-    names = getattr(reader, "feature_names_in_", None)
-    if names is not None:
-        return Schema(tuple(str(n) for n in names), len(names))
-    return Schema(None, int(reader.n_features_in_))
+    return Schema.recorded(reader)
 
 
 def _reader(model: Any) -> Any:
     """The first part that records its columns, or reads no matrix; None if there is none."""
-    if _path(model) in OWN_COLUMNS:
+    if path_of(model) in OWN_COLUMNS:
         return model
     for memory in ("feature_names_in_", "n_features_in_"):
         if getattr(model, memory, None) is not None:
@@ -180,13 +191,9 @@ def _reader(model: Any) -> Any:
     parts += members if isinstance(members, list) else []
     parts += [member.estimator for member in getattr(model, "calibrated_classifiers_", [])]
     for part in parts:
-        if not (_passes(part) or _drops(part)):
+        if not (_passes(part) or drops(part)):
             return _reader(part)
     return None
-
-
-def _path(model: Any) -> str:
-    return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 def _check_refit(model: Any) -> None:
@@ -219,8 +226,7 @@ def _transformed(builder: Builder, step: Any, made: Frame | Outputs) -> Frame | 
     value = made.values.get("transform")
     if value is None:
         return None
-    name = type(step).__name__.lower()
-    return Frame.of(builder, value, [f"{name}{i}" for i in range(value.type.width)])
+    return Frame.of(builder, value, stem=type(step).__name__.lower())
 
 
 _DENSE = (
@@ -244,10 +250,6 @@ def _passes(step: Any) -> bool:
     return step is None or (isinstance(step, str) and step == "passthrough")
 
 
-def _drops(step: Any) -> bool:
-    return isinstance(step, str) and step == "drop"
-
-
 def _weighted(frame: Frame, weight: float | None) -> Frame:
     if weight is None:
         return frame
@@ -255,9 +257,8 @@ def _weighted(frame: Frame, weight: float | None) -> Frame:
     if value.type.sparse:
         value = frame.builder.op("scale_stored", value, factors=np.full(1, float(weight)))
     else:
-        factor = frame.builder.constant(np.full(1, float(weight)))
-        value = frame.builder.op("mul", value, factor)
-    return replace(Frame.of(frame.builder, value, frame.names), sparse=frame.sparse)
+        value = frame.builder.op("mul", value, float(weight))
+    return Frame.of(frame.builder, value, frame.names, frame.sparse)
 
 
 def _side_by_side(model: Any, frame: Frame, parts: list[Frame]) -> Frame:

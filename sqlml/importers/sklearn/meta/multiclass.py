@@ -8,14 +8,21 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, labels_of
-from sqlml.importers.sklearn.classify import argmax_label, class_list, with_complement
+from sqlml.importers.frame import Frame, Outputs, Recurse, labels_of
+from sqlml.importers.sklearn.classify import (
+    argmax_label,
+    binary_label,
+    class_list,
+    two_or_more_classes,
+    with_complement,
+)
+from sqlml.importers.sklearn.cluster.centres import nearest
 from sqlml.importers.sklearn.dummy import each_row
-from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import Recurse, answer, as_numbers, predictor, total, wide
+from sqlml.importers.sklearn.fitted import check, path_of
+from sqlml.importers.sklearn.meta.members import Member, as_numbers, scaled, total, wide
 from sqlml.importers.sklearn.meta.one_vs_one import ovr_decision
 from sqlml.ir.builder import Builder, Value
-from sqlml.types import Labels, numpy_dtype
+from sqlml.types import Labels
 
 CONSTANT = "sklearn.multiclass._ConstantPredictor"
 """What stands in for a member whose training rows were all of one class."""
@@ -43,36 +50,34 @@ def one_vs_rest_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
     members = _members(model, frame, recurse)
     if model.label_binarizer_.y_type_.startswith("multilabel"):
         return _multilabel(builder, members)
-    classes = _two_or_more(model)
+    classes = two_or_more_classes(model)
     confidences = [member.confidence for member in members]
-    values: dict[str, Value] = {}
     if len(members) == 1:
-        values["label"] = _above(builder, confidences[0], members[0].threshold)
+        label = binary_label(builder, confidences[0], threshold=members[0].threshold)
     else:
-        values["label"] = argmax_label(builder, builder.op("concat", *confidences))
+        label = argmax_label(builder, builder.beside(confidences))
+    values = {"label": label, **_scores(builder, members)}
     if all("proba" in member.values for member in members):
-        values["proba"] = _proba(builder, [member.values["proba"] for member in members])
-    if all("score" in member.values for member in members):
-        values["score"] = builder.op("concat", *[member.values["score"] for member in members])
+        second = [_second(builder, member.values["proba"]) for member in members]
+        values["proba"] = _proba(builder, second)
     return Outputs(values, labels_of(classes))
 
 
 def _multilabel(builder: Builder, members: list[Binary]) -> Outputs:
     """All members are asked for more than the threshold that suits the first of them."""
-    confidence = builder.op("concat", *[member.confidence for member in members])
-    values = {"label": _above(builder, confidence, members[0].threshold)}
+    confidence = builder.beside([member.confidence for member in members])
+    label = binary_label(builder, confidence, threshold=members[0].threshold)
+    values = {"label": label, **_scores(builder, members)}
     if all("proba" in member.values for member in members):
         second = [_second(builder, member.values["proba"]) for member in members]
-        values["proba"] = builder.op("concat", *second)
-    if all("score" in member.values for member in members):
-        values["score"] = builder.op("concat", *[member.values["score"] for member in members])
+        values["proba"] = builder.beside(second)
     return Outputs(values, (Labels("int64", (0, 1)),) * len(members))
 
 
 def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs:
     """Votes of all pairs of classes, and confidences where votes are equal."""
     check(model, "estimators_", "classes_")
-    classes = _two_or_more(model)
+    classes = two_or_more_classes(model)
     if model.pairwise_indices_ is not None:
         raise UnsupportedModelError(
             "OneVsOneClassifier around a model of precomputed kernels needs the training rows; "
@@ -80,12 +85,12 @@ def one_vs_one_classifier(model: Any, frame: Frame, recurse: Recurse) -> Outputs
         )
     builder = frame.builder
     members = _members(model, as_numbers(frame), recurse)
-    predictions = builder.op("concat", *[member.values["predict"] for member in members])
-    confidences = builder.op("concat", *[member.confidence for member in members])
+    predictions = builder.beside([member.values["predict"] for member in members])
+    confidences = builder.beside([member.confidence for member in members])
     score = ovr_decision(builder, predictions, confidences, len(classes))
     if len(classes) == 2:
         score = builder.op("select", score, indices=np.array([1]))
-        label = _above(builder, score, members[0].threshold)
+        label = binary_label(builder, score, threshold=members[0].threshold)
     else:
         label = argmax_label(builder, score)
     return Outputs({"label": label, "score": score}, labels_of(classes))
@@ -98,24 +103,8 @@ def output_code_classifier(model: Any, frame: Frame, recurse: Recurse) -> Output
     builder = frame.builder
     members = _members(model, frame, recurse)
     codes = np.asarray(model.code_book_, np.float64)
-    # |y|^2 - 2 y.c + |c|^2, added in this order as ArgKmin does: a large y drowns the rest
-    y = builder.op("concat", *[member.confidence for member in members])
-    size = builder.op("sum", builder.op("square", y), axis=1)
-    product = builder.op("linear", y, weights=-2 * codes.T, bias=np.zeros(len(codes)))
-    distance = builder.op("add", size, product)
-    distance = builder.op("add", distance, builder.constant(np.square(codes).sum(axis=1)))
-    distance = builder.op("maximum", distance, builder.constant(np.zeros(1)))
-    nearest = argmax_label(builder, builder.op("neg", distance))
-    return Outputs({"label": nearest}, labels_of(classes))
-
-
-def _two_or_more(model: Any) -> list[Any]:
-    classes = class_list(model)
-    if len(classes) < 2:
-        raise UnsupportedModelError(
-            f"{type(model).__name__} was fitted on a single class; fit it on two or more"
-        )
-    return classes
+    y = builder.beside([member.confidence for member in members])
+    return Outputs({"label": nearest(builder, y, codes)}, labels_of(classes))
 
 
 def _members(model: Any, frame: Frame, recurse: Recurse) -> list[Binary]:
@@ -124,54 +113,47 @@ def _members(model: Any, frame: Frame, recurse: Recurse) -> list[Binary]:
 
 def _member(model: Any, i: int, member: Any, frame: Frame, recurse: Recurse) -> Binary:
     """Confidence is predict of a regressor, else decision_function, else a probability."""
-    builder, name = frame.builder, f"estimators_[{i}]"
-    if f"{type(member).__module__}.{type(member).__qualname__}" == CONSTANT:
+    builder = frame.builder
+    if path_of(member) == CONSTANT:
         constant = float(np.ravel(member.y_)[0])
         value = each_row(frame, np.array([constant]))
         proba = each_row(frame, np.array([1 - constant, constant]))
         return Binary(value, {"predict": value, "score": value, "proba": proba}, 0.5)
-    made = predictor(model, name, member, frame, recurse)
-    values = {"predict": answer(builder, model, name, made, "predict")}
-    if made.labels is None:
+    found = Member.of(model, f"estimators_[{i}]", member, frame, recurse)
+    values = {"predict": found.answer("predict")}
+    if found.made.labels is None:
         return Binary(wide(builder, values["predict"]), values, 0.5)
-    if len(made.labels) != 2:
+    if len(found.classes) != 2:
         raise UnsupportedModelError(
-            f"{name} of {type(model).__name__} distinguishes {len(made.labels)} classes, not two; "
-            "fit it again"
+            f"{found.where} distinguishes {len(found.classes)} classes, not two; fit it again"
         )
-    values |= {key: made.values[key] for key in ("score", "proba") if key in made.values}
+    values |= found.own("score", "proba")
     if "score" in values:
         return Binary(values["score"], values, 0.0)
     if "proba" in values:
         return Binary(wide(builder, _second(builder, values["proba"])), values, 0.5)
-    raise UnsupportedModelError(
-        f"{name} of {type(model).__name__} has neither decision_function nor predict_proba"
-    )
+    raise UnsupportedModelError(f"{found.where} has neither decision_function nor predict_proba")
 
 
-def _above(builder: Builder, value: Value, threshold: float) -> Value:
-    limit = builder.constant(np.full(1, threshold))
-    return builder.op("cast", builder.op("gt", value, limit), dtype="int64")
+def _scores(builder: Builder, members: list[Binary]) -> dict[str, Value]:
+    if not all("score" in member.values for member in members):
+        return {}
+    return {"score": builder.beside([member.values["score"] for member in members])}
 
 
-def _proba(builder: Builder, parts: list[Value]) -> Value:
-    """The members' second columns, divided by their sum where that is not 0."""
-    second = [_second(builder, part) for part in parts]
+def _proba(builder: Builder, second: list[Value]) -> Value:
+    """The members' probabilities of the second class, divided by their sum where it is not 0."""
     if len(second) == 1:
         proba = with_complement(builder, second[0])
-        return _divided(builder, proba, total(builder, _columns(builder, proba)))
-    return _divided(builder, builder.op("concat", *second), total(builder, second))
+        columns = [builder.op("select", proba, indices=np.array([i])) for i in (0, 1)]
+        return _divided(builder, proba, total(builder, columns))
+    return _divided(builder, builder.beside(second), total(builder, second))
 
 
 def _second(builder: Builder, proba: Value) -> Value:
     return builder.op("select", proba, indices=np.array([1]))
 
 
-def _columns(builder: Builder, value: Value) -> list[Value]:
-    return [builder.op("select", value, indices=np.array([i])) for i in range(value.type.width)]
-
-
 def _divided(builder: Builder, proba: Value, sums: Value) -> Value:
-    zero = builder.constant(np.zeros(1, numpy_dtype(sums.type.dtype)))
-    nothing = builder.op("eq", sums, zero)
+    nothing = scaled(builder, "eq", sums, 0)
     return builder.op("where", nothing, proba, builder.op("div", proba, sums))

@@ -26,10 +26,10 @@ def ovr_decision(builder: Builder, predictions: Value, confidences: Value, n_cla
         predictions = builder.op("cast", predictions, dtype="float64")
     # Of the first class's pairs each counts 1 - p, of the second's p: integers, so exact.
     firsts = (signs < 0).sum(axis=0).astype(np.float64)
-    votes = builder.op("linear", predictions, weights=signs, bias=firsts)
-    total = builder.op("linear", confidences, weights=signs, bias=np.zeros(n_classes))
-    size = builder.op("add", builder.op("abs", total), builder.constant(np.ones(1)))
-    size = builder.op("mul", size, builder.constant(np.full(1, 3.0)))
+    votes = builder.linear(predictions, signs, firsts)
+    total = builder.linear(confidences, signs)
+    size = builder.op("add", builder.op("abs", total), 1.0)
+    size = builder.op("mul", size, 3.0)
     return builder.op("add", votes, builder.op("div", total, size))
 
 

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs
-from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.meta.members import Recurse, answer, predictor, scaled
+from sqlml.importers.frame import Frame, Outputs, Recurse
+from sqlml.importers.sklearn.fitted import check, path_of
+from sqlml.importers.sklearn.meta.members import Member, scaled
 from sqlml.importers.sklearn.preprocessing.function_transformer import FUNCTIONS
+from sqlml.importers.sklearn.preprocessing.quantile import NEAR
+from sqlml.importers.sklearn.preprocessing.scale import unscaled
 from sqlml.ir.builder import Builder, Value
-
-NEAR = 1e-7
-"""scikit-learn's BOUNDS_THRESHOLD: this near to 0 or 1 is the end of the training range."""
 
 STEP = "TransformedTargetRegressor"
 
@@ -32,8 +31,8 @@ def transformed_target_regressor(model: Any, frame: Frame, recurse: Recurse) -> 
         UnsupportedModelError: a transformer or inverse_func that is not known here.
     """
     check(model, "regressor_", "transformer_")
-    made = predictor(model, "regressor_", model.regressor_, frame, recurse, several=True)
-    value = answer(frame.builder, model, "regressor_", made, "predict")
+    member = Member.of(model, "regressor_", model.regressor_, frame, recurse, several=True)
+    value = member.answer("predict")
     return Outputs({"label": inverse(frame.builder, model.transformer_, value)})
 
 
@@ -43,7 +42,7 @@ def inverse(builder: Builder, transformer: Any, value: Value) -> Value:
     Raises:
         UnsupportedModelError: none is known for its class.
     """
-    path = f"{type(transformer).__module__}.{type(transformer).__qualname__}"
+    path = path_of(transformer)
     if path not in INVERSES:
         known = ", ".join(sorted(name.rsplit(".", 1)[1] for name in INVERSES))
         raise UnsupportedModelError(
@@ -58,48 +57,21 @@ def _checked(builder: Builder, value: Value, allow_nan: bool = True) -> Value:
     return builder.op("require_finite", value, features=names, allow_nan=allow_nan, step=STEP)
 
 
-def _by_column(builder: Builder, op: str, value: Value, numbers: Any) -> Value:
-    return builder.op(op, value, builder.constant(np.asarray(numbers, np.float64)))
-
-
-def _standard(builder: Builder, model: Any, value: Value) -> Value:
-    check(model, "scale_", "mean_")
-    value = _checked(builder, value)
-    if model.with_std:
-        value = _by_column(builder, "mul", value, model.scale_)
-    return _by_column(builder, "add", value, model.mean_) if model.with_mean else value
-
-
-def _min_max(builder: Builder, model: Any, value: Value) -> Value:
-    check(model, "scale_", "min_")
-    value = _by_column(builder, "sub", _checked(builder, value), model.min_)
-    return _by_column(builder, "div", value, model.scale_)
-
-
-def _max_abs(builder: Builder, model: Any, value: Value) -> Value:
-    check(model, "scale_")
-    return _by_column(builder, "mul", _checked(builder, value), model.scale_)
-
-
-def _robust(builder: Builder, model: Any, value: Value) -> Value:
-    check(model, "scale_", "center_")
-    value = _checked(builder, value)
-    if model.with_scaling:
-        value = _by_column(builder, "mul", value, model.scale_)
-    return _by_column(builder, "add", value, model.center_) if model.with_centering else value
+def _scaler(builder: Builder, model: Any, value: Value) -> Value:
+    return unscaled(builder, model, _checked(builder, value))
 
 
 def _power(builder: Builder, model: Any, value: Value) -> Value:
     check(model, "lambdas_")
     value = _checked(builder, value)
     if model.standardize:
-        value = _standard(builder, model._scaler, value)
+        value = _scaler(builder, model._scaler, value)
     one = INVERSE_POWERS[model.method]
     columns = [
         one(builder, builder.op("select", value, indices=np.array([i])), float(power))
         for i, power in enumerate(model.lambdas_)
     ]
-    return columns[0] if len(columns) == 1 else builder.op("concat", *columns)
+    return builder.beside(columns)
 
 
 def _box_cox(builder: Builder, value: Value, power: float) -> Value:
@@ -112,7 +84,6 @@ def _box_cox(builder: Builder, value: Value, power: float) -> Value:
 
 def _yeo_johnson(builder: Builder, value: Value, power: float) -> Value:
     tiny = np.spacing(1.0)
-    one = builder.constant(np.ones(1))
     if abs(power) < tiny:
         above = scaled(builder, "sub", builder.op("exp", value), 1)
     else:
@@ -120,10 +91,10 @@ def _yeo_johnson(builder: Builder, value: Value, power: float) -> Value:
         above = scaled(builder, "sub", scaled(builder, "pow", base, 1 / power), 1)
     if abs(power - 2) > tiny:
         base = scaled(builder, "add", scaled(builder, "mul", value, -(2 - power)), 1)
-        below = builder.op("sub", one, scaled(builder, "pow", base, 1 / (2 - power)))
+        below = builder.op("sub", 1.0, scaled(builder, "pow", base, 1 / (2 - power)))
     else:
-        below = builder.op("sub", one, builder.op("exp", builder.op("neg", value)))
-    return builder.op("where", builder.op("ge", value, builder.constant(np.zeros(1))), above, below)
+        below = builder.op("sub", 1.0, builder.op("exp", builder.op("neg", value)))
+    return builder.op("where", builder.op("ge", value, 0.0), above, below)
 
 
 def _quantile(builder: Builder, model: Any, value: Value) -> Value:
@@ -142,15 +113,11 @@ def _quantile(builder: Builder, model: Any, value: Value) -> Value:
         offsets=np.arange(columns + 1, dtype=np.int64) * points,
     )
     if normal:
-        below = _compare(builder, "lt", scaled(builder, "sub", share, NEAR), 0.0)
-        above = _compare(builder, "gt", scaled(builder, "add", share, NEAR), 1.0)
-        made = builder.op("where", above, builder.constant(quantiles[:, -1]), made)
-        made = builder.op("where", below, builder.constant(quantiles[:, 0]), made)
+        below = builder.op("lt", builder.op("sub", share, NEAR), 0.0)
+        above = builder.op("gt", builder.op("add", share, NEAR), 1.0)
+        made = builder.op("where", above, quantiles[:, -1], made)
+        made = builder.op("where", below, quantiles[:, 0], made)
     return made  # of a uniform place, the ends are what the interpolation gives
-
-
-def _compare(builder: Builder, op: str, value: Value, number: float) -> Value:
-    return builder.op(op, value, builder.constant(np.full(1, number)))
 
 
 def _function(builder: Builder, model: Any, value: Value) -> Value:
@@ -182,12 +149,12 @@ INVERSE_POWERS: Mapping[str, Callable[[Builder, Value, float], Value]] = Mapping
 
 INVERSES: Mapping[str, Callable[[Builder, Any, Value], Value]] = MappingProxyType(
     {
-        "sklearn.preprocessing._data.MaxAbsScaler": _max_abs,
-        "sklearn.preprocessing._data.MinMaxScaler": _min_max,
+        "sklearn.preprocessing._data.MaxAbsScaler": _scaler,
+        "sklearn.preprocessing._data.MinMaxScaler": _scaler,
         "sklearn.preprocessing._data.PowerTransformer": _power,
         "sklearn.preprocessing._data.QuantileTransformer": _quantile,
-        "sklearn.preprocessing._data.RobustScaler": _robust,
-        "sklearn.preprocessing._data.StandardScaler": _standard,
+        "sklearn.preprocessing._data.RobustScaler": _scaler,
+        "sklearn.preprocessing._data.StandardScaler": _scaler,
         "sklearn.preprocessing._function_transformer.FunctionTransformer": _function,
     }
 )

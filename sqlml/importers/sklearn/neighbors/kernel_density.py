@@ -39,66 +39,53 @@ def kernel_density(model: Any, frame: Frame) -> Outputs:
     if tree.sample_weight is not None:
         weights, total = np.asarray(tree.sample_weight, np.float64), float(tree.sum_weight)
         with np.errstate(divide="ignore"):
-            logs = builder.op("add", logs, builder.constant(np.log(weights)))
+            logs = builder.op("add", logs, np.log(weights))
     most = builder.op("max", logs, axis=1)
-    nothing = builder.op("eq", most, builder.constant(np.full(1, -np.inf)))
-    most = builder.op("where", nothing, builder.constant(np.zeros(1)), most)
+    nothing = builder.op("eq", most, -np.inf)
+    most = builder.op("where", nothing, 0.0, most)
     summed = builder.op("sum", builder.op("exp", builder.op("sub", logs, most)), axis=1)
     density = builder.op("add", builder.op("log", summed), most)
     norm = _log_norm(model.kernel, float(model.bandwidth_), points.shape[1]) - math.log(total)
-    return Outputs({"samples": builder.op("add", density, builder.constant(np.full(1, norm)))})
+    return Outputs({"samples": builder.op("add", density, norm)})
 
 
 def _distance(builder: Builder, reduced: Value, attrs: dict[str, Any]) -> Value:
     if attrs["metric"] in ("sqeuclidean", "mahalanobis"):
         return builder.op("sqrt", reduced)
     if attrs["metric"] == "minkowski":
-        return builder.op("pow", reduced, builder.constant(np.full(1, 1.0 / attrs["p"])))
+        return builder.op("pow", reduced, 1.0 / attrs["p"])
     return reduced
 
 
-def _times(builder: Builder, x: Value, factor: float) -> Value:
-    return builder.op("mul", x, builder.constant(np.full(1, factor)))
-
-
-def _over(builder: Builder, x: Value, divisor: float) -> Value:
-    return builder.op("div", x, builder.constant(np.full(1, divisor)))
-
-
-def _inside(builder: Builder, distance: Value, width: float, value: Value) -> Value:
+def _inside(builder: Builder, distance: Value, width: float, value: Value | float) -> Value:
     """`value` where the distance is below the bandwidth, -inf elsewhere."""
-    near = builder.op("lt", distance, builder.constant(np.full(1, width)))
-    return builder.op("where", near, value, builder.constant(np.full(1, -np.inf)))
+    return builder.op("where", builder.op("lt", distance, width), value, -np.inf)
 
 
-def _gaussian(builder: Builder, d: Value, h: float) -> Value:
-    return _over(builder, _times(builder, builder.op("mul", d, d), -0.5), h * h)
+def _gaussian(b: Builder, d: Value, h: float) -> Value:
+    return b.op("div", b.op("mul", b.op("mul", d, d), -0.5), h * h)
 
 
-def _tophat(builder: Builder, d: Value, h: float) -> Value:
-    return _inside(builder, d, h, builder.constant(np.zeros(1)))
+def _tophat(b: Builder, d: Value, h: float) -> Value:
+    return _inside(b, d, h, 0.0)
 
 
-def _epanechnikov(builder: Builder, d: Value, h: float) -> Value:
-    share = _over(builder, builder.op("mul", d, d), h * h)
-    return _inside(builder, d, h, _log_rest(builder, share))
+def _epanechnikov(b: Builder, d: Value, h: float) -> Value:
+    share = b.op("div", b.op("mul", d, d), h * h)
+    return _inside(b, d, h, b.op("log", b.op("sub", 1.0, share)))
 
 
-def _exponential(builder: Builder, d: Value, h: float) -> Value:
-    return _over(builder, builder.op("neg", d), h)
+def _exponential(b: Builder, d: Value, h: float) -> Value:
+    return b.op("div", b.op("neg", d), h)
 
 
-def _linear(builder: Builder, d: Value, h: float) -> Value:
-    return _inside(builder, d, h, _log_rest(builder, _over(builder, d, h)))
+def _linear(b: Builder, d: Value, h: float) -> Value:
+    return _inside(b, d, h, b.op("log", b.op("sub", 1.0, b.op("div", d, h))))
 
 
-def _cosine(builder: Builder, d: Value, h: float) -> Value:
-    angle = _over(builder, _times(builder, d, 0.5 * math.pi), h)
-    return _inside(builder, d, h, builder.op("log", builder.op("cos", angle)))
-
-
-def _log_rest(builder: Builder, share: Value) -> Value:
-    return builder.op("log", builder.op("sub", builder.constant(np.ones(1)), share))
+def _cosine(b: Builder, d: Value, h: float) -> Value:
+    angle = b.op("div", b.op("mul", d, 0.5 * math.pi), h)
+    return _inside(b, d, h, b.op("log", b.op("cos", angle)))
 
 
 _KERNELS = {

@@ -8,8 +8,9 @@ import numpy as np
 
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.sklearn.checked import numbers
-from sqlml.importers.sklearn.classify import argmax_label, class_list
+from sqlml.importers.sklearn.classify import argmax_label, class_list, second_less_first
 from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.log_probability import shares_below_max
 from sqlml.ir.builder import Builder, Value
 
 _METRICS = {"euclidean": "sqeuclidean", "manhattan": "manhattan"}
@@ -34,8 +35,8 @@ def nearest_centroid(model: Any, frame: Frame) -> Outputs:
         label = argmax_label(builder, scores)
     made = {"label": label}
     if model.metric == "euclidean":
-        made["proba"] = _probabilities(builder, scores)
-        made["score"] = _margin(builder, scores)
+        made["proba"] = shares_below_max(builder, scores)
+        made["score"] = second_less_first(builder, scores)
     return Outputs(made, labels_of(classes))
 
 
@@ -44,25 +45,10 @@ def _discriminant(model: Any, builder: Builder, x: Value, metric: str, priors: A
     deviation = np.asarray(model.within_class_std_dev_, np.float64)
     deviation = np.where(deviation == 0, 1.0, deviation)
     points = np.asarray(model.centroids_, np.float64) / deviation
-    scaled = builder.op("div", x, builder.constant(deviation))
+    scaled = builder.op("div", x, deviation)
     distance = builder.op("pairwise", scaled, points=points, metric=metric)
     if metric == "manhattan":
         distance = builder.op("square", distance)
     with np.errstate(divide="ignore"):
-        shift = builder.constant(2.0 * np.log(priors))
+        shift = 2.0 * np.log(priors)
     return builder.op("add", builder.op("neg", distance), shift)
-
-
-def _probabilities(builder: Builder, scores: Value) -> Value:
-    """exp(l - log(sum(exp(l)))) of l = scores less their greatest."""
-    above = builder.op("sub", scores, builder.op("max", scores, axis=1))
-    total = builder.op("log", builder.op("sum", builder.op("exp", above), axis=1))
-    return builder.op("exp", builder.op("sub", above, total))
-
-
-def _margin(builder: Builder, scores: Value) -> Value:
-    """All scores, or the second less the first of two."""
-    if scores.type.width != 2:
-        return scores
-    first, second = (builder.op("select", scores, indices=np.array([i])) for i in (0, 1))
-    return builder.op("sub", second, first)

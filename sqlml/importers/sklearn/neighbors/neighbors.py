@@ -8,16 +8,17 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, labels_of
-from sqlml.importers.sklearn.classify import argmax_label, class_lists
-from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.neighbors.search import (
-    inverse_distances,
-    nearest,
-    weighting,
-    within,
+from sqlml.importers.sklearn.classify import (
+    argmax_labels,
+    binary_label,
+    class_lists,
+    of_targets,
+    outlier_outputs,
 )
+from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sklearn.neighbors.search import inverse_distances, nearest, weighting, within
 from sqlml.ir.builder import Builder, Value
-from sqlml.types import Array, Labels
+from sqlml.types import Array
 
 _FITTED = ("_fit_X", "_fit_method", "effective_metric_", "effective_metric_params_")
 
@@ -29,16 +30,13 @@ def k_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
     """
     check(model, *_FITTED, "classes_", "_y")
     classes = class_lists(model)
-    targets = np.asarray(model._y, np.int64).reshape(-1, len(classes))
-    hot = [_one_hot(targets[:, t], len(known)) for t, known in enumerate(classes)]
     distance, index = nearest(model, frame, int(model.n_neighbors))
     builder = frame.builder
-    votes = _gathered(builder, np.concatenate(hot, axis=1), index)
+    votes = builder.op("take", _one_hot(model, classes), index)
     if weighting(model) == "distance":
         weights = inverse_distances(builder, distance)
         votes = builder.op("mul", votes, _as_cube(builder, weights))
-    votes = _summed(builder, votes)
-    return _voted_by_target(builder, votes, [labels_of(known) for known in classes])
+    return _voted(builder, _summed(builder, votes), classes)
 
 
 def k_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
@@ -46,10 +44,10 @@ def k_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
     check(model, *_FITTED, "_y")
     distance, index = nearest(model, frame, int(model.n_neighbors))
     builder = frame.builder
-    targets = _gathered(builder, _targets(model._y), index)
+    targets = builder.op("take", _targets(model._y), index)
     if weighting(model) != "distance":
-        size = builder.constant(np.full(1, float(model.n_neighbors)))
-        return Outputs({"label": builder.op("div", _summed(builder, targets), size)})
+        mean = builder.op("div", _summed(builder, targets), float(model.n_neighbors))
+        return Outputs({"label": mean})
     weights = inverse_distances(builder, distance)
     total = _summed(builder, builder.op("mul", targets, _as_cube(builder, weights)))
     return Outputs({"label": builder.op("div", total, builder.op("sum", weights, axis=1))})
@@ -64,20 +62,16 @@ def radius_neighbors_classifier(model: Any, frame: Frame) -> Outputs:
     check(model, *_FITTED, "classes_", "_y", "outlier_label_")
     classes = class_lists(model)
     outliers = [_outlier_class(model, known, t) for t, known in enumerate(classes)]
-    targets = np.asarray(model._y, np.int64).reshape(-1, len(classes))
-    hot = [_one_hot(targets[:, t], len(known)) for t, known in enumerate(classes)]
-    one_hot = np.concatenate(hot, axis=1)
     builder = frame.builder
     weights, none = _radius_weights(model, frame)
-    votes = builder.op("linear", weights, weights=one_hot, bias=np.zeros(one_hot.shape[1]))
+    votes = builder.linear(weights, _one_hot(model, classes))
     if model.outlier_label_ is None:
-        some = builder.op("not", none)
-        votes = builder.op("require", votes, some, message=_NO_NEIGHBOURS)
+        votes = builder.op("require", votes, builder.op("not", none), message=_NO_NEIGHBOURS)
     else:
         pairs = zip(classes, outliers, strict=True)
         alone = np.concatenate([np.eye(len(known))[outlier] for known, outlier in pairs])
-        votes = builder.op("where", none, builder.constant(alone), votes)
-    return _voted_by_target(builder, votes, [labels_of(known) for known in classes])
+        votes = builder.op("where", none, alone, votes)
+    return _voted(builder, votes, classes)
 
 
 def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
@@ -85,13 +79,12 @@ def radius_neighbors_regressor(model: Any, frame: Frame) -> Outputs:
     check(model, *_FITTED, "_y")
     builder = frame.builder
     weights, none = _radius_weights(model, frame)
-    targets = _targets(model._y)
-    total = builder.op("linear", weights, weights=targets, bias=np.zeros(targets.shape[1]))
+    total = builder.linear(weights, _targets(model._y))
     mean = builder.op("div", total, builder.op("sum", weights, axis=1))
     # The source writes NaN in the targets' own dtype: integers have none.
     with np.errstate(invalid="ignore"):
         empty = np.full(1, np.nan).astype(np.asarray(model._y).dtype).astype(np.float64)
-    return Outputs({"label": builder.op("where", none, builder.constant(empty), mean)})
+    return Outputs({"label": builder.op("where", none, empty, mean)})
 
 
 def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
@@ -105,38 +98,27 @@ def local_outlier_factor(model: Any, frame: Frame) -> Outputs:
     k, builder = int(model.n_neighbors_), frame.builder
     distance, index = nearest(model, frame, k)
     reach = np.asarray(model._distances_fit_X_, np.float64)[:, k - 1]
-    reached = builder.op("take", builder.constant(reach), index)
+    reached = builder.op("take", reach, index)
     mean = _mean(builder, builder.op("maximum", distance, reached), k)
     # 1e-10 is the source's own, against division by zero.
-    density = builder.op("add", mean, builder.constant(np.full(1, 1e-10)))
-    density = builder.op("div", builder.constant(np.ones(1)), density)
-    others = builder.constant(np.asarray(model._lrd, np.float64))
-    ratios = builder.op("div", builder.op("take", others, index), density)
+    density = builder.op("div", 1.0, builder.op("add", mean, 1e-10))
+    others = builder.op("take", np.asarray(model._lrd, np.float64), index)
+    ratios = builder.op("div", others, density)
     samples = builder.op("neg", _mean(builder, ratios, k))
-    score = builder.op("sub", samples, builder.constant(np.full(1, float(model.offset_))))
-    inlier = builder.op("ge", score, builder.constant(np.zeros(1)))
-    return Outputs(
-        {
-            "label": builder.op("cast", inlier, dtype="int64"),
-            "score": score,
-            "samples": samples,
-        },
-        Labels("int64", (-1, 1)),
-    )
+    score = builder.op("sub", samples, float(model.offset_))
+    return outlier_outputs(binary_label(builder, score, "ge"), score, samples)
 
 
 def _radius_weights(model: Any, frame: Frame) -> tuple[Value, Value]:
     """(n, m) weights of all fitted points, 0 outside the radius, and where no point is inside."""
     builder = frame.builder
     distance, inside = within(model, frame)
-    zero, one = builder.constant(np.zeros(1)), builder.constant(np.ones(1))
     counted = builder.op("cast", inside, dtype="float64")
-    none = builder.op("eq", builder.op("max", counted, axis=1), zero)
+    none = builder.op("eq", builder.op("max", counted, axis=1), 0.0)
     if weighting(model) == "distance":
-        far = builder.constant(np.full(1, np.inf))
-        inverse = inverse_distances(builder, builder.op("where", inside, distance, far))
-        counted = builder.op("where", inside, inverse, zero)
-    return builder.op("where", none, one, counted), none
+        inverse = inverse_distances(builder, builder.op("where", inside, distance, np.inf))
+        counted = builder.op("where", inside, inverse, 0.0)
+    return builder.op("where", none, 1.0, counted), none
 
 
 _NO_NEIGHBOURS = (
@@ -158,41 +140,27 @@ def _outlier_class(model: Any, classes: list[Any], target: int) -> int | None:
     return classes.index(outlier)
 
 
-def _voted(builder: Builder, votes: Value, labels: Labels) -> Outputs:
-    proba = builder.op("div", votes, builder.op("sum", votes, axis=1))
-    return Outputs({"label": argmax_label(builder, votes), "proba": proba}, labels)
+def _one_hot(model: Any, classes: list[list[Any]]) -> Array:
+    """(m, classes of all targets): the classes of the fitted rows."""
+    codes = np.asarray(model._y, np.int64).reshape(-1, len(classes))
+    hot = [np.eye(len(known))[codes[:, t]] for t, known in enumerate(classes)]
+    return np.concatenate(hot, axis=1)
 
 
-def _voted_by_target(builder: Builder, votes: Value, labels: list[Labels]) -> Outputs:
+def _voted(builder: Builder, votes: Value, classes: list[list[Any]]) -> Outputs:
     """What the votes (n, classes of all targets) say of each target."""
-    if len(labels) == 1:
-        return _voted(builder, votes, labels[0])
-    ends = np.cumsum([len(known) for known in labels])
-    parts = [
-        _voted(
-            builder, builder.op("select", votes, indices=np.arange(end - len(known), end)), known
-        )
-        for known, end in zip(labels, ends, strict=True)
+    sizes = [len(known) for known in classes]
+    shares = [
+        builder.op("div", own, builder.op("sum", own, axis=1))
+        for own in of_targets(builder, votes, sizes)
     ]
-    values = {
-        output: builder.op("concat", *[part.values[output] for part in parts])
-        for output in ("label", "proba")
-    }
-    return Outputs(values, tuple(labels))
-
-
-def _one_hot(codes: Array, classes: int) -> Array:
-    return np.eye(classes)[np.asarray(codes, np.int64).ravel()]
+    values = {"label": argmax_labels(builder, votes, sizes), "proba": builder.beside(shares)}
+    return Outputs(values, tuple(labels_of(known) for known in classes))
 
 
 def _targets(y: Array) -> Array:
     y = np.asarray(y, np.float64)
     return y.reshape(len(y), -1)
-
-
-def _gathered(builder: Builder, table: Array, index: Value) -> Value:
-    """(n, k, T): the rows of `table` at the neighbours' numbers."""
-    return builder.op("take", builder.constant(table), index)
 
 
 def _as_cube(builder: Builder, weights: Value) -> Value:
@@ -206,4 +174,4 @@ def _summed(builder: Builder, cube: Value) -> Value:
 
 
 def _mean(builder: Builder, x: Value, k: int) -> Value:
-    return builder.op("div", builder.op("sum", x, axis=1), builder.constant(np.full(1, float(k))))
+    return builder.op("div", builder.op("sum", x, axis=1), float(k))

@@ -155,20 +155,20 @@ def within(model: Any, frame: Frame) -> tuple[Value, Value]:
         else:
             radius = radius * radius
     elif attrs["metric"] == "minkowski":
-        power = builder.constant(np.full(1, 1.0 / attrs["p"]))
-        distance, radius = builder.op("pow", reduced, power), radius ** attrs["p"]
+        p = attrs["p"]
+        distance, radius = builder.op("pow", reduced, 1.0 / p), radius**p
     else:
         distance = reduced
-    return distance, builder.op("le", reduced, builder.constant(np.full(1, radius)))
+    return distance, builder.op("le", reduced, radius)
 
 
 def inverse_distances(builder: Builder, distance: Value) -> Value:
     """1 / distance; in a row with distances of 0, 1 for these and 0 for the others."""
-    weights = builder.op("div", builder.constant(np.ones(1)), distance)
-    touching = builder.op("eq", weights, builder.constant(np.full(1, np.inf)))
+    weights = builder.op("div", 1.0, distance)
+    touching = builder.op("eq", weights, np.inf)
     touching = builder.op("cast", touching, dtype="float64")
     any_touching = builder.op("max", touching, axis=1)
-    some = builder.op("gt", any_touching, builder.constant(np.zeros(1)))
+    some = builder.op("gt", any_touching, 0.0)
     return builder.op("where", some, touching, weights)
 
 

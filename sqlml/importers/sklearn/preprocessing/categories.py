@@ -60,19 +60,15 @@ class Categories:
             codes = builder.op("require_known", codes, feature=frame.names[i], step=step)
         if self.group is None:
             return codes
-        zero = builder.constant(np.zeros(1, np.int64))
-        is_unknown = builder.op("lt", codes, zero)
+        is_unknown = builder.op("lt", codes, 0)
         if self.infrequent > 1:
-            shift = builder.constant(np.full(1, self.infrequent - 1, np.int64))
-            grouped = builder.op("maximum", builder.op("sub", codes, shift), zero)
+            grouped = builder.op("maximum", builder.op("sub", codes, self.infrequent - 1), 0)
         else:
             grouped = codes
         if unknown == "raise":
             return grouped
         other = -1 if unknown == "keep" else self.group
-        return builder.op(
-            "where", is_unknown, builder.constant(np.full(1, other, np.int64)), grouped
-        )
+        return builder.op("where", is_unknown, other, grouped)
 
     def _missing(self) -> int:
         """The code for a missing value before grouping."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
     """How many of a column's inner edges are not above the value (all strategies alike)."""
     check(model, "bin_edges_", "n_bins_")
     b = frame.builder
-    dtype: DType = "float32" if model.dtype is not None and _is_single(model) else "float64"
+    single = model.dtype is not None and np.dtype(model.dtype) == np.float32
+    dtype: DType = "float32" if single else "float64"
     x = numbers(frame, "KBinsDiscretizer", dtype=dtype)
     if dtype != "float64":
         x = b.op("cast", x, dtype="float64")
@@ -30,9 +32,4 @@ def k_bins_discretizer(model: Any, frame: Frame) -> Frame:
         code = b.op("select", codes, indices=np.full(1, i, np.int64))
         hot = b.op("one_hot", code, width=bins, dtype="float64")
         parts.append(Frame.of(b, hot, [f"{frame.names[i]}_{float(j)}" for j in range(bins)]))
-    made = Frame.hstack(b, parts)
-    return Frame(b, made.blocks, made.names, model.encode == "onehot")
-
-
-def _is_single(model: Any) -> bool:
-    return bool(np.dtype(model.dtype) == np.float32)
+    return replace(Frame.hstack(b, parts), sparse=model.encode == "onehot")

@@ -70,73 +70,44 @@ def _operator(name: str) -> Make:
 
 
 def _times(factor: float) -> Make:
-    return lambda b, x: b.op("mul", x, b.constant(np.full(1, factor)))
-
-
-def _reciprocal(b: Builder, x: Value) -> Value:
-    return b.op("div", b.constant(np.ones(1)), x)
+    return lambda b, x: b.op("mul", x, factor)
 
 
 def _against_infinity(comparison: str) -> Make:
-    return lambda b, x: b.op(comparison, b.op("abs", x), b.constant(np.full(1, np.inf)))
-
-
-def _is_zero(b: Builder, x: Value) -> Value:
-    return b.op("eq", x, b.constant(np.zeros(1)))
+    return lambda b, x: b.op(comparison, b.op("abs", x), np.inf)
 
 
 def _nan_to_num(b: Builder, x: Value) -> Value:
     """NaN becomes 0, infinities the largest floats."""
     largest = np.finfo(np.float64).max
-    x = b.op("where", b.op("isnan", x), b.constant(np.zeros(1)), x)
-    x = b.op("minimum", x, b.constant(np.full(1, largest)))
-    return b.op("maximum", x, b.constant(np.full(1, -largest)))
+    x = b.op("where", b.op("isnan", x), 0.0, x)
+    x = b.op("minimum", x, largest)
+    return b.op("maximum", x, -largest)
 
+
+_OPERATORS = (
+    "arccos arccosh arcsin arcsinh arctan arctanh cbrt ceil cos cosh exp exp2 expm1 floor isnan "
+    "log log10 log1p log2 rint sign sin sinh sqrt square tan tanh trunc"
+).split()
+"""numpy's functions that are operators of the same name."""
 
 FUNCTIONS: Mapping[Any, Make] = MappingProxyType(
     {
+        **{getattr(np, name): _operator(name) for name in _OPERATORS},
         np.absolute: _operator("abs"),
-        np.arccos: _operator("arccos"),
-        np.arccosh: _operator("arccosh"),
-        np.arcsin: _operator("arcsin"),
-        np.arcsinh: _operator("arcsinh"),
-        np.arctan: _operator("arctan"),
-        np.arctanh: _operator("arctanh"),
         np.around: _operator("rint"),
-        np.cbrt: _operator("cbrt"),
-        np.ceil: _operator("ceil"),
-        np.cos: _operator("cos"),
-        np.cosh: _operator("cosh"),
         np.deg2rad: _times(math.pi / 180),
         np.degrees: _times(180 / math.pi),
-        np.exp: _operator("exp"),
-        np.exp2: _operator("exp2"),
-        np.expm1: _operator("expm1"),
         np.fabs: _operator("abs"),
-        np.floor: _operator("floor"),
         np.isfinite: _against_infinity("lt"),
         np.isinf: _against_infinity("eq"),
-        np.isnan: _operator("isnan"),
-        np.log: _operator("log"),
-        np.log10: _operator("log10"),
-        np.log1p: _operator("log1p"),
-        np.log2: _operator("log2"),
-        np.logical_not: _is_zero,
+        np.logical_not: lambda b, x: b.op("eq", x, 0.0),
         np.nan_to_num: _nan_to_num,
         np.negative: _operator("neg"),
         np.positive: lambda b, x: x,
         np.rad2deg: _times(180 / math.pi),
         np.radians: _times(math.pi / 180),
-        np.reciprocal: _reciprocal,
-        np.rint: _operator("rint"),
+        np.reciprocal: lambda b, x: b.op("div", 1.0, x),
         np.round: _operator("rint"),
-        np.sign: _operator("sign"),
-        np.sin: _operator("sin"),
-        np.sinh: _operator("sinh"),
-        np.sqrt: _operator("sqrt"),
-        np.square: _operator("square"),
-        np.tan: _operator("tan"),
-        np.tanh: _operator("tanh"),
-        np.trunc: _operator("trunc"),
     }
 )

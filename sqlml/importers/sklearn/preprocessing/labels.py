@@ -47,15 +47,12 @@ def label_binarizer(model: Any, frame: Frame) -> Frame:
         )
     b = frame.builder
     codes = _codes(model, frame, classes, -1, refuse_null=True)
-    negative, positive = (
-        b.constant(np.full(1, float(v))) for v in (model.neg_label, model.pos_label)
-    )
     hot = b.op("one_hot", codes, width=classes.size, dtype="bool")
     if classes.size == 1:
-        hot = b.op("and", hot, b.constant(np.zeros(1, bool)))
+        hot = b.op("and", hot, False)
     elif classes.size == 2:
         hot = b.op("select", hot, indices=np.ones(1, np.int64))
-    value = b.op("where", hot, positive, negative)
+    value = b.op("where", hot, float(model.pos_label), float(model.neg_label))
     names = [f"{frame.names[0]}_{c}" for c in model.classes_][-value.type.width :]
     return Frame(b, (value,), tuple(names), bool(model.sparse_output))
 
@@ -73,9 +70,7 @@ def _classes(model: Any) -> tuple[Array, int]:
     known = items[: gone[0]] if gone else items
     missing = gone[0] if gone else -1
     if all(isinstance(c, str) for c in known):
-        strings = np.empty(len(known), object)
-        strings[:] = known
-        return strings, missing
+        return np.array(known, object), missing
     values = np.array([float(c) for c in known if isinstance(c, (bool, int, float))])
     if values.size != len(known) or any(
         int(v) != c for v, c in zip(values, known, strict=True) if isinstance(c, int)
@@ -112,7 +107,7 @@ def _codes(
 def _whole(b: Builder, x: Value, feature: str, step: str) -> Value:
     """x, checked to hold only integers: others are not labels ("continuous")."""
     whole = b.op("eq", x, b.op("trunc", x))
-    small = b.op("lt", b.op("abs", x), b.constant(np.full(1, 2.0**63)))
+    small = b.op("lt", b.op("abs", x), 2.0**63)
     bad = b.op("cast", b.op("not", b.op("and", whole, small)), dtype="int64")
     none = b.op("require_known", b.op("neg", bad), feature=feature, step=step)
     return b.op("add", x, b.op("cast", none, dtype="float64"))

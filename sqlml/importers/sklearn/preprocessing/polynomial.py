@@ -40,10 +40,10 @@ def polynomial_features(model: Any, frame: Frame) -> Frame:
         if degree >= model._min_degree:
             parts.append(value)
             names += [" ".join(frame.names[i] for i in term) for term in terms]
-    made = parts[0] if len(parts) == 1 else b.op("concat", *parts)
+    made = b.beside(parts)
     return Frame(b, (made,), tuple(names), frame.sparse)
 
 
 def _ones(b: Builder, x: Value) -> Value:
     first = b.op("select", x, indices=np.zeros(1, np.int64))
-    return b.op("where", b.op("isnan", first), b.constant(np.ones(1)), b.constant(np.ones(1)))
+    return b.op("where", b.op("isnan", first), 1.0, 1.0)

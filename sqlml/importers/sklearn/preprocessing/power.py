@@ -11,9 +11,9 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
-from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.checked import numbers, within
 from sqlml.importers.sklearn.fitted import check
-from sqlml.importers.sklearn.preprocessing.scale import standard_scaler
+from sqlml.importers.sklearn.preprocessing.scale import scaler
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
 
@@ -32,20 +32,13 @@ def power_transformer(model: Any, frame: Frame) -> Frame:
     if model.method == "yeo-johnson":
         value = _yeo_johnson(b, x, lambdas)
     elif model.method == "box-cox":
-        low = np.full(x.type.width, _SMALLEST)
-        x = b.op(
-            "require_finite",
-            x,
-            features=frame.names,
-            allow_nan=True,
-            step="PowerTransformer(method='box-cox')",
-            low=low,
-        )
+        low, step = np.full(x.type.width, _SMALLEST), "PowerTransformer(method='box-cox')"
+        x = within(frame, x, step, allow_nan=True, low=low)
         value = _box_cox(b, x, lambdas)
     else:
         raise UnsupportedModelError(f"PowerTransformer(method={model.method!r}) is not known")
     made = Frame.of(b, value, frame.names)
-    return standard_scaler(model._scaler, made) if model.standardize else made
+    return scaler(model._scaler, made) if model.standardize else made
 
 
 def _yeo_johnson(b: Builder, x: Value, lambdas: Array) -> Value:
@@ -53,24 +46,24 @@ def _yeo_johnson(b: Builder, x: Value, lambdas: Array) -> Value:
     rest = 2 - lambdas
     below = b.op("log1p", b.op("neg", x))
     negative = b.op("neg", _scaled_power(b, below, rest, np.abs(lambdas - 2) <= _EPS))
-    is_positive = b.op("ge", x, b.constant(np.zeros(1)))
+    is_positive = b.op("ge", x, 0.0)
     return b.op("where", is_positive, positive, negative)
 
 
 def _scaled_power(b: Builder, log: Value, power: Array, is_zero: Array) -> Value:
     """expm1(power * log) / power, or the log itself in columns where the power is as good as 0."""
-    c = b.constant(np.where(is_zero, 1.0, power))
+    c = np.where(is_zero, 1.0, power)
     value = b.op("div", b.op("expm1", b.op("mul", c, log)), c)
-    return b.op("where", b.constant(is_zero), log, value) if is_zero.any() else value
+    return b.op("where", is_zero, log, value) if is_zero.any() else value
 
 
 def _box_cox(b: Builder, x: Value, lambdas: Array) -> Value:
     is_zero = np.abs(lambdas) < 1e-19
     power = np.where(is_zero, 1.0, lambdas)
-    log, c = b.op("log", x), b.constant(power)
-    raised = b.op("mul", c, log)
-    usual = b.op("div", b.op("expm1", raised), c)
-    size = b.op("exp", b.op("sub", raised, b.constant(np.log(np.abs(power)))))
-    huge = b.op("sub", b.op("mul", b.constant(np.sign(power)), size), b.constant(1 / power))
-    value = b.op("where", b.op("lt", raised, b.constant(np.full(1, _LOG_MAX))), usual, huge)
-    return b.op("where", b.constant(is_zero), log, value) if is_zero.any() else value
+    log = b.op("log", x)
+    raised = b.op("mul", power, log)
+    usual = b.op("div", b.op("expm1", raised), power)
+    size = b.op("exp", b.op("sub", raised, np.log(np.abs(power))))
+    huge = b.op("sub", b.op("mul", np.sign(power), size), 1 / power)
+    value = b.op("where", b.op("lt", raised, _LOG_MAX), usual, huge)
+    return b.op("where", is_zero, log, value) if is_zero.any() else value

@@ -14,7 +14,7 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.normal import ndtri
 from sqlml.types import Array
 
-_NEAR = 1e-7
+NEAR = 1e-7
 """scikit-learn's BOUNDS_THRESHOLD: this near to an end of the training range is the end."""
 
 
@@ -38,15 +38,14 @@ def quantile_transformer(model: Any, frame: Frame) -> Frame:
     references = np.asarray(model.references_, np.float64)
     x = numbers(frame, "QuantileTransformer", allow_nan=True)
     value = _place(b, x, quantiles, references)
-    lowest, highest = b.constant(quantiles[:, 0]), b.constant(quantiles[:, -1])
+    lowest, highest = quantiles[:, 0], quantiles[:, -1]
     if model.output_distribution == "uniform":
         below, above = b.op("eq", x, lowest), b.op("eq", x, highest)
     else:
-        near = b.constant(np.full(1, _NEAR))
-        below = b.op("lt", b.op("sub", x, near), lowest)
-        above = b.op("gt", b.op("add", x, near), highest)
-    value = b.op("where", above, b.constant(np.ones(1)), value)
-    value = b.op("where", below, b.constant(np.zeros(1)), value)
+        below = b.op("lt", b.op("sub", x, NEAR), lowest)
+        above = b.op("gt", b.op("add", x, NEAR), highest)
+    value = b.op("where", above, 1.0, value)
+    value = b.op("where", below, 0.0, value)
     if model.output_distribution == "normal":
         value = _normal(b, value)
     return Frame.of(b, value, frame.names)
@@ -69,11 +68,11 @@ def _place(b: Builder, x: Value, quantiles: Array, references: Array) -> Value:
         values=np.tile(-references[::-1], columns),
         offsets=offsets,
     )
-    return b.op("mul", b.constant(np.full(1, 0.5)), b.op("sub", up, down))
+    return b.op("mul", 0.5, b.op("sub", up, down))
 
 
 def _normal(b: Builder, value: Value) -> Value:
-    edge = _NEAR - np.spacing(1)
+    edge = NEAR - np.spacing(1)
     low, high = ndtri(np.array([edge])), ndtri(np.array([1 - edge]))
-    value = b.op("maximum", b.op("ndtri", value), b.constant(low))
-    return b.op("minimum", value, b.constant(high))
+    value = b.op("maximum", b.op("ndtri", value), low)
+    return b.op("minimum", value, high)

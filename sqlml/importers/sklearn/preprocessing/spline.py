@@ -8,7 +8,7 @@ import numpy as np
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
-from sqlml.importers.sklearn.checked import numbers
+from sqlml.importers.sklearn.checked import numbers, within
 from sqlml.importers.sklearn.fitted import check
 from sqlml.ir.builder import Builder, Value
 from sqlml.types import Array
@@ -41,7 +41,9 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
     if model.extrapolation == "periodic":
         value = _periodic(b, x, knots, degree, ends)
     elif model.extrapolation == "error":
-        value = _bounded(frame, x, knots, degree, ends)
+        step = "SplineTransformer(extrapolation='error')"
+        x = within(frame, x, step, allow_nan=True, low=ends[0], high=ends[1])
+        value = b.op("bspline", x, knots=knots, degree=degree)
     elif model.extrapolation == "continue":
         value = b.op("bspline", x, knots=knots, degree=degree)
     elif model.extrapolation == "constant":
@@ -51,7 +53,7 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
     each = value.type.width // frame.width
     if zeros:
         gone = b.op("isnan", _repeated(b, x, each))
-        value = b.op("where", gone, b.constant(np.zeros(1)), value)
+        value = b.op("where", gone, 0.0, value)
     kept = each if model.include_bias else each - 1
     if kept < each:
         columns = [i * each + j for i in range(frame.width) for j in range(kept)]
@@ -62,7 +64,7 @@ def spline_transformer(model: Any, frame: Frame) -> Frame:
 
 def _periodic(b: Builder, x: Value, knots: Array, degree: int, ends: tuple[Array, Array]) -> Value:
     """The last `degree` functions are the first ones of the next period."""
-    low, period = b.constant(ends[0]), b.constant(ends[1] - ends[0])
+    low, period = ends[0], ends[1] - ends[0]
     x = b.op("add", low, b.op("mod", b.op("sub", x, low), period))
     whole = b.op("bspline", x, knots=knots, degree=degree)
     each = knots.shape[1] - degree - 1
@@ -80,34 +82,15 @@ def _periodic(b: Builder, x: Value, knots: Array, degree: int, ends: tuple[Array
         parts.append(b.op("add", head, more))
         if own.size > degree:
             parts.append(b.op("select", base, indices=own[degree:]))
-    return parts[0] if len(parts) == 1 else b.op("concat", *parts)
-
-
-def _bounded(frame: Frame, x: Value, knots: Array, degree: int, ends: tuple[Array, Array]) -> Value:
-    x = frame.builder.op(
-        "require_finite",
-        x,
-        features=frame.names,
-        allow_nan=True,
-        step="SplineTransformer(extrapolation='error')",
-        low=ends[0],
-        high=ends[1],
-    )
-    return frame.builder.op("bspline", x, knots=knots, degree=degree)
+    return b.beside(parts)
 
 
 def _constant(frame: Frame, x: Value, model: Any, knots: Array) -> Value:
     """The values at the nearer end; with degree 0 zeros below, and above scikit-learn fails."""
     b, degree = frame.builder, int(model.degree)
     if degree == 0:
-        x = b.op(
-            "require_finite",
-            x,
-            features=frame.names,
-            allow_nan=True,
-            step="SplineTransformer(degree=0, extrapolation='constant')",
-            high=knots[:, -1],
-        )
+        step = "SplineTransformer(degree=0, extrapolation='constant')"
+        x = within(frame, x, step, allow_nan=True, high=knots[:, -1])
     return _continued(b, x, model, knots, [(degree, degree)] * len(knots), tangent=False)
 
 
@@ -140,9 +123,9 @@ def _continued(
     wide = _repeated(b, x, each)
     low = np.array([t[at] for t, (at, _) in zip(knots, used, strict=True)])
     high = np.array([t[-at - 1] for t, (at, _) in zip(knots, used, strict=True)])
-    ends = [b.constant(np.repeat(end, each)) for end in (low, high)]
+    ends = [np.repeat(end, each) for end in (low, high)]
     inside = b.op("and", b.op("ge", wide, ends[0]), b.op("le", wide, ends[1]))
-    value = b.op("where", inside, value, b.constant(np.zeros(1)))
+    value = b.op("where", inside, value, 0.0)
     for side, comparison in ((0, "lt"), (1, "gt")):
         at, slope = np.zeros((len(knots), each)), np.zeros((len(knots), each))
         goes_on = np.zeros((len(knots), each), bool)
@@ -152,12 +135,12 @@ def _continued(
             goes_on[i, chosen] = True
             at[i] = spline(end)
             slope[i] = spline(end, nu=1) if tangent else 0
-        line = b.constant(at.ravel())
+        line: Value | Array = at.ravel()
         if tangent:
             beyond = b.op("sub", wide, ends[side])
-            line = b.op("add", line, b.op("mul", beyond, b.constant(slope.ravel())))
+            line = b.op("add", line, b.op("mul", beyond, slope.ravel()))
         outside = b.op(comparison, wide, ends[side])
-        outside = b.op("and", outside, b.constant(goes_on.ravel()))
+        outside = b.op("and", outside, goes_on.ravel())
         value = b.op("where", outside, line, value)
     return value
 
