@@ -48,7 +48,7 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
     g = Graph()
     values: dict[int, str] = {}
     inputs: dict[str, TensorType] = {}
-    live = _live(program)
+    live = set(program.live(program.outputs.values()))
     taken = {NAMES.get(name, name) for name in program.outputs}
     for i, node in enumerate(program.nodes):
         types = [program.nodes[j].type for j in node.inputs]
@@ -78,14 +78,6 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
             g.rename(values[i], public)
         outputs[public] = kind
     return g.model(inputs, outputs, "exported by sqlml", stored)
-
-
-def _live(program: Program) -> set[int]:
-    live = set(program.outputs.values())
-    for i in range(len(program.nodes) - 1, -1, -1):
-        if i in live:
-            live.update(program.nodes[i].inputs)
-    return live
 
 
 def _emit(program: Program, node: Node) -> Emit:
