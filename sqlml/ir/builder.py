@@ -75,6 +75,10 @@ class Builder:
         self._nodes.append(Node(name, tuple(v.index for v in inputs), frozen, result))
         return Value(len(self._nodes) - 1, result)
 
+    def cast(self, value: Value, dtype: DType) -> Value:
+        """`value` in `dtype`; itself where it has that already."""
+        return value if value.type.dtype == dtype else self.op("cast", value, dtype=dtype)
+
     def again(self, node: Node, inputs: Sequence[Value]) -> Value:
         """Append `node` on inputs of the very types that it had, whose rule was checked then."""
         if node.op == "input":

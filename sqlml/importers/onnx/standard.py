@@ -190,8 +190,18 @@ def _reduce(make: Callable[[Call, Value, int], Value]) -> Function:
     return convert
 
 
-def _plain(op: str) -> Callable[[Call, Value, int], Value]:
-    return lambda call, x, axis: call.op(op, x, axis=axis)
+def _in_turn(*ops: str) -> Callable[[Call, Value, int], Value]:
+    """Operators one after the other; those of `_REDUCTIONS` go over the axis."""
+
+    def make(call: Call, x: Value, axis: int) -> Value:
+        for op in ops:
+            x = call.op(op, x, axis=axis) if op in _REDUCTIONS else call.op(op, x)
+        return x
+
+    return make
+
+
+_REDUCTIONS = frozenset(("max", "min", "sum"))
 
 
 def _mean_of(call: Call, x: Value, axis: int) -> Value:
@@ -199,22 +209,6 @@ def _mean_of(call: Call, x: Value, axis: int) -> Value:
         raise Uncovered("it averages integers")
     count = call.scalar(x.type.shape[axis], x.type.dtype)
     return call.op("div", call.op("sum", x, axis=axis), count)
-
-
-def _sum_of_squares(call: Call, x: Value, axis: int) -> Value:
-    return call.op("sum", call.op("square", x), axis=axis)
-
-
-def _l1(call: Call, x: Value, axis: int) -> Value:
-    return call.op("sum", call.op("abs", x), axis=axis)
-
-
-def _l2(call: Call, x: Value, axis: int) -> Value:
-    return call.op("sqrt", _sum_of_squares(call, x, axis))
-
-
-def _log_sum(call: Call, x: Value, axis: int) -> Value:
-    return call.op("log", call.op("sum", x, axis=axis))
 
 
 def _log_sum_exp(call: Call, x: Value, axis: int) -> Value:
@@ -259,25 +253,15 @@ def _arg(sign: int) -> Function:
     return convert
 
 
+_OF_FLOATS = "Ceil Cos Exp Floor IsNaN Log Sigmoid Sin Sqrt Tanh".split()
+
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
         "Identity": lambda call: call.item(0),
         "Dropout": lambda call: call.item(0),
-        "Abs": _unary("abs"),
-        "Neg": _unary("neg"),
-        "Sign": _unary("sign"),
-        "Not": _unary("not"),
-        "Exp": _unary("exp", _floats),
-        "Log": _unary("log", _floats),
-        "Sqrt": _unary("sqrt", _floats),
-        "Tanh": _unary("tanh", _floats),
-        "Sigmoid": _unary("sigmoid", _floats),
-        "Floor": _unary("floor", _floats),
-        "Ceil": _unary("ceil", _floats),
+        **{name: _unary(name.lower()) for name in ("Abs", "Neg", "Not", "Sign")},
+        **{name: _unary(name.lower(), _floats) for name in _OF_FLOATS},
         "Round": _unary("rint", _floats),
-        "Sin": _unary("sin", _floats),
-        "Cos": _unary("cos", _floats),
-        "IsNaN": _unary("isnan", _floats),
         "Reciprocal": _reciprocal,
         "Relu": _relu,
         "LeakyRelu": _leaky_relu,
@@ -287,31 +271,27 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "Clip": _clip,
         "Cast": _cast,
         "Add": _binary("add"),
-        "Sub": _plainly("sub"),
-        "Mul": _plainly("mul"),
         "Div": _div,
         "Pow": _pow,
         "Sum": _binary("add"),
         "Max": _binary("maximum"),
         "Min": _binary("minimum"),
         "Mean": _mean,
-        "And": _plainly("and"),
-        "Or": _plainly("or"),
+        **{name: _plainly(name.lower()) for name in ("And", "Mul", "Or", "Sub", "Where")},
         "Xor": _plainly("ne"),
         "Less": _plainly("lt"),
         "LessOrEqual": _plainly("le"),
         "Greater": _plainly("gt"),
         "GreaterOrEqual": _plainly("ge"),
         "Equal": _plainly("eq"),
-        "Where": _plainly("where"),
-        "ReduceSum": _reduce(_plain("sum")),
-        "ReduceMax": _reduce(_plain("max")),
-        "ReduceMin": _reduce(_plain("min")),
+        "ReduceSum": _reduce(_in_turn("sum")),
+        "ReduceMax": _reduce(_in_turn("max")),
+        "ReduceMin": _reduce(_in_turn("min")),
         "ReduceMean": _reduce(_mean_of),
-        "ReduceSumSquare": _reduce(_sum_of_squares),
-        "ReduceL1": _reduce(_l1),
-        "ReduceL2": _reduce(_l2),
-        "ReduceLogSum": _reduce(_log_sum),
+        "ReduceSumSquare": _reduce(_in_turn("square", "sum")),
+        "ReduceL1": _reduce(_in_turn("abs", "sum")),
+        "ReduceL2": _reduce(_in_turn("square", "sum", "sqrt")),
+        "ReduceLogSum": _reduce(_in_turn("sum", "log")),
         "ReduceLogSumExp": _reduce(_log_sum_exp),
         "ReduceProd": _reduce(_product_of),
         "ArgMax": _arg(1),

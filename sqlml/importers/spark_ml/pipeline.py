@@ -17,7 +17,6 @@ from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.importers.spark_ml import encode, predict, scale
 from sqlml.importers.spark_ml.columns import Columns
 from sqlml.importers.spark_ml.stages import SparkModel, Stage
-from sqlml.ir.builder import Builder, Value
 from sqlml.types import Labels
 
 Transform = Callable[[Stage, Columns, Collection[str]], None]
@@ -217,14 +216,10 @@ def _put_outputs(stage: Stage, columns: Columns, outputs: Outputs, wanted: Colle
     for param, output in zip(_PREDICTED, ("label", "score", "proba"), strict=True):
         name = stage.text(param, "")
         if name in wanted and output in outputs.values:
-            value = _as_number(columns.builder, outputs.values[output])
+            value = columns.builder.cast(outputs.values[output], "float64")
             names = tuple(f"{name}_{i}" for i in range(value.type.width))
             number = output == "label" and not outputs.label_sets  # NaN of NaN
             columns.put(name, value, names, vector=output != "label", raw=number)
-
-
-def _as_number(b: Builder, value: Value) -> Value:
-    return value if value.type.dtype == "float64" else b.op("cast", value, dtype="float64")
 
 
 def _check_columns(stage: Stage, outputs: Outputs) -> None:

@@ -113,8 +113,9 @@ def import_program(model: Any, frame: Frame) -> Outputs:
         UnsupportedModelError: its rows depend on each other, or torch cannot save or run it.
     """
     archive = _archive(model)
+    _check_width(archive, frame)
     try:
-        return _label(frame, _converted(archive, frame))
+        return _label(frame, convert(archive, frame))
     except Uncovered:
         if overwrites_dropout(archive):
             return _label(frame, _opaque(archive, frame, check_rows))
@@ -128,12 +129,13 @@ def import_file(model: Exported, frame: Frame) -> Outputs:
     Raises:
         UnsupportedModelError: its rows depend on each other, or torch cannot run it.
     """
+    _check_width(model, frame)
     return _imported(model, frame, check_rows_elsewhere)
 
 
 def _imported(model: Exported, frame: Frame, check: Check) -> Outputs:
     try:
-        return _label(frame, _converted(model, frame))
+        return _label(frame, convert(model, frame))
     except Uncovered:
         return _label(frame, _opaque(model, frame, check))
 
@@ -160,11 +162,6 @@ def _archive(model: Any) -> Exported:
     return read_exported(content.getvalue())
 
 
-def _converted(model: Exported, frame: Frame) -> Value:
-    _check_width(model, frame)
-    return convert(model, frame)
-
-
 def _check_width(model: Exported, frame: Frame) -> None:
     if frame.width != model.features:
         raise UnsupportedModelError(
@@ -188,7 +185,6 @@ def _opaque(model: Exported, frame: Frame, check: Check) -> Value:
     Raises:
         UnsupportedModelError: its rows depend on each other, or it calls what sqlml does not run.
     """
-    _check_width(model, frame)
     if not model.width:
         raise UnsupportedModelError("the torch module returns no number for a row")
     dtype = {"bool": "bool", "float64": "float64"}.get(model.dtype)
