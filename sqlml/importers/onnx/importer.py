@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -163,3 +164,15 @@ def _merged(choice: Choice, b: Builder) -> tuple[Value, Labels]:
     order = list(dict.fromkeys(choice.values.tolist()))
     place = np.array([order.index(v) for v in choice.values.tolist()], np.int64)
     return b.op("take", b.constant(place), choice.index), labels_of(order)
+
+
+FILE = "onnx file"
+"""What `file_formats.read_artifact` makes of a file, as `registry.NAMES` calls it."""
+PROTO = "onnx.onnx_ml_pb2.ModelProto"
+
+IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
+    {FILE: import_file, PROTO: import_proto}
+)
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
+    {FILE: file_schema, PROTO: proto_schema}
+)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 import io
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -194,3 +195,26 @@ def _opaque(model: Exported, frame: Frame, check: Check) -> Value:
     values = [value for _, value in inputs(model, frame)]
     archive = np.frombuffer(model.content, np.uint8)
     return frame.builder.op("torch_module", *values, archive=archive, **attrs)
+
+
+MODULE = "torch.nn.modules.module.Module"
+PROGRAM = "torch.export.exported_program.ExportedProgram"
+FILE = "torch.export file"
+"""What `file_formats.read_artifact` makes of a file, as `registry.NAMES` calls it."""
+
+IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
+    {
+        MODULE: import_module,
+        PROGRAM: import_program,
+        FILE: import_file,
+    }
+)
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
+    {
+        MODULE: module_schema,
+        PROGRAM: program_schema,
+        FILE: file_schema,
+    }
+)
+FAMILIES: frozenset[str] = frozenset((MODULE,))
+"""Classes whose subclasses are imported as they are: users write their own."""

@@ -8,6 +8,8 @@ predict in place; a DMatrix refuses infinity), and make labels of predictions.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -209,3 +211,22 @@ def _linear(weights: Array, x: Value, base: Array, b: Builder) -> Value:
         column = b.op("select", x, indices=np.array([j], np.int64))
         total = b.op("add", total, b.op("mul", column, b.constant(row[None, :])))
     return total
+
+
+FILE = "xgboost file"
+"""What `file_formats.read_artifact` makes of a file, as `registry.NAMES` calls it."""
+
+IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
+    {
+        "xgboost.sklearn.XGBClassifier": import_classifier,
+        "xgboost.sklearn.XGBRFClassifier": import_classifier,
+        "xgboost.sklearn.XGBRegressor": import_regressor,
+        "xgboost.sklearn.XGBRFRegressor": import_regressor,
+        "xgboost.sklearn.XGBRanker": import_regressor,
+        "xgboost.core.Booster": import_booster,
+        FILE: import_file,
+    }
+)
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
+    {path: file_schema if path == FILE else schema for path in IMPORTERS}
+)
