@@ -176,11 +176,7 @@ def _raw(model: CatBoostModel, frame: Frame) -> Value:
 
 def _columns(model: CatBoostModel, frame: Frame) -> Value:
     """All features as (n, F) float32; categories as the code of their value, or -1."""
-
-    def codes(i: int) -> Value:
-        return _codes(frame, i, model.categorical[i])
-
-    return coded_columns(frame, range(frame.width), model.categorical, codes, "float32")
+    return coded_columns(frame, range(frame.width), model.categorical, _codes, "float32")
 
 
 def _codes(frame: Frame, i: int, values: tuple[str, ...] | Array) -> Value:

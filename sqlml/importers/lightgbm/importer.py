@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -192,9 +193,7 @@ def _linear_leaves(
 
 
 def _columns(frame: Frame, chosen: list[int], categories: dict[int, Array]) -> Value:
-    def codes(i: int) -> Value:
-        return category_codes(frame, i, categories[i], "float64")
-
+    codes = partial(category_codes, dtype="float64")
     return coded_columns(frame, chosen, categories, codes, "float64")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -189,10 +190,7 @@ def _columns(model: XGBoostModel, frame: Frame, missing: float, finite: bool) ->
     known = {
         i: categories for i, categories in enumerate(model.categories) if categories is not None
     }
-
-    def codes(i: int) -> Value:
-        return category_codes(frame, i, known[i], "float32", refuse="XGBoost")
-
+    codes = partial(category_codes, dtype="float32", refuse="XGBoost")
     x = coded_columns(frame, range(model.features), known, codes, "float32")
     if not math.isnan(missing):
         gone = b.op("eq", x, b.constant(np.array([missing], np.float32)))
