@@ -170,6 +170,13 @@ class UnknownCategoryError(ScoringError):
         super().__init__(message)
 
 
+def named(name: str, message: str) -> SqlmlError | None:
+    """The error of the class `name` of this module, as another process tells it; None if it has no
+    such class."""
+    kind = globals().get(name)
+    return kind(message) if isinstance(kind, type) and issubclass(kind, SqlmlError) else None
+
+
 def excerpt(sql: str, offset: int) -> str:
     """The line of `sql` that holds `offset`, with a caret below the place."""
     offset = max(0, min(offset, len(sql)))

@@ -24,11 +24,10 @@ from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import Imported, import_model
 from sqlml.planner.program.sample_rows import samples
 from sqlml.scorer.scorer import Scorer
-from sqlml.verifying.ask_library import answers
-from sqlml.verifying.asked import Asked
+from sqlml.verifying.ask_library import Asked, answers
 from sqlml.verifying.compare import bound_of, compare
 from sqlml.verifying.library_process import _packed, _unpacked
-from sqlml.verifying.load_original import FAMILIES_OF_KINDS, original
+from sqlml.verifying.load_original import LIBRARIES, original
 from sqlml.verifying.source import scored
 from tests import small_files
 
@@ -156,7 +155,7 @@ def finding(kind: str, content: bytes) -> str | None:
             ours = scored(scorer, frame, theirs)
         except SqlmlError:
             continue  # one of the two refuses these rows
-        for found in compare(program, ours, theirs, bound_of(FAMILIES_OF_KINDS[kind])):
+        for found in compare(program, ours, theirs, bound_of(LIBRARIES[kind].package)):
             if not found.agrees:
                 return f"{found.output} differs by {found.relative:.1e}, {found.surely} labels"
     return None

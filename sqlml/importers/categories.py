@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
 from sqlml.ir.builder import Value
 from sqlml.types import Array, DType
+
+C = TypeVar("C")
 
 
 def category_array(values: Sequence[Any], column: str) -> Array:
@@ -35,12 +37,12 @@ def category_array(values: Sequence[Any], column: str) -> Array:
 def coded_columns(
     frame: Frame,
     chosen: Iterable[int],
-    categorical: Container[int],
-    codes: Callable[[int], Value],
+    categorical: Mapping[int, C],
+    codes: Callable[[Frame, int, C], Value],
     dtype: DType,
 ) -> Value:
-    """The `chosen` columns side by side, (n, k) of `dtype`: `codes` of the categorical ones, and
-    the numbers of the others."""
+    """The `chosen` columns side by side, (n, k) of `dtype`: of the `categorical` ones what `codes`
+    makes of frame, column and categories, and the numbers of the others."""
     parts: list[Value] = []
     run: list[int] = []  # neighbours that are numbers
     for i in chosen:
@@ -50,7 +52,7 @@ def coded_columns(
         if run:
             parts.append(frame.take(run).matrix(dtype))
             run = []
-        parts.append(codes(i))
+        parts.append(codes(frame, i, categorical[i]))
     if run or not parts:
         parts.append(frame.take(run).matrix(dtype))
     return frame.builder.beside(parts)

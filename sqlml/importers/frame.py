@@ -198,9 +198,7 @@ class Frame:
             raise UnsupportedModelError(
                 "a column of strings reaches a step that computes with numbers; encode it first"
             )
-        if value.type.dtype == dtype:
-            return value
-        return self.builder.op("cast", value, dtype=dtype)
+        return self.builder.cast(value, dtype)
 
     def _input(self, column: RawColumn, dtype: DType) -> Value:
         try:

@@ -11,24 +11,24 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
-from sqlml.importers.catboost import table as catboost
+from sqlml.importers.catboost import importer as catboost
 from sqlml.importers.catboost.document import CatBoostModel
 from sqlml.importers.foreign import check_model
 from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Recurse, Schema
 from sqlml.importers.gaps import Gaps
-from sqlml.importers.lightgbm import table as lightgbm
+from sqlml.importers.lightgbm import importer as lightgbm
 from sqlml.importers.lightgbm.document import LightGBMModel
-from sqlml.importers.onnx import table as onnx
+from sqlml.importers.onnx import importer as onnx
 from sqlml.importers.onnx.document import OnnxModel
 from sqlml.importers.sklearn import table as sklearn
 from sqlml.importers.sklearn.meta.compose import dict_separator
 from sqlml.importers.sklearn.unsupported import UNSUPPORTED
-from sqlml.importers.spark_ml import table as spark_ml
+from sqlml.importers.spark_ml import pipeline as spark_ml
 from sqlml.importers.spark_ml.stages import PYTHON, SparkModel, not_covered
 from sqlml.importers.sqlml_file import StoredModel
-from sqlml.importers.torch import table as torch
+from sqlml.importers.torch import importer as torch
 from sqlml.importers.unfitted import unfitted, without_columns
-from sqlml.importers.xgboost import table as xgboost
+from sqlml.importers.xgboost import importer as xgboost
 from sqlml.importers.xgboost.document import XGBoostModel
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program

@@ -93,6 +93,10 @@ class Builder:
         each = bias if bias.ndim else np.full(weights.shape[1], bias)
         return self.op("linear", x, weights=weights, bias=each)
 
+    def cast(self, value: Value, dtype: DType) -> Value:
+        """`value` in `dtype`; itself where it has that already."""
+        return value if value.type.dtype == dtype else self.op("cast", value, dtype=dtype)
+
     def again(self, node: Node, inputs: Sequence[Value]) -> Value:
         """Append `node` on inputs of the very types that it had, whose rule was checked then."""
         if node.op == "input":

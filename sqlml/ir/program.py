@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -83,6 +83,14 @@ class Program:
 
     def __len__(self) -> int:
         return len(self.nodes)
+
+    def live(self, wanted: Iterable[int]) -> list[int]:
+        """The nodes that the nodes `wanted` need, these included, in order."""
+        live = set(wanted)
+        for i in range(max(live, default=-1), -1, -1):
+            if i in live:
+                live.update(self.nodes[i].inputs)
+        return sorted(live)
 
     def output_type(self, name: str) -> TensorType:
         """The type of output `name`."""

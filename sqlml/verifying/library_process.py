@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sqlml import errors
 from sqlml.child_process import SECONDS, Child, Ended, Failed
-from sqlml.errors import ArtifactError, SqlmlError, VerificationError
+from sqlml.errors import ArtifactError, SqlmlError, VerificationError, named
 from sqlml.ir.damaged_file import reading
 from sqlml.types import Array
-from sqlml.verifying.ask_library import Answers, answers
-from sqlml.verifying.asked import Asked
+from sqlml.verifying.ask_library import Answers, Asked, answers
 from sqlml.verifying.compare import bound_of
-from sqlml.verifying.load_original import FAMILIES_OF_KINDS, original
+from sqlml.verifying.load_original import LIBRARIES, original
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,7 +36,7 @@ class FileSource:
 
     def __init__(self, kind: str, path: str, content: bytes, asked: Asked) -> None:
         self._path = path
-        self._library = FAMILIES_OF_KINDS[kind]
+        self._library = LIBRARIES[kind].package
         about = json.dumps({"kind": kind, "path": path, "asked": asdict(asked)}).encode()
         self._child = Child(f"{__name__}:conversation", about, content)
         self.bound = bound_of(self._library)
@@ -72,9 +70,9 @@ class FileSource:
 
     def _refused(self, error: Ended | Failed, does: str) -> SqlmlError:
         if isinstance(error, Failed):
-            kind = getattr(errors, error.name, None)
-            if isinstance(kind, type) and issubclass(kind, SqlmlError):
-                return kind(error.message)
+            ours = named(error.name, error.message)
+            if ours is not None:
+                return ours
             error = Ended(f"fails ({error.name}: {error.message})")
         return ArtifactError(
             f"{self._path}: a process in which {self._library} {does} this file {error}; the file "

@@ -8,30 +8,19 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from tempfile import NamedTemporaryFile
 from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import ArtifactError, MissingDependencyError, SqlmlError
 
-FAMILIES_OF_KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        "CATBOOST": "catboost",
-        "LIGHTGBM": "lightgbm",
-        "ONNX": "onnx",
-        "SKOPS": "sklearn",
-        "TORCH": "torch",
-        "XGBOOST": "xgboost",
-    }
-)
-"""Format of a file -> the package of its library."""
-
 
 def original(kind: str, path: str, content: bytes, *, classes: bool) -> Any:
     """The object that a file holds.
 
     Args:
-        kind: its format, one of `FAMILIES_OF_KINDS`.
+        kind: its format, one of `LIBRARIES`.
         path: where it came from, for messages.
         classes: whether the model that it is compared with is a classifier.
 
@@ -41,7 +30,7 @@ def original(kind: str, path: str, content: bytes, *, classes: bool) -> Any:
         MissingDependencyError: the file's library is not installed.
     """
     try:
-        return _LOADERS[kind](content, classes)
+        return LIBRARIES[kind].load(content, classes)
     except ImportError as error:
         name = (error.name or "").split(".")[0]
         raise MissingDependencyError(
@@ -94,14 +83,22 @@ def _skops(content: bytes, classes: bool) -> Any:
     return pickle.loads(content)  # what the parent made of the file, and pickled itself
 
 
-_LOADERS: Mapping[str, Callable[[bytes, bool], Any]] = MappingProxyType(
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The `package` of a library, and how it reads a file, `classes` of a classifier."""
+
+    package: str
+    load: Callable[[bytes, bool], Any]
+
+
+LIBRARIES: Mapping[str, Library] = MappingProxyType(
     {
-        "XGBOOST": _xgboost,
-        "LIGHTGBM": _lightgbm,
-        "CATBOOST": _catboost,
-        "ONNX": _onnx,
-        "SKOPS": _skops,
-        "TORCH": _torch,
+        "XGBOOST": Library("xgboost", _xgboost),
+        "LIGHTGBM": Library("lightgbm", _lightgbm),
+        "CATBOOST": Library("catboost", _catboost),
+        "ONNX": Library("onnx", _onnx),
+        "SKOPS": Library("sklearn", _skops),
+        "TORCH": Library("torch", _torch),
     }
 )
-"""How the libraries read each format; of a skops archive it is the object, pickled."""
+"""By format; of a skops archive it is the object, pickled."""

@@ -11,9 +11,8 @@ the SparkSession of this process.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -26,8 +25,7 @@ from sqlml.importers.spark_ml.stages import SparkModel
 from sqlml.importers.sqlml_file import StoredModel
 from sqlml.ir.program import Program
 from sqlml.scorer.scorer import Scorer
-from sqlml.verifying.ask_library import Answers, answers, family_of
-from sqlml.verifying.asked import Asked
+from sqlml.verifying.ask_library import METHODS, Answers, Asked, answers, family_of
 from sqlml.verifying.compare import bound_of
 from sqlml.verifying.library_process import FileSource
 from sqlml.verifying.spark_session import loaded
@@ -83,21 +81,10 @@ def scored(scorer: Scorer, frame: pd.DataFrame, outputs: Iterable[str]) -> Answe
     """A Scorer's values of these outputs, in the form of `answers`."""
     made: Answers = {}
     for name in outputs:
-        value = _METHODS[name](scorer, frame)
+        value = getattr(scorer, METHODS[name])(frame)
         value = np.concatenate(value, axis=1) if isinstance(value, list) else value
         made[name] = value.reshape(len(value), -1)
     return made
-
-
-_METHODS: Mapping[str, Callable[[Scorer, Any], Any]] = MappingProxyType(
-    {
-        "label": Scorer.predict,
-        "proba": Scorer.predict_proba,
-        "score": Scorer.decision_function,
-        "samples": Scorer.score_samples,
-        "transform": Scorer.transform,
-    }
-)
 
 
 @contextmanager

@@ -56,7 +56,7 @@ class OnnxRuntimeCompiled:
         providers(device)
         limit = BLOCK_BYTES["cuda" if device.startswith("cuda") else "cpu"]
         self._rows = int(np.clip(limit // row_bytes(program), FEWEST_ROWS, MOST_ROWS))
-        self._plans: dict[tuple[str, ...], tuple[Run, ...]] = {}
+        self._plans: dict[tuple[str, ...], tuple[dict[str, int], tuple[Run, ...]]] = {}
         self._plan(tuple(program.outputs))
 
     def run(
@@ -64,8 +64,7 @@ class OnnxRuntimeCompiled:
     ) -> dict[str, Array]:
         """Score arrays (n, width), input by input; the `outputs` (default: all) as (n, k)."""
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
-        plan = self._plan(names)
-        needed = {n: self.program.inputs[n] for n in _inputs(self.program, names)}
+        needed, plan = self._plan(names)
 
         def block(arrays: Mapping[str, Array]) -> dict[str, Array]:
             if any(a.ndim and not a.shape[0] for a in arrays.values()):
@@ -94,29 +93,20 @@ class OnnxRuntimeCompiled:
         types = {name: self.program.output_type(name) for name in names}
         return {n: np.empty((0, t.width), numpy_dtype(t.dtype)) for n, t in types.items()}
 
-    def _plan(self, names: tuple[str, ...]) -> tuple[Run, ...]:
+    def _plan(self, names: tuple[str, ...]) -> tuple[dict[str, int], tuple[Run, ...]]:
+        """The inputs that the outputs `names` need, as nodes, and what runs for them."""
         plan = self._plans.get(names)
         if plan is None:  # two threads may both make it; either result serves
-            cut = stages(self.program, names, lambda i: _on_host(self.program, i))
-            plan = tuple(self._run_of(stage) for stage in cut)
-            self._plans[names] = plan
+            program, device = self.program, self.device
+            live = program.live(program.outputs[name] for name in names)
+            needed = {name: i for name, i in program.inputs.items() if i in live}
+            cut = stages(program, names, lambda i: _on_host(program, i))
+            made = ((_host_stage if s.host else _graph_stage)(program, s, device) for s in cut)
+            plan = self._plans[names] = needed, tuple(made)
         return plan
-
-    def _run_of(self, stage: Stage) -> Run:
-        if stage.host:
-            return _host_stage(self.program, stage, self.device)
-        return _graph_stage(self.program, stage, self.device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (OnnxRuntimeCompiled, (self.program, self.device))
-
-
-def _inputs(program: Program, outputs: Sequence[str]) -> list[str]:
-    live = {program.outputs[name] for name in outputs}
-    for i in range(len(program.nodes) - 1, -1, -1):
-        if i in live:
-            live.update(program.nodes[i].inputs)
-    return [name for name, i in program.inputs.items() if i in live]
 
 
 def _on_host(program: Program, i: int) -> bool:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.onnxruntime.functions import FUNCTIONS
+from sqlml.backends.onnxruntime.functions import FUNCTIONS, Args, Emit, Types
 from sqlml.backends.onnxruntime.graph import Graph
 from sqlml.errors import BackendError
 from sqlml.ir.ops import OPS
@@ -33,8 +33,6 @@ _RESERVED = re.compile(r"_[vc]\d+")
 _STRINGS = frozenset({"input", "select", "concat", "encode", "fill", "isnan", "constant"})
 """Operators that may touch strings."""
 
-Emit = Callable[[Graph, Node, Sequence[str], Sequence[TensorType]], str]
-
 
 def export_onnx(program: Program, stored: bytes = b"") -> bytes:
     """The whole of a (lowered) Program as a serialised ModelProto.
@@ -48,7 +46,7 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
     g = Graph()
     values: dict[int, str] = {}
     inputs: dict[str, TensorType] = {}
-    live = _live(program)
+    live = set(program.live(program.outputs.values()))
     taken = {NAMES.get(name, name) for name in program.outputs}
     for i, node in enumerate(program.nodes):
         types = [program.nodes[j].type for j in node.inputs]
@@ -80,14 +78,6 @@ def export_onnx(program: Program, stored: bytes = b"") -> bytes:
     return g.model(inputs, outputs, "exported by sqlml", stored)
 
 
-def _live(program: Program) -> set[int]:
-    live = set(program.outputs.values())
-    for i in range(len(program.nodes) - 1, -1, -1):
-        if i in live:
-            live.update(program.nodes[i].inputs)
-    return live
-
-
 def _emit(program: Program, node: Node) -> Emit:
     strings = "string" in (node.type.dtype, *(program.nodes[j].type.dtype for j in node.inputs))
     own = _OWN.get(node.op)
@@ -106,12 +96,12 @@ def _emit(program: Program, node: Node) -> Emit:
     return FUNCTIONS[node.op]
 
 
-def _never(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
+def _never(g: Graph, node: Node, args: Args, types: Types) -> str:
     """No string is missing: ONNX has no NULL."""
     return g.add("Not", g.add("Equal", args[0], args[0]))
 
 
-def _fill(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
+def _fill(g: Graph, node: Node, args: Args, types: Types) -> str:
     if "missing" not in node.attrs:
         return args[0]  # nothing is missing: ONNX has no NULL
     texts = [np.array([node.attrs[k]], object) for k in ("missing", "value")]
@@ -119,7 +109,7 @@ def _fill(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]
     return g.add("Where", g.add("Equal", args[0], missing), value, args[0])
 
 
-def _encode(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
+def _encode(g: Graph, node: Node, args: Args, types: Types) -> str:
     """Of equal categories the last one counts. Numbers are lowered but for long lists."""
     categories, dtype = node.attrs["categories"], types[0].dtype
     if dtype == "string":
@@ -151,7 +141,7 @@ def _encode(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorTyp
     return result
 
 
-def _require_finite(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
+def _require_finite(g: Graph, node: Node, args: Args, types: Types) -> str:
     (x,), dtype = args, types[0].dtype
     bad = g.add("Equal", g.add("Abs", x), g.scalar(np.inf, dtype))
     what = "infinity"
@@ -166,7 +156,7 @@ def _require_finite(g: Graph, node: Node, args: Sequence[str], types: Sequence[T
     return g.add("Add", x, _refusing(g, bad, name, dtype))
 
 
-def _require_known(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
+def _require_known(g: Graph, node: Node, args: Args, types: Types) -> str:
     x, dtype = args[0], types[0].dtype
     bad = g.add("Less", x, g.scalar(0, dtype))
     name = f"{node.attrs['step']} has never seen a category of {node.attrs['feature']}"
@@ -182,7 +172,7 @@ def _refusing(g: Graph, bad: str, name: str, dtype: DType) -> str:
 def _wide(formula: Callable[[Graph, str], str]) -> Emit:
     """An operator that ONNX lacks, computed in float64 as the reference computes it."""
 
-    def emit(g: Graph, node: Node, args: Sequence[str], types: Sequence[TensorType]) -> str:
+    def emit(g: Graph, node: Node, args: Args, types: Types) -> str:
         dtype = node.type.dtype
         if dtype == "float64":
             return formula(g, args[0])
@@ -191,25 +181,13 @@ def _wide(formula: Callable[[Graph, str], str]) -> Emit:
     return emit
 
 
-def _exp2(g: Graph, x: str) -> str:
-    return g.add("Pow", g.scalar(2, "float64"), x)
-
-
-def _log2(g: Graph, x: str) -> str:
-    return g.add("Div", g.add("Log", x), g.scalar(np.log(2), "float64"))
-
-
-def _log10(g: Graph, x: str) -> str:
-    return g.add("Div", g.add("Log", x), g.scalar(np.log(10), "float64"))
+def _log_to(base: int) -> Emit:
+    return _wide(lambda g, x: g.add("Div", g.add("Log", x), g.scalar(np.log(base), "float64")))
 
 
 def _cbrt(g: Graph, x: str) -> str:
     root = g.add("Pow", g.add("Abs", x), g.scalar(1 / 3, "float64"))
     return g.add("Where", g.add("Less", x, g.scalar(0, "float64")), g.add("Neg", root), root)
-
-
-def _tan(g: Graph, x: str) -> str:
-    return g.add("Div", g.add("Sin", x), g.add("Cos", x))
 
 
 def _label(
@@ -237,10 +215,10 @@ _OWN: Mapping[str, Emit] = MappingProxyType(
         "encode": _encode,
         "require_finite": _require_finite,
         "require_known": _require_known,
-        "exp2": _wide(_exp2),
-        "log2": _wide(_log2),
-        "log10": _wide(_log10),
+        "exp2": _wide(lambda g, x: g.add("Pow", g.scalar(2, "float64"), x)),
+        "log2": _log_to(2),
+        "log10": _log_to(10),
         "cbrt": _wide(_cbrt),
-        "tan": _wide(_tan),
+        "tan": _wide(lambda g, x: g.add("Div", g.add("Sin", x), g.add("Cos", x))),
     }
 )

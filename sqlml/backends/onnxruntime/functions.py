@@ -64,10 +64,6 @@ def _exp(g: Graph, x: str, dtype: DType) -> str:
     return g.cast(g.add("Exp", g.cast(x, "float64")), dtype)
 
 
-def _exponential(g: Graph, node: Node, args: Args, types: Types) -> str:
-    return _exp(g, args[0], node.type.dtype)
-
-
 def _log1p(g: Graph, node: Node, args: Args, types: Types) -> str:
     """log(u) * (x / (u - 1)) with u = 1 + x: HP-15C's formula, good to the last digits."""
     (x,), one = args, g.scalar(1, node.type.dtype)
@@ -137,14 +133,6 @@ def _where(g: Graph, node: Node, args: Args, types: Types) -> str:
         return g.add("Where", condition, *sides)
     chosen = g.add("Where", condition, *[g.cast(s, "int32") for s in sides])
     return g.cast(chosen, node.type.dtype)
-
-
-def _constant(g: Graph, node: Node, args: Args, types: Types) -> str:
-    return g.constant(_array(node, "value"))
-
-
-def _cast(g: Graph, node: Node, args: Args, types: Types) -> str:
-    return g.cast(args[0], node.type.dtype)
 
 
 def _concat(g: Graph, node: Node, args: Args, types: Types) -> str:
@@ -231,10 +219,6 @@ def _softmax(g: Graph, node: Node, args: Args, types: Types) -> str:
     return g.add("Div", e, g.cast(total, dtype))
 
 
-def _matmul(g: Graph, node: Node, args: Args, types: Types) -> str:
-    return _widened("MatMul")(g, node, args, types)
-
-
 def _batch_matmul(g: Graph, node: Node, args: Args, types: Types) -> str:
     trees_first = g.add("Transpose", args[0], perm=[1, 0, 2])
     product = _widened("MatMul")(g, node, [trees_first, args[1]], types)
@@ -246,14 +230,10 @@ def _array(node: Node, name: str) -> Array:
     return value
 
 
-def _same(g: Graph, node: Node, args: Args, types: Types) -> str:
-    return args[0]
-
-
 FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
     {
-        "constant": _constant,
-        "exp": _exponential,
+        "constant": lambda g, node, args, types: g.constant(_array(node, "value")),
+        "exp": lambda g, node, args, types: _exp(g, args[0], node.type.dtype),
         "log": _plain("Log"),
         "log1p": _log1p,
         "expm1": _expm1,
@@ -290,7 +270,7 @@ FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
         "bit_and": _plain("BitwiseAnd"),
         "isnan": _plain("IsNaN"),
         "where": _where,
-        "cast": _cast,
+        "cast": lambda g, node, args, types: g.cast(args[0], node.type.dtype),
         "concat": _concat,
         "select": _select,
         "reshape": _reshape,
@@ -302,7 +282,7 @@ FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
         "argmax": _argmax,
         "softmax": _softmax,
         "accumulate": accumulate,
-        "matmul": _matmul,
+        "matmul": _widened("MatMul"),
         "batch_matmul": _batch_matmul,
         "tree_ensemble": tree_ensemble,
     }

@@ -7,18 +7,15 @@ that are exported keep the plain form, which says the same in fewer nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.onnxruntime.functions import FUNCTIONS
+from sqlml.backends.onnxruntime.functions import FUNCTIONS, Args, Emit, Types
 from sqlml.backends.onnxruntime.graph import Graph
 from sqlml.ir.program import Node
-from sqlml.types import Array, TensorType
-
-Args = Sequence[str]
-Types = Sequence[TensorType]
+from sqlml.types import Array
 
 FEW = 4
 """Columns that Gather picks as fast."""
@@ -47,7 +44,5 @@ def _select(g: Graph, node: Node, args: Args, types: Types) -> str:
     return g.add("GatherElements", args[0], chosen, axis=1)
 
 
-EMIT: Mapping[str, Callable[[Graph, Node, Args, Types], str]] = MappingProxyType(
-    {**FUNCTIONS, "take": _take, "select": _select}
-)
+EMIT: Mapping[str, Emit] = MappingProxyType({**FUNCTIONS, "take": _take, "select": _select})
 """`functions.FUNCTIONS` with these lookups: what a session is made of."""

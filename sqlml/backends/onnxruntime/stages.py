@@ -32,12 +32,8 @@ def stages(
 ) -> tuple[Stage, ...]:
     """The stages that `outputs` need, in order. Inputs and constants stand in none of them."""
     wanted = {program.outputs[name] for name in outputs}
-    live = set(wanted)
-    for i in range(len(program.nodes) - 1, -1, -1):
-        if i in live:
-            live.update(program.nodes[i].inputs)
     number: dict[int, int] = {}
-    for i in sorted(live):
+    for i in program.live(wanted):
         node = program.nodes[i]
         if node.op in ("input", "constant"):
             continue

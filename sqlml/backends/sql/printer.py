@@ -81,7 +81,7 @@ class _Printer:
     def value(self, wanted: int) -> tuple[Bindings, Value]:
         """The columns of node `wanted`, and their bindings."""
         nodes = self._program.nodes
-        live = _live(self._program, wanted)
+        live = self._program.live([wanted])
         readers = Counter(j for i in live for j in nodes[i].inputs)
         values: dict[int, Value] = {}
         for i in live:
@@ -143,11 +143,3 @@ def _text(node: Node, values: Mapping[int, Value], dialect: Dialect) -> Value:
             sql = f"CAST({sql} AS {TYPES[node.type.dtype]})"
         made.append(Expression(sql, nan=False, category=quoted_value(e.sql, dialect)))
     return tuple(made)
-
-
-def _live(program: Program, wanted: int) -> list[int]:
-    live = {wanted}
-    for i in range(wanted, -1, -1):
-        if i in live:
-            live.update(program.nodes[i].inputs)
-    return sorted(live)

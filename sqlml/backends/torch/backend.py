@@ -35,8 +35,12 @@ from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.types import TEXTUAL, Array
 
-HOST = frozenset({"fill", "encode", "encode_hashed"})
-"""Operators that run in numpy wherever the tensors are; so do all that touch strings."""
+HOST = frozenset({"couple", "encode", "encode_hashed", "fill", "knn_impute", "mod", "nearest"})
+"""Operators that run in numpy wherever the tensors are; so do all that touch strings.
+
+Which of equally near rows counts is numpy's own choice, and torch's `remainder` divides, which
+makes NaN of a quotient that overflows.
+"""
 
 BLOCK_BYTES = 4 << 20
 """Memory that the intermediate values of one block may take on the CPU.
@@ -147,7 +151,8 @@ class TorchCompiled:
         strings = "string" in (node.type.dtype, *(program.nodes[j].type.dtype for j in node.inputs))
         if node.op == "tree_ensemble":
             return bind_fused(node, self._put)
-        if not strings and node.op not in HOST:
+        # Expanded distances are rounded as numpy rounds them, or not at all.
+        if not strings and node.op not in HOST and not node.attrs.get("expanded", False):
             return FUNCTIONS[node.op](node, self._put)
         attrs = node.attrs
         if node.op == "encode":

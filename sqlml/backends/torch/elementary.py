@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,16 +38,6 @@ def _cbrt(x: Tensor) -> Tensor:
     return torch.where(fine, better, root)
 
 
-def _mod(node: Node, put: Put) -> Function:
-    """By numpy: torch divides, and makes NaN of a quotient that overflows."""
-
-    def mod(x: Tensor, divisor: Tensor) -> Tensor:
-        with np.errstate(all="ignore"):
-            return put(np.mod(x.cpu().numpy(), divisor.cpu().numpy()))
-
-    return mod
-
-
 def _ndtr(x: Tensor) -> Tensor:
     twice: Tensor = torch.special.erfc(-x * 0.5**0.5)
     return 0.5 * twice
@@ -59,7 +48,6 @@ FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
         "floor": _own(torch.floor),
         "ceil": _own(torch.ceil),
         "rint": _own(torch.round),
-        "mod": _mod,
         "exp2": _wide(torch.exp2),
         "log2": _wide(torch.log2),
         "log10": _wide(torch.log10),

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sqlml.backends.torch import distances, elementary, piecewise
+from sqlml.backends.torch import elementary, piecewise
 from sqlml.backends.torch.sums import accumulate
 from sqlml.ir import reference
+from sqlml.ir.operators.distances import distances
 from sqlml.ir.operators.torch_module import runner
 from sqlml.ir.program import Node
 from sqlml.types import Array
@@ -161,12 +162,26 @@ def _batch_matmul(a: Tensor, b: Tensor) -> Tensor:
     return torch.bmm(a.transpose(0, 1), b).transpose(0, 1)
 
 
-def _checked(node: Node, bad: Callable[[Tensor], Tensor]) -> Function:
+def _pairwise(node: Node, put: Put) -> Function:
+    attrs = node.attrs
+    points = put(attrs["points"])
+    weights = put(attrs["weights"]) if "weights" in attrs else None
+    inverse = put(attrs["inverse"]) if "inverse" in attrs else None
+    metric, p = attrs["metric"], attrs.get("p", 0.0)
+
+    def pairwise(x: Tensor) -> Tensor:
+        made: Tensor = distances(torch, x, points, metric, p, weights, inverse)
+        return made.to(x.dtype)
+
+    return pairwise
+
+
+def _checked(node: Node, bad: Callable[..., Tensor]) -> Function:
     attrs, explain = node.attrs, reference.FUNCTIONS[node.op]
 
-    def check(x: Tensor) -> Tensor:
-        if bool(bad(x).any()):
-            explain([x.cpu().numpy()], attrs)  # it raises, and says where and why
+    def check(x: Tensor, *more: Tensor) -> Tensor:
+        if bool(bad(x, *more).any()):
+            explain([a.cpu().numpy() for a in (x, *more)], attrs)  # it raises, and says why
         return x
 
     return check
@@ -194,6 +209,10 @@ def _require_finite(node: Node, put: Put) -> Function:
     return require_finite
 
 
+def _require(node: Node, put: Put) -> Function:
+    return _checked(node, lambda x, fine: ~fine)
+
+
 def _require_known(node: Node, put: Put) -> Function:
     return _checked(node, lambda x: x < 0)
 
@@ -217,7 +236,6 @@ FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
         "trunc": _plain(torch.trunc),
         **elementary.FUNCTIONS,
         **piecewise.FUNCTIONS,
-        **distances.FUNCTIONS,
         "neg": _plain(torch.neg),
         "abs": _plain(torch.abs),
         "sign": _plain(_sign),
@@ -256,6 +274,8 @@ FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
         "accumulate": accumulate,
         "matmul": _plain(_matmul),
         "batch_matmul": _plain(_batch_matmul),
+        "pairwise": _pairwise,
+        "require": _require,
         "require_finite": _require_finite,
         "require_known": _require_known,
         "torch_module": _torch_module,

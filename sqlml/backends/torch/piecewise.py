@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sqlml.ir import reference
 from sqlml.ir.operators.piecewise import pieces
 from sqlml.ir.program import Node
 from sqlml.types import Array
@@ -95,21 +94,10 @@ def _de_boor(t: Tensor, x: Tensor, span: Tensor, degree: int) -> Tensor:
     return torch.stack(h, dim=1)
 
 
-def _on_the_host(node: Node, put: Put) -> Function:
-    """Which of equally near rows counts is numpy's own choice, so numpy has to make it."""
-    compute, attrs = reference.FUNCTIONS[node.op], node.attrs
-
-    def impute(x: Tensor) -> Tensor:
-        return put(compute([x.cpu().numpy()], attrs))
-
-    return impute
-
-
 FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
     {
         "search_sorted": _search_sorted,
         "interpolate": _interpolate,
         "bspline": _bspline,
-        "knn_impute": _on_the_host,
     }
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -174,11 +176,7 @@ def _raw(model: CatBoostModel, frame: Frame) -> Value:
 
 def _columns(model: CatBoostModel, frame: Frame) -> Value:
     """All features as (n, F) float32; categories as the code of their value, or -1."""
-
-    def codes(i: int) -> Value:
-        return _codes(frame, i, model.categorical[i])
-
-    return coded_columns(frame, range(frame.width), model.categorical, codes, "float32")
+    return coded_columns(frame, range(frame.width), model.categorical, _codes, "float32")
 
 
 def _codes(frame: Frame, i: int, values: tuple[str, ...] | Array) -> Value:
@@ -222,3 +220,20 @@ def _is_whole(text: str) -> bool:
 @lru_cache(maxsize=1)
 def _whole_numbers() -> dict[int, int]:
     return {city_hash32(str(n)): n for n in WHOLE_NUMBERS}
+
+
+FILE = "catboost file"
+"""What `file_formats.read_artifact` makes of a file, as `registry.NAMES` calls it."""
+
+IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
+    {
+        "catboost.core.CatBoostClassifier": import_classifier,
+        "catboost.core.CatBoostRegressor": import_regressor,
+        "catboost.core.CatBoostRanker": import_raw,
+        "catboost.core.CatBoost": import_raw,
+        FILE: import_file,
+    }
+)
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
+    {path: file_schema if path == FILE else schema for path in IMPORTERS}
+)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -190,9 +193,7 @@ def _linear_leaves(
 
 
 def _columns(frame: Frame, chosen: list[int], categories: dict[int, Array]) -> Value:
-    def codes(i: int) -> Value:
-        return category_codes(frame, i, categories[i], "float64")
-
+    codes = partial(category_codes, dtype="float64")
     return coded_columns(frame, chosen, categories, codes, "float64")
 
 
@@ -236,3 +237,20 @@ def _could_be_codes(info: str, count: int) -> bool:
         return False
     low = 0 if info.startswith("[") else -1
     return all(v.is_integer() and low <= v < count for v in values)
+
+
+FILE = "lightgbm file"
+"""What `file_formats.read_artifact` makes of a file, as `registry.NAMES` calls it."""
+
+IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
+    {
+        "lightgbm.sklearn.LGBMClassifier": import_classifier,
+        "lightgbm.sklearn.LGBMRegressor": import_regressor,
+        "lightgbm.sklearn.LGBMRanker": import_regressor,
+        "lightgbm.basic.Booster": import_booster,
+        FILE: import_file,
+    }
+)
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
+    {path: file_schema if path == FILE else schema for path in IMPORTERS}
+)

@@ -45,6 +45,11 @@ class Port:
     dtype: DType | None
     shape: tuple[int | None, ...] | None
 
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """The shape after the rows, of an input that `ports.width` accepts."""
+        return tuple(d for d in (self.shape or ())[1:] if d is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class GraphNode:

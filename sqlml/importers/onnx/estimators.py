@@ -96,21 +96,18 @@ def normalizer(call: Call) -> Item:
     x = table(call)
     norm, zero = call.text("norm", "MAX"), call.scalar(0, "float32")
     if norm == "MAX":
-        most = call.op("max", x, axis=1)
-        some = call.op("ne", most, zero)
-        return Rows(call.op("where", some, call.op("div", x, most), x), (x.type.width,))
-    if norm == "L1":
-        total = call.op("sum", call.op("abs", x), axis=1)
-        some = call.op("ne", total, zero)
-        return Rows(call.op("where", some, call.op("div", x, total), x), (x.type.width,))
-    if norm != "L2":
+        total = call.op("max", x, axis=1)
+    elif norm in ("L1", "L2"):
+        sizes = call.op("abs" if norm == "L1" else "square", x)
+        total = call.op("sum", sizes, axis=1)
+    else:
         raise ArtifactError(f"Normalizer: unknown norm {norm!r}")
-    squares = call.op("square", x)
-    total = call.op("sum", squares, axis=1)
-    some = call.op("ne", total, zero)
-    length = call.op("sqrt", call.op("div", squares, total))
-    signed = call.op("where", call.op("lt", x, zero), call.op("neg", length), length)
-    return Rows(call.op("where", some, signed, x), (x.type.width,))
+    if norm == "L2":
+        length = call.op("sqrt", call.op("div", sizes, total))
+        made = call.op("where", call.op("lt", x, zero), call.op("neg", length), length)
+    else:
+        made = call.op("div", x, total)
+    return Rows(call.op("where", call.op("ne", total, zero), made, x), (x.type.width,))
 
 
 def binarizer(call: Call) -> Item:

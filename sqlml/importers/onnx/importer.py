@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from sqlml.importers.foreign import check_model
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
 from sqlml.importers.onnx.document import OnnxModel, read_proto
 from sqlml.importers.onnx.items import Choice, Item, Texts
-from sqlml.importers.onnx.ports import numbers, width
+from sqlml.importers.onnx.ports import numbers, parts, width
 from sqlml.importers.onnx.walk import walk
 from sqlml.importers.onnx.whole import whole_graph
 from sqlml.importers.row_tensors import Rows, Uncovered
@@ -96,20 +97,12 @@ def _replayed(program: Program, frame: Frame) -> Outputs:
 
 
 def _inputs(model: OnnxModel, frame: Frame) -> dict[str, Item]:
-    items: dict[str, Item] = {}
-    start = 0
-    for port in model.inputs:
-        count = width(port)
-        part = frame.take(range(start, start + count))
-        start += count
-        assert port.shape is not None
-        inner = tuple(d for d in port.shape[1:] if d is not None)
-        if port.dtype == "string":
-            columns = tuple(part.strings(i) for i in range(count))
-            items[port.name] = Texts(columns, inner)
-            continue
-        items[port.name] = Rows(numbers(part, port), inner)
-    return items
+    return {
+        port.name: Texts(tuple(map(part.strings, range(part.width))), port.inner)
+        if port.dtype == "string"
+        else Rows(numbers(part, port), port.inner)
+        for port, part in parts(model.inputs, frame)
+    }
 
 
 def _outputs(model: OnnxModel, known: Mapping[str, Item], b: Builder) -> Outputs:
@@ -131,13 +124,9 @@ def _outputs(model: OnnxModel, known: Mapping[str, Item], b: Builder) -> Outputs
     if not rows:
         raise Uncovered("the graph gives no numbers")
     if len(items) == 1:
-        value = _float64(b, next(iter(rows.values())).value)
+        value = b.cast(next(iter(rows.values())).value, "float64")
         return Outputs({"label" if value.type.width == 1 else "transform": value})
     raise Uncovered("the graph has several outputs, and none is a label")
-
-
-def _float64(b: Builder, value: Value) -> Value:
-    return value if value.type.dtype == "float64" else b.op("cast", value, dtype="float64")
 
 
 def _class_numbers(items: list[Item], scores: list[Rows]) -> Choice | None:
@@ -153,7 +142,7 @@ def _classifier(choice: Choice, scores: Mapping[str, Rows], b: Builder) -> Outpu
     index, labels = _chosen(choice, b)
     values = {"label": index}
     for name, item in scores.items():
-        value = _float64(b, item.value)
+        value = b.cast(item.value, "float64")
         one_each = value.type.width == len(labels.values)
         values.setdefault(
             "proba" if one_each and not name.lower().startswith("score") else "score", value
@@ -167,7 +156,7 @@ def _chosen(choice: Choice, b: Builder) -> tuple[Value, Labels]:
     index = choice.index
     if len(set(labels.values)) != len(labels.values):
         index, labels = _merged(choice, b)
-    return index if index.type.dtype == "int64" else b.op("cast", index, dtype="int64"), labels
+    return b.cast(index, "int64"), labels
 
 
 def _merged(choice: Choice, b: Builder) -> tuple[Value, Labels]:
@@ -175,3 +164,15 @@ def _merged(choice: Choice, b: Builder) -> tuple[Value, Labels]:
     order = list(dict.fromkeys(choice.values.tolist()))
     place = np.array([order.index(v) for v in choice.values.tolist()], np.int64)
     return b.op("take", b.constant(place), choice.index), labels_of(order)
+
+
+FILE = "onnx file"
+"""What `file_formats.read_artifact` makes of a file, as `registry.NAMES` calls it."""
+PROTO = "onnx.onnx_ml_pb2.ModelProto"
+
+IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
+    {FILE: import_file, PROTO: import_proto}
+)
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
+    {FILE: file_schema, PROTO: proto_schema}
+)

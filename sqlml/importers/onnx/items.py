@@ -113,42 +113,36 @@ class Call:
 
     def integer(self, name: str, default: int) -> int:
         value = self.attr(name, default)
-        if not isinstance(value, int):
-            raise ArtifactError(f"operator {self.node.op}: attribute {name} is not an integer")
-        return value
+        self._need(isinstance(value, int), name, "an integer")
+        return int(value)
 
     def number(self, name: str, default: float) -> float:
         value = self.attr(name, default)
-        if not isinstance(value, int | float):
-            raise ArtifactError(f"operator {self.node.op}: attribute {name} is not a number")
+        self._need(isinstance(value, int | float), name, "a number")
         return float(value)
 
     def text(self, name: str, default: str) -> str:
         value = self.attr(name, default)
-        if not isinstance(value, str):
-            raise ArtifactError(f"operator {self.node.op}: attribute {name} is not a string")
-        return value
+        self._need(isinstance(value, str), name, "a string")
+        return str(value)
 
     def vector(self, name: str, dtype: str = "float32") -> Array:
         """Attribute `name`, a list of numbers, as `dtype` (k,); empty where it is not given."""
         value = self.attr(name)
         if value is None:
             return np.zeros(0, dtype)
-        if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype == object:
-            raise ArtifactError(
-                f"operator {self.node.op}: attribute {name} is not a list of numbers"
-            )
-        return value.astype(dtype)
+        listed = isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype != object
+        self._need(listed, name, "a list of numbers")
+        return np.asarray(value).astype(dtype)
 
     def texts(self, name: str) -> list[str]:
         value = self.attr(name)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            raise ArtifactError(
-                f"operator {self.node.op}: attribute {name} is not a list of strings"
-            )
-        return value
+        self._need(value is None or isinstance(value, list), name, "a list of strings")
+        return value or []
+
+    def _need(self, fits: bool, name: str, what: str) -> None:
+        if not fits:
+            raise ArtifactError(f"operator {self.node.op}: attribute {name} is not {what}")
 
     def axis(self, default: int, rank: int) -> int:
         """Attribute axis of a value of `rank` axes, counted from the front."""
@@ -171,9 +165,7 @@ class Call:
         return self.builder.op(name, *inputs, **attrs)
 
     def cast(self, value: Value, dtype: DType) -> Value:
-        if value.type.dtype == dtype:
-            return value
-        return self.builder.op("cast", value, dtype=dtype)
+        return self.builder.cast(value, dtype)
 
 
 def moved(call: Call, item: Item, change: Callable[[Array], Array]) -> Item:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from sqlml.errors import ArtifactError
-from sqlml.importers.onnx.items import Call, Choice, Const, Item, Texts
+from sqlml.importers.onnx.items import Call, Choice, Const, Item, Texts, shape_of
 from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.ir.builder import Value
 from sqlml.types import FLOATS, Array, dtype_of
@@ -54,7 +54,8 @@ def label_encoder(call: Call) -> Item:
     """LabelEncoder: each value looked up among the keys; what is not there gets the default."""
     classes = call.attr("classes_strings")
     if classes is not None:
-        return _first_version(call, strings(call.texts("classes_strings")))
+        texts = strings(call.texts("classes_strings"))
+        return _either_way(call, np.arange(texts.size), texts)
     keys, values = _attribute(call, "keys"), _attribute(call, "values")
     if keys is None or values is None or keys.size != values.size:
         raise ArtifactError("LabelEncoder: its keys and values do not match")
@@ -67,10 +68,6 @@ def category_mapper(call: Call) -> Item:
     if numbers.size != texts.size:
         raise ArtifactError("CategoryMapper: its categories do not fit")
     return _either_way(call, numbers, texts)
-
-
-def _first_version(call: Call, texts: Array) -> Item:
-    return _either_way(call, np.arange(texts.size), texts)
 
 
 def _either_way(call: Call, numbers: Array, texts: Array) -> Item:
@@ -151,17 +148,7 @@ def one_hot_encoder(call: Call) -> Item:
     keys = strings(texts) if texts else call.vector("cats_int64s", "int64")
     if not keys.size or len(set(keys.tolist())) != keys.size:
         raise ArtifactError("OneHotEncoder: its categories are not distinct")
-    if isinstance(item, Texts):
-        columns, inner = list(item.columns), item.inner
-        if keys.dtype != object:
-            raise Uncovered("it looks strings up among numbers")
-    else:
-        x = call.rows(0)
-        if keys.dtype == object:
-            raise Uncovered("it looks numbers up among strings")
-        value, inner = call.cast(x.value, "int64"), x.inner
-        width = math.prod(inner)
-        columns = [call.op("select", value, indices=np.array([i], np.int64)) for i in range(width)]
+    columns, inner = _columns(call, item, keys), shape_of(item)[1:]
     parts = []
     for i, column in enumerate(columns):
         codes = call.op("encode", column, categories=keys, missing=-1)

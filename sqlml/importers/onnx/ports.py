@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -33,7 +34,16 @@ def width(port: Port) -> int:
             f"input {port.name!r} of the ONNX model has a fixed shape {port.shape}, whose first "
             "axis is not plainly the rows; export it with an open first axis"
         )
-    return math.prod(d for d in port.shape[1:] if d is not None)
+    return math.prod(port.inner)
+
+
+def parts(ports: Iterable[Port], frame: Frame) -> Iterator[tuple[Port, Frame]]:
+    """Each input with its columns of `frame`, in order."""
+    start = 0
+    for port in ports:
+        count = width(port)
+        yield port, frame.take(range(start, start + count))
+        start += count
 
 
 def numbers(part: Frame, port: Port) -> Value:
@@ -49,7 +59,7 @@ def numbers(part: Frame, port: Port) -> Value:
             step=f"the ONNX model ({port.dtype})",
         )
         value = _whole(part, port, value)
-    return value if port.dtype == "float64" else part.builder.op("cast", value, dtype=port.dtype)
+    return part.builder.cast(value, port.dtype)
 
 
 def _whole(part: Frame, port: Port, value: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Operators of domain ai.onnx that compute: elementwise and reductions."""
+"""Operators of domain ai.onnx that compute: elementwise, reductions, and products with a matrix."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.importers.onnx import products
 from sqlml.importers.onnx.document import DTYPES
 from sqlml.importers.onnx.items import Call, Const, Item, aligned, elementwise
 from sqlml.importers.onnx.scores import argmax
-from sqlml.importers.row_tensors import Rows, Uncovered, reduced
+from sqlml.importers.row_tensors import Rows, Uncovered, product, reduced
 from sqlml.ir.builder import Value
 from sqlml.types import FLOATS, INTEGERS
 
@@ -190,8 +189,18 @@ def _reduce(make: Callable[[Call, Value, int], Value]) -> Function:
     return convert
 
 
-def _plain(op: str) -> Callable[[Call, Value, int], Value]:
-    return lambda call, x, axis: call.op(op, x, axis=axis)
+def _in_turn(*ops: str) -> Callable[[Call, Value, int], Value]:
+    """Operators one after the other; those of `_REDUCTIONS` go over the axis."""
+
+    def make(call: Call, x: Value, axis: int) -> Value:
+        for op in ops:
+            x = call.op(op, x, axis=axis) if op in _REDUCTIONS else call.op(op, x)
+        return x
+
+    return make
+
+
+_REDUCTIONS = frozenset(("max", "min", "sum"))
 
 
 def _mean_of(call: Call, x: Value, axis: int) -> Value:
@@ -199,22 +208,6 @@ def _mean_of(call: Call, x: Value, axis: int) -> Value:
         raise Uncovered("it averages integers")
     count = call.scalar(x.type.shape[axis], x.type.dtype)
     return call.op("div", call.op("sum", x, axis=axis), count)
-
-
-def _sum_of_squares(call: Call, x: Value, axis: int) -> Value:
-    return call.op("sum", call.op("square", x), axis=axis)
-
-
-def _l1(call: Call, x: Value, axis: int) -> Value:
-    return call.op("sum", call.op("abs", x), axis=axis)
-
-
-def _l2(call: Call, x: Value, axis: int) -> Value:
-    return call.op("sqrt", _sum_of_squares(call, x, axis))
-
-
-def _log_sum(call: Call, x: Value, axis: int) -> Value:
-    return call.op("log", call.op("sum", x, axis=axis))
 
 
 def _log_sum_exp(call: Call, x: Value, axis: int) -> Value:
@@ -259,25 +252,62 @@ def _arg(sign: int) -> Function:
     return convert
 
 
+# -- products
+
+
+def _matmul(call: Call) -> Item:
+    x, weights = call.rows(0), call.const(1)
+    if weights.ndim == 1:
+        return Rows(product(call.builder, x, weights[:, None]).value, ())
+    return product(call.builder, x, weights)
+
+
+def _gemm(call: Call) -> Item:
+    x, weights = call.rows(0), call.const(1)
+    if call.integer("transA", 0):
+        raise Uncovered("it transposes the rows")
+    if weights.ndim != 2:
+        raise Uncovered("its weights are not a matrix")
+    if call.integer("transB", 0):
+        weights = weights.T
+    weights = weights * weights.dtype.type(call.number("alpha", 1.0))
+    addend = call.optional(2)
+    if addend is None:
+        return product(call.builder, x, weights)
+    if not isinstance(addend, Const):
+        if call.number("beta", 1.0) != 1:
+            raise Uncovered("what it adds is scaled")
+        return elementwise(call, "add", [product(call.builder, x, weights), addend])
+    scaled = addend.value * weights.dtype.type(call.number("beta", 1.0))
+    if scaled.ndim > 2 or (scaled.ndim == 2 and scaled.shape[0] != 1):
+        raise Uncovered("what it adds has rows of its own")
+    bias = np.broadcast_to(scaled.ravel(), weights.shape[1:])
+    return product(call.builder, x, weights, bias)
+
+
+def _batch_normalization(call: Call) -> Item:
+    x = call.rows(0)
+    if x.dtype not in FLOATS:
+        raise Uncovered(f"it computes with {x.dtype}")
+    if len(x.inner) != 1 or call.integer("training_mode", 0):
+        raise Uncovered("it normalises more than columns")
+    scale, bias, mean, variance = (call.const(i).astype(x.dtype) for i in range(1, 5))
+    epsilon = np.asarray(call.number("epsilon", 1e-5), x.dtype)
+    factor = scale / np.sqrt(variance + epsilon)
+    constants = [call.builder.constant(np.ravel(v)) for v in (mean, factor, bias)]
+    value = call.op("mul", call.op("sub", x.value, constants[0]), constants[1])
+    return Rows(call.op("add", value, constants[2]), x.inner)
+
+
+_OF_FLOATS = "Ceil Cos Exp Floor IsNaN Log Sigmoid Sin Sqrt Tanh".split()
+
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
         "Identity": lambda call: call.item(0),
         "Dropout": lambda call: call.item(0),
-        "Abs": _unary("abs"),
-        "Neg": _unary("neg"),
-        "Sign": _unary("sign"),
-        "Not": _unary("not"),
-        "Exp": _unary("exp", _floats),
-        "Log": _unary("log", _floats),
-        "Sqrt": _unary("sqrt", _floats),
-        "Tanh": _unary("tanh", _floats),
-        "Sigmoid": _unary("sigmoid", _floats),
-        "Floor": _unary("floor", _floats),
-        "Ceil": _unary("ceil", _floats),
+        **{name: _unary(name.lower()) for name in ("Abs", "Neg", "Not", "Sign")},
+        **{name: _unary(name.lower(), _floats) for name in _OF_FLOATS},
         "Round": _unary("rint", _floats),
-        "Sin": _unary("sin", _floats),
-        "Cos": _unary("cos", _floats),
-        "IsNaN": _unary("isnan", _floats),
         "Reciprocal": _reciprocal,
         "Relu": _relu,
         "LeakyRelu": _leaky_relu,
@@ -287,36 +317,34 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         "Clip": _clip,
         "Cast": _cast,
         "Add": _binary("add"),
-        "Sub": _plainly("sub"),
-        "Mul": _plainly("mul"),
         "Div": _div,
         "Pow": _pow,
         "Sum": _binary("add"),
         "Max": _binary("maximum"),
         "Min": _binary("minimum"),
         "Mean": _mean,
-        "And": _plainly("and"),
-        "Or": _plainly("or"),
+        **{name: _plainly(name.lower()) for name in ("And", "Mul", "Or", "Sub", "Where")},
         "Xor": _plainly("ne"),
         "Less": _plainly("lt"),
         "LessOrEqual": _plainly("le"),
         "Greater": _plainly("gt"),
         "GreaterOrEqual": _plainly("ge"),
         "Equal": _plainly("eq"),
-        "Where": _plainly("where"),
-        "ReduceSum": _reduce(_plain("sum")),
-        "ReduceMax": _reduce(_plain("max")),
-        "ReduceMin": _reduce(_plain("min")),
+        "ReduceSum": _reduce(_in_turn("sum")),
+        "ReduceMax": _reduce(_in_turn("max")),
+        "ReduceMin": _reduce(_in_turn("min")),
         "ReduceMean": _reduce(_mean_of),
-        "ReduceSumSquare": _reduce(_sum_of_squares),
-        "ReduceL1": _reduce(_l1),
-        "ReduceL2": _reduce(_l2),
-        "ReduceLogSum": _reduce(_log_sum),
+        "ReduceSumSquare": _reduce(_in_turn("square", "sum")),
+        "ReduceL1": _reduce(_in_turn("abs", "sum")),
+        "ReduceL2": _reduce(_in_turn("square", "sum", "sqrt")),
+        "ReduceLogSum": _reduce(_in_turn("sum", "log")),
         "ReduceLogSumExp": _reduce(_log_sum_exp),
         "ReduceProd": _reduce(_product_of),
         "ArgMax": _arg(1),
         "ArgMin": _arg(-1),
-        **products.FUNCTIONS,
+        "MatMul": _matmul,
+        "Gemm": _gemm,
+        "BatchNormalization": _batch_normalization,
     }
 )
 """Operators that make numbers from numbers."""

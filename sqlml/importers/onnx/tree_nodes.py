@@ -11,6 +11,7 @@ from sqlml.importers.onnx.items import Call
 from sqlml.types import Array, DType
 
 LEQ, LT, GTE, GT, EQ, NEQ, MEMBER, LEAF = range(8)
+"""The modes of a node, as a TreeEnsemble numbers all but the last."""
 _MODES = {
     "BRANCH_LEQ": LEQ,
     "BRANCH_LT": LT,
@@ -166,7 +167,6 @@ def modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
     weight = arrays["leaf_weights"].astype(dtype)
     column = call.vector("leaf_targetids", "int64")
     count = weight.size
-    modern = np.array([LEQ, LT, GTE, GT, EQ, NEQ, MEMBER], np.int64)
     codes = arrays["nodes_modes"].astype(np.int64)
     tracks = call.vector("nodes_missing_value_tracks_true", "int64")
     tracks = tracks if tracks.size else np.zeros(n, np.int64)
@@ -198,7 +198,7 @@ def modern_nodes(call: Call, dtype: DType) -> tuple[Nodes, Leaves]:
         tree=_owners(roots, children, n, total),
         roots=roots,
         feature=np.concatenate([feature, ends]),
-        mode=np.concatenate([modern[codes], np.full(total, LEAF)]),
+        mode=np.concatenate([codes, np.full(total, LEAF)]),
         split=np.concatenate([arrays["nodes_splits"].astype(dtype), ends.astype(dtype)]),
         true=np.concatenate([children["true"], ends - 1]),
         false=np.concatenate([children["false"], ends - 1]),

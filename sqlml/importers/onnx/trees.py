@@ -7,6 +7,8 @@ missing_value_tracks_true sends it to the true branch.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from sqlml.errors import ArtifactError, ProgramError
@@ -38,13 +40,12 @@ MAX_CATEGORY = 1 << 16
 
 def _summed(call: Call, x: Value, nodes: Nodes, leaves: Leaves, outputs: int) -> Value:
     """The sum of the leaves' weights, (n, outputs); tree by tree when each has its own output."""
-    x, raw_nodes, compare, left, right, default_left, sets = _tests(call, x, nodes)
-    leaf = nodes.mode == LEAF
+    x, raw, compare = _tests(call, x, nodes)
     if leaves.column.size and (leaves.column.min() < 0 or leaves.column.max() >= outputs):
         raise ArtifactError(
             f"operator {call.node.op}: a leaf adds to an output that does not exist"
         )
-    if not leaf[leaves.node].all():
+    if not raw.leaf[leaves.node].all():
         raise Uncovered("an inner node has a weight")
     trees = nodes.roots.size
     lowest = np.full(trees, outputs, np.int64)
@@ -60,30 +61,16 @@ def _summed(call: Call, x: Value, nodes: Nodes, leaves: Leaves, outputs: int) ->
         raise ArtifactError(f"operator {call.node.op}: its leaves are too large")
     value = np.zeros((nodes.mode.size, width), leaves.weight.dtype)
     np.add.at(value, (leaves.node, leaves.column - target[owner]), leaves.weight)
-    raw = RawTrees(
-        roots=nodes.roots,
-        feature=nodes.feature,
-        threshold=raw_nodes,
-        left=left,
-        right=right,
-        leaf=leaf,
-        default_left=default_left,
-        value=value,
-        sets=sets or None,
-    )
+    base = np.zeros(outputs, leaves.weight.dtype)
     try:
-        trees_of = ensemble(
-            raw, target=target, base=np.zeros(outputs, leaves.weight.dtype), compare=compare
-        )
+        trees_of = ensemble(replace(raw, value=value), target=target, base=base, compare=compare)
         return call.op("tree_ensemble", x, **trees_of.attrs())
     except ProgramError as error:
         raise ArtifactError(f"operator {call.node.op}: {error}") from None
 
 
-def _tests(
-    call: Call, x: Value, nodes: Nodes
-) -> tuple[Value, Array, str, Array, Array, Array, dict[int, Array]]:
-    """The nodes' tests as an Ensemble writes them: input, thresholds, comparison, children."""
+def _tests(call: Call, x: Value, nodes: Nodes) -> tuple[Value, RawTrees, str]:
+    """The input, the nodes with the tests of an Ensemble and without values, and its comparison."""
     mode, split = nodes.mode, nodes.split
     inner = mode != LEAF
     if inner.any() and (
@@ -102,8 +89,6 @@ def _tests(
         if np.isneginf(split[below & inner]).any():
             raise Uncovered("a threshold is minus infinity")
         split = np.where(below, np.nextafter(split, split.dtype.type(-np.inf)), split)
-    left = np.where(turned, nodes.false, nodes.true)
-    right = np.where(turned, nodes.true, nodes.false)
     default_left = np.where(turned, ~nodes.tracks_true, nodes.tracks_true)
     # `!=` holds for NaN, whatever missing_value_tracks_true says.
     default_left = np.where(mode == NEQ, False, default_left)
@@ -111,7 +96,18 @@ def _tests(
     if exact.any():
         x, sets = _exact_columns(call, x, nodes, exact)
         split = np.where(exact, 0, split).astype(split.dtype)
-    return x, split, compare, left, right, default_left & inner, sets
+    raw = RawTrees(
+        roots=nodes.roots,
+        feature=nodes.feature,
+        threshold=split,
+        left=np.where(turned, nodes.false, nodes.true),
+        right=np.where(turned, nodes.true, nodes.false),
+        leaf=~inner,
+        default_left=default_left & inner,
+        value=np.zeros((mode.size, 0)),
+        sets=sets or None,
+    )
+    return x, raw, compare
 
 
 def _reached(nodes: Nodes) -> Array:

@@ -11,7 +11,7 @@ from sqlml.errors import ArtifactError, MissingDependencyError, UnsupportedModel
 from sqlml.importers.frame import Frame, Outputs, labels_of
 from sqlml.importers.onnx.document import GraphNode, OnnxModel, Port, library
 from sqlml.importers.onnx.labels import strings
-from sqlml.importers.onnx.ports import numbers, width
+from sqlml.importers.onnx.ports import numbers, parts, width
 from sqlml.importers.onnx.probe import probe
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
@@ -47,8 +47,8 @@ def whole_graph(model: OnnxModel, frame: Frame, reason: str) -> Outputs:
     ends = _ends(model)
     content = _with_ends(model, ends)
     wanted = [n for n in (LABEL if ends.label else None, ends.scores) if n is not None]
-    ports = [part for port in model.inputs for part in _parts(port)]
-    found = probe(content, {p.name: (str(p.dtype), _inner(p)) for p in ports}, wanted)
+    ports = [part for port in model.inputs for part in _fed(port)]
+    found = probe(content, {p.name: (str(p.dtype), p.inner) for p in ports}, wanted)
     if "missing" in found:
         raise MissingDependencyError(
             f"the ONNX model needs onnxruntime ({reason}), which is not installed: "
@@ -92,13 +92,9 @@ def try_graphs(program: Program) -> None:
             )
 
 
-def _inner(port: Port) -> tuple[int, ...]:
-    return tuple(d for d in (port.shape or ())[1:] if d is not None)
-
-
-def _parts(port: Port) -> list[Port]:
+def _fed(port: Port) -> list[Port]:
     """The inputs that we give instead of `port`: strings come column by column."""
-    if port.dtype != "string" or _inner(port) == (1,):
+    if port.dtype != "string" or port.inner == (1,):
         return [port]
     return [Port(f"sqlml_{port.name}_{i}", "string", (None, 1)) for i in range(width(port))]
 
@@ -106,19 +102,14 @@ def _parts(port: Port) -> list[Port]:
 def _reader(model: OnnxModel, frame: Frame, content: bytes) -> Any:
     b = frame.builder
     operands: list[Value] = []
-    names: list[str] = []
-    start = 0
-    for port in model.inputs:
-        count = width(port)
-        names += [part.name for part in _parts(port)]
+    for port, part in parts(model.inputs, frame):
         if port.dtype == "string":
-            operands += [frame.strings(i) for i in range(start, start + count)]
-        else:
-            value = numbers(frame.take(range(start, start + count)), port)
-            inner = _inner(port)
-            operands.append(value if inner == (count,) else b.op("reshape", value, shape=inner))
-        start += count
-    attrs = {"model": np.frombuffer(content, np.uint8), "inputs": tuple(names)}
+            operands += map(part.strings, range(part.width))
+            continue
+        value, inner = numbers(part, port), port.inner
+        operands.append(value if inner == (part.width,) else b.op("reshape", value, shape=inner))
+    names = tuple(fed.name for port in model.inputs for fed in _fed(port))
+    attrs = {"model": np.frombuffer(content, np.uint8), "inputs": names}
 
     def read(output: str, dtype: str, columns: int) -> Value:
         return b.op("onnx_graph", *operands, **attrs, output=output, dtype=dtype, width=columns)
@@ -128,7 +119,7 @@ def _reader(model: OnnxModel, frame: Frame, content: bytes) -> Any:
 
 def _outputs(b: Builder, ends: _Ends, wanted: list[str], values: dict[str, Value]) -> Outputs:
     made: dict[str, Value] = {}
-    scores = None if ends.scores is None else _cast(b, values[ends.scores], "float64")
+    scores = None if ends.scores is None else b.cast(values[ends.scores], "float64")
     if ends.label is None:
         assert scores is not None
         return Outputs({"label" if scores.type.width == 1 else "transform": scores})
@@ -136,23 +127,19 @@ def _outputs(b: Builder, ends: _Ends, wanted: list[str], values: dict[str, Value
     if label.type.width != 1:
         raise UnsupportedModelError("the ONNX model makes several labels per row")
     if ends.classes is None:
-        made["label"] = _cast(b, label, "float64")
+        made["label"] = b.cast(label, "float64")
         if scores is not None:
             made["score"] = scores
         return Outputs(made)
     if ends.classes.dtype != object:
         known = ends.classes.astype(np.int64)
-        label = b.op("encode", _cast(b, label, "int64"), categories=known, missing=-1)
-    made["label"] = _cast(b, label, "int64")
+        label = b.op("encode", b.cast(label, "int64"), categories=known, missing=-1)
+    made["label"] = b.cast(label, "int64")
     labels = labels_of(ends.classes.tolist())
     if scores is not None:
         proba = scores.type.width == len(labels.values) and not ends.is_score
         made["proba" if proba else "score"] = scores
     return Outputs(made, labels)
-
-
-def _cast(b: Builder, value: Value, dtype: Any) -> Value:
-    return value if value.type.dtype == dtype else b.op("cast", value, dtype=dtype)
 
 
 def _is_text(ends: _Ends) -> bool:
@@ -260,18 +247,18 @@ def _split_texts(onnx: Any, graph: Any, model: OnnxModel) -> None:
     made: list[Any] = []
     helper = onnx.helper
     for port in model.inputs:
-        parts = _parts(port)
-        if parts == [port]:
+        columns = _fed(port)
+        if columns == [port]:
             continue
         place = next(i for i, info in enumerate(graph.input) if info.name == port.name)
         del graph.input[place]
-        for part in parts:
+        for part in columns:
             graph.input.append(
                 helper.make_tensor_value_info(part.name, onnx.TensorProto.STRING, [None, 1])
             )
         joined, shape = f"sqlml_{port.name}", f"sqlml_{port.name}_shape"
-        made.append(helper.make_node("Concat", [p.name for p in parts], [joined], axis=1))
-        dims = np.array([-1, *_inner(port)], np.int64)
+        made.append(helper.make_node("Concat", [p.name for p in columns], [joined], axis=1))
+        dims = np.array([-1, *port.inner], np.int64)
         graph.initializer.append(onnx.numpy_helper.from_array(dims, shape))
         made.append(helper.make_node("Reshape", [joined, shape], [port.name]))
     rest = list(graph.node)

@@ -1,7 +1,8 @@
-"""What a stage learned, read from the tables that Spark saves next to its parameters.
+"""What a stage learned: `learned` of an object, or of the tables that Spark saves next to its
+parameters.
 
-Each kind of stage has a function from its tables (`data`, `treesMetadata`) and the numbers in its
-metadata to `Stage.data`. `live.py` makes the same dicts of a fitted object.
+An attribute of a fitted object and the column of the saved row that holds it have the same name, so
+`LEARNED` is read of either; trees, centres and fills are saved in tables of their own form.
 
 Stage.data by kind:
 
@@ -27,7 +28,7 @@ import numpy as np
 
 from sqlml.errors import ArtifactError
 from sqlml.importers.claimed_sizes import MAX_FEATURES, MAX_OUTPUTS, bounded
-from sqlml.importers.spark_ml.stages import PACKAGES, SCALA
+from sqlml.importers.spark_ml.stages import FORESTS, PACKAGES, SCALA, SINGLE_TREES
 from sqlml.importers.spark_ml.tree_nodes import TreeNodes
 from sqlml.types import Array
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 Tables = Callable[[str], "pa.Table"]
 Numbers = Mapping[str, Any]
+Get = Callable[[str], Any]
+"""The name of an attribute -> its value, of pyspark or as Spark saves it."""
 
 MAX_TREES = 1_000_000
 
@@ -49,8 +52,10 @@ def _row(tables: Tables) -> dict[str, Any]:
     return dict(row)
 
 
-def _vector(told: Mapping[str, Any]) -> Array:
-    """A vector as Spark saves it: type 1 is dense, 0 sparse."""
+def _vector(told: Any) -> Array:
+    """A vector of pyspark, or as Spark saves it: type 1 is dense, 0 sparse."""
+    if hasattr(told, "toArray"):
+        return np.asarray(told.toArray())
     values = _floats(told["values"])
     if told["type"] == 1:
         return values
@@ -69,9 +74,12 @@ def _placed(values: Array, places: Array, size: int) -> Array:
     return made
 
 
-def _matrix(told: Mapping[str, Any]) -> tuple[Array, bool]:
-    """A matrix as Spark saves it, and whether it is sparse; stored column by column, or row by row
-    if transposed."""
+def _matrix(told: Any) -> tuple[Array, bool]:
+    """A matrix of pyspark, or as Spark saves it, and whether it is sparse; stored column by column,
+    or row by row if transposed."""
+    if hasattr(told, "toArray"):
+        dense = type(told).__name__ == "DenseMatrix"
+        return np.ascontiguousarray(told.toArray(), np.float64), not dense
     rows = bounded(told["numRows"], MAX_OUTPUTS, "Spark", "rows of a matrix")
     columns = bounded(told["numCols"], MAX_FEATURES, "Spark", "columns of a matrix")
     values, by_row = _floats(told["values"]), told["isTransposed"]
@@ -103,48 +111,69 @@ def _ints(values: Any) -> Array:
     return np.array(values, np.int64).reshape(-1)
 
 
-def _string_indexer(tables: Tables, numbers: Numbers) -> dict[str, Any]:
-    return {"labels": tuple(tuple(labels) for labels in _row(tables)["labelsArray"])}
+def _vectors(*names: str) -> Callable[[Get], dict[str, Any]]:
+    return lambda get: {name: _vector(get(name)) for name in names}
 
 
-def _one_hot_encoder(tables: Tables, numbers: Numbers) -> dict[str, Any]:
-    return {"sizes": tuple(int(size) for size in _row(tables)["categorySizes"])}
-
-
-def _imputer(tables: Tables, numbers: Numbers) -> dict[str, Any]:
-    return {"surrogates": _row(tables)}
-
-
-def _vectors(*names: str) -> Callable[[Tables, Numbers], dict[str, Any]]:
-    def read(tables: Tables, numbers: Numbers) -> dict[str, Any]:
-        row = _row(tables)
-        return {name: _vector(row[name]) for name in names}
-
-    return read
-
-
-def _linear(tables: Tables, numbers: Numbers) -> dict[str, Any]:
-    row = _row(tables)
+def _linear(get: Get) -> dict[str, Any]:
     return {
-        "coefficients": _vector(row["coefficients"]),
-        "intercept": _floats([row["intercept"]]),
+        "coefficients": _vector(get("coefficients")),
+        "intercept": _floats([get("intercept")]),
     }
 
 
-def _logistic(tables: Tables, numbers: Numbers) -> dict[str, Any]:
-    row = _row(tables)
-    coefficients, sparse = _matrix(row["coefficientMatrix"])
-    if row["isMultinomial"] != (len(coefficients) > 1):
-        raise ValueError("isMultinomial does not fit the coefficients")
+def _logistic(get: Get) -> dict[str, Any]:
+    coefficients, sparse = _matrix(get("coefficientMatrix"))
     return {
         "coefficients": coefficients,
-        "intercepts": _vector(row["interceptVector"]),
+        "intercepts": _vector(get("interceptVector")),
         "sparse": sparse,
-        "numClasses": row["numClasses"],
+        "numClasses": get("numClasses"),
     }
 
 
-def _k_means(tables: Tables, numbers: Numbers) -> dict[str, Any]:
+LEARNED: Mapping[str, Callable[[Get], dict[str, Any]]] = MappingProxyType(
+    {
+        "LinearRegressionModel": _linear,
+        "LogisticRegressionModel": _logistic,
+        "MaxAbsScalerModel": _vectors("maxAbs"),
+        "MinMaxScalerModel": _vectors("originalMin", "originalMax"),
+        "OneHotEncoderModel": lambda get: {"sizes": tuple(map(int, get("categorySizes")))},
+        "RobustScalerModel": _vectors("range", "median"),
+        "StandardScalerModel": _vectors("std", "mean"),
+        "StringIndexerModel": lambda get: {"labels": tuple(map(tuple, get("labelsArray")))},
+    }
+)
+"""Stages that hold their numbers by name."""
+
+
+def saved(kind: str, tables: Tables, numbers: Numbers) -> dict[str, Any]:
+    """`Stage.data` of a saved stage: of its tables (`data`, `treesMetadata`) and the numbers in its
+    metadata.
+
+    Raises:
+        ArtifactError: a table has more or fewer rows than Spark saves.
+        ValueError, KeyError, TypeError: one does not hold what Spark saves.
+    """
+    if kind in SINGLE_TREES:
+        return _tree(tables, numbers)
+    if kind in FORESTS:
+        return _trees(tables, numbers)
+    if kind == "KMeansModel":
+        return _k_means(tables)
+    if kind == "ImputerModel":
+        return {"surrogates": _row(tables)}
+    if kind not in LEARNED:
+        return {}
+    row = _row(tables)
+    made = LEARNED[kind](row.__getitem__)
+    if kind == "LogisticRegressionModel":
+        if row["isMultinomial"] != (len(made["coefficients"]) > 1):
+            raise ValueError("isMultinomial does not fit the coefficients")
+    return made
+
+
+def _k_means(tables: Tables) -> dict[str, Any]:
     rows = sorted(tables("data").to_pylist(), key=lambda row: int(row["clusterIdx"]))
     if [row["clusterIdx"] for row in rows] != list(range(len(rows))):
         raise ValueError("the clusters are not numbered from 0")
@@ -170,10 +199,7 @@ def _trees(tables: Tables, numbers: Numbers) -> dict[str, Any]:
     return _sizes(numbers) | {"nodes": tree_nodes(table, trees), "weights": placed}
 
 
-_TREE_CLASSES = frozenset(
-    f"{SCALA}{PACKAGES[kind]}.{kind}"
-    for kind in ("DecisionTreeClassificationModel", "DecisionTreeRegressionModel")
-)
+_TREE_CLASSES = frozenset(f"{SCALA}{PACKAGES[kind]}.{kind}" for kind in SINGLE_TREES)
 
 
 def _sizes(numbers: Numbers) -> dict[str, Any]:
@@ -256,34 +282,3 @@ def _lists(column: pa.ListArray) -> tuple[Array, Array]:
         raise ValueError("a list of a tree has NULL")
     sizes = column.value_lengths().to_numpy(zero_copy_only=False).astype(np.int64)
     return np.concatenate([[0], np.cumsum(sizes)]), _array(column.flatten(), np.float64)
-
-
-def _nothing(tables: Tables, numbers: Numbers) -> dict[str, Any]:
-    return {}
-
-
-CONTENTS: Mapping[str, Callable[[Tables, Numbers], dict[str, Any]]] = MappingProxyType(
-    {
-        "Binarizer": _nothing,
-        "Bucketizer": _nothing,
-        "DecisionTreeClassificationModel": _tree,
-        "DecisionTreeRegressionModel": _tree,
-        "GBTClassificationModel": _trees,
-        "GBTRegressionModel": _trees,
-        "ImputerModel": _imputer,
-        "IndexToString": _nothing,
-        "KMeansModel": _k_means,
-        "LinearRegressionModel": _linear,
-        "LogisticRegressionModel": _logistic,
-        "MaxAbsScalerModel": _vectors("maxAbs"),
-        "MinMaxScalerModel": _vectors("originalMin", "originalMax"),
-        "Normalizer": _nothing,
-        "OneHotEncoderModel": _one_hot_encoder,
-        "RandomForestClassificationModel": _trees,
-        "RandomForestRegressionModel": _trees,
-        "RobustScalerModel": _vectors("range", "median"),
-        "StandardScalerModel": _vectors("std", "mean"),
-        "StringIndexerModel": _string_indexer,
-        "VectorAssembler": _nothing,
-    }
-)

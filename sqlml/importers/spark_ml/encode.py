@@ -42,14 +42,11 @@ def string_indexer(stage: Stage, columns: Columns, wanted: Collection[str]) -> N
         codes = b.op("encode", column.frame.strings(0), categories=categories, missing=-1)
         if keep:
             beyond = b.constant(np.full(1, len(known), np.int64))
-            codes = b.op("where", _below_zero(b, codes), beyond, codes)
+            unseen = b.op("lt", codes, b.constant(np.zeros(1, np.int64)))
+            codes = b.op("where", unseen, beyond, codes)
         else:
             codes = b.op("require_known", codes, feature=read, step=stage.kind)
         columns.put_codes(made, codes, len(known) + keep, read)
-
-
-def _below_zero(b: Builder, codes: Value) -> Value:
-    return b.op("lt", codes, b.constant(np.zeros(1, np.int64)))
 
 
 def one_hot_encoder(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:

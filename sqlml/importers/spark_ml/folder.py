@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlml.errors import ArtifactError, UnsupportedModelError
 from sqlml.importers.json_text import read_json
-from sqlml.importers.spark_ml.contents import CONTENTS
+from sqlml.importers.spark_ml.contents import saved
 from sqlml.importers.spark_ml.parquet import Parts, tables_elsewhere
 from sqlml.importers.spark_ml.stages import (
     MAX_STAGES,
@@ -130,7 +130,7 @@ def _stages(
         return found
 
     with reading(f"the {kind} {uid} of the Spark model", "save the model again"):
-        yield Stage(kind, uid, params, CONTENTS[kind](table, about))
+        yield Stage(kind, uid, params, saved(kind, table, about))
 
 
 def _below(place: str, name: str) -> str:

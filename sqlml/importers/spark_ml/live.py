@@ -8,18 +8,20 @@ as one JSON text per tree.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
-from sqlml.importers.spark_ml.contents import tree_nodes
+from sqlml.importers.spark_ml.contents import LEARNED, tree_nodes
 from sqlml.importers.spark_ml.stages import (
+    FORESTS,
     PACKAGES,
     PIPELINES,
     PYTHON,
+    SINGLE_TREES,
     SparkModel,
     Stage,
     not_covered,
@@ -54,43 +56,18 @@ def _stages(model: Any, trees: bool) -> Iterator[Stage]:
     if kind not in PACKAGES or name != f"{PYTHON}{PACKAGES[kind]}.{kind}":
         raise not_covered(name, uid)
     params = {param.name: value for param, value in model.extractParamMap().items()}
-    yield Stage(kind, uid, params, _CONTENTS[kind](model, trees))
+    yield Stage(kind, uid, params, _learned(kind, model, trees))
 
 
-def _vectors(**names: str) -> Callable[[Any, bool], dict[str, Any]]:
-    """Vectors by the names of the attributes that hold them."""
-    return lambda model, trees: {n: getattr(model, a).toArray() for n, a in names.items()}
-
-
-def _string_indexer(model: Any, trees: bool) -> dict[str, Any]:
-    return {"labels": tuple(tuple(labels) for labels in model.labelsArray)}
-
-
-def _one_hot_encoder(model: Any, trees: bool) -> dict[str, Any]:
-    return {"sizes": tuple(int(size) for size in model.categorySizes)}
-
-
-def _imputer(model: Any, trees: bool) -> dict[str, Any]:
-    return {"surrogates": model.surrogateDF.first().asDict()}
-
-
-def _linear(model: Any, trees: bool) -> dict[str, Any]:
-    intercept = np.array([model.intercept], np.float64)
-    return {"coefficients": model.coefficients.toArray(), "intercept": intercept}
-
-
-def _logistic(model: Any, trees: bool) -> dict[str, Any]:
-    matrix = model.coefficientMatrix
-    return {
-        "coefficients": np.ascontiguousarray(matrix.toArray(), np.float64),
-        "intercepts": model.interceptVector.toArray(),
-        "sparse": type(matrix).__name__ != "DenseMatrix",
-        "numClasses": int(model.numClasses),
-    }
-
-
-def _k_means(model: Any, trees: bool) -> dict[str, Any]:
-    return {"centres": np.array(model.clusterCenters(), np.float64)}
+def _learned(kind: str, model: Any, trees: bool) -> dict[str, Any]:
+    """`Stage.data` of an object, but for the nodes of trees where `trees` is false."""
+    if kind in SINGLE_TREES or kind in FORESTS:
+        return _trees(model, trees)
+    if kind == "KMeansModel":
+        return {"centres": np.array(model.clusterCenters(), np.float64)}
+    if kind == "ImputerModel":
+        return {"surrogates": model.surrogateDF.first().asDict()}
+    return LEARNED[kind](partial(getattr, model)) if kind in LEARNED else {}
 
 
 def _trees(model: Any, trees: bool) -> dict[str, Any]:
@@ -105,13 +82,10 @@ def _trees(model: Any, trees: bool) -> dict[str, Any]:
             f"the trees of this {type(model).__name__} are in another process (Spark Connect); "
             "save the model with model.write().save(path), and register the folder"
         )
-    several = type(model).__name__ not in _SINGLE
+    several = type(model).__name__ in FORESTS
     held = list(java.trees()) if several else [java]
     weights: Array = np.array(model.treeWeights if several else [1.0], np.float64)
     return made | {"nodes": tree_nodes(_table(held), len(held)), "weights": weights}
-
-
-_SINGLE = ("DecisionTreeClassificationModel", "DecisionTreeRegressionModel")
 
 
 def _table(trees: list[Any]) -> pa.Table:
@@ -172,34 +146,3 @@ def _texts(trees: list[Any]) -> Iterator[str]:
     writer.setVisibility(jackson.annotation.PropertyAccessor.FIELD, shown.ANY)
     for tree in trees:
         yield str(writer.writeValueAsString(rows.build(tree.rootNode(), 0)._1()))
-
-
-def _nothing(model: Any, trees: bool) -> dict[str, Any]:
-    return {}
-
-
-_CONTENTS: Mapping[str, Callable[[Any, bool], dict[str, Any]]] = MappingProxyType(
-    {
-        "Binarizer": _nothing,
-        "Bucketizer": _nothing,
-        "DecisionTreeClassificationModel": _trees,
-        "DecisionTreeRegressionModel": _trees,
-        "GBTClassificationModel": _trees,
-        "GBTRegressionModel": _trees,
-        "ImputerModel": _imputer,
-        "IndexToString": _nothing,
-        "KMeansModel": _k_means,
-        "LinearRegressionModel": _linear,
-        "LogisticRegressionModel": _logistic,
-        "MaxAbsScalerModel": _vectors(maxAbs="maxAbs"),
-        "MinMaxScalerModel": _vectors(originalMin="originalMin", originalMax="originalMax"),
-        "Normalizer": _nothing,
-        "OneHotEncoderModel": _one_hot_encoder,
-        "RandomForestClassificationModel": _trees,
-        "RandomForestRegressionModel": _trees,
-        "RobustScalerModel": _vectors(range="range", median="median"),
-        "StandardScalerModel": _vectors(std="std", mean="mean"),
-        "StringIndexerModel": _string_indexer,
-        "VectorAssembler": _nothing,
-    }
-)

@@ -10,9 +10,8 @@ import json
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlml import errors
 from sqlml.child_process import Child, Ended, Failed
-from sqlml.errors import ArtifactError, SqlmlError
+from sqlml.errors import ArtifactError, named
 from sqlml.limits import MAX_CONSTANT_VALUES, MAX_NODES
 
 if TYPE_CHECKING:
@@ -46,10 +45,7 @@ def tables_elsewhere(parts: Parts) -> dict[str, pa.Table]:
             "or hostile; save the model again"
         ) from None
     except Failed as failed:
-        kind = getattr(errors, failed.name, None)
-        if isinstance(kind, type) and issubclass(kind, SqlmlError):
-            raise kind(failed.message) from None
-        raise ArtifactError(
+        raise named(failed.name, failed.message) or ArtifactError(
             f"the Parquet files of the Spark model cannot be read ({failed.name}: "
             f"{failed.message}); save the model again"
         ) from None

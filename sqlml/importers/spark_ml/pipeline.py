@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.claimed_sizes import MAX_FEATURES
 from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.importers.spark_ml import encode, predict, scale
 from sqlml.importers.spark_ml.columns import Columns
-from sqlml.importers.spark_ml.stages import SparkModel, Stage
-from sqlml.ir.builder import Builder, Value
+from sqlml.importers.spark_ml.live import read_object
+from sqlml.importers.spark_ml.stages import PACKAGES, PYTHON, SparkModel, Stage
 from sqlml.types import Labels
 
 Transform = Callable[[Stage, Columns, Collection[str]], None]
@@ -217,14 +218,10 @@ def _put_outputs(stage: Stage, columns: Columns, outputs: Outputs, wanted: Colle
     for param, output in zip(_PREDICTED, ("label", "score", "proba"), strict=True):
         name = stage.text(param, "")
         if name in wanted and output in outputs.values:
-            value = _as_number(columns.builder, outputs.values[output])
+            value = columns.builder.cast(outputs.values[output], "float64")
             names = tuple(f"{name}_{i}" for i in range(value.type.width))
             number = output == "label" and not outputs.label_sets  # NaN of NaN
             columns.put(name, value, names, vector=output != "label", raw=number)
-
-
-def _as_number(b: Builder, value: Value) -> Value:
-    return value if value.type.dtype == "float64" else b.op("cast", value, dtype="float64")
 
 
 def _check_columns(stage: Stage, outputs: Outputs) -> None:
@@ -253,3 +250,27 @@ def _named(outputs: Outputs, naming: Stage | None) -> Outputs:
             f"it has {len(set(names))} labels for {len(labels)} classes; give each class its own"
         )
     return Outputs(outputs.values, Labels("string", names[: len(labels)]))
+
+
+def import_object(model: Any, frame: Frame) -> Frame | Outputs:
+    """A fitted pipeline or stage of this process."""
+    return import_stages(read_object(model), frame)
+
+
+def object_schema(model: Any) -> Schema:
+    """Its columns."""
+    return schema_of(read_object(model, trees=False))
+
+
+FOLDER = "pyspark.ml folder"
+"""What `folder.read_folder` makes of a folder, as `registry.NAMES` calls it."""
+
+PIPELINE = f"{PYTHON}pipeline.PipelineModel"
+CLASSES = (PIPELINE, *(f"{PYTHON}{package}.{kind}" for kind, package in PACKAGES.items()))
+
+IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
+    {**dict.fromkeys(CLASSES, import_object), FOLDER: import_stages}
+)
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
+    {**dict.fromkeys(CLASSES, object_schema), FOLDER: schema_of}
+)

@@ -46,6 +46,13 @@ PACKAGES: Mapping[str, str] = MappingProxyType(
 )
 """Class of a stage that is imported -> its package below `org.apache.spark.ml` and `pyspark.ml`."""
 
+SINGLE_TREES = frozenset(("DecisionTreeClassificationModel", "DecisionTreeRegressionModel"))
+FORESTS = frozenset(
+    f"{family}{task}Model"
+    for family in ("GBT", "RandomForest")
+    for task in ("Classification", "Regression")
+)
+
 PIPELINES = frozenset((f"{SCALA}PipelineModel", f"{PYTHON}pipeline.PipelineModel"))
 
 MAX_STAGES = 10_000
@@ -60,7 +67,7 @@ class Stage:
         kind: its class, one of `PACKAGES`.
         uid: Spark's name for it, for messages.
         params: the values of its parameters by name, defaults included.
-        data: what it learned, as `CONTENTS` describes.
+        data: what it learned, as `contents.py` describes.
     """
 
     kind: str

@@ -8,13 +8,8 @@ from types import MappingProxyType
 from typing import cast
 
 from sqlml.importers.row_tensors import Rows, Uncovered
-from sqlml.importers.torch.arguments import Arguments, Rule, constant, rows
-from sqlml.importers.torch.tensors import Maker
+from sqlml.importers.torch.tensors import Arguments, Maker, Rule, constant, rows
 from sqlml.types import Array
-
-
-def _relu(m: Maker, a: Arguments) -> Rows:
-    return m.elementwise("maximum", rows(a, "self"), 0)
 
 
 def _clamp(m: Maker, a: Arguments) -> Rows:
@@ -91,15 +86,11 @@ def _softplus(m: Maker, a: Arguments) -> Rows:
     )
 
 
-def _log_sigmoid(m: Maker, a: Arguments) -> tuple[Rows, None]:
+def _log_sigmoid(m: Maker, a: Arguments) -> Rows:
     x = rows(a, "self")
-    size = m.unary("exp", m.elementwise("mul", m.elementwise("maximum", x, _neg(m, x)), -1))
+    size = m.unary("exp", m.elementwise("mul", m.elementwise("maximum", x, m.op("neg", x)), -1))
     low = m.elementwise("minimum", x, 0)
-    return m.elementwise("sub", low, m.unary("log1p", size)), None
-
-
-def _neg(m: Maker, x: Rows) -> Rows:
-    return m.op("neg", x)
+    return m.elementwise("sub", low, m.unary("log1p", size))
 
 
 def _mish(m: Maker, a: Arguments) -> Rows:
@@ -122,7 +113,7 @@ def _gelu(m: Maker, a: Arguments) -> Rows:
 
 ACTIVATIONS: Mapping[str, Rule] = MappingProxyType(
     {
-        "aten.relu.default": _relu,
+        "aten.relu.default": lambda m, a: m.elementwise("maximum", rows(a, "self"), 0),
         "aten.relu6.default": _relu6,
         "aten.clamp.default": _clamp,
         "aten.clamp_min.default": _clamp,
@@ -138,7 +129,7 @@ ACTIVATIONS: Mapping[str, Rule] = MappingProxyType(
         "aten.celu.default": _celu,
         "aten.silu.default": _silu,
         "aten.softplus.default": _softplus,
-        "aten.log_sigmoid.default": lambda m, a: _log_sigmoid(m, a)[0],
+        "aten.log_sigmoid.default": _log_sigmoid,
         "aten.log_sigmoid_forward.default": _log_sigmoid,
         "aten.mish.default": _mish,
         "aten.gelu.default": _gelu,

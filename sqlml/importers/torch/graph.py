@@ -130,7 +130,7 @@ def _reads(arguments: list[Any]) -> Iterator[str]:
 
 def _filled(value: Any, values: dict[str, Any]) -> Any:
     if isinstance(value, Ref):
-        return values[value.name]
+        return values.get(value.name)  # None of a result that no rule makes
     if isinstance(value, list):
         return [_filled(v, values) for v in value]
     return value

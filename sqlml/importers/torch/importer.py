@@ -16,6 +16,7 @@ from __future__ import annotations
 import copy
 import io
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -113,8 +114,9 @@ def import_program(model: Any, frame: Frame) -> Outputs:
         UnsupportedModelError: its rows depend on each other, or torch cannot save or run it.
     """
     archive = _archive(model)
+    _check_width(archive, frame)
     try:
-        return _label(frame, _converted(archive, frame))
+        return _label(frame, convert(archive, frame))
     except Uncovered:
         if overwrites_dropout(archive):
             return _label(frame, _opaque(archive, frame, check_rows))
@@ -128,12 +130,13 @@ def import_file(model: Exported, frame: Frame) -> Outputs:
     Raises:
         UnsupportedModelError: its rows depend on each other, or torch cannot run it.
     """
+    _check_width(model, frame)
     return _imported(model, frame, check_rows_elsewhere)
 
 
 def _imported(model: Exported, frame: Frame, check: Check) -> Outputs:
     try:
-        return _label(frame, _converted(model, frame))
+        return _label(frame, convert(model, frame))
     except Uncovered:
         return _label(frame, _opaque(model, frame, check))
 
@@ -160,11 +163,6 @@ def _archive(model: Any) -> Exported:
     return read_exported(content.getvalue())
 
 
-def _converted(model: Exported, frame: Frame) -> Value:
-    _check_width(model, frame)
-    return convert(model, frame)
-
-
 def _check_width(model: Exported, frame: Frame) -> None:
     if frame.width != model.features:
         raise UnsupportedModelError(
@@ -188,7 +186,6 @@ def _opaque(model: Exported, frame: Frame, check: Check) -> Value:
     Raises:
         UnsupportedModelError: its rows depend on each other, or it calls what sqlml does not run.
     """
-    _check_width(model, frame)
     if not model.width:
         raise UnsupportedModelError("the torch module returns no number for a row")
     dtype = {"bool": "bool", "float64": "float64"}.get(model.dtype)
@@ -198,3 +195,26 @@ def _opaque(model: Exported, frame: Frame, check: Check) -> Value:
     values = [value for _, value in inputs(model, frame)]
     archive = np.frombuffer(model.content, np.uint8)
     return frame.builder.op("torch_module", *values, archive=archive, **attrs)
+
+
+MODULE = "torch.nn.modules.module.Module"
+PROGRAM = "torch.export.exported_program.ExportedProgram"
+FILE = "torch.export file"
+"""What `file_formats.read_artifact` makes of a file, as `registry.NAMES` calls it."""
+
+IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
+    {
+        MODULE: import_module,
+        PROGRAM: import_program,
+        FILE: import_file,
+    }
+)
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
+    {
+        MODULE: module_schema,
+        PROGRAM: program_schema,
+        FILE: file_schema,
+    }
+)
+FAMILIES: frozenset[str] = frozenset((MODULE,))
+"""Classes whose subclasses are imported as they are: users write their own."""

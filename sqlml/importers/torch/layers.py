@@ -10,8 +10,7 @@ from typing import cast
 import numpy as np
 
 from sqlml.importers.row_tensors import Rows, Uncovered, product
-from sqlml.importers.torch.arguments import Arguments, Rule, constant, rows
-from sqlml.importers.torch.tensors import Maker, column_axis
+from sqlml.importers.torch.tensors import Arguments, Maker, Rule, column_axis, constant, rows
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators.categories import EMBEDDING
 from sqlml.types import Array
@@ -54,10 +53,10 @@ def _linear(m: Maker, a: Arguments) -> Rows:
 
 def _matmul(first: str, second: str) -> Rule:
     def rule(m: Maker, a: Arguments) -> Rows:
-        weights = cast(Array, constant(a, second))
+        x, weights = rows(a, first), cast(Array, constant(a, second))
         if weights.ndim == 1:
-            return Rows(_product(m, rows(a, first), weights[:, None], None).value, ())
-        return _product(m, rows(a, first), weights, None)
+            return Rows(product(m.b, x, weights[:, None]).value, ())
+        return product(m.b, x, weights)
 
     return rule
 
@@ -84,10 +83,6 @@ def _batch_norm(m: Maker, a: Arguments) -> Rows:
     return m.elementwise("add", scaled, summand.astype(dtype))
 
 
-def _batch_norm_only(m: Maker, a: Arguments) -> tuple[Rows, None, None]:
-    return _batch_norm(m, {**a, "training": False}), None, None
-
-
 def _layer_norm(m: Maker, a: Arguments) -> Rows:
     x = rows(a, "input")
     shape = a["normalized_shape"]
@@ -105,10 +100,6 @@ def _layer_norm(m: Maker, a: Arguments) -> Rows:
         if array is not None:
             made = m.elementwise(op, made, array.astype(np.float64))
     return m.cast(made, x.dtype)
-
-
-def _native_layer_norm(m: Maker, a: Arguments) -> tuple[Rows, None, None]:
-    return _layer_norm(m, a), None, None
 
 
 def _embedding(m: Maker, a: Arguments) -> Rows:
@@ -174,9 +165,9 @@ LAYERS: Mapping[str, Rule] = MappingProxyType(
         "aten.matmul.default": _matmul("self", "other"),
         "aten.mv.default": _matmul("self", "vec"),
         "aten.batch_norm.default": _batch_norm,
-        "aten._native_batch_norm_legit_no_training.default": _batch_norm_only,
+        "aten._native_batch_norm_legit_no_training.default": _batch_norm,
         "aten.layer_norm.default": _layer_norm,
-        "aten.native_layer_norm.default": _native_layer_norm,
+        "aten.native_layer_norm.default": _layer_norm,
         "aten.embedding.default": _embedding,
     }
 )

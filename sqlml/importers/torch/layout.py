@@ -10,8 +10,15 @@ from typing import Any, cast
 import numpy as np
 
 from sqlml.importers.row_tensors import Rows, Uncovered, filled_in, joined, moved
-from sqlml.importers.torch.arguments import Arguments, Rule, rows
-from sqlml.importers.torch.tensors import Maker, Tensor, axis_of, column_axis
+from sqlml.importers.torch.tensors import (
+    Arguments,
+    Maker,
+    Rule,
+    Tensor,
+    axis_of,
+    column_axis,
+    rows,
+)
 from sqlml.ir.torch_archive import DTypeArg
 from sqlml.types import ROWS, Array, DType
 
@@ -205,15 +212,12 @@ DROPOUTS = frozenset(
 )
 """Where they are switched off, their result is the very tensor that they read."""
 
+_COPIES = ("clone", "contiguous", "alias", "detach", "detach_", "lift_fresh_copy")
+
 LAYOUT: Mapping[str, Rule] = MappingProxyType(
     {
         **dict.fromkeys(sorted(DROPOUTS), _dropout),
-        "aten.clone.default": _same,
-        "aten.contiguous.default": _same,
-        "aten.alias.default": _same,
-        "aten.detach.default": _same,
-        "aten.detach_.default": _same,
-        "aten.lift_fresh_copy.default": _same,
+        **{f"aten.{name}.default": _same for name in _COPIES},
         "aten._assert_tensor_metadata.default": _nothing,
         "aten._assert_scalar.default": _nothing,
         "aten.sym_size.int": _size,

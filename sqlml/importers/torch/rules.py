@@ -15,15 +15,17 @@ import numpy as np
 
 from sqlml.importers.row_tensors import Rows, Uncovered
 from sqlml.importers.torch.activations import ACTIVATIONS
-from sqlml.importers.torch.arguments import Arguments, Rule, rows
 from sqlml.importers.torch.layers import LAYERS
 from sqlml.importers.torch.layout import LAYOUT
 from sqlml.importers.torch.tensors import (
+    Arguments,
     Maker,
     Operand,
+    Rule,
     column_axis,
     kind_of,
     promoted,
+    rows,
 )
 
 
@@ -101,10 +103,6 @@ def _reciprocal(m: Maker, a: Arguments) -> Rows:
     return m.elementwise("div", 1.0, m.floating(rows(a, "self")))
 
 
-def _rsqrt(m: Maker, a: Arguments) -> Rows:
-    return m.elementwise("div", 1.0, m.unary("sqrt", rows(a, "self")))
-
-
 def _reduced(op: str, mean: bool = False) -> Rule:
     def rule(m: Maker, a: Arguments) -> Rows:
         x = rows(a, "self")
@@ -133,10 +131,6 @@ def _where(m: Maker, a: Arguments) -> Rows:
     return m.where(condition, a["self"], a["other"])
 
 
-def _isnan(m: Maker, a: Arguments) -> Rows:
-    return m.unary("isnan", rows(a, "self"))
-
-
 def _sign(m: Maker, a: Arguments) -> Rows:
     x = rows(a, "self")
     if x.dtype == "bool":
@@ -151,10 +145,19 @@ def _not(m: Maker, a: Arguments) -> Rows:
 
 
 _FLOAT = (
-    "exp log log1p expm1 sqrt sigmoid tanh exp2 log2 log10 sin cos tan sinh cosh trunc floor ceil"
+    "exp log log1p expm1 sqrt sigmoid tanh exp2 log2 log10 sin cos tan sinh cosh trunc floor ceil "
+    "isnan"
 ).split()
-_EITHER = {"add": "add", "sub": "sub", "mul": "mul"}
-_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+_OF_EITHER: Mapping[str, Rule] = MappingProxyType(
+    {
+        **{name: _binary(name) for name in ("add", "sub", "mul")},
+        **{name: _compare(name) for name in ("lt", "le", "gt", "ge", "eq", "ne")},
+        "div": _divide,
+        "true_divide": _divide,
+        "rsub": _reverse_subtract,
+    }
+)
+"""Operators whose other operand is a tensor or a number, each by an overload of its own."""
 
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
@@ -163,23 +166,8 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.acos.default": _unary("arccos"),
         "aten.atan.default": _unary("arctan"),
         **{f"aten.{name}.default": _numeric(name) for name in ("neg", "abs")},
-        **{
-            f"aten.{t}.{kind}": _binary(o)
-            for t, o in _EITHER.items()
-            for kind in ("Tensor", "Scalar")
-        },
-        **{
-            f"aten.{name}.{kind}": _compare(name)
-            for name in _COMPARISONS
-            for kind in ("Tensor", "Scalar")
-        },
-        **{
-            f"aten.{name}.{kind}": _divide
-            for name in ("div", "true_divide")
-            for kind in ("Tensor", "Scalar")
-        },
-        "aten.rsub.Scalar": _reverse_subtract,
-        "aten.rsub.Tensor": _reverse_subtract,
+        **{f"aten.{name}.Tensor": rule for name, rule in _OF_EITHER.items()},
+        **{f"aten.{name}.Scalar": rule for name, rule in _OF_EITHER.items()},
         "aten.maximum.default": _binary("maximum"),
         "aten.minimum.default": _binary("minimum"),
         "aten.logical_and.default": _logical("and"),
@@ -189,12 +177,11 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "aten.__and__.Tensor": _bitwise("and"),
         "aten.__or__.Tensor": _bitwise("or"),
         "aten.logical_not.default": _not,
-        "aten.isnan.default": _isnan,
         "aten.sign.default": _sign,
         "aten.square.default": lambda m, a: m.elementwise("mul", rows(a, "self"), rows(a, "self")),
         "aten.pow.Tensor_Scalar": _power,
         "aten.reciprocal.default": _reciprocal,
-        "aten.rsqrt.default": _rsqrt,
+        "aten.rsqrt.default": lambda m, a: _reciprocal(m, {"self": m.unary("sqrt", a["self"])}),
         "aten.sum.dim_IntList": _reduced("sum"),
         "aten.mean.dim": _reduced("sum", mean=True),
         "aten.amax.default": _reduced("max"),

@@ -6,6 +6,7 @@ torch promotes by kind: a number or a tensor without axes gives way to a tensor 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -18,6 +19,9 @@ from sqlml.types import Array, DType, numpy_dtype
 
 Tensor = Rows | Array
 Operand = Rows | Array | int | float | bool
+
+Arguments = Mapping[str, Any]
+"""The arguments of an aten operator, by name."""
 
 
 def kind_of(dtype: str) -> int:
@@ -63,7 +67,7 @@ class Maker:
 
     def cast(self, x: Rows, dtype: DType) -> Rows:
         """`x` in another dtype, truncated and wrapped as torch does."""
-        return x if x.dtype == dtype else self.op("cast", x, dtype=dtype)
+        return Rows(self.b.cast(x.value, dtype), x.inner)
 
     def elementwise(self, op: str, *operands: Operand, dtype: DType | None = None) -> Rows:
         """`op` over operands that are promoted to one dtype, or cast to `dtype`."""
@@ -118,3 +122,23 @@ def column_axis(dim: Any, x: Rows) -> int:
     if axis == 0:
         raise Uncovered("an operator across the rows of the batch")
     return axis
+
+
+Rule = Callable[[Maker, Arguments], Any]
+"""Arguments by name -> the result, or a tuple of results."""
+
+
+def rows(a: Arguments, name: str) -> Rows:
+    """Argument `name`, which must be a tensor with rows."""
+    x = a[name]
+    if not isinstance(x, Rows):
+        raise Uncovered("an operator on constants only")
+    return x
+
+
+def constant(a: Arguments, name: str) -> Array | None:
+    """Argument `name`, which must be a tensor without rows, or None."""
+    x = a.get(name)
+    if isinstance(x, Rows):
+        raise Uncovered(f"argument {name} that depends on the rows")
+    return None if x is None else np.asarray(x)

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from sqlml import errors
 from sqlml.child_process import Child, Ended, Failed
-from sqlml.errors import SqlmlError, UnsupportedModelError
+from sqlml.errors import UnsupportedModelError, named
 from sqlml.ir.operators.torch_module import runner
 from sqlml.ir.torch_archive import read_exported
 
@@ -64,10 +63,7 @@ def check_rows_elsewhere(archive: bytes, attrs: Mapping[str, Any]) -> None:
     except Ended as how:
         raise UnsupportedModelError(f"a process that tries the torch module {how}") from None
     except Failed as failed:
-        kind = getattr(errors, failed.name, None)
-        if isinstance(kind, type) and issubclass(kind, SqlmlError):
-            raise kind(failed.message) from None
-        raise UnsupportedModelError(
+        raise named(failed.name, failed.message) or UnsupportedModelError(
             f"torch cannot run the module ({failed.name}: {failed.message})"
         ) from None
 

@@ -8,6 +8,9 @@ predict in place; a DMatrix refuses infinity), and make labels of predictions.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -187,10 +190,7 @@ def _columns(model: XGBoostModel, frame: Frame, missing: float, finite: bool) ->
     known = {
         i: categories for i, categories in enumerate(model.categories) if categories is not None
     }
-
-    def codes(i: int) -> Value:
-        return category_codes(frame, i, known[i], "float32", refuse="XGBoost")
-
+    codes = partial(category_codes, dtype="float32", refuse="XGBoost")
     x = coded_columns(frame, range(model.features), known, codes, "float32")
     if not math.isnan(missing):
         gone = b.op("eq", x, b.constant(np.array([missing], np.float32)))
@@ -209,3 +209,22 @@ def _linear(weights: Array, x: Value, base: Array, b: Builder) -> Value:
         column = b.op("select", x, indices=np.array([j], np.int64))
         total = b.op("add", total, b.op("mul", column, b.constant(row[None, :])))
     return total
+
+
+FILE = "xgboost file"
+"""What `file_formats.read_artifact` makes of a file, as `registry.NAMES` calls it."""
+
+IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
+    {
+        "xgboost.sklearn.XGBClassifier": import_classifier,
+        "xgboost.sklearn.XGBRFClassifier": import_classifier,
+        "xgboost.sklearn.XGBRegressor": import_regressor,
+        "xgboost.sklearn.XGBRFRegressor": import_regressor,
+        "xgboost.sklearn.XGBRanker": import_regressor,
+        "xgboost.core.Booster": import_booster,
+        FILE: import_file,
+    }
+)
+SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
+    {path: file_schema if path == FILE else schema for path in IMPORTERS}
+)

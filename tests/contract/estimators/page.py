@@ -19,19 +19,19 @@ from sklearn.utils import all_estimators
 
 from sqlml.backends import base
 from sqlml.errors import BackendError
-from sqlml.importers.catboost import table as catboost
+from sqlml.importers.catboost import importer as catboost
 from sqlml.importers.catboost.objective import LOSSES as catboost_losses
 from sqlml.importers.file_formats import FOLDER_FORMAT, READERS
-from sqlml.importers.lightgbm import table as lightgbm
+from sqlml.importers.lightgbm import importer as lightgbm
 from sqlml.importers.lightgbm.objective import OBJECTIVES as lightgbm_objectives
 from sqlml.importers.onnx.walk import FUNCTIONS as onnx_operators
 from sqlml.importers.registry import class_path
 from sqlml.importers.sklearn.table import COMPOSITES, IMPORTERS
 from sqlml.importers.sklearn.unsupported import UNSUPPORTED
+from sqlml.importers.spark_ml.pipeline import CLASSES as spark_classes
 from sqlml.importers.spark_ml.pipeline import PREDICTORS
-from sqlml.importers.spark_ml.table import CLASSES as spark_classes
 from sqlml.importers.torch.rules import RULES as torch_operators
-from sqlml.importers.xgboost import table as xgboost
+from sqlml.importers.xgboost import importer as xgboost
 from sqlml.importers.xgboost.objective import OBJECTIVES as xgboost_objectives
 from sqlml.ir.program import Program
 from sqlml.ir.spec import OUTPUTS

@@ -109,7 +109,7 @@ def test_a_block_too_large_for_the_device_is_halved_until_it_fits() -> None:
     program = b.build({"score": b.op("neg", b.input("x", "float64"))})
     model = base.load("onnxruntime").compile(program)
     model._rows = 400
-    (whole,) = model._plan(("score",))
+    needed, (whole,) = model._plan(("score",))
     met: list[int] = []
 
     def on_a_small_device(limit: int) -> None:
@@ -120,7 +120,7 @@ def test_a_block_too_large_for_the_device_is_halved_until_it_fits() -> None:
                 raise onnx_backend._failed(said, "cuda")
             whole(values)
 
-        model._plans[("score",)] = (run,)
+        model._plans[("score",)] = needed, (run,)
 
     x = np.arange(1000.0)
     on_a_small_device(120)

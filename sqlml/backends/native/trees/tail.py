@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sqlml.backends.native.vm.assemble import live_nodes
 from sqlml.backends.native.vm.whole_output import Fused
 from sqlml.ir.program import Node, Program, freeze
 from sqlml.types import Array
@@ -29,7 +28,7 @@ class TreeTail:
     def of(cls, program: Program, output: str) -> TreeTail | None:
         """None if the output is not a function of one ensemble, or the machine cannot compute
         it."""
-        live = live_nodes(program, program.outputs[output])
+        live = program.live([program.outputs[output]])
         found = [i for i in live if program.nodes[i].op == "tree_ensemble"]
         if len(found) != 1 or found[0] == live[-1]:
             return None

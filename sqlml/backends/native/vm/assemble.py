@@ -71,7 +71,7 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
         single: with the operators that round to float32, and an output of that.
     """
     last = program.outputs[output]
-    live = live_nodes(program, last)
+    live = program.live([last])
     inputs = [i for i in live if program.nodes[i].op == "input"]
     kind = program.nodes[last].type
     if (
@@ -116,15 +116,6 @@ def below(program: Program, i: int) -> int | None:
     if node.op == "select":
         return below(program, node.inputs[0])
     return None
-
-
-def live_nodes(program: Program, last: int) -> list[int]:
-    """The nodes that node `last` needs, in order."""
-    live = {last}
-    for i in range(last, -1, -1):
-        if i in live:
-            live.update(program.nodes[i].inputs)
-    return sorted(live)
 
 
 def _known(program: Program, node: Node, single: frozenset[str]) -> bool:
