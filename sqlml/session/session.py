@@ -44,6 +44,7 @@ from sqlml.statements.registration import Registration, whole_model
 from sqlml.statements.run import carry_out
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.function_registry import Registry
+from sqlml.udfs.duckdb.functions_by_name import dropped
 from sqlml.udfs.duckdb.host import DuckDBHost
 
 
@@ -79,7 +80,7 @@ class Session:
         self._engine = DuckDBEngine(connection, _registry or Registry(connection))
         host = DuckDBHost(self._engine)
         own = self._engine.connection
-        self._catalog = Catalog(own, TablePrograms(own, self._loaded))
+        self._catalog = Catalog(own, TablePrograms(own, self._loaded, dropped))
         self._macros = Macros(own)
         self._lookup = Lookup(self._catalog)
         self._functions = Functions(self._engine, self._catalog, host)

@@ -13,11 +13,11 @@ from typing import Any
 
 import duckdb
 
+from sqlml.catalog.connection import Connection
 from sqlml.catalog.tables import TABLES
 from sqlml.dialects import DUCKDB
 from sqlml.errors import CatalogError, ConflictError
 from sqlml.spark.catalog_directory import Directory
-from sqlml.udfs.duckdb.connection import DuckDBConnection
 
 _ATTEMPTS = 20
 
@@ -25,7 +25,7 @@ _SCHEMA = '"sqlml"'
 _TABLES = ("models", "versions", "aliases", "tags")
 
 
-class Mirror(DuckDBConnection):
+class Mirror(Connection):
     """The tables of a directory's catalog; one session's, for one thread at a time."""
 
     def __init__(self, directory: Directory) -> None:

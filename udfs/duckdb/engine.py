@@ -15,6 +15,7 @@ from typing import Any
 import duckdb
 from duckdb import StatementType
 
+from sqlml.catalog.connection import IS_TWO, Connection, without_excerpt
 from sqlml.catalog.plain_macros.rebuild import OURS
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.dialects.duckdb import builtin, folded
@@ -25,13 +26,11 @@ from sqlml.parsing.parse import is_several
 from sqlml.planner.binding.probe_queries import Column, ProbeError
 from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.types import fold
-from sqlml.udfs.duckdb.connection import DuckDBConnection, without_excerpt
 from sqlml.udfs.duckdb.declared_keys import declared_keys
 from sqlml.udfs.duckdb.function_registry import Registry, create
 from sqlml.udfs.duckdb.functions_by_name import batches
 from sqlml.udfs.duckdb.row_estimate import top_cardinality
 from sqlml.udfs.duckdb.user_frame import call_from
-from sqlml.udfs.duckdb.version import IS_TWO
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import engine_function
 from sqlml.udfs.parked_errors import is_interrupt, pass_interrupt
@@ -51,7 +50,7 @@ class DuckDBEngine:
 
     def __init__(self, native: duckdb.DuckDBPyConnection, registry: Registry) -> None:
         self.native = native
-        self.connection = DuckDBConnection(native)
+        self.connection = Connection(native)
         self.registry = registry
         self.frame: FrameType | None = None
         self.about_models = False
