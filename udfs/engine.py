@@ -1,7 +1,7 @@
 """`Engine`: what planning and scoring ask of a SQL engine.
 
 A further engine is a file with a class of this form, which knows nothing of models; mypy checks it
-where a session hands it to `Plans`.
+where a session makes a `Context` of it.
 """
 
 from __future__ import annotations
