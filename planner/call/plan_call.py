@@ -217,7 +217,6 @@ def _written(draft: CallDraft) -> PlacedCall:
         unread=tuple(f.name for f in model.features if f.name not in draft.used),
         encoded=tuple(split.encoders.inputs) if split.encoders else (),
         spec=spec,
-        program=program.hash,
         choice=choice,
         sql=result,
         type=target.type,

@@ -13,14 +13,13 @@ from sqlml.planner.plan_cache import PlanCache
 from sqlml.session.functions import Functions
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
-from sqlml.udfs.engine import context_of
 
 
 class Queries(PlanCache):
     """The plans of one connection's queries, and the statements that they become."""
 
     def __init__(self, engine: DuckDBEngine, functions: Functions, lookup: Lookup) -> None:
-        super().__init__(context_of(engine, lookup.model), lookup.stamp)
+        super().__init__(engine.context(lookup.model), lookup.stamp)
         self._engine = engine
         self._functions = functions
         self._told: tuple[Plan | None, Plan | None] = None, None
