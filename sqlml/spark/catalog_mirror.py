@@ -39,11 +39,6 @@ class Mirror(Connection):
         self.catch_up_with_directory()
         return super().read(sql, params)
 
-    def exists(self, schema: str) -> bool:
-        """Whether the newest state has a catalog."""
-        self.catch_up_with_directory()
-        return super().exists(schema)
-
     def type(self, name: str) -> str | None:
         """The definition of a type by its qualified name in the newest state; None if it does not
         exist."""
