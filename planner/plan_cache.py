@@ -19,6 +19,7 @@ from typing import Any
 
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
+from sqlml.planner.choice.settings import with_setting
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_statement import plan
 
@@ -89,25 +90,32 @@ class _Asking:
 
 
 class PlanCache:
-    """Plans of one connection, by text and parameters. Thread-safe."""
+    """Plans of one session's queries, with the options that SET gives them. Thread-safe."""
 
     def __init__(self, context: Context, stamp: Stamp) -> None:
         self._context = context
         self._stamp = stamp
+        self._settings: Mapping[str, str] = {}
         self._kept: OrderedDict[Any, _Kept] = OrderedDict()
         self._lock = threading.Lock()
 
-    def plan(self, sql: str, parameters: Any, settings: Mapping[str, str]) -> Plan | None:
-        """The plan of one statement, or None when it calls no model.
+    def set(self, option: str, value: Any) -> None:
+        """Set an option for the session's queries, which overrides those of their models; None
+        resets it.
 
-        Args:
-            settings: the session's options.
+        Raises:
+            ConfigError: unknown option or value.
+        """
+        self._settings = with_setting(self._settings, option, value)
+
+    def plan(self, sql: str, parameters: Any = None) -> Plan | None:
+        """The plan of one statement, or None when it calls no model.
 
         Raises:
             ParseError, BindError and its kin, UnknownModelError, ConfigError: as
                 `plan_statement.plan` says.
         """
-        key = _key(sql, parameters)
+        key, settings = _key(sql, parameters), self._settings
         if settings and key is not None:
             key = (*key, tuple(sorted(settings.items())))
         with self._lock:

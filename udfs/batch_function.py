@@ -32,6 +32,9 @@ that says more.
 class BatchFunction:
     """Scores a batch: fixed-size list array (rows of numbers) in, numbers out.
 
+    Where `texts` is not 0, each row has a list of so many texts besides, as bytes of UTF-8, since
+    an engine may hand a VARCHAR over in several layouts.
+
     `compiled` reads `input_name` (n, width) of `dtype` and makes `output`; one column comes back
     as a plain array, several (and one, when `listed`) as lists. Any number of threads may call it
     at once.
@@ -57,26 +60,33 @@ class BatchFunction:
     nbytes: int = 0
     most: int | None = None
     lookup: Lookup | None = None
+    texts: int = 0
 
     @property
     def given(self) -> int:
         """Columns of the matrix that the engine packs."""
         return self.width if self.lookup is None else max(1, len(self.lookup.given))
 
-    def __call__(self, packed: pa.Array | pa.ChunkedArray) -> pa.Array:
+    def __call__(
+        self, packed: pa.Array | pa.ChunkedArray, *texts: pa.Array | pa.ChunkedArray
+    ) -> pa.Array:
         """Score one batch.
 
         Raises:
             ParkedFailure: stands for the typed error that `parked_errors.claim` gives back.
         """
-        return in_parts(self.score, self.most, packed)
+        rows, most = len(packed), self.most
+        if most is None or rows <= most:
+            return self.score(packed, *texts)
+        given = packed, *texts
+        parts = [[a.slice(first, most) for a in given] for first in range(0, rows, most)]
+        return pa.concat_arrays([self.score(*part) for part in parts])
 
-    def score(
-        self, packed: pa.Array | pa.ChunkedArray, texts: Callable[[], Mapping[str, Any]] = dict
-    ) -> pa.Array:
-        """Score one batch with more inputs, which `texts` makes."""
+    def score(self, packed: Any, *texts: Any) -> pa.Array:
+        """Score `most` rows or fewer at once, as `__call__` does any number."""
         try:
-            return self._score(packed, texts())
+            held = self._inputs(*texts) if self.texts else {}
+            return self.of_matrix(rows_of(packed, self.given, self.dtype), held)
         except SqlmlError as error:
             raise park(error) from None
         except Exception as error:  # an engine shows only text; keep the cause for the caller
@@ -87,8 +97,9 @@ class BatchFunction:
             failure.__cause__ = error
             raise park(failure) from None
 
-    def _score(self, packed: pa.Array | pa.ChunkedArray, texts: Mapping[str, Any]) -> pa.Array:
-        return self.of_matrix(rows_of(packed, self.given, self.dtype), texts)
+    def _inputs(self, lists: pa.Array | pa.ChunkedArray) -> dict[str, Texts]:
+        columns = texts_of(lists, self.texts)
+        return {text_input(k): column for k, column in enumerate(columns)}
 
     def of_matrix(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         """What rows (n, given) of `dtype` give; it raises the typed errors themselves."""
@@ -159,41 +170,6 @@ class BatchFunction:
         if self.shifts:
             result = result + np.array(self.shifts)
         return _plain(result.reshape(-1), self._kind)
-
-
-@dataclass(frozen=True, slots=True)
-class TextBatchFunction:
-    """Scores a batch of numbers and texts: a list of `columns` texts a row, as bytes of UTF-8.
-
-    Bytes, since an engine may hand a VARCHAR over in several layouts. An engine looks at the
-    signature, so this is a class of its own.
-    """
-
-    batch: BatchFunction
-    columns: int
-
-    def __call__(
-        self, packed: pa.Array | pa.ChunkedArray, texts: pa.Array | pa.ChunkedArray
-    ) -> pa.Array:
-        """Score one batch; see `BatchFunction`."""
-
-        def score(packed: Any, texts: Any) -> pa.Array:
-            return self.batch.score(packed, lambda: self._inputs(texts))
-
-        return in_parts(score, self.batch.most, packed, texts)
-
-    def _inputs(self, texts: pa.Array | pa.ChunkedArray) -> dict[str, Texts]:
-        columns = texts_of(texts, self.columns)
-        return {text_input(k): column for k, column in enumerate(columns)}
-
-
-def in_parts(score: Callable[..., pa.Array], most: int | None, *arrays: Any) -> pa.Array:
-    """What `score` makes of arrays of rows, of which it is given `most` at once."""
-    rows = len(arrays[0])
-    if most is None or rows <= most:
-        return score(*arrays)
-    parts = [score(*(a.slice(first, most) for a in arrays)) for first in range(0, rows, most)]
-    return pa.concat_arrays(parts)
 
 
 def texts_of(lists: pa.Array | pa.ChunkedArray, columns: int) -> list[Texts]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,3 +21,17 @@ class EngineFunction:
     argument_types: tuple[str, ...]
     result_type: str
     volatile: bool = False
+
+
+def taking(count: int, function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` as one of `count` columns: an engine looks at the signature."""
+
+    def call(*columns: Any) -> Any:
+        return function(*columns)
+
+    named = [
+        inspect.Parameter(f"column{k}", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        for k in range(count)
+    ]
+    call.__signature__ = inspect.Signature(named)  # type: ignore[attr-defined]
+    return call

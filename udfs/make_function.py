@@ -18,7 +18,7 @@ from sqlml.planner.program.function_names import FunctionSpec, Part
 from sqlml.planner.program.prepare import ALL, Prepared, compile_core, prepare_parts
 from sqlml.planner.program.result_sql import first_positions
 from sqlml.types import Array
-from sqlml.udfs.batch_function import BatchFunction, Explain, TextBatchFunction
+from sqlml.udfs.batch_function import BatchFunction, Explain
 from sqlml.udfs.category_codes import Lookup
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.refused_texts import refused_text
@@ -92,13 +92,10 @@ def engine_function(
         core.nbytes,
         spec.rows,
         lookup,
+        len(prepared.split.whole),
     )
-    packed = f"{sql_type}[{batch.given}]"
-    texts = len(prepared.split.whole)
-    if texts:
-        with_texts = TextBatchFunction(batch, texts)
-        return EngineFunction(spec.name, with_texts, (packed, "BLOB[]"), result, spec.once)
-    return EngineFunction(spec.name, batch, (packed,), result, spec.once)
+    taken = (f"{sql_type}[{batch.given}]", *(["BLOB[]"] if batch.texts else []))
+    return EngineFunction(spec.name, batch, taken, result, spec.once)
 
 
 def _last_rows(spec: FunctionSpec) -> LastRows:

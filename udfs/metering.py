@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import Any
 
 from sqlml.planner.plan.measured import Measured
-from sqlml.udfs.batch_function import TextBatchFunction
-from sqlml.udfs.duckdb.functions_by_name import Compiled, found
-from sqlml.udfs.engine_function import EngineFunction
+from sqlml.udfs.batch_function import BatchFunction
+from sqlml.udfs.duckdb.functions_by_name import found
+from sqlml.udfs.engine_function import EngineFunction, taking
 
 
 class Meter:
@@ -69,10 +69,10 @@ class _Twin:
     """
 
     def __init__(self, function: EngineFunction, number: int) -> None:
-        call = _metered if len(function.argument_types) == 1 else _metered_texts
+        call = taking(len(function.argument_types), self.run)
         self.name = function.name
-        self.function = replace(function, name=f"{function.name}_m{number}", function=call(self))
-        self._now: tuple[Meter, Compiled] | None = None
+        self.function = replace(function, name=f"{function.name}_m{number}", function=call)
+        self._now: tuple[Meter, BatchFunction] | None = None
 
     @property
     def is_free(self) -> bool:
@@ -81,7 +81,7 @@ class _Twin:
 
     def take(self, meter: Meter, function: EngineFunction) -> None:
         """Stand for the function in one analysis."""
-        assert isinstance(function.function, Compiled)
+        assert isinstance(function.function, BatchFunction)
         self._now = meter, function.function
 
     def run(self, *columns: Any) -> Any:
@@ -99,28 +99,12 @@ class _Twin:
         """What it did since it was taken."""
         assert self._now is not None
         meter, made = self._now
-        last = (made.batch if isinstance(made, TextBatchFunction) else made).last
-        return replace(meter.of(self.name), again=0 if last is None else last.found)
+        again = 0 if made.last is None else made.last.found
+        return replace(meter.of(self.name), again=again)
 
     def release(self) -> None:
         """Give it back, for another analysis."""
         self._now = None
-
-
-def _metered(twin: _Twin) -> Callable[[Any], Any]:
-    """An engine looks at the signature: one argument, and two below."""
-
-    def call(packed: Any) -> Any:
-        return twin.run(packed)
-
-    return call
-
-
-def _metered_texts(twin: _Twin) -> Callable[[Any, Any], Any]:
-    def call(packed: Any, texts: Any) -> Any:
-        return twin.run(packed, texts)
-
-    return call
 
 
 _twins: dict[str, list[_Twin]] = {}

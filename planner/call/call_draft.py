@@ -89,7 +89,16 @@ class CallDraft:
     def wanted(self) -> Wanted:
         """What the call computes, as an expression has to compute it."""
         target = self.target
-        return Wanted(self.model.program, target.output, target.column, target.chosen, self.dialect)
+        return Wanted(
+            self.model.program,
+            target.output,
+            target.column,
+            target.chosen,
+            self.dialect,
+            self.alone,
+            self.bounds,
+            self.layout,
+        )
 
     def apart(self) -> CallDraft:
         """The call where it shares no evaluation with others, and its choice of a way to run."""

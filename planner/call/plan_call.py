@@ -28,7 +28,7 @@ from sqlml.planner.choice.cost import most_categories
 from sqlml.planner.choice.row_dependence import depends_on_rows
 from sqlml.planner.choice.settings import asks_for_sql, batch_rows, leaves_open
 from sqlml.planner.model_sql.in_lambda import for_lambda, in_lambda
-from sqlml.planner.model_sql.sql_or_function import Written, as_asked, written
+from sqlml.planner.model_sql.sql_or_function import Written
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.planner.program.prepare import prepare_parts
@@ -124,22 +124,14 @@ def sql_or_function(draft: CallDraft) -> CallDraft:
     """The model as an expression, where that is asked for, cheaper, or the only way."""
     made = _expression(draft)
     if made is None and in_lambda(draft.call, draft.scope, draft.dialect):
-        made = for_lambda(
-            draft.wanted,
-            draft.alone,
-            draft.bounds,
-            draft.layout,
-            draft.options,
-            draft.scope,
-            draft.call,
-        )
+        made = for_lambda(draft.wanted, draft.options, draft.scope, draft.call)
     return draft if made is None else replace(draft, expression=made)
 
 
 def _expression(draft: CallDraft) -> Written | None:
     """The model as an expression that the options ask for, or let be the cheapest."""
     if asks_for_sql(draft.options):
-        made = as_asked(draft.wanted, draft.alone, draft.bounds, draft.layout)
+        made = draft.wanted.as_asked()
         fails = made.fits is None and refuses_rows(draft.alone.program)
         if fails and draft.dialect.lazy_calls and draft.call.in_try:
             raise ConfigError(
@@ -151,9 +143,7 @@ def _expression(draft: CallDraft) -> Written | None:
         return made
     if not leaves_open(draft.options):
         return None
-    return written(
-        draft.wanted, draft.alone, draft.bounds, draft.layout, draft.choice, draft.shared.calls
-    )
+    return draft.wanted.cheapest(draft.choice, draft.shared.calls)
 
 
 def hidden_columns(draft: CallDraft) -> CallDraft:
@@ -227,7 +217,6 @@ def _written(draft: CallDraft) -> PlacedCall:
         unread=tuple(f.name for f in model.features if f.name not in draft.used),
         encoded=tuple(split.encoders.inputs) if split.encoders else (),
         spec=spec,
-        program=program.hash,
         choice=choice,
         sql=result,
         type=target.type,

@@ -19,8 +19,8 @@ SQL = "sql"
 """The backend of expressions, in which the engine itself does all the work."""
 
 
-def setting(name: str, value: Any) -> str:
-    """A value that a session may give to an option.
+def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
+    """The options of a session with `name` set, or (None) without it.
 
     Raises:
         ConfigError: unknown option or value.
@@ -30,22 +30,14 @@ def setting(name: str, value: Any) -> str:
             f"unknown setting sqlml_{name}; settings: "
             + ", ".join(f"sqlml_{option}" for option in OPTIONS)
         )
+    others = {k: v for k, v in settings.items() if k != name}
+    if value is None:
+        return others
     text = value.lower() if isinstance(value, str) else ""
     known = {"backend": ("auto", SQL, *BACKENDS), "device": DEVICES, "strategy": STRATEGIES}[name]
     if text not in known:
         raise ConfigError(f"sqlml_{name} cannot be {value!r}; it takes {', '.join(known)}")
-    return text
-
-
-def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
-    """The options of a session with `name` set, or (None) without it.
-
-    Raises:
-        ConfigError: unknown option or value.
-    """
-    chosen = setting(name, "auto" if value is None else value)
-    others = {k: v for k, v in settings.items() if k != name}
-    return others if value is None else {**others, name: chosen}
+    return {**others, name: text}
 
 
 def batch_rows(options: Mapping[str, Any]) -> int | None:

@@ -9,12 +9,9 @@ from typing import Any
 
 from sqlml.dialects import Dialect
 from sqlml.errors import BackendError, BindError
-from sqlml.passes.split import Layout
-from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.scope import Scope
 from sqlml.planner.choice.settings import leaves_open
-from sqlml.planner.model_sql.sql_or_function import Wanted, Written, as_asked
-from sqlml.planner.program.prepare import Prepared
+from sqlml.planner.model_sql.sql_or_function import Wanted, Written
 from sqlml.planner.syntax.outline import ModelCall
 
 _LONGEST = 20_000
@@ -29,18 +26,12 @@ def in_lambda(call: ModelCall, scope: Scope, dialect: Dialect) -> bool:
 
 
 def for_lambda(
-    wanted: Wanted,
-    prepared: Prepared,
-    bounds: Mapping[str, Bound],
-    layout: Layout,
-    options: Mapping[str, Any],
-    scope: Scope,
-    call: ModelCall,
+    wanted: Wanted, options: Mapping[str, Any], scope: Scope, call: ModelCall
 ) -> Written:
     """The model as an expression, at any cost, since there is no other way."""
     if leaves_open(options):
         with suppress(BackendError):
-            made = as_asked(wanted, prepared, bounds, layout)
+            made = wanted.as_asked()
             if len(made.value) <= _LONGEST:
                 return replace(made, reason="a lambda calls no function of Python")
     raise BindError(

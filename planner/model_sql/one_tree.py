@@ -19,6 +19,7 @@ import numpy as np
 from sqlml.backends.sql.literals import number
 from sqlml.dialects.duckdb import builtin
 from sqlml.passes.analysis.one_tree import Leaf, OneTree, Range, Tree
+from sqlml.planner.binding.column_types import Bound
 from sqlml.types import Array
 
 _WHOLE = {
@@ -35,14 +36,6 @@ _ALL_WHOLE = 2e38
 
 
 @dataclass(frozen=True, slots=True)
-class TreeColumn:
-    """A column in SQL: an expression that may be written many times, and its type."""
-
-    sql: str
-    type: str
-
-
-@dataclass(frozen=True, slots=True)
 class TreeSql:
     """value: what the model gives; fits: which rows it is right for, None for all."""
 
@@ -51,11 +44,12 @@ class TreeSql:
 
 
 def tree_sql(
-    one: OneTree, columns: Sequence[TreeColumn], packed: str, leaf: Callable[[Array], str]
+    one: OneTree, columns: Sequence[Bound], packed: str, leaf: Callable[[Array], str]
 ) -> TreeSql:
     """Write `one` over `columns`.
 
     Args:
+        columns: each may be written many times.
         packed: FLOAT or DOUBLE, the type that the model reads numbers in.
         leaf: from a result, (width,), to SQL.
     """
@@ -83,7 +77,7 @@ class _Column:
     numbers.
     """
 
-    column: TreeColumn
+    column: Bound
     packed: str
     missing: bool
 

@@ -34,14 +34,6 @@ from sqlml.planner.program.prepare import prepare_parts
 from sqlml.planner.program.result_sql import decoded, label_literal
 from sqlml.types import NESTED, Feature, Labels
 
-_KINDS: Mapping[str, str] = {
-    "predict": "label",
-    "predict_proba": "proba",
-    "predict_score": "score",
-    "transform": "transform",
-}
-"""Function -> the kind of its macro (`catalog.plain_macros.keep.FUNCTIONS`)."""
-
 
 def _call(name: str, *arguments: str) -> str:
     return DUCKDB.call(name, *arguments)
@@ -84,12 +76,15 @@ class Body:
 def model_bodies(
     features: Sequence[Feature], program: Program, options: Mapping[str, Any]
 ) -> list[Body]:
-    """The bodies of all functions that a model has."""
+    """The bodies of all functions that a model has.
+
+    The kind of a function's macro (`catalog.plain_macros.keep.FUNCTIONS`) is its first output.
+    """
     made = []
-    for function, outputs in OUTPUTS_OF.items():
-        output = next((o for o in outputs if o in program.outputs), None)
+    for kind, *others in OUTPUTS_OF.values():
+        output = next((o for o in (kind, *others) if o in program.outputs), None)
         if output is not None:
-            made += _bodies(_KINDS[function], output, features, program, options)
+            made += _bodies(kind, output, features, program, options)
     return made
 
 

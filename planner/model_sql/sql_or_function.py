@@ -1,4 +1,4 @@
-"""`written`: a model as an expression of the engine, where that is cheaper than a function's call.
+"""`Wanted`: a model as an expression of the engine, where that is cheaper than a function's call.
 
 Sums of weights and small trees are; a model of another kind is written out only if asked for.
 """
@@ -6,10 +6,12 @@ Sums of weights and small trees are; a model of another kind is written out only
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 
 from sqlml.backends.costs import current
+from sqlml.backends.sql import Linear
 from sqlml.backends.sql.literals import number
 from sqlml.dialects import Dialect
 from sqlml.errors import BackendError
@@ -22,7 +24,7 @@ from sqlml.planner.choice.choose import Choice
 from sqlml.planner.choice.cost import Estimate, sql_estimate
 from sqlml.planner.choice.settings import SQL
 from sqlml.planner.model_sql.export_macros import expression
-from sqlml.planner.model_sql.one_tree import TreeColumn, tree_sql
+from sqlml.planner.model_sql.one_tree import tree_sql
 from sqlml.planner.program.prepare import Prepared
 from sqlml.planner.program.result_sql import Chosen, decoded, label_literal
 from sqlml.types import Array
@@ -32,21 +34,6 @@ WORTH = 0.6
 
 The engine plans a test in 50 microseconds, which a query of few rows does not win back.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a call computes: `output` of `program`, or only its `column`, as the user's type."""
-
-    program: Program
-    output: str
-    column: int | None
-    chosen: Chosen | None
-    dialect: Dialect
-
-    def decoded(self, sql: str) -> str:
-        """The user's value from what the model computes."""
-        return decoded(sql, self.program, self.output, self.chosen, self.dialect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,35 +64,127 @@ class Written:
         )
 
 
-def written(
-    wanted: Wanted,
-    prepared: Prepared,
-    bounds: Mapping[str, Bound],
-    layout: Layout,
-    function: Choice,
-    calls: int = 1,
-) -> Written | None:
-    """The model as an expression, if that is cheapest; otherwise None.
+@dataclass(frozen=True)
+class Wanted:
+    """What a call computes, and how it may be written as SQL.
 
-    Args:
-        function: the choice for the function that it would replace.
-        calls: how many calls the function would serve at once.
+    Attributes:
+        output: of `program`, or only its `column`, as the user's type.
+        prepared: this output alone, after the model passes.
+        bounds: what feeds it.
+        layout: of the numbers that the function would be given.
     """
-    summed = linear(prepared, bounds)
-    if not wanted.dialect.lazy_calls:
-        return _without_function(wanted, prepared, bounds, function, calls)
-    if summed is not None:
-        estimate = sql_estimate(prepared.split.core, current(), function.rows)
-        why = "a weighted sum is cheapest as an expression; rows that it cannot score go to the UDF"
-        value = wanted.decoded(summed.value)
-        return Written(value, wanted.dialect.is_finite(summed.sum), estimate, why)
-    one = _one_tree(wanted, prepared, bounds)
-    if one is None or not function.estimates:
-        return None
-    estimate = sql_estimate(prepared.split.core, current(), function.rows)
-    if not _is_worth_it(estimate, function, calls):
-        return None
-    return _tree(wanted, one, prepared, bounds, layout, estimate)
+
+    program: Program
+    output: str
+    column: int | None
+    chosen: Chosen | None
+    dialect: Dialect
+    prepared: Prepared
+    bounds: Mapping[str, Bound]
+    layout: Layout
+
+    def cheapest(self, function: Choice, calls: int = 1) -> Written | None:
+        """The model as an expression, if that is cheapest; otherwise None.
+
+        An engine that calls a function for all rows, whatever branch of a CASE calls it, would gain
+        nothing by an expression for most of them: there it is one that fails by itself.
+
+        Args:
+            function: the choice for the function that it would replace.
+            calls: how many calls the function would serve at once.
+        """
+        summed = self._sum
+        if summed is None and (self._one_tree is None or not function.estimates):
+            return None
+        estimate = sql_estimate(self.prepared.split.core, current(), function.rows)
+        if summed is None and not _is_worth_it(estimate, function, calls):
+            return None
+        why = f"a {'small tree' if summed is None else 'weighted sum'} is cheapest as an expression"
+        if not self.dialect.lazy_calls:
+            with suppress(BackendError):
+                return Written(self._printed(), None, estimate, why)
+            return None
+        return self._sum_or_tree(estimate, why, f"{why}; rows that it cannot score go to the UDF")
+
+    def as_asked(self) -> Written:
+        """The model as an expression whatever that costs.
+
+        Raises:
+            BackendError: it cannot be written as one.
+        """
+        if self.dialect.lazy_calls:
+            made = self._sum_or_tree(None, "asked for", "asked for")
+            if made is not None:
+                return made
+        if len(self.program.labels) > 1:
+            raise _cannot("it has several targets")
+        try:
+            return Written(self._printed(), None, None, "asked for")
+        except BackendError as error:
+            raise _cannot(str(error)) from None
+
+    @cached_property
+    def _sum(self) -> Linear | None:
+        return linear(self.prepared, self.bounds)
+
+    @cached_property
+    def _one_tree(self) -> OneTree | None:
+        if len(self.program.labels) > 1 or self.prepared.split.texts:
+            return None
+        plain_ones = plain_columns(self.prepared, self.bounds)
+        return None if plain_ones is None else one_tree(self.prepared.split.core)
+
+    def _sum_or_tree(self, estimate: Estimate | None, whole: str, most: str) -> Written | None:
+        """The model as a sum or a small tree, if it is one.
+
+        Args:
+            whole, most: why, where it is right for all rows, and for most.
+        """
+        if self._sum is not None:
+            fits: str | None = self.dialect.is_finite(self._sum.sum)
+            return Written(self._decoded(self._sum.value), fits, estimate, most)
+        if self._one_tree is None:
+            return None
+        columns = [self.bounds[c.name] for c in self.prepared.split.columns]
+        columns = columns or [Bound("0", "INTEGER")]
+        packed = "FLOAT" if self.layout == "f32" else "DOUBLE"
+        made = tree_sql(self._one_tree, columns, packed, self._leaf)
+        return Written(made.value, made.fits, estimate, whole if made.fits is None else most)
+
+    def _leaf(self, value: Array) -> str:
+        """A leaf's result as the user's value."""
+        labels = self.program.labels
+        if self.output == "label" and labels:
+            return label_literal(labels[0].values[int(value[0])], labels[0].kind, self.dialect)
+        numbers = [number(float(v)) for v in value.tolist()]
+        whole = self.output == "proba" and self.column is None
+        if len(numbers) > 1 or whole:
+            return self._decoded(self.dialect.array(numbers))
+        return self._decoded(numbers[0])
+
+    def _printed(self) -> str:
+        """The user's value, by an expression of the whole Program.
+
+        Raises:
+            BackendError: SQL has no equivalent of an operator, or it would be too long.
+        """
+        names, dialect = list(self.prepared.program.inputs), self.dialect
+        once = not all(plain(self.bounds[name].sql) for name in names)
+        inputs = {
+            name: dialect.member("sqlml_x", f"c{k}") if once else self.bounds[name].sql
+            for k, name in enumerate(names)
+        }
+        made = expression(self.program, self.output, self.column, inputs, dialect)
+        value = self._decoded(made)
+        if once:  # other than a plain column, it may be long, or vary per evaluation
+            fields = {f"c{k}": self.bounds[name].sql for k, name in enumerate(names)}
+            value = dialect.let("sqlml_x", dialect.struct(fields), value)
+        return value
+
+    def _decoded(self, sql: str) -> str:
+        """The user's value from what the model computes."""
+        return decoded(sql, self.program, self.output, self.chosen, self.dialect)
 
 
 def _is_worth_it(estimate: Estimate, function: Choice, calls: int) -> bool:
@@ -113,110 +192,5 @@ def _is_worth_it(estimate: Estimate, function: Choice, calls: int) -> bool:
     return calls * estimate.seconds <= WORTH * (best.seconds + best.start)
 
 
-def _without_function(
-    wanted: Wanted,
-    prepared: Prepared,
-    bounds: Mapping[str, Bound],
-    function: Choice,
-    calls: int,
-) -> Written | None:
-    """The model as an expression that fails by itself for rows that it refuses.
-
-    An engine that calls a function for all rows, whatever branch of a CASE calls it, would gain
-    nothing by an expression for most of them.
-    """
-    summed = linear(prepared, bounds) is not None
-    if not summed and (_one_tree(wanted, prepared, bounds) is None or not function.estimates):
-        return None
-    estimate = sql_estimate(prepared.split.core, current(), function.rows)
-    if not summed and not _is_worth_it(estimate, function, calls):
-        return None
-    try:
-        value = _printed(wanted, prepared, bounds)
-    except BackendError:
-        return None
-    kind = "weighted sum" if summed else "small tree"
-    return Written(value, None, estimate, f"a {kind} is cheapest as an expression")
-
-
-def as_asked(
-    wanted: Wanted, prepared: Prepared, bounds: Mapping[str, Bound], layout: Layout
-) -> Written:
-    """The model as an expression whatever that costs.
-
-    Raises:
-        BackendError: it cannot be written as one.
-    """
-    lazy = wanted.dialect.lazy_calls
-    summed = linear(prepared, bounds) if lazy else None
-    if summed is not None:
-        fits = wanted.dialect.is_finite(summed.sum)
-        return Written(wanted.decoded(summed.value), fits, None, "asked for")
-    one = _one_tree(wanted, prepared, bounds) if lazy else None
-    if one is not None:
-        return _tree(wanted, one, prepared, bounds, layout, None)
-    if len(wanted.program.labels) > 1:
-        raise _cannot("it has several targets")
-    try:
-        return Written(_printed(wanted, prepared, bounds), None, None, "asked for")
-    except BackendError as error:
-        raise _cannot(str(error)) from None
-
-
-def _printed(wanted: Wanted, prepared: Prepared, bounds: Mapping[str, Bound]) -> str:
-    """The user's value, by an expression of the whole Program.
-
-    Raises:
-        BackendError: SQL has no equivalent of an operator, or it would be too long.
-    """
-    names, dialect = list(prepared.program.inputs), wanted.dialect
-    once = not all(plain(bounds[name].sql) for name in names)
-    inputs = {
-        name: dialect.member("sqlml_x", f"c{k}") if once else bounds[name].sql
-        for k, name in enumerate(names)
-    }
-    made = expression(wanted.program, wanted.output, wanted.column, inputs, dialect)
-    value = wanted.decoded(made)
-    if once:  # other than a plain column, it may be long, or vary per evaluation
-        fields = {f"c{k}": bounds[name].sql for k, name in enumerate(names)}
-        value = dialect.let("sqlml_x", dialect.struct(fields), value)
-    return value
-
-
 def _cannot(why: str) -> BackendError:
     return BackendError(f"backend 'sql' cannot run it ({why}); use backend 'auto'")
-
-
-def _one_tree(wanted: Wanted, prepared: Prepared, bounds: Mapping[str, Bound]) -> OneTree | None:
-    if len(wanted.program.labels) > 1 or prepared.split.texts:
-        return None
-    return None if plain_columns(prepared, bounds) is None else one_tree(prepared.split.core)
-
-
-def _tree(
-    wanted: Wanted,
-    one: OneTree,
-    prepared: Prepared,
-    bounds: Mapping[str, Bound],
-    layout: Layout,
-    estimate: Estimate | None,
-) -> Written:
-    columns = [TreeColumn(bounds[c.name].sql, bounds[c.name].type) for c in prepared.split.columns]
-    columns = columns or [TreeColumn("0", "INTEGER")]
-    packed = "FLOAT" if layout == "f32" else "DOUBLE"
-    made = tree_sql(one, columns, packed, partial(_leaf, wanted))
-    why = "a small tree is cheapest as an expression"
-    why += "" if made.fits is None else "; rows that it cannot score go to the UDF"
-    return Written(made.value, made.fits, estimate, why if estimate is not None else "asked for")
-
-
-def _leaf(wanted: Wanted, value: Array) -> str:
-    """A leaf's result as the user's value."""
-    labels = wanted.program.labels
-    if wanted.output == "label" and labels:
-        return label_literal(labels[0].values[int(value[0])], labels[0].kind, wanted.dialect)
-    numbers = [number(float(v)) for v in value.tolist()]
-    whole = wanted.output == "proba" and wanted.column is None
-    if len(numbers) > 1 or whole:
-        return wanted.decoded(wanted.dialect.array(numbers))
-    return wanted.decoded(numbers[0])

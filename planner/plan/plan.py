@@ -37,7 +37,6 @@ class PlannedCall:
     unread: tuple[str, ...]
     encoded: tuple[str, ...]
     spec: FunctionSpec
-    program: str
     choice: Choice
     sql: str
     type: str

@@ -156,22 +156,18 @@ _TOO_DEEP = "the steps of this model are nested too deeply; fit it with fewer st
 
 @of_programs
 def _compile(core: Program, backend: str, strategy: str, device: str) -> Compiled:
-    try:
-        return _lower_and_compile(core, backend, strategy, device)
-    except RecursionError:
-        raise BackendError(_TOO_DEEP) from None
-
-
-def _lower_and_compile(core: Program, backend: str, strategy: str, device: str) -> Compiled:
     if backend not in BACKENDS:
         raise ConfigError(f"unknown backend {backend!r}; backends: {', '.join(BACKENDS)}")
-    lowered = core
-    if BACKENDS[backend].level == "tensor":
-        lowered = run(lower(core, strategy), passes=TENSOR_PASSES)
-    engine = load(backend)
-    reason = engine.supports(lowered)
-    if reason is not None:
-        raise BackendError(
-            f"backend {backend!r} cannot run this model ({reason}); use backend 'auto'"
-        )
-    return engine.compile(lowered, device=device, strategy=strategy)
+    try:
+        lowered = core
+        if BACKENDS[backend].level == "tensor":
+            lowered = run(lower(core, strategy), passes=TENSOR_PASSES)
+        engine = load(backend)
+        reason = engine.supports(lowered)
+        if reason is not None:
+            raise BackendError(
+                f"backend {backend!r} cannot run this model ({reason}); use backend 'auto'"
+            )
+        return engine.compile(lowered, device=device, strategy=strategy)
+    except RecursionError:
+        raise BackendError(_TOO_DEEP) from None

@@ -56,8 +56,7 @@ def decoded(
     if output == "proba" and len(labels) > 1:
         if chosen is not None:
             return _chosen(call, program, chosen, dialect)
-        one = program.one_probability
-        return _one_each(call, labels, dialect) if one else _maps(call, labels, dialect)
+        return _maps(call, labels, program.one_probability, dialect)
     return call
 
 
@@ -89,27 +88,17 @@ def _several_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> st
     return _struct(call, parts, dialect)
 
 
-def _maps(call: str, labels: Sequence[Labels], dialect: Dialect) -> str:
-    """`call` returns one list per target, with the probability of each class."""
-    if _equal(labels):
-        return dialect.each(call, "p", dialect.map(_array(labels[0], dialect), "p"))
-    parts = [dialect.map(_array(s, dialect), dialect.at("p", t)) for t, s in enumerate(labels, 1)]
-    return _together(call, parts, labels, dialect)
+def _maps(call: str, labels: Sequence[Labels], one: bool, dialect: Dialect) -> str:
+    """`call` returns one list per target, with the probability of each class; or (`one`) one number
+    per target, the probability of the second of its two classes."""
 
+    def made(s: Labels, p: str) -> str:
+        both = dialect.array([dialect.operator("-", "1", p), p]) if one else p
+        return dialect.map(_array(s, dialect), both)
 
-def _one_each(call: str, labels: Sequence[Labels], dialect: Dialect) -> str:
-    """`call` returns one number per target, the probability of the second of its two classes."""
     if _equal(labels):
-        made = dialect.map(
-            _array(labels[0], dialect), dialect.array([dialect.operator("-", "1", "p"), "p"])
-        )
-        return dialect.each(call, "p", made)
-    parts = []
-    for t, s in enumerate(labels, 1):
-        p = dialect.at("p", t)
-        parts.append(
-            dialect.map(_array(s, dialect), dialect.array([dialect.operator("-", "1", p), p]))
-        )
+        return dialect.each(call, "p", made(labels[0], "p"))
+    parts = [made(s, dialect.at("p", t)) for t, s in enumerate(labels, 1)]
     return _together(call, parts, labels, dialect)
 
 

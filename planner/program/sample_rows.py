@@ -29,17 +29,14 @@ _THRESHOLDS = 64
 _UNSEEN = "\N{SNOWMAN} never seen"
 
 
-def samples(program: Program, features: Sequence[Feature], seed: int = 0) -> Iterator[pd.DataFrame]:
+def samples(program: Program, features: Sequence[Feature]) -> Iterator[pd.DataFrame]:
     """Frames of `ROWS` rows with the columns `features`.
 
     Plain rows; tame ones, whose numbers are 1, 2 and 3; missing values; unseen categories.
-
-    Args:
-        seed: of the random numbers.
     """
     import pandas as pd
 
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     known = _known(program)
     texts = {f.name for f in features if f.kind == "string"}
     plain = {f.name: _column(f, known, rng) for f in features}

@@ -19,10 +19,9 @@ from sqlml.passes.analysis.margin_threshold import Threshold, margin_threshold
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.shared_calls import same_row
+from sqlml.planner.syntax.expressions import TURNED
 from sqlml.planner.syntax.outline import Literal, ModelCall, Parameter
 from sqlml.planner.syntax.parameters import Parameters
-
-_TURNED = {">": "<", "<": ">", ">=": "<=", "<=": ">="}
 
 _EXACT = re.compile(r"(?=.{1,16}$)\d*\.?\d*|\d+(\.\d*)?[eE][+-]?\d{1,2}")
 """Numbers that the engine and Python read as the same double."""
@@ -53,7 +52,7 @@ def probability_comparisons(draft: Draft) -> Draft:
                 used.append(written)
             if compared.sign is not None:
                 with_equal = sign[0] + "="
-                edits[compared.sign] = _TURNED[with_equal] if compared.turned else with_equal
+                edits[compared.sign] = TURNED[with_equal] if compared.turned else with_equal
         text = f"score, compared in place of {target.text}"
         targets[call] = replace(target, output="score", chosen=None, shown=text)
     if targets == draft.targets:

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlml.errors import BindError, ParseError
 from sqlml.parsing.places import Span
-from sqlml.parsing.tokens import Token, Tokens, closing, split_commas, tokenize
-from sqlml.planner.syntax.outline import Argument, Literal, Parameter, Star
+from sqlml.parsing.tokens import Token, Tokens, tokenize
+from sqlml.planner.syntax.outline import Argument, Literal, ModelCall, Parameter, Star
 from sqlml.planner.syntax.table_form import has_table_form
 from sqlml.types import fold
 
@@ -24,18 +24,6 @@ _STAR_CLAUSES = frozenset(
 
 _SETS_OF_COLUMNS = frozenset({"LIKE", "ILIKE", "GLOB", "SIMILAR", "NOT"})
 """What may follow a star and does not go with EXCLUDE."""
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """A call's model and arguments; see `ModelCall`."""
-
-    model: str | Parameter
-    model_span: Span
-    arguments: tuple[Argument, ...]
-    class_argument: Argument | None
-    spelled: tuple[tuple[str | None, str], ...]
-    words: frozenset[str]
 
 
 def parameters_of(sql: str) -> tuple[Parameter, ...]:
@@ -127,21 +115,21 @@ class Arguments:
     def call_at(self, start: int) -> Span:
         """From a function's name to its closing bracket."""
         place = self._places[start]
-        close = closing(self._tokens, place + 1)
+        close = self._tokens.closing.get(place + 1)
         assert close is not None, "the parser has seen it"
         return Span(start, self._tokens[close].end)
 
-    def of_call(self, function: str, place: Span) -> Read | None:
-        """A call's arguments; None if it names no model and so is a user's own function.
+    def of_call(self, function: str, place: Span) -> ModelCall | None:
+        """A call by its own text; None if it names no model and so is a user's own function.
 
         Raises:
             BindError: an argument that makes no sense.
         """
         tokens, start = self._tokens, self._places[place.start]
-        close = closing(tokens, start + 1)
+        close = tokens.closing.get(start + 1)
         if close is None:
             return None
-        items = split_commas(tokens, start + 2, close)
+        items = tokens.split_commas(start + 2, close)
         if not items or tokens[start].kind != "word":
             return None
         (first, last), *rest = items
@@ -181,7 +169,7 @@ class Arguments:
             fold(t.text) for a in arguments for t in self._within(a.span) if t.is_identifier
         )
         whole = Span(tokens[first].start, tokens[last - 1].end)
-        return Read(model, whole, tuple(arguments), chosen, spelled, words)
+        return ModelCall(function, place, model, whole, tuple(arguments), chosen, spelled, words)
 
     def number(self, place: Span | None) -> Literal | Parameter | None:
         """The number or the parameter that stands at a place by itself."""
@@ -315,10 +303,10 @@ class Arguments:
     def _fields(self, start: int, end: int) -> tuple[tuple[str, Span], ...] | None:
         """The entries of `{'a': x, b: y}`."""
         tokens = self._tokens
-        if not tokens[start].is_symbol("{") or closing(tokens, start) != end - 1:
+        if not tokens[start].is_symbol("{") or tokens.closing.get(start) != end - 1:
             return None
         found = []
-        for a, b in split_commas(tokens, start + 1, end - 1):
+        for a, b in tokens.split_commas(start + 1, end - 1):
             if b - a < 3 or not tokens[a + 1].is_symbol(":"):
                 return None
             if tokens[a].kind not in ("string", "word", "name"):
@@ -337,7 +325,7 @@ class Arguments:
             tokens[at].upper == "COLUMNS"
             and at + 1 < end
             and tokens[at + 1].is_symbol("(")
-            and closing(tokens, at + 1) == end - 1
+            and tokens.closing.get(at + 1) == end - 1
         )
         plain = tokens[at].is_symbol("*") and (
             at + 1 == end or tokens[at + 1].upper in _STAR_CLAUSES
@@ -378,7 +366,7 @@ class Arguments:
         for k in range(start, end):
             if tokens[k].upper == word and k + 1 < end:
                 if tokens[k + 1].is_symbol("("):
-                    close = closing(tokens, k + 1)
-                    return split_commas(tokens, k + 2, close) if close is not None else []
+                    close = tokens.closing.get(k + 1)
+                    return tokens.split_commas(k + 2, close) if close is not None else []
                 return [(k + 1, end)]
         return []

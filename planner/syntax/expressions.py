@@ -12,7 +12,7 @@ from sqlml.parsing.nodes import ModelName
 from sqlml.parsing.places import Span, hull, is_written, span
 from sqlml.planner.syntax.arguments import FUNCTIONS
 from sqlml.planner.syntax.items import MAYBE
-from sqlml.planner.syntax.outline import Compared, ModelCall
+from sqlml.planner.syntax.outline import Compared
 from sqlml.planner.syntax.walk import At, Reader, Rule, place_of
 from sqlml.types import fold
 
@@ -21,31 +21,31 @@ _SIGNS: Mapping[type[exp.Expr], str] = MappingProxyType(
 )
 
 
-_TURNED = MappingProxyType({">": "<", "<": ">", ">=": "<=", "<=": ">="})
+TURNED: Mapping[str, str] = MappingProxyType({">": "<", "<": ">", ">=": "<=", "<=": ">="})
+"""A sign -> that of the comparison the other way round."""
 
 
 def _lambda(r: Reader, node: exp.Expr, at: At) -> None:
     names = at.names | {fold(name.name) for name in node.expressions}
-    r.into(node, replace(at, names=names, asked=False, compared=None))
+    r.into(node, replace(at, names=names, asked=False))
 
 
 def _comprehension(r: Reader, node: exp.Expr, at: At) -> None:
     held = [node.args.get("expression"), node.args.get("position")]
     names = at.names | {fold(n.name) for n in held if isinstance(n, exp.Expr)}
-    r.into(node, replace(at, names=names, compared=None))
+    r.into(node, replace(at, names=names))
 
 
 def _condition(r: Reader, node: exp.Expr, at: At) -> None:
-    r.into(node, replace(at, asked=False, compared=None))
+    r.into(node, replace(at, asked=False))
 
 
 def _bracket(r: Reader, node: exp.Expr, at: At) -> None:
-    r.into(node, replace(at, depth=at.depth + 1, compared=None))
+    r.into(node, replace(at, depth=at.depth + 1))
 
 
 def _dot(r: Reader, node: exp.Expr, at: At) -> None:
     """`schema.predict(..)` is a user's own, and `ML.PREDICT(..)` a table form."""
-    at = replace(at, compared=None)
     called = node.args.get("expression")
     if isinstance(called, exp.Anonymous):
         if fold(node.this.name) == "ml" and fold(called.name) == "predict":
@@ -58,15 +58,12 @@ def _dot(r: Reader, node: exp.Expr, at: At) -> None:
 
 def _table(r: Reader, node: exp.Expr, at: At) -> None:
     """A table, or a function that gives rows."""
-    called = node.this
-    db = node.args.get("db")
+    called, db = node.this, node.args.get("db")
     if isinstance(called, exp.Anonymous) and db is not None:
         if fold(db.name) == "ml" and fold(called.name) == "predict":
             place = hull([db, called])
             assert place is not None
             _form(r, called, place, at)
-        r.into(node, at)
-        return
     r.into(node, at)
 
 
@@ -82,45 +79,31 @@ def _anonymous(r: Reader, node: exp.Expr, at: At) -> None:
         depth=at.depth + 1,
         in_try=at.in_try or name == "try",
         asked=at.asked and not maybe,
-        compared=None,
     )
     r.into(node, inside)
 
 
 def _call(r: Reader, node: exp.Expr, name: str, at: At) -> None:
-    place = _own_place(r, node)
+    place = r.arguments.call_at(node.meta["start"])  # without an OVER after it
     read = r.arguments.of_call(name, place)
     if read is None:
         return
-    r.calls.append(
-        ModelCall(
-            name,
-            place,
-            read.model,
-            read.model_span,
-            read.arguments,
-            read.class_argument,
-            read.spelled,
-            read.words,
-            at.block,
-            at.clause,
-            at.items,
-            r.arguments.local(place, at.names),
-            bool(at.names),
-            at.depth,
-            at.queries,
-            at.in_try,
-            at.asked,
-            at.defines,
-            at.unused,
-            at.compared,
-        )
+    standing = replace(
+        read,
+        block=at.block,
+        clause=at.clause,
+        items=at.items,
+        local=r.arguments.local(place, at.names),
+        has_local_names=bool(at.names),
+        depth=at.depth,
+        queries=at.queries,
+        in_try=at.in_try,
+        always_asked=at.asked,
+        defines=at.defines,
+        unused=at.unused,
+        compared=r.compared.get(id(node)),
     )
-
-
-def _own_place(r: Reader, node: exp.Expr) -> Span:
-    """From the name of a function to its closing bracket, without the OVER after it."""
-    return r.arguments.call_at(node.meta["start"])
+    r.calls.append(standing)
 
 
 def _form(r: Reader, node: exp.Expr, place: Span, at: At) -> None:
@@ -151,43 +134,29 @@ def _is_condition(node: exp.Expr) -> bool:
 
 def _compared(r: Reader, node: exp.Expr, at: At) -> None:
     """`predict_proba(..) > 0.8`, either way round."""
-    inner = replace(at, compared=None)
-    if not _is_condition(node):
-        r.into(node, inner)
-        return
     left, right = node.this, node.expression
     sign = _SIGNS[type(node)]
     for call, number, turned in ((left, right, False), (right, left, True)):
         bound = r.arguments.number(span(number))
-        if not (isinstance(call, exp.Anonymous) and bound is not None):
+        if not (isinstance(call, exp.Anonymous) and bound is not None and _is_condition(node)):
             continue
         place = r.arguments.sign(place_of(left).end, place_of(right).start, sign)
         if place is not None:
-            meant = _TURNED[sign] if turned else sign
-            own = Compared(((meant, bound, place_of(number)),), place, turned)
-            r.walk(call, replace(at, compared=own))
-            r.walk(number, inner)
-            return
-    r.into(node, inner)
+            meant = TURNED[sign] if turned else sign
+            r.compared[id(call)] = Compared(((meant, bound, place_of(number)),), place, turned)
+            break
+    r.into(node, at)
 
 
 def _between(r: Reader, node: exp.Expr, at: At) -> None:
     low, high = node.args.get("low"), node.args.get("high")
-    inner = replace(at, compared=None)
     plain = _is_condition(node) and isinstance(node.this, exp.Anonymous)
-    if plain and low is not None and high is not None:
+    if plain and low is not None and high is not None and not node.args.get("symmetric"):
         bounds = r.arguments.number(span(low)), r.arguments.number(span(high))
-        if bounds[0] is not None and bounds[1] is not None and not node.args.get("symmetric"):
-            own = Compared(((">=", bounds[0], place_of(low)), ("<=", bounds[1], place_of(high))))
-            r.walk(node.this, replace(at, compared=own))
-            r.walk(low, inner)
-            r.walk(high, inner)
-            return
-    r.into(node, inner)
-
-
-def _plainly(r: Reader, node: exp.Expr, at: At) -> None:
-    r.into(node, replace(at, compared=None))
+        if bounds[0] is not None and bounds[1] is not None:
+            both = (">=", bounds[0], place_of(low)), ("<=", bounds[1], place_of(high))
+            r.compared[id(node.this)] = Compared(both)
+    r.into(node, at)
 
 
 RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
@@ -197,7 +166,6 @@ RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
         exp.Or: _condition,
         exp.Case: _condition,
         exp.If: _condition,
-        exp.Window: _plainly,
         exp.Paren: _bracket,
         exp.Dot: _dot,
         exp.Table: _table,

@@ -45,21 +45,17 @@ def _is_several(node: exp.Expr) -> bool:
     star = node.this if isinstance(node, exp.Column) else node
     if isinstance(star, exp.Star):
         return True
-    if isinstance(node, exp.Anonymous) and fold(node.name) in _GENERATORS:
-        return True
-    return _has_columns(node)
+    return _called(node) in _GENERATORS or _has_columns(node)
 
 
 def _has_columns(node: exp.Expr) -> bool:
-    waiting = [node]
-    while waiting:
-        node = waiting.pop()
-        name = fold(node.name) if isinstance(node, exp.Anonymous) else ""
-        if name == "columns":
-            return True
-        if name not in FUNCTIONS:
-            waiting.extend(node.iter_expressions())
-    return False
+    outside = node.walk(prune=lambda n: _called(n) in FUNCTIONS)
+    return any(_called(part) == "columns" for part in outside)
+
+
+def _called(node: exp.Expr) -> str:
+    """The function that a node calls, folded."""
+    return fold(node.name) if isinstance(node, exp.Anonymous) else ""
 
 
 _GENERATORS = frozenset(
@@ -75,12 +71,7 @@ def has_window(node: exp.Expr) -> bool:
 
 def _outside_of_brackets(node: exp.Expr) -> Iterator[exp.Expr]:
     """A node, and what it holds but for what stands in brackets."""
-    waiting = [node]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        if not isinstance(node, _IN_BRACKETS):
-            waiting.extend(node.iter_expressions())
+    return node.walk(prune=lambda part: isinstance(part, _IN_BRACKETS))
 
 
 _IN_BRACKETS = (
@@ -94,22 +85,18 @@ MAYBE = frozenset({"coalesce", "if", "ifnull", "nullif", "try"})
 
 def filters_of(condition: exp.Expr) -> tuple[Span, ...]:
     """The operands of the ANDs of a condition; none if another condition decides about them."""
-    if _decides(condition):
-        return ()
-    operands, found = [condition], []
-    while operands:
-        node = operands.pop(0)
-        if isinstance(node, exp.And):
-            operands[:0] = [node.this, node.expression]
-        else:
-            found.append(place_of(node))
-    return tuple(found)
+    return () if _decides(condition) else tuple(map(place_of, terms_of(condition)))
+
+
+def terms_of(condition: exp.Expr) -> list[exp.Expr]:
+    """The operands of the ANDs of a condition."""
+    and_ = isinstance(condition, exp.And)
+    return list(condition.flatten(unnest=False)) if and_ else [condition]
 
 
 def _decides(node: exp.Expr) -> bool:
     """Whether something outside of brackets may keep a part of it from being evaluated."""
     return any(
-        isinstance(part, exp.Or | exp.Case | exp.If | exp.Lambda)
-        or (isinstance(part, exp.Anonymous) and fold(part.name) in MAYBE)
+        isinstance(part, exp.Or | exp.Case | exp.If | exp.Lambda) or _called(part) in MAYBE
         for part in _outside_of_brackets(node)
     )

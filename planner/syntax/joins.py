@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +12,7 @@ from sqlml.errors import ParseError
 from sqlml.parsing.places import Span, span
 from sqlml.parsing.recursion_limit import deeply
 from sqlml.parsing.trees import trees
+from sqlml.planner.syntax.items import terms_of
 from sqlml.types import fold
 
 
@@ -134,7 +135,7 @@ def _equated(sql: str, condition: exp.Expr | None, own: str) -> dict[str, str]:
     OR and NOT are not.
     """
     keys: dict[str, str] = {}
-    for term in _terms(condition):
+    for term in () if condition is None else terms_of(condition):
         sides = [term.this, term.expression] if isinstance(term, exp.EQ) else []
         tables = [_table_of(side) for side in sides]
         if len(tables) != 2 or None in tables or (tables[0] == own) == (tables[1] == own):
@@ -142,14 +143,6 @@ def _equated(sql: str, condition: exp.Expr | None, own: str) -> dict[str, str]:
         mine, other = sides if tables[0] == own else sides[::-1]
         keys[fold(mine.name)] = _text(sql, other)
     return keys
-
-
-def _terms(condition: exp.Expr | None) -> Iterator[exp.Expr]:
-    if isinstance(condition, exp.And):
-        yield from _terms(condition.this)
-        yield from _terms(condition.expression)
-    elif condition is not None:
-        yield condition
 
 
 def _table_of(node: exp.Expr) -> str | None:

@@ -176,17 +176,17 @@ class ModelCall:
     class_argument: Argument | None
     spelled: tuple[tuple[str | None, str], ...]
     words: frozenset[str]
-    block: Block | None
-    clause: str
-    items: tuple[Item, ...]
-    local: tuple[Span, ...]
-    has_local_names: bool
-    depth: int
-    queries: int
-    in_try: bool
-    always_asked: bool
-    defines: bool
-    unused: bool
+    block: Block | None = None
+    clause: str = ""
+    items: tuple[Item, ...] = ()
+    local: tuple[Span, ...] = ()
+    has_local_names: bool = False
+    depth: int = 0
+    queries: int = 0
+    in_try: bool = False
+    always_asked: bool = True
+    defines: bool = False
+    unused: bool = False
     compared: Compared | None = None
 
     @property

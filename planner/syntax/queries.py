@@ -27,23 +27,16 @@ def _select(r: Reader, node: exp.Expr, at: At) -> None:
     r.selects.append(node)
     ctes, recursive = definitions(r, node, at)
     own = _block(r, node, at, ctes, recursive)
-    inside = replace(
-        at, block=own, clause="", asked=True, queries=at.queries + 1, compared=None, reads=()
-    )
+    inside = replace(at, block=own, clause="", asked=True, queries=at.queries + 1, reads=())
     items = iter(own.items)
-    for key, value in node.args.items():
-        if key == "with_":
-            continue
-        for child in value if isinstance(value, list) else [value]:
-            if not isinstance(child, exp.Expr):
-                continue
-            if key == "expressions" and is_written(child):
-                item = next(items)
-                r.walk(child, replace(inside, clause="SELECT", items=(item, *at.items)))
-            elif key in ("from_", "joins", "laterals"):
-                _read(r, child, replace(inside, clause="FROM"), node)
-            else:
-                r.walk(child, replace(inside, clause=clause_of(key)))
+    for key, child in children(node):
+        if key == "expressions" and is_written(child):
+            item = next(items)
+            r.walk(child, replace(inside, clause="SELECT", items=(item, *at.items)))
+        elif key in ("from_", "joins", "laterals"):
+            _read(r, child, replace(inside, clause="FROM"), node)
+        elif key != "with_":
+            r.walk(child, replace(inside, clause=clause_of(key)))
 
 
 def _read(r: Reader, node: exp.Expr, at: At, query: exp.Expr) -> None:

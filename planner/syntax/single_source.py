@@ -13,6 +13,7 @@ from sqlglot import exp
 from sqlml.parsing.places import Span, is_written, span
 from sqlml.planner.syntax.arguments import Arguments
 from sqlml.planner.syntax.outline import SingleSource
+from sqlml.planner.syntax.walk import children
 from sqlml.types import fold
 
 
@@ -76,13 +77,7 @@ def _whole(select: exp.Expr) -> Span:
 def _nodes(select: exp.Expr, from_: exp.Expr, calls: Sequence[Span]) -> Iterator[exp.Expr]:
     """All that a query holds outside of its FROM, its WITH and the calls of models."""
     starts = {call.start for call in calls}
-    waiting = [
-        child
-        for key, value in select.args.items()
-        if key not in ("from_", "with_")
-        for child in (value if isinstance(value, list) else [value])
-        if isinstance(child, exp.Expr)
-    ]
+    waiting = [child for key, child in children(select) if key not in ("from_", "with_")]
     while waiting:
         node = waiting.pop()
         if isinstance(node, exp.Anonymous) and node.meta.get("start") in starts:

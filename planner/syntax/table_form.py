@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlml.errors import BindError
 from sqlml.parsing.places import Span
-from sqlml.parsing.tokens import Token, closing, split_commas, tokenize
+from sqlml.parsing.tokens import Token, Tokens, tokenize
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ def _begins(tokens: Sequence[Token], i: int) -> bool:
     return tokens[i + 2].upper == "MODEL" and named
 
 
-def _form(sql: str, tokens: Sequence[Token], start: int) -> TableForm:
+def _form(sql: str, tokens: Tokens, start: int) -> TableForm:
     opening = start + (3 if tokens[start].upper == "ML" else 1)
-    close = closing(tokens, opening)
+    close = tokens.closing.get(opening)
     if close is None:
         raise BindError("this bracket is not closed", sql, tokens[opening].start)
-    items = split_commas(tokens, opening + 1, close)
+    items = tokens.split_commas(opening + 1, close)
     if len(items) != 2 or items[1][0] == items[1][1]:
         raise BindError(
             "the table form takes a model and its rows, as in ml_predict(MODEL m, TABLE t)",
@@ -68,7 +68,7 @@ def _form(sql: str, tokens: Sequence[Token], start: int) -> TableForm:
     (model, model_end), (a, b) = items
     if tokens[a].upper == "TABLE" and b - a > 1:
         a += 1
-    elif not (tokens[a].is_symbol("(") and closing(tokens, a) == b - 1):
+    elif not (tokens[a].is_symbol("(") and tokens.closing.get(a) == b - 1):
         raise BindError(
             "the table form takes its rows as TABLE and a name, or as a query in brackets",
             sql,

@@ -58,7 +58,6 @@ class At:
     defines: bool = False
     unused: bool = False
     reads: tuple[Span, ...] = ()
-    compared: Compared | None = None
 
 
 Rule = Callable[["Reader", exp.Expr, At], None]
@@ -78,6 +77,7 @@ class Reader:
         for word, start in self.words:
             self._places.setdefault(word, []).append(start)
         self.calls: list[ModelCall] = []
+        self.compared: dict[int, Compared] = {}
         self.values: set[int] = set()
         self.created = ""
         self.kept = False
@@ -114,11 +114,9 @@ class Reader:
 
     def parts(self, node: exp.Expr, at: At, clause: Callable[[str], str]) -> None:
         """All that a query's node holds but its WITH, each in its clause."""
-        for key, value in node.args.items():
+        for key, child in children(node):
             if key != "with_":
-                for child in value if isinstance(value, list) else [value]:
-                    if isinstance(child, exp.Expr):
-                        self.walk(child, replace(at, clause=clause(key)))
+                self.walk(child, replace(at, clause=clause(key)))
 
 
 def clause_of(key: str) -> str:

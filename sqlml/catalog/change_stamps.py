@@ -17,19 +17,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import uuid4
 
-from sqlml.catalog.connection import Connection
+from sqlml.catalog.connection import IS_TWO, Connection
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
 
 
 def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
     """The stamp of the model `key`; None if it has none."""
-    return connection.type(_type(schema, key)) if connection.keeps_types else None
+    return connection.type(_type(schema, key)) if IS_TWO else None
 
 
 def write_stamp(connection: Connection, schema: str, key: str) -> None:
     """Give the model `key` a new stamp."""
-    if connection.keeps_types:
+    if IS_TWO:
         connection.write(f"CREATE OR REPLACE TYPE {_type(schema, key)} AS ENUM ('{uuid4().hex}')")
         return
     for _ in range(2):  # an update that changes nothing conflicts with none
@@ -48,7 +48,7 @@ def write_stamps(connection: Connection, schema: str, keys: Sequence[str]) -> No
 
 def unstamped(connection: Connection, schema: str) -> list[str]:
     """The models of the current database that lack a stamp: an older sqlml or DuckDB made them."""
-    if not connection.keeps_types:
+    if not IS_TWO:
         return []
     rows = connection.read(
         f"SELECT key FROM {schema}.catalog_models WHERE {builtin('||')}('stamp_', key) NOT IN "
@@ -60,7 +60,7 @@ def unstamped(connection: Connection, schema: str) -> list[str]:
 
 def drop_stamp(connection: Connection, schema: str, key: str) -> None:
     """Take the stamp away from the model `key`."""
-    if connection.keeps_types:
+    if IS_TWO:
         connection.write(f"DROP TYPE IF EXISTS {_type(schema, key)}")
 
 

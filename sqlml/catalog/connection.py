@@ -1,43 +1,101 @@
-"""`Connection`: what the catalog needs of an engine's connection."""
+"""`Connection`: DuckDB as the catalog reads and writes it.
+
+A failed `execute` aborts an open transaction on 2.0, a failed `sql` (which only binds) does not, so
+all questions go through `sql`.
+"""
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
+from uuid import uuid4
+
+import duckdb
+
+from sqlml.catalog.sound_tables import sound_tables
+from sqlml.dialects import DUCKDB
+from sqlml.dialects.duckdb import folded
+from sqlml.errors import CatalogError, ConflictError
+from sqlml.interruption import interruption_after
+from sqlml.types import fold
+
+IS_TWO = hasattr(duckdb.DuckDBPyConnection, "complete")
+"""Whether this is DuckDB 2.0: it streams results, tables may have triggers, and a file opens again
+whose log has a type in a schema of that log. All that differs between 1.5 and 2.0 asks this."""
+
+_ATTEMPTS = 10
+_CONFLICTS = (duckdb.TransactionException, duckdb.CatalogException)
 
 
-class Connection(Protocol):
-    """A connection of a SQL engine, for the catalog's own statements."""
+class Connection:
+    """The user's connection, in whose transaction the catalog's statements run.
+
+    `native` is DuckDB's own object.
+    """
+
+    def __init__(self, native: duckdb.DuckDBPyConnection) -> None:
+        self.native = native
 
     def read(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a query, in the user's transaction."""
-        ...
+        """Rows of a query in the user's transaction.
+
+        Raises:
+            CatalogError: a table or column of ours is missing; the transaction goes on.
+        """
+        try:
+            relation = self.native.sql(sql, params=list(params))
+        except (duckdb.BinderException, duckdb.CatalogException) as error:
+            raise CatalogError(
+                f"the model catalog is damaged ({without_excerpt(error)}); DROP SCHEMA sqlml "
+                "CASCADE and create the models again"
+            ) from None
+        rows: list[tuple[Any, ...]] = relation.fetchall()
+        return rows
 
     def write(self, sql: str, params: Sequence[Any] = ()) -> None:
         """Run a statement in the user's transaction."""
-        ...
+        self.native.execute(sql, list(params)).fetchall()
+
+    def schema(self, database: str | None) -> str:
+        """The qualified schema of the model catalog, in the current database or another.
+
+        The bare name would be ambiguous next to a database that is itself called sqlml.
+        """
+        if database is None:
+            ((database,),) = self.read("SELECT system.main.current_database()")
+        return f"{DUCKDB.quote_name(str(database))}.{DUCKDB.quote_name('sqlml')}"
 
     def tables(self, schema: str) -> frozenset[str]:
-        """The catalog's tables that a schema, as `schema` gave it, has: all that may be used.
+        """The catalog's tables that a schema has, as `schema` quoted it.
 
         Raises:
-            CatalogError: one of them is not as sqlml makes it (`sound_tables.py`).
+            CatalogError: one of them is not as sqlml makes it.
         """
-        ...
-
-    @property
-    def keeps_types(self) -> bool:
-        """Whether a file with a type in it can be opened after its process was killed."""
-        ...
+        database = schema.removesuffix('."sqlml"').removeprefix('"').removesuffix('"')
+        return sound_tables(self.read, database.replace('""', '"'), IS_TWO)
 
     def type(self, name: str) -> str | None:
         """The definition of a type by its qualified name (already quoted); None if it does not
         exist."""
-        ...
+        try:
+            (found,) = self.native.sql(f"SELECT CAST(NULL AS {name})").types
+        except (duckdb.BinderException, duckdb.CatalogException):
+            return None
+        return str(found)
 
     def parameters(self, function: str, name: str) -> list[str]:
-        """The lists of parameters of a qualified function (quoted) of this name, as text."""
-        ...
+        """The lists of parameters of a macro, as the engine shows them when a call fits none.
+
+        Other functions are not looked at: duckdb_functions() writes out the bodies of all. No macro
+        has a parameter of that name, so none is bound, which could run its body.
+        """
+        try:
+            self.native.sql(f'SELECT {function}("{uuid4().hex}" := NULL)')
+        except (duckdb.BinderException, duckdb.CatalogException) as error:
+            return re.findall(rf"^\t{name}\((.*)\)$", str(error), re.MULTILINE)
+        return []
 
     def exists(self, schema: str) -> bool:
         """Whether the qualified schema (already quoted) has a model catalog.
@@ -45,24 +103,62 @@ class Connection(Protocol):
         Raises:
             CatalogError: it is not as sqlml makes it.
         """
-        ...
+        return "catalog_models" in self.tables(schema)
 
     def atomic(self, work: Callable[[], None]) -> None:
-        """Run `work` in the user's open transaction, or else in one of its own."""
-        ...
+        """Run `work` in the open transaction, or in one of its own that it ends.
+
+        All or nothing: a Ctrl-C meanwhile is raised afterwards.
+
+        Raises:
+            ConflictError: another transaction changes the same models.
+        """
+        if self.in_transaction():
+            try:
+                with interruption_after():
+                    work()
+            except _CONFLICTS as error:
+                raise _conflict(error, "ROLLBACK, and try again") from None
+            return
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                with interruption_after():
+                    self._in_own_transaction(work)
+                return
+            except _CONFLICTS as error:
+                # Two connections may make the catalog's schema at the same moment.
+                if "conflict" not in str(error).lower() or attempt == _ATTEMPTS:
+                    raise _conflict(error, "try again") from None
+                time.sleep(0.01 * attempt)
+
+    def _in_own_transaction(self, work: Callable[[], None]) -> None:
+        self.native.execute("BEGIN TRANSACTION")
+        try:
+            work()
+        except BaseException:
+            self.native.execute("ROLLBACK")
+            raise
+        self.native.execute("COMMIT")
 
     def in_transaction(self) -> bool:
-        """Whether the user has a transaction open."""
-        ...
-
-    def schema(self, database: str | None) -> str:
-        """The qualified, quoted schema of the catalog in a database (None: the current one)."""
-        ...
-
-    def collected(self, digests: Sequence[str]) -> None:
-        """Called with the Programs that are no longer needed after the statement."""
-        ...
+        """Whether the user has a transaction open: then two statements share its number."""
+        ask = "SELECT system.main.txid_current()"
+        return self.read(ask) == self.read(ask)
 
     def has_database(self, name: str) -> bool:
         """Whether a database of this name is attached."""
-        ...
+        ask = "SELECT 1 FROM system.main.duckdb_databases() "
+        ask += f"WHERE {folded('database_name')} = ?"
+        return bool(self.read(ask, [fold(name)]))
+
+
+def without_excerpt(error: Exception) -> str:
+    """The engine's message without the lines that show the place in our own statement."""
+    return str(error).split("\n\nLINE ")[0].split("\nLINE ")[0]
+
+
+def _conflict(error: duckdb.Error, advice: str) -> Exception:
+    """What to raise for an error of a change: one about a conflict names no tables of ours."""
+    if "conflict" not in str(error).lower():
+        return error
+    return ConflictError(f"another transaction changes the same models; {advice}")

@@ -32,8 +32,9 @@ class Origin:
 class NewVersion:
     """What a version is made of, before it has a number.
 
-    `features` has every column of the training table in order; some output reads those `used`.
-    `verification` is what comparing it with its source gave.
+    `features` has every column of the training table in order; those of kind "any" are not inputs
+    of the Program, and `used` are those of the others that its outputs need. `options` are the
+    OPTIONS that it was created with, `verification` is what comparing it with its source gave.
     """
 
     program: Program
@@ -45,26 +46,14 @@ class NewVersion:
     comment: str | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Model:
-    """A name and version bound to one Program, with its table and where it came from.
-
-    `features` has every column of the training table in order; those of kind "any" are not inputs
-    of the Program, and `used` are those of the others that its outputs need. `options` are the
-    OPTIONS that it was created with.
-    """
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Model(NewVersion):
+    """A version with its name and number; `comment` is the model's where it has none itself."""
 
     name: str
     version: int
-    program: Program
-    features: tuple[Feature, ...]
-    used: frozenset[str]
-    origin: Origin
-    options: Mapping[str, Any]
-    comment: str | None
     created_at: Any
     database: str | None = None
-    verification: Mapping[str, Any] | None = None
 
     @property
     def label(self) -> str:

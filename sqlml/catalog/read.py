@@ -64,16 +64,16 @@ class Catalog:
             raise ArtifactError(f"the catalog row of model {name!r} is damaged; create it again")
         program = self.programs.get(digest, schema)
         return Model(
-            name,
-            version,
             program,
             *_features(features, program, name),
             Origin(*origin),
             _json(options, name, "options"),
-            comment,
-            made,
-            reference.database,
             None if verification is None else _json(verification, name, "verification"),
+            comment,
+            name=name,
+            version=version,
+            created_at=made,
+            database=reference.database,
         )
 
     def program(self, digest: str, database: str | None = None) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from sqlml.bounded_cache import Recent
@@ -44,11 +45,20 @@ class Programs(Protocol):
 
 
 class TablePrograms:
-    """The Programs of the databases that one connection sees, in a table of each catalog."""
+    """The Programs of the databases that one connection sees, in a table of each catalog.
 
-    def __init__(self, connection: Connection, loaded: Loaded) -> None:
+    `collected` is told of Programs that are of no use any more, but to queries that run already.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        loaded: Loaded,
+        collected: Callable[[Collection[str]], None],
+    ) -> None:
         self._connection = connection
         self._loaded = loaded
+        self._collected = collected
 
     def get(self, digest: str, schema: str) -> Program:
         """The Program with this content hash, or a prefix of it of 20 digits or more.
@@ -132,7 +142,7 @@ class TablePrograms:
                 [unneeded],
             )
         self._loaded.take(lambda known: any(digest.startswith(known) for digest in digests))
-        self._connection.collected(digests)
+        self._collected(digests)
 
     def _change(self, digests: list[str], schema: str) -> None:
         """Change the rows of some Programs; again, and they are as before.

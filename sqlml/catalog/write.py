@@ -25,11 +25,8 @@ class ModelChanges(Writer):
         comment: str | None = None,
         or_replace: bool = False,
         if_not_exists: bool = False,
-    ) -> int | None:
+    ) -> None:
         """Register a model, or (`or_replace`) a version of it that becomes its default.
-
-        Returns:
-            The version made, or None when `if_not_exists` found the model.
 
         Raises:
             ModelExistsError: the name is taken, without `or_replace`.
@@ -38,7 +35,6 @@ class ModelChanges(Writer):
         _check_name(reference.name)
         self.catalog.check_database(reference.database)
         calls = self.calls_of(new)
-        made: list[int] = []
 
         def work(schema: str, shared: bool) -> None:
             self.make_tables(schema, reference.database)
@@ -66,18 +62,15 @@ class ModelChanges(Writer):
             self.insert(reference, schema, version, new)
             self.macros.keep(schema, reference.database, reference.key, calls, shared)
             write_stamp(self.connection, schema, reference.key)
-            made.append(version)
 
         self.atomically(reference, self.connection.schema(reference.database), work, computes=True)
-        return made[0] if made else None
 
-    def drop(self, reference: Reference, if_exists: bool = False) -> bool:
+    def drop(self, reference: Reference, if_exists: bool = False) -> None:
         """Remove a model, all its versions, and the Programs that nobody else needs.
 
         Raises:
             UnknownModelError: no such model, without `if_exists`.
         """
-        dropped: list[bool] = []
 
         def work(schema: str, shared: bool) -> None:
             if self.model(reference, schema) is None:
@@ -94,13 +87,11 @@ class ModelChanges(Writer):
             self.catalog.programs.collect([str(digest) for (digest,) in programs], schema)
             self.macros.keep(schema, reference.database, reference.key, (), shared)
             drop_stamp(self.connection, schema, reference.key)
-            dropped.append(True)
 
         if if_exists and not self.catalog.schema_exists(reference.database):
             self.report(reference, False)
-            return False
-        self.atomically(reference, self.catalog.existing_schema(reference), work)
-        return bool(dropped)
+        else:
+            self.atomically(reference, self.catalog.existing_schema(reference), work)
 
     def rename(self, reference: Reference, name: str) -> None:
         """Give a model another name; its versions, aliases and tags go with it.

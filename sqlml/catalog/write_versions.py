@@ -18,7 +18,7 @@ class VersionChanges(Writer):
     Each method changes all that it says or nothing, in the user's own transaction.
     """
 
-    def add(self, reference: Reference, new: NewVersion, number: int | None = None) -> int:
+    def add(self, reference: Reference, new: NewVersion, number: int | None = None) -> None:
         """Add a version, which does not become the default.
 
         Args:
@@ -28,7 +28,6 @@ class VersionChanges(Writer):
             ModelExistsError: the model has or had a version of that number.
             UnknownModelError, CatalogError.
         """
-        made: list[int] = []
 
         def work(schema: str, shared: bool) -> None:
             _, last = self.known(reference, schema)
@@ -43,10 +42,8 @@ class VersionChanges(Writer):
                 [checked_number(version), reference.key],
             )
             self.insert(reference, schema, version, new)
-            made.append(version)
 
         self.change(reference, work)
-        return made[0]
 
     def drop(self, reference: Reference) -> None:
         """Remove the version that `reference` names, and its Program if nobody else needs it.

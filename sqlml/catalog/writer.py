@@ -10,14 +10,14 @@ from typing import Any
 
 from sqlml.catalog.change_stamps import write_stamp
 from sqlml.catalog.connection import Connection
-from sqlml.catalog.model import MOST_VERSIONS, Model, NewVersion, Reference
+from sqlml.catalog.model import MOST_VERSIONS, NewVersion, Reference
 from sqlml.catalog.plain_macros.keep import Macros, ModelCall
 from sqlml.catalog.read import Catalog
 from sqlml.catalog.tables import TABLES, VIEWS
 from sqlml.errors import CatalogError
 from sqlml.types import fold
 
-CallsOf = Callable[[NewVersion | Model], Sequence[ModelCall]]
+CallsOf = Callable[[NewVersion], Sequence[ModelCall]]
 """What the macros of plain connections compute of a version."""
 
 Report = Callable[[Reference, bool], None]

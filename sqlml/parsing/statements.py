@@ -49,44 +49,57 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """A statement of the engine; it may or may not call models."""
+class Statement:
+    """What a text consists of; `sql` is its own text."""
 
     sql: str
 
 
 @dataclass(frozen=True, slots=True)
-class Explain:
+class OfModel(Statement):
+    """A statement about one model, or a version of it."""
+
+    name: ModelName
+
+
+@dataclass(frozen=True, slots=True)
+class Query(Statement):
+    """A statement of the engine; it may or may not call models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explain(Statement):
     """EXPLAIN [ANALYZE] of a query that may call models; `mode` is Spark's (COST ..), or ""."""
 
-    sql: str
     query: str
     analyze: bool
     mode: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class CreateModel:
+class CreateModel(OfModel):
     """CREATE [OR REPLACE] MODEL [IF NOT EXISTS] m and its artifact."""
 
-    sql: str
-    name: ModelName
     artifact: Artifact
     or_replace: bool = False
     if_not_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class DropModel:
+class DropModel(OfModel):
     """DROP MODEL [IF EXISTS] m."""
 
-    sql: str
-    name: ModelName
     if_exists: bool = False
 
 
+class Change:
+    """What ALTER MODEL changes."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
-class AddVersion:
+class AddVersion(Change):
     """ADD VERSION [number] and its artifact."""
 
     artifact: Artifact
@@ -94,21 +107,21 @@ class AddVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class DropVersion:
+class DropVersion(Change):
     """DROP VERSION v."""
 
     version: ModelName
 
 
 @dataclass(frozen=True, slots=True)
-class SetDefault:
+class SetDefault(Change):
     """SET DEFAULT_VERSION = v."""
 
     version: ModelName
 
 
 @dataclass(frozen=True, slots=True)
-class SetAlias:
+class SetAlias(Change):
     """SET ALIAS a = v."""
 
     alias: str
@@ -116,176 +129,120 @@ class SetAlias:
 
 
 @dataclass(frozen=True, slots=True)
-class UnsetAlias:
+class UnsetAlias(Change):
     """UNSET ALIAS a."""
 
     alias: str
 
 
 @dataclass(frozen=True, slots=True)
-class SetTags:
+class SetTags(Change):
     """SET TAG k = 'x' [, ..]."""
 
     tags: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class UnsetTags:
+class UnsetTags(Change):
     """UNSET TAG k [, ..]."""
 
     tags: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class SetOptions:
+class SetOptions(Change):
     """SET OPTIONS (..) of the version that is named, or the default one."""
 
     options: Options
 
 
 @dataclass(frozen=True, slots=True)
-class ResetOptions:
+class ResetOptions(Change):
     """RESET OPTIONS (name, ..), or all of them."""
 
     names: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Rename:
+class Rename(Change):
     """RENAME TO n."""
 
     name: str
 
 
-Change = (
-    AddVersion
-    | DropVersion
-    | SetDefault
-    | SetAlias
-    | UnsetAlias
-    | SetTags
-    | UnsetTags
-    | SetOptions
-    | ResetOptions
-    | Rename
-)
-
-
 @dataclass(frozen=True, slots=True)
-class AlterModel:
+class AlterModel(OfModel):
     """ALTER MODEL [IF EXISTS] m and one change."""
 
-    sql: str
-    name: ModelName
     change: Change
     if_exists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class CommentOn:
+class CommentOn(OfModel):
     """COMMENT ON MODEL m IS '..', or NULL."""
 
-    sql: str
-    name: ModelName
     comment: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class ShowModels:
+class ShowModels(Statement):
     """SHOW MODELS [LIKE 'pattern'] [FROM database]."""
 
-    sql: str
     like: str | None = None
     database: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ShowVersions:
+class ShowVersions(OfModel):
     """SHOW VERSIONS IN MODEL m."""
 
-    sql: str
-    name: ModelName
-
 
 @dataclass(frozen=True, slots=True)
-class ShowCreate:
+class ShowCreate(OfModel):
     """SHOW CREATE MODEL m."""
 
-    sql: str
-    name: ModelName
-
 
 @dataclass(frozen=True, slots=True)
-class DescribeModel:
+class DescribeModel(OfModel):
     """DESCRIBE MODEL m."""
 
-    sql: str
-    name: ModelName
-
 
 @dataclass(frozen=True, slots=True)
-class ExplainModel:
+class ExplainModel(OfModel):
     """EXPLAIN MODEL m."""
 
-    sql: str
-    name: ModelName
-
 
 @dataclass(frozen=True, slots=True)
-class VerifyModel:
+class VerifyModel(OfModel):
     """VERIFY MODEL m USING (query) [AGAINST 'path of the original artifact']."""
 
-    sql: str
-    name: ModelName
     query: str
     against: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ExportModel:
+class ExportModel(OfModel):
     """EXPORT MODEL name TO 'path' FORMAT ONNX; `format` is None if the path's ending implies it."""
 
-    sql: str
-    name: ModelName
     path: str
     format: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class SetOption:
+class SetOption(Statement):
     """SET sqlml_backend = 'torch', and RESET sqlml_backend, whose `value` is None."""
 
-    sql: str
     option: str
     value: OptionValue
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class Reserved(Statement):
     """A statement that is parsed already and carried out by a later version.
 
     `what` is its name as an error shows it, e.g. "CREATE MODEL .. AS SELECT (training)".
     """
 
-    sql: str
     what: str
     name: ModelName
-
-
-Statement = (
-    Query
-    | Explain
-    | CreateModel
-    | DropModel
-    | AlterModel
-    | CommentOn
-    | ShowModels
-    | ShowVersions
-    | ShowCreate
-    | DescribeModel
-    | ExplainModel
-    | VerifyModel
-    | ExportModel
-    | SetOption
-    | Reserved
-)

@@ -265,41 +265,17 @@ class Tokens(tuple[Token, ...]):
                 ends[opened.pop()] = i
         return ends
 
-
-def closing(tokens: Sequence[Token], opening: int) -> int | None:
-    """Index of the bracket that closes the one at `opening`, or None."""
-    return _closing(tokens).get(opening)
-
-
-def _closing(tokens: Sequence[Token]) -> Mapping[int, int]:
-    """Those of a whole text know it."""
-    return (tokens if isinstance(tokens, Tokens) else Tokens(tokens)).closing
-
-
-def level(tokens: Sequence[Token], start: int, end: int) -> list[int]:
-    """Indices of tokens[start:end] outside of all brackets, the brackets themselves included."""
-    ends = _closing(tokens)
-    found, i = [], start
-    while i < end:
-        token = tokens[i]
-        if token.kind == "symbol" and token.text in CLOSING:
-            break  # of a bracket that opened before
-        found.append(i)
-        if token.kind == "symbol" and token.text in OPENING:
-            i = ends.get(i, end)
-            if i < end:
-                found.append(i)
-        i += 1
-    return found
-
-
-def split_commas(tokens: Sequence[Token], start: int, end: int) -> list[tuple[int, int]]:
-    """Index ranges of the items between commas at the depth of tokens[start:end]."""
-    items, begin = [], start
-    for i in level(tokens, start, end):
-        if tokens[i].is_symbol(","):
-            items.append((begin, i))
-            begin = i + 1
-    if begin < end or items:
-        items.append((begin, end))
-    return items
+    def split_commas(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Index ranges of the items of self[start:end] between commas outside of brackets."""
+        items, begin, i = [], start, start
+        while i < end:
+            token = self[i]
+            if token.kind == "symbol" and token.text in CLOSING:
+                break  # of a bracket that opened before
+            if token.kind == "symbol" and token.text in OPENING:
+                i = self.closing.get(i, end)
+            elif token.is_symbol(","):
+                items.append((begin, i))
+                begin = i + 1
+            i += 1
+        return [*items, (begin, end)] if begin < end or items else []

@@ -61,7 +61,7 @@ class Explaining:
         makers: dict[str, Callable[[], EngineFunction]] = {}
         for name, place in () if plan.kept else called.items():
             call = plan.calls[place]
-            program = self._functions.find_program(call.program)
+            program = self._functions.find_program(call.spec.program)
             makers[name] = partial(engine_function, call.spec, program)
         with metered(makers) as (meter, twins, measured):
             names = {name: self._engine.add(f) for name, f in twins.items()}

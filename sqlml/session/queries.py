@@ -9,17 +9,17 @@ from sqlml.catalog.lookup import Lookup
 from sqlml.errors import UnknownModelError
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan.with_rows import with_rows
+from sqlml.planner.plan_cache import PlanCache
 from sqlml.session.registered_functions import Functions
-from sqlml.statements.plans import Plans
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 
 
-class Queries(Plans):
+class Queries(PlanCache):
     """The plans of one connection's queries, and the statements that they become."""
 
     def __init__(self, engine: DuckDBEngine, functions: Functions, lookup: Lookup) -> None:
-        super().__init__(engine, lookup)
+        super().__init__(engine.context(lookup.model), lookup.stamp)
         self._engine = engine
         self._functions = functions
         self._told: tuple[Plan | None, Plan | None] = None, None

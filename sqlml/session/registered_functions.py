@@ -16,6 +16,7 @@ from sqlml.catalog.read import Catalog
 from sqlml.errors import SqlmlError, UnknownModelError
 from sqlml.host import Host
 from sqlml.ir.program import Program
+from sqlml.parsing.parse import is_several
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.program.function_names import REFUSED_TEXT, parse_name, refused_text_names
 from sqlml.session.import_database import exported_program
@@ -81,16 +82,15 @@ class Functions:
             except duckdb.CatalogException as error:
                 spec = parse_name(str(error))
                 names = {spec.name} if spec is not None else refused_text_names(str(error))
-                if names <= tried or self._engine.has_several(statement):
+                text = statement if isinstance(statement, str) else ""
+                if names <= tried or is_several(text):
                     raise  # what stands before in a text has been done, and would be done again
                 tried |= names
                 if spec is None:
                     self._of_refused_texts(str(error))
                     continue
-                program = None
-                if isinstance(statement, str):
-                    connection = self._engine.connection
-                    program = exported_program(connection, self._host, statement, spec.program)
+                connection = self._engine.connection
+                program = exported_program(connection, self._host, text, spec.program)
                 self._engine.register(spec, program or self.find_program(spec.program))
 
     def take_in(self) -> object:

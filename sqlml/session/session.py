@@ -8,8 +8,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import duckdb
 
 from sqlml.catalog.lookup import Lookup
-from sqlml.catalog.model import Reference, parse_reference
+from sqlml.catalog.model import Reference
 from sqlml.catalog.plain_macros.keep import Macros
 from sqlml.catalog.read import Catalog
 from sqlml.catalog.stored_programs import Loaded, TablePrograms
@@ -36,18 +35,17 @@ from sqlml.session.registered_functions import Functions
 from sqlml.session.relation import unwrap, wrap
 from sqlml.session.user_call import Calling
 from sqlml.statements.answer import rows as answer_of
-from sqlml.statements.create import add_object, create_from_object
-from sqlml.statements.export import export_model
+from sqlml.statements.model_methods import ModelMethods
 from sqlml.statements.models import Models
 from sqlml.statements.plain_calls import calls_of
-from sqlml.statements.registration import Registration, whole_model
 from sqlml.statements.run import carry_out
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.function_registry import Registry
+from sqlml.udfs.duckdb.functions_by_name import dropped
 from sqlml.udfs.duckdb.host import DuckDBHost
 
 
-class Session:
+class Session(ModelMethods):
     """A DuckDB connection on which models are statements and functions.
 
     Everything a DuckDBPyConnection does is delegated to it, errors included; `execute` and `sql`
@@ -79,7 +77,7 @@ class Session:
         self._engine = DuckDBEngine(connection, _registry or Registry(connection))
         host = DuckDBHost(self._engine)
         own = self._engine.connection
-        self._catalog = Catalog(own, TablePrograms(own, self._loaded))
+        self._catalog = Catalog(own, TablePrograms(own, self._loaded, dropped))
         self._macros = Macros(own)
         self._lookup = Lookup(self._catalog)
         self._functions = Functions(self._engine, self._catalog, host)
@@ -162,90 +160,6 @@ class Session:
                 return self._explaining.analysed(query, params)
             return self._queries.told(query, params)
 
-    def create_model(
-        self,
-        name: str,
-        model: Any,
-        *,
-        inputs: Sequence[str] | Mapping[str, str] | None = None,
-        or_replace: bool = False,
-        if_not_exists: bool = False,
-        comment: str | None = None,
-        **options: Any,
-    ) -> Session:
-        """Register a fitted object (any that the README lists), as CREATE MODEL does a file.
-
-        Args:
-            name: `model` or `database.model`.
-            inputs: names of the columns in training order, or name -> SQL type, where the object
-                was fitted without names.
-            options: `backend`, `strategy`, `device`; and `verify`: True compares the stored model
-                with the object on rows made for that, and refuses one that answers otherwise,
-                "record" only keeps what was found, False compares nothing.
-
-        Raises:
-            UnsupportedModelError, ModelExistsError, ConfigError, VerificationError.
-        """
-        with self._calling():
-            self._engine.finish()
-            wanted = Registration(
-                whole_model(name),
-                inputs,
-                comment=comment,
-                or_replace=or_replace,
-                if_not_exists=if_not_exists,
-                options=options,
-            )
-            create_from_object(self._models, model, wanted)
-        return self
-
-    def add_version(
-        self,
-        name: str,
-        model: Any,
-        *,
-        number: int | None = None,
-        inputs: Sequence[str] | Mapping[str, str] | None = None,
-        comment: str | None = None,
-        **options: Any,
-    ) -> Session:
-        """Add a version to a model, as ALTER MODEL .. ADD VERSION does; the default one stays.
-
-        Args:
-            name: `model` or `database.model`.
-            number: of the version; None: one more than the last one ever made.
-            inputs, options: as `create_model` takes them.
-
-        Raises:
-            UnknownModelError, UnsupportedModelError, ModelExistsError, ConfigError.
-        """
-        with self._calling():
-            self._engine.finish()
-            wanted = Registration(
-                whole_model(name), inputs, comment=comment, number=number, options=options
-            )
-            add_object(self._models, model, wanted)
-        return self
-
-    def export_model(
-        self, name: str, path: str | os.PathLike[str], *, format: str | None = None
-    ) -> Session:
-        """Write a model to a file, as EXPORT MODEL does.
-
-        Args:
-            name: `model` or `database.model`, also of a version: `model/2`.
-            format: "ONNX", "SQLML" or "SQL" (macros); by default what the ending of the path
-                implies.
-
-        Raises:
-            UnknownModelError, ConfigError.
-            BackendError: that format cannot express the model; the message says why.
-        """
-        with self._calling():
-            self._engine.finish()
-            export_model(self._models, parse_reference(name), os.fspath(path), format)
-        return self
-
     # -- connection
 
     def cursor(self) -> Session:
@@ -271,12 +185,6 @@ class Session:
     def connection(self) -> duckdb.DuckDBPyConnection:
         """The DuckDB connection itself."""
         return self._connection
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def arrow(self, rows_per_batch: int = 1_000_000) -> Any:
         """The result as a pyarrow Table, on every version of DuckDB."""
@@ -314,6 +222,9 @@ class Session:
 
     def _calling(self, query: Any = None) -> Calling:
         return Calling(self._engine, query)
+
+    def _before_change(self) -> None:
+        self._engine.finish()
 
     def _run(self, query: Any, whole: Callable[[], Any], last: Callable[[Statement], Any]) -> Any:
         """A text, statement by statement.

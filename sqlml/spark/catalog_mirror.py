@@ -13,11 +13,11 @@ from typing import Any
 
 import duckdb
 
+from sqlml.catalog.connection import Connection
 from sqlml.catalog.tables import TABLES
 from sqlml.dialects import DUCKDB
 from sqlml.errors import CatalogError, ConflictError
 from sqlml.spark.catalog_directory import Directory
-from sqlml.udfs.duckdb.connection import DuckDBConnection
 
 _ATTEMPTS = 20
 
@@ -25,7 +25,7 @@ _SCHEMA = '"sqlml"'
 _TABLES = ("models", "versions", "aliases", "tags")
 
 
-class Mirror(DuckDBConnection):
+class Mirror(Connection):
     """The tables of a directory's catalog; one session's, for one thread at a time."""
 
     def __init__(self, directory: Directory) -> None:
@@ -38,11 +38,6 @@ class Mirror(DuckDBConnection):
         """Rows of a query on the newest state of the tables."""
         self.catch_up_with_directory()
         return super().read(sql, params)
-
-    def exists(self, schema: str) -> bool:
-        """Whether the newest state has a catalog."""
-        self.catch_up_with_directory()
-        return super().exists(schema)
 
     def type(self, name: str) -> str | None:
         """The definition of a type by its qualified name in the newest state; None if it does not

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from sqlml.errors import CatalogError
@@ -19,53 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Files(Protocol):
-    """Files below a directory, by paths relative to it such as `index/1.json`."""
-
-    @property
-    def place(self) -> str:
-        """The directory, as messages name it."""
-        ...
-
-    def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder; none if the folder does not exist."""
-        ...
-
-    def read(self, path: str) -> bytes | None:
-        """The bytes of a file; None if it does not exist.
-
-        Raises:
-            CatalogError: it cannot be read.
-        """
-        ...
-
-    def size(self, path: str) -> int | None:
-        """The size of a regular file in bytes; None if it does not exist.
-
-        Raises:
-            CatalogError: the file system cannot be reached.
-        """
-        ...
-
-    def add(self, path: str, content: bytes) -> bool:
-        """Make a file that is not there yet, whole or not at all; False where it is there.
-
-        Raises:
-            CatalogError: it cannot be written.
-        """
-        ...
-
-    def remove(self, path: str) -> None:
-        """Remove a file, if it is there.
-
-        Raises:
-            CatalogError: it cannot be removed.
-        """
-        ...
-
-
 class LocalFiles:
-    """Files of this machine."""
+    """Files of this machine below a directory, by paths relative to it such as `index/1.json`.
+
+    `place` is the directory, as messages name it. What the file system refuses is a CatalogError.
+    """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = Path(folder)
@@ -104,7 +62,10 @@ class LocalFiles:
             raise _cannot("read", f"{self.place}/{path}", error.strerror) from None
 
     def add(self, path: str, content: bytes) -> bool:
-        """Add a complete file; False if there is one. Only one process can make the hard link."""
+        """Add a file, whole or not at all; False if there is one.
+
+        Only one process can make the hard link.
+        """
         target = self._folder / path
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -134,6 +95,8 @@ class LocalFiles:
 
 class HadoopFiles:
     """Files of a file system that Spark's own Hadoop libraries reach: hdfs, s3a, abfss, gs ..
+
+    As `LocalFiles`, with the same methods.
 
     Raises:
         CatalogError: they do not reach it.
@@ -221,6 +184,9 @@ class HadoopFiles:
 
     def _path(self, path: str) -> Any:
         return self._hadoop.Path(f"{self.place}/{path}")
+
+
+Files = LocalFiles | HadoopFiles
 
 
 def files_of(folder: str, spark: SparkSession) -> Files:

@@ -5,16 +5,16 @@ from __future__ import annotations
 from sqlml.catalog.lookup import Lookup
 from sqlml.catalog.read import Catalog
 from sqlml.planner.plan.plan import Plan
-from sqlml.statements.plans import Plans
+from sqlml.planner.plan_cache import PlanCache
 from sqlml.udfs.engine import names_to_call
 from sqlml.udfs.spark.engine import SparkEngine
 
 
-class SparkQueries(Plans):
+class SparkQueries(PlanCache):
     """The plans of one SparkSession's queries, and the functions that they call."""
 
     def __init__(self, engine: SparkEngine, catalog: Catalog, lookup: Lookup) -> None:
-        super().__init__(engine, lookup)
+        super().__init__(engine.context(lookup.model), lookup.stamp)
         self._engine = engine
         self._catalog = catalog
 

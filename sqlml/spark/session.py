@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
+from contextlib import AbstractContextManager
+from functools import partial
 from threading import RLock
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 from sqlml.catalog.lookup import Lookup
-from sqlml.catalog.model import Reference, parse_reference
+from sqlml.catalog.model import Reference
 from sqlml.catalog.plain_macros.keep import Macros
 from sqlml.catalog.read import Catalog
 from sqlml.catalog.stored_programs import Loaded
@@ -30,10 +30,8 @@ from sqlml.spark.plain_functions import PlainFunctions
 from sqlml.spark.queries import SparkQueries
 from sqlml.spark.stored_programs import FilePrograms
 from sqlml.statements.answer import rows as answer_of
-from sqlml.statements.create import add_object, create_from_object
-from sqlml.statements.export import export_model
+from sqlml.statements.model_methods import ModelMethods
 from sqlml.statements.models import Models
-from sqlml.statements.registration import Registration, whole_model
 from sqlml.statements.run import carry_out
 from sqlml.udfs.spark.engine import SparkEngine
 from sqlml.udfs.spark.stopped_session import require_live
@@ -42,21 +40,7 @@ if TYPE_CHECKING:
     import pyspark.sql
 
 
-_Method = TypeVar("_Method", bound=Callable[..., Any])
-
-
-def _alone(method: _Method) -> _Method:
-    """Let one thread at a time use the catalog and the plans."""
-
-    @wraps(method)
-    def locked(self: SparkSession, *args: Any, **kwargs: Any) -> Any:
-        with self._lock:
-            return method(self, *args, **kwargs)
-
-    return cast(_Method, locked)
-
-
-class SparkSession:
+class SparkSession(ModelMethods):
     """A SparkSession on which models are statements and functions.
 
     `sql` takes what `SparkSession.sql` takes, the statements about models (CREATE, ALTER, DROP,
@@ -120,89 +104,30 @@ class SparkSession:
 
     execute = sql
 
-    @_alone
     def explain(self, query: str, args: Any = None) -> str:
         """The model plan of a query above Spark's own plan, as text.
 
         Raises:
             ParseError: several statements, or one that is not a query.
         """
-        self._require_live()
-        first, *others = _statements(query, args)
-        asked = Explain(first.sql, first.sql, False) if isinstance(first, Query) else first
-        if others or not isinstance(asked, Explain):
-            raise ParseError("explain takes one query; CREATE MODEL and the like have no plan")
-        return "\n\n".join(text for _, text in self._explained(asked))
+        with self._calling():
+            self._require_live()
+            first, *others = _statements(query, args)
+            asked = Explain(first.sql, first.sql, False) if isinstance(first, Query) else first
+            if others or not isinstance(asked, Explain):
+                raise ParseError("explain takes one query; CREATE MODEL and the like have no plan")
+            return "\n\n".join(text for _, text in self._explained(asked))
 
-    @_alone
     def plan(self, query: str, args: Any = None) -> Plan | None:
         """The Plan of a query that calls models; None when it calls none."""
-        self._require_live()
-        return self._queries.plan(with_literals(query, args))
-
-    @_alone
-    def create_model(
-        self,
-        name: str,
-        model: Any,
-        *,
-        inputs: Sequence[str] | Mapping[str, str] | None = None,
-        or_replace: bool = False,
-        if_not_exists: bool = False,
-        comment: str | None = None,
-        **options: Any,
-    ) -> SparkSession:
-        """Register a fitted object; see `Session.create_model`."""
-        self._require_live()
-        wanted = Registration(
-            whole_model(name),
-            inputs,
-            comment=comment,
-            or_replace=or_replace,
-            if_not_exists=if_not_exists,
-            options=options,
-        )
-        create_from_object(self._models, model, wanted)
-        return self
-
-    @_alone
-    def add_version(
-        self,
-        name: str,
-        model: Any,
-        *,
-        number: int | None = None,
-        inputs: Sequence[str] | Mapping[str, str] | None = None,
-        comment: str | None = None,
-        **options: Any,
-    ) -> SparkSession:
-        """Add a version to a model; see `Session.add_version`."""
-        self._require_live()
-        wanted = Registration(
-            whole_model(name), inputs, comment=comment, number=number, options=options
-        )
-        add_object(self._models, model, wanted)
-        return self
-
-    @_alone
-    def export_model(
-        self, name: str, path: str | os.PathLike[str], *, format: str | None = None
-    ) -> SparkSession:
-        """Write a model to a file; see `Session.export_model`."""
-        self._require_live()
-        export_model(self._models, parse_reference(name), os.fspath(path), format)
-        return self
+        with self._calling():
+            self._require_live()
+            return self._queries.plan(with_literals(query, args))
 
     @property
     def spark(self) -> pyspark.sql.SparkSession:
         """The SparkSession itself."""
         return self._spark
-
-    def __enter__(self) -> SparkSession:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the catalog; the SparkSession goes on, and so do its queries."""
@@ -211,6 +136,13 @@ class SparkSession:
         self._closed = True
         self._functions.let_go()
         self._mirror.native.close()
+
+    def _calling(self) -> AbstractContextManager[object]:
+        """One thread at a time uses the catalog and the plans."""
+        return self._lock
+
+    def _before_change(self) -> None:
+        self._require_live()
 
     def _require_live(self) -> None:
         if self._closed:
@@ -224,14 +156,14 @@ class SparkSession:
 
     def _run(self, statement: Statement) -> pyspark.sql.DataFrame:
         if isinstance(statement, Query):
-            with self._lock:
+            with self._calling():
                 found = self._queries.plan(statement.sql)
                 sql = statement.sql if found is None else self._queries.ready(found)
             if found is None:
                 return self._engine.execute(sql)
             with reworded_errors(sql, statement.sql):
                 return self._engine.execute(sql)
-        with self._lock:
+        with self._calling():
             return self._carried_out(statement)
 
     def _carried_out(self, statement: Statement) -> pyspark.sql.DataFrame:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from sqlml.catalog.model import Model, NewVersion
+from sqlml.catalog.model import NewVersion
 from sqlml.catalog.plain_macros.keep import ModelCall
 from sqlml.planner.model_sql.plain_macros import HELPERS, model_bodies
 from sqlml.udfs.duckdb.functions_by_name import any_function
 from sqlml.udfs.make_function import engine_function
 
 
-def calls_of(version: NewVersion | Model) -> list[ModelCall]:
+def calls_of(version: NewVersion) -> list[ModelCall]:
     """What the macros for plain connections compute of a version."""
     calls = []
     for body in model_bodies(version.features, version.program, version.options):

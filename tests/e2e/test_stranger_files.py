@@ -24,10 +24,10 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
+from sqlml.catalog.connection import IS_TWO
 from sqlml.catalog.sound_tables import _SHAPES
 from sqlml.errors import CatalogError
 from sqlml.planner.program.function_names import parse_name
-from sqlml.udfs.duckdb.version import IS_TWO
 from tests.by_day import one_in
 
 TABLES = sorted(_SHAPES)

@@ -7,6 +7,8 @@ it under another name.
 from __future__ import annotations
 
 import itertools
+import json
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import FrameType
@@ -15,24 +17,23 @@ from typing import Any
 import duckdb
 from duckdb import StatementType
 
+from sqlml.catalog.connection import IS_TWO, Connection, without_excerpt
+from sqlml.catalog.model import Model
 from sqlml.catalog.plain_macros.rebuild import OURS
-from sqlml.dialects import DUCKDB, Dialect
+from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin, folded
 from sqlml.errors import CatalogError
 from sqlml.interruption import interruption_after
 from sqlml.ir.program import Program
-from sqlml.parsing.parse import is_several
+from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import Column, ProbeError
 from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.types import fold
-from sqlml.udfs.duckdb.connection import DuckDBConnection, without_excerpt
 from sqlml.udfs.duckdb.declared_keys import declared_keys
 from sqlml.udfs.duckdb.function_registry import Registry, create
 from sqlml.udfs.duckdb.functions_by_name import batches
 from sqlml.udfs.duckdb.interrupt_errors import is_interrupt, pass_interrupt
-from sqlml.udfs.duckdb.row_estimate import top_cardinality
 from sqlml.udfs.duckdb.user_frame import call_from
-from sqlml.udfs.duckdb.version import IS_TWO
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import engine_function
 
@@ -47,11 +48,9 @@ class DuckDBEngine:
     `about_models` is whether the statement that was run last, whose result may be open, says so.
     """
 
-    dialect: Dialect = DUCKDB
-
     def __init__(self, native: duckdb.DuckDBPyConnection, registry: Registry) -> None:
         self.native = native
-        self.connection = DuckDBConnection(native)
+        self.connection = Connection(native)
         self.registry = registry
         self.frame: FrameType | None = None
         self.about_models = False
@@ -68,6 +67,19 @@ class DuckDBEngine:
         return is_interrupt(error) and (self.about_models or batches() > self._batches)
 
     # -- questions of the planner
+
+    def context(self, model: Callable[[str], Model]) -> Context:
+        """What the planner may ask: the engine, and `model` for the models that references mean."""
+        return Context(
+            describe=self.bind,
+            model=model,
+            is_user_function=self.has_function,
+            unique_keys=partial(declared_keys, self.connection.read),
+            rows=self.rows,
+            column_name=self.registry.column_name,
+            type_of=self.type_of,
+            dialect=DUCKDB,
+        )
 
     def bind(self, query: str) -> tuple[Column, ...]:
         """Names and types of a query's result, without running it.
@@ -106,10 +118,6 @@ class DuckDBEngine:
             return str(kind)
         return None
 
-    def column_name(self, expression: str) -> str | None:
-        """How DuckDB names the column of an expression; None if it does not parse by itself."""
-        return self.registry.column_name(expression)
-
     def has_function(self, name: str) -> bool:
         """Whether a user's own function or macro has this name."""
         rows = self.connection.read(
@@ -126,14 +134,6 @@ class DuckDBEngine:
             return self.has_function(name)
         except (duckdb.Error, CatalogError):
             return False
-
-    def unique_keys(self, table: str) -> tuple[frozenset[str], ...]:
-        """The sets of columns that are declared unique in a table as a query names it, folded."""
-        return declared_keys(self.connection.read, table)
-
-    def has_several(self, text: Any) -> bool:
-        """Whether a text is several statements."""
-        return isinstance(text, str) and is_several(text)
 
     def _bound(self, query: str) -> Any:
         """The lazy relation of a probe. Raises ProbeError where the engine cannot bind it.
@@ -242,3 +242,19 @@ class DuckDBEngine:
         with suppress(duckdb.Error):
             self.native.execute("SELECT 1").fetchall()
         return True
+
+
+def top_cardinality(plan: str) -> int | None:
+    """The estimate of the top operator in a plan of JSON; None if it has none.
+
+    Of several plans (SET explain_output = 'all') the last one, which is what would run.
+
+    >>> top = '{"name": "PROJECTION", "extra_info": {"Estimated Cardinality": "500"}}'
+    >>> top_cardinality(f'[{{}}]\\n[{top}]'), top_cardinality('[{"extra_info": {}}]')
+    (500, None)
+    """
+    last = plan.rpartition("]\n[")[2].removeprefix("[")
+    try:
+        return int(json.loads(f"[{last}")[0]["extra_info"]["Estimated Cardinality"])
+    except (ValueError, LookupError, TypeError):
+        return None

@@ -16,12 +16,12 @@ from typing import Any
 import duckdb
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
+from sqlml.catalog.connection import IS_TWO
 from sqlml.catalog.sound_tables import sound_tables
 from sqlml.dialects import DUCKDB
 from sqlml.errors import CatalogError
 from sqlml.udfs.duckdb.functions_by_name import callee
 from sqlml.udfs.duckdb.stored_programs import add_source
-from sqlml.udfs.duckdb.version import IS_TWO
 from sqlml.udfs.engine_function import EngineFunction
 
 _ALIVE: dict[str, Callable[..., Any]] = {}

@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 
@@ -19,13 +20,11 @@ from sqlml.errors import ArtifactError, SqlmlError, UnknownModelError
 from sqlml.ir import store
 from sqlml.limits import DROPPED_BYTES
 from sqlml.planner.program.function_names import HASH_DIGITS, PREFIX, parse_name
-from sqlml.udfs.batch_function import BatchFunction, TextBatchFunction
+from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.stored_programs import stored_programs
-from sqlml.udfs.engine_function import EngineFunction
+from sqlml.udfs.engine_function import EngineFunction, taking
 from sqlml.udfs.make_function import engine_function
 from sqlml.udfs.parked_errors import park
-
-Compiled = BatchFunction | TextBatchFunction
 
 ANY = "sqlml_any_"
 """What the names of functions begin with that stand for many."""
@@ -38,18 +37,17 @@ _SIGNATURE = re.compile(
 _BESIDE = 1 << 19
 """Bytes that a dropped function takes besides its arrays: a few are kept."""
 
-_ready: Recent[str, Compiled] = Recent()
-_dropped: Recent[str, Compiled] = Recent(DROPPED_BYTES)
+_ready: Recent[str, BatchFunction] = Recent()
+_dropped: Recent[str, BatchFunction] = Recent(DROPPED_BYTES)
 _batches = 0
 _making = tuple(threading.Lock() for _ in range(16))
 _moving = threading.Lock()
 """Held while functions go from `_ready` to `_dropped`, and are in neither."""
 
 
-def ready(name: str, function: Compiled) -> None:
+def ready(name: str, function: BatchFunction) -> None:
     """Keep a function that was made just now, for the callee of its name."""
-    batch = function.batch if isinstance(function, TextBatchFunction) else function
-    _ready.put(name, function, batch.nbytes)
+    _ready.put(name, function, function.nbytes)
 
 
 def batches() -> int:
@@ -65,7 +63,7 @@ def dropped(digests: Collection[str]) -> None:
             _dropped.put(name, function, nbytes + _BESIDE)
 
 
-def found(name: str) -> Compiled:
+def found(name: str) -> BatchFunction:
     """What scores under a name, made from its stored Program where it is not at hand.
 
     Raises:
@@ -88,7 +86,7 @@ def found(name: str) -> Compiled:
         return known
 
 
-def _made(name: str) -> Compiled:
+def _made(name: str) -> BatchFunction:
     spec = parse_name(name)
     if spec is None:
         raise ArtifactError(f"the catalog names {name!r}, which is not a function")
@@ -99,92 +97,43 @@ def _made(name: str) -> Compiled:
                 f"the stored model {spec.program} does not match its hash; create it again"
             )
         made = engine_function(spec, program).function
-        assert isinstance(made, Compiled)
+        assert isinstance(made, BatchFunction)
         return made
     raise UnknownModelError(
         f"the model program {spec.program} is not stored in this database; create the model again"
     )
 
 
-class Callee:
-    """A `BatchFunction`, by its name."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(self, packed: pa.Array | pa.ChunkedArray) -> pa.Array:
-        """Score one batch; see `BatchFunction`."""
-        made = found(self._name)
-        assert isinstance(made, BatchFunction)
-        return made(packed)
+def _score(name: str, *columns: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """What the function of a name makes of one batch."""
+    made = found(name)
+    if len(columns) != (2 if made.texts else 1):
+        raise park(ArtifactError(f"the arguments of {name} do not match its call"))
+    return made(*columns)
 
 
-class TextCallee:
-    """A `TextBatchFunction`. An engine looks at the signature, so it is another class."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __call__(
-        self, packed: pa.Array | pa.ChunkedArray, texts: pa.Array | pa.ChunkedArray
-    ) -> pa.Array:
-        """Score one batch; see `TextBatchFunction`."""
-        made = found(self._name)
-        assert isinstance(made, TextBatchFunction)
-        return made(packed, texts)
-
-
-class AnyCallee:
-    """All functions of one signature: a row's first value says which.
-
-    So a database of ten thousand models needs a few functions. An engine may ask for no rows; then
-    `result` is all that is known.
-    """
-
-    def __init__(self, result: pa.DataType) -> None:
-        self._result = result
-
-    def __call__(
-        self, names: pa.Array | pa.ChunkedArray, packed: pa.Array | pa.ChunkedArray
-    ) -> pa.Array:
-        """Score one batch; see `BatchFunction`."""
-        return self.score(names, packed)
-
-    def score(
-        self, names: pa.Array | pa.ChunkedArray, *values: pa.Array | pa.ChunkedArray
-    ) -> pa.Array:
-        """Score one batch of rows that all name the same function."""
-        if not len(names):
-            return pa.array([], self._result)
-        name = names[0].as_py()
-        if not isinstance(name, str) or names[-1].as_py() != name:
-            raise park(
-                ArtifactError("the name of a model's function must be the same for all rows")
-            )
-        made = found(name)
-        if isinstance(made, TextBatchFunction) is not (len(values) == 2):
-            raise park(ArtifactError(f"the arguments of {name} do not match its call"))
-        scored = made(*values)
-        if scored.type != self._result:
-            raise park(ArtifactError(f"the result of {name} does not match its call"))
-        return scored
-
-
-class AnyTextCallee(AnyCallee):
-    """All functions of one signature that read texts, too: a row's first value says which."""
-
-    def __call__(  # type: ignore[override]
-        self,
-        names: pa.Array | pa.ChunkedArray,
-        packed: pa.Array | pa.ChunkedArray,
-        texts: pa.Array | pa.ChunkedArray,
-    ) -> pa.Array:
-        """Score one batch; see `TextBatchFunction`."""
-        return self.score(names, packed, texts)
+def _score_any(
+    result: pa.DataType,
+    names: pa.Array | pa.ChunkedArray,
+    *columns: pa.Array | pa.ChunkedArray,
+) -> pa.Array:
+    """What the function that all rows of a batch name makes of it; `result` is what is known of it
+    where an engine asks for no rows."""
+    if not len(names):
+        return pa.array([], result)
+    name = names[0].as_py()
+    if not isinstance(name, str) or names[-1].as_py() != name:
+        raise park(ArtifactError("the name of a model's function must be the same for all rows"))
+    scored = _score(name, *columns)
+    if scored.type != result:
+        raise park(ArtifactError(f"the result of {name} does not match its call"))
+    return scored
 
 
 def any_function(argument_types: tuple[str, ...], result_type: str) -> EngineFunction | None:
     """The function that calls all functions of such types; None if no function of ours has them.
+
+    A row's first value says which, so a database of ten thousand models needs a few functions.
 
     >>> any_function(("DOUBLE[4]", "BLOB[]"), "INTEGER[]").name
     'sqlml_any_double4_texts_integerl'
@@ -197,8 +146,9 @@ def any_function(argument_types: tuple[str, ...], result_type: str) -> EngineFun
     for _ in range(len(levels) // 2):
         scored = pa.list_(scored)
     name = f"{ANY}{kind}{width}{'_texts' if texts else ''}_{result}{'l' * (len(levels) // 2)}"
-    call = AnyTextCallee(scored) if texts else AnyCallee(scored)
-    return EngineFunction(name.lower(), call, ("VARCHAR", *argument_types), result_type)
+    taken = ("VARCHAR", *argument_types)
+    call = taking(len(taken), partial(_score_any, scored))
+    return EngineFunction(name.lower(), call, taken, result_type)
 
 
 def is_signature(argument_types: tuple[str, ...], result_type: str) -> bool:
@@ -212,9 +162,9 @@ def is_signature(argument_types: tuple[str, ...], result_type: str) -> bool:
 
 def callee(function: EngineFunction) -> EngineFunction:
     """What to register for a function of ours: it finds what scores by its name."""
-    if isinstance(function.function, Compiled):
+    if isinstance(function.function, BatchFunction):
         ready(function.name, function.function)
     elif function.function is not None:
         return function
-    call = Callee if len(function.argument_types) == 1 else TextCallee
-    return replace(function, function=call(function.name))
+    call = taking(len(function.argument_types), partial(_score, function.name))
+    return replace(function, function=call)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlml.catalog.connection import Connection
 from sqlml.errors import CatalogError
 from sqlml.planner.program.function_names import parse_name
-from sqlml.udfs.duckdb.connection import DuckDBConnection
 from sqlml.udfs.duckdb.functions_by_name import ANY, any_function, is_signature
 from sqlml.udfs.engine_function import EngineFunction
 
@@ -14,7 +14,7 @@ from sqlml.udfs.engine_function import EngineFunction
 class OurFunctions:
     """What one connection sees of ours in its databases."""
 
-    def __init__(self, connection: DuckDBConnection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def attached(self) -> list[str]:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from sqlml.dialects import SPARK, Dialect
+from sqlml.catalog.model import Model
+from sqlml.dialects import SPARK
 from sqlml.ir import store
 from sqlml.ir.program import Program
-from sqlml.planner.binding.context import UniqueKeys
+from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import Column, ProbeError
 from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.udfs.make_function import engine_function
@@ -27,13 +28,20 @@ if TYPE_CHECKING:
 class SparkEngine:
     """One SparkSession. Programs travel to its workers by broadcast, each once."""
 
-    dialect: Dialect = SPARK
-    unique_keys: UniqueKeys | None = None
-
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self._programs: dict[str, Any] = {}
         self._registered: set[str] = set()
+
+    def context(self, model: Callable[[str], Model]) -> Context:
+        """What the planner may ask: the engine, and `model` for the models that references mean.
+
+        Spark's estimate of rows is not asked for, which would analyse the query once more;
+        parameters are written into the text as literals (`literal_parameters.py`).
+        """
+        return Context(
+            describe=self.bind, model=model, is_user_function=self.has_function, dialect=SPARK
+        )
 
     def bind(self, query: str) -> tuple[Column, ...]:
         """Names and types of a query's result, without running it.
@@ -54,18 +62,6 @@ class SparkEngine:
     def has_function(self, name: str) -> bool:
         """Whether a user's own function has this name."""
         return bool(self.spark.catalog.functionExists(name))
-
-    def rows(self, query: str) -> int | None:
-        """None: Spark's estimate is not asked for, which would analyse the query once more."""
-        return None
-
-    def column_name(self, expression: str) -> str | None:
-        """None: Spark is not asked how it names a column."""
-        return None
-
-    def type_of(self, value: Any) -> str | None:
-        """None: parameters are written into the text as literals (`literal_parameters.py`)."""
-        return None
 
     def drop_function(self, name: str, owner: str) -> None:
         """Take a temporary function away, if there is one that `owner` has made."""

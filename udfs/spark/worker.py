@@ -23,13 +23,13 @@ from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import text_input
 from sqlml.planner.program.function_names import parse_name
 from sqlml.types import Array
-from sqlml.udfs.batch_function import BatchFunction, TextBatchFunction, rows_of
+from sqlml.udfs.batch_function import BatchFunction, rows_of
 from sqlml.udfs.make_function import engine_function
 
 _LIBRARIES = ("sqlml", "numpy", "numba", "pyarrow")
 """What the numbers of a model may depend on, and what must read its Program."""
 
-_ready: Recent[str, BatchFunction | TextBatchFunction] = Recent()
+_ready: Recent[str, BatchFunction] = Recent()
 _making = threading.Lock()
 _settled: set[str] = set()
 
@@ -64,10 +64,9 @@ def score(
     """
     if columns[0].null_count:
         return _of_rows_that_are(name, program, wanted, columns)
-    made = _ready.get(name) or _made(name, program, wanted)
-    batch = _batch(made)
+    batch = _ready.get(name) or _made(name, program, wanted)
     matrix = _matrix(columns[0], batch.given, batch.dtype)
-    texts = columns[len(columns) - made.columns :] if isinstance(made, TextBatchFunction) else ()
+    texts = columns[len(columns) - batch.texts :]
 
     def value_of(rows: Array | slice) -> pa.Array:
         own = [c[rows] if isinstance(rows, slice) else c.take(pa.array(rows)) for c in texts]
@@ -157,7 +156,7 @@ def row_by_row(matrix: Array, value_of: Callable[[Array], pa.Array]) -> tuple[pa
     return made.take(index), pa.array([errors.get(k) for k in range(len(matrix))], pa.string())
 
 
-def _made(name: str, program: Any, wanted: Mapping[str, str]) -> BatchFunction | TextBatchFunction:
+def _made(name: str, program: Any, wanted: Mapping[str, str]) -> BatchFunction:
     with _making:
         known = _ready.get(name)
         if known is not None:
@@ -172,8 +171,8 @@ def _made(name: str, program: Any, wanted: Mapping[str, str]) -> BatchFunction |
         spec = parse_name(name)
         assert spec is not None
         made = engine_function(spec, store.loads(_content(program)), dialect=SPARK).function
-        assert isinstance(made, BatchFunction | TextBatchFunction)
-        _ready.put(name, made, _batch(made).nbytes)
+        assert isinstance(made, BatchFunction)
+        _ready.put(name, made, made.nbytes)
         return made
 
 
@@ -185,10 +184,6 @@ def _content(program: Any) -> bytes:
             f"the model has not reached a Spark worker: {error}; attach the SparkSession again, "
             "which sends it again"
         ) from error
-
-
-def _batch(made: BatchFunction | TextBatchFunction) -> BatchFunction:
-    return made.batch if isinstance(made, TextBatchFunction) else made
 
 
 def _matrix(lists: pa.ListArray, width: int, dtype: str) -> Array:

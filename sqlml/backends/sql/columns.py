@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -43,21 +44,15 @@ def _select(p: Printing) -> Value:
 
 def _linear(p: Printing) -> Value:
     """Summed column by column, as the reference does."""
-    weights = p.attrs["weights"]
-    return _product(p, p.values[0], weights, p.attrs["bias"])
-
-
-def _product(p: Printing, x: Value, weights: np.ndarray, bias: np.ndarray | None) -> Value:
-    x = p.bind(x) if weights.shape[1] > 1 else x
+    weights, bias = p.attrs["weights"], p.attrs["bias"]
+    x = p.bind(p.values[0]) if weights.shape[1] > 1 else p.values[0]
     made = []
     for k in range(weights.shape[1]):
         terms = [
             p.dialect.operator("*", e.sql, w.sql)
             for e, w in zip(x, constants(weights[:, k], p.dtype), strict=True)
         ]
-        if bias is not None:
-            terms.append(number(bias[k], p.dtype))
-        made.append(Expression(total(terms or [number(0, p.dtype)], p.dialect)))
+        made.append(Expression(total([*terms, number(bias[k], p.dtype)], p.dialect)))
     return tuple(made)
 
 
@@ -175,23 +170,17 @@ def _take(p: Printing) -> Value:
     )
 
 
-def _batch_matmul(p: Printing) -> Value:
-    """(t, i) times constant (t, i, l), for each t."""
+def _matmul(p: Printing) -> Value:
+    """(i,) times constant (i, l); or (t, i) times constant (t, i, l), for each t."""
     x, weights = p.bind(p.values[0]), p.values[1]
-    _, inner, outer = p.shapes[1]
+    *batch, inner, outer = p.shapes[1]
     made = []
-    for t in range(p.shapes[0][0]):
+    for t in range(math.prod(batch)):
         line = x[t * inner : (t + 1) * inner]
         for k in range(outer):
             own = [weights[(t * inner + i) * outer + k] for i in range(inner)]
             made.append(_dot(p, line, own))
     return tuple(made)
-
-
-def _matmul(p: Printing) -> Value:
-    x, weights = p.bind(p.values[0]), p.values[1]
-    inner, outer = p.shapes[1]
-    return tuple(_dot(p, x, [weights[i * outer + k] for i in range(inner)]) for k in range(outer))
 
 
 def _dot(p: Printing, line: Sequence[Expression], weights: Sequence[Expression]) -> Expression:
@@ -262,7 +251,7 @@ PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(
         "reshape": _reshape,
         "take": _take,
         "matmul": _matmul,
-        "batch_matmul": _batch_matmul,
+        "batch_matmul": _matmul,
         "pairwise": _pairwise,
         "search_sorted": _search_sorted,
     }

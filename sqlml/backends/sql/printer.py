@@ -21,6 +21,7 @@ from sqlml.backends.sql.trees import print_trees
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.program import Node, Program
+from sqlml.types import TensorType
 
 LONGEST = 4 << 20
 """Characters of an expression at most."""
@@ -56,7 +57,10 @@ def print_sql(
     Raises:
         BackendError: an operator cannot be printed, or the expression would be too long.
     """
-    bindings, value = _Printer(program, inputs, dialect).value(program.outputs[output])
+    taken = " ".join(c.lower() for columns in inputs.values() for c in columns)
+    row = next(name for k in count() if (name := f"sqlml{k or ''}") not in taken)
+    bindings = Bindings(row, dialect)
+    value = _values(program, program.outputs[output], inputs, bindings)
     sql = value[0].sql if len(value) == 1 else dialect.array([e.sql for e in value])
     sql = bindings.around(sql)
     if len(sql) > LONGEST:
@@ -66,56 +70,43 @@ def print_sql(
     return sql
 
 
-class _Printer:
-    """Prints what one node needs, node by node."""
-
-    def __init__(
-        self, program: Program, inputs: Mapping[str, Sequence[str]], dialect: Dialect
-    ) -> None:
-        self._program = program
-        self._inputs = inputs
-        taken = " ".join(c.lower() for columns in inputs.values() for c in columns)
-        row = next(name for k in count() if (name := f"sqlml{k or ''}") not in taken)
-        self._bindings = Bindings(row, dialect)
-
-    def value(self, wanted: int) -> tuple[Bindings, Value]:
-        """The columns of node `wanted`, and their bindings."""
-        nodes = self._program.nodes
-        live = self._program.live([wanted])
-        readers = Counter(j for i in live for j in nodes[i].inputs)
-        values: dict[int, Value] = {}
-        for i in live:
-            value = self._print(nodes[i], values)
-            if readers[i] > 1 and nodes[i].type.dtype != "string":
-                value = self._bindings.bind(value)
-            if sum(len(e.sql) for e in value) > LONGEST:
-                raise BackendError("the SQL expression of the model is too long")
-            values[i] = value
-        return self._bindings, values[wanted]
-
-    def _print(self, node: Node, values: Mapping[int, Value]) -> Value:
+def _values(
+    program: Program, wanted: int, inputs: Mapping[str, Sequence[str]], bindings: Bindings
+) -> Value:
+    """The columns of node `wanted`, by what it needs, node by node."""
+    nodes = program.nodes
+    live = program.live([wanted])
+    readers = Counter(j for i in live for j in nodes[i].inputs)
+    made: dict[int, Value] = {}
+    for i in live:
+        node = nodes[i]
         if node.op == "input":
-            return _input(node, self._inputs[str(node.attrs["name"])])
-        if node.op == "constant":
-            if node.type.dtype not in TYPES:
-                raise BackendError(f"a constant {node.type!r} is not printed as SQL")
-            return constants(node.attrs["value"], node.type.dtype)
-        below = [self._program.nodes[j].type for j in node.inputs]
-        if "string" in (t.dtype for t in below):
-            return _text(node, values, self._bindings.dialect)
-        printer = PRINTERS.get(node.op)
-        if printer is None or node.type.dtype not in TYPES:
-            raise BackendError(f"operator {node.op} with a {node.type!r} is not printed as SQL")
-        return printer(
-            Printing(
-                node.op,
-                node.attrs,
-                node.type,
-                tuple(values[j] for j in node.inputs),
-                tuple(below),
-                self._bindings,
-            )
-        )
+            value = _input(node, inputs[str(node.attrs["name"])])
+        else:
+            below = tuple(nodes[j].type for j in node.inputs)
+            value = _printed(node, below, tuple(made[j] for j in node.inputs), bindings)
+        if readers[i] > 1 and node.type.dtype != "string":
+            value = bindings.bind(value)
+        if sum(len(e.sql) for e in value) > LONGEST:
+            raise BackendError("the SQL expression of the model is too long")
+        made[i] = value
+    return made[wanted]
+
+
+def _printed(
+    node: Node, below: tuple[TensorType, ...], values: tuple[Value, ...], bindings: Bindings
+) -> Value:
+    """A node of `values`, which have the types `below`."""
+    if node.op == "constant":
+        if node.type.dtype not in TYPES:
+            raise BackendError(f"a constant {node.type!r} is not printed as SQL")
+        return constants(node.attrs["value"], node.type.dtype)
+    if "string" in (t.dtype for t in below):
+        return _text(node, values, bindings.dialect)
+    printer = PRINTERS.get(node.op)
+    if printer is None or node.type.dtype not in TYPES:
+        raise BackendError(f"operator {node.op} with a {node.type!r} is not printed as SQL")
+    return printer(Printing(node.op, node.attrs, node.type, values, below, bindings))
 
 
 def _input(node: Node, columns: Sequence[str]) -> Value:
@@ -131,11 +122,11 @@ def _input(node: Node, columns: Sequence[str]) -> Value:
     return tuple(made)
 
 
-def _text(node: Node, values: Mapping[int, Value], dialect: Dialect) -> Value:
+def _text(node: Node, values: tuple[Value, ...], dialect: Dialect) -> Value:
     printer = texts.PRINTERS.get(node.op)
     if printer is None:
         raise BackendError(f"operator {node.op} on strings is not printed as SQL")
-    (x,) = (values[j] for j in node.inputs)
+    (x,) = values
     made = []
     for e in x:
         sql = printer([e.sql], node.attrs, dialect, None)

@@ -82,17 +82,17 @@ def digits(key: str) -> str:
 
 
 def choosers(
-    models: Mapping[str, str], extra: str, prefix: str = "", known: Mapping[str, str] | None = None
+    models: Mapping[str, str], extra: str, known: Mapping[str, str] | None = None
 ) -> list[Chooser]:
-    """The macros of a tree, or of its part under `prefix`; the last is the one above all others.
+    """The macros of a tree; the last is the one above all others.
 
     Args:
-        models: key -> the macro that computes the model; all those under `prefix`, but for `known`.
+        models: key -> the macro that computes the model; all of them, but for `known`.
         extra: what follows after r and m in parameters and calls: "" or ", class".
-        known: digit -> the call of a chooser right below `prefix` that is there already.
+        known: digit -> the call of a chooser by the first digit that is there already.
     """
     found = [(digits(key), key, macro) for key, macro in sorted(models.items())]
-    return _choosers(found, extra, prefix, known or {})
+    return _choosers(found, extra, "", known or {})
 
 
 def _choosers(

@@ -82,17 +82,13 @@ def _rebuild_stale(
         before = {p: str(macro) for p, macro, *_ in stored if p not in beside}
         parts = choosers(models, _EXTRA[kind], known=beside)
         roots.update({kind: parts[-1]} if parts else {})
-        for part in parts:
-            if part.macro not in before.values():
-                connection.write(f"CREATE OR REPLACE MACRO {schema}.{part.macro}{part.definition}")
         unneeded |= set(before.values()) - {part.macro for part in parts}
-        gone = [list(before), kind]
         connection.write(
             f"DELETE FROM {schema}.catalog_choosers "
             "WHERE system.main.list_contains(?::VARCHAR[], prefix) AND kind = ?",
-            gone,
+            [list(before), kind],
         )
-        _write_down(connection, schema, kind, parts)
+        _make_choosers(connection, schema, kind, parts, before.values())
     main = f"{DUCKDB.quote_name(database)}.main"
     for function in FUNCTIONS:
         _make(connection, schema, function, roots)
@@ -131,11 +127,8 @@ def _rebuild_all(
         models = _models(connection, schema, kind)
         parts = choosers(models, _EXTRA[kind])
         roots.update({kind: parts[-1]} if parts else {})
-        for part in parts:
-            if part.macro not in own:
-                connection.write(f"CREATE OR REPLACE MACRO {schema}.{part.macro}{part.definition}")
         wanted |= {*models.values(), *(part.macro for part in parts)}
-        _write_down(connection, schema, kind, parts)
+        _make_choosers(connection, schema, kind, parts, own)
     for function, kinds in FUNCTIONS.items():
         for place in (
             schema,
@@ -166,7 +159,17 @@ def _models(
     return {str(key): str(macro) for key, macro in rows if is_ours(macro)}
 
 
-def _write_down(connection: Connection, schema: str, kind: str, parts: Sequence[Chooser]) -> None:
+def _make_choosers(
+    connection: Connection,
+    schema: str,
+    kind: str,
+    parts: Sequence[Chooser],
+    there: Collection[str],
+) -> None:
+    """Make the macros that are not `there`, and write all of them down."""
+    for part in parts:
+        if part.macro not in there:
+            connection.write(f"CREATE OR REPLACE MACRO {schema}.{part.macro}{part.definition}")
     if not parts:
         return
     rows = [(part.prefix, part.macro, list(part.names), part.by_digit) for part in parts]

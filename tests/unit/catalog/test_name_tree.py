@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
+from sqlml.catalog.connection import Connection
 from sqlml.catalog.plain_macros.keep import Macros, ModelCall
 from sqlml.catalog.plain_macros.name_tree import MOST, choosers, digits
 from sqlml.catalog.tables import TABLES
-from sqlml.udfs.duckdb.connection import DuckDBConnection
 from tests.by_day import one_in
 
 pytestmark = pytest.mark.version
@@ -35,7 +35,7 @@ class Made:
     """The macros of one database, for models that answer with a number of their own."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        own = DuckDBConnection(connection)
+        own = Connection(connection)
         for statement in TABLES:
             own.write(statement.format(schema="sqlml"))
         self._macros = Macros(own)

@@ -7,7 +7,7 @@ import pytest
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError
 from sqlml.parsing.parse import cut
-from sqlml.parsing.tokens import split_commas, tokenize
+from sqlml.parsing.tokens import tokenize
 
 
 def kinds(sql: str) -> list[tuple[str, str]]:
@@ -58,7 +58,7 @@ def test_statements_are_split_at_semicolons_alone() -> None:
 
 def test_commas_inside_brackets_do_not_split() -> None:
     tokens = tokenize("f(a, b), [1, 2], {'k': 1, 'l': 2}, c")
-    assert len(split_commas(tokens, 0, len(tokens))) == 4
+    assert len(tokens.split_commas(0, len(tokens))) == 4
 
 
 def test_an_unclosed_string_is_an_error() -> None:

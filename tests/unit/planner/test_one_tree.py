@@ -15,7 +15,8 @@ from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.passes.analysis.one_tree import MOST_TESTS, OneTree, one_tree
-from sqlml.planner.model_sql.one_tree import TreeColumn, tree_sql
+from sqlml.planner.binding.column_types import Bound
+from sqlml.planner.model_sql.one_tree import tree_sql
 from sqlml.types import DType
 from tests.random_trees import WIDTH, Recipe, grow
 
@@ -62,7 +63,7 @@ def program(seed: int, width: DType) -> Program:
 
 def by_sql(one: OneTree, x: Any, packed: str, types: list[str]) -> tuple[Any, Any]:
     """The results and which rows they are right for."""
-    columns = [TreeColumn(f"c{k}", kind) for k, kind in enumerate(types)]
+    columns = [Bound(f"c{k}", kind) for k, kind in enumerate(types)]
 
     def leaf(value: Any) -> str:
         return f"[{', '.join(number(float(v)) for v in value)}]"

@@ -136,7 +136,7 @@ def planned(sql: str, context: Context, without: tuple[str, ...] = ()) -> str:
     assert made is not None
     text = DUCKDB.shown(made.sql)
     for call in made.calls:
-        text = text.replace(call.program[:24], call.model)
+        text = text.replace(call.spec.program[:24], call.model)
     return text
 
 

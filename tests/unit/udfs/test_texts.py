@@ -14,7 +14,7 @@ from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
 from sqlml.ir.utf8_column import pack
 from sqlml.passes.split import PACKED, split
-from sqlml.udfs.batch_function import BatchFunction, TextBatchFunction, texts_of
+from sqlml.udfs.batch_function import BatchFunction, texts_of
 from sqlml.udfs.parked_errors import ParkedFailure, claim
 
 pytestmark = pytest.mark.version
@@ -56,9 +56,9 @@ def test_texts_stay_texts_and_numbers_are_packed() -> None:
     assert list(parts.core.inputs) == [PACKED, "text0", "text1"]
 
 
-def function() -> TextBatchFunction:
+def function() -> BatchFunction:
     compiled = NativeBackend().compile(split(scored()).core)
-    return TextBatchFunction(BatchFunction(compiled, PACKED, "label", 1, "float64", False, 1), 2)
+    return BatchFunction(compiled, PACKED, "label", 1, "float64", False, 1, texts=2)
 
 
 NUMBERS = pa.array([[1.0], [2.0], [0.0]], pa.list_(pa.float64(), 1))

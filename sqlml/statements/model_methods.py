@@ -1,0 +1,122 @@
+"""`ModelMethods`: what a session does with models that are objects of Python, on either engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Self
+
+from sqlml.catalog.model import parse_reference
+from sqlml.statements.create import add_object, create_from_object
+from sqlml.statements.export import export_model
+from sqlml.statements.models import Models
+from sqlml.statements.registration import Registration, whole_model
+
+
+class ModelMethods:
+    """A part of each session: CREATE MODEL, ADD VERSION and EXPORT MODEL as methods."""
+
+    _models: Models
+
+    def create_model(
+        self,
+        name: str,
+        model: Any,
+        *,
+        inputs: Sequence[str] | Mapping[str, str] | None = None,
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+        comment: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """Register a fitted object (any that the README lists), as CREATE MODEL does a file.
+
+        Args:
+            name: `model` or `database.model`.
+            inputs: names of the columns in training order, or name -> SQL type, where the object
+                was fitted without names.
+            options: `backend`, `strategy`, `device`; and `verify`: True compares the stored model
+                with the object on rows made for that, and refuses one that answers otherwise,
+                "record" only keeps what was found, False compares nothing.
+
+        Raises:
+            UnsupportedModelError, ModelExistsError, ConfigError, VerificationError.
+        """
+        with self._calling():
+            self._before_change()
+            wanted = Registration(
+                whole_model(name),
+                inputs,
+                comment=comment,
+                or_replace=or_replace,
+                if_not_exists=if_not_exists,
+                options=options,
+            )
+            create_from_object(self._models, model, wanted)
+        return self
+
+    def add_version(
+        self,
+        name: str,
+        model: Any,
+        *,
+        number: int | None = None,
+        inputs: Sequence[str] | Mapping[str, str] | None = None,
+        comment: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """Add a version to a model, as ALTER MODEL .. ADD VERSION does; the default one stays.
+
+        Args:
+            name: `model` or `database.model`.
+            number: of the version; None: one more than the last one ever made.
+            inputs, options: as `create_model` takes them.
+
+        Raises:
+            UnknownModelError, UnsupportedModelError, ModelExistsError, ConfigError.
+        """
+        with self._calling():
+            self._before_change()
+            wanted = Registration(
+                whole_model(name), inputs, comment=comment, number=number, options=options
+            )
+            add_object(self._models, model, wanted)
+        return self
+
+    def export_model(
+        self, name: str, path: str | os.PathLike[str], *, format: str | None = None
+    ) -> Self:
+        """Write a model to a file, as EXPORT MODEL does.
+
+        Args:
+            name: `model` or `database.model`, also of a version: `model/2`.
+            format: "ONNX", "SQLML" or "SQL" (macros); by default what the ending of the path
+                implies.
+
+        Raises:
+            UnknownModelError, ConfigError.
+            BackendError: that format cannot express the model; the message says why.
+        """
+        with self._calling():
+            self._before_change()
+            export_model(self._models, parse_reference(name), os.fspath(path), format)
+        return self
+
+    def close(self) -> None:
+        """Let go of the models."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _calling(self) -> AbstractContextManager[object]:
+        """What holds while a user's call is carried out."""
+        raise NotImplementedError
+
+    def _before_change(self) -> None:
+        """What comes before a change: it may be refused, or an open result be in its way."""
+        raise NotImplementedError
