@@ -11,17 +11,14 @@ from types import MappingProxyType
 import numpy as np
 
 from sqlml.errors import InputTypeError
-from sqlml.ir.operators.families import FAMILIES
 from sqlml.ir.operators.op import Function
+from sqlml.ir.ops import TABLE
 from sqlml.ir.program import Node, Program
 from sqlml.ir.utf8_column import Texts
 from sqlml.types import TEXTUAL, Array, numpy_dtype
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        "constant": lambda args, attrs: attrs["value"],
-        **{name: made for family in FAMILIES for name, made in family.FUNCTIONS.items()},
-    }
+    {op.name: op.function for op in TABLE if op.function is not None}
 )
 
 

@@ -12,10 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sqlml.ir.operators import coupling, neighbours, requirements
-from sqlml.ir.operators import distances as fixed
+from sqlml.ir import reference
 from sqlml.ir.operators.distances import distances
-from sqlml.ir.operators.op import Function as Reference
 from sqlml.ir.program import Node
 
 Function = Callable[..., Tensor]
@@ -25,7 +23,7 @@ Bind = Callable[[Node, Any], Function]
 def _pairwise(node: Node, put: Any) -> Function:
     attrs = node.attrs
     if attrs.get("expanded", False):  # rounded as numpy rounds it, or not at all
-        return _on_host(fixed.FUNCTIONS["pairwise"])(node, put)
+        return _on_host(node, put)
     points = put(attrs["points"])
     weights = put(attrs["weights"]) if "weights" in attrs else None
     inverse = put(attrs["inverse"]) if "inverse" in attrs else None
@@ -39,7 +37,7 @@ def _pairwise(node: Node, put: Any) -> Function:
 
 
 def _require(node: Node, put: Any) -> Function:
-    explain, attrs = requirements.FUNCTIONS["require"], node.attrs
+    explain, attrs = reference.FUNCTIONS["require"], node.attrs
 
     def require(x: Tensor, fine: Tensor) -> Tensor:
         if not bool(fine.all()):
@@ -49,18 +47,16 @@ def _require(node: Node, put: Any) -> Function:
     return require
 
 
-def _on_host(function: Reference) -> Bind:
-    def bind(node: Node, put: Any) -> Function:
-        return lambda x: put(function([x.cpu().numpy()], node.attrs))
-
-    return bind
+def _on_host(node: Node, put: Any) -> Function:
+    function = reference.FUNCTIONS[node.op]
+    return lambda x: put(function([x.cpu().numpy()], node.attrs))
 
 
 FUNCTIONS: Mapping[str, Bind] = MappingProxyType(
     {
         "pairwise": _pairwise,
-        "nearest": _on_host(neighbours.FUNCTIONS["nearest"]),
-        "couple": _on_host(coupling.FUNCTIONS["couple"]),
+        "nearest": _on_host,
+        "couple": _on_host,
         "require": _require,
     }
 )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 import numpy as np
 
-from sqlml.ir.operators.op import Function, Op, Types, array, floating, need
+from sqlml.ir.operators.op import Op, Types, array, floating, need
 from sqlml.ir.program import Attrs
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array, TensorType, dtype_of, matrix
@@ -160,22 +159,22 @@ _LINEAR_LEAVES = dict.fromkeys(
 )
 
 OPERATORS: tuple[Op, ...] = (
-    Op("tree_ensemble", "model", "opaque", (1, 1), _tree_ensemble_type, _TREES),
-    Op("linear_leaves", "model", "opaque", (2, 2), _linear_leaves_type, _LINEAR_LEAVES),
+    Op("tree_ensemble", "model", "opaque", _tree_ensemble_type, _tree_ensemble, _TREES),
+    Op(
+        "linear_leaves",
+        "model",
+        "opaque",
+        _linear_leaves_type,
+        _linear_leaves,
+        _LINEAR_LEAVES,
+        arity=(2, 2),
+    ),
     Op(
         "accumulate",
         "tensor",
         "reduction",
-        (1, 1),
         _accumulate_type,
+        _accumulate,
         {"base": "array", "target": "array"},
     ),
-)
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        "tree_ensemble": _tree_ensemble,
-        "linear_leaves": _linear_leaves,
-        "accumulate": _accumulate,
-    }
 )

@@ -17,7 +17,7 @@ import numpy as np
 from sqlml.errors import InputTypeError, MissingValueError
 from sqlml.ir.csr import Csr
 from sqlml.ir.murmur import murmur3
-from sqlml.ir.operators.op import Function, Op, Types, array, need
+from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.ir.utf8_column import Texts, pack, unpack, well_formed
 from sqlml.types import NESTED, Array, TensorType, matrix
@@ -275,8 +275,8 @@ OPERATORS: tuple[Op, ...] = (
         "has_items",
         "model",
         "opaque",
-        (1, 1),
         _has_items_type,
+        _has_items,
         {**_ATTRS, "words": "array", "ends": "array"},
         nested=True,
     ),
@@ -284,13 +284,9 @@ OPERATORS: tuple[Op, ...] = (
         "hash_items",
         "model",
         "opaque",
-        (1, 1),
         _hash_items_type,
+        _hash_items,
         {**_ATTRS, "width": "int", "alternate_sign": "bool"},
         nested=True,
     ),
-)
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {"has_items": _has_items, "hash_items": _hash_items}
 )
