@@ -75,6 +75,10 @@ class Builder:
         self._nodes.append(Node(name, tuple(v.index for v in inputs), frozen, result))
         return Value(len(self._nodes) - 1, result)
 
+    def beside(self, values: Sequence[Value]) -> Value:
+        """Values (n, k) side by side; a single one as it is."""
+        return values[0] if len(values) == 1 else self.op("concat", *values)
+
     def again(self, node: Node, inputs: Sequence[Value]) -> Value:
         """Append `node` on inputs of the very types that it had, whose rule was checked then."""
         if node.op == "input":

@@ -23,10 +23,7 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
 
 
 def run(
-    program: Program,
-    inputs: Mapping[str, Array],
-    outputs: Sequence[str] | None = None,
-    functions: Mapping[str, Function] | None = None,
+    program: Program, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
 ) -> dict[str, Array]:
     """Evaluate `program` on a batch.
 
@@ -34,7 +31,6 @@ def run(
         inputs: name -> array (n,) or (n, width), of the input's dtype or one that casts to it;
             strings as objects with None for NULL. All have the same n, which may be 0.
         outputs: names of the outputs wanted (default: all).
-        functions: operator functions that stand in for the reference's own.
 
     Returns:
         name -> array (n, k) of the output's dtype.
@@ -43,7 +39,6 @@ def run(
         InputTypeError: an input is absent, or its shape or dtype does not fit.
         MissingValueError, UnknownCategoryError: as the model's own checks say.
     """
-    table = FUNCTIONS if functions is None else {**FUNCTIONS, **functions}
     wanted = tuple(program.outputs) if outputs is None else tuple(outputs)
     values: dict[int, Array] = {}
     last_use = _last_uses(program, wanted)
@@ -54,7 +49,7 @@ def run(
             if node.op == "input":
                 values[i] = conform(node, inputs)
             else:
-                values[i] = table[node.op]([values[j] for j in node.inputs], node.attrs)
+                values[i] = FUNCTIONS[node.op]([values[j] for j in node.inputs], node.attrs)
             for j in node.inputs:
                 if last_use[j] == i:
                     values.pop(j, None)

@@ -89,16 +89,21 @@ def exit_leaves(e: Ensemble, x: Array) -> Array:
     while (at >= 0).any():
         node = np.maximum(at, 0)
         value = x[rows, e.feature[node]] if e.nodes else np.zeros(at.shape, x.dtype)
-        threshold = e.threshold[node]
-        left = value < threshold if e.compare == "lt" else value <= threshold
-        if e.categorical is not None:
-            left = np.where(e.categorical[node], is_member(e, node, value), left)
-        left = np.where(np.isnan(value), e.default_left[node], left)
-        at = np.where(at < 0, at, np.where(left, e.left[node], e.right[node]))
+        below = np.where(goes_left(e, node, value), e.left[node], e.right[node])
+        at = np.where(at < 0, at, below)
     return ~at
 
 
-def is_member(e: Ensemble, node: Array, value: Array) -> Array:
+def goes_left(e: Ensemble, node: Array, value: Array) -> Array:
+    """Whether a row with `value` in the column that a node tests goes left there."""
+    threshold = e.threshold[node]
+    left = value < threshold if e.compare == "lt" else value <= threshold
+    if e.categorical is not None:
+        left = np.where(e.categorical[node], _is_member(e, node, value), left)
+    return np.where(np.isnan(value), e.default_left[node], left)
+
+
+def _is_member(e: Ensemble, node: Array, value: Array) -> Array:
     """Whether trunc(value) is a member of the categorical node's set; NaN is not."""
     if e.set_offsets is None or e.set_words is None or not e.set_words.size:
         return np.zeros(value.shape, bool)

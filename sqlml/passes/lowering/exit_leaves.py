@@ -96,7 +96,7 @@ def _exit_leaves(builder: Builder, x: Value, e: Ensemble, strategy: Strategy, si
         parts.append(find(trees))
     if not parts:
         return _bare(builder, x, np.zeros(0, np.int64))
-    leaves = parts[0] if len(parts) == 1 else builder.op("concat", *parts)
+    leaves = builder.beside(parts)
     order = np.argsort(np.concatenate(members))
     if np.array_equal(order, np.arange(order.size)):
         return leaves
