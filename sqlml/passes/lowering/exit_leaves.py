@@ -78,6 +78,8 @@ def lower_trees(
     """
 
     def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
+        if node.op != "tree_ensemble":
+            return None
         e = Ensemble.of(node.attrs)
         shape = shape_of(e)
         reason = None if refusal is None else refusal(shape)
@@ -87,7 +89,7 @@ def lower_trees(
         values = builder.op("take", builder.constant(e.leaf_values), leaves)
         return builder.op("accumulate", values, base=e.base, target=e.target)
 
-    return rewrite(program, rule, keep_inputs=True, ops=("tree_ensemble",))
+    return rewrite(program, rule, keep_inputs=True)
 
 
 def _exit_leaves(

@@ -29,9 +29,10 @@ def lower_model_ops(program: Program) -> Program:
     def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         if node.op == "linear_leaves":
             return linear_leaves(builder, inputs[0], inputs[1], node.attrs)
-        return LOWERINGS[node.op](builder, inputs[0], node.attrs)
+        lower = LOWERINGS.get(node.op)
+        return None if lower is None else lower(builder, inputs[0], node.attrs)
 
-    return rewrite(program, rule, keep_inputs=True, ops={"linear_leaves", *LOWERINGS})
+    return rewrite(program, rule, keep_inputs=True)
 
 
 def _linear(b: Builder, x: Value, attrs: Attrs) -> Value | None:
