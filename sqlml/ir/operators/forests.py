@@ -12,19 +12,10 @@ from sqlml.ir.trees import Ensemble
 from sqlml.types import Array, TensorType, dtype_of, matrix
 
 _TREES = {
-    "roots": "array",
-    "feature": "array",
-    "threshold": "array",
-    "left": "array",
-    "right": "array",
-    "default_left": "array",
-    "leaf_values": "array",
-    "target": "array",
-    "base": "array",
+    **dict.fromkeys(("roots", "feature", "threshold", "left", "right", "default_left"), "array"),
+    **dict.fromkeys(("leaf_values", "target", "base"), "array"),
     "compare": "str",
-    "categorical": "array?",
-    "set_offsets": "array?",
-    "set_words": "array?",
+    **dict.fromkeys(("categorical", "set_offsets", "set_words"), "array?"),
 }
 
 

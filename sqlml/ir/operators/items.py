@@ -27,21 +27,18 @@ ITEMS: frozenset[str] = frozenset({"has_items", "hash_items"})
 
 Pair = tuple[Any, Any]
 
-_EMPTY: Mapping[str, str] = MappingProxyType({"list": "[]", "map": "MAP {}", "pairs": "[]"})
-_WITHOUT: Mapping[str, str] = MappingProxyType(
+_ROWS: Mapping[str, tuple[str, str, str]] = MappingProxyType(
     {
-        "list": "list_filter(..)",
-        "map": "map_from_entries(list_filter(map_entries(..), ..))",
-        "pairs": "list_filter(..)",
+        "list": ("a list of single values", "[]", "list_filter(..)"),
+        "map": (
+            "a mapping of names to single values",
+            "MAP {}",
+            "map_from_entries(list_filter(map_entries(..), ..))",
+        ),
+        "pairs": ("a list of pairs (name, value)", "[]", "list_filter(..)"),
     }
 )
-_FORM: Mapping[str, str] = MappingProxyType(
-    {
-        "list": "a list of single values",
-        "map": "a mapping of names to single values",
-        "pairs": "a list of pairs (name, value)",
-    }
-)
+"""Kind of column -> what a row is; in SQL, an empty row, and one without some of its items."""
 
 
 def pack_items(items: Iterable[Any]) -> tuple[Array, Array]:
@@ -77,8 +74,7 @@ class _Reader:
     """Reads the rows of one column, and words what is wrong with one."""
 
     def __init__(self, kind: str, attrs: Attrs) -> None:
-        self._form = _FORM[kind]
-        self._empty, self._without = _EMPTY[kind], _WITHOUT[kind]
+        self._form, self._empty, self._without = _ROWS[kind]
         self._name: str = attrs["feature"]
         self._step: str = attrs["step"]
 
