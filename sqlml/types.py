@@ -135,13 +135,7 @@ def feature_kind(dtype: DType) -> Kind:
     >>> feature_kind("int64"), feature_kind("list")
     ('number', 'list')
     """
-    textual: dict[DType, Kind] = {
-        "string": "string",
-        "list": "list",
-        "map": "map",
-        "pairs": "pairs",
-    }
-    return textual.get(dtype, "number")
+    return dtype if dtype in ("string", "list", "map", "pairs") else "number"
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,8 @@ def _cpu(device: str) -> str:
 
 
 def _strategy(program: Program, backend: str, asked: str) -> str:
-    strategies = load(backend).strategies
+    load(backend)  # it must be installed
+    strategies = BACKENDS[backend].strategies
     if asked == "auto":
         return _by_depth(program, strategies)
     if asked not in strategies:

@@ -68,10 +68,6 @@ def filler_of(compiled: Compiled, output: str, columns: Sequence[int], width: in
 class Backend(Protocol):
     """Something that runs Programs. It never changes one."""
 
-    name: str
-    strategies: tuple[str, ...]
-    """How it can run a tree_ensemble; each is a lowering of `passes` or a kernel of its own."""
-
     def supports(self, program: Program) -> str | None:
         """None when it can run the (lowered) Program, else the reason why not."""
         ...
@@ -92,7 +88,8 @@ class Entry:
     """Where a backend lives, and what must be installed for it.
 
     `level` is the level of operators that it runs: "model" as imported, "tensor" once lowered.
-    `strategies` are the names of the ways that it has for trees, known before it is loaded.
+    `strategies` are the ways that it has for trees: a lowering of `passes` each, or a kernel of its
+    own.
     """
 
     module: str
@@ -108,6 +105,7 @@ BACKENDS: Mapping[str, Entry] = MappingProxyType(
             "sqlml.backends.native",
             "NativeBackend",
             "model",
+            # Whatever is fastest for a batch, or one kernel for all batches.
             ("traverse", "cursor", "descent", "lockstep"),
         ),
         "reference": Entry("sqlml.backends.reference", "ReferenceBackend", "model", ("traverse",)),

@@ -28,9 +28,6 @@ class ReferenceCompiled:
 class ReferenceBackend:
     """Runs every operator of the IR with numpy, as `ir/reference.py` defines it."""
 
-    name = "reference"
-    strategies: tuple[str, ...] = ("traverse",)
-
     def supports(self, program: Program) -> str | None:
         """Return why some operator cannot run; None: all can."""
         return unsupported(program, set(reference.FUNCTIONS) | {"input"})

@@ -10,9 +10,6 @@ from sqlml.backends.costs import Costs
 from sqlml.ir.tree_shape import TreeShape
 from sqlml.types import Array
 
-STRATEGIES = ("traverse", "cursor", "descent", "lockstep")
-"""Of the native backend: whatever is fastest for a batch, or one kernel for all batches."""
-
 BYTE_BINS, SHORT_BINS = 255, 65_535
 """The most thresholds of a column whose bins take one byte, and two."""
 

@@ -1,4 +1,5 @@
-"""The operators of the IR: one row each, with arity, attributes and the rule for the result type.
+"""The operators of the IR: one row each, with arity, attributes, the rule for the result type and
+the meaning.
 
 The families in `operators/` say what is well-formed and what is computed. Two levels share the
 table: *model* operators, which importers emit and the native backend runs, and *tensor* operators,
@@ -15,7 +16,26 @@ from types import MappingProxyType
 import numpy as np
 
 from sqlml.errors import ProgramError
-from sqlml.ir.operators.families import FAMILIES
+from sqlml.ir.operators import (
+    categories,
+    columns,
+    coupling,
+    distances,
+    elementwise,
+    forests,
+    hashing,
+    items,
+    knn_impute,
+    layout,
+    neighbours,
+    opaque,
+    piecewise,
+    products,
+    reductions,
+    sparse,
+    text,
+    torch_module,
+)
 from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.limits import MAX_CONSTANT_VALUES, MAX_ROW_VALUES
@@ -34,19 +54,45 @@ def _constant_type(types: Types, attrs: Attrs) -> TensorType:
     return TensorType(dtype_of(value), value.shape)
 
 
-SOURCES: tuple[Op, ...] = (
+TABLE: tuple[Op, ...] = (
     Op(
         "input",
         "both",
         "source",
-        (0, 0),
         _input_type,
+        None,
         {"name": "str", "dtype": "str", "width": "int"},
+        arity=(0, 0),
     ),
-    Op("constant", "both", "source", (0, 0), _constant_type, {"value": "array"}),
+    Op(
+        "constant",
+        "both",
+        "source",
+        _constant_type,
+        lambda args, attrs: attrs["value"],
+        {"value": "array"},
+        arity=(0, 0),
+    ),
+    *elementwise.OPERATORS,
+    *layout.OPERATORS,
+    *reductions.OPERATORS,
+    *products.OPERATORS,
+    *distances.OPERATORS,
+    *neighbours.OPERATORS,
+    *coupling.OPERATORS,
+    *categories.OPERATORS,
+    *hashing.OPERATORS,
+    *columns.OPERATORS,
+    *piecewise.OPERATORS,
+    *knn_impute.OPERATORS,
+    *forests.OPERATORS,
+    *torch_module.OPERATORS,
+    *opaque.OPERATORS,
+    *sparse.OPERATORS,
+    *text.OPERATORS,
+    *items.OPERATORS,
 )
-
-TABLE: tuple[Op, ...] = (*SOURCES, *(op for family in FAMILIES for op in family.OPERATORS))
+"""All operators; a new family's file is named here."""
 
 OPS: Mapping[str, Op] = MappingProxyType({op.name: op for op in TABLE})
 

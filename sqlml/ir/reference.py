@@ -11,25 +11,19 @@ from types import MappingProxyType
 import numpy as np
 
 from sqlml.errors import InputTypeError
-from sqlml.ir.operators.families import FAMILIES
 from sqlml.ir.operators.op import Function
+from sqlml.ir.ops import TABLE
 from sqlml.ir.program import Node, Program
 from sqlml.ir.utf8_column import Texts
 from sqlml.types import TEXTUAL, Array, numpy_dtype
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        "constant": lambda args, attrs: attrs["value"],
-        **{name: made for family in FAMILIES for name, made in family.FUNCTIONS.items()},
-    }
+    {op.name: op.function for op in TABLE if op.function is not None}
 )
 
 
 def run(
-    program: Program,
-    inputs: Mapping[str, Array],
-    outputs: Sequence[str] | None = None,
-    functions: Mapping[str, Function] | None = None,
+    program: Program, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
 ) -> dict[str, Array]:
     """Evaluate `program` on a batch.
 
@@ -37,7 +31,6 @@ def run(
         inputs: name -> array (n,) or (n, width), of the input's dtype or one that casts to it;
             strings as objects with None for NULL. All have the same n, which may be 0.
         outputs: names of the outputs wanted (default: all).
-        functions: operator functions that stand in for the reference's own.
 
     Returns:
         name -> array (n, k) of the output's dtype.
@@ -46,7 +39,6 @@ def run(
         InputTypeError: an input is absent, or its shape or dtype does not fit.
         MissingValueError, UnknownCategoryError: as the model's own checks say.
     """
-    table = FUNCTIONS if functions is None else {**FUNCTIONS, **functions}
     wanted = tuple(program.outputs) if outputs is None else tuple(outputs)
     values: dict[int, Array] = {}
     last_use = _last_uses(program, wanted)
@@ -57,7 +49,7 @@ def run(
             if node.op == "input":
                 values[i] = conform(node, inputs)
             else:
-                values[i] = table[node.op]([values[j] for j in node.inputs], node.attrs)
+                values[i] = FUNCTIONS[node.op]([values[j] for j in node.inputs], node.attrs)
             for j in node.inputs:
                 if last_use[j] == i:
                     values.pop(j, None)

@@ -1,8 +1,8 @@
 """A comparison of a sigmoid with a number becomes a comparison of the margin itself. Exact.
 
 The sigmoid never decreases, so sigmoid(x) > p holds from some float on, which bisection finds with
-the reference's own sigmoid; a few floats around it are tried too, and where rounding makes the
-function step back there, nothing is changed.
+the reference's own sigmoid; floats around it are tried too, and where rounding makes the function
+step back there, nothing is changed.
 
 A softmax before argmax stays, though Hummingbird drops it: two margins that differ in the last bit
 may have equal float32 probabilities, and then the source library takes the first.
@@ -10,19 +10,17 @@ may have equal float32 probabilities, and then the source library takes the firs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
+from sqlml.ir.operators.elementwise import UFUNCS
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
-from sqlml.passes.analysis.float_order import last_true
+from sqlml.passes.analysis.float_order import turn
 from sqlml.types import Array, numpy_dtype
-
-AROUND = 64
-"""Floats on each side of the found one that must agree with it."""
 
 
 def compare_margins(program: Program) -> Program:
@@ -40,29 +38,16 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         return None
     bound: Array = right.attrs["value"].reshape(1)
 
-    def below(x: Array) -> Array:
-        """Whether the sigmoid of x lies on the lower side of the comparison."""
-        p = _sigmoid(x)
-        lower: Array = p <= bound if node.op in ("gt", "le") else p < bound
-        return lower
+    def holds(x: Array) -> Array:
+        with np.errstate(all="ignore"):
+            p = reference.FUNCTIONS["sigmoid"]([x], {})
+        held: Array = UFUNCS[node.op](p, bound)
+        return held
 
-    last, following = last_true(below, 1, dtype)
-    if np.isnan(last[0]) or np.isnan(following[0]) or not _agrees(below, last, following):
+    found = turn(holds, dtype)
+    if found is None:
         return None
+    last, following, _ = found
     # gt and le split behind `last`, ge and lt before `following`.
-    limit = last if node.op in ("gt", "le") else following
-    return b.op(node.op, margin, b.constant(limit.reshape(right.attrs["value"].shape)))
-
-
-def _sigmoid(x: Array) -> Array:
-    with np.errstate(all="ignore"):
-        return reference.FUNCTIONS["sigmoid"]([x], {})
-
-
-def _agrees(below: Callable[[Array], Array], last: Array, following: Array) -> bool:
-    down, up = last, following
-    for _ in range(AROUND):
-        if not below(down)[0] or below(up)[0]:
-            return False
-        down, up = np.nextafter(down, -np.inf), np.nextafter(up, np.inf)
-    return True
+    limit = np.full_like(right.attrs["value"], last if node.op in ("gt", "le") else following)
+    return b.op(node.op, margin, b.constant(limit))

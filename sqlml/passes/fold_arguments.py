@@ -15,7 +15,7 @@ import numpy as np
 from sqlml.errors import ConfigError
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
-from sqlml.ir.operators.forests import is_member
+from sqlml.ir.operators.forests import goes_left
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
@@ -133,11 +133,7 @@ def prune(e: Ensemble, columns: Array, row: Array) -> Ensemble:
     """`e` for rows in which the features `columns` (bool, per feature) have the values `row`."""
     decided = np.flatnonzero(columns[e.feature]) if e.nodes else np.zeros(0, np.int64)
     value = row[e.feature[decided]].astype(e.threshold.dtype)
-    left = value < e.threshold[decided] if e.compare == "lt" else value <= e.threshold[decided]
-    if e.categorical is not None:
-        left = np.where(e.categorical[decided], is_member(e, decided, value), left)
-    left = np.where(np.isnan(value), e.default_left[decided], left)
-    chosen = np.where(left, e.left[decided], e.right[decided])
+    chosen = np.where(goes_left(e, decided, value), e.left[decided], e.right[decided])
     # A child has a higher number than its parent, so from the last node up all below is settled.
     settled = np.arange(e.nodes)
     for node, child in zip(decided[::-1].tolist(), chosen[::-1].tolist(), strict=True):

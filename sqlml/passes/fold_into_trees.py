@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 
 from sqlml.ir.builder import Builder, Value
+from sqlml.ir.operators.forests import goes_left
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
 from sqlml.ir.trees import Ensemble
@@ -65,8 +66,6 @@ def fold_casts_into_trees(program: Program) -> Program:
 
 
 def _rule(b: Builder, node: Node, inputs: Sequence[Value], casts: bool = False) -> Value | None:
-    if node.op != "tree_ensemble":
-        return None
     e = Ensemble.of(node.attrs)
     if e.has_categories or not e.nodes:
         return None
@@ -117,6 +116,4 @@ def _thresholds(e: Ensemble, chain: Chain) -> Array | None:
 def _default_left(e: Ensemble, chain: Chain) -> Array:
     """Where NaN goes: to its default side, or where the fill of an imputer goes."""
     nan = np.full(e.nodes, np.nan, numpy_dtype(chain.x.type.dtype))
-    value = chain.apply(nan, e.feature)
-    left = value < e.threshold if e.compare == "lt" else value <= e.threshold
-    return np.where(np.isnan(value), e.default_left, left)
+    return goes_left(e, np.arange(e.nodes), chain.apply(nan, e.feature))

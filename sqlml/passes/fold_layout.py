@@ -9,7 +9,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -29,11 +30,10 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         return _folded_cast(b, inputs[0], str(node.attrs["dtype"]))
     if node.op == "select":
         return _folded_select(b, inputs[0], node.attrs["indices"])
-    if node.op == "concat":
-        merged = _merged(b, inputs)
-        if len(merged) < len(inputs):
-            return same_rows(b, _beside(b, merged), node.type.sparse)
-    return None
+    merged = _merged(b, inputs)
+    if len(merged) == len(inputs):
+        return None
+    return same_rows(b, b.beside(merged), node.type.sparse)
 
 
 def same_rows(b: Builder, value: Value, sparse: bool) -> Value:
@@ -77,21 +77,32 @@ def _folded_select(b: Builder, x: Value, indices: Array) -> Value | None:
         through: Array = source.attrs["indices"]
         return select(b, b.value(source.inputs[0]), through[indices])
     if source.op == "concat" and indices.size == np.unique(indices).size > 0:
-        parts = [b.value(i) for i in source.inputs]
-        owner = np.repeat(np.arange(len(parts)), [p.type.width for p in parts])
-        first = np.cumsum([0, *[p.type.width for p in parts]])
-        cuts = np.flatnonzero(np.diff(owner[indices])) + 1
-        chosen = []
-        for run in np.split(indices, cuts):
-            part = parts[owner[run[0]]]
-            piece = select(b, part, run - first[owner[run[0]]])
-            chosen.append(_cast(b, piece, x.type.dtype))
-        return same_rows(b, _beside(b, _merged(b, chosen)), x.type.sparse)
+        chosen = chosen_parts(b, x, indices, partial(select, b))
+        return same_rows(b, b.beside(_merged(b, chosen)), x.type.sparse)
     return None
 
 
-def _beside(b: Builder, parts: Sequence[Value]) -> Value:
-    return parts[0] if len(parts) == 1 else b.op("concat", *parts)
+def parts_of(b: Builder, x: Value) -> list[Value]:
+    """The values side by side in `x`, where all have its dtype; else `x` itself."""
+    node = b.node(x)
+    if node.op != "concat" or any(b.value(i).type.dtype != x.type.dtype for i in node.inputs):
+        return [x]
+    return [p for i in node.inputs for p in parts_of(b, b.value(i))]
+
+
+def chosen_parts(
+    b: Builder, x: Value, indices: Array, choose: Callable[[Value, Array], Value]
+) -> list[Value]:
+    """Columns `indices` of a concat `x`: of each run of one part what `choose` makes, in x's dtype.
+
+    `choose` is given the part and the columns of it.
+    """
+    parts = [b.value(i) for i in b.node(x).inputs]
+    owner = np.repeat(np.arange(len(parts)), [p.type.width for p in parts])
+    first = np.cumsum([0, *[p.type.width for p in parts]])
+    runs = np.split(indices, np.flatnonzero(np.diff(owner[indices])) + 1)
+    made = [choose(parts[owner[run[0]]], run - first[owner[run[0]]]) for run in runs]
+    return [_cast(b, piece, x.type.dtype) for piece in made]
 
 
 def _merged(b: Builder, parts: Sequence[Value]) -> list[Value]:

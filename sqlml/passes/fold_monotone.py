@@ -24,8 +24,7 @@ def fold_monotone(program: Program) -> Program:
 
 
 def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    rule = _RULES.get(node.op)
-    return None if rule is None else rule(b, node, inputs)
+    return _RULES[node.op](b, node, inputs)
 
 
 def _undoes(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:

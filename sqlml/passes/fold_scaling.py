@@ -19,6 +19,7 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
 from sqlml.passes.analysis.column_steps import Step, step_below
+from sqlml.passes.fold_layout import parts_of
 from sqlml.types import Array
 
 MOST_SHIFT = 2.0**10
@@ -33,17 +34,18 @@ def fold_scaling(program: Program) -> Program:
 
 
 def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    if node.op != "linear" or node.type.dtype != "float64" or inputs[0].type.sparse:
+    if node.type.dtype != "float64" or inputs[0].type.sparse:
         return None
     weights: Array = node.attrs["weights"]
     bias: Array = node.attrs["bias"]
     parts, factors, shifts = [], [], []
-    for part in _parts(b, inputs[0]):
+    given = parts_of(b, inputs[0])
+    for part in given:
         below, factor, shift = _scaling(b, part)
         parts.append(below)
         factors.append(factor)
         shifts.append(shift)
-    if all(part.index == old.index for part, old in zip(parts, _parts(b, inputs[0]), strict=True)):
+    if all(part.index == old.index for part, old in zip(parts, given, strict=True)):
         return None
     folded = weights * np.concatenate(factors)[:, None]
     bias = bias + np.concatenate(shifts) @ weights
@@ -51,16 +53,7 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         return None
     if ((folded == 0) & (weights != 0)).any():
         return None  # a weight has underflowed
-    x = parts[0] if len(parts) == 1 else b.op("concat", *parts)
-    return b.op("linear", x, weights=folded, bias=bias)
-
-
-def _parts(b: Builder, x: Value) -> list[Value]:
-    """The values side by side in `x`, where all have its dtype; else `x` itself."""
-    node = b.node(x)
-    parts = [b.value(i) for i in node.inputs] if node.op == "concat" else [x]
-    same = all(part.type.dtype == x.type.dtype for part in parts)
-    return [p for part in parts for p in _parts(b, part)] if same and len(parts) > 1 else [x]
+    return b.op("linear", b.beside(parts), weights=folded, bias=bias)
 
 
 def _scaling(b: Builder, x: Value) -> tuple[Value, Array, Array]:

@@ -46,11 +46,9 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         renamed = np.searchsorted(used, feature).astype(np.int32)
         x = b.op("select", inputs[0], indices=used)
         return b.op("tree_ensemble", x, **{**node.attrs, "feature": renamed})
-    if node.op == "linear":
-        weights: Array = node.attrs["weights"]
-        used = np.flatnonzero(weights.any(axis=1)).astype(np.int64)
-        if used.size == inputs[0].type.width or not _reaches_words(b, inputs[0]):
-            return None
-        x = b.op("select", inputs[0], indices=used)
-        return b.op("linear", x, **{**node.attrs, "weights": weights[used]})
-    return None
+    weights: Array = node.attrs["weights"]
+    used = np.flatnonzero(weights.any(axis=1)).astype(np.int64)
+    if used.size == inputs[0].type.width or not _reaches_words(b, inputs[0]):
+        return None
+    x = b.op("select", inputs[0], indices=used)
+    return b.op("linear", x, **{**node.attrs, "weights": weights[used]})

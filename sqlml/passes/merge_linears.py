@@ -26,9 +26,9 @@ def merge_linears(program: Program) -> Program:
     merged: dict[int, Value] = {}
 
     def rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-        if node.op != "linear" or len(groups[node.inputs[0]]) == 1:
-            return None
         group = groups[node.inputs[0]]
+        if len(group) == 1:
+            return None
         if node.inputs[0] not in merged:
             weights = np.concatenate([n.attrs["weights"] for n in group], axis=1)
             bias = np.concatenate([n.attrs["bias"] for n in group])

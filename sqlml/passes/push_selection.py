@@ -8,6 +8,7 @@ chooses a column several times, one that chooses it once moves.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -18,7 +19,7 @@ from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
 from sqlml.ir.utf8_column import choose
-from sqlml.passes.fold_layout import same_rows
+from sqlml.passes.fold_layout import chosen_parts, same_rows
 from sqlml.passes.fold_layout import select as fold_select
 from sqlml.types import TEXTUAL, Array
 
@@ -29,10 +30,7 @@ def push_selection(program: Program) -> Program:
 
 
 def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    if node.op != "select":
-        return None
-    indices: Array = node.attrs["indices"]
-    return _push(b, inputs[0], indices)
+    return _push(b, inputs[0], node.attrs["indices"])
 
 
 def _push(b: Builder, x: Value, indices: Array) -> Value:
@@ -46,18 +44,8 @@ def _push(b: Builder, x: Value, indices: Array) -> Value:
         return fold_select(b, _push(b, x, used), places.astype(np.int64))
     node = b.node(x)
     if node.op == "concat":
-        parts = [b.value(i) for i in node.inputs]
-        owner = np.repeat(np.arange(len(parts)), [p.type.width for p in parts])
-        first = np.cumsum([0, *[p.type.width for p in parts]])
-        cuts = np.flatnonzero(np.diff(owner[indices])) + 1
-        runs = np.split(indices, cuts)
-        pieces = [_push(b, parts[owner[r[0]]], r - first[owner[r[0]]]) for r in runs]
-        pieces = [
-            p if p.type.dtype == x.type.dtype else b.op("cast", p, dtype=x.type.dtype)
-            for p in pieces
-        ]
-        joined = pieces[0] if len(pieces) == 1 else b.op("concat", *pieces)
-        return same_rows(b, joined, x.type.sparse)
+        pieces = chosen_parts(b, x, indices, partial(_push, b))
+        return same_rows(b, b.beside(pieces), x.type.sparse)
     rule = _RULES.get(node.op)
     if rule is not None:
         return rule(b, node, indices)

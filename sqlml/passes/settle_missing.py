@@ -27,7 +27,7 @@ def settle_missing(program: Program) -> Program:
 
 
 def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
-    left = node.attrs["default_left"] if node.op == "tree_ensemble" else np.zeros(0, bool)
+    left = node.attrs["default_left"]
     if not left.any() or not _never_missing(b, inputs[0]):
         return None
     return b.op("tree_ensemble", inputs[0], **{**node.attrs, "default_left": np.zeros_like(left)})

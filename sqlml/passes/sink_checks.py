@@ -94,8 +94,7 @@ def _below_concat(b: Builder, node: Node, check: Check) -> Value:
 
     def flush() -> None:
         if staying:
-            x = staying[0] if len(staying) == 1 else b.op("concat", *staying)
-            made.append(_stay(b, x, check.take(start, stop)))
+            made.append(_stay(b, b.beside(staying), check.take(start, stop)))
             staying.clear()
 
     for part in (b.value(i) for i in node.inputs):
@@ -109,7 +108,7 @@ def _below_concat(b: Builder, node: Node, check: Check) -> Value:
             made.append(_sink(b, part, check.take(stop, end)) if moves else part)
         stop = end
     flush()
-    return made[0] if len(made) == 1 else b.op("concat", *made)
+    return b.beside(made)
 
 
 def _source(b: Builder, node: Node) -> Value:

@@ -105,7 +105,7 @@ def _product(b: Builder, parts: Sequence[_Part], weights: Array) -> Value | None
     if not terms:
         return None
     if left:
-        x = left[0] if len(left) == 1 else b.op("concat", *left)
+        x = b.beside(left)
         if x.type.dtype != weights.dtype:
             x = b.op("cast", x, dtype=weights.dtype.name)
         terms.insert(0, b.op("matmul", x, b.constant(np.concatenate(rows))))

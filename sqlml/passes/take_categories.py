@@ -14,6 +14,7 @@ import numpy as np
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
+from sqlml.passes.fold_layout import parts_of
 from sqlml.types import Array
 
 FEWEST = 64
@@ -37,7 +38,7 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
     parts: list[Value] = []
     kept: list[Array] = []
     first, changed = 0, False
-    for part in _parts(b, x):
+    for part in parts_of(b, x):
         own = weights[first : first + part.type.width]
         first += part.type.width
         found = _one_hot(b, part)
@@ -53,16 +54,8 @@ def _rule(b: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         changed = True
     if not changed:
         return None
-    x = parts[0] if len(parts) == 1 else b.op("concat", *parts)
-    return b.op("linear", x, weights=np.concatenate(kept), bias=node.attrs["bias"])
-
-
-def _parts(b: Builder, x: Value) -> list[Value]:
-    """The values side by side in `x`."""
-    node = b.node(x)
-    if node.op != "concat" or any(b.value(i).type.dtype != x.type.dtype for i in node.inputs):
-        return [x]
-    return [p for i in node.inputs for p in _parts(b, b.value(i))]
+    weights = np.concatenate(kept)
+    return b.op("linear", b.beside(parts), weights=weights, bias=node.attrs["bias"])
 
 
 def _one_hot(b: Builder, part: Value) -> tuple[Value, int, Array] | None:

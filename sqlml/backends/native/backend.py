@@ -13,7 +13,6 @@ from sqlml.backends.native.step_filler import StepFiller
 from sqlml.backends.native.stepwise import Stepwise, bind
 from sqlml.backends.native.trees.filler import TreeFiller
 from sqlml.backends.native.vm.whole_output import Fused
-from sqlml.backends.tree_costs import STRATEGIES
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.operators.opaque import OWNERS
@@ -84,9 +83,6 @@ class NativeCompiled:
 
 class NativeBackend:
     """Runs every operator of the IR: its own kernels where they pay, numpy for the rest."""
-
-    name = "native"
-    strategies: tuple[str, ...] = STRATEGIES
 
     def supports(self, program: Program) -> str | None:
         """Return why some operator cannot run; None: all can."""

@@ -7,42 +7,14 @@ memory. A chain of such operators then works in one buffer, which stays in the c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from sqlml.ir.operators.elementwise import UFUNCS
 from sqlml.ir.program import Program
 from sqlml.types import Array
-
-UFUNCS: Mapping[str, np.ufunc] = MappingProxyType(
-    {
-        "add": np.add,
-        "sub": np.subtract,
-        "mul": np.multiply,
-        "div": np.divide,
-        "maximum": np.maximum,
-        "minimum": np.minimum,
-        "neg": np.negative,
-        "abs": np.abs,
-        "sign": np.sign,
-        "square": np.square,
-        "sqrt": np.sqrt,
-        "log": np.log,
-        "log1p": np.log1p,
-        "expm1": np.expm1,
-        "tanh": np.tanh,
-        "trunc": np.trunc,
-        "floor": np.floor,
-        "ceil": np.ceil,
-        "rint": np.rint,
-        "and": np.logical_and,
-        "or": np.logical_or,
-        "not": np.logical_not,
-    }
-)
-"""Operators that are one ufunc, with any inputs; the reference's own."""
 
 FRESH = frozenset({*UFUNCS, "linear"})
 """Operators whose result is an array of its own, and never a view of an input."""

@@ -29,10 +29,10 @@ from sqlml.backends.native.text.count_tokens import counter
 from sqlml.backends.native.trees import Forest
 from sqlml.ir import reference
 from sqlml.ir.csr import Selector
-from sqlml.ir.program import Program
+from sqlml.ir.program import Node, Program
 from sqlml.ir.trees import Ensemble
 from sqlml.ir.utf8_column import Texts
-from sqlml.types import Array, numpy_dtype
+from sqlml.types import Array, TensorType, numpy_dtype
 
 KERNEL_FLOATS = ("float32", "float64")
 
@@ -91,75 +91,69 @@ def tree_ensemble(program: Program, i: int, strategy: str = "traverse") -> Bound
     return Bound((below.node,), Forest(e, dtype, below.columns, strategy))
 
 
-def _select(program: Program, i: int) -> Bound | None:
-    indices: Array = program.nodes[i].attrs["indices"]
-    if program.nodes[i].type.sparse:
-        below = program.nodes[program.nodes[i].inputs[0]].type
-        return Bound(program.nodes[i].inputs, Selector(below.width, indices))
+Make = Callable[[Node, TensorType], Callable[..., Any] | None]
+"""From a node and the type of its first input to its kernel; None: the reference's function."""
+
+
+def _own(make: Make) -> Bind:
+    """A kernel of the node's own inputs."""
+
+    def bind(program: Program, i: int) -> Bound | None:
+        node = program.nodes[i]
+        kernel = make(node, program.nodes[node.inputs[0]].type)
+        return None if kernel is None else Bound(node.inputs, kernel)
+
+    return bind
+
+
+def _floats(make: Make) -> Bind:
+    """The same for inputs of float32 and float64; the reference runs all others."""
+    return _own(lambda node, x: make(node, x) if x.dtype in KERNEL_FLOATS else None)
+
+
+def _select(node: Node, x: TensorType) -> Callable[..., Any] | None:
+    indices: Array = node.attrs["indices"]
+    if x.sparse:
+        return Selector(x.width, indices)
     start = int(indices[0]) if indices.size else 0
     if not np.array_equal(indices, np.arange(start, start + indices.size)):
         return None
     stop = start + indices.size
-    return Bound(program.nodes[i].inputs, lambda x: x[:, start:stop])
+    return lambda x: x[:, start:stop]
 
 
-def _cast(program: Program, i: int) -> Bound | None:
-    dtype = numpy_dtype(program.nodes[i].type.dtype)
-    return Bound(program.nodes[i].inputs, lambda x: x.astype(dtype, copy=False))
+def _cast(node: Node, x: TensorType) -> Callable[..., Any]:
+    dtype = numpy_dtype(node.type.dtype)
+    return lambda x: x.astype(dtype, copy=False)
 
 
-def _encode(program: Program, i: int) -> Bound | None:
-    attrs = program.nodes[i].attrs
-    categories, missing = attrs["categories"], attrs["missing"]
+def _encode(node: Node, x: TensorType) -> Callable[..., Any]:
+    categories, missing = node.attrs["categories"], node.attrs["missing"]
     if categories.dtype != object:
-        return Bound(program.nodes[i].inputs, encoder(categories, missing))
+        return encoder(categories, missing)
     of_texts = cache(lambda: text_encoder(categories, missing))
     of_objects = cache(lambda: encoder(categories, missing))
-    return Bound(
-        program.nodes[i].inputs,
-        lambda x: of_texts()(x) if isinstance(x, Texts) else of_objects()(x),
-    )
+    return lambda x: of_texts()(x) if isinstance(x, Texts) else of_objects()(x)
 
 
-def _fill(program: Program, i: int) -> Bound | None:
-    node = program.nodes[i]
-    of_texts = text_filler(node.attrs)
-
-    def fill(x: Any) -> Any:
-        return of_texts(x) if isinstance(x, Texts) else reference.FUNCTIONS["fill"]([x], node.attrs)
-
-    return Bound(node.inputs, fill)
+def _fill(node: Node, x: TensorType) -> Callable[..., Any]:
+    of_texts, function = text_filler(node.attrs), reference.FUNCTIONS["fill"]
+    return lambda x: of_texts(x) if isinstance(x, Texts) else function([x], node.attrs)
 
 
-def _one_hot(program: Program, i: int) -> Bound | None:
-    node = program.nodes[i]
+def _one_hot(node: Node, codes: TensorType) -> Callable[..., Any] | None:
     if node.type.dtype == "float16":
         return None
-    codes = program.nodes[node.inputs[0]].type.dtype
-    kernel = one_hot(node.type.width, numpy_dtype(codes), numpy_dtype(node.type.dtype))
-    return Bound(node.inputs, kernel)
+    return one_hot(node.type.width, numpy_dtype(codes.dtype), numpy_dtype(node.type.dtype))
 
 
-def _impute(program: Program, i: int) -> Bound | None:
-    node = program.nodes[i]
-    if node.type.dtype not in KERNEL_FLOATS:
-        return None
-    return Bound(node.inputs, imputer(node.attrs["fill"], node.attrs["missing"]))
+def _argmax(node: Node, x: TensorType) -> Callable[..., Any] | None:
+    fits = len(x.shape) == 2 and x.rowwise and x.width
+    return argmax(numpy_dtype(x.dtype)) if fits else None
 
 
-def _argmax(program: Program, i: int) -> Bound | None:
-    x = program.nodes[program.nodes[i].inputs[0]].type
-    if x.dtype not in KERNEL_FLOATS or len(x.shape) != 2 or not x.rowwise or not x.width:
-        return None
-    return Bound(program.nodes[i].inputs, argmax(numpy_dtype(x.dtype)))
-
-
-def _require_finite(program: Program, i: int) -> Bound | None:
-    node = program.nodes[i]
-    if node.type.dtype not in KERNEL_FLOATS:
-        return None
-    attrs = node.attrs
-    dtype = numpy_dtype(node.type.dtype)
+def _require_finite(node: Node, x: TensorType) -> Callable[..., Any]:
+    attrs, dtype = node.attrs, numpy_dtype(node.type.dtype)
     if "low" in attrs or "high" in attrs:
         width = node.type.width
         low = attrs.get("low", np.full(width, -np.inf, dtype))
@@ -168,36 +162,12 @@ def _require_finite(program: Program, i: int) -> Bound | None:
     else:
         fails = checker(dtype, bool(attrs["allow_nan"]))
     explain = reference.FUNCTIONS["require_finite"]
-    return Bound(node.inputs, lambda x: explain([x], attrs) if fails(x) else x)
+    return lambda x: explain([x], attrs) if fails(x) else x
 
 
-def _linear(program: Program, i: int) -> Bound | None:
-    node = program.nodes[i]
-    if node.type.dtype not in KERNEL_FLOATS:
-        return None
-    make = sparse_linear if program.nodes[node.inputs[0]].type.sparse else linear
-    return Bound(node.inputs, make(node.attrs["weights"], node.attrs["bias"]))
-
-
-def _count_tokens(program: Program, i: int) -> Bound | None:
-    node = program.nodes[i]
-    return Bound(node.inputs, counter(node.attrs, hashed=node.op == "hash_tokens"))
-
-
-def _normalise_stored(program: Program, i: int) -> Bound | None:
-    node = program.nodes[i]
-    return Bound(node.inputs, normaliser(node.attrs["norm"], numpy_dtype(node.type.dtype)))
-
-
-def _pairwise(program: Program, i: int) -> Bound | None:
-    node = program.nodes[i]
-    kernel = pairwise(node.attrs) if node.type.dtype in KERNEL_FLOATS else None
-    return None if kernel is None else Bound(node.inputs, kernel)
-
-
-def _nearest(program: Program, i: int) -> Bound | None:
-    kernel = nearest(program.nodes[i].attrs)
-    return None if kernel is None else Bound(program.nodes[i].inputs, kernel)
+def _linear(node: Node, x: TensorType) -> Callable[..., Any]:
+    make = sparse_linear if x.sparse else linear
+    return make(node.attrs["weights"], node.attrs["bias"])
 
 
 def _sum(program: Program, i: int) -> Bound | None:
@@ -205,46 +175,34 @@ def _sum(program: Program, i: int) -> Bound | None:
     return None if found is None else Bound((found.node,), quadratic(found))
 
 
-def _search_sorted(program: Program, i: int) -> Bound | None:
-    node = program.nodes[i]
-    edges: Array = node.attrs["edges"]
-    if edges.dtype.name not in KERNEL_FLOATS:
-        return None
-    kernel = searcher(edges, node.attrs["offsets"], str(node.attrs["side"]))
-    return Bound(node.inputs, kernel)
-
-
-def _interpolate(program: Program, i: int) -> Bound | None:
-    attrs = program.nodes[i].attrs
-    kernel = interpolator(attrs["points"], attrs["values"], attrs["offsets"])
-    return Bound(program.nodes[i].inputs, kernel)
-
-
-def _bspline(program: Program, i: int) -> Bound | None:
-    node = program.nodes[i]
-    return Bound(node.inputs, bspline(node.attrs["knots"], node.attrs["degree"]))
-
-
 KERNELS: Mapping[str, Bind] = MappingProxyType(
     {
         "tree_ensemble": tree_ensemble,
-        "select": _select,
-        "cast": _cast,
-        "encode": _encode,
-        "fill": _fill,
-        "one_hot": _one_hot,
-        "impute": _impute,
-        "argmax": _argmax,
-        "require_finite": _require_finite,
-        "count_tokens": _count_tokens,
-        "hash_tokens": _count_tokens,
-        "normalise_stored": _normalise_stored,
-        "linear": _linear,
-        "pairwise": _pairwise,
-        "nearest": _nearest,
-        "bspline": _bspline,
+        "select": _own(_select),
+        "cast": _own(_cast),
+        "encode": _own(_encode),
+        "fill": _own(_fill),
+        "one_hot": _own(_one_hot),
+        "impute": _floats(lambda node, x: imputer(node.attrs["fill"], node.attrs["missing"])),
+        "argmax": _floats(_argmax),
+        "require_finite": _floats(_require_finite),
+        "count_tokens": _own(lambda node, x: counter(node.attrs, hashed=False)),
+        "hash_tokens": _own(lambda node, x: counter(node.attrs, hashed=True)),
+        "normalise_stored": _floats(
+            lambda node, x: normaliser(node.attrs["norm"], numpy_dtype(x.dtype))
+        ),
+        "linear": _floats(_linear),
+        "pairwise": _floats(lambda node, x: pairwise(node.attrs)),
+        "nearest": _floats(lambda node, x: nearest(node.attrs)),
+        "bspline": _floats(lambda node, x: bspline(node.attrs["knots"], node.attrs["degree"])),
         "sum": _sum,
-        "search_sorted": _search_sorted,
-        "interpolate": _interpolate,
+        "search_sorted": _floats(
+            lambda node, x: searcher(node.attrs["edges"], node.attrs["offsets"], node.attrs["side"])
+        ),
+        "interpolate": _floats(
+            lambda node, x: interpolator(
+                node.attrs["points"], node.attrs["values"], node.attrs["offsets"]
+            )
+        ),
     }
 )

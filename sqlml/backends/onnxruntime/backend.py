@@ -201,12 +201,9 @@ def _whole_graph(attrs: Mapping[str, Any], device: str) -> Callable[[Sequence[Ar
 class OnnxRuntimeBackend:
     """Runs tensor operators as ONNX graphs; trees as TreeEnsemble or as Hummingbird has them."""
 
-    name = "onnxruntime"
-    strategies: tuple[str, ...] = ("traverse", "gemm", "tt", "ptt")
-
     def supports(self, program: Program) -> str | None:
         """Why a Program cannot run here; None if it can."""
-        others = {op for op, owner in OWNERS.items() if owner != self.name}
+        others = {op for op, owner in OWNERS.items() if owner != "onnxruntime"}
         for node in program.nodes:
             if node.op == "tree_ensemble" and Ensemble.of(node.attrs).has_categories:
                 return "trees that test for categories need strategy gemm, tt or ptt"

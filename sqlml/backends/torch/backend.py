@@ -181,9 +181,6 @@ def _to_host(value: Tensor | Array) -> Array:
 class TorchBackend:
     """Runs tensor operators; trees by the strategies of Hummingbird, or fused on a GPU."""
 
-    name = "torch"
-    strategies: tuple[str, ...] = ("gemm", "tt", "ptt", "fused")
-
     def supports(self, program: Program) -> str | None:
         """Return why some operator cannot run; None: all can."""
         host = {n.op for i, n in enumerate(program.nodes) if sparse(program, i)}

@@ -9,7 +9,7 @@ import numpy as np
 
 from sqlml.errors import UnknownCategoryError
 from sqlml.ir.operators.elementwise import missing
-from sqlml.ir.operators.op import Function, Op, Types, array, need
+from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.types import INTEGERS, Array, TensorType, dtype_of, matrix
 
@@ -132,31 +132,22 @@ def _one_hot(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 OPERATORS: tuple[Op, ...] = (
-    Op("fill", "model", "injective", (1, 1), _fill_type, {"value": "str", "missing": "str?"}),
+    Op("fill", "model", "injective", _fill_type, _fill, {"value": "str", "missing": "str?"}),
     Op(
         "encode",
         "model",
         "injective",
-        (1, 1),
         _encode_type,
+        _encode,
         {"categories": "array", "missing": "int"},
     ),
     Op(
         "require_known",
         "model",
         "injective",
-        (1, 1),
         _require_known_type,
+        _require_known,
         {"feature": "str", "step": "str"},
     ),
-    Op("one_hot", "model", "injective", (1, 1), _one_hot_type, {"width": "int", "dtype": "str"}),
-)
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        "fill": _fill,
-        "encode": _encode,
-        "require_known": _require_known,
-        "one_hot": _one_hot,
-    }
+    Op("one_hot", "model", "injective", _one_hot_type, _one_hot, {"width": "int", "dtype": "str"}),
 )

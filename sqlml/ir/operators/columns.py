@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 import numpy as np
 
 from sqlml.errors import MissingValueError
-from sqlml.ir.operators.op import Function, Op, Types, array, floating, need
+from sqlml.ir.operators.op import Op, Types, array, floating, need
 from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType, dtype_of
 
@@ -36,6 +35,22 @@ def _impute_type(types: Types, attrs: Attrs) -> TensorType:
     need(dtype_of(fill) == floating(types[0].dtype), "fill must have the dtype of the columns")
     need(fill.shape == (types[0].width,), "one fill a column")
     return types[0]
+
+
+def _require_type(types: Types, attrs: Attrs) -> TensorType:
+    x, fine = types
+    need(fine.rowwise and fine.dtype == "bool" and fine.shape[1:] == (1,), "require tests a row")
+    need(x.rowwise, "require passes rows on")
+    need(bool(attrs["message"]), "require says what is wrong")
+    return x
+
+
+def _require(args: Sequence[Array], attrs: Attrs) -> Array:
+    """The first input, where the second is true of every row."""
+    x, fine = args
+    if not fine.all():
+        raise MissingValueError(str(attrs["message"]))
+    return x
 
 
 def _require_finite(args: Sequence[Array], attrs: Attrs) -> Array:
@@ -70,12 +85,13 @@ def _impute(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 OPERATORS: tuple[Op, ...] = (
+    Op("require", "both", "injective", _require_type, _require, {"message": "str"}, arity=(2, 2)),
     Op(
         "require_finite",
         "model",
         "injective",
-        (1, 1),
         _require_finite_type,
+        _require_finite,
         {
             "features": "tuple",
             "allow_nan": "bool",
@@ -85,15 +101,6 @@ OPERATORS: tuple[Op, ...] = (
         },
     ),
     Op(
-        "impute",
-        "model",
-        "injective",
-        (1, 1),
-        _impute_type,
-        {"fill": "array", "missing": "float"},
+        "impute", "model", "injective", _impute_type, _impute, {"fill": "array", "missing": "float"}
     ),
-)
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {"require_finite": _require_finite, "impute": _impute}
 )

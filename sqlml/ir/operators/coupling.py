@@ -8,13 +8,12 @@ must be the source's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
-from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.ir.operators.op import Function, Op, Types, need
+from sqlml.ir.operators.op import Op, Types, need
 from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType, matrix
 
@@ -85,7 +84,5 @@ def _step(p: Array, qp: Array, pqp: Array, q: Array, k: int) -> Array:
 
 
 OPERATORS: tuple[Op, ...] = (
-    Op("couple", "both", "opaque", (1, 1), _couple_type, {"classes": "int"}),
+    Op("couple", "both", "opaque", _couple_type, _couple, {"classes": "int"}),
 )
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType({"couple": _couple})

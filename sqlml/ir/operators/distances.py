@@ -26,14 +26,13 @@ chi2            sum (x-y)^2 / (x+y), terms with x+y = 0 left out
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from sqlml.ir.operators.expanded import cosine, expanded, squares
-from sqlml.ir.operators.op import Function, Op, Types, array, floating, need
+from sqlml.ir.operators.op import Op, Types, array, floating, need
 from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType, dtype_of, matrix
 
@@ -211,10 +210,8 @@ OPERATORS: tuple[Op, ...] = (
         "pairwise",
         "both",
         "complex",
-        (1, 1),
         _pairwise_type,
+        _pairwise,
         {**METRIC_ATTRS, "expanded": "bool?"},
     ),
 )
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType({"pairwise": _pairwise})

@@ -24,10 +24,14 @@ from sqlml.ir.program import Attrs
 from sqlml.types import FLOATS, INTEGERS, Array, TensorType
 
 ROUNDING = ("trunc", "floor", "ceil", "rint")
+WIDE = (
+    *("exp2", "log2", "log10", "cbrt", "sin", "cos", "tan", "arcsin", "arccos", "arctan"),
+    *("sinh", "cosh", "arcsinh", "arccosh", "arctanh"),
+)
+"""numpy's functions, of floats by way of float64."""
 UNARY_FLOAT = (
     *("exp", "log", "log1p", "expm1", "sqrt", "sigmoid", "tanh", *ROUNDING),
-    *("exp2", "log2", "log10", "cbrt", "sin", "cos", "tan", "arcsin", "arccos", "arctan"),
-    *("sinh", "cosh", "arcsinh", "arccosh", "arctanh", "ndtr", "ndtri"),
+    *(*WIDE, "ndtr", "ndtri"),
 )
 UNARY_NUMERIC = ("neg", "abs", "sign", "square")
 ARITHMETIC = ("add", "sub", "mul", "maximum", "minimum")
@@ -133,76 +137,73 @@ def is_missing(value: object) -> bool:
     return value is None or value != value or not isinstance(value, str)
 
 
-OPERATORS: tuple[Op, ...] = (
-    # both sides of an operator have one dtype
-    *(Op(n, "both", "injective", (1, 1), _float_unary_type) for n in UNARY_FLOAT),
-    *(Op(n, "both", "injective", (1, 1), _numeric_unary_type) for n in UNARY_NUMERIC),
-    *(Op(n, "both", "injective", (2, 2), _arithmetic_type) for n in ARITHMETIC),
-    *(Op(n, "both", "injective", (2, 2), _division_type) for n in DIVISION),
-    *(Op(n, "both", "injective", (2, 2), _comparison_type) for n in COMPARISON),
-    *(Op(n, "both", "injective", (2, 2), _logical_type) for n in LOGICAL),
-    *(Op(n, "both", "injective", (2, 2), _bitwise_type) for n in BITWISE),
-    Op("not", "both", "injective", (1, 1), _logical_type),
-    Op("isnan", "both", "injective", (1, 1), _isnan_type),
-    Op("where", "both", "injective", (3, 3), _where_type),
-    Op("cast", "both", "injective", (1, 1), _cast_type, {"dtype": "str"}, sparse=True),
-)
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
+UFUNCS: Mapping[str, np.ufunc] = MappingProxyType(
     {
+        **{
+            name: getattr(np, name)
+            for name in (
+                *("log", "log1p", "expm1", "sqrt", "tanh", *ROUNDING),
+                *("abs", "sign", "square", "maximum", "minimum"),
+            )
+        },
+        "neg": np.negative,
+        "add": np.add,
+        "sub": np.subtract,
+        "mul": np.multiply,
+        "div": np.divide,
+        "mod": np.mod,  # the sign of the divisor, as in Python
+        "lt": np.less,
+        "le": np.less_equal,
+        "gt": np.greater,
+        "ge": np.greater_equal,
+        "eq": np.equal,
+        "ne": np.not_equal,
+        "and": np.logical_and,
+        "or": np.logical_or,
+        "not": np.logical_not,
+        "shift_right": np.right_shift,
+        "bit_and": np.bitwise_and,
+    }
+)
+"""Operators that are one ufunc, with any inputs."""
+
+_FUNCTIONS: Mapping[str, Function] = MappingProxyType(
+    {
+        **{name: function_of(ufunc) for name, ufunc in UFUNCS.items()},
+        **{name: _wide(getattr(np, name)) for name in WIDE},
         "exp": function_of(exp),
-        "log": function_of(np.log),
-        "log1p": function_of(np.log1p),
-        "expm1": function_of(np.expm1),
-        "sqrt": function_of(np.sqrt),
         "sigmoid": _sigmoid,
-        "tanh": function_of(np.tanh),
-        "trunc": function_of(np.trunc),
-        "floor": function_of(np.floor),
-        "ceil": function_of(np.ceil),
-        "rint": function_of(np.rint),
-        "exp2": _wide(np.exp2),
-        "log2": _wide(np.log2),
-        "log10": _wide(np.log10),
-        "cbrt": _wide(np.cbrt),
-        "sin": _wide(np.sin),
-        "cos": _wide(np.cos),
-        "tan": _wide(np.tan),
-        "arcsin": _wide(np.arcsin),
-        "arccos": _wide(np.arccos),
-        "arctan": _wide(np.arctan),
-        "sinh": _wide(np.sinh),
-        "cosh": _wide(np.cosh),
-        "arcsinh": _wide(np.arcsinh),
-        "arccosh": _wide(np.arccosh),
-        "arctanh": _wide(np.arctanh),
         "ndtr": function_of(ndtr),
         "ndtri": function_of(ndtri),
-        "neg": function_of(np.negative),
-        "abs": function_of(np.abs),
-        "sign": function_of(np.sign),
-        "square": function_of(np.square),
-        "add": function_of(np.add),
-        "sub": function_of(np.subtract),
-        "mul": function_of(np.multiply),
-        "div": function_of(np.divide),
         "pow": _wide(np.power),
-        "mod": function_of(np.mod),  # the sign of the divisor, as in Python
-        "maximum": function_of(np.maximum),
-        "minimum": function_of(np.minimum),
-        "lt": function_of(np.less),
-        "le": function_of(np.less_equal),
-        "gt": function_of(np.greater),
-        "ge": function_of(np.greater_equal),
-        "eq": function_of(np.equal),
-        "ne": function_of(np.not_equal),
-        "and": function_of(np.logical_and),
-        "or": function_of(np.logical_or),
-        "shift_right": function_of(np.right_shift),
-        "bit_and": function_of(np.bitwise_and),
-        "not": function_of(np.logical_not),
-        "isnan": function_of(missing),
-        "where": function_of(np.where),
-        "cast": lambda args, attrs: args[0].astype(str(attrs["dtype"])),
     }
+)
+
+OPERATORS: tuple[Op, ...] = (
+    # both sides of an operator have one dtype
+    *(
+        Op(name, "both", "injective", rule, _FUNCTIONS[name], arity=(inputs, inputs))
+        for names, rule, inputs in (
+            (UNARY_FLOAT, _float_unary_type, 1),
+            (UNARY_NUMERIC, _numeric_unary_type, 1),
+            (ARITHMETIC, _arithmetic_type, 2),
+            (DIVISION, _division_type, 2),
+            (COMPARISON, _comparison_type, 2),
+            (LOGICAL, _logical_type, 2),
+            (BITWISE, _bitwise_type, 2),
+            (("not",), _logical_type, 1),
+        )
+        for name in names
+    ),
+    Op("isnan", "both", "injective", _isnan_type, function_of(missing)),
+    Op("where", "both", "injective", _where_type, function_of(np.where), arity=(3, 3)),
+    Op(
+        "cast",
+        "both",
+        "injective",
+        _cast_type,
+        lambda args, attrs: args[0].astype(str(attrs["dtype"])),
+        {"dtype": "str"},
+        sparse=True,
+    ),
 )

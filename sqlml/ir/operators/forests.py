@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 import numpy as np
 
-from sqlml.ir.operators.op import Function, Op, Types, array, floating, need
+from sqlml.ir.operators.op import Op, Types, array, floating, need
 from sqlml.ir.program import Attrs
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array, TensorType, dtype_of, matrix
 
 _TREES = {
-    "roots": "array",
-    "feature": "array",
-    "threshold": "array",
-    "left": "array",
-    "right": "array",
-    "default_left": "array",
-    "leaf_values": "array",
-    "target": "array",
-    "base": "array",
+    **dict.fromkeys(("roots", "feature", "threshold", "left", "right", "default_left"), "array"),
+    **dict.fromkeys(("leaf_values", "target", "base"), "array"),
     "compare": "str",
-    "categorical": "array?",
-    "set_offsets": "array?",
-    "set_words": "array?",
+    **dict.fromkeys(("categorical", "set_offsets", "set_words"), "array?"),
 }
 
 
@@ -90,16 +80,21 @@ def exit_leaves(e: Ensemble, x: Array) -> Array:
     while (at >= 0).any():
         node = np.maximum(at, 0)
         value = x[rows, e.feature[node]] if e.nodes else np.zeros(at.shape, x.dtype)
-        threshold = e.threshold[node]
-        left = value < threshold if e.compare == "lt" else value <= threshold
-        if e.categorical is not None:
-            left = np.where(e.categorical[node], is_member(e, node, value), left)
-        left = np.where(np.isnan(value), e.default_left[node], left)
-        at = np.where(at < 0, at, np.where(left, e.left[node], e.right[node]))
+        below = np.where(goes_left(e, node, value), e.left[node], e.right[node])
+        at = np.where(at < 0, at, below)
     return ~at
 
 
-def is_member(e: Ensemble, node: Array, value: Array) -> Array:
+def goes_left(e: Ensemble, node: Array, value: Array) -> Array:
+    """Whether a row with `value` in the column that a node tests goes left there."""
+    threshold = e.threshold[node]
+    left = value < threshold if e.compare == "lt" else value <= threshold
+    if e.categorical is not None:
+        left = np.where(e.categorical[node], _is_member(e, node, value), left)
+    return np.where(np.isnan(value), e.default_left[node], left)
+
+
+def _is_member(e: Ensemble, node: Array, value: Array) -> Array:
     """Whether trunc(value) is a member of the categorical node's set; NaN is not."""
     if e.set_offsets is None or e.set_words is None or not e.set_words.size:
         return np.zeros(value.shape, bool)
@@ -160,22 +155,22 @@ _LINEAR_LEAVES = dict.fromkeys(
 )
 
 OPERATORS: tuple[Op, ...] = (
-    Op("tree_ensemble", "model", "opaque", (1, 1), _tree_ensemble_type, _TREES),
-    Op("linear_leaves", "model", "opaque", (2, 2), _linear_leaves_type, _LINEAR_LEAVES),
+    Op("tree_ensemble", "model", "opaque", _tree_ensemble_type, _tree_ensemble, _TREES),
+    Op(
+        "linear_leaves",
+        "model",
+        "opaque",
+        _linear_leaves_type,
+        _linear_leaves,
+        _LINEAR_LEAVES,
+        arity=(2, 2),
+    ),
     Op(
         "accumulate",
         "tensor",
         "reduction",
-        (1, 1),
         _accumulate_type,
+        _accumulate,
         {"base": "array", "target": "array"},
     ),
-)
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        "tree_ensemble": _tree_ensemble,
-        "linear_leaves": _linear_leaves,
-        "accumulate": _accumulate,
-    }
 )

@@ -6,13 +6,12 @@ versions hash differently.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from sqlml.ir.operators.op import Function, Op, Types, array, need
+from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.ir.utf8_column import Texts
 from sqlml.types import Array, TensorType
@@ -181,10 +180,8 @@ OPERATORS: tuple[Op, ...] = (
         "encode_hashed",
         "model",
         "injective",
-        (1, 1),
         _encode_hashed_type,
+        _encode_hashed,
         {"hashes": "array", "missing": "int"},
     ),
 )
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType({"encode_hashed": _encode_hashed})

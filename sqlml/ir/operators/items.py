@@ -17,7 +17,7 @@ import numpy as np
 from sqlml.errors import InputTypeError, MissingValueError
 from sqlml.ir.csr import Csr
 from sqlml.ir.murmur import murmur3
-from sqlml.ir.operators.op import Function, Op, Types, array, need
+from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.ir.utf8_column import Texts, pack, unpack, well_formed
 from sqlml.types import NESTED, Array, TensorType, matrix
@@ -27,21 +27,18 @@ ITEMS: frozenset[str] = frozenset({"has_items", "hash_items"})
 
 Pair = tuple[Any, Any]
 
-_EMPTY: Mapping[str, str] = MappingProxyType({"list": "[]", "map": "MAP {}", "pairs": "[]"})
-_WITHOUT: Mapping[str, str] = MappingProxyType(
+_ROWS: Mapping[str, tuple[str, str, str]] = MappingProxyType(
     {
-        "list": "list_filter(..)",
-        "map": "map_from_entries(list_filter(map_entries(..), ..))",
-        "pairs": "list_filter(..)",
+        "list": ("a list of single values", "[]", "list_filter(..)"),
+        "map": (
+            "a mapping of names to single values",
+            "MAP {}",
+            "map_from_entries(list_filter(map_entries(..), ..))",
+        ),
+        "pairs": ("a list of pairs (name, value)", "[]", "list_filter(..)"),
     }
 )
-_FORM: Mapping[str, str] = MappingProxyType(
-    {
-        "list": "a list of single values",
-        "map": "a mapping of names to single values",
-        "pairs": "a list of pairs (name, value)",
-    }
-)
+"""Kind of column -> what a row is; in SQL, an empty row, and one without some of its items."""
 
 
 def pack_items(items: Iterable[Any]) -> tuple[Array, Array]:
@@ -77,8 +74,7 @@ class _Reader:
     """Reads the rows of one column, and words what is wrong with one."""
 
     def __init__(self, kind: str, attrs: Attrs) -> None:
-        self._form = _FORM[kind]
-        self._empty, self._without = _EMPTY[kind], _WITHOUT[kind]
+        self._form, self._empty, self._without = _ROWS[kind]
         self._name: str = attrs["feature"]
         self._step: str = attrs["step"]
 
@@ -275,8 +271,8 @@ OPERATORS: tuple[Op, ...] = (
         "has_items",
         "model",
         "opaque",
-        (1, 1),
         _has_items_type,
+        _has_items,
         {**_ATTRS, "words": "array", "ends": "array"},
         nested=True,
     ),
@@ -284,13 +280,9 @@ OPERATORS: tuple[Op, ...] = (
         "hash_items",
         "model",
         "opaque",
-        (1, 1),
         _hash_items_type,
+        _hash_items,
         {**_ATTRS, "width": "int", "alternate_sign": "bool"},
         nested=True,
     ),
-)
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {"has_items": _has_items, "hash_items": _hash_items}
 )

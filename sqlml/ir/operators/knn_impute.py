@@ -6,13 +6,12 @@ scaled up for the others (J. K. Dixon, "Pattern recognition with partly missing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
-from sqlml.ir.operators.op import Function, Op, Types, array, need
+from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType
 
@@ -130,10 +129,8 @@ OPERATORS: tuple[Op, ...] = (
         "knn_impute",
         "both",
         "opaque",
-        (1, 1),
         _knn_impute_type,
+        _knn_impute,
         {"rows": "array", "neighbours": "int", "weights": "str", "order": "str"},
     ),
 )
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType({"knn_impute": _knn_impute})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from sqlml.errors import ProgramError
 from sqlml.ir import csr
 from sqlml.ir.csr import Csr
-from sqlml.ir.operators.op import Function, Op, Types, array, need
+from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.types import INTEGERS, ROWS, Array, TensorType, matrix, promote
 
@@ -96,19 +95,16 @@ def _check_reach(op: str, index: Array, length: int) -> None:
 
 
 OPERATORS: tuple[Op, ...] = (
-    Op("concat", "both", "injective", (1, None), _concat_type, sparse=True),
-    Op("select", "both", "injective", (1, 1), _select_type, {"indices": "array"}, sparse=True),
-    Op("reshape", "tensor", "injective", (1, 1), _reshape_type, {"shape": "tuple"}),
-    Op("take", "tensor", "injective", (2, 2), _take_type),
-    Op("gather", "tensor", "injective", (2, 2), _gather_type),
-)
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        "concat": _concat,
-        "select": _select,
-        "reshape": lambda args, attrs: args[0].reshape(args[0].shape[0], *attrs["shape"]),
-        "take": _take,
-        "gather": _gather,
-    }
+    Op("concat", "both", "injective", _concat_type, _concat, arity=(1, None), sparse=True),
+    Op("select", "both", "injective", _select_type, _select, {"indices": "array"}, sparse=True),
+    Op(
+        "reshape",
+        "tensor",
+        "injective",
+        _reshape_type,
+        lambda args, attrs: args[0].reshape(args[0].shape[0], *attrs["shape"]),
+        {"shape": "tuple"},
+    ),
+    Op("take", "tensor", "injective", _take_type, _take, arity=(2, 2)),
+    Op("gather", "tensor", "injective", _gather_type, _gather, arity=(2, 2)),
 )

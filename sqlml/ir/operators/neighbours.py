@@ -30,7 +30,7 @@ from sqlml.ir.operators.distances import (
     reduced,
 )
 from sqlml.ir.operators.expanded import expanded, slack, squares
-from sqlml.ir.operators.op import Function, Op, Types, array, need
+from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType, matrix
 
@@ -284,8 +284,8 @@ OPERATORS: tuple[Op, ...] = (
         "nearest",
         "both",
         "opaque",
-        (1, 1),
         _nearest_type,
+        _nearest,
         {
             **METRIC_ATTRS,
             "k": "int",
@@ -298,5 +298,3 @@ OPERATORS: tuple[Op, ...] = (
         },
     ),
 )
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType({"nearest": _nearest})

@@ -19,28 +19,30 @@ Level = Literal["model", "tensor", "both"]
 Group = Literal["source", "injective", "reduction", "complex", "opaque"]
 
 
+Function = Callable[[Sequence[Array], Attrs], Array]
+"""What an operator computes: arrays and attributes in, one array out."""
+
+
 @dataclass(frozen=True, slots=True)
 class Op:
     """One row of the table.
 
-    `attrs` names each attribute and its Python type; a type ending in `?` may be left out.
-    `arity` is (fewest, most) inputs, most None for any number. `sparse` operators take values
-    of sparse rows (`ir/csr.py`) as well as dense ones, `nested` ones columns of many values per row
-    (`types.NESTED`), which all others refuse.
+    `function` is the meaning of the operator; an input has none. `attrs` names each attribute and
+    its Python type; a type ending in `?` may be left out. `arity` is (fewest, most) inputs, most
+    None for any number. `sparse` operators take values of sparse rows (`ir/csr.py`) as well as
+    dense ones, `nested` ones columns of many values per row (`types.NESTED`), which all others
+    refuse.
     """
 
     name: str
     level: Level
     group: Group
-    arity: tuple[int, int | None]
     rule: Rule
+    function: Function | None
     attrs: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    arity: tuple[int, int | None] = (1, 1)
     sparse: bool = False
     nested: bool = False
-
-
-Function = Callable[[Sequence[Array], Attrs], Array]
-"""What an operator computes: arrays and attributes in, one array out."""
 
 
 def need(condition: bool, message: str) -> None:

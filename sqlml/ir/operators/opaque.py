@@ -19,7 +19,7 @@ from sqlml.errors import (
     MissingValueError,
     ScoringError,
 )
-from sqlml.ir.operators.op import Function, Op, Types, array, need
+from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.ir.utf8_column import Texts
 from sqlml.types import Array, TensorType, matrix
@@ -132,10 +132,9 @@ OPERATORS: tuple[Op, ...] = (
         "onnx_graph",
         "both",
         "opaque",
-        (1, None),
         _onnx_graph_type,
+        _onnx_graph,
         {"model": "array", "inputs": "tuple", "output": "str", "dtype": "str", "width": "int"},
+        arity=(1, None),
     ),
 )
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType({"onnx_graph": _onnx_graph})

@@ -6,12 +6,11 @@ The break points of all columns lie in one array; column j has those from `offse
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from sqlml.ir.operators.op import Function, Op, Types, array, floating, need
+from sqlml.ir.operators.op import Op, Types, array, floating, need
 from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType, dtype_of, matrix
 
@@ -144,28 +143,17 @@ OPERATORS: tuple[Op, ...] = (
         "search_sorted",
         "both",
         "opaque",
-        (1, 1),
         _search_type,
+        _search_sorted,
         {"edges": "array", "offsets": "array", "side": "str"},
     ),
     Op(
         "interpolate",
         "both",
         "opaque",
-        (1, 1),
         _interpolate_type,
+        _interpolate,
         {"points": "array", "values": "array", "offsets": "array"},
     ),
-    Op(
-        "bspline",
-        "both",
-        "opaque",
-        (1, 1),
-        _spline_type,
-        {"knots": "array", "degree": "int"},
-    ),
-)
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {"search_sorted": _search_sorted, "interpolate": _interpolate, "bspline": _bspline}
+    Op("bspline", "both", "opaque", _spline_type, _bspline, {"knots": "array", "degree": "int"}),
 )

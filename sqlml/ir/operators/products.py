@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 import numpy as np
 
 from sqlml.ir import csr
 from sqlml.ir.csr import Csr
 from sqlml.ir.operators.op import (
-    Function,
     Op,
     Types,
     array,
@@ -68,23 +66,22 @@ def _linear(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 OPERATORS: tuple[Op, ...] = (
-    Op("matmul", "tensor", "complex", (2, 2), _matmul_type),
-    Op("batch_matmul", "tensor", "complex", (2, 2), _batch_matmul_type),
+    Op("matmul", "tensor", "complex", _matmul_type, function_of(np.matmul), arity=(2, 2)),
+    Op(
+        "batch_matmul",
+        "tensor",
+        "complex",
+        _batch_matmul_type,
+        lambda args, attrs: np.einsum("nti,til->ntl", *args),
+        arity=(2, 2),
+    ),
     Op(
         "linear",
         "model",
         "complex",
-        (1, 1),
         _linear_type,
+        _linear,
         {"weights": "array", "bias": "array"},
         sparse=True,
     ),
-)
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        "matmul": function_of(np.matmul),
-        "batch_matmul": lambda args, attrs: np.einsum("nti,til->ntl", *args),
-        "linear": _linear,
-    }
 )

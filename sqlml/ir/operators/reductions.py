@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from sqlml.ir.operators.elementwise import exp
-from sqlml.ir.operators.op import Function, Op, Types, floating, need, numeric
+from sqlml.ir.operators.op import Function, Op, Types, array, floating, need, numeric
 from sqlml.ir.program import Attrs
-from sqlml.types import Array, TensorType
+from sqlml.types import Array, TensorType, matrix
 
 
 def _reduce_type(types: Types, attrs: Attrs) -> TensorType:
@@ -53,22 +52,47 @@ def _reduction(function: Callable[..., Any]) -> Function:
     return lambda args, attrs: function(args[0], axis=attrs["axis"], keepdims=True)
 
 
-OPERATORS: tuple[Op, ...] = (
-    Op("sum", "both", "reduction", (1, 1), _reduce_type, {"axis": "int"}),
-    Op("max", "both", "reduction", (1, 1), _extreme_type, {"axis": "int"}),
-    Op("min", "both", "reduction", (1, 1), _extreme_type, {"axis": "int"}),
-    Op("argmax", "both", "reduction", (1, 1), _argmax_type, {"axis": "int"}),
-    Op("softmax", "both", "reduction", (1, 1), _softmax_type, {"sum_dtype": "str"}),
-)
+def _weighted_median_type(types: Types, attrs: Attrs) -> TensorType:
+    weights, x = array(attrs, "weights"), types[0]
+    floating(x.dtype)
+    need(x.rowwise and len(x.shape) == 2 and x.width > 0, "weighted_median takes (n, k > 0)")
+    need(
+        weights.dtype == np.float64 and weights.shape == (x.width,),
+        f"weights {weights.dtype}{weights.shape} for {x!r}, not one float64 a column",
+    )
+    return matrix(x.dtype, 1)
 
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        "sum": lambda args, attrs: args[0].sum(
-            axis=attrs["axis"], keepdims=True, dtype=args[0].dtype
-        ),
-        "max": _reduction(np.max),
-        "min": _reduction(np.min),
-        "argmax": _reduction(np.argmax),
-        "softmax": _softmax,
-    }
+
+def _weighted_median(args: Sequence[Array], attrs: Attrs) -> Array:
+    """The least value of a row up to which half of the weight lies; NaN counts as the largest."""
+    (x,) = args
+    weights: Array = attrs["weights"]
+    order = np.argsort(x, axis=1, kind="stable")
+    reached = np.cumsum(weights[order], axis=1)
+    enough = reached >= 0.5 * reached[:, -1:]
+    column = np.take_along_axis(order, enough.argmax(axis=1)[:, None], axis=1)
+    return np.take_along_axis(x, column, axis=1)
+
+
+OPERATORS: tuple[Op, ...] = (
+    Op(
+        "sum",
+        "both",
+        "reduction",
+        _reduce_type,
+        lambda args, attrs: args[0].sum(axis=attrs["axis"], keepdims=True, dtype=args[0].dtype),
+        {"axis": "int"},
+    ),
+    Op("max", "both", "reduction", _extreme_type, _reduction(np.max), {"axis": "int"}),
+    Op("min", "both", "reduction", _extreme_type, _reduction(np.min), {"axis": "int"}),
+    Op("argmax", "both", "reduction", _argmax_type, _reduction(np.argmax), {"axis": "int"}),
+    Op("softmax", "both", "reduction", _softmax_type, _softmax, {"sum_dtype": "str"}),
+    Op(
+        "weighted_median",
+        "both",
+        "reduction",
+        _weighted_median_type,
+        _weighted_median,
+        {"weights": "array"},
+    ),
 )

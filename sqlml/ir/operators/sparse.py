@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from sqlml.errors import MissingValueError
 from sqlml.ir import csr
 from sqlml.ir.csr import Csr
-from sqlml.ir.operators.op import Function, Op, Types, array, floating, need
+from sqlml.ir.operators.op import Op, Types, array, floating, need
 from sqlml.ir.program import Attrs
 from sqlml.types import Array, TensorType, dtype_of, matrix
 
@@ -95,21 +94,15 @@ def _densify(args: Sequence[Any], attrs: Attrs) -> Array:
 
 OPERATORS: tuple[Op, ...] = (
     Op(
-        "scale_stored",
-        "model",
-        "injective",
-        (1, 1),
-        _scale_type,
-        {"factors": "array"},
-        sparse=True,
+        "scale_stored", "model", "injective", _scale_type, _scale, {"factors": "array"}, sparse=True
     ),
-    Op("map_stored", "model", "injective", (1, 1), _map_type, {"function": "str"}, sparse=True),
+    Op("map_stored", "model", "injective", _map_type, _map, {"function": "str"}, sparse=True),
     Op(
         "normalise_stored",
         "model",
         "complex",
-        (1, 1),
         _normalise_type,
+        _normalise,
         {"norm": "str"},
         sparse=True,
     ),
@@ -117,22 +110,11 @@ OPERATORS: tuple[Op, ...] = (
         "require_finite_stored",
         "model",
         "injective",
-        (1, 1),
         _stored_type,
+        _require_finite,
         {"feature": "str", "step": "str"},
         sparse=True,
     ),
-    Op("densify", "model", "injective", (1, 1), _densify_type, {"fill": "float"}, sparse=True),
-    Op("sparsify", "model", "injective", (1, 1), _sparsify_type),
-)
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {
-        "scale_stored": _scale,
-        "map_stored": _map,
-        "normalise_stored": _normalise,
-        "require_finite_stored": _require_finite,
-        "densify": _densify,
-        "sparsify": _sparsify,
-    }
+    Op("densify", "model", "injective", _densify_type, _densify, {"fill": "float"}, sparse=True),
+    Op("sparsify", "model", "injective", _sparsify_type, _sparsify),
 )

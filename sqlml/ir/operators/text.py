@@ -13,7 +13,7 @@ from sqlml.errors import MissingValueError
 from sqlml.ir.analyzer import Analyzer
 from sqlml.ir.csr import Csr
 from sqlml.ir.murmur import murmur3
-from sqlml.ir.operators.op import Function, Op, Types, array, need
+from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.ir.utf8_column import CODEC, Texts, unpack, well_formed
 from sqlml.types import FLOATS, TensorType, dtype_of, matrix
@@ -151,20 +151,17 @@ OPERATORS: tuple[Op, ...] = (
         "count_tokens",
         "model",
         "opaque",
-        (1, 1),
         _count_tokens_type,
+        _count_tokens,
         {**_ANALYZER, "words": "array", "ends": "array"},
     ),
     Op(
         "hash_tokens",
         "model",
         "opaque",
-        (1, None),
         _hash_tokens_type,
+        _hash_tokens,
         {**_ANALYZER, "width": "int", "alternate_sign": "bool"},
+        arity=(1, None),
     ),
-)
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {"count_tokens": _count_tokens, "hash_tokens": _hash_tokens}
 )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import MissingDependencyError, ScoringError, UnsupportedModelError
-from sqlml.ir.operators.op import Function, Op, Types, array, need
+from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.ir.torch_archive import Call, DTypeArg, Place, Ref, read_exported
 from sqlml.types import Array, TensorType, matrix
@@ -216,10 +216,9 @@ OPERATORS: tuple[Op, ...] = (
         "torch_module",
         "both",
         "opaque",
-        (1, None),
         _torch_module_type,
+        _torch_module,
         {"archive": "array", "dtype": "str", "width": "int"},
+        arity=(1, None),
     ),
 )
-
-FUNCTIONS: Mapping[str, Function] = MappingProxyType({"torch_module": _torch_module})

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sqlml.ir.builder import Builder, Value
+from sqlml.ir.operators.elementwise import UFUNCS
 from sqlml.types import FLOATS, Array, numpy_dtype
 
 
@@ -28,23 +29,12 @@ class Step:
             with np.errstate(all="ignore"):
                 return x.astype(self.dtype)
         with np.errstate(all="ignore"):
-            made: Array = _FUNCTIONS[self.op](x, self.operand[columns])
+            made: Array = UFUNCS[self.op](x, self.operand[columns])
         return made
 
-    def take(self, indices: Array) -> Step:
-        """Return this step for the columns at `indices`."""
-        operand = None if self.operand is None else self.operand[indices]
-        return Step(self.op, operand, self.dtype)
 
-
-_FUNCTIONS = {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "div": np.divide,
-    "maximum": np.maximum,
-    "minimum": np.minimum,
-}
+_STEPS = frozenset({"add", "sub", "mul", "div", "maximum", "minimum"})
+"""Operators that, with a constant, may be a step."""
 
 
 def step_below(b: Builder, x: Value) -> tuple[Value, Step] | None:
@@ -55,7 +45,7 @@ def step_below(b: Builder, x: Value) -> tuple[Value, Step] | None:
         if below.type.dtype in FLOATS and x.type.dtype in FLOATS:
             return below, Step("cast", None, x.type.dtype)
         return None
-    if node.op not in _FUNCTIONS or len(x.type.shape) != 2:
+    if node.op not in _STEPS or len(x.type.shape) != 2:
         return None
     below, other = (b.value(i) for i in node.inputs)
     if not below.type.rowwise and node.op in ("add", "mul", "maximum", "minimum"):

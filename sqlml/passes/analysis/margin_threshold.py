@@ -17,13 +17,8 @@ import numpy as np
 from sqlml.bounded_cache import of_programs
 from sqlml.ir import reference
 from sqlml.ir.program import Program
-from sqlml.types import FLOATS, Array, DType, numpy_dtype
-
-POINTS = 257
-"""Floats that a round of the search looks at, in equal steps over what is left."""
-
-NEAR = 256
-"""Floats on each side of the found one that must agree with it."""
+from sqlml.passes.analysis.float_order import turn
+from sqlml.types import FLOATS, Array, numpy_dtype
 
 COMPARISONS: Mapping[str, Callable[[Array, float], Array]] = MappingProxyType(
     {">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}
@@ -56,7 +51,7 @@ def margin_threshold(
         p = _probability(program, place, x)[:, column].astype(np.float64)
         return COMPARISONS[comparison](p, bound)
 
-    found = _change(holds, dtype)
+    found = turn(holds, numpy_dtype(dtype))
     if found is None:
         return None
     last, following, above = found
@@ -105,32 +100,3 @@ def _probability(program: Program, score: int, x: Array) -> Array:
                 inputs = [values[j] for j in node.inputs]
                 values[i] = reference.FUNCTIONS[node.op](inputs, node.attrs)
     return values[program.outputs["proba"]]
-
-
-def _change(holds: Callable[[Array], Array], dtype: DType) -> tuple[float, float, bool] | None:
-    """The neighbours between which `holds` changes, and whether it holds above them."""
-    kind = numpy_dtype(dtype)
-    bits = np.int64 if dtype == "float64" else np.int32
-    most = int(np.array(np.inf, kind).view(bits))
-    low, high = -most, most
-
-    def at(places: Array) -> Array:
-        size = np.abs(places).astype(bits).view(kind)
-        return holds(np.where(places < 0, -size, size).astype(kind))
-
-    above = bool(at(np.array([high]))[0])
-    if bool(at(np.array([low]))[0]) == above:
-        return None
-    while high - low > 1:
-        step = max(1, (high - low) // (POINTS - 1))
-        places = np.array([*range(low, high, step), high])
-        answers = at(places) == above
-        first = int(answers.argmax())
-        if not answers[first:].all():
-            return None  # it steps back
-        low, high = int(places[first - 1]), int(places[first])
-    near = np.arange(max(-most, low - NEAR), min(most, high + NEAR) + 1)
-    if not ((at(near) == above) == (near >= high)).all():
-        return None
-    pair = np.abs(np.array([low, high])).astype(bits).view(kind) * np.sign([low, high])
-    return float(pair[0]), float(pair[1]), above

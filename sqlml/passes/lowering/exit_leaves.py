@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sqlml.errors import BackendError
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
@@ -60,28 +61,41 @@ def shape_of(e: Ensemble) -> Shape:
 Find = Callable[[Array], Value]
 """Numbers of trees, none a bare leaf -> the exit leaf of each row in each, int64 (n, trees)."""
 Strategy = Callable[[NodeTests, Shape], Find]
-"""How to find exit leaves; it raises BackendError if it should not be used."""
+"""How to find exit leaves."""
 Size = Callable[[Shape], Array]
 """The sizes of the trees, int64 (T,); trees up to the same power of two go together."""
+Refusal = Callable[[Shape], str | None]
+"""Why a strategy should not be used for trees; None: it may be."""
 
 
-def lower_trees(program: Program, strategy: Strategy, size: Size) -> Program:
-    """A copy of `program` in which each tree_ensemble has become tensor operators."""
+def lower_trees(
+    program: Program, strategy: Strategy, size: Size, refusal: Refusal | None = None
+) -> Program:
+    """A copy of `program` in which each tree_ensemble has become tensor operators.
+
+    Raises:
+        BackendError: `refusal` says why the strategy should not be used.
+    """
 
     def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         if node.op != "tree_ensemble":
             return None
         e = Ensemble.of(node.attrs)
-        leaves = _exit_leaves(builder, inputs[0], e, strategy, size)
+        shape = shape_of(e)
+        reason = None if refusal is None else refusal(shape)
+        if reason is not None:
+            raise BackendError(reason)
+        leaves = _exit_leaves(builder, inputs[0], e, shape, strategy, size(shape))
         values = builder.op("take", builder.constant(e.leaf_values), leaves)
         return builder.op("accumulate", values, base=e.base, target=e.target)
 
     return rewrite(program, rule, keep_inputs=True)
 
 
-def _exit_leaves(builder: Builder, x: Value, e: Ensemble, strategy: Strategy, size: Size) -> Value:
-    shape = shape_of(e)
-    group = np.where(e.roots < 0, -1, np.ceil(np.log2(np.maximum(size(shape), 1))).astype(np.int64))
+def _exit_leaves(
+    builder: Builder, x: Value, e: Ensemble, shape: Shape, strategy: Strategy, sizes: Array
+) -> Value:
+    group = np.where(e.roots < 0, -1, np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64))
     parts: list[Value] = []
     members: list[Array] = []
     find: Find | None = None
@@ -96,7 +110,7 @@ def _exit_leaves(builder: Builder, x: Value, e: Ensemble, strategy: Strategy, si
         parts.append(find(trees))
     if not parts:
         return _bare(builder, x, np.zeros(0, np.int64))
-    leaves = parts[0] if len(parts) == 1 else builder.op("concat", *parts)
+    leaves = builder.beside(parts)
     order = np.argsort(np.concatenate(members))
     if np.array_equal(order, np.arange(order.size)):
         return leaves

@@ -7,7 +7,7 @@ of x and of minus x side by side.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,17 +15,6 @@ from sqlml.ir.builder import Builder, Value
 from sqlml.ir.decisions import decisions
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Parameters:
-    """What some nodes test, as constants or as one entry per row and tree; see `NodeTests`."""
-
-    feature: Value | None
-    threshold: Value
-    begin: Value | None = None
-    size: Value | None = None
-    absent: Value | None = None
 
 
 class NodeTests:
@@ -44,7 +33,7 @@ class NodeTests:
         self.then = np.append(d.then, 0).astype(np.int64)
         self.otherwise = np.append(d.otherwise, 0).astype(np.int64)
         self._dtype = e.threshold.dtype
-        self._threshold = np.append(d.threshold, np.array([np.nan], self._dtype))
+        threshold = np.append(d.threshold, np.array([np.nan], self._dtype))
         feature = d.feature.astype(np.int64)
         if d.negated.any():
             minus = builder.op("neg", x)
@@ -54,6 +43,7 @@ class NodeTests:
             x = minus
         self.x = x
         self._feature = np.append(feature, 0)
+        self._arrays: tuple[Array, ...] = (threshold,)
         self._members: Value | None = None
         if e.has_categories:
             self._read_sets(e)
@@ -65,60 +55,41 @@ class NodeTests:
         table = np.concatenate([[False, True], bits.ravel().astype(bool)])
         self._members = self.builder.constant(table)
         counts = 32 * np.diff(e.set_offsets.astype(np.int64))
-        self._begin = np.append(2 + 32 * e.set_offsets[:-1].astype(np.int64), 0)
-        self._size = np.append(counts, 0).astype(self._dtype)
-        self._absent = np.append(e.categorical & e.default_left, False).astype(np.int64)
+        self._arrays += (
+            np.append(2 + 32 * e.set_offsets[:-1].astype(np.int64), 0),
+            np.append(counts, 0).astype(self._dtype),
+            np.append(e.categorical & e.default_left, False).astype(np.int64),
+        )
 
     def at(self, nodes: Array) -> Value:
         """bool (n, nodes.size): the same nodes for every row."""
         b = self.builder
         values = b.op("select", self.x, indices=self._feature[nodes])
-        return self._decide(values, self._parameters(nodes))
+        return self._decide(values, [b.constant(array[nodes]) for array in self._arrays])
 
-    def table(self, nodes: Array) -> Parameters:
-        """The parameters of `nodes` as constant tables, for `look_up`."""
-        return self._parameters(nodes, feature=True)
+    def table(self, nodes: Array) -> list[Value]:
+        """What `nodes` test, as constant tables for `look_up`: features, then the parameters."""
+        return [self.builder.constant(array[nodes]) for array in (self._feature, *self._arrays)]
 
-    def look_up(self, table: Parameters, index: Value) -> Value:
+    def look_up(self, table: Sequence[Value], index: Value) -> Value:
         """bool, in the shape of index (n, t): the node at each index of the table's."""
         b = self.builder
-        if table.feature is None:
-            raise AssertionError("a table must have its features")
-        values = b.op("gather", self.x, b.op("take", table.feature, index))
-        taken = Parameters(None, b.op("take", table.threshold, index))
-        if table.begin is not None and table.size is not None and table.absent is not None:
-            taken = Parameters(
-                None,
-                taken.threshold,
-                b.op("take", table.begin, index),
-                b.op("take", table.size, index),
-                b.op("take", table.absent, index),
-            )
-        return self._decide(values, taken)
+        feature, *parameters = table
+        values = b.op("gather", self.x, b.op("take", feature, index))
+        return self._decide(values, [b.op("take", part, index) for part in parameters])
 
-    def _parameters(self, nodes: Array, feature: bool = False) -> Parameters:
+    def _decide(self, values: Value, parameters: Sequence[Value]) -> Value:
+        """Whether the tests hold; `parameters` are threshold, and of sets begin, size, absent."""
         b = self.builder
-        features = b.constant(self._feature[nodes]) if feature else None
-        threshold = b.constant(self._threshold[nodes])
+        threshold, *of_sets = parameters
+        holds = b.op("le", values, threshold)
         if self._members is None:
-            return Parameters(features, threshold)
-        return Parameters(
-            features,
-            threshold,
-            b.constant(self._begin[nodes]),
-            b.constant(self._size[nodes]),
-            b.constant(self._absent[nodes]),
-        )
-
-    def _decide(self, values: Value, p: Parameters) -> Value:
-        b = self.builder
-        holds = b.op("le", values, p.threshold)
-        if self._members is None or p.begin is None or p.size is None or p.absent is None:
             return holds
+        begin, size, absent = of_sets
         zero = b.constant(np.zeros(1, self._dtype))
         none = b.constant(np.zeros(1, np.int64))
-        inside = b.op("and", b.op("ge", values, zero), b.op("lt", values, p.size))
+        inside = b.op("and", b.op("ge", values, zero), b.op("lt", values, size))
         code = b.op("cast", b.op("where", inside, values, zero), dtype="int64")
-        absent = b.op("where", b.op("isnan", values), p.absent, none)
-        place = b.op("where", inside, b.op("add", p.begin, code), absent)
+        missing = b.op("where", b.op("isnan", values), absent, none)
+        place = b.op("where", inside, b.op("add", begin, code), missing)
         return b.op("or", holds, b.op("take", self._members, place))

@@ -83,7 +83,8 @@ class Fitted:
         made = []
         for name in TENSORS:
             backend = base.load(name)
-            for strategy in backend.strategies if has_trees else backend.strategies[:1]:
+            strategies = base.BACKENDS[name].strategies
+            for strategy in strategies if has_trees else strategies[:1]:
                 if strategy == "fused":
                     continue  # it runs on a GPU alone: tests/gpu
                 try:

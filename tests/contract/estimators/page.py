@@ -72,7 +72,7 @@ def tensor_backends(program: Program) -> list[str]:
     for name, entry in base.BACKENDS.items():
         if entry.level == "tensor":
             backend = base.load(name)
-            strategies = [s for s in backend.strategies if _runs(backend, program, s)]
+            strategies = [s for s in entry.strategies if _runs(backend, program, s)]
             if strategies:
                 found.append(f"{name} ({', '.join(strategies)})" if has_trees else name)
     return found

@@ -23,8 +23,8 @@ from sqlml.backends.native.jit.specialise import (
     FLAG,
     NOTHING,
     Signature,
-    array_types,
     helper,
+    kinds_of,
     reads,
     specialise,
     writes,
@@ -125,10 +125,7 @@ def test_records_tuples_flags_none_and_single_numbers() -> None:
     records["first"] = 7, 1, 2**32 - 1
     parts = (np.array([1, 2, 3]), np.array([5, 5, 5], np.uint8))
     scale = np.array(2)
-    signature: Signature = (
-        *(reads(records.dtype, 1, "C"), array_types(parts), NOTHING),
-        *(FLAG, reads("i8", 0)),
-    )
+    signature: Signature = (*kinds_of(records, parts, None), FLAG, reads("i8", 0))
     kernel = specialise(_pick, signature)
     want = 2 * (7 + 2 + 3 * (2**32 - 1) + 15)
     assert kernel(records, parts, None, np.bool_(True), scale) == want

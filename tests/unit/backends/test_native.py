@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sqlml.backends import base
 from sqlml.backends.native import NativeBackend
 from sqlml.backends.native.operators import source
 from sqlml.backends.native.trees.siblings import siblings
@@ -170,8 +169,3 @@ def test_siblings_lie_side_by_side_and_trees_behind_each_other() -> None:
     assert (np.diff(places.begin) > 0).all()
     leaves = ~places.reference[~inner]
     assert sorted(leaves.tolist()) == list(range(e.leaf_values.shape[0]))
-
-
-def test_backends_have_the_strategies_that_the_table_names() -> None:
-    for name, entry in base.BACKENDS.items():
-        assert base.load(name).strategies == entry.strategies

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sqlml.backends.base import BACKENDS
 from sqlml.backends.native.trees.binned import binned
 from sqlml.backends.native.trees.block_forest import BlockForest
 from sqlml.backends.native.trees.cursor_forest import cursor_forest
@@ -22,7 +23,6 @@ from sqlml.backends.native.trees.forest import Forest
 from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
 from sqlml.backends.native.trees.ranks import TILE, bins, ranks
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
-from sqlml.backends.tree_costs import STRATEGIES
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.tree_shape import oblivious
@@ -283,13 +283,13 @@ def test_leaves_of_many_values(values: int, leaves: str) -> None:
     e = grow(Recipe(values, 12, 6, "float32", leaves, values, values))
     x = rows_for(e, 1100)
     wanted = want(e, x)
-    for strategy in STRATEGIES:
+    for strategy in BACKENDS["native"].strategies:
         np.testing.assert_array_equal(Forest(e, x.dtype, strategy=strategy)(x), wanted)
     part = grow(Recipe(values, 12, 6, "float32", leaves, values, values + 2))  # two outputs besides
     np.testing.assert_array_equal(Forest(part, x.dtype)(x), want(part, x))
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", BACKENDS["native"].strategies)
 def test_each_kernel_runs_all_batches_when_asked(strategy: str) -> None:
     e = grow(Recipe(5, 30, 5, outputs=3, values=1))
     x = rows_for(e, 700)

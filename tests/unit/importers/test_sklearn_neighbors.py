@@ -21,7 +21,6 @@ from sqlml.errors import MissingValueError, ProgramError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
-from sqlml.ir.operators.neighbours import FUNCTIONS
 from tests.sklearn_checks import assert_close, assert_same, scored
 
 SEARCHES = ("brute", "kd_tree", "ball_tree")
@@ -216,7 +215,7 @@ def test_a_search_needs_no_matrix_of_distances() -> None:
 
 def test_points_that_are_infinitely_far_are_never_taken() -> None:
     far = {"points": np.array([[1e200], [2e200], [0.0]]), "metric": "sqeuclidean"}
-    found = FUNCTIONS["nearest"]([np.zeros((1, 1))], {**far, "k": 2, "ties": "heap"})
+    found = reference.FUNCTIONS["nearest"]([np.zeros((1, 1))], {**far, "k": 2, "ties": "heap"})
     assert found.tolist() == [[0.0, np.inf, 2.0, 0.0]]
 
 

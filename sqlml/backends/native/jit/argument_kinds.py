@@ -5,14 +5,12 @@ A process that finds all its kernels on disk never imports numba.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-
-from sqlml.types import Array
 
 Layout = Literal["A", "C"]
 
@@ -53,9 +51,26 @@ def writes(dtype: npt.DTypeLike, ndim: int) -> Kind:
     return ArrayKind(np.dtype(dtype), ndim, "C", False)
 
 
-def array_types(arrays: Sequence[Array]) -> Kind:
-    """The kind of a tuple of contiguous arrays that are only read."""
-    return tuple(reads(a.dtype, a.ndim, "C") for a in arrays)
+def kinds_of(*constants: Any) -> Signature:
+    """The kinds of what a kernel is given with each call.
+
+    Arrays are contiguous and only read; besides them there are tuples of such, bools, ints and
+    None.
+
+    >>> spelled(kinds_of(np.zeros((2, 1)), (3, True), None))
+    "(C2r'<f8', (count, flag), nothing)"
+    """
+    return tuple(map(_kind_of, constants))
+
+
+def _kind_of(value: Any) -> Kind:
+    if isinstance(value, np.ndarray):
+        return reads(value.dtype, value.ndim, "C")
+    if isinstance(value, tuple):
+        return kinds_of(*value)
+    if value is None:
+        return NOTHING
+    return FLAG if isinstance(value, bool) else COUNT
 
 
 def spelled(kind: Kind) -> str:

@@ -29,7 +29,7 @@ from sqlml.backends.native.jit.argument_kinds import (
     NOTHING,
     Kind,
     Signature,
-    array_types,
+    kinds_of,
     numba_type,
     reads,
     spelled,
@@ -51,18 +51,15 @@ __all__ = [
     "NOTHING",
     "Kind",
     "Signature",
-    "array_types",
     "called",
     "helper",
     "intrinsic",
+    "kinds_of",
     "literal_intrinsic",
     "reads",
     "specialise",
     "writes",
 ]
-
-Type = Kind
-"""The type of an argument."""
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.helpers import called
-from sqlml.backends.native.jit.specialise import reads, specialise, writes
+from sqlml.backends.native.jit.specialise import kinds_of, reads, specialise, writes
 from sqlml.backends.native.rows.expanded_search import (
     Search,
     cosine_distances,
@@ -29,7 +29,6 @@ from sqlml.types import Array
 CODES: Mapping[str, int] = MappingProxyType(
     {"sqeuclidean": 0, "manhattan": 1, "chebyshev": 2, "dot": 3}
 )
-_INTEGER = np.int64
 PARTITIONED = 1 << 16
 """Distances that are held at one time: they stay in the processor's cache."""
 
@@ -55,13 +54,11 @@ def pairwise(attrs: Attrs) -> Callable[[Array], Array] | None:
         return wide_linear(points.T, np.zeros(len(points)))  # no sum is -0, which + 0 would change
     dtype, code = points.dtype, CODES[attrs["metric"]]
     turned = np.ascontiguousarray(points.T)
-    signature = (reads(dtype, 2), reads(dtype, 2, "C"), reads(_INTEGER, 0), writes(dtype, 2))
-    kernel = specialise(_pairwise, signature)
-    number = np.array(code)
+    kernel = specialise(_pairwise, (reads(dtype, 2), *kinds_of(turned, code), writes(dtype, 2)))
 
     def compute(x: Array) -> Array:
         out = np.zeros((x.shape[0], turned.shape[1]), dtype)
-        kernel(x, turned, number, out)
+        kernel(x, turned, code, out)
         return out
 
     return compute
@@ -140,32 +137,23 @@ def _pruned_search(attrs: Attrs) -> Search:
     kind = ("heap", "kd_tree", "ball_tree").index(ties)
     numbers = np.array([CODES[metric], kind, int(attrs.get("expanded", False))])
     theirs = squares(points)
-    floats, whole = np.float64, np.int64
+    tree = (held, order, leaves, bounds, numbers)
+    floats = reads(np.float64, 1, "C")
     signature = (
-        reads(floats, 2),
-        reads(floats, 2, "C"),
-        reads(whole, 1, "C"),
-        reads(whole, 2, "C"),
-        reads(floats, 2, "C"),
-        reads(whole, 1, "C"),
-        reads(floats, 1, "C"),
-        reads(floats, 1, "C"),
-        reads(floats, 1, "C"),
-        writes(floats, 2),
-        writes(whole, 2),
+        *(reads(np.float64, 2), *kinds_of(*tree), floats, floats, floats),
+        *(writes(np.float64, 2), writes(np.int64, 2)),
     )
     kernel = specialise(_nearest, signature)
 
     def search(x: Array, values: Array, index: Array) -> None:
         own = squares(x)
         margin = slack(own, theirs, x.shape[1])
-        kernel(x, held, order, leaves, bounds, numbers, own, theirs, margin, values, index)
+        kernel(x, *tree, own, theirs, margin, values, index)
 
     return search
 
 
-def _pairwise(x: Any, points: Any, metric: Any, out: Any) -> None:
-    code = metric[()]
+def _pairwise(x: Any, points: Any, code: Any, out: Any) -> None:
     for r in range(x.shape[0]):
         for c in range(x.shape[1]):
             value = x[r, c]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import helper, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import helper, kinds_of, reads, specialise, writes
 from sqlml.backends.native.rows.matmul_tiles import (
     FUSES,
     HIGH,
@@ -27,6 +27,9 @@ from sqlml.types import Array
 _CACHED = 1 << 18
 """Bytes of points that all rows meet before the next ones: they stay in the processor's cache."""
 
+_ROWS = (reads(np.float64, 2, "C"), reads(np.float64, 1, "C"))
+"""Rows, and what stands for the square of each."""
+
 Search = Callable[[Array, Array, Array], None]
 """Rows (n, k), and heaps (n, neighbours) of values and int64 numbers that it fills, unsorted."""
 
@@ -40,20 +43,9 @@ def expanded_search(points: Array) -> Search | None:
     # A point that is not there is infinitely far, so that no heap takes it.
     lengths = np.full(held.shape[0] * WIDE, np.inf)
     lengths[:count] = squares(points)
-    together = np.array(max(1, _CACHED // max(1, held[:1].nbytes)))
-    floats, whole = np.float64, np.int64
-    kernel = specialise(
-        _search,
-        (
-            reads(floats, 2, "C"),
-            reads(floats, 1, "C"),
-            reads(floats, 3, "C"),
-            reads(floats, 1, "C"),
-            reads(whole, 0),
-            writes(floats, 2),
-            writes(whole, 2),
-        ),
-    )
+    together = max(1, _CACHED // max(1, held[:1].nbytes))
+    fixed = kinds_of(held, lengths, together)
+    kernel = specialise(_search, (*_ROWS, *fixed, writes(np.float64, 2), writes(np.int64, 2)))
 
     def search(x: Array, values: Array, index: Array) -> None:
         x = whole_tiles(x)
@@ -85,17 +77,7 @@ def _all_distances(points: Array, theirs: Array) -> Callable[[Array, Array], Arr
     held = panels(points.T)
     lengths = np.zeros(held.shape[0] * WIDE)
     lengths[:count] = theirs
-    floats = np.float64
-    kernel = specialise(
-        _distances,
-        (
-            reads(floats, 2, "C"),
-            reads(floats, 1, "C"),
-            reads(floats, 3, "C"),
-            reads(floats, 1, "C"),
-            writes(floats, 2),
-        ),
-    )
+    kernel = specialise(_distances, (*_ROWS, *kinds_of(held, lengths), writes(np.float64, 2)))
 
     def compute(x: Array, squared: Array) -> Array:
         out = np.empty((x.shape[0], count))
@@ -125,8 +107,8 @@ def _search(
 ) -> None:
     rows = values.shape[0]
     distances, worst = np.empty(HIGH * WIDE), np.empty(HIGH)
-    for start in range(0, points.shape[0], together[()]):
-        stop = min(start + together[()], points.shape[0])
+    for start in range(0, points.shape[0], together):
+        stop = min(start + together, points.shape[0])
         for first in range(0, rows, HIGH):
             for r in range(HIGH):  # nothing is nearer to a row that is not there
                 worst[r] = values[first + r, 0] if first + r < rows else 0.0

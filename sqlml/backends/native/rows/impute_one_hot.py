@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import FLAG, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import FLAG, kinds_of, reads, specialise, writes
 from sqlml.types import Array
 
 Kernel = Callable[[Array], Array]
@@ -16,10 +16,8 @@ Kernel = Callable[[Array], Array]
 def imputer(fill: Array, missing: float) -> Kernel:
     """x (n, k) of fill's dtype -> x with `fill` where it is `missing` (NaN: where it is NaN)."""
     dtype = fill.dtype
-    kernel = specialise(
-        _impute, (reads(dtype, 2), reads(dtype, 1, "C"), reads(dtype, 1, "C"), writes(dtype, 2))
-    )
     gone = np.array([missing], dtype)
+    kernel = specialise(_impute, (reads(dtype, 2), *kinds_of(fill, gone), writes(dtype, 2)))
 
     def impute(x: Array) -> Array:
         out = np.empty(x.shape, dtype)
@@ -118,11 +116,9 @@ def _has_infinity(x: Any) -> bool:
 def range_checker(low: Array, high: Array, allow_nan: bool) -> Callable[[Array], bool]:
     """x (n, k) -> whether an entry lies outside low (k,) .. high (k,), is infinite or a bad NaN."""
     dtype = low.dtype
-    kernel = specialise(
-        _is_outside, (reads(dtype, 2), reads(dtype, 1, "C"), reads(dtype, 1, "C"), FLAG)
-    )
     largest = np.finfo(dtype).max
     lowest, highest = np.maximum(low, -largest), np.minimum(high, largest)
+    kernel = specialise(_is_outside, (reads(dtype, 2), *kinds_of(lowest, highest), FLAG))
     return lambda x: bool(kernel(x, lowest, highest, allow_nan))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import reads, specialise, writes
+from sqlml.backends.native.jit.specialise import kinds_of, reads, specialise, writes
 from sqlml.backends.native.rows.wide_linear import FEWEST_WIDE, wide_linear
 from sqlml.types import Array
 
@@ -25,10 +25,8 @@ def linear(weights: Array, bias: Array) -> Callable[[Array], Array]:
     if dtype == np.float64 and weights.shape[1] >= FEWEST_WIDE:
         return wide_linear(weights, bias)
     function = _one_output if weights.shape[1] == 1 else _outputs
-    kernel = specialise(
-        function,
-        (reads(dtype, 2), reads(dtype, 2, "C"), reads(dtype, 1, "C"), writes(dtype, 2)),
-    )
+    signature = (reads(dtype, 2), *kinds_of(weights, bias), writes(dtype, 2))
+    kernel = specialise(function, signature)
 
     def score(x: Array) -> Array:
         out = np.zeros((x.shape[0], weights.shape[1]), dtype)

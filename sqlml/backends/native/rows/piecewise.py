@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import FLAG, helper, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import helper, kinds_of, reads, specialise, writes
 from sqlml.types import Array
 
 Kernel = Callable[[Array], Array]
@@ -23,22 +23,10 @@ _U = np.uint64
 
 def searcher(edges: Array, offsets: Array, side: str) -> Kernel:
     """x (n, k) of the edges' dtype -> int64 (n, k): numpy.searchsorted in each column's edges."""
-    dtype = edges.dtype
-    kernel = specialise(
-        _search,
-        (
-            reads(dtype, 2),
-            reads(dtype, 1, "C"),
-            reads(np.int64, 1, "C"),
-            FLAG,
-            writes(np.int64, 2),
-        ),
-    )
-    edges, offsets, right = (
-        np.ascontiguousarray(edges),
-        np.ascontiguousarray(offsets),
-        side != "left",
-    )
+    edges, offsets = np.ascontiguousarray(edges), np.ascontiguousarray(offsets)
+    right = side != "left"
+    signature = (reads(edges.dtype, 2), *kinds_of(edges, offsets, right), writes(np.int64, 2))
+    kernel = specialise(_search, signature)
 
     def search(x: Array) -> Array:
         out = np.empty(x.shape, np.int64)
@@ -50,17 +38,12 @@ def searcher(edges: Array, offsets: Array, side: str) -> Kernel:
 
 def interpolator(points: Array, values: Array, offsets: Array) -> Kernel:
     """x (n, k) float64 -> (n, k): `numpy.interp` of each column, NaN where x is."""
-    floats = np.float64
-    line = reads(floats, 1, "C")
-    kernel = specialise(
-        _interpolate,
-        (reads(floats, 2), line, line, line, reads(np.int64, 1, "C"), writes(floats, 2)),
-    )
-    points, values = np.ascontiguousarray(points), np.ascontiguousarray(values)
-    offsets = np.ascontiguousarray(offsets)
+    points, values, offsets = map(np.ascontiguousarray, (points, values, offsets))
     slopes = np.zeros(points.size)
     with np.errstate(all="ignore"):
         slopes[:-1] = np.diff(values) / np.diff(points)
+    line = kinds_of(points, values, slopes, offsets)
+    kernel = specialise(_interpolate, (reads(np.float64, 2), *line, writes(np.float64, 2)))
 
     def interpolate(x: Array) -> Array:
         out = np.empty(x.shape)

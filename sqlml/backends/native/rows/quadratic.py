@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import reads, specialise, writes
+from sqlml.backends.native.jit.specialise import kinds_of, reads, specialise, writes
 from sqlml.backends.native.rows.matmul_tiles import FUSES, HIGH, WIDE, square_tile
 from sqlml.ir.program import Program
 from sqlml.types import Array
@@ -58,30 +58,21 @@ def quadratic(found: Quadratic) -> Callable[[Array], Array]:
     turns = np.zeros((classes, turned + -turned % HIGH, width))
     turns[:, :turned] = found.turns.transpose(0, 2, 1)
     turns = turns.reshape(-1, width)
-    means, columns = np.ascontiguousarray(found.means), np.array(turned)
-    floats = np.float64
-    kernel = specialise(
-        _norms,
-        (
-            reads(floats, 2),
-            reads(floats, 2, "C"),
-            reads(floats, 2, "C"),
-            reads(np.int64, 0),
-            writes(floats, 2),
-        ),
-    )
+    means = np.ascontiguousarray(found.means)
+    signature = (reads(np.float64, 2), *kinds_of(means, turns, turned), writes(np.float64, 2))
+    kernel = specialise(_norms, signature)
 
     def norms(x: Array) -> Array:
         out = np.empty((x.shape[0], classes))
-        kernel(x, means, turns, columns, out)
+        kernel(x, means, turns, turned, out)
         return out[:, :, None]
 
     return norms
 
 
-def _norms(x: Any, means: Any, turns: Any, columns: Any, out: Any) -> None:
+def _norms(x: Any, means: Any, turns: Any, turned: Any, out: Any) -> None:
     rows, width = x.shape
-    classes, turned = means.shape[0], columns[()]
+    classes = means.shape[0]
     padded = turns.shape[0] // classes
     block, centred = np.zeros((width, WIDE)), np.empty((1, width, WIDE))
     norms = np.empty(WIDE)

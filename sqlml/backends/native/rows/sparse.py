@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import FLAG, reads, specialise, writes
+from sqlml.backends.native.jit.specialise import FLAG, kinds_of, reads, specialise, writes
 from sqlml.ir.csr import Csr
 from sqlml.types import Array
 
@@ -15,15 +15,7 @@ from sqlml.types import Array
 def sparse_linear(weights: Array, bias: Array) -> Callable[[Csr], Array]:
     """x (n, k) sparse -> x @ weights (k, m) + bias (m,), a row's stored entries from the left."""
     dtype = weights.dtype
-    kernel = specialise(
-        _linear,
-        (
-            *_rows(dtype),
-            reads(dtype, 2, "C"),
-            reads(dtype, 1, "C"),
-            writes(dtype, 2),
-        ),
-    )
+    kernel = specialise(_linear, (*_rows(dtype), *kinds_of(weights, bias), writes(dtype, 2)))
 
     def score(x: Csr) -> Array:
         out = np.zeros((x.shape[0], weights.shape[1]), dtype)

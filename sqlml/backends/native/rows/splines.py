@@ -7,23 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import reads, specialise, writes
+from sqlml.backends.native.jit.specialise import kinds_of, reads, specialise, writes
 from sqlml.types import Array
 
 
 def bspline(knots: Array, degree: int) -> Callable[[Array], Array]:
     """x (n, k) float64 -> (n, k * functions): all basis functions of each column, side by side."""
     each = knots.shape[1] - degree - 1
-    kernel = specialise(
-        _bspline,
-        (
-            reads(np.float64, 2),
-            reads(np.float64, 2, "C"),
-            writes(np.float64, 1),
-            writes(np.float64, 1),
-            writes(np.float64, 3),
-        ),
-    )
+    room = writes(np.float64, 1)
+    signature = (reads(np.float64, 2), *kinds_of(knots), room, room, writes(np.float64, 3))
+    kernel = specialise(_bspline, signature)
 
     def compute(x: Array) -> Array:
         made = np.zeros((x.shape[0], x.shape[1], each))

@@ -10,20 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import reads, specialise, writes
+from sqlml.backends.native.jit.specialise import kinds_of, reads, specialise, writes
 from sqlml.backends.native.rows.matmul_tiles import HIGH, WIDE, panels, rounded_tile, whole_tiles
 from sqlml.types import Array
 
 FEWEST_WIDE = 2
 """Outputs from which on a tile, most of which may be empty, is the faster way."""
-
-_FLOATS = np.float64
-_SIGNATURE = (
-    reads(_FLOATS, 2, "C"),
-    reads(_FLOATS, 3, "C"),
-    reads(_FLOATS, 1, "C"),
-    writes(_FLOATS, 2),
-)
 
 
 def wide_linear(weights: Array, bias: Array) -> Callable[[Array], Array]:
@@ -38,7 +30,8 @@ def squared_distances(points: Array) -> Callable[[Array], Array]:
 
 def _by_tiles(function: Callable[..., Any], right: Array, bias: Array) -> Callable[[Array], Array]:
     held, bias = panels(right), np.ascontiguousarray(bias)
-    kernel = specialise(function, _SIGNATURE)
+    signature = (reads(np.float64, 2, "C"), *kinds_of(held, bias), writes(np.float64, 2))
+    kernel = specialise(function, signature)
 
     def compute(x: Array) -> Array:
         out = np.empty((x.shape[0], bias.size))

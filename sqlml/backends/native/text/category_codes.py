@@ -9,7 +9,7 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import specialise, writes
 from sqlml.backends.native.text import token_kernels as kernels
-from sqlml.backends.native.text.count_tokens import BYTES, LISTS, PLACES, table
+from sqlml.backends.native.text.count_tokens import TABLE, TEXTS, table
 from sqlml.ir.program import Attrs
 from sqlml.ir.utf8_column import CODEC, Texts, pack
 from sqlml.types import Array
@@ -21,15 +21,12 @@ def text_encoder(categories: Array, missing: int) -> Callable[[Texts], Array]:
     The categories are looked up in a hash table of their bytes.
     """
     is_text = np.fromiter((isinstance(c, str) for c in categories), bool, categories.size)
-    words, ends = pack(categories[is_text])
-    words = np.ascontiguousarray(words)
-    slots = table(words, ends)
+    known = table(*pack(categories[is_text]))
     codes = np.append(np.flatnonzero(is_text), -1)  # the last for non-categories
 
     def encode(x: Texts) -> Array:
         found = np.empty(len(x), np.int64)
-        data = np.ascontiguousarray(x.data)
-        _finder()(data, x.start, x.stop, words, ends, *slots, found)
+        _finder()((np.ascontiguousarray(x.data), x.start, x.stop), known, found)
         found = codes[found]
         found[x.missing] = missing
         return found.reshape(-1, 1)
@@ -67,4 +64,4 @@ def _equal(x: Texts, text: str) -> Array:
 
 
 def _finder() -> Any:
-    return specialise(kernels.look_up, (BYTES, PLACES, PLACES, *LISTS, writes(np.int64, 1)))
+    return specialise(kernels.look_up, (TEXTS, TABLE, writes(np.int64, 1)))

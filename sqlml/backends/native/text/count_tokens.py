@@ -48,11 +48,9 @@ def counter(attrs: Attrs, hashed: bool) -> Count:
         width = ends.size
     signed = bool(attrs.get("alternate_sign", False))
     dtype = np.dtype(str(attrs["dtype"]))
-    words, ends = np.ascontiguousarray(words), np.ascontiguousarray(ends)
-    slots = table(words, ends)
     by_table = analyzer.kind != "word" or analyzer.pattern in RUNS
 
-    places = (words, ends, *slots, width, signed, hashed)
+    places = (table(words, ends), width, signed, hashed)
 
     def run(texts: Texts, how: _How) -> Csr:
         parts = [_counted(part, how, places) for part in _chunks(texts)]
@@ -118,16 +116,13 @@ class _How:
 
     def __init__(self, analyzer: Analyzer, prepared: bool) -> None:
         self.kind = analyzer.kind
-        self.sizes = (analyzer.min_n, analyzer.max_n)
-        lowering = analyzer.lowercase and not prepared
-        self.arguments: tuple[Any, ...] = (lowering,)
-        self.stop: tuple[Array, ...] = ()
+        self.grams = (self.kind == "char_wb", analyzer.min_n, analyzer.max_n)
+        self.arguments: tuple[Any, ...] = (analyzer.lowercase and not prepared,)
+        self.stop: Table | None = None
         if self.kind == "word":
-            self.arguments = (lowering, RUNS.get(analyzer.pattern, 1), *_tables())
-            words, ends = pack(sorted(analyzer.stop_words))
-            self.stop = (words, ends, *table(words, ends)) if ends.size else ()
-        elif self.kind != "whole":
-            self.arguments = (lowering, *_tables())
+            self.arguments += (RUNS.get(analyzer.pattern, 1),)
+            if analyzer.stop_words:
+                self.stop = table(*pack(sorted(analyzer.stop_words)))
 
 
 def _chunks(texts: Texts) -> Iterator[Texts]:
@@ -152,21 +147,20 @@ def _counted(texts: Texts, how: _How, places: tuple[Any, ...]) -> tuple[Array, A
         out = np.empty(3 * size + 2 * rows + 8, np.uint8)
         first, last = np.empty((2, 2 * size + 2 * rows + 8), np.int64)
         heads = np.empty((rows if how.kind != "char_wb" else size + rows) + 1, np.int64)
-        made: tuple[Array, ...] = (out, first, last, heads)
+        made: tuple[Any, ...] = ((out, first, last, heads),)
         if how.kind == "char_wb":
             made = (*made, groups)
-        data = np.ascontiguousarray(texts.data)
-        _cutter(how.kind)(data, texts.start, texts.stop, *how.arguments, *made)
-        if how.stop:
-            _dropper()(*made, *how.stop)
+        _cutter(how.kind)(_parts(texts), _tables(), *how.arguments, *made)
+        if how.stop is not None:
+            _dropper()(*made, how.stop)
     units = np.diff(heads[groups])
-    each = how.sizes[1] - how.sizes[0] + 1
+    _, min_n, max_n = how.grams
+    each = max_n - min_n + 1
     keys = np.empty(int(units.max(initial=0)) * each, np.int64)
     indptr = np.zeros(rows + 1, np.int64)
     indices, counts = np.empty((2, int(units.sum()) * each), np.int32)
-    within = how.kind == "char_wb"
-    stored = (keys, indptr, indices, counts)
-    _counter()(out, first, last, heads, groups, within, *how.sizes, *places, *stored)
+    cut, stored = (out, first, last, heads), (indptr, indices, counts)
+    _counter()(cut, groups, how.grams, places, keys, stored)
     return indptr, indices[: indptr[-1]], counts[: indptr[-1]]
 
 
@@ -201,12 +195,11 @@ def _hard(texts: Texts, analyzer: Analyzer) -> Array:
     """bool (n,): the texts that Python must prepare."""
     if not (analyzer.lowercase or analyzer.accents):
         return np.zeros(len(texts), bool)
-    data = np.ascontiguousarray(texts.data)
-    if data.size == 0 or data.max() < 0x80:
+    if texts.data.size == 0 or texts.data.max() < 0x80:
         return np.zeros(len(texts), bool)  # not even the scanner has to be compiled
     look_for = (HARD if analyzer.lowercase else 0), bool(analyzer.accents)
     found = np.zeros(len(texts), bool)
-    _scanner()(data, texts.start, texts.stop, _tables()[1], *look_for, found)
+    _scanner()(_parts(texts), _tables()[1], *look_for, found)
     return found
 
 
@@ -237,53 +230,58 @@ def _grouped(parts: Sequence[Csr], rows: Sequence[Array], count: int) -> Csr:
     return Csr(summed, column[first], indptr, parts[0].width)
 
 
-def table(words: Array, ends: Array) -> tuple[Array, Array]:
-    """A hash table of packed words.
+def _parts(texts: Texts) -> tuple[Array, Array, Array]:
+    """Texts as kernels read them."""
+    return np.ascontiguousarray(texts.data), texts.start, texts.stop
+
+
+Table = tuple[Array, Array, Array, Array]
+
+
+def table(words: Array, ends: Array) -> Table:
+    """A hash table of packed words: these, and what the table adds.
 
     Slots, int32 (2**k,) with -1 for an empty one, and the hash of the word in each, uint32.
     """
+    words, ends = np.ascontiguousarray(words), np.ascontiguousarray(ends)
     size = 4
     while size < 2 * ends.size:
         size *= 2
     slots, hashes = np.full(size, -1, np.int32), np.zeros(size, np.uint32)
+    made = (words, ends, slots, hashes)
     if ends.size:
-        _builder()(words.copy(), words, ends, slots, hashes)
-    return slots, hashes
+        _builder()(words.copy(), made)
+    return made
 
 
-BYTES, PLACES = reads(np.uint8, 1), reads(np.int64, 1)
-_TABLE = (writes(np.int32, 1), writes(np.uint32, 1))
+_WHOLE, _SHORT = writes(np.int64, 1), writes(np.int32, 1)
+TEXTS = (reads(np.uint8, 1), reads(np.int64, 1), reads(np.int64, 1))
+TABLE = (reads(np.uint8, 1), reads(np.int64, 1), _SHORT, writes(np.uint32, 1))
 _TABLES = (reads(np.int32, 1, "C"), reads(np.uint8, 1, "C"))
-_CUT = (writes(np.uint8, 1), *(3 * (writes(np.int64, 1),)))
-LISTS = (BYTES, PLACES, *_TABLE)
+_CUT = (writes(np.uint8, 1), _WHOLE, _WHOLE, _WHOLE)
 
 
 def _cutter(kind: str) -> Any:
     if kind == "word":
-        how = (FLAG, COUNT, *_TABLES)
-        return specialise(kernels.cut_words, (BYTES, PLACES, PLACES, *how, *_CUT))
-    shared = (BYTES, PLACES, PLACES, FLAG, *_TABLES, *_CUT)
+        return specialise(kernels.cut_words, (TEXTS, _TABLES, FLAG, COUNT, _CUT))
     if kind == "char":
-        return specialise(kernels.cut_characters, shared)
-    return specialise(kernels.cut_within, (*shared, writes(np.int64, 1)))
+        return specialise(kernels.cut_characters, (TEXTS, _TABLES, FLAG, _CUT))
+    return specialise(kernels.cut_within, (TEXTS, _TABLES, FLAG, _CUT, _WHOLE))
 
 
 def _dropper() -> Any:
-    return specialise(kernels.drop_words, (*_CUT, *LISTS))
+    return specialise(kernels.drop_words, (_CUT, TABLE))
 
 
 def _counter() -> Any:
-    whole, short = writes(np.int64, 1), writes(np.int32, 1)
-    how = (FLAG, COUNT, COUNT, *LISTS, COUNT, FLAG, FLAG)
-    signature = (*_CUT, whole, *how, whole, whole, short, short)
-    return specialise(kernels.count, signature)
+    grams, places = (FLAG, COUNT, COUNT), (TABLE, COUNT, FLAG, FLAG)
+    made = (_WHOLE, _SHORT, _SHORT)
+    return specialise(kernels.count, (_CUT, _WHOLE, grams, places, _WHOLE, made))
 
 
 def _scanner() -> Any:
-    return specialise(
-        kernels.scan, (BYTES, PLACES, PLACES, _TABLES[1], COUNT, FLAG, writes(bool, 1))
-    )
+    return specialise(kernels.scan, (TEXTS, _TABLES[1], COUNT, FLAG, writes(bool, 1)))
 
 
 def _builder() -> Any:
-    return specialise(kernels.build, (writes(np.uint8, 1), *LISTS))
+    return specialise(kernels.build, (writes(np.uint8, 1), TABLE))

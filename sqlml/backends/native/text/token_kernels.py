@@ -2,6 +2,11 @@
 
 Each loop over characters reads them with the same few lines: as a function of their own, inlined
 or not, they cost a word counter half of its speed.
+
+Arguments that belong together come as one: `texts` are data uint8, start and stop int64 (n,);
+`table` are packed words and their ends, slots and hashes (`count_tokens.table`); `tables` the lower
+case and the marks of each code point; `units` out uint8, first and last, between which unit u is
+out[first[u]:last[u]], and heads: text (or group) i has the units heads[i] up to heads[i + 1].
 """
 
 from __future__ import annotations
@@ -56,10 +61,9 @@ def _hash(data: Any, start: Any, stop: Any) -> Any:
 
 
 @called
-def _find(
-    data: Any, start: Any, stop: Any, h: Any, words: Any, ends: Any, slots: Any, hashes: Any
-) -> Any:
+def _find(data: Any, start: Any, stop: Any, h: Any, table: Any) -> Any:
     """(the word that equals data[start:stop], or -1; the slot where it is or would be)."""
+    words, ends, slots, hashes = table
     last = slots.size - 1
     slot = np.int64(h) & last
     while slots[slot] >= 0:
@@ -76,25 +80,24 @@ def _find(
     return -1, slot
 
 
-def look_up(
-    data: Any, start: Any, stop: Any, words: Any, ends: Any, slots: Any, hashes: Any, found: Any
-) -> None:
+def look_up(texts: Any, table: Any, found: Any) -> None:
     """The word that each text equals, or -1."""
+    data, start, stop = texts
     for i in range(start.size):
         h = _hash(data, start[i], stop[i])
-        word, _ = _find(data, start[i], stop[i], h, words, ends, slots, hashes)
-        found[i] = word
+        found[i], _ = _find(data, start[i], stop[i], h, table)
 
 
-def build(keys: Any, words: Any, ends: Any, slots: Any, hashes: Any) -> None:
+def build(keys: Any, table: Any) -> None:
     """Fill the table; of equal words it finds the last. `keys` is a copy of `words`.
 
     (So the types are those of `count`, and what it calls is compiled once for both.)
     """
+    _, ends, slots, hashes = table
     start = np.int64(0)
     for word in range(ends.size):
         h = _hash(keys, start, ends[word])
-        _, slot = _find(keys, start, ends[word], h, words, ends, slots, hashes)
+        _, slot = _find(keys, start, ends[word], h, table)
         slots[slot] = word
         hashes[slot] = np.uint32(h)
         start = ends[word]
@@ -144,8 +147,9 @@ def _encode(code: Any, out: Any, at: Any) -> Any:
     return at + 4
 
 
-def scan(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any, found: Any) -> None:
+def scan(texts: Any, marks: Any, mark: Any, accents: Any, found: Any) -> None:
     """Mark in bool (n,) the texts with a character of `mark`, or beyond ASCII if `accents`."""
+    data, start, stop = texts
     for row in range(start.size):
         at = start[row]
         while at < stop[row]:
@@ -158,23 +162,11 @@ def scan(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any, 
                 break
 
 
-def cut_words(
-    data: Any,
-    start: Any,
-    stop: Any,
-    lowering: Any,
-    least: Any,
-    lower: Any,
-    marks: Any,
-    out: Any,
-    first: Any,
-    last: Any,
-    heads: Any,
-) -> None:
-    """Write the words of the texts to `out`, a space apart.
-
-    Word u is out[first[u]:last[u]]; text i has the words heads[i] up to heads[i + 1].
-    """
+def cut_words(texts: Any, tables: Any, lowering: Any, least: Any, cut: Any) -> None:
+    """Write the words of the texts to `out`, a space apart; the units are words."""
+    data, start, stop = texts
+    lower, marks = tables
+    out, first, last, heads = cut
     units, size = 0, 0
     for row in range(start.size):
         heads[row] = units
@@ -202,35 +194,26 @@ def cut_words(
     heads[start.size] = units
 
 
-def drop_words(
-    out: Any, first: Any, last: Any, heads: Any, words: Any, ends: Any, slots: Any, hashes: Any
-) -> None:
+def drop_words(cut: Any, table: Any) -> None:
     """Take the words that are in a table out of what `cut_words` wrote."""
+    out, first, last, heads = cut
     units = 0
     for row in range(heads.size - 1):
         start, heads[row] = heads[row], units
         for unit in range(start, heads[row + 1]):
             a, b = first[unit], last[unit]
-            word, _ = _find(out, a, b, _hash(out, a, b), words, ends, slots, hashes)
+            word, _ = _find(out, a, b, _hash(out, a, b), table)
             if word < 0:
                 first[units], last[units] = a, b
                 units += 1
     heads[heads.size - 1] = units
 
 
-def cut_characters(
-    data: Any,
-    start: Any,
-    stop: Any,
-    lowering: Any,
-    lower: Any,
-    marks: Any,
-    out: Any,
-    first: Any,
-    last: Any,
-    heads: Any,
-) -> None:
+def cut_characters(texts: Any, tables: Any, lowering: Any, cut: Any) -> None:
     """Write the texts to `out`, spaces that follow each other as one; the units are characters."""
+    data, start, stop = texts
+    lower, marks = tables
+    out, first, last, heads = cut
     units, size = 0, 0
     for row in range(start.size):
         heads[row] = units
@@ -254,24 +237,14 @@ def cut_characters(
     heads[start.size] = units
 
 
-def cut_within(
-    data: Any,
-    start: Any,
-    stop: Any,
-    lowering: Any,
-    lower: Any,
-    marks: Any,
-    out: Any,
-    first: Any,
-    last: Any,
-    heads: Any,
-    groups: Any,
-) -> None:
+def cut_within(texts: Any, tables: Any, lowering: Any, cut: Any, groups: Any) -> None:
     """Write each word of the texts between two spaces; the units are characters.
 
-    Group g has the units heads[g] up to heads[g + 1], text i the groups groups[i] up to
-    groups[i + 1].
+    Each word is a group; text i has the groups groups[i] up to groups[i + 1].
     """
+    data, start, stop = texts
+    lower, marks = tables
+    out, first, last, heads = cut
     units, size, words = 0, 0, 0
     for row in range(start.size):
         groups[row] = words
@@ -319,32 +292,18 @@ def _sort(keys: Any, size: Any) -> None:
         gap //= 3
 
 
-def count(
-    out: Any,
-    first: Any,
-    last: Any,
-    heads: Any,
-    groups: Any,
-    within: Any,
-    min_n: Any,
-    max_n: Any,
-    words: Any,
-    ends: Any,
-    slots: Any,
-    hashes: Any,
-    width: Any,
-    signed: Any,
-    hashed: Any,
-    keys: Any,
-    indptr: Any,
-    indices: Any,
-    counts: Any,
-) -> None:
+def count(cut: Any, groups: Any, grams: Any, places: Any, keys: Any, made: Any) -> None:
     """Count the n-grams of the units of each text, the columns of a text in order.
 
-    `indptr` starts with 0; `keys` is room for the n-grams of one text. Groups are those of
-    `cut_within`; a word that is shorter than an n-gram counts once then, as a whole.
+    grams: whether groups are those of `cut_within` (a word that is shorter than an n-gram counts
+    once then, as a whole), the least n and the greatest. places: a table, or where `hashed` the
+    columns of the result and whether hashes are `signed`. `keys` is room for the n-grams of one
+    text. made: indptr, which starts with 0, indices and counts.
     """
+    out, first, last, heads = cut
+    within, min_n, max_n = grams
+    table, width, signed, hashed = places
+    indptr, indices, counts = made
     stored = 0
     for row in range(groups.size - 1):
         found = 0
@@ -366,7 +325,7 @@ def count(
                         keys[found] = (number % width) * 2 + (1 if negative and signed else 0)
                         found += 1
                     else:
-                        word, _ = _find(out, a, b, h, words, ends, slots, hashes)
+                        word, _ = _find(out, a, b, h, table)
                         if word >= 0:
                             keys[found] = word * 2
                             found += 1

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import NOTHING, Type, array_types
 from sqlml.backends.native.trees.ranks import PAGE, Ranks, ranks
 from sqlml.backends.native.trees.set_bins import SetBins, set_bins
 from sqlml.ir.decisions import largest_below
@@ -104,9 +103,3 @@ def _of_nan(rank: Array, goes_left: Array) -> int | None:
     """
     bin = int(rank[~goes_left].max(initial=0))
     return bin if bin < rank[goes_left].min(initial=np.iinfo(np.int64).max) else None
-
-
-def panel_types(arrays: PanelArrays) -> tuple[Type, Type]:
-    """numba's types of what `Binned.arrays` gives."""
-    tables, sets = arrays
-    return array_types(tables), NOTHING if sets is None else array_types(sets)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.backends.native.jit.specialise import kinds_of, reads, specialise, writes
 from sqlml.types import Array
 
 
@@ -22,6 +23,23 @@ class BlockForest:
     wide: bool
     kernel: Callable[..., Any]
     arguments: tuple[Any, ...]
+
+    @classmethod
+    def of(
+        cls,
+        score: Callable[..., Any],
+        base: Array,
+        source: np.dtype[Any],
+        cursors: np.dtype[Any],
+        arguments: tuple[Any, ...],
+    ) -> BlockForest:
+        """Compile `score` for input of dtype `source`, and bins and cursors of dtype `cursors`.
+
+        arguments: what it takes between the rows and `base`.
+        """
+        given, base_and_out = kinds_of(*arguments), (*kinds_of(base), writes(base.dtype, 2))
+        kernel = specialise(score, (reads(source, 2), *given, *base_and_out))
+        return cls(base, cursors == np.uint16, kernel, arguments)
 
     def __call__(self, x: Array) -> Array:
         """Score x (n, k) -> (n, outputs)."""

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import COUNT, array_types, reads, specialise, writes
-from sqlml.backends.native.trees.binned import Binned, panel_types
+from sqlml.backends.native.trees.binned import Binned
 from sqlml.backends.native.trees.block_forest import BlockForest
 from sqlml.backends.native.trees.exits import Exits, exits
 from sqlml.backends.native.trees.leaf_cursor import score
@@ -43,21 +42,7 @@ def cursor_forest(
     else:
         table = np.pad(values.T, ((0, 0), (0, PADDING))).ravel()
     arguments = (tests.width, together, *panel, nodes, numbers, table)
-    kernel = specialise(
-        score,
-        (
-            reads(source, 2),
-            COUNT,
-            COUNT,
-            *panel_types(panel),
-            array_types(nodes),
-            array_types(numbers),
-            reads(table.dtype, 1, "C"),
-            reads(e.base.dtype, 1, "C"),
-            writes(e.base.dtype, 2),
-        ),
-    )
-    return BlockForest(e.base, dtype == np.uint16, kernel, arguments)
+    return BlockForest.of(score, e.base, source, dtype, arguments)
 
 
 def _first_of_levels(e: Ensemble, leaves: Exits, chosen: Array) -> Exits:

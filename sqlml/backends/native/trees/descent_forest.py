@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.native.jit.specialise import COUNT, array_types, reads, specialise, writes
-from sqlml.backends.native.trees.binned import Binned, panel_types
+from sqlml.backends.native.trees.binned import Binned
 from sqlml.backends.native.trees.block_forest import BlockForest
 from sqlml.backends.native.trees.cursor_forest import added_together, cursor_dtype, upper_nodes
 from sqlml.backends.native.trees.descent import CHILD_BITS, OFFSET_SHIFT, RANK_SHIFT, score
@@ -41,29 +40,12 @@ def descent_forest(
     panel = tests.arrays(columns)
     upper = upper_nodes(e, tests, numbered, dtype)
     target = e.target.astype(np.int64)
-    kernel = specialise(
-        score,
-        (
-            reads(source, 2),
-            COUNT,
-            COUNT,
-            COUNT,
-            *panel_types(panel),
-            array_types(upper),
-            array_types(lower),
-            reads(np.int64, 1, "C"),
-            reads(e.leaf_values.dtype, 1, "C"),
-            reads(e.base.dtype, 1, "C"),
-            writes(e.base.dtype, 2),
-        ),
-    )
     together = added_together(e)
     spare = max(0, together - e.leaf_values.shape[1])
     values = np.pad(e.leaf_values, ((0, 0), (0, spare))).ravel()
     sizes = (tests.width, e.leaf_values.shape[1], together)
-    return BlockForest(
-        e.base, dtype == np.uint16, kernel, (*sizes, *panel, upper, lower, target, values)
-    )
+    arguments = (*sizes, *panel, upper, lower, target, values)
+    return BlockForest.of(score, e.base, source, dtype, arguments)
 
 
 def _lower_nodes(

@@ -7,7 +7,6 @@ probabilities and labels of the margins. Where the output is the margins there i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,42 +21,78 @@ from sqlml.backends.native.trees.lockstep import ANY, FINITE, NAN_TOO
 from sqlml.backends.native.trees.tail import TreeTail
 from sqlml.backends.native.vm.assemble import below
 from sqlml.backends.native.vm.whole_output import Fused
-from sqlml.ir.program import Program
 from sqlml.types import Array, numpy_dtype
 
 
 class TreeFiller:
-    """One output of a Program of one input, a matrix. Thread-safe; see `Filler`."""
+    """One output of a Program of one input, a matrix. Thread-safe; see `Filler`.
 
-    def __init__(self, found: _Parts, program: Program, output: str, rows: int) -> None:
+    Args:
+        columns: of the rows, which go down `forest`, as an index; None: all.
+        allowed: what numbers these may be.
+        tail: what follows on the margins; None: nothing.
+    """
+
+    def __init__(
+        self,
+        steps: Stepwise,
+        output: str,
+        forest: Forest,
+        columns: Any,
+        allowed: int,
+        tail: Fused | None,
+    ) -> None:
+        program = steps.program
         (node,) = program.inputs.values()
         kind = program.output_type(output)
         self.input = numpy_dtype(program.nodes[node].type.dtype)
         self.dtype = numpy_dtype(kind.dtype)
         self.width = kind.width
         self.below = below(program, program.outputs[output])
-        self._forest, self._allowed, self._tail = found.forest, found.allowed, found.tail
-        self._margins = (found.forest.outputs, found.forest.dtype)
-        self._source = found.forest.source
+        self._forest, self._allowed, self._tail = forest, allowed, tail
+        self._margins = (forest.outputs, forest.dtype)
+        self._source = forest.source
         self._fails: Callable[[Array], bool] | None = None
-        if found.allowed != ANY:
-            self._fails = checker(self._source, found.allowed == NAN_TOO)
-        self._columns = found.columns
-        self._rows = rows
+        if allowed != ANY:
+            self._fails = checker(self._source, allowed == NAN_TOO)
+        self._columns = columns
+        self._rows = steps.rows
         self._cast: Callable[..., Any] | None = None
         if self._source != self.input:
             kinds = (reads(self.input, 1, "C"), writes(self._source, 1))
             self._cast = specialise(_converted, kinds)
         if self._cast is None and not isinstance(self._columns, np.ndarray):  # no copy of rows
-            self._rows = max(rows, BLOCK_BYTES // (16 * max(self.width, self._margins[0])))
+            self._rows = max(steps.rows, BLOCK_BYTES // (16 * max(self.width, self._margins[0])))
 
     @classmethod
     def of(
         cls, steps: Stepwise, output: str, columns: Sequence[int], width: int
     ) -> TreeFiller | None:
         """The filler for `columns` of the `width` columns of rows; None: there is more to do."""
-        found = _parts(steps, output, np.array(columns, np.int64), width)
-        return None if found is None else cls(found, steps.program, output, steps.rows)
+        program, read = steps.program, np.array(columns, np.int64)
+        plan = steps.schedule_of((output,)).steps
+        trees = [(step, step.function) for step in plan if isinstance(step.function, Forest)]
+        if len(trees) != 1:
+            return None
+        ((step, forest),) = trees
+        below, allowed = step.inputs[0], ANY
+        check = program.nodes[below]
+        if check.op == "require_finite":
+            limited = "low" in check.attrs or "high" in check.attrs
+            if limited or check.type.dtype not in KERNEL_FLOATS:
+                return None
+            found = source(program, check.inputs[0], check.type.dtype)
+            below, allowed = found.node, NAN_TOO if check.attrs["allow_nan"] else FINITE
+            if program.nodes[below].op == "input":
+                read = read[found.columns]
+        kind = program.nodes[below].type
+        if program.nodes[below].op != "input" or kind.dtype not in KERNEL_FLOATS:
+            return None
+        last = plan[-1].function
+        tail = last.machine if isinstance(last, TreeTail) else None
+        if tail is None and plan[-1] is not step:
+            return None
+        return cls(steps, output, forest, _read(read, width), allowed, tail)
 
     def fill(self, x: Array, out: Array) -> int:
         """Write the scores of rows `x` into `out`, a block of rows at a time (`Filler.fill`)."""
@@ -92,43 +127,6 @@ class TreeFiller:
 def _converted(x: Any, out: Any) -> None:
     for i in range(x.size):
         out[i] = x[i]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Parts:
-    """`columns` of the rows, their numbers `allowed`, go down a forest; then comes `tail`."""
-
-    columns: Any
-    allowed: int
-    forest: Forest
-    tail: Fused | None
-
-
-def _parts(steps: Stepwise, output: str, columns: Array, width: int) -> _Parts | None:
-    program = steps.program
-    plan = steps.schedule_of((output,)).steps
-    trees = [(step, step.function) for step in plan if isinstance(step.function, Forest)]
-    if len(trees) != 1:
-        return None
-    ((step, forest),) = trees
-    below, allowed = step.inputs[0], ANY
-    if program.nodes[below].op == "require_finite":
-        check = program.nodes[below]
-        if "low" in check.attrs or "high" in check.attrs or check.type.dtype not in KERNEL_FLOATS:
-            return None
-        found = source(program, check.inputs[0], check.type.dtype)
-        below, allowed = found.node, NAN_TOO if check.attrs["allow_nan"] else FINITE
-        if program.nodes[below].op == "input":
-            columns = columns[found.columns]
-    kind = program.nodes[below].type
-    if program.nodes[below].op != "input" or kind.dtype not in KERNEL_FLOATS:
-        return None
-    if plan[-1] is step:
-        return _Parts(_read(columns, width), allowed, forest, None)
-    tail = plan[-1].function
-    if not isinstance(tail, TreeTail):
-        return None
-    return _Parts(_read(columns, width), allowed, forest, tail.machine)
 
 
 def _read(columns: Array, width: int) -> Any:

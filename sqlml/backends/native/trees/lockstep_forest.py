@@ -11,7 +11,7 @@ import numpy as np
 from sqlml.backends.native.jit.specialise import (
     COUNT,
     NOTHING,
-    array_types,
+    kinds_of,
     reads,
     specialise,
     writes,
@@ -72,24 +72,9 @@ def lockstep_forest(
         np.ascontiguousarray(e.leaf_values),
         np.ascontiguousarray(e.base),
     )
-    kernel = specialise(
-        score,
-        (
-            reads(source, 1, "C"),
-            reads(source, 1, "C") if in_place else NOTHING,
-            COUNT,
-            COUNT,
-            *(
-                NOTHING
-                if a is None
-                else array_types(a)
-                if isinstance(a, tuple)
-                else reads(a.dtype, a.ndim, "C")
-                for a in arguments
-            ),
-            writes(e.base.dtype, 2),
-        ),
-    )
+    flat = reads(source, 1, "C")
+    rows = (flat, flat if in_place else NOTHING, COUNT, COUNT)
+    kernel = specialise(score, (*rows, *kinds_of(*arguments), writes(e.base.dtype, 2)))
     return LockstepForest(e.base, in_place, kernel, arguments)
 
 

@@ -14,7 +14,7 @@ value. Columns whose thresholds crowd together have one cell, and are searched o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -71,23 +71,8 @@ class Ranks:
     pages: Array
 
     def arrays(self) -> tuple[Array, ...]:
-        """The arrays that `bins` reads besides the columns."""
-        return (
-            self.thresholds,
-            self.begin,
-            self.steps,
-            self.low,
-            self.scale,
-            self.top,
-            self.cells,
-            self.first,
-            self.high,
-            self.least,
-            self.gone,
-            self.count,
-            self.shift,
-            self.pages,
-        )
+        """The arrays that `bins` reads besides the columns: all, in the order of the fields."""
+        return tuple(getattr(self, field.name) for field in fields(self)[2:])
 
 
 def ranks(

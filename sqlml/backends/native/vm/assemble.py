@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -144,8 +145,8 @@ def _constant(work: _Work) -> Array:
 def _each(work: _Work, function: Callable[..., int], *args: Array) -> Array:
     """`function` of the registers at each place of the arguments, which are broadcast."""
     tail = work.node.type.shape[1:]
-    wide = [_fitted(a, tail) for a in (args or work.args)]
-    made = [function(*registers) for registers in zip(*[a.ravel() for a in wide], strict=True)]
+    wide = [_fitted(a, tail).ravel().tolist() for a in (args or work.args)]
+    made = [function(*registers) for registers in zip(*wide, strict=True)]
     return np.array(made, np.int64).reshape(tail)
 
 
@@ -164,28 +165,17 @@ def _single(asm: Assembler, value: Array) -> Array:
     return np.array(rounded, np.int64).reshape(value.shape)
 
 
-def _binary(op: str) -> Callable[[_Work], Array]:
-    return lambda work: _each(work, lambda a, b: work.asm.emit(op, int(a), int(b)))
+def _instruction(op: str) -> Callable[[_Work], Array]:
+    return lambda work: _each(work, partial(work.asm.emit, op))
 
 
-def _unary(function: Callable[[Assembler, int], int]) -> Callable[[_Work], Array]:
-    return lambda work: _each(work, lambda a: function(work.asm, int(a)))
-
-
-def _pair(function: Callable[[Assembler, int, int], int]) -> Callable[[_Work], Array]:
-    return lambda work: _each(work, lambda a, b: function(work.asm, int(a), int(b)))
+def _composed(function: Callable[..., int]) -> Callable[[_Work], Array]:
+    return lambda work: _each(work, partial(function, work.asm))
 
 
 def _sigmoid(work: _Work) -> Array:
     single = work.node.type.dtype == "float32"
-    return _unary(single_sigmoid if single else sigmoid)(work)
-
-
-def _where(work: _Work) -> Array:
-    def choose(c: int, a: int, b: int) -> int:
-        return work.asm.emit("where", int(c), int(a), int(b))
-
-    return _each(work, choose)
+    return _composed(single_sigmoid if single else sigmoid)(work)
 
 
 def _cast(work: _Work) -> Array:
@@ -233,7 +223,6 @@ def _impute(work: _Work) -> Array:
     asm, missing = work.asm, float(work.node.attrs["missing"])
 
     def choose(x: int, fill: int) -> int:
-        x, fill = int(x), int(fill)
         if missing != missing:
             return asm.emit("where", compare(asm, x, x, 0.0, 1.0), x, fill)
         gone = compare(asm, x, asm.constant(missing), 0.0, 1.0)
@@ -321,32 +310,32 @@ RULES: Mapping[str, Callable[[_Work], Array]] = MappingProxyType(
         "cast": _cast,
         "require_finite": _check,
         "impute": _impute,
-        "add": _pair(add),
-        "sub": _pair(lambda asm, a, b: add(asm, a, b, -1.0)),
-        "mul": _binary("mul"),
-        "div": _binary("div"),
-        "maximum": _binary("maximum"),
-        "minimum": _pair(minimum),
-        "gt": _pair(lambda asm, a, b: compare(asm, a, b, 1.0, 0.0)),
-        "ge": _pair(lambda asm, a, b: compare(asm, a, b, 1.0, 1.0)),
-        "lt": _pair(lambda asm, a, b: compare(asm, b, a, 1.0, 0.0)),
-        "le": _pair(lambda asm, a, b: compare(asm, b, a, 1.0, 1.0)),
-        "eq": _pair(lambda asm, a, b: compare(asm, a, b, 0.0, 1.0)),
-        "ne": _pair(lambda asm, a, b: negation(asm, compare(asm, a, b, 0.0, 1.0))),
-        "and": _binary("mul"),
-        "or": _binary("maximum"),
-        "not": _unary(negation),
-        "isnan": _unary(lambda asm, a: negation(asm, compare(asm, a, a, 0.0, 1.0))),
-        "where": _where,
-        "neg": _unary(negative),
-        "abs": _unary(absolute),
-        "square": _unary(lambda asm, a: asm.emit("mul", a, a)),
-        "sqrt": _unary(lambda asm, a: asm.emit("sqrt", a)),
-        "exp": _unary(lambda asm, a: asm.emit("exp", a)),
-        "log": _unary(lambda asm, a: asm.emit("log", a, asm.constant(0.0))),
-        "log1p": _unary(lambda asm, a: asm.emit("log", a, asm.constant(1.0))),
+        "add": _composed(add),
+        "sub": _composed(lambda asm, a, b: add(asm, a, b, -1.0)),
+        "mul": _instruction("mul"),
+        "div": _instruction("div"),
+        "maximum": _instruction("maximum"),
+        "minimum": _composed(minimum),
+        "gt": _composed(lambda asm, a, b: compare(asm, a, b, 1.0, 0.0)),
+        "ge": _composed(lambda asm, a, b: compare(asm, a, b, 1.0, 1.0)),
+        "lt": _composed(lambda asm, a, b: compare(asm, b, a, 1.0, 0.0)),
+        "le": _composed(lambda asm, a, b: compare(asm, b, a, 1.0, 1.0)),
+        "eq": _composed(lambda asm, a, b: compare(asm, a, b, 0.0, 1.0)),
+        "ne": _composed(lambda asm, a, b: negation(asm, compare(asm, a, b, 0.0, 1.0))),
+        "and": _instruction("mul"),
+        "or": _instruction("maximum"),
+        "not": _composed(negation),
+        "isnan": _composed(lambda asm, a: negation(asm, compare(asm, a, a, 0.0, 1.0))),
+        "where": _instruction("where"),
+        "neg": _composed(negative),
+        "abs": _composed(absolute),
+        "square": _composed(lambda asm, a: asm.emit("mul", a, a)),
+        "sqrt": _instruction("sqrt"),
+        "exp": _instruction("exp"),
+        "log": _composed(lambda asm, a: asm.emit("log", a, asm.constant(0.0))),
+        "log1p": _composed(lambda asm, a: asm.emit("log", a, asm.constant(1.0))),
         "sigmoid": _sigmoid,
-        "tanh": _unary(tanh),
+        "tanh": _composed(tanh),
         "sum": _reduced(summed),
         "max": _reduced(largest),
         "min": _reduced(smallest),
