@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from sqlml.backends.base import Compiled, Filler, filler_of
-from sqlml.errors import InputTypeError, ScoringError, SqlmlError, UnknownCategoryError
+from sqlml.errors import InputTypeError, ScoringError, UnknownCategoryError
 from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import text_input
 from sqlml.types import Array
@@ -87,15 +87,8 @@ class BatchFunction:
         try:
             held = self._inputs(*texts) if self.texts else {}
             return self.of_matrix(rows_of(packed, self.given, self.dtype), held)
-        except SqlmlError as error:
+        except Exception as error:
             raise park(error) from None
-        except Exception as error:  # an engine shows only text; keep the cause for the caller
-            failure = ScoringError(
-                f"scoring failed in backend code ({type(error).__name__}: {error}); "
-                "please report this with the model's DESCRIBE"
-            )
-            failure.__cause__ = error
-            raise park(failure) from None
 
     def _inputs(self, lists: pa.Array | pa.ChunkedArray) -> dict[str, Texts]:
         columns = texts_of(lists, self.texts)
@@ -210,7 +203,8 @@ def _plain(values: Array, kind: pa.DataType) -> pa.Array:
     """A numpy array (n,) as an Arrow array without NULLs; pa.array() would import pandas.
 
     Arrow owns the memory. DuckDB 1.5 lets Arrow's own threads release a result, maybe when the
-    interpreter is already ending; around numpy's memory they would need the GIL and abort.
+    interpreter is already ending; around numpy's memory they would need the GIL and abort, as in
+    https://github.com/apache/arrow/issues/49942.
     """
     dtype = np.dtype(kind.to_pandas_dtype())
     buffer = pa.allocate_buffer(values.size * dtype.itemsize)

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from sqlml.errors import MissingValueError, ScoringError, UnknownCategoryError
+from sqlml.errors import MissingValueError, ScoringError, SqlmlError, UnknownCategoryError
 
 _TOKEN = re.compile(r"sqlml-failure-(\d+)")
 _CLASSES: Mapping[str, type[ScoringError]] = MappingProxyType(
@@ -33,11 +33,19 @@ class ParkedFailure(Exception):
     """Raised inside the engine; its text holds the token."""
 
 
-def park(error: BaseException) -> ParkedFailure:
+def park(error: Exception) -> ParkedFailure:
     """Keep `error` and return the exception to raise in its place.
 
-    Not its traceback, which holds the batch and the model: nobody may ever ask for it.
+    An error that is not sqlml's own becomes the cause of one that asks to be reported. Tracebacks
+    are not kept, which hold the batch and the model: nobody may ever ask for them.
     """
+    if not isinstance(error, SqlmlError):
+        unforeseen = ScoringError(
+            f"scoring failed in backend code ({type(error).__name__}: {error}); "
+            "please report this with the model's DESCRIBE"
+        )
+        unforeseen.__cause__ = error
+        error = unforeseen
     kept: BaseException | None = error
     while kept is not None:
         kept.__traceback__ = None
