@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -74,12 +76,28 @@ def value_model(frame: pd.DataFrame) -> object:
     return LinearRegression().fit(known[["charges", "tenure"]], known.charges * 2 - known.tenure)
 
 
-@pytest.fixture
-def con(frame: pd.DataFrame, churn: object, value_model: object) -> Iterator[sqlml.Session]:
-    with sqlml.connect() as session:
+@pytest.fixture(scope="session")
+def database(
+    frame: pd.DataFrame,
+    churn: object,
+    value_model: object,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Path:
+    """A file with the customers and the models `churn` and `value`, made once."""
+    path = tmp_path_factory.mktemp("database") / "memory.duckdb"
+    with sqlml.connect(path) as session:
         session.register("frame", frame)
         session.execute("CREATE TABLE customers AS SELECT * FROM frame")
         session.unregister("frame")
         session.create_model("churn", churn, verify=False)
         session.create_model("value", value_model, verify=False)
+    return path
+
+
+@pytest.fixture
+def con(database: Path, tmp_path: Path) -> Iterator[sqlml.Session]:
+    """A session on a copy of `database`, which is called memory as if it were in memory."""
+    path = tmp_path / "memory.duckdb"
+    shutil.copyfile(database, path)
+    with sqlml.connect(path) as session:
         yield session

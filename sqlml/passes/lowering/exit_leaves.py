@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sqlml.errors import BackendError
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
 from sqlml.ir.rewrite import rewrite
@@ -61,41 +60,28 @@ def shape_of(e: Ensemble) -> Shape:
 Find = Callable[[Array], Value]
 """Numbers of trees, none a bare leaf -> the exit leaf of each row in each, int64 (n, trees)."""
 Strategy = Callable[[NodeTests, Shape], Find]
-"""How to find exit leaves."""
+"""How to find exit leaves; it raises BackendError if it should not be used."""
 Size = Callable[[Shape], Array]
 """The sizes of the trees, int64 (T,); trees up to the same power of two go together."""
-Refusal = Callable[[Shape], str | None]
-"""Why a strategy should not be used for trees; None: it may be."""
 
 
-def lower_trees(
-    program: Program, strategy: Strategy, size: Size, refusal: Refusal | None = None
-) -> Program:
-    """A copy of `program` in which each tree_ensemble has become tensor operators.
-
-    Raises:
-        BackendError: `refusal` says why the strategy should not be used.
-    """
+def lower_trees(program: Program, strategy: Strategy, size: Size) -> Program:
+    """A copy of `program` in which each tree_ensemble has become tensor operators."""
 
     def rule(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value | None:
         if node.op != "tree_ensemble":
             return None
         e = Ensemble.of(node.attrs)
-        shape = shape_of(e)
-        reason = None if refusal is None else refusal(shape)
-        if reason is not None:
-            raise BackendError(reason)
-        leaves = _exit_leaves(builder, inputs[0], e, shape, strategy, size(shape))
+        leaves = _exit_leaves(builder, inputs[0], e, strategy, size)
         values = builder.op("take", builder.constant(e.leaf_values), leaves)
         return builder.op("accumulate", values, base=e.base, target=e.target)
 
     return rewrite(program, rule, keep_inputs=True)
 
 
-def _exit_leaves(
-    builder: Builder, x: Value, e: Ensemble, shape: Shape, strategy: Strategy, sizes: Array
-) -> Value:
-    group = np.where(e.roots < 0, -1, np.ceil(np.log2(np.maximum(sizes, 1))).astype(np.int64))
+def _exit_leaves(builder: Builder, x: Value, e: Ensemble, strategy: Strategy, size: Size) -> Value:
+    shape = shape_of(e)
+    group = np.where(e.roots < 0, -1, np.ceil(np.log2(np.maximum(size(shape), 1))).astype(np.int64))
     parts: list[Value] = []
     members: list[Array] = []
     find: Find | None = None

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sqlml.errors import BackendError
 from sqlml.ir.builder import Value
 from sqlml.ir.program import Program
 from sqlml.passes.lowering.exit_leaves import Find, Shape, lower_trees
@@ -28,7 +29,7 @@ def lower_gemm(program: Program) -> Program:
     Raises:
         BackendError: C, which grows with the square of a tree's nodes, has over MAX_ENTRIES.
     """
-    return lower_trees(program, _strategy, _inner_nodes, refusal)
+    return lower_trees(program, _strategy, _inner_nodes)
 
 
 def _inner_nodes(shape: Shape) -> Array:
@@ -54,6 +55,9 @@ def refusal(shape: Shape) -> str | None:
 
 def _strategy(tests: NodeTests, shape: Shape) -> Find:
     b, e = tests.builder, tests.ensemble
+    reason = refusal(shape)
+    if reason is not None:
+        raise BackendError(reason)
     nodes_of, leaves_of = _inner_nodes(shape), _leaves(shape)
     node_place, leaf_place = _places(shape.node_tree), _places(shape.leaf_tree)
 

@@ -9,7 +9,7 @@ from sqlml.errors import ConfigError
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.passes.lowering import gemm, ptt
-from sqlml.passes.lowering.exit_leaves import Refusal, shape_of
+from sqlml.passes.lowering.exit_leaves import Shape, shape_of
 from sqlml.passes.lowering.gemm import lower_gemm
 from sqlml.passes.lowering.model_ops import lower_model_ops
 from sqlml.passes.lowering.ptt import lower_ptt
@@ -19,7 +19,9 @@ STRATEGIES: Mapping[str, Callable[[Program], Program]] = MappingProxyType(
     {"gemm": lower_gemm, "tt": lower_tt, "ptt": lower_ptt}
 )
 
-REFUSALS: Mapping[str, Refusal] = MappingProxyType({"gemm": gemm.refusal, "ptt": ptt.refusal})
+REFUSALS: Mapping[str, Callable[[Shape], str | None]] = MappingProxyType(
+    {"gemm": gemm.refusal, "ptt": ptt.refusal}
+)
 """Strategies that do not suit all trees, and why not."""
 
 WHOLE = ("traverse", "fused")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from sqlml.errors import BackendError
 from sqlml.ir.builder import Value
 from sqlml.ir.program import Program
 from sqlml.passes.lowering.exit_leaves import Find, Shape, lower_trees
@@ -26,7 +27,7 @@ def lower_ptt(program: Program) -> Program:
     Raises:
         BackendError: a tree is deeper than MAX_DEPTH.
     """
-    return lower_trees(program, _strategy, lambda shape: shape.depth, refusal)
+    return lower_trees(program, _strategy, lambda shape: shape.depth)
 
 
 def refusal(shape: Shape) -> str | None:
@@ -42,6 +43,9 @@ def refusal(shape: Shape) -> str | None:
 
 def _strategy(tests: NodeTests, shape: Shape) -> Find:
     b, e = tests.builder, tests.ensemble
+    reason = refusal(shape)
+    if reason is not None:
+        raise BackendError(reason)
 
     def find(trees: Array) -> Value:
         level = e.roots[trees].astype(np.int64)

@@ -254,6 +254,7 @@ def test_equal_trees_and_checks_are_shared_and_others_are_not() -> None:
     assert ops.count("tree_ensemble") == 2 and ops.count("impute") == 2
 
 
+@settings(deadline=None)
 @given(st.floats(allow_nan=False), st.sampled_from(["float32", "float64"]))
 def test_bisection_finds_every_float(limit: float, dtype: str) -> None:
     with np.errstate(over="ignore"):
