@@ -15,7 +15,7 @@ from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.order import rewritten
+from sqlml.planner.rewrites.tentative_rules import rewritten
 from sqlml.planner.syntax.arguments import without_calls
 from sqlml.planner.syntax.parameters import Parameters
 from sqlml.planner.syntax.read import outline_of

@@ -14,7 +14,7 @@ from sqlml.backends.costs import SHIPPED, place
 from sqlml.calibration.calibrate import calibrate
 from sqlml.errors import SqlmlError
 from sqlml.open_session import connect
-from sqlml.parsing.parse import cut
+from sqlml.parsing.cut_statements import cut
 from sqlml.session.session import Session
 
 

@@ -15,8 +15,8 @@ from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.program.shared import Shared
 from sqlml.planner.rewrites.made_in_from import MadeInFrom
+from sqlml.planner.rewrites.table_form_places import WrittenOut
 from sqlml.planner.rewrites.widened_from import Source
-from sqlml.planner.rewrites.written_out import WrittenOut
 from sqlml.planner.syntax.outline import ModelCall, Outline
 from sqlml.planner.syntax.parameters import Parameters
 from sqlml.planner.syntax.splice import splice

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from sqlml.errors import ConfigError, SqlmlError
-from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.rewrites.called_models import called_models
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.models_in_from import models_in_from
@@ -37,15 +36,6 @@ RULES: tuple[Rule, ...] = (
     unneeded_joins,
 )
 
-TENTATIVE: tuple[tuple[Rule, Callable[[Draft], bool]], ...] = (
-    (rows_in_from, lambda draft: draft.filters_first),
-    (models_in_from, lambda draft: bool(draft.models_from)),
-)
-"""Rules whose work the engine's binder must confirm, and whether they did some.
-
-They are given up in this order.
-"""
-
 
 def run(draft: Draft, upto: str | None = None, without: Collection[str] = ()) -> Draft:
     """Apply the rules in order; stop after the one named `upto`, and leave some out.
@@ -66,18 +56,6 @@ def run(draft: Draft, upto: str | None = None, without: Collection[str] = ()) ->
     return draft
 
 
-def rewritten(draft: Draft, without: Collection[str] = ()) -> Draft:
-    """The statement by all rules but those in `without`, and those that the binder gainsays."""
-    made = run(draft, without=without)
-    for rule, has_changed in TENTATIVE:
-        if not made.in_from or _binds_as_written(made):
-            break
-        without = (*without, rule.__name__)
-        if has_changed(made):
-            made = run(draft, without=without)
-    return made
-
-
 def _applied(rule: Rule, draft: Draft) -> Draft:
     """What a rule makes of a statement; errors point at the user's own text."""
     try:
@@ -86,14 +64,3 @@ def _applied(rule: Rule, draft: Draft) -> Draft:
         if draft.written_out is None:
             raise
         raise draft.written_out.located(error) from None
-
-
-def _binds_as_written(draft: Draft) -> bool:
-    """Whether the engine binds the statement with columns in FROM, to columns as without them."""
-    prefix = {} if draft.outline.prefix is None else {draft.outline.prefix: ""}
-    before = draft.probed(draft.names, prefix)
-    after = draft.probed_with_columns(prefix)
-    try:
-        return draft.context.describe(before) == draft.context.describe(after)
-    except ProbeError:
-        return False

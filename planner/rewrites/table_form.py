@@ -21,7 +21,7 @@ from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError, SqlmlError, UnknownModelError
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.written_out import Piece, WrittenOut
+from sqlml.planner.rewrites.table_form_places import Piece, WrittenOut
 from sqlml.planner.syntax.outline import ModelCall, Outline
 from sqlml.planner.syntax.read import outline_of
 from sqlml.planner.syntax.table_form import TableForm, table_forms

@@ -14,8 +14,8 @@ from sqlml.parsing.tokens import tokenize
 from sqlml.parsing.trees import trees
 from sqlml.planner.syntax import changes, expressions, pipes, queries
 from sqlml.planner.syntax.outline import Outline
-from sqlml.planner.syntax.single_source import single_source
 from sqlml.planner.syntax.walk import At, Reader, Rule, place_of
+from sqlml.planner.syntax.widenable_from import single_source
 
 _RULES: Mapping[type[exp.Expr], Rule] = MappingProxyType(
     {**queries.RULES, **pipes.RULES, **changes.RULES, **expressions.RULES}

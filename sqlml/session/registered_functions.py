@@ -16,7 +16,7 @@ from sqlml.catalog.read import Catalog
 from sqlml.errors import SqlmlError, UnknownModelError
 from sqlml.host import Host
 from sqlml.ir.program import Program
-from sqlml.parsing.parse import is_several
+from sqlml.parsing.cut_statements import is_several
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.program.function_names import REFUSED_TEXT, parse_name, refused_text_names
 from sqlml.session.import_database import exported_program

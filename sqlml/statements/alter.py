@@ -25,7 +25,7 @@ from sqlml.parsing.statements import (
 from sqlml.statements import options as model_options
 from sqlml.statements.create import add_version
 from sqlml.statements.models import Models, referred, whole
-from sqlml.statements.new_version import check_fit
+from sqlml.statements.options import check_fit
 
 Options = Mapping[str, Any]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -13,10 +13,7 @@ from sqlml.importers.model_file import ModelFile
 from sqlml.importers.registry import import_model
 from sqlml.importers.sqlml_file import StoredModel
 from sqlml.ir.program import Program
-from sqlml.planner.binding.class_argument import index_of
-from sqlml.planner.binding.refused_nulls import refused
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
-from sqlml.planner.choice.choose import choose
 from sqlml.planner.program.prepare import prepare
 from sqlml.planner.program.result_sql import result_type
 from sqlml.statements import options as model_options
@@ -40,7 +37,7 @@ def version_of(model: Any, wanted: Registration, file: ModelFile | None = None) 
             "DOUBLE, ..) FROM '..'"
         )
     _check_numbers(imported.program)
-    check_fit(imported.program, kept)
+    model_options.check_fit(imported.program, kept)
     if wanted.output is not None:
         kept[model_options.OUTPUT] = _label_name(imported.program, wanted.output)
     origin = Origin(imported.source, imported.library)
@@ -54,29 +51,6 @@ def _check_numbers(program: Program) -> None:
         raise UnsupportedModelError(
             "this model only fills columns of strings, and transform(..) in SQL gives numbers: "
             "write coalesce(column, 'value') in the query; sqlml.compile takes the model as it is"
-        )
-
-
-def check_fit(program: Program, options: Mapping[str, Any]) -> None:
-    """Refuse options that a model cannot have.
-
-    Raises:
-        ConfigError, MissingDependencyError, BackendError.
-    """
-    if not options:
-        return
-    choose(program, options)
-    refused(options, program)
-    positive = options.get("positive_class")
-    if positive is None:
-        return
-    if not program.labels or "proba" not in program.outputs:
-        raise ConfigError("option positive_class is for classifiers with probabilities")
-    if all(index_of(labels, positive) is None for labels in program.labels):
-        known = dict.fromkeys(v for labels in program.labels for v in labels.values)
-        raise ConfigError(
-            f"the model has no class {positive!r}; its classes are "
-            + ", ".join(repr(v) for v in list(known)[:20])
         )
 
 

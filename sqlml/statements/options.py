@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlml.errors import ConfigError
+from sqlml.ir.program import Program
+from sqlml.planner.binding.class_argument import index_of
+from sqlml.planner.binding.refused_nulls import refused
+from sqlml.planner.choice.choose import choose
 from sqlml.planner.choice.settings import batch_rows
 
 STORED = (
@@ -90,3 +94,26 @@ def checked(names: Sequence[str]) -> tuple[str, ...]:
         if name not in STORED:
             raise ConfigError(f"unknown option {name!r}; options: {', '.join(STORED)}")
     return tuple(names)
+
+
+def check_fit(program: Program, options: Mapping[str, Any]) -> None:
+    """Refuse options that a model cannot have.
+
+    Raises:
+        ConfigError, MissingDependencyError, BackendError.
+    """
+    if not options:
+        return
+    choose(program, options)
+    refused(options, program)
+    positive = options.get("positive_class")
+    if positive is None:
+        return
+    if not program.labels or "proba" not in program.outputs:
+        raise ConfigError("option positive_class is for classifiers with probabilities")
+    if all(index_of(labels, positive) is None for labels in program.labels):
+        known = dict.fromkeys(v for labels in program.labels for v in labels.values)
+        raise ConfigError(
+            f"the model has no class {positive!r}; its classes are "
+            + ", ".join(repr(v) for v in list(known)[:20])
+        )

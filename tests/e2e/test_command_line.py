@@ -61,6 +61,7 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(
     assert not (tmp_path / "new.duckdb").exists()
 
 
+@pytest.mark.nightly
 def test_calibrate_prints_what_it_measured_and_where_it_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import sqlml
+from tests.by_day import one_in
 from tests.e2e import child
 
 LIBRARIES = (
@@ -125,20 +126,25 @@ def test_files_that_need_no_library(folder: Path, path: str) -> None:
     assert without(code, folder, *LIBRARIES).startswith("[(")
 
 
-@pytest.mark.parametrize(
-    ("statement", "missing", "extra"),
-    [
-        ("CREATE MODEL m INPUT (a DOUBLE, b DOUBLE) FROM 'm.onnx'", "onnx", "onnx"),
-        ("CREATE MODEL m FROM 'm.skops'", "skops", "skops"),
-        ("CREATE MODEL m FROM 'm.skops'", "sklearn", "skops"),
-        ("CREATE MODEL m FROM 'm.pkl' OPTIONS (allow_pickle = true)", "sklearn", "sklearn"),
-        ("CREATE MODEL m FROM 'm.json' OPTIONS (backend = 'torch')", "torch", "torch"),
-        ("CREATE MODEL m FROM 'm.json' OPTIONS (backend = 'onnxruntime')", "onnxruntime", "onnx"),
-        ("CREATE MODEL m FROM 'm.json' OPTIONS (strategy = 'gemm')", "torch", "torch"),
-        ("EXPORT MODEL s.linear TO 'out.onnx'", "onnx", "onnx"),
-        ("SELECT predict('s.sorted', a := 1, b := 2)", "torch", "torch"),
-    ],
-)
+NEEDS = [
+    ("CREATE MODEL m INPUT (a DOUBLE, b DOUBLE) FROM 'm.onnx'", "onnx", "onnx"),
+    ("CREATE MODEL m FROM 'm.skops'", "skops", "skops"),
+    ("CREATE MODEL m FROM 'm.skops'", "sklearn", "skops"),
+    ("CREATE MODEL m FROM 'm.pkl' OPTIONS (allow_pickle = true)", "sklearn", "sklearn"),
+    ("CREATE MODEL m FROM 'm.json' OPTIONS (backend = 'torch')", "torch", "torch"),
+    (
+        "CREATE MODEL m FROM 'm.json' OPTIONS (backend = 'onnxruntime')",
+        "onnxruntime",
+        "onnx",
+    ),
+    ("CREATE MODEL m FROM 'm.json' OPTIONS (strategy = 'gemm')", "torch", "torch"),
+    ("EXPORT MODEL s.linear TO 'out.onnx'", "onnx", "onnx"),
+    ("SELECT predict('s.sorted', a := 1, b := 2)", "torch", "torch"),
+]
+"""Statements, the library that each needs, and its extra."""
+
+
+@pytest.mark.parametrize(("statement", "missing", "extra"), one_in(3, NEEDS))
 def test_a_missing_library_is_named_with_its_extra(
     folder: Path, statement: str, missing: str, extra: str
 ) -> None:

@@ -21,7 +21,7 @@ from sqlml.catalog.sound_tables import sound_tables
 from sqlml.dialects import DUCKDB
 from sqlml.errors import CatalogError
 from sqlml.udfs.duckdb.functions_by_name import callee
-from sqlml.udfs.duckdb.stored_programs import add_source
+from sqlml.udfs.duckdb.program_sources import add_source
 from sqlml.udfs.engine_function import EngineFunction
 
 _ALIVE: dict[str, Callable[..., Any]] = {}

@@ -21,7 +21,7 @@ from sqlml.ir import store
 from sqlml.limits import DROPPED_BYTES
 from sqlml.planner.program.function_names import HASH_DIGITS, PREFIX, parse_name
 from sqlml.udfs.batch_function import BatchFunction
-from sqlml.udfs.duckdb.stored_programs import stored_programs
+from sqlml.udfs.duckdb.program_sources import stored_programs
 from sqlml.udfs.engine_function import EngineFunction, taking
 from sqlml.udfs.make_function import engine_function
 from sqlml.udfs.parked_errors import park

@@ -103,7 +103,7 @@ def check_random_trees(
 
 
 @pytest.mark.parametrize(
-    ("compare", "dtypes"), one_in(2, [(c, d) for c in ("lt", "le") for d in SOURCES])
+    ("compare", "dtypes"), one_in(4, [(c, d) for c in ("lt", "le") for d in SOURCES])
 )
 def test_thresholds_beyond_a_byte_lie_on_several_pages(
     compare: str, dtypes: tuple[str, str]

@@ -127,12 +127,12 @@ def test_pickles_in_an_archive_are_refused_and_not_read(plain: bytes, tmp_path: 
 
 @pytest.mark.parametrize(
     "target",
-    [
+    one_in(4, [
         "torch.hub.load", "torch.load", "torch.ops.aten.from_file.default", "_operator.attrgetter",
         "torch.ops.aten.set_.source_Tensor", "torch.ops.aten.as_strided.default", "math.sin",
         "torch.ops.aten.empty.memory_format", "torch._C._pickle_load_obj", "torch.ops.aten..",
         "torch.ops.prim.device.default", "#higher_order", "",
-    ],
+    ]),
 )  # fmt: skip
 def test_an_archive_calls_nothing_but_operators_of_tensors(plain: bytes, target: str) -> None:
     def forge(document: Any) -> None:

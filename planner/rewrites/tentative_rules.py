@@ -1,0 +1,46 @@
+"""`rewritten`: a statement by all rules, some of which are taken back where the engine disagrees.
+
+A column that FROM makes may change what a name means: then the binder finds other columns, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from sqlml.planner.binding.probe_queries import ProbeError
+from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.rewrites.models_in_from import models_in_from
+from sqlml.planner.rewrites.order import Rule, run
+from sqlml.planner.rewrites.rows_in_from import rows_in_from
+
+TENTATIVE: tuple[tuple[Rule, Callable[[Draft], bool]], ...] = (
+    (rows_in_from, lambda draft: draft.filters_first),
+    (models_in_from, lambda draft: bool(draft.models_from)),
+)
+"""Rules whose work the engine's binder must confirm, and whether they did some.
+
+They are given up in this order.
+"""
+
+
+def rewritten(draft: Draft, without: Collection[str] = ()) -> Draft:
+    """The statement by all rules but those in `without`, and those that the binder gainsays."""
+    made = run(draft, without=without)
+    for rule, has_changed in TENTATIVE:
+        if not made.in_from or _binds_as_written(made):
+            break
+        without = (*without, rule.__name__)
+        if has_changed(made):
+            made = run(draft, without=without)
+    return made
+
+
+def _binds_as_written(draft: Draft) -> bool:
+    """Whether the engine binds the statement with columns in FROM, to columns as without them."""
+    prefix = {} if draft.outline.prefix is None else {draft.outline.prefix: ""}
+    before = draft.probed(draft.names, prefix)
+    after = draft.probed_with_columns(prefix)
+    try:
+        return draft.context.describe(before) == draft.context.describe(after)
+    except ProbeError:
+        return False
