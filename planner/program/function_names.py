@@ -86,7 +86,7 @@ class FunctionSpec:
 
 def refused_text_names(text: str) -> frozenset[str]:
     """All names in `text` of the function `REFUSED_TEXT` and of its twins."""
-    return frozenset(_REFUSED_TEXT.findall(text))
+    return frozenset(_REFUSED_TEXT.findall(text) if REFUSED_TEXT in text else ())
 
 
 def parse_name(text: str) -> FunctionSpec | None:
