@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self
@@ -14,7 +15,7 @@ from sqlml.statements.models import Models
 from sqlml.statements.registration import Registration, whole_model
 
 
-class ModelMethods:
+class ModelMethods(ABC):
     """A part of each session: CREATE MODEL, ADD VERSION and EXPORT MODEL as methods."""
 
     _models: Models
@@ -103,9 +104,9 @@ class ModelMethods:
             export_model(self._models, parse_reference(name), os.fspath(path), format)
         return self
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of the models."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
@@ -113,10 +114,10 @@ class ModelMethods:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    @abstractmethod
     def _calling(self) -> AbstractContextManager[object]:
         """What holds while a user's call is carried out."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _before_change(self) -> None:
         """What comes before a change: it may be refused, or an open result be in its way."""
-        raise NotImplementedError

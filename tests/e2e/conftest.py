@@ -85,7 +85,8 @@ def database(
 ) -> Path:
     """A file with the customers and the models `churn` and `value`, made once."""
     path = tmp_path_factory.mktemp("database") / "memory.duckdb"
-    with sqlml.connect(path) as session:
+    newer = {"storage_compatibility_version": "v1.4.0"}  # 1.5 has no macros of ours in older files
+    with sqlml.connect(path, config=newer) as session:
         session.register("frame", frame)
         session.execute("CREATE TABLE customers AS SELECT * FROM frame")
         session.unregister("frame")

@@ -107,7 +107,7 @@ def _own(make: Make) -> Bind:
 
 
 def _floats(make: Make) -> Bind:
-    """The same for inputs of float32 and float64; the reference runs all others."""
+    """A kernel of the node's own inputs of float32 or float64; the reference runs all others."""
     return _own(lambda node, x: make(node, x) if x.dtype in KERNEL_FLOATS else None)
 
 
