@@ -13,7 +13,7 @@ import decimal
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -41,60 +41,17 @@ class _Kept:
     answers: Mapping[Question, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Asking:
-    """The questions of one planning, and their answers."""
-
-    context: Context
-    stamp: Stamp
-    answers: dict[Question, Any] = field(default_factory=dict)
-
-    def ask(self, question: Question) -> Any:
-        """The answer now: a value that can be compared with another."""
-        kind, text = question
-        if kind == "model":
-            return self.stamp(text)
-        asked: Mapping[str, Callable[[str], Any]] = {
-            "describe": self.context.describe,
-            "function": self.context.is_user_function,
-            "keys": self.context.unique_keys or str,  # where there are none, nobody asks
-        }
-        try:
-            return asked[kind](text)
-        except ProbeError as error:
-            return str(error)
-
-    def noting(self) -> Context:
-        """The context itself, whose answers are noted."""
-
-        def noted(kind: str, asked: Callable[[str], Any], text: str) -> Any:
-            if kind == "model":  # stamp first: a model changed meanwhile is looked up again
-                self.answers[kind, text] = self.stamp(text)
-                return asked(text)
-            try:
-                answer = self.answers[kind, text] = asked(text)
-            except ProbeError as error:
-                self.answers[kind, text] = str(error)
-                raise
-            return answer
-
-        return replace(
-            self.context,
-            describe=partial(noted, "describe", self.context.describe),
-            model=partial(noted, "model", self.context.model),
-            is_user_function=partial(noted, "function", self.context.is_user_function),
-            unique_keys=None
-            if self.context.unique_keys is None
-            else partial(noted, "keys", self.context.unique_keys),
-        )
-
-
 class PlanCache:
     """Plans of one session's queries, with the options that SET gives them. Thread-safe."""
 
     def __init__(self, context: Context, stamp: Stamp) -> None:
         self._context = context
-        self._stamp = stamp
+        self._asked: Mapping[str, Callable[[str], Any]] = {
+            "model": stamp,
+            "describe": context.describe,
+            "function": context.is_user_function,
+            "keys": context.unique_keys or str,  # where there are none, nobody asks
+        }
         self._settings: Mapping[str, str] = {}
         self._kept: OrderedDict[Any, _Kept] = OrderedDict()
         self._lock = threading.Lock()
@@ -124,20 +81,50 @@ class PlanCache:
                 self._kept.move_to_end(key)
         if kept is not None and self._holds(kept):
             return kept.plan
-        asking = _Asking(replace(self._context, settings=settings), self._stamp)
-        made = plan(sql, parameters, asking.noting())
-        if key is not None and asking.answers:
+        answers: dict[Question, Any] = {}
+        made = plan(sql, parameters, replace(self._noting(answers), settings=settings))
+        if key is not None and answers:
             with self._lock:
-                self._kept[key] = _Kept(made, asking.answers)
+                self._kept[key] = _Kept(made, answers)
                 while len(self._kept) > MOST:
                     self._kept.popitem(last=False)
         return made
 
     def _holds(self, kept: _Kept) -> bool:
-        asking = _Asking(self._context, self._stamp)
-        return all(
-            answer is not None and asking.ask(question) == answer
-            for question, answer in kept.answers.items()
+        for question, answer in kept.answers.items():
+            if answer is None or self._answer(*question) != answer:
+                return False
+        return True
+
+    def _answer(self, kind: str, text: str) -> Any:
+        """The answer to a question now: a value that can be compared with another."""
+        try:
+            return self._asked[kind](text)
+        except ProbeError as error:
+            return str(error)
+
+    def _noting(self, answers: dict[Question, Any]) -> Context:
+        """The context, whose answers are noted."""
+
+        def noted(kind: str, asked: Callable[[str], Any], text: str) -> Any:
+            if kind == "model":  # stamp first: a model changed meanwhile is looked up again
+                answers[kind, text] = self._answer(kind, text)
+                return asked(text)
+            try:
+                answer = answers[kind, text] = asked(text)
+            except ProbeError as error:
+                answers[kind, text] = str(error)
+                raise
+            return answer
+
+        context = self._context
+        keys = context.unique_keys
+        return replace(
+            context,
+            describe=partial(noted, "describe", context.describe),
+            model=partial(noted, "model", context.model),
+            is_user_function=partial(noted, "function", context.is_user_function),
+            unique_keys=None if keys is None else partial(noted, "keys", keys),
         )
 
 

@@ -10,7 +10,7 @@ their next statement.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import duckdb
@@ -32,12 +32,12 @@ class Arrivals:
         self._beside = beside
         self.unseen = False
 
-    @contextmanager
-    def of(self, query: Any) -> Iterator[None]:
+    def of(self, query: Any) -> AbstractContextManager[None]:
         """While a text is run: afterwards the functions are known of what it brought."""
-        if not text_of(query).brings_models:
-            yield
-            return
+        return self._watched() if text_of(query).brings_models else nullcontext()
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
         before = self._look()
         yield
         self.unseen = self._look() == before

@@ -47,6 +47,10 @@ WAYS: MappingProxyType[str, Callable[[sqlml.Session], Any]] = MappingProxyType(
         "a view": lambda con: con.execute("SELECT count(*) FROM v WHERE p").fetchall(),
         "CREATE TABLE AS": lambda con: con.execute(f"CREATE OR REPLACE TABLE u AS {SCORES}"),
         "EXPLAIN ANALYZE": lambda con: con.explain(COUNT, analyze=True),
+        "a statement after an unread result": lambda con: (
+            con.execute(SCORES),
+            con.execute("SELECT predict('line', *) FROM few"),
+        ),
         "several statements": lambda con: con.execute(f"SELECT 1; {COUNT}; SELECT 2").fetchall(),
     }
 )

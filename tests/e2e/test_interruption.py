@@ -101,6 +101,32 @@ def test_a_users_function_beside_a_model_is_interrupted(run: str, threads: int) 
         assert con.execute("SELECT round(predict('m', a := 3.0), 6)").fetchall() == [(5.0,)]
 
 
+@pytest.mark.parametrize("argument", ["late(range)", "predict('m', a := late(range))"])
+def test_an_unread_result_is_interrupted_while_it_is_finished(argument: str) -> None:
+    """DuckDB 2.0 streams results; the next statement about models runs them to their end."""
+    with sqlml.connect() as con:
+        con.execute("SET threads = 1")
+        con.create_model("m", LinearRegression().fit([[1.0], [2.0]], [3.0, 4.0]), inputs=["a"])
+        finishing = False
+        met = []
+
+        def late(values: pa.Array) -> pa.Array:
+            if finishing:
+                met.append(len(values))
+                signal.raise_signal(signal.SIGINT)
+            return values
+
+        con.create_function("late", late, ["DOUBLE"], "DOUBLE", type="arrow")
+        con.execute(f"SELECT {argument} FROM range(100_000_000)").fetchone()
+        finishing = True
+        score = "SELECT round(predict('m', a := 3.0), 6)"
+        if hasattr(duckdb.DuckDBPyConnection, "complete"):
+            with pytest.raises(KeyboardInterrupt):
+                con.execute(score)
+            assert len(met) == 1
+        assert con.execute(score).fetchall() == [(5.0,)]
+
+
 def test_the_first_query_compiles_its_kernel_and_is_interrupted(tmp_path: Path) -> None:
     ((_, came, _, answers),) = met(tmp_path, "execute", 0.5, cache=True)
     assert (came, answers) == (INTERRUPTED, True)

@@ -222,7 +222,8 @@ class DuckDBEngine:
         """Let go of an unfinished result, as DuckDB's own next execute() does.
 
         2.0 streams results and refuses planning's own reads meanwhile. The result is run to its
-        end and not cancelled, since cancelling an INSERT .. RETURNING fails its transaction.
+        end and not cancelled, since cancelling an INSERT .. RETURNING fails its transaction. It may
+        have failed long ago, by a Ctrl-C even, and fails again here: only a signal of now counts.
         """
         if IS_TWO:
             with interruption_after(stops=True), suppress(duckdb.Error):

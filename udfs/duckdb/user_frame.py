@@ -11,7 +11,8 @@ import inspect
 import sys
 import weakref
 from collections.abc import Callable
-from types import FrameType
+from functools import lru_cache
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -57,6 +58,11 @@ def call_from(frame: FrameType | None, function: Callable[[], T]) -> T:
             natives = {k: v.native for k, v in space.items() if isinstance(v, Wrapper)}
             names.update({k: v for k, v in natives.items() if space is names or k not in names})
     names["__sqlml_call__"] = function
-    code = _CODE.replace(co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno)
+    code = _code_at(frame.f_code.co_filename, frame.f_lineno)
     result: T = eval(code, frame.f_globals, names)
     return result
+
+
+@lru_cache(maxsize=256)
+def _code_at(file: str, line: int) -> CodeType:
+    return _CODE.replace(co_filename=file, co_firstlineno=line)
