@@ -4,7 +4,9 @@ The terms of a sum may be added in any order. A library adds differently for one
 several, and differently on another machine, and each of these sums is the exact one of weights that
 are about an ulp off. Mostly that is the last digit of an answer. But nearest neighbours after a PCA
 may lie at the same distance, and which of them count is decided by that digit; and of the
-difference of two distances of 1e19 it may be all that is left.
+difference of two distances of 1e19 it may be all that is left. Squared distances that a library
+makes of squares, |x|^2 - 2 x.y + |y|^2, are that far off the direct ones where columns spread far
+less than they are large, as behind a Normalizer.
 """
 
 from __future__ import annotations
@@ -21,9 +23,6 @@ from sqlml.types import Array
 
 VARIANTS = 8
 """Programs that are tried."""
-
-MOST = 32
-"""At most so many differing rows are examined; more than that is a real difference."""
 
 _REACH = 4.0
 """How much farther than the variants' numbers the source's number may be from ours."""
@@ -49,7 +48,7 @@ def decided_by_rounding(
         bound: the largest relative difference of a number.
     """
     rows = differing_rows(ours, theirs, bound)
-    if not 0 < len(rows) <= MOST:
+    if not len(rows):
         return frozenset()
     try:
         variants = [answer(other) for other in rounded_otherwise(program)]
@@ -83,9 +82,20 @@ def rounded_otherwise(program: Program) -> Iterator[Program]:
             if node.op == "linear":
                 return value
             ones = np.ones(value.type.width, value.type.dtype)
-            return b.op("mul", value, b.constant(_nudged(ones, dice)))
+            value = b.op("mul", value, _nudged(ones, dice))
+            direct = node.attrs["metric"] == "sqeuclidean" and "weights" not in node.attrs
+            return _as_of_squares(b, value, inputs[0], dice) if direct else value
 
         yield rewrite(program, nudged, keep_inputs=True, ops=_SUMS.keys())
+
+
+def _as_of_squares(b: Builder, distance: Value, x: Value, dice: np.random.Generator) -> Value:
+    """Squared distances (n, m), an ulp of |x|^2 off, as if they were made of squares."""
+    dtype = np.dtype(distance.type.dtype)
+    signs = dice.choice([-1, 1], distance.type.width)
+    size = b.op("sum", b.op("square", x), axis=1)
+    ulps = (np.finfo(dtype).eps * signs).astype(dtype)
+    return b.op("add", distance, b.op("mul", size, ulps))
 
 
 def _nudged(values: Array, dice: np.random.Generator) -> Array:

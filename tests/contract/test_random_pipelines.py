@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -59,6 +60,36 @@ def test_what_is_left_of_two_large_distances_is_rounding() -> None:
             objects=False,
         )
     )
+
+
+NORMALISED = Recipe(
+    seed=0,
+    task="two",
+    labels="string",
+    columns=("zip", "ratio", "visits"),
+    gaps=(),
+    imputer="mean",
+    dense=("l2",),
+    strings=None,
+    remainder="drop",
+    selector="none",
+    model="centroid",
+    objects=False,
+)
+"""Behind the Normalizer the first column is 1 with a deviation of 3e-6: distances are of 1e11."""
+
+
+def test_distances_made_of_squares_are_rounding() -> None:
+    check(NORMALISED)
+    check(replace(NORMALISED, columns=("zip", "age", "income"), remainder="passthrough"))
+
+
+def test_a_wrong_program_is_not_taken_for_rounding() -> None:
+    """That of another fit, where digits are lost, and where they are not."""
+    for recipe in (NORMALISED, replace(NORMALISED, dense=())):
+        model = fitted(recipe)
+        other = sqlml.compile(fitted(replace(recipe, seed=1)))
+        assert not verify_object(model, other.program, other.features).agrees
 
 
 @pytest.mark.parametrize("imputer", ["mean", "frequent"])
@@ -144,9 +175,8 @@ def compare(model: Pipeline, scorer: sqlml.Scorer, rows: pd.DataFrame, good: pd.
             # several, and so breaks ties otherwise. Ours are those of a batch.
             many = None if len(rows) > 1 else asked(model, method, pd.concat([rows, good]))
             if many is not None and not np.array_equal(many[: len(rows)], theirs):
-                agree(ours, many[: len(rows)], undecided)
-            else:
-                agree(rounded(scorer, method, rows, ours, theirs), theirs, undecided)
+                theirs = many[: len(rows)]
+            agree(rounded(scorer, method, rows, ours, theirs), theirs, undecided)
         if theirs.dtype.kind == "f":
             undecided |= _undecided(theirs)
 
