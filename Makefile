@@ -35,13 +35,13 @@ export OMP_WAIT_POLICY ?= passive
 
 # Each test worker has a core of its own: a second thread for its small fits only waits for the first
 # (a module of tests took 36 s to import in place of 1). LightGBM heeds the limit alone.
-test test-duckdb test-spark test-duckdb-1.5 nightly: export OMP_NUM_THREADS ?= 1
-test test-duckdb test-spark test-duckdb-1.5 nightly: export OMP_THREAD_LIMIT ?= 1
+test% nightly%: export OMP_NUM_THREADS ?= 1
+test% nightly%: export OMP_THREAD_LIMIT ?= 1
 
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
 FAMILIES := trees operators scaling pipelines end_to_end choice starting planner
 
-.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs clean
+.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-duckdb-1.5 lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.openmp
@@ -67,8 +67,15 @@ test-duckdb-1.5: $(VENV15)/.duckdb
 	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "version and not nightly" tests/unit tests/e2e
 
 nightly: $(VENV)/.dev $(VENV15)/.duckdb $(TRITON)/.triton
+	$(MAKE) --keep-going nightly-duckdb nightly-triton nightly-duckdb-1.5
+
+nightly-duckdb: $(VENV)/.dev
 	$(PY) $(PYTEST) $(PARALLEL) -m nightly
+
+nightly-triton: $(TRITON)/.triton
 	$(TRITON)/bin/python $(PYTEST) -m nightly tests/unit/backends/test_torch_fused.py
+
+nightly-duckdb-1.5: $(VENV15)/.duckdb
 	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "not version and not nightly" \
 		tests/unit/catalog tests/unit/udfs tests/unit/planner tests/e2e --ignore tests/e2e/test_packaging.py
 
