@@ -27,8 +27,12 @@ VARIANTS = 8
 _REACH = 4.0
 """How much farther than the variants' numbers the source's number may be from ours."""
 
-_SUMS: Mapping[str, tuple[str, ...]] = {"linear": ("weights", "bias"), "pairwise": ("points",)}
-"""Operators that add terms up -> the constants in these."""
+_SUMS: Mapping[str, tuple[str, ...]] = {
+    "linear": ("weights", "bias"),
+    "pairwise": ("points",),
+    "sum": (),
+}
+"""Operators that add terms up -> the constants in these; `sum` has its terms from elsewhere."""
 
 Answers = Mapping[str, Array]
 """Output -> its values for each row: numbers or labels, (n, ..)."""
@@ -77,6 +81,8 @@ def rounded_otherwise(program: Program) -> Iterator[Program]:
         def nudged(
             b: Builder, node: Node, inputs: Sequence[Value], dice: np.random.Generator = dice
         ) -> Value:
+            if node.op == "sum":
+                return b.op("sum", _terms(b, inputs[0], dice), **node.attrs)
             made = {name: _nudged(node.attrs[name], dice) for name in _SUMS[node.op]}
             value = b.op(node.op, *inputs, **{**node.attrs, **made})
             if node.op == "linear":
@@ -87,6 +93,15 @@ def rounded_otherwise(program: Program) -> Iterator[Program]:
             return _as_of_squares(b, value, inputs[0], dice) if direct else value
 
         yield rewrite(program, nudged, keep_inputs=True, ops=_SUMS.keys())
+
+
+def _terms(b: Builder, terms: Value, dice: np.random.Generator) -> Value:
+    """Terms of a sum (n, ..), an ulp off where they are floats and their number is known."""
+    kind = terms.type
+    _, *shape = kind.shape
+    if np.dtype(kind.dtype).kind != "f" or kind.sparse or min(shape) < 0:
+        return terms
+    return b.op("mul", terms, _nudged(np.ones(shape, kind.dtype), dice))
 
 
 def _as_of_squares(b: Builder, distance: Value, x: Value, dice: np.random.Generator) -> Value:

@@ -84,6 +84,26 @@ def test_distances_made_of_squares_are_rounding() -> None:
     check(replace(NORMALISED, columns=("zip", "age", "income"), remainder="passthrough"))
 
 
+def test_a_sum_of_large_terms_is_rounding() -> None:
+    """A constant column of another value lies 1e10 variances away, and adds that to all classes."""
+    check(
+        Recipe(
+            seed=0,
+            task="two",
+            labels="string",
+            columns=("age", "income", "visits", "ratio", "level", "constant"),
+            gaps=(),
+            imputer="mean",
+            dense=(),
+            strings="one hot dropped",
+            remainder="drop",
+            selector="none",
+            model="gaussian nb",
+            objects=False,
+        )
+    )
+
+
 def test_a_wrong_program_is_not_taken_for_rounding() -> None:
     """That of another fit, where digits are lost, and where they are not."""
     for recipe in (NORMALISED, replace(NORMALISED, dense=())):
