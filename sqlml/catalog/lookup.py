@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 
 from sqlml.bounded_cache import Recent
 from sqlml.catalog.model import Model, parse_reference
@@ -14,6 +15,8 @@ PATIENCE = 1.0
 two statements."""
 _LOOKS = (0.005, 0.01, 0.02, 0.04, 0.08)
 """Seconds from one look to the next; the last one from then on."""
+
+_reference = lru_cache(maxsize=256)(parse_reference)
 
 
 class Lookup:
@@ -55,7 +58,7 @@ class Lookup:
 
     def stamp(self, name: str) -> object:
         """A value that changes with the model; None if that is unknown."""
-        return self._catalog.stamp(parse_reference(name))
+        return self._catalog.stamp(_reference(name))
 
     def forget(self) -> None:
         """Know no model any more, and wait for none: this session changed one."""

@@ -8,8 +8,7 @@ where a query was rewritten: it shows the place in the text that the user wrote.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import duckdb
 
@@ -23,13 +22,24 @@ from sqlml.udfs.parked_errors import claim
 _PLACE = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
 
 
-@contextmanager
-def user_errors(texts: Sequence[str] = (), engine: DuckDBEngine | None = None) -> Iterator[None]:
-    """Raise what `user_error` says in place of the engine's errors."""
-    try:
-        yield
-    except (duckdb.Error, RuntimeError) as error:
-        raise user_error(error, texts, engine) from None
+class user_errors:
+    """Raise what `user_error` says in place of the engine's errors.
+
+    A class, as `reworded_errors` is: contextlib's generator would take longer than all else here.
+    """
+
+    __slots__ = ("_engine", "_texts")
+
+    def __init__(self, texts: Sequence[str] = (), engine: DuckDBEngine | None = None) -> None:
+        self._texts = texts
+        self._engine = engine
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, duckdb.Error | RuntimeError):
+            raise user_error(error, self._texts, self._engine) from None
 
 
 def user_error(
@@ -66,15 +76,21 @@ def _none(name: str) -> bool:
     return False
 
 
-@contextmanager
-def reworded_errors(rewritten: str, written: str) -> Iterator[None]:
+class reworded_errors:
     """Raise `reworded` errors in place of the engine's."""
-    try:
-        yield
-    except duckdb.Error as error:
-        if rewritten == written:
-            raise
-        raise reworded(error, rewritten, written) from None
+
+    __slots__ = ("_rewritten", "_written")
+
+    def __init__(self, rewritten: str, written: str) -> None:
+        self._rewritten = rewritten
+        self._written = written
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, duckdb.Error) and self._rewritten != self._written:
+            raise reworded(error, self._rewritten, self._written) from None
 
 
 def reworded(error: duckdb.Error, rewritten: str, written: str) -> duckdb.Error:

@@ -10,7 +10,7 @@ import itertools
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from types import FrameType
 from typing import Any
 
@@ -88,7 +88,7 @@ class DuckDBEngine:
             ProbeError: the query does not bind.
         """
         relation = self._bound(query)
-        return tuple(map(Column, relation.columns, map(str, relation.types)))
+        return _columns(tuple(relation.columns), tuple(map(str, relation.types)))
 
     def rows(self, query: str) -> int | None:
         """The engine's own estimate of the rows of a query, or None.
@@ -226,8 +226,11 @@ class DuckDBEngine:
         have failed long ago, by a Ctrl-C even, and fails again here: only a signal of now counts.
         """
         if IS_TWO:
-            with interruption_after(stops=True), suppress(duckdb.Error):
-                self.native.complete()  # errors are for who read it, and had or left them
+            with interruption_after(stops=True):
+                try:
+                    self.native.complete()
+                except duckdb.Error:
+                    pass  # errors are for who read it, and had or left them
 
     def catch_up(self) -> bool:
         """Let go of what `finish` leaves open on 1.5, so that all that is committed is in sight.
@@ -243,6 +246,12 @@ class DuckDBEngine:
         with suppress(duckdb.Error):
             self.native.execute("SELECT 1").fetchall()
         return True
+
+
+@lru_cache(maxsize=64)
+def _columns(names: tuple[str, ...], types: tuple[str, ...]) -> tuple[Column, ...]:
+    """Cached, since a known plan asks each time for the columns that it had before."""
+    return tuple(map(Column, names, types))
 
 
 def top_cardinality(plan: str) -> int | None:
