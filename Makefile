@@ -2,7 +2,7 @@
 # test   install the rest (torch and Spark too), and run the tests: on DuckDB 2.0, beside them those
 #        of Spark where there is Java, and on DuckDB 1.5 what depends on the version
 # nightly  the long tests: many rows, thousands of random pipelines, fuzzing, the kernels of Triton,
-#        and all SQL tests on DuckDB 1.5
+#        and the remaining SQL tests on DuckDB 1.5
 # lint   ruff, mypy --strict and the import layers
 # bench  time scoring beside the source libraries and others, family by family (hours)
 # bench-report  draw the results of `make bench`, and write them into docs/performance.md

@@ -39,7 +39,7 @@ def bind(
 
     Raises:
         MissingColumnError, AmbiguousColumnError, ArityError, ColumnOrderError, ColumnTypeError,
-        BindError: as sql.md says under "Binding" and "Types"; each points at the call.
+        BindError: an argument does not fit a feature; the error points at the call.
     """
     named = [a for a in call.arguments if a.name is not None]
     stars = [a for a in call.arguments if a.star is not None]
@@ -240,7 +240,7 @@ def _by_position(
     if len(plain) != len(features):
         raise ArityError(
             f"{model} takes {len(features)} features by position ({_listed(features)}), but "
-            f"{len(plain)} are given; write * to bind by name",
+            f"got {len(plain)}; write * to bind by name",
             scope.sql,
             at,
         )

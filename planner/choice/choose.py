@@ -135,7 +135,7 @@ def _refusal(program: Program, strategy: str) -> str | None:
 
 
 def _by_depth(program: Program, strategies: tuple[str, ...]) -> str:
-    """Paper 000, section 5.1: GEMM for shallow trees, PTT up to depth 10, TT beyond."""
+    """Hummingbird, section 5.1: GEMM for shallow trees, PTT up to depth 10, TT beyond."""
     ensembles = [Ensemble.of(n.attrs) for n in program.nodes if n.op == "tree_ensemble"]
     sets = any(e.has_categories for e in ensembles)
     if "gemm" not in strategies or (strategies[0] == "traverse" and not sets):

@@ -55,7 +55,7 @@ class Estimate:
 
     @property
     def name(self) -> str:
-        """As EXPLAIN shows it."""
+        """The name of the way, as EXPLAIN prints it."""
         where = "" if self.device == "cpu" else f" on {self.device}"
         kernel = f" ({self.kernel})" if self.kernel else ""
         strategy = f"/{self.strategy}" if self.has_trees else ""
@@ -211,7 +211,7 @@ def _steps(shape: TreeShape, own: _Rates, rows: int) -> tuple[float, str]:
 
 
 def _gemm(shape: TreeShape, own: _Rates, rows: int) -> tuple[float, str]:
-    """Paper 000, algorithm 1: all nodes, and nodes by leaves of each tree, padded to the most."""
+    """Hummingbird, algorithm 1: all nodes, and nodes by leaves of each tree, padded to the most."""
     nodes = int(shape.nodes.sum(1).max(initial=0))
     numbers = shape.trees * (2 * nodes + 2 * (nodes + 1))
     products = shape.trees * (nodes * (nodes + 1) + (nodes + 1) * shape.values)
@@ -219,13 +219,13 @@ def _gemm(shape: TreeShape, own: _Rates, rows: int) -> tuple[float, str]:
 
 
 def _perfect(shape: TreeShape, own: _Rates, rows: int) -> tuple[float, str]:
-    """As `_steps`, in tables of all nodes that a perfect tree has: none for deep trees."""
+    """The steps of `_steps` when every tree is padded to a perfect one; none for deep trees."""
     deep = shape.nodes.shape[1] > DEEPEST_PERFECT
     return (math.inf, "") if deep else _steps(shape, own, rows)
 
 
 DEEPEST_PERFECT = 10
-"""Levels up to which trees are filled up to perfect ones (paper 000, section 5.1)."""
+"""Levels up to which trees are filled up to perfect ones (Hummingbird, section 5.1)."""
 
 
 TreeCost = Callable[[TreeShape, _Rates, int], tuple[float, str]]

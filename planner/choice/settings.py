@@ -36,7 +36,7 @@ def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[
     text = value.lower() if isinstance(value, str) else ""
     known = {"backend": ("auto", SQL, *BACKENDS), "device": DEVICES, "strategy": STRATEGIES}[name]
     if text not in known:
-        raise ConfigError(f"sqlml_{name} cannot be {value!r}; it takes {', '.join(known)}")
+        raise ConfigError(f"unknown {name} {value!r}; sqlml_{name} takes {', '.join(known)}")
     return {**others, name: text}
 
 

@@ -44,7 +44,7 @@ def prepare(
         ConfigError: unknown output or column.
     """
     if output not in program.outputs or (column or 0) >= program.output_type(output).width:
-        raise ConfigError(f"the model has no output {output!r}, or it has no column {column}")
+        raise ConfigError(f"unknown output {output!r} or column {column} of the model")
     return _prepare(program, output, column, layout, lookup)
 
 

@@ -1,9 +1,9 @@
 """The rules by which a statement is rewritten, in their order, as one visible tuple.
 
-A rule is a file, a function `Draft -> Draft`, and a golden file of titled statements. Some of them
-only find out what the statement says (`called_models`), and `planned_calls` is the step that makes
-SQL of the calls as the rules before it left them; what follows changes that. The only rewrite that
-is not a rule, `literal_arguments`, sees a single call, and is a stage of `call/plan_call.py`.
+A rule is a file with a function `Draft -> Draft`, and a golden file of titled statements (but for
+`called_models`, which only finds out what the statement says). `planned_calls` is the step that
+makes SQL of the calls as the rules before it left them; what follows changes that. The only rewrite
+that is not a rule, `literal_arguments`, sees one call, and is a stage of `call/plan_call.py`.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def table_form(draft: Draft) -> Draft:
     """The statement with a subquery in place of each table form.
 
     Raises:
-        BindError: a form that is not written as sql.md says, or a model that predicts nothing.
+        BindError: a table form that is not well formed, or a model that predicts nothing.
         UnknownModelError: no such model.
         ParseError: the rows in a form cannot be read.
     """
@@ -53,7 +53,7 @@ def written_out(
     """The statement with a subquery in place of each table form; None if it has none.
 
     Raises:
-        BindError: a form that is not written as sql.md says, or a model that predicts nothing.
+        BindError: a table form that is not well formed, or a model that predicts nothing.
         UnknownModelError: no such model.
     """
     forms = table_forms(outline.sql, dialect.name)

@@ -16,7 +16,7 @@ from sqlml.planner.syntax.table_form import has_table_form
 from sqlml.types import fold
 
 FUNCTIONS = ("predict", "predict_proba", "predict_score", "transform")
-"""Scalar functions of sql.md."""
+"""The scalar functions that call a model."""
 
 _STAR_CLAUSES = frozenset(
     {"EXCLUDE", "EXCEPT", "REPLACE", "RENAME", "LIKE", "ILIKE", "NOT", "GLOB", "SIMILAR"}

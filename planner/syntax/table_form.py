@@ -28,7 +28,7 @@ def table_forms(sql: str, dialect: str = "duckdb") -> tuple[TableForm, ...]:
     """All table forms, in the order of the text, those in the rows of others, too.
 
     Raises:
-        BindError: one is not written as sql.md says.
+        BindError: a table form that is not well formed.
         ParseError: the text cannot be read.
     """
     tokens = tokenize(sql, dialect)

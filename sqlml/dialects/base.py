@@ -209,11 +209,11 @@ class Dialect:
         return self.call("isinf", number)
 
     def truncated(self, number: str, type: str) -> str:
-        """A number without its fraction as a whole one."""
+        """A number truncated towards zero, cast to an integer type."""
         return f"CAST({self.call('trunc', number)} AS {type})"
 
     def rounded_to_even(self, number: str) -> str:
-        """A number rounded to a whole one of its own type, halves to the even one."""
+        """A number rounded to an integer of its own type, halves to the even one."""
         # round_even is a macro in DuckDB 1.5, which calls others by bare names
         half = self.call("abs", self.operator("-", number, self.call("trunc", number)))
         even = self.operator("*", "2", self.call("round", self.operator("/", number, "2")))

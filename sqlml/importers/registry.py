@@ -345,7 +345,8 @@ def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> 
     else:
         if schema.count not in (len(given), ANY_COUNT):
             raise ConfigError(
-                f"inputs has {len(given)} names, but the model was fitted on {schema.count} columns"
+                f"inputs must name the {schema.count} columns that the model was fitted on, but "
+                f"names {len(given)}"
             )
         if schema.names and sorted(given) == sorted(schema.names):
             if given != schema.names:

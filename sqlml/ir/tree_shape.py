@@ -16,7 +16,7 @@ MOST_LEVELS = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeShape:
-    """Of T trees with V values per leaf.
+    """What the cost model needs of an ensemble of T trees with V values per leaf.
 
     nodes int64 (T, L): inner nodes by level, all deeper ones in the last. inside float64 (T, L):
     of the leaves, the share that lies below a level; its sum over the levels is the mean length of

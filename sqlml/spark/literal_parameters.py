@@ -39,7 +39,7 @@ def with_literals(sql: str, values: Any) -> str:
                 raise ConfigError(f"no value is given for parameter :{name}")
             edits.append((token, values[name]))
         elif position >= len(values or ()):
-            raise ConfigError(f"only {position} values are given for more parameters")
+            raise ConfigError(f"more parameters than values; values given: {position}")
         else:
             edits.append((token, values[position]))
             position += 1

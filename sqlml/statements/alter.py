@@ -54,7 +54,7 @@ def _set_options(models: Models, reference: Reference, change: SetOptions) -> No
 
 
 def _reset_options(models: Models, reference: Reference, change: ResetOptions) -> None:
-    """Those that are named, or all."""
+    """RESET OPTIONS: remove the named options, or all of them."""
     gone = model_options.checked(change.names)
     _change_options(
         models, reference, lambda had: {k: had[k] for k in had if gone and k not in gone}

@@ -66,7 +66,7 @@ def test_an_ambiguous_column_names_both_tables(con: sqlml.Session) -> None:
 
 def test_wrong_arity_says_how_many_and_which(con: sqlml.Session) -> None:
     with pytest.raises(
-        errors.ArityError, match=r"takes 4 features .*tenure, charges, plan, region.* 2 are given"
+        errors.ArityError, match=r"takes 4 features .*tenure, charges, plan, region.* got 2"
     ):
         con.execute("SELECT predict('churn', tenure, plan) FROM customers")
     with pytest.raises(errors.ArityError, match="needs the features"):

@@ -1,4 +1,4 @@
-"""A real cluster: a master and two executor processes of Spark, on this machine."""
+"""A real cluster of Spark on this machine: a master and an executor, two of them by night."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ FEATURES = [*NUMBERS, "plan"]
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def spark(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("no Java: Spark's tests need a Java runtime, 17 or later")
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -34,8 +36,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     home = tmp_path_factory.mktemp("spark")
     brief = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # thorough compilation pays after minutes
+    by_night = request.config.getoption("markexpr") == "nightly"
+    executors = "2,1,1024" if by_night else "1,2,1024"  # number, cores and MiB of each
     made = (
-        SparkSession.builder.master("local-cluster[2,1,1024]")
+        SparkSession.builder.master(f"local-cluster[{executors}]")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.ui.enabled", "false")

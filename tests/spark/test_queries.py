@@ -334,8 +334,8 @@ def test_parameters_without_values_are_named(con: Any) -> None:
     for query, args, says in (
         ("SELECT predict('value', age := :a, income := 0)", None, "no value .* parameter :a"),
         ("SELECT predict('value', age := :a, income := 0)", {"b": 1}, "no value .* parameter :a"),
-        ("SELECT predict('value', age := ?, income := ?)", [1], "1 values are given"),
-        ("SELECT predict('value', age := ?, income := 0)", None, "0 values are given"),
+        ("SELECT predict('value', age := ?, income := ?)", [1], "values given: 1"),
+        ("SELECT predict('value', age := ?, income := 0)", None, "values given: 0"),
         ("SELECT predict('value', age := ?, income := 0)", {"a": 1}, "a list of values"),
         ("SELECT predict('value', age := :a, income := 0)", [1], "a list of values"),
     ):

@@ -13,7 +13,8 @@ from sqlml.importers.sklearn.fitted import check
 
 
 def elliptic_envelope(model: Any, frame: Frame) -> Outputs:
-    """1 where offset_ or less is left of the distance, else -1; score_samples is minus it.
+    """Outputs of an EllipticEnvelope: label 1 where the Mahalanobis distance is at most -offset_,
+    else -1; score_samples is the negated distance.
 
     The root is taken and squared again, as the source does by way of SciPy.
     """

@@ -258,7 +258,7 @@ def import_object(model: Any, frame: Frame) -> Frame | Outputs:
 
 
 def object_schema(model: Any) -> Schema:
-    """Its columns."""
+    """The columns that a fitted pyspark.ml object reads."""
     return schema_of(read_object(model, trees=False))
 
 

@@ -93,7 +93,9 @@ def pairs(tree: exp.Expr) -> Iterator[tuple[exp.Expr, exp.Expr]]:
                 yield node, child
 
 
-@pytest.mark.parametrize("name", ["m", '"my model"', "main.m", "m@last", "'m'", "m/3", "$model"])
+@pytest.mark.parametrize(
+    "name", ["m", '"my model"', "`m`", "main.m", "m@last", "'m'", "m/3", "$model"]
+)
 def test_a_model_may_be_named_by_the_word_model(name: str) -> None:
     (tree,) = trees(f"SELECT PREDICT(MODEL {name}, *) FROM t")
     found = tree.find(ModelName)

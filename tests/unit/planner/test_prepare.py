@@ -25,7 +25,7 @@ def test_what_a_model_lacks_cannot_be_prepared() -> None:
     b = Builder()
     program = b.build({"label": b.op("neg", b.input("a", "float64"))})
     for output, column in (("proba", None), ("label", 1)):
-        with pytest.raises(ConfigError, match="no output"):
+        with pytest.raises(ConfigError, match="unknown output"):
             prepare(program, output, column)
     core = prepare(program, "label").split.core
     with pytest.raises(ConfigError, match="unknown backend"):

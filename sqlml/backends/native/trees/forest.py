@@ -63,7 +63,7 @@ class Forest:
 
     @cached_property
     def blocks(self) -> BlockForest | LockstepForest:
-        """For blocks of rows."""
+        """The kernel for many rows: bins and leaf cursors, or lockstep where there are no bins."""
         made = self._blocks()
         if made is None and self._strategy != "traverse":
             raise BackendError(

@@ -78,16 +78,16 @@ class Member:
 
     @property
     def values(self) -> Mapping[str, Value]:
-        """Its outputs."""
+        """The outputs of the fitted member."""
         return self.made.values
 
     def own(self, *outputs: str) -> dict[str, Value]:
-        """Those of `outputs` that it has."""
+        """The values of those `outputs` that the member has."""
         return {name: self.values[name] for name in outputs if name in self.values}
 
     @property
     def classes(self) -> Labels:
-        """Its classes.
+        """The class labels of the member.
 
         Raises:
             UnsupportedModelError: it is not a classifier.
