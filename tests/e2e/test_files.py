@@ -225,7 +225,7 @@ def test_input_names_the_columns_of_a_model_without_names(
     model.save_model(path)
     with pytest.raises(errors.ConfigError, match=r"INPUT \(a DOUBLE"):
         db.execute(f"CREATE MODEL m FROM '{path}'")
-    with pytest.raises(errors.ConfigError, match="has 2 names.*3 columns"):
+    with pytest.raises(errors.ConfigError, match="the 3 columns.*names 2"):
         db.execute(f"CREATE MODEL m INPUT (a DOUBLE, b DOUBLE) FROM '{path}'")
     with pytest.raises(errors.ConfigError, match="'b' is declared VARCHAR"):
         db.execute(f"CREATE MODEL m INPUT (a DOUBLE, b VARCHAR, c DOUBLE) FROM '{path}'")

@@ -408,7 +408,7 @@ def test_inputs_name_the_columns_of_a_nameless_model(boosted: Any, matrix: Array
     frame = pd.DataFrame(matrix[:, ::-1], columns=["d", "c", "b", "a"])
     want = boosted.predict(matrix, output_margin=True)
     np.testing.assert_array_equal(scorer.decision_function(frame), want)
-    with pytest.raises(errors.ConfigError, match="3 names"):
+    with pytest.raises(errors.ConfigError, match="but names 3"):
         sqlml.compile(boosted, inputs=["a", "b", "c"])
 
 
