@@ -19,7 +19,7 @@ from sqlml.ir.trees import Ensemble
 from sqlml.passes.lowering.lower import lower, refusal
 from sqlml.passes.order import TENSOR_PASSES, run
 from sqlml.planner.choice.cost import BATCH, ROWS, Estimate, estimates
-from sqlml.planner.choice.settings import DEVICES, SQL, STRATEGIES
+from sqlml.planner.choice.settings import DEVICES, NAMES, SQL, STRATEGIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,8 @@ def choose(
     backend = str(options.get("backend", "auto")).lower()
     strategy = str(options.get("strategy", "auto")).lower()
     device = str(options.get("device", "auto")).lower()
+    if backend not in NAMES:
+        raise ConfigError(f"unknown backend {backend!r}; backends: {', '.join(NAMES)}")
     if device not in DEVICES:
         raise ConfigError(f"unknown device {device!r}; devices: {', '.join(DEVICES)}")
     if strategy not in STRATEGIES:

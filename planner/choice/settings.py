@@ -17,6 +17,8 @@ MOST_ROWS = 100_000_000
 STRATEGIES = ("auto", *dict.fromkeys(s for entry in BACKENDS.values() for s in entry.strategies))
 SQL = "sql"
 """The backend of expressions, in which the engine itself does all the work."""
+NAMES = ("auto", SQL, *BACKENDS)
+"""What the option `backend` takes."""
 
 
 def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
@@ -34,7 +36,7 @@ def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[
     if value is None:
         return others
     text = value.lower() if isinstance(value, str) else ""
-    known = {"backend": ("auto", SQL, *BACKENDS), "device": DEVICES, "strategy": STRATEGIES}[name]
+    known = {"backend": NAMES, "device": DEVICES, "strategy": STRATEGIES}[name]
     if text not in known:
         raise ConfigError(f"unknown {name} {value!r}; sqlml_{name} takes {', '.join(known)}")
     return {**others, name: text}

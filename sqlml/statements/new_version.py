@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from sqlml.catalog.model import NewVersion, Origin
@@ -15,8 +13,8 @@ from sqlml.importers.sqlml_file import StoredModel
 from sqlml.ir.program import Program
 from sqlml.planner.binding.requested_output import OUTPUTS_OF
 from sqlml.planner.program.prepare import prepare
-from sqlml.planner.program.result_sql import result_type
 from sqlml.statements import options as model_options
+from sqlml.statements.declared_output import label_name
 from sqlml.statements.registration import Registration
 
 
@@ -39,7 +37,7 @@ def version_of(model: Any, wanted: Registration, file: ModelFile | None = None) 
     _check_numbers(imported.program)
     model_options.check_fit(imported.program, kept)
     if wanted.output is not None:
-        kept[model_options.OUTPUT] = _label_name(imported.program, wanted.output)
+        kept[model_options.OUTPUT] = label_name(imported.program, wanted.output)
     origin = Origin(imported.source, imported.library)
     if file is not None:
         origin = replace(origin, path=file.path, format=file.format, sha256=file.sha256)
@@ -52,38 +50,6 @@ def _check_numbers(program: Program) -> None:
             "this model only fills columns of strings, and transform(..) in SQL gives numbers: "
             "write coalesce(column, 'value') in the query; sqlml.compile takes the model as it is"
         )
-
-
-def _label_name(program: Program, output: Sequence[tuple[str, str]]) -> str:
-    """The name that OUTPUT gives to what the model predicts."""
-    if "label" not in program.outputs:
-        raise ConfigError("OUTPUT names what a model predicts, but this one predicts nothing")
-    if len(output) != 1:
-        raise ConfigError("OUTPUT names one column: predict(..) returns no more")
-    ((name, declared),) = output
-    kind = result_type(program, "label", None)
-    if _same_type(declared) != _same_type(kind):
-        raise ConfigError(
-            f"OUTPUT declares {name} {declared}, but the model predicts {kind}: write "
-            f"OUTPUT ({name} {kind})"
-        )
-    return name
-
-
-def _same_type(name: str) -> str:
-    """One name of those that SQL has for a type."""
-    words = "".join(name.upper().split())
-    return _TYPES.get(words, words)
-
-
-_TYPES = MappingProxyType(
-    {
-        **dict.fromkeys(("TEXT", "STRING", "CHAR", "BPCHAR"), "VARCHAR"),
-        **dict.fromkeys(("INT8", "LONG", "INT64"), "BIGINT"),
-        **dict.fromkeys(("FLOAT8", "FLOAT64"), "DOUBLE"),
-        **dict.fromkeys(("BOOL", "LOGICAL"), "BOOLEAN"),
-    }
-)
 
 
 def _used(program: Program) -> frozenset[str]:

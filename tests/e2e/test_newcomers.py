@@ -74,7 +74,7 @@ def test_a_wrong_option_is_the_same_error_in_both_places(
         ({"bakend": "torch"}, "unknown option 'bakend'"),
         (
             {"backend": "tourch"},
-            "unknown backend 'tourch'; backends: auto, native, onnxruntime",
+            "unknown backend 'tourch'; backends: auto, sql, native, reference, torch, onnxruntime",
         ),
         ({"strategy": "fast"}, "unknown strategy 'fast'"),
     ):

@@ -308,3 +308,18 @@ SELECT id, p, rp FROM scored WHERE false
 SELECT count(predict('churn', *)) AS n, sum(predict('value', *)) AS s FROM customers WHERE id < 0
 -- expect:
 SELECT 0::BIGINT AS n, NULL::DOUBLE AS s
+
+-- name: grouping of a rollup beside calls
+SELECT plan, GROUPING(plan) AS total, count(*) FILTER (predict('churn', *) = 'yes') AS n
+FROM customers GROUP BY ROLLUP (plan)
+-- expect:
+SELECT plan, GROUPING(plan) AS total, count(*) FILTER (p = 'yes') AS n FROM scored GROUP BY ROLLUP (plan)
+-- spark:
+SELECT plan, GROUPING(plan)::BIGINT AS total, count(*) FILTER (WHERE predict('churn', *) = 'yes') AS n
+FROM customers GROUP BY ROLLUP (plan)
+
+-- name: like with an escape that is an expression
+SELECT id FROM customers WHERE predict('churn', *) LIKE 'y%' ESCAPE lower('X') AND name LIKE '%a%' ESCAPE concat('', '!')
+-- expect:
+SELECT id FROM scored WHERE p = 'yes' AND name LIKE '%a%'
+-- spark gap: ESCAPE takes a string there

@@ -252,6 +252,19 @@ CREATE OR REPLACE TABLE out AS SELECT id, CASE WHEN id % 2 = 0 THEN v ELSE v1 EN
 FROM out
 -- spark gap: Spark's own tables take no MERGE
 
+-- name: merge that ends in an error for a label
+MERGE INTO out USING customers AS c ON out.id = c.id
+WHEN MATCHED THEN UPDATE SET v = predict('value', c.*)
+WHEN NOT MATCHED AND predict('churn', c.*) = 'never' THEN ERROR
+WHEN NOT MATCHED THEN DO NOTHING
+-- setup:
+CREATE TABLE out AS SELECT id, 0.0::DOUBLE AS v FROM customers WHERE id % 2 = 0
+-- expect:
+CREATE OR REPLACE TABLE out AS SELECT id, v FROM scored WHERE id % 2 = 0
+-- then:
+FROM out
+-- spark gap: Spark's own tables take no MERGE
+
 -- name: merge of a scored query, with returning
 MERGE INTO out USING (SELECT id, predict('risk', *) AS r FROM customers) AS s USING (id)
 WHEN MATCHED THEN UPDATE SET r = s.r WHEN NOT MATCHED BY SOURCE THEN DELETE RETURNING merge_action, id, r
