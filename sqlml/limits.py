@@ -1,4 +1,4 @@
-"""Limits that several layers share, and the version of what is stored."""
+"""Limits of sizes and memory, and the version of what is stored."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ MAX_NODES = 1_000_000
 
 MAX_TREE_DEPTH = 10_000
 """Most tests on a path through a tree: time per row grows with it, however small the file."""
+
+MAX_SQL_CHARACTERS = 4 << 20
+"""Longest expression that a model is written as in SQL."""
 
 RECENT_BYTES = 1 << 30
 """Memory for each kind of thing that is kept for the next use: loaded Programs of a database,

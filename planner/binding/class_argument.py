@@ -52,7 +52,7 @@ def _places(model: Model, wanted: Any, sql: str, place: int) -> Chosen:
 def index_of(labels: Labels, wanted: Any) -> int | None:
     """The place of the label that `wanted` equals, or else spells ('1' is 1, 'true' True).
 
-    Macros look for it in the same order (`macro_bodies`).
+    Macros look for it in the same order (`model_sql/plain_macros.py`).
     """
     for same in (_is_equal, lambda a, b: _text(a) == _text(b), _is_spelled):
         for i, label in enumerate(labels.values):

@@ -10,8 +10,8 @@ from sqlml.errors import BindError, UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.planner.binding.class_argument import chosen_class
 from sqlml.planner.binding.context import Context
+from sqlml.planner.binding.missing_output import why_none
 from sqlml.planner.binding.refused_places import refuse_in_definition
-from sqlml.planner.binding.unavailable_transform import why_none
 from sqlml.planner.program.function_names import Output, Part
 from sqlml.planner.program.result_sql import Chosen, result_type
 from sqlml.planner.syntax.outline import ModelCall, Parameter

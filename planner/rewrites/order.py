@@ -16,11 +16,11 @@ from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.models_in_from import models_in_from
 from sqlml.planner.rewrites.planned_calls import planned_calls
 from sqlml.planner.rewrites.probability_comparisons import probability_comparisons
-from sqlml.planner.rewrites.refused_rows import refused_rows
 from sqlml.planner.rewrites.rows_in_from import rows_in_from
 from sqlml.planner.rewrites.shared_calls import shared_calls
 from sqlml.planner.rewrites.table_form import table_form
 from sqlml.planner.rewrites.unneeded_joins import unneeded_joins
+from sqlml.planner.rewrites.volatile_calls import volatile_calls
 
 Rule = Callable[[Draft], Draft]
 
@@ -29,7 +29,7 @@ RULES: tuple[Rule, ...] = (
     called_models,
     probability_comparisons,
     shared_calls,
-    refused_rows,
+    volatile_calls,
     models_in_from,
     rows_in_from,
     planned_calls,

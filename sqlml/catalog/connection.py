@@ -7,8 +7,7 @@ all questions go through `sql`.
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -17,16 +16,12 @@ import duckdb
 from sqlml.catalog.sound_tables import sound_tables
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import folded
-from sqlml.errors import CatalogError, ConflictError
-from sqlml.interruption import interruption_after
+from sqlml.errors import CatalogError
 from sqlml.types import fold
 
 IS_TWO = hasattr(duckdb.DuckDBPyConnection, "complete")
 """Whether this is DuckDB 2.0: it streams results, tables may have triggers, and a file opens again
 whose log has a type in a schema of that log. All that differs between 1.5 and 2.0 asks this."""
-
-_ATTEMPTS = 10
-_CONFLICTS = (duckdb.TransactionException, duckdb.CatalogException)
 
 
 class Connection:
@@ -105,41 +100,6 @@ class Connection:
         """
         return "catalog_models" in self.tables(schema)
 
-    def atomic(self, work: Callable[[], None]) -> None:
-        """Run `work` in the open transaction, or in one of its own that it ends.
-
-        All or nothing: a Ctrl-C meanwhile is raised afterwards.
-
-        Raises:
-            ConflictError: another transaction changes the same models.
-        """
-        if self.in_transaction():
-            try:
-                with interruption_after():
-                    work()
-            except _CONFLICTS as error:
-                raise _conflict(error, "ROLLBACK, and try again") from None
-            return
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                with interruption_after():
-                    self._in_own_transaction(work)
-                return
-            except _CONFLICTS as error:
-                # Two connections may make the catalog's schema at the same moment.
-                if "conflict" not in str(error).lower() or attempt == _ATTEMPTS:
-                    raise _conflict(error, "try again") from None
-                time.sleep(0.01 * attempt)
-
-    def _in_own_transaction(self, work: Callable[[], None]) -> None:
-        self.native.execute("BEGIN TRANSACTION")
-        try:
-            work()
-        except BaseException:
-            self.native.execute("ROLLBACK")
-            raise
-        self.native.execute("COMMIT")
-
     def in_transaction(self) -> bool:
         """Whether the user has a transaction open: then two statements share its number."""
         ask = "SELECT system.main.txid_current()"
@@ -155,10 +115,3 @@ class Connection:
 def without_excerpt(error: Exception) -> str:
     """The engine's message without the lines that show the place in our own statement."""
     return str(error).split("\n\nLINE ")[0].split("\nLINE ")[0]
-
-
-def _conflict(error: duckdb.Error, advice: str) -> Exception:
-    """What to raise for an error of a change: one about a conflict names no tables of ours."""
-    if "conflict" not in str(error).lower():
-        return error
-    return ConflictError(f"another transaction changes the same models; {advice}")

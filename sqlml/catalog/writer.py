@@ -14,6 +14,7 @@ from sqlml.catalog.model import MOST_VERSIONS, NewVersion, Reference
 from sqlml.catalog.plain_macros.keep import Macros, ModelCall
 from sqlml.catalog.read import Catalog
 from sqlml.catalog.tables import TABLES, VIEWS
+from sqlml.catalog.transaction import atomic
 from sqlml.errors import CatalogError
 from sqlml.types import fold
 
@@ -65,7 +66,7 @@ class Writer:
             self.connection.tables(schema)  # in the transaction, so that they stay as they are
             work(schema, shared)
 
-        self.connection.atomic(checked)
+        atomic(self.connection, checked)
         self.report(reference, computes)
 
     def make_tables(self, schema: str, database: str | None) -> None:

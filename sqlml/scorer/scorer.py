@@ -19,7 +19,7 @@ from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.passes.order import only
 from sqlml.passes.split import PACKED, Layout, Split, text_input
-from sqlml.planner.binding.unavailable_transform import why_none
+from sqlml.planner.binding.missing_output import why_none
 from sqlml.planner.choice.choose import Choice, choose
 from sqlml.planner.choice.cost import ROWS
 from sqlml.planner.export_bytes import export

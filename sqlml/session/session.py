@@ -15,13 +15,13 @@ from typing import Any
 
 import duckdb
 
+from sqlml.catalog.change_models import ModelChanges
+from sqlml.catalog.change_versions import VersionChanges
 from sqlml.catalog.lookup import Lookup
 from sqlml.catalog.model import Reference
 from sqlml.catalog.plain_macros.keep import Macros
 from sqlml.catalog.read import Catalog
 from sqlml.catalog.stored_programs import Loaded, TablePrograms
-from sqlml.catalog.write import ModelChanges
-from sqlml.catalog.write_versions import VersionChanges
 from sqlml.errors import CatalogError, ParseError, SqlmlError
 from sqlml.parsing.statements import Explain, Query, SetOption, Statement
 from sqlml.planner.plan.plan import Plan

@@ -8,13 +8,13 @@ from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from sqlml.catalog.change_models import ModelChanges
+from sqlml.catalog.change_versions import VersionChanges
 from sqlml.catalog.lookup import Lookup
 from sqlml.catalog.model import Reference
 from sqlml.catalog.plain_macros.keep import Macros
 from sqlml.catalog.read import Catalog
 from sqlml.catalog.stored_programs import Loaded
-from sqlml.catalog.write import ModelChanges
-from sqlml.catalog.write_versions import VersionChanges
 from sqlml.dialects import SPARK
 from sqlml.errors import BackendError, ConfigError, ParseError
 from sqlml.parsing.statements import Explain, Query, SetOption, Statement

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from sqlml.catalog.change_models import ModelChanges
+from sqlml.catalog.change_versions import VersionChanges
 from sqlml.catalog.model import Reference, parse_reference
 from sqlml.catalog.read import Catalog
-from sqlml.catalog.write import ModelChanges
-from sqlml.catalog.write_versions import VersionChanges
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.host import Host
 from sqlml.parsing.statements import ModelName

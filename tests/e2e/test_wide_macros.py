@@ -1,4 +1,4 @@
-"""Macros of plain connections for models that read very many columns: what `macro_bodies` says."""
+"""Macros of plain connections for models that read very many columns: what `plain_macros` says."""
 
 from __future__ import annotations
 

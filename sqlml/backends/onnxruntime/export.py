@@ -3,8 +3,7 @@
 Inputs are the model's columns by name, each (N, 1): float64, or strings. Outputs are the model's
 own: label (N,) decoded (strings, integers or, of a regressor, float64), probabilities (N, K),
 score and transform. What a model refuses (NULL, infinity, unknown categories) the graph refuses
-too: it looks the check's result up in a table of one entry, so a bad row is an index outside it,
-and the name of that node says what was wrong.
+too (`row_checks.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import numpy as np
 
 from sqlml.backends.onnxruntime.functions import FUNCTIONS, Args, Emit, Types
 from sqlml.backends.onnxruntime.graph import Graph
+from sqlml.backends.onnxruntime.row_checks import require_finite, require_known
 from sqlml.errors import BackendError
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
@@ -141,34 +141,6 @@ def _encode(g: Graph, node: Node, args: Args, types: Types) -> str:
     return result
 
 
-def _require_finite(g: Graph, node: Node, args: Args, types: Types) -> str:
-    (x,), dtype = args, types[0].dtype
-    bad = g.add("Equal", g.add("Abs", x), g.scalar(np.inf, dtype))
-    what = "infinity"
-    if not node.attrs["allow_nan"]:
-        bad = g.add("Or", bad, g.add("IsNaN", x))
-        what = "NULL, NaN or infinity"
-    for bound, op in (("low", "Less"), ("high", "Greater")):
-        if bound in node.attrs:
-            bad = g.add("Or", bad, g.add(op, x, g.constant(node.attrs[bound])))
-            what = "such a value"
-    name = f"{node.attrs['step']} does not take {what} in {', '.join(node.attrs['features'])}"
-    return g.add("Add", x, _refusing(g, bad, name, dtype))
-
-
-def _require_known(g: Graph, node: Node, args: Args, types: Types) -> str:
-    x, dtype = args[0], types[0].dtype
-    bad = g.add("Less", x, g.scalar(0, dtype))
-    name = f"{node.attrs['step']} has never seen a category of {node.attrs['feature']}"
-    return g.add("Add", x, _refusing(g, bad, name, dtype))
-
-
-def _refusing(g: Graph, bad: str, name: str, dtype: DType) -> str:
-    """Zeros that change nothing (-0.0), where no entry of `bad` is set; else the runtime stops."""
-    zero = g.constant(np.array([-0.0 if dtype in FLOATS else 0]).astype(dtype))
-    return g.add("Gather", zero, g.cast(bad, "int64"), name=name[:200])
-
-
 def _wide(formula: Callable[[Graph, str], str]) -> Emit:
     """An operator that ONNX lacks, computed in float64 as the reference computes it."""
 
@@ -213,8 +185,8 @@ _OWN: Mapping[str, Emit] = MappingProxyType(
     {
         "fill": _fill,
         "encode": _encode,
-        "require_finite": _require_finite,
-        "require_known": _require_known,
+        "require_finite": require_finite,
+        "require_known": require_known,
         "exp2": _wide(lambda g, x: g.add("Pow", g.scalar(2, "float64"), x)),
         "log2": _log_to(2),
         "log10": _log_to(10),

@@ -21,10 +21,8 @@ from sqlml.backends.sql.trees import print_trees
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.program import Node, Program
+from sqlml.limits import MAX_SQL_CHARACTERS
 from sqlml.types import TensorType
-
-LONGEST = 4 << 20
-"""Characters of an expression at most."""
 
 PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(
     {
@@ -63,9 +61,9 @@ def print_sql(
     value = _values(program, program.outputs[output], inputs, bindings)
     sql = value[0].sql if len(value) == 1 else dialect.array([e.sql for e in value])
     sql = bindings.around(sql)
-    if len(sql) > LONGEST:
+    if len(sql) > MAX_SQL_CHARACTERS:
         raise BackendError(
-            f"the model takes {len(sql):,} characters of SQL; the limit is {LONGEST:,}"
+            f"the model takes {len(sql):,} characters of SQL; the limit is {MAX_SQL_CHARACTERS:,}"
         )
     return sql
 
@@ -87,7 +85,7 @@ def _values(
             value = _printed(node, below, tuple(made[j] for j in node.inputs), bindings)
         if readers[i] > 1 and node.type.dtype != "string":
             value = bindings.bind(value)
-        if sum(len(e.sql) for e in value) > LONGEST:
+        if sum(len(e.sql) for e in value) > MAX_SQL_CHARACTERS:
             raise BackendError("the SQL expression of the model is too long")
         made[i] = value
     return made[wanted]

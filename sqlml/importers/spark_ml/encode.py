@@ -1,18 +1,15 @@
-"""StringIndexerModel, OneHotEncoderModel, VectorAssembler, ImputerModel, Binarizer, Bucketizer.
+"""StringIndexerModel and OneHotEncoderModel.
 
 Sources: the classes' own files in `org/apache/spark/ml/feature`.
 """
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Collection
 
 import numpy as np
 
 from sqlml.importers.claimed_sizes import MAX_OUTPUTS
-from sqlml.importers.frame import Frame
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.spark_ml.columns import Column, Columns
 from sqlml.importers.spark_ml.stages import Stage
@@ -87,102 +84,3 @@ def _valid_codes(stage: Stage, b: Builder, column: Column, size: int, keep: bool
     if keep:
         return codes
     return b.op("require_known", codes, feature=column.frame.names[0], step=stage.kind)
-
-
-def vector_assembler(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """All columns side by side; with "keep" a NULL is NaN, else a NULL and NaN are refused."""
-    keep = stage.invalid("error", "keep") == "keep"
-    parts: list[Frame] = []
-    run: list[Frame] = []  # neighbours that come from the table as they are
-    b = columns.builder
-
-    def checked() -> None:
-        if run:
-            frame = Frame.hstack(b, run)
-            value = numbers(frame, stage.kind, allow_nan=keep)
-            parts.append(Frame.of(b, value, frame.names))
-            run.clear()
-
-    for name in stage.texts("inputCols"):
-        column = columns.any(name)
-        if column.raw:
-            run.append(column.frame)
-        else:
-            checked()
-            parts.append(column.frame)
-    checked()
-    if not parts:
-        raise stage.damaged("it reads no column")
-    whole = Frame.hstack(b, parts)
-    columns.put(stage.text("outputCol"), whole.matrix(), whole.names, vector=True)
-
-
-def imputer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """What the column lacks, and NaN, become the number that was found in training."""
-    missing = stage.params.get("missingValue", math.nan)
-    if not (missing == "NaN" or isinstance(missing, float) and math.isnan(missing)):
-        raise stage.unsupported(
-            f"missingValue={missing!r} fills NULL and leaves NaN, which sqlml does not tell apart; "
-            "write such values as NULL in the query, and fit with missingValue=NaN"
-        )
-    b = columns.builder
-    for read, made in stage.columns:
-        if made not in wanted:
-            continue
-        fill = stage.data["surrogates"].get(read)
-        if not isinstance(fill, float) or not math.isfinite(fill):
-            raise stage.damaged(f"it fills {read!r} with {fill!r}")
-        if not fill.is_integer():
-            warnings.warn(
-                f"{stage.kind} fills {read!r} with {fill}, as Spark does in a column of DOUBLE; "
-                f"in an integer column Spark fills {math.trunc(fill)}: if it was fitted on such a "
-                "column, cast it to DOUBLE before fit",
-                UserWarning,
-                stacklevel=2,
-            )
-        x = columns.scalar(read, stage.kind).frame.matrix()
-        filled = b.op("impute", x, fill=np.array([fill]), missing=math.nan)
-        columns.put(made, filled, (read,), vector=False)
-
-
-def binarizer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """1 above the threshold, else 0: of NULL and NaN too."""
-    pairs = stage.columns
-    shared = stage.number("threshold", 0.0)
-    given = stage.numbers("thresholds") if "inputCols" in stage.params else None
-    if given is not None and len(given) != len(pairs):
-        raise stage.damaged(f"it has {len(given)} thresholds for {len(pairs)} columns")
-    b = columns.builder
-    for (read, made), threshold in zip(pairs, given or (shared,) * len(pairs), strict=True):
-        if made not in wanted:
-            continue
-        column = columns.any(read)
-        above = b.op("gt", column.frame.matrix(), b.constant(np.full(1, threshold)))
-        value = b.op("cast", above, dtype="float64")
-        columns.put(made, value, column.frame.names, vector=column.vector)
-
-
-def bucketizer(stage: Stage, columns: Columns, wanted: Collection[str]) -> None:
-    """The number of the bucket that a number lies in; the last one holds its upper end, too."""
-    stage.invalid("error")
-    if "inputCols" in stage.params:
-        raise stage.unsupported("several columns at once are not covered; use one for each column")
-    ((read, made),) = stage.columns
-    splits = stage.numbers("splits")
-    if splits is None or len(splits) < 3 or any(np.diff(splits) <= 0):
-        raise stage.damaged("its splits do not increase")
-    b = columns.builder
-    frame = columns.scalar(read, stage.kind).frame
-    x = b.op(
-        "require_finite",
-        frame.matrix(),
-        features=frame.names,
-        allow_nan=False,
-        step=stage.kind,
-        low=np.array(splits[:1]),
-        high=np.array(splits[-1:]),
-    )
-    inner = np.array(splits[1:-1])
-    offsets = np.array([0, inner.size], np.int64)
-    bucket = b.op("search_sorted", x, edges=inner, offsets=offsets, side="right")
-    columns.put(made, b.op("cast", bucket, dtype="float64"), frame.names, vector=False)

@@ -15,7 +15,7 @@ from typing import Any
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.claimed_sizes import MAX_FEATURES
 from sqlml.importers.frame import Frame, Outputs, Schema
-from sqlml.importers.spark_ml import encode, predict, scale
+from sqlml.importers.spark_ml import assemble, discretize, encode, impute, predict, scale
 from sqlml.importers.spark_ml.columns import Columns
 from sqlml.importers.spark_ml.live import read_object
 from sqlml.importers.spark_ml.stages import PACKAGES, PYTHON, SparkModel, Stage
@@ -27,9 +27,9 @@ Predict = Callable[[Stage, Columns], Outputs]
 
 COLUMN_WISE: Mapping[str, Transform] = MappingProxyType(
     {
-        "Binarizer": encode.binarizer,
-        "Bucketizer": encode.bucketizer,
-        "ImputerModel": encode.imputer,
+        "Binarizer": discretize.binarizer,
+        "Bucketizer": discretize.bucketizer,
+        "ImputerModel": impute.imputer,
         "OneHotEncoderModel": encode.one_hot_encoder,
         "StringIndexerModel": encode.string_indexer,
     }
@@ -206,7 +206,7 @@ def import_stages(model: SparkModel, frame: Frame) -> Frame | Outputs:
                 return _named(outputs, made.naming)
             _put_outputs(stage, columns, outputs, wanted)
         elif stage.kind == "VectorAssembler":
-            encode.vector_assembler(stage, columns, wanted)
+            assemble.vector_assembler(stage, columns, wanted)
         else:
             transform = COLUMN_WISE.get(stage.kind) or VECTOR_WISE[stage.kind]
             transform(stage, columns, wanted)

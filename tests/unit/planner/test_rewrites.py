@@ -55,7 +55,7 @@ STATEMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "rows that a filter passes on": "SELECT predict('forest', t.*) AS y FROM t, d "
             "WHERE predict('forest', t.*) = 1",
         },
-        "refused_rows": {
+        "volatile_calls": {
             "a filter of a model that refuses NULL": "SELECT a FROM t WHERE predict('near', *) = 1",
         },
         "models_in_from": {

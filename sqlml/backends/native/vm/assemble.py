@@ -24,13 +24,11 @@ from sqlml.backends.native.vm.composed import (
     minimum,
     negation,
     negative,
-    sigmoid,
-    single_sigmoid,
     smallest,
     summed,
-    tanh,
 )
 from sqlml.backends.native.vm.run import LISTED
+from sqlml.backends.native.vm.sigmoid_tanh import sigmoid, single_sigmoid, tanh
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array
 

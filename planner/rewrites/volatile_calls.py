@@ -1,4 +1,4 @@
-"""`refused_rows`: calls that may refuse a row are not evaluated for rows that no query has.
+"""`volatile_calls`: calls that may refuse a row are not evaluated for rows that no query has.
 
 To find out whether a LEFT JOIN may become an inner one, DuckDB evaluates the filters above it for a
 row of NULLs that no query asks for, and an error about that row ends the query. It does not do so
@@ -18,7 +18,7 @@ _STORED = frozenset({"INDEX", "MACRO", "FUNCTION"})
 """What CREATE makes of expressions where the engine may refuse volatile functions."""
 
 
-def refused_rows(draft: Draft) -> Draft:
+def volatile_calls(draft: Draft) -> Draft:
     """The statement with such calls evaluated only where they are written."""
     if not draft.dialect.lazy_calls:
         return draft
