@@ -25,6 +25,7 @@ _DEFINED = f"SELECT table_name, sql, index_count FROM system.main.duckdb_tables(
 _TRIGGERS = f"SELECT table_name, trigger_name, -1 FROM system.main.duckdb_triggers() {_OF}"
 _VIEWS = f"SELECT view_name FROM system.main.duckdb_views() {_OF}"
 
+_QUOTED = re.compile(r'"((?:[^"]|"")*)"')
 _KEY = re.compile(r",?\s*\bprimary key\b\s*(\([^)]*\))?")
 _NAME = re.compile(r"exists \{schema\}\.(\w+)\s*(\(.*\))", re.DOTALL)
 
@@ -73,14 +74,23 @@ def _short(text: str) -> str:
 def _shape(columns: str) -> str:
     """Columns and types of a table as the engine or we write them.
 
-    Keys and NOT NULL, which only refuse rows, are left out.
+    Keys and NOT NULL, which only refuse rows, are left out. The engine quotes a name that is a
+    keyword, or not a word: one that is not ours keeps its quotes, whatever it holds.
 
     >>> _shape('("key" VARCHAR PRIMARY KEY, version INTEGER NOT NULL, PRIMARY KEY("key"))')
     '(key varchar,version integer)'
+    >>> _shape('("key" VARCHAR, "primary key" INTEGER)')
+    '(key varchar,"primary key" integer)'
     """
-    plain = " ".join(columns.replace('"', "").lower().split())
-    plain = _KEY.sub("", plain).replace(" not null", "")
+    plain = " ".join(_QUOTED.sub(_unquoted, fold(columns)).split())
+    if '"' not in plain:
+        plain = _KEY.sub("", plain).replace(" not null", "")
     return re.sub(r"\s*([(),])\s*", r"\1", plain)
+
+
+def _unquoted(quoted: re.Match[str]) -> str:
+    """A quoted name without its quotes, if it is one of ours."""
+    return quoted[1] if quoted[1] in _OUR_WORDS else quoted[0]
 
 
 def _shapes() -> Mapping[str, str]:
@@ -91,6 +101,10 @@ def _shapes() -> Mapping[str, str]:
             made[found[1]] = _shape(found[2])
     return MappingProxyType(made)
 
+
+_OUR_WORDS = frozenset(re.findall(r"\w+", fold(" ".join((*TABLES, *MACRO_TABLES, CHOOSERS)))))
+_OUR_WORDS -= {"primary", "not", "null"}
+"""Words of our own definitions, without the keywords that `_shape` leaves out."""
 
 _SHAPES = _shapes()
 """Table -> its columns and types."""

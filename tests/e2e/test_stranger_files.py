@@ -232,6 +232,22 @@ FORGED = {
         "DROP TABLE sqlml.catalog_stale",
         "CREATE TABLE sqlml.catalog_stale (key VARCHAR CHECK (lower(key) <> 'x'), macro VARCHAR)",
     ],
+    "a default behind a name that looks like a key": [
+        'ALTER TABLE sqlml.catalog_stale ADD COLUMN "primary key (" INTEGER DEFAULT (42)',
+    ],
+    "a generated column behind a name that looks like a key": [
+        "DROP TABLE sqlml.catalog_stale",
+        "CREATE TABLE sqlml.catalog_stale "
+        '(key VARCHAR NOT NULL, macro VARCHAR, "primary key (" VARCHAR AS ("key"))',
+    ],
+    "a name with quotes for a name": [
+        "DROP TABLE sqlml.catalog_stale",
+        'CREATE TABLE sqlml.catalog_stale (key VARCHAR NOT NULL, """macro""" VARCHAR)',
+    ],
+    "a type for a key": [
+        "CREATE TYPE sqlml.key AS VARCHAR",
+        'ALTER TABLE sqlml.catalog_stale ADD COLUMN "primary" sqlml."key"',
+    ],
     "another column": ["ALTER TABLE sqlml.catalog_tags ADD COLUMN more INTEGER"],
 }
 if IS_TWO:
