@@ -7,13 +7,14 @@ all questions go through `sql`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
 import duckdb
 
 from sqlml.catalog.sound_tables import sound_tables
+from sqlml.catalog.transaction import atomic
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import folded
 from sqlml.errors import CatalogError
@@ -99,6 +100,14 @@ class Connection:
             CatalogError: it is not as sqlml makes it.
         """
         return "catalog_models" in self.tables(schema)
+
+    def atomic(self, work: Callable[[], None]) -> None:
+        """Run `work` whole or not at all, in the open transaction or in one of its own.
+
+        Raises:
+            ConflictError: another transaction changes the same models.
+        """
+        atomic(self.native, self.in_transaction(), work)
 
     def in_transaction(self) -> bool:
         """Whether the user has a transaction open: then two statements share its number."""

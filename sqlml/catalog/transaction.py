@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import duckdb
 
-from sqlml.catalog.connection import Connection
 from sqlml.errors import ConflictError
 from sqlml.interruption import interruption_after
 
@@ -15,15 +14,15 @@ _ATTEMPTS = 10
 _CONFLICTS = (duckdb.TransactionException, duckdb.CatalogException)
 
 
-def atomic(connection: Connection, work: Callable[[], None]) -> None:
-    """Run `work` in the open transaction, or in one of its own that it ends.
+def atomic(native: duckdb.DuckDBPyConnection, is_open: bool, work: Callable[[], None]) -> None:
+    """Run `work` in the transaction that `is_open`, or else in one of its own that it ends.
 
     All or nothing: a Ctrl-C meanwhile is raised afterwards.
 
     Raises:
         ConflictError: another transaction changes the same models.
     """
-    if connection.in_transaction():
+    if is_open:
         try:
             with interruption_after():
                 work()
@@ -33,7 +32,7 @@ def atomic(connection: Connection, work: Callable[[], None]) -> None:
     for attempt in range(1, _ATTEMPTS + 1):
         try:
             with interruption_after():
-                _in_own_transaction(connection, work)
+                _in_own_transaction(native, work)
             return
         except _CONFLICTS as error:
             # Two connections may make the catalog's schema at the same moment.
@@ -42,14 +41,14 @@ def atomic(connection: Connection, work: Callable[[], None]) -> None:
             time.sleep(0.01 * attempt)
 
 
-def _in_own_transaction(connection: Connection, work: Callable[[], None]) -> None:
-    connection.native.execute("BEGIN TRANSACTION")
+def _in_own_transaction(native: duckdb.DuckDBPyConnection, work: Callable[[], None]) -> None:
+    native.execute("BEGIN TRANSACTION")
     try:
         work()
     except BaseException:
-        connection.native.execute("ROLLBACK")
+        native.execute("ROLLBACK")
         raise
-    connection.native.execute("COMMIT")
+    native.execute("COMMIT")
 
 
 def _conflict(error: duckdb.Error, advice: str) -> Exception:

@@ -14,7 +14,6 @@ from sqlml.catalog.model import MOST_VERSIONS, NewVersion, Reference
 from sqlml.catalog.plain_macros.keep import Macros, ModelCall
 from sqlml.catalog.read import Catalog
 from sqlml.catalog.tables import TABLES, VIEWS
-from sqlml.catalog.transaction import atomic
 from sqlml.errors import CatalogError
 from sqlml.types import fold
 
@@ -66,7 +65,7 @@ class Writer:
             self.connection.tables(schema)  # in the transaction, so that they stay as they are
             work(schema, shared)
 
-        atomic(self.connection, checked)
+        self.connection.atomic(checked)
         self.report(reference, computes)
 
     def make_tables(self, schema: str, database: str | None) -> None:

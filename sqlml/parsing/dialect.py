@@ -36,7 +36,7 @@ _NAMES = frozenset(
         TokenType.PARAMETER,
     }
 )
-"""What a model or a table may be named by."""
+"""What a table may be named by."""
 
 _QUERIES = frozenset({"SELECT", "FROM", "WITH", "VALUES"})
 _EXPLAINED = ("ANALYZE", "EXTENDED", "FORMATTED", "COST", "CODEGEN")
@@ -66,7 +66,13 @@ class _Rules(ModelStatements):
     def _parse_model_call(self: Any) -> Any:
         token = self._curr
         self._advance(2)
-        arguments = self._parse_csv(self._parse_model_argument)
+        names_model = self._curr and self._curr.text.upper() == "MODEL" and self._next
+        if names_model and self._next.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
+            arguments = [self._parse_model_name()]
+            if self._match(TokenType.COMMA):
+                arguments += self._parse_csv(self._parse_model_argument)
+        else:
+            arguments = self._parse_csv(self._parse_model_argument)
         self._match_r_paren()
         made = self.expression(exp.Anonymous(this=token.text, expressions=arguments), token)
         return self._parse_window(made)
@@ -75,15 +81,17 @@ class _Rules(ModelStatements):
         first = self._index
         return mark(self, self._parse_any_argument(), first)
 
+    def _parse_model_name(self: Any) -> Any:
+        """MODEL m, as the first argument, where m may be any word."""
+        first = self._index + 1
+        while self._curr and self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
+            self._advance()
+        name = self._find_sql(self._tokens[first], self._prev)
+        return mark(self, ModelName(this=name), first)
+
     def _parse_any_argument(self: Any) -> Any:
-        """MODEL m, TABLE t, name := value, a struct, or another expression."""
+        """TABLE t, name := value, a struct, or another expression."""
         following = self._next.token_type
-        if self._curr.text.upper() == "MODEL" and following in _NAMES:
-            first = self._index + 1
-            while self._curr and self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
-                self._advance()
-            name = self._find_sql(self._tokens[first], self._prev)
-            return mark(self, ModelName(this=name), first)
         if self._curr.token_type == TokenType.TABLE and following in _NAMES:
             self._advance()
             return self._parse_table()
@@ -169,9 +177,9 @@ class _DuckDBRules(_Rules, DuckDBParser):
         return self.expression(exp.Escape(this=this, expression=self._parse_bitwise()))
 
     def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
-        """A column may be called map."""
+        """A column may be called map, or if."""
         opens = self._next.token_type in (TokenType.L_PAREN, TokenType.L_BRACE)
-        if self._curr.text.upper() == "MAP" and not opens:
+        if self._curr.text.upper() in ("MAP", "IF") and not opens:
             return None
         return super()._parse_function_call(*args, **options)
 
@@ -346,6 +354,12 @@ _STEPS: Mapping[str, Any] = MappingProxyType(
 )
 
 
+_NO_KEYWORDS = frozenset(
+    "?:: APPLY LOCK PARTITIONED_BY REGEXP RLIKE STRAIGHT_JOIN UNCACHE XOR".split()
+)
+"""What is a keyword to sqlglot, and two signs or a name to DuckDB."""
+
+
 class _DuckDB(DuckDB):
     INDEX_OFFSET = 0  # else sqlglot recomputes indices
     Parser = keeping_places(_DuckDBRules)  # type: ignore[assignment]
@@ -354,7 +368,7 @@ class _DuckDB(DuckDB):
         COMMANDS: ClassVar[set[TokenType]] = set()
         IDENTIFIERS: ClassVar[list[str | tuple[str, str]]] = ['"', "`"]  # of Spark, in MODEL `m`
         KEYWORDS: ClassVar[dict[str, TokenType]] = {  # `?::` is a parameter and a cast
-            k: v for k, v in DuckDB.Tokenizer.KEYWORDS.items() if k not in ("?::", "APPLY")
+            k: v for k, v in DuckDB.Tokenizer.KEYWORDS.items() if k not in _NO_KEYWORDS
         }
         STRING_ESCAPES = ["'"]
 

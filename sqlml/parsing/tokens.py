@@ -128,7 +128,43 @@ def raw_tokens(sql: str, dialect: str = "duckdb") -> list[GlotToken]:
     for before, token, after in zip([None, *raw], raw, [*raw[1:], None], strict=False):
         if token.token_type in _BEGIN and _is_name(before, token, after):
             token.token_type = TokenType.VAR
+    if dialect == "duckdb":
+        _name_columns(raw)
     return raw
+
+
+def _name_columns(raw: Sequence[GlotToken]) -> None:
+    """Make names of DuckDB's unreserved keywords where a column or an alias is called so."""
+    first = before = None
+    for token, after in zip_longest(raw, raw[1:]):
+        if first is None or before is None or before.token_type == TokenType.SEMICOLON:
+            first = token
+        elif _is_column(first, before, token, after):
+            token.token_type = TokenType.VAR
+        before = token
+
+
+def _is_column(
+    first: GlotToken, before: GlotToken, token: GlotToken, after: GlotToken | None
+) -> bool:
+    """Whether a word inside of a statement, which begins with `first`, is a name."""
+    kind = token.token_type
+    if before.token_type == TokenType.DOT:
+        return kind != TokenType.IDENTIFIER and bool(_PLAIN_NAME.fullmatch(token.text))
+    if kind in _COMMANDS:  # ALTER TABLE t DROP c
+        return first.token_type not in _COMMANDS
+    opens = after is not None and after.token_type == TokenType.L_PAREN
+    if kind in (TokenType.INSERT, TokenType.VALUES):
+        table = before.token_type == TokenType.FROM and not opens
+        return table or (after is not None and after.token_type == TokenType.FROM)
+    if kind in (TokenType.CUBE, TokenType.ROLLUP):
+        return not opens
+    ends = after is None or after.token_type in _ENDS
+    if kind in (TokenType.NOT, TokenType.SELECT):  # x AS NOT MATERIALIZED, AS SELECT 1
+        return ends and before.token_type == TokenType.ALIAS
+    if kind == TokenType.BETWEEN:
+        return ends or before.token_type in _BEFORE_OPERAND
+    return False
 
 
 def _joined(sql: str, raw: list[GlotToken]) -> list[GlotToken]:
@@ -170,6 +206,29 @@ _BEGIN = frozenset(
         *(TokenType.PIVOT, TokenType.UNPIVOT),
     }
 )
+_COMMANDS = frozenset(
+    {
+        *(TokenType.ALTER, TokenType.DROP, TokenType.FORCE, TokenType.GRANT, TokenType.INSTALL),
+        *(TokenType.REVOKE, TokenType.ROLLBACK),
+    }
+)
+"""Words that only begin statements of DuckDB, or stand inside of those that begin with another."""
+
+_BEFORE_OPERAND = frozenset(
+    {
+        *(TokenType.L_PAREN, TokenType.COMMA, TokenType.SELECT, TokenType.WHERE, TokenType.ALIAS),
+        *(TokenType.AND, TokenType.OR, TokenType.ON, TokenType.HAVING, TokenType.GROUP_BY),
+        *(TokenType.ORDER_BY, TokenType.QUALIFY, TokenType.FROM, TokenType.COLON_EQ),
+    }
+)
+_ENDS = frozenset(
+    {
+        *(TokenType.COMMA, TokenType.R_PAREN, TokenType.FROM, TokenType.WHERE, TokenType.EQ),
+        TokenType.SEMICOLON,
+    }
+)
+"""What cannot follow an operator."""
+
 _BEHIND = frozenset(
     {
         *(TokenType.STRING, TokenType.IDENTIFIER, TokenType.NUMBER, TokenType.PLACEHOLDER),

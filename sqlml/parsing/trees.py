@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 from sqlglot import exp
 from sqlglot.errors import ParseError as GlotError
 
 from sqlml.errors import ParseError
 from sqlml.parsing.dialect import DIALECTS
 from sqlml.parsing.tokens import raw_tokens
+
+_INCOMPLETE = re.compile(r"Required keyword: '\w+' missing for <class '[^']*'>")
+"""How sqlglot says that a clause or an operator has no operand."""
+
+_TOKEN = re.compile(r"<Token .*?text: (.*?), line.*?>", re.DOTALL)
 
 
 def trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
@@ -25,7 +32,9 @@ def trees(sql: str, dialect: str = "duckdb") -> list[exp.Expr]:
         found = DIALECTS[dialect].parser().parse(tokens, sql)
     except GlotError as error:
         told = error.errors[0] if error.errors else {}
-        raise ParseError(str(told.get("description") or error), sql, _offset(sql, told)) from None
+        description = _TOKEN.sub(r"'\1'", str(told.get("description") or error))
+        description = _INCOMPLETE.sub("an expression is missing", description)
+        raise ParseError(description, sql, _offset(sql, told)) from None
     return [tree for tree in found if tree is not None]
 
 

@@ -24,7 +24,6 @@ from sqlml.catalog.connection import Connection
 from sqlml.catalog.plain_macros.name_tree import digest
 from sqlml.catalog.plain_macros.rebuild import FUNCTIONS, OURS, rebuild
 from sqlml.catalog.tables import MACRO_TABLES
-from sqlml.catalog.transaction import atomic
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import folded
 from sqlml.types import fold
@@ -98,7 +97,7 @@ class Macros:
             return
         for database, schema in list(self._outdated.items()):
             if self._connection.has_database(database):
-                atomic(self._connection, partial(rebuild, self._connection, schema, database))
+                self._connection.atomic(partial(rebuild, self._connection, schema, database))
             del self._outdated[database]
 
     def catch_up(self) -> None:
@@ -109,12 +108,12 @@ class Macros:
         schema = self._connection.schema(None)
         tables = self._connection.tables(schema)
         if "catalog_models" in tables and (keys := unstamped(self._connection, schema)):
-            atomic(self._connection, partial(write_stamps, self._connection, schema, keys))
+            self._connection.atomic(partial(write_stamps, self._connection, schema, keys))
         if "catalog_stale" not in tables:
             return
         if self._connection.read(f"SELECT 1 FROM {schema}.catalog_stale LIMIT 1"):
             name = self._database(None)
-            atomic(self._connection, partial(rebuild, self._connection, schema, name))
+            self._connection.atomic(partial(rebuild, self._connection, schema, name))
 
     def make_room(self, name: str) -> None:
         """Drop our bare macro `name`: the user is about to make a function of that name."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import duckdb
 import pytest
 from sqlglot import exp
+from sqlglot.dialects.duckdb import DuckDB as DuckDBDialect
 
 from sqlml.errors import ParseError
 from sqlml.parsing.nodes import ModelName, Piped
@@ -102,6 +104,45 @@ def test_a_model_may_be_named_by_the_word_model(name: str) -> None:
     assert found is not None and found.name == name
 
 
+PLACES = [
+    f"SELECT {{}}, {CALL} FROM t",
+    f"SELECT t.{{}}, {CALL} FROM t",
+    "SELECT predict('m', {}) FROM t",
+    "SELECT predict('m', a := {} + 1, b := t.{}) FROM t",
+    f"SELECT {CALL} AS {{}} FROM t",
+    f"SELECT {CALL} {{}} FROM t",
+    f"SELECT {CALL} FROM t WHERE {{}} = 2 AND {{}} > 3",
+    f"SELECT {CALL} FROM t {{}}",
+    f"SELECT {CALL} FROM {{}} GROUP BY {{}}",
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_word_may_be_a_name_wherever_duckdb_takes_it_for_one(place: str) -> None:
+    keywords = duckdb.execute("SELECT keyword_name FROM duckdb_keywords()").fetchall()
+    words = {word for (word,) in keywords}
+    words |= {word.lower() for word in DuckDBDialect.Tokenizer.KEYWORDS if word.isidentifier()}
+    unread = []
+    for word in sorted(words):
+        text = place.replace("{}", word)
+        try:
+            duckdb.extract_statements(text)
+            trees(text)
+        except duckdb.Error:
+            continue
+        except ParseError:
+            unread.append(word)
+    assert unread == []
+
+
+@pytest.mark.parametrize("name", ["date", "text", "int", "map", "'a b'", "values", "group"])
+def test_any_word_behind_model_names_one(name: str) -> None:
+    (tree,) = trees(f"SELECT predict(MODEL {name}, *), predict(MODEL {name}) FROM t")
+    assert [str(m.this) for m in tree.find_all(ModelName)] == [name, name]
+    (tree,) = trees("SELECT predict(model, 1), predict('m', model, model + 1) FROM t")
+    assert not list(tree.find_all(ModelName))
+
+
 def test_functions_stay_as_they_are_written() -> None:
     """sqlglot would put arguments in another order, and count them."""
     (tree,) = trees("SELECT date_diff('day', a, b), coalesce(a), round(a, b, c, d) FROM t")
@@ -118,6 +159,15 @@ def test_what_cannot_be_read_has_a_place(sql: str, place: int | None) -> None:
     with pytest.raises(ParseError) as caught:
         trees(sql)
     assert caught.value.offset == place
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT a FROM t WHERE", "SELECT a + ", "SELECT a FROM 'x' + WHERE b"]
+)
+def test_what_cannot_be_read_is_told_without_names_of_sqlglot(sql: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        trees(sql)
+    assert "<" not in caught.value.message
 
 
 def test_no_warning_about_statements_of_the_engine(caplog: pytest.LogCaptureFixture) -> None:
