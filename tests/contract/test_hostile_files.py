@@ -178,6 +178,19 @@ XGBOOST: dict[str, tuple[Callable[[Any], None], str]] = {
         set_to(lambda learner: tree(learner)["tree_param"], "num_nodes", "8"),
         "more or fewer nodes",
     ),
+    "more deleted nodes than there are": (
+        set_to(lambda learner: tree(learner)["tree_param"], "num_deleted", "3"),
+        "more or fewer nodes deleted",
+    ),
+    "a deleted node more than stated": (in_tree("split_indices", 2**31 - 1), "nodes deleted"),
+    "no trees a round": (
+        set_to(
+            lambda n: n["gradient_booster"]["model"]["gbtree_model_param"], "num_parallel_tree", "0"
+        ),
+        "0 parallel trees",
+    ),
+    "a hessian that is an integer": (in_tree("sum_hessian", -5), "no float"),
+    "a gain that is a text": (in_tree("loss_changes", "x"), "no float"),
     "a tree's number twice": (set_to(tree, "id", 1), "not numbered one by one"),
     "more trees than there are": (
         set_to(lambda n: n["gradient_booster"]["model"]["gbtree_model_param"], "num_trees", "9"),

@@ -29,6 +29,9 @@ _NUMBERS = {
 }
 """What is read of each node, and in which dtype."""
 
+_DELETED = np.iinfo(np.int32).max
+"""The feature of a node that pruning took away."""
+
 _STATISTICS = ("base_weights", "loss_changes", "sum_hessian")
 """What is checked and not kept: no prediction of a tree with leaves of one value reads it."""
 
@@ -144,6 +147,8 @@ def _check_statistic(tree: Mapping[str, Any], name: str, width: int) -> None:
     listed = isinstance(given, list) or (isinstance(given, np.ndarray) and given.ndim == 1)
     if not listed or len(given) != len(tree["left_children"]) * width:
         raise ArtifactError(f"{name} of a tree of the XGBoost model has the wrong length")
+    if set(map(type, given)) - {float} if isinstance(given, list) else given.dtype.kind != "f":
+        raise ArtifactError(f"{name} of a tree of the XGBoost model has an entry that is no float")
 
 
 def _numbers(given: Any, dtype: str) -> Array:
@@ -242,6 +247,11 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
         value=value,
         sets=sets or None,
     )
+    deleted = np.add.reduceat(nodes.feature == _DELETED, starts) if count else starts
+    if [int(tree["tree_param"].get("num_deleted", 0)) for tree in trees] != deleted.tolist():
+        raise ArtifactError(
+            "a tree of the XGBoost model has more or fewer nodes deleted than stated"
+        )
     if (~leaf & ((nodes.feature < 0) | (nodes.feature >= features))).any():
         raise ArtifactError(f"a tree of the XGBoost model reads beyond its {features} features")
     return Forest(nodes, group, _indptr(model, count, outputs, width), weights, features)
@@ -331,6 +341,7 @@ def _sets(trees: Sequence[Mapping[str, Any]], sizes: Array, starts: Array) -> di
 
 def _indptr(model: Mapping[str, Any], trees: int, outputs: int, width: int) -> Array:
     """Tree numbers at which iterations begin; files before XGBoost 2.0 do not say them."""
+    parallel = _parallel_trees(model)
     if "iteration_indptr" in model:
         indptr = _numbers(model["iteration_indptr"], "int32")
         steps = np.diff(indptr)
@@ -340,5 +351,12 @@ def _indptr(model: Mapping[str, Any], trees: int, outputs: int, width: int) -> A
         if not indptr.size and not trees:
             return np.zeros(1, np.int64)
         raise ArtifactError("iteration_indptr of the XGBoost model does not fit its trees")
-    parallel = max(int(model.get("gbtree_model_param", {}).get("num_parallel_tree", 1)), 1)
     return np.append(np.arange(0, trees, parallel * (outputs if width == 1 else 1)), trees)
+
+
+def _parallel_trees(model: Mapping[str, Any]) -> int:
+    """How many trees a round trains for each output."""
+    given = int(model["gbtree_model_param"].get("num_parallel_tree", 1))
+    if given < 1:
+        raise ArtifactError(f"the XGBoost model states {given} parallel trees")
+    return given
