@@ -47,14 +47,18 @@ def any_missing(
 
 
 def no_row(call: ModelCall, sql: str) -> str | None:
-    """Whether no row conflicts, as SQL, for a call in ON CONFLICT's SET; None elsewhere.
+    """Whether a row's result is discarded, as SQL, in ON CONFLICT's SET and in MERGE; None
+    elsewhere.
 
-    The engine evaluates SET for all new rows, with the table's columns NULL where none is updated,
-    and discards the result.
+    The engine evaluates SET for all rows, with the columns NULL of the side that has none.
     """
-    if call.block is None or call.block.excluded is None:
+    if call.block is None or call.block.changed is None:
         return None
-    return f"{sql[call.block.excluded.start : call.block.excluded.end]}.rowid IS NULL"
+    changed, matches = call.block.changed, call.block.matches
+    test = f"{sql[changed.start : changed.end]}.rowid IS NULL"
+    if matches is not None:
+        test += f" OR ({sql[matches.start : matches.end]}) IS NOT TRUE"
+    return test
 
 
 def either(*tests: str | None) -> str | None:

@@ -194,9 +194,8 @@ def _written(draft: CallDraft) -> PlacedCall:
     """The call as SQL, and as EXPLAIN tells of it."""
     dialect, target, program = draft.dialect, draft.target, draft.model.program
     spec = _spec(draft)
-    missing = either(
-        no_row(draft.call, draft.scope.sql), any_missing(draft.bounds, draft.null_where, dialect)
-    )
+    discarded = no_row(draft.call, draft.scope.sql) if dialect.lazy_calls else None
+    missing = either(discarded, any_missing(draft.bounds, draft.null_where, dialect))
     made, column, row = _function_call(draft, spec, missing)
     scored = draft.shared.element(dialect.value_of(made), program, target.part, dialect)
     result = decoded(scored, program, target.output, target.chosen, dialect)

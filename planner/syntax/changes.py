@@ -54,13 +54,33 @@ def _merge(r: Reader, node: exp.Expr, at: At) -> None:
     own = Block(
         place_of(node), spans_of(node.this, using), ctes=ctes, recursive=recursive, parent=at.block
     )
+    acted = replace(own, changed=_name_of(node.this), matches=_matches(node))
     alone = replace(own, sources=()) if ctes else at.block
     for key, child in children(node):
         if key == "using":
             r.walk(child, replace(at, block=alone, clause="FROM" if ctes else at.clause))
         elif key != "with_":
-            block = replace(at, block=own, queries=at.queries + 1, clause=_clause_of_change(key))
-            r.walk(child, block)
+            block = acted if key == "whens" else own
+            clause = _clause_of_change(key)
+            r.walk(child, replace(at, block=block, queries=at.queries + 1, clause=clause))
+
+
+def _matches(node: exp.Expr) -> Span | None:
+    """The condition of a MERGE that does something with rows of the table without a partner.
+
+    None where it does not, or where the condition may not be written twice.
+    """
+    on = node.args.get("on")
+    alone = any(w.args.get("source") and not w.args.get("matched") for w in node.find_all(exp.When))
+    if not alone or not isinstance(on, exp.Expr):
+        return None
+    once = on.find(exp.Anonymous, exp.Placeholder, exp.Parameter, exp.Query)
+    return span(on) if once is None else None
+
+
+def _name_of(table: exp.Expr | None) -> Span | None:
+    """How a table is called in the statement that changes it."""
+    return None if table is None else span((table.args.get("alias") or table).this)
 
 
 def _when(r: Reader, node: exp.Expr, at: At) -> None:
@@ -68,7 +88,11 @@ def _when(r: Reader, node: exp.Expr, at: At) -> None:
     own = at.block
     if own is not None and len(own.sources) == 2 and not node.args.get("matched"):
         target, source = own.sources
-        own = replace(own, sources=(target if node.args.get("source") else source,))
+        own = replace(own, matches=None)
+        if node.args.get("source"):
+            own = replace(own, sources=(target,))
+        else:
+            own = replace(own, sources=(source,), changed=None)
     at = replace(at, block=own)
     for _, child in children(node):
         (r.into if isinstance(child, exp.Insert | exp.Update) else r.walk)(child, at)
@@ -91,8 +115,8 @@ def _insert(r: Reader, node: exp.Expr, at: At) -> None:
             block = replace(own, sources=()) if ctes else at.block
             r.walk(child, replace(at, block=block, clause=""))
         elif key == "conflict":
-            name = (table.args.get("alias") or table).this if table is not None else None
-            held = replace(own, excluded=None if name is None else span(name))
+            name = _name_of(table)
+            held = replace(own, excluded=name, changed=name)
             r.walk(child, replace(at, block=held, clause="ON", queries=at.queries + 1))
         elif key != "with_":
             r.walk(child, replace(at, block=own, clause=clause_of(key), queries=at.queries + 1))

@@ -60,8 +60,10 @@ class Block:
     where `is_chain`: the operands of a UNION, for the ORDER BY of the whole, or the steps of a pipe
     before this one, and `name` is that result's. `joins` are those after the sources: of a pipe,
     or the one whose condition it is, which is seen though it be a SEMI or ANTI JOIN (`half`).
-    `excluded` is the table's name in ON CONFLICT, where the new row is known, too. `windows`: it
-    has window functions, or QUALIFY. `window` is the WINDOW clause, `items` the SELECT list,
+    `excluded` is the table's name in ON CONFLICT, where the new row is known, too. `changed` is the
+    name of a table whose row may be missing, in ON CONFLICT and in MERGE; there `matches` is the
+    condition, if rows of the table may lack a partner. `windows`: it has window functions, or
+    QUALIFY. `window` is the WINDOW clause, `items` the SELECT list,
     `where` the condition, and `filters` the operands of its ANDs, where no other condition decides
     about them. `names` are those that items give themselves, and maybe more, folded. `ctes` are the
     definitions of its own WITH that are in sight, `recursive` whether that WITH says so. `parent`
@@ -83,6 +85,8 @@ class Block:
     name: str = "sqlml_chain"
     joins: tuple[Span, ...] = ()
     excluded: Span | None = None
+    changed: Span | None = None
+    matches: Span | None = None
     windows: bool = False
     half: bool = False
 
