@@ -64,7 +64,8 @@ test-spark: $(VENV)/.dev
 	$(PY) $(PYTEST) tests/spark
 
 test-duckdb-1.5: $(VENV15)/.duckdb
-	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "version and not nightly" tests/unit tests/e2e
+	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "version and not nightly" \
+		$$(grep --recursive --files-with-matches --include='*.py' 'mark\.version' tests/unit tests/e2e)
 
 nightly: $(VENV)/.dev $(VENV15)/.duckdb $(TRITON)/.triton
 	$(MAKE) --keep-going nightly-duckdb nightly-triton nightly-duckdb-1.5

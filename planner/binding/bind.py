@@ -12,6 +12,7 @@ from sqlml.errors import (
     ColumnOrderError,
     MissingColumnError,
 )
+from sqlml.planner.binding.blamed_names import blamed_place
 from sqlml.planner.binding.column_types import Available, Bound, bracket, typed
 from sqlml.planner.binding.nested_types import as_json
 from sqlml.planner.binding.probe_queries import Column
@@ -270,7 +271,7 @@ def _columns(call: ModelCall, arguments: Sequence[Argument], scope: Scope) -> tu
     except BindError as error:
         if error.offset is not None:
             raise
-        place = scope.place_of(error.message, call.span.start)
+        place = blamed_place(scope.outline, error.message, call.span.start)
         raise BindError(error.message, scope.sql, place) from None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,13 +10,6 @@ from sqlml.errors import BindError
 from sqlml.parsing.places import Span
 from sqlml.planner.binding.probe_queries import Column, Describe, Text, columns_of
 from sqlml.planner.syntax.outline import Block, Outline
-from sqlml.types import fold
-
-_BLAMED = re.compile(
-    r'with name "?([^"\s]+)"? does not exist|Referenced (?:column|table) "([^"]+)" not found'
-    r'|does not have a column named "([^"]+)"|with name `([^`]+)` cannot be resolved'
-)
-"""The engine's message about an unknown name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +70,3 @@ class Scope:
     def ask(self, items: Sequence[str]) -> tuple[tuple[Column, ...], ...]:
         """The columns that `items`, written as SQL, yield here."""
         return columns_of(items, self.block, self.probed, self.describe)
-
-    def place_of(self, message: str, place: int) -> int:
-        """Where in the statement the name in the engine's message stands.
-
-        Of several places, the first after `place`; `place` itself if there is none.
-        """
-        blamed = _BLAMED.search(message)
-        if blamed is None:
-            return place
-        name = fold(next(g for g in blamed.groups() if g is not None).split(".")[-1])
-        found = [start for word, start in self.outline.words if word == name]
-        behind = [start for start in found if start >= place]
-        return behind[0] if behind else found[-1] if found else place

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from sqlml.errors import BindError
+from sqlml.planner.binding.blamed_names import blamed_place
 from sqlml.planner.binding.column_types import Bound, bracket
 from sqlml.planner.binding.probe_queries import Column
 from sqlml.planner.binding.scope import Scope
@@ -62,7 +63,9 @@ def _expanded(star: Star, place: int, scope: Scope) -> tuple[Column, ...]:
                 scope.sql,
                 place,
             ) from None
-        raise BindError(error.message, scope.sql, scope.place_of(error.message, place)) from None
+        raise BindError(
+            error.message, scope.sql, blamed_place(scope.outline, error.message, place)
+        ) from None
     return columns
 
 

@@ -14,7 +14,7 @@ import duckdb
 
 from sqlml.errors import excerpt
 from sqlml.parsing.moved_place import place_in
-from sqlml.planner.binding.misspelt_functions import hint
+from sqlml.planner.binding.function_hints import hint
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.interrupt_errors import is_interrupt
 from sqlml.udfs.parked_errors import claim

@@ -1,7 +1,7 @@
 """The corpus of queries gives on Spark what it gives on DuckDB: what the library's scores give.
 
 `tests/e2e/corpus.py` says how a case is written. What it expects runs on a plain DuckDB connection.
-The usual run takes every tenth case; `make nightly` takes the others.
+The usual run takes every fifteenth case; `make nightly` takes the others.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ RUNNABLE = [case for case in CASES if case.runs and not case.spark_gap and not c
 
 
 @pytest.mark.filterwarnings("ignore:.* is not available in plain queries")
-@pytest.mark.parametrize("case", one_in(10, RUNNABLE), ids=lambda case: f"{case.file}: {case.name}")
+@pytest.mark.parametrize("case", one_in(15, RUNNABLE), ids=lambda case: f"{case.file}: {case.name}")
 def test_a_query_gives_what_it_gives_on_duckdb(
     case: Case,
     shop: Shop,

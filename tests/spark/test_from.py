@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from sqlml import errors
+from tests.by_day import one_in
 from tests.spark.conftest import FEATURES, NUMBERS
 
 YES = "predict_proba('churn', *, class := 'yes')"
@@ -25,6 +26,30 @@ def want(frame: pd.DataFrame, churn: Any) -> pd.DataFrame:
     """The rows of the table with what the model says of them."""
     yes, label = churn.predict_proba(frame[FEATURES])[:, 1], churn.predict(frame[FEATURES])
     return frame.assign(yes=yes, label=label)
+
+
+SHAPES = [
+    f"SELECT t.id, {YES} FROM customers t",
+    f"SELECT id, {YES} FROM (SELECT * FROM customers) AS `a b`",
+    f"SELECT id, {YES} FROM customers SORT BY id",
+    f"SELECT max(id), {YES} FROM customers GROUP BY {', '.join(FEATURES)}",
+    f"SELECT id, max({YES}) FROM customers GROUP BY id",
+    f"SELECT id, max({YES}) FROM customers GROUP BY ALL",
+    f"SELECT id, max({YES}) OVER (PARTITION BY id) FROM customers",
+    f"SELECT DISTINCT id, {YES} FROM customers",
+    f"SELECT id, {YES} FROM customers JOIN (SELECT id AS other FROM customers) ON id = other",
+    f"SELECT id, {YES} FROM customers LATERAL VIEW explode(array(1)) e AS one",
+    "SELECT id, (SELECT max(predict_proba('churn', c.*, class := 'yes')) FROM customers c "
+    "WHERE c.id = t.id) FROM customers t",
+    f"SELECT id, p FROM (SELECT *, {YES} AS p FROM customers WHERE {YES} >= 0 AND age IS NOT "
+    "NULL) AS inside",
+    "SELECT id, predict_proba('churn', * EXCEPT (plan), plan := plan, class := 'yes') "
+    f"FROM customers WHERE {YES} >= 0 AND id >= 0",
+    f"SELECT x.id, {YES.replace('*', 'x.*')} FROM customers x WHERE struct(x.*).age > -1e9 "
+    f"AND {YES.replace('*', 'x.*')} >= 0",
+    f"WITH c AS (SELECT id, {YES} AS p FROM customers) SELECT * FROM c UNION SELECT * FROM c",
+    f"FROM customers SELECT id, {YES}",
+]
 
 
 def ids(con: Any, query: str) -> list[int]:
@@ -67,31 +92,7 @@ def test_a_row_is_packed_below_the_function(con: Any) -> None:
     assert "GreaterThan(unused,0.0)" in own
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        f"SELECT t.id, {YES} FROM customers t",
-        f"SELECT id, {YES} FROM (SELECT * FROM customers) AS `a b`",
-        f"SELECT id, {YES} FROM customers SORT BY id",
-        f"SELECT max(id), {YES} FROM customers GROUP BY {', '.join(FEATURES)}",
-        f"SELECT id, max({YES}) FROM customers GROUP BY id",
-        f"SELECT id, max({YES}) FROM customers GROUP BY ALL",
-        f"SELECT id, max({YES}) OVER (PARTITION BY id) FROM customers",
-        f"SELECT DISTINCT id, {YES} FROM customers",
-        f"SELECT id, {YES} FROM customers JOIN (SELECT id AS other FROM customers) ON id = other",
-        f"SELECT id, {YES} FROM customers LATERAL VIEW explode(array(1)) e AS one",
-        "SELECT id, (SELECT max(predict_proba('churn', c.*, class := 'yes')) FROM customers c "
-        "WHERE c.id = t.id) FROM customers t",
-        f"SELECT id, p FROM (SELECT *, {YES} AS p FROM customers WHERE {YES} >= 0 AND age IS NOT "
-        "NULL) AS inside",
-        "SELECT id, predict_proba('churn', * EXCEPT (plan), plan := plan, class := 'yes') "
-        f"FROM customers WHERE {YES} >= 0 AND id >= 0",
-        f"SELECT x.id, {YES.replace('*', 'x.*')} FROM customers x WHERE struct(x.*).age > -1e9 "
-        f"AND {YES.replace('*', 'x.*')} >= 0",
-        f"WITH c AS (SELECT id, {YES} AS p FROM customers) SELECT * FROM c UNION SELECT * FROM c",
-        f"FROM customers SELECT id, {YES}",
-    ],
-)
+@pytest.mark.parametrize("query", one_in(2, SHAPES))
 def test_queries_of_every_shape(con: Any, query: str, want: pd.DataFrame) -> None:
     """All give each id once with the model's probability, whether FROM can make the row or not."""
     found = sorted((row[0], row[1]) for row in con.sql(query).collect())

@@ -23,6 +23,7 @@ from sqlml.regular_files import files_below
 from sqlml.scorer.scorer import Scorer
 from sqlml.verifying.ask_library import Asked
 from sqlml.verifying.spark_session import spark_answers
+from tests.by_day import one_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support")
 
@@ -192,7 +193,7 @@ def assert_same(model: Any, made: Any, frame: pd.DataFrame, digits: float = 1e-1
                 np.testing.assert_allclose(ours, expected, rtol=digits, atol=digits)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", one_in(2, MODELS))
 def test_models_answer_as_spark_does(
     features: Any, stages: list[Any], table: pd.DataFrame, tmp_path: Path, name: str
 ) -> None:
@@ -235,7 +236,7 @@ TWO: dict[str, tuple[str, dict[str, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", TWO)
+@pytest.mark.parametrize("name", one_in(2, TWO))
 def test_models_of_two_classes_name_them(
     plain: Any, table: pd.DataFrame, tmp_path: Path, name: str
 ) -> None:

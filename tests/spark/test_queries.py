@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeRegressor
 
 from sqlml import errors
+from tests.by_day import one_in
 from tests.spark.conftest import FEATURES, NUMBERS
 
 
@@ -270,8 +272,9 @@ PIPES = [
 ]
 
 
-@pytest.mark.parametrize("steps", PIPES)
-@pytest.mark.parametrize("start", ["FROM", "TABLE", "SELECT * FROM"])
+@pytest.mark.parametrize(
+    ("start", "steps"), one_in(4, product(["FROM", "TABLE", "SELECT * FROM"], PIPES))
+)
 def test_pipes(con: Any, frame: pd.DataFrame, churn: Any, start: str, steps: str) -> None:
     """Each step sees what the steps before it made, and nothing of those behind it."""
     call = "predict('churn', *)"
@@ -280,9 +283,8 @@ def test_pipes(con: Any, frame: pd.DataFrame, churn: Any, start: str, steps: str
     assert sorted(found) == [(k, "yes") for k in yes]
 
 
-@pytest.mark.parametrize("join", ["JOIN others o ON {t}.id = o.id", "JOIN others o USING (id)"])
-@pytest.mark.parametrize(
-    "pipe",
+JOINED = (
+    ["JOIN others o ON {t}.id = o.id", "JOIN others o USING (id)"],
     [
         "FROM customers AS x |> {x} |> WHERE {c} = 'yes' |> SELECT x.id",
         "FROM customers |> AS x |> {x} |> WHERE {c} = 'yes' |> SELECT x.id",
@@ -292,8 +294,11 @@ def test_pipes(con: Any, frame: pd.DataFrame, churn: Any, start: str, steps: str
         "'yes' |> SELECT x.id",
     ],
 )
+
+
+@pytest.mark.parametrize(("join", "pipe"), one_in(3, product(*JOINED)))
 def test_tables_that_a_pipe_joins(
-    con: Any, spark: Any, frame: pd.DataFrame, churn: Any, pipe: str, join: str
+    con: Any, spark: Any, frame: pd.DataFrame, churn: Any, join: str, pipe: str
 ) -> None:
     spark.range(len(frame)).createOrReplaceTempView("others")
     query = pipe.format(x=join.format(t="x"), c="predict('churn', x.*)")

@@ -6,7 +6,6 @@ import math
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,17 +15,14 @@ import numpy as np
 from sqlml.errors import ArtifactError, UnsupportedModelError
 from sqlml.importers.catboost.document import CatBoostModel, read_document
 from sqlml.importers.catboost.forest import compact
+from sqlml.importers.catboost.hashed_categories import is_whole, texts_of
 from sqlml.importers.catboost.objective import Output, loss, predict
 from sqlml.importers.categories import coded_columns
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
 from sqlml.importers.json_text import read_json
 from sqlml.importers.unfitted import unfitted
 from sqlml.ir.builder import Value
-from sqlml.ir.operators.hashing import city_hash32
 from sqlml.types import Array, Labels
-
-WHOLE_NUMBERS = range(-1000, 65_536)
-"""Numbers whose texts are tried as the origin of an unnamed hash."""
 
 
 def schema(model: Any) -> Schema:
@@ -182,11 +178,11 @@ def _columns(model: CatBoostModel, frame: Frame) -> Value:
 def _codes(frame: Frame, i: int, values: tuple[str, ...] | Array) -> Value:
     """Column `i` as codes in the order of `values`; NULL is refused, as CatBoost does."""
     b = frame.builder
-    texts = _texts(values)
+    texts = texts_of(values)
     if texts is None:
         hashes = np.asarray(values)
         codes = b.op("encode_hashed", frame.strings(i), hashes=hashes, missing=len(values))
-    elif all(_is_whole(text) for text in texts):
+    elif all(is_whole(text) for text in texts):
         numbers = np.array([float(text) for text in texts])
         codes = b.op("encode", frame.numbers(i), categories=numbers, missing=len(texts))
     else:
@@ -198,28 +194,6 @@ def _codes(frame: Frame, i: int, values: tuple[str, ...] | Array) -> Value:
     x = b.op("where", gone, nan, b.op("cast", codes, dtype="float32"))
     step = "CatBoost in a categorical column"
     return b.op("require_finite", x, features=(frame.names[i],), allow_nan=False, step=step)
-
-
-def _texts(values: tuple[str, ...] | Array) -> tuple[str, ...] | None:
-    """The texts of categories; of bare hashes only when all are those of integers."""
-    if isinstance(values, tuple):
-        return values
-    known = _whole_numbers()
-    found = [known.get(int(h)) for h in values]
-    return tuple(str(n) for n in found) if None not in found else None
-
-
-def _is_whole(text: str) -> bool:
-    """Whether a text is what CatBoost makes of an integer that float64 holds."""
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal()) or len(digits) > 15:
-        return False
-    return str(int(text)) == text
-
-
-@lru_cache(maxsize=1)
-def _whole_numbers() -> dict[int, int]:
-    return {city_hash32(str(n)): n for n in WHOLE_NUMBERS}
 
 
 FILE = "catboost file"

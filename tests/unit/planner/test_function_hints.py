@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqlml.planner.binding.misspelt_functions import hint
+from sqlml.planner.binding.function_hints import hint
 
 STAR = "Binder Error: STAR expression is only allowed as the root element of an expression."
 
