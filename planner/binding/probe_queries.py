@@ -6,12 +6,12 @@ just as the engine sees them: stars, EXCLUDE, views, USING columns, quoting, cas
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from sqlml.errors import BindError
 from sqlml.parsing.places import Span
+from sqlml.planner.syntax.join_kinds import without_asof, without_semi
 from sqlml.planner.syntax.outline import Block
 
 
@@ -27,10 +27,6 @@ class Column(NamedTuple):
 
 Describe = Callable[[str], tuple[Column, ...]]
 """Bind a query without running it. Raises ProbeError when the engine cannot."""
-
-
-_SEMI = re.compile(r"\b(SEMI|ANTI)\b(?=\s+JOIN\b)", re.IGNORECASE)
-_ASOF = re.compile(r"\bASOF\b(?=\s+(LEFT|RIGHT|FULL|INNER|JOIN)\b)", re.IGNORECASE)
 
 
 class ProbeError(Exception):
@@ -54,7 +50,7 @@ def columns_of(
     for query, skip in _queries(items, block, text):
         # An ASOF join wants an inequality of columns, and finds the NULL of a call. Any other join
         # has the same names and types.
-        query = _ASOF.sub("", query)
+        query = without_asof(query)
         if query in tried:  # an enclosing block without FROM adds nothing
             continue
         tried.add(query)
@@ -144,7 +140,7 @@ def _from(block: Block, text: Text) -> str:
         made = f"({made}) {block.name}"
     joins = list(map(text, block.joins))
     if block.half:
-        joins[-1] = _SEMI.sub("", joins[-1], count=1)
+        joins[-1] = without_semi(joins[-1])
     return " ".join([made, *joins])
 
 
