@@ -29,6 +29,7 @@ from sqlml.backends.native.jit.specialise import (
     specialise,
     writes,
 )
+from sqlml.backends.native.jit.words_entry import WORDS_ENTRY
 from sqlml.types import Array
 
 FOREIGN = "arguments that it was not compiled for"
@@ -291,6 +292,7 @@ def object_file(source: str) -> bytes:
 STRANGE = f"""
 declare void @no_such_function()
 define void @{array_fields.ENTRY}() {{ call void @no_such_function() ret void }}
+define void @{WORDS_ENTRY}() {{ ret void }}
 """
 
 

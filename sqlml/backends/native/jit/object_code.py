@@ -24,6 +24,7 @@ from sqlml.backends.native.jit.argument_kinds import Signature, numba_type
 from sqlml.backends.native.jit.array_fields import ENTRY
 from sqlml.backends.native.jit.helpers import compilable
 from sqlml.backends.native.jit.object_files import DamagedError, symbols
+from sqlml.backends.native.jit.words_entry import NUMBERS_ENTRY, WORDS_ENTRY
 
 _FASTCALL = 0x80
 """CPython's METH_FASTCALL."""
@@ -34,10 +35,22 @@ _NUMBAS = ("NRT_", "numba_", "_ZN5numba")
 
 @dataclass(frozen=True, slots=True)
 class ObjectCode:
-    """Two object files: the kernel and its entry (`call_wrapper.py`)."""
+    """Two object files: the kernel and its entries (`call_wrapper.py`, `words_entry.py`)."""
 
     kernel: bytes
     entry: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A kernel in this process: a function of Python, and where its other entries lie.
+
+    Only a kernel of counts alone has one of numbers.
+    """
+
+    call: Callable[..., Any]
+    words: int
+    numbers: int
 
 
 class NotLoadable(Exception):
@@ -105,8 +118,8 @@ def compiled(function: Callable[..., Any], signature: Signature) -> ObjectCode:
     return made
 
 
-def loaded(code: ObjectCode, name: str) -> Callable[..., Any]:
-    """A kernel as a function of Python. It runs without the GIL.
+def loaded(code: ObjectCode, name: str) -> Loaded:
+    """Load a kernel. It runs without the GIL.
 
     Raises:
         NotLoadable: what it calls is not in this process, or it is damaged.
@@ -128,7 +141,7 @@ def loaded(code: ObjectCode, name: str) -> Callable[..., Any]:
     )(("PyCFunction_NewEx", ctypes.pythonapi))
     function: Callable[..., Any] = make(ctypes.byref(method), own, None)
     _KEPT.extend((engine, method))
-    return function
+    return Loaded(function, *map(engine.get_function_address, (WORDS_ENTRY, NUMBERS_ENTRY)))
 
 
 @contextmanager
@@ -149,8 +162,8 @@ def _called(code: ObjectCode) -> list[str]:
         kernel, entry = (symbols(part, _empty()) for part in (code.kernel, code.entry))
     except DamagedError as error:
         raise NotLoadable(str(error)) from None
-    if ENTRY not in entry.defined:
-        raise NotLoadable("the machine code has no entry")
+    if not {ENTRY, WORDS_ENTRY} <= entry.defined:
+        raise NotLoadable("the machine code lacks an entry")
     defined = kernel.defined | entry.defined
     return sorted((kernel.missing | entry.missing) - defined)
 

@@ -18,6 +18,7 @@ import hashlib
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,15 +44,18 @@ from sqlml.backends.native.jit.helpers import (
     literal_intrinsic,
     spelled_out,
 )
+from sqlml.backends.native.jit.object_code import Loaded
 from sqlml.interruption import uninterrupted
 
 __all__ = [
     "COUNT",
     "FLAG",
     "NOTHING",
+    "Entry",
     "Kind",
     "Signature",
     "called",
+    "entry_of",
     "helper",
     "intrinsic",
     "kinds_of",
@@ -71,7 +75,17 @@ def _sources() -> str:
     return digest.hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a kernel takes, and where its entries of words and of numbers lie (`words_entry.py`)."""
+
+    signature: Signature
+    words: int
+    numbers: int
+
+
 _COMPILED: dict[tuple[Callable[..., Any], Signature], Callable[..., Any]] = {}
+_ENTRIES: dict[Callable[..., Any], Entry] = {}
 _LOCK = threading.Lock()
 
 if hasattr(os, "register_at_fork"):  # no child shall wait for a thread that it does not have
@@ -95,13 +109,22 @@ def _once(function: Callable[..., Any], signature: Signature) -> Callable[..., A
     key = (function, signature)
     with _LOCK:
         if key not in _COMPILED:
-            _COMPILED[key] = _made(function, signature)
+            made = _loaded(function, signature) if array_fields.known() else None
+            if made is None:
+                _COMPILED[key] = _by_numba(function, signature)
+            else:
+                _COMPILED[key] = made.call
+                _ENTRIES[made.call] = Entry(signature, made.words, made.numbers)
         return _COMPILED[key]
 
 
-def _made(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
-    if not array_fields.known():
-        return _by_numba(function, signature)
+def entry_of(kernel: Callable[..., Any]) -> Entry | None:
+    """The entry of what `specialise` made; None where numba itself runs the kernel."""
+    return _ENTRIES.get(kernel)
+
+
+def _loaded(function: Callable[..., Any], signature: Signature) -> Loaded | None:
+    """The kernel's machine code, from disk or made now; None if only numba can run it."""
     name = function.__name__
     key = (function.__module__, name, spelled_out(function), spelled(signature))
     file = code_store.file_name(name, _sources(), "\n".join((*key, *object_code.processor())))
@@ -115,7 +138,7 @@ def _made(function: Callable[..., Any], signature: Signature) -> Callable[..., A
         code = object_code.compiled(function, signature)
         made = object_code.loaded(code, name)
     except object_code.NotLoadable:
-        return _by_numba(function, signature)
+        return None
     code_store.write(file, code)
     return made
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.specialise import FLAG, kinds_of, reads, specialise, writes
+from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.types import Array
 
 Kernel = Callable[[Array], Array]
@@ -84,6 +85,12 @@ def _argmax(x: Any, out: Any) -> None:
             if value > best:
                 best, at = value, c
         out[r, 0] = at
+
+
+def refusing(x: Rows, allow_nan: bool) -> Call:
+    """The call that ends where a number of rows is infinite (or NaN, unless `allow_nan`)."""
+    found = _has_infinity if allow_nan else _has_nan_times_zero
+    return Call(specialise(found, (reads(x.dtype, 2),)), (x,))
 
 
 def checker(dtype: np.dtype[Any], allow_nan: bool) -> Callable[[Array], bool]:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sqlml.backends.native.jit.specialise import reads, specialise, writes
+from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array
 
@@ -79,6 +80,10 @@ class RowNorms:
         """Write the results of all rows `x` (n * k,); whether a number is one that is refused."""
         failed: bool = self._kernel(x, *self._how, out)
         return failed
+
+    def calls(self, x: Rows, out: Rows) -> tuple[Call, ...]:
+        """The call that writes the results of the numbers `x` to `out`."""
+        return (Call(self._kernel, (x, *self._how, out)),)
 
 
 def _normalise(x: Any, how: Any, limits: Any, out: Any) -> Any:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sqlml.backends.native.jit.specialise import COUNT, FLAG, reads, specialise, writes
+from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.ir.program import Program
 from sqlml.types import Array
 
@@ -101,6 +102,10 @@ class MapKernel:
         """Write the results of all rows `x` (n * k,); whether a number is one that is refused."""
         failed: bool = self._kernel(x, *self._line, *self._how, out)
         return failed
+
+    def calls(self, x: Rows, out: Rows) -> tuple[Call, ...]:
+        """The call that writes the results of the numbers `x` to `out`."""
+        return (Call(self._kernel, (x, *self._line, *self._how, out)),)
 
 
 def _map(x: Any, a: Any, b: Any, kind: Any, allow_nan: Any, out: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.specialise import kinds_of, reads, specialise, writes
+from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.types import Array
 
 
@@ -46,3 +47,7 @@ class BlockForest:
         out = np.empty((x.shape[0], self.base.size), self.base.dtype)
         self.kernel(x, *self.arguments, self.base, out)
         return out
+
+    def calls(self, x: Rows, out: Rows) -> tuple[Call, ...]:
+        """The call that writes the scores of rows `x` to `out`."""
+        return (Call(self.kernel, (x, *self.arguments, self.base, out)),)

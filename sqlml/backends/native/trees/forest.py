@@ -56,6 +56,13 @@ class Forest:
             return rows < self._few_rows or isinstance(self.blocks, LockstepForest)
         return self._strategy == "lockstep"
 
+    @property
+    def few_rows(self) -> float:
+        """Fewer rows go by lockstep; of more, whichever kernel there is for them."""
+        if self._strategy == "traverse":
+            return self._few_rows
+        return np.inf if self._strategy == "lockstep" else 0
+
     @cached_property
     def lockstep(self) -> LockstepForest:
         """The kernel for few rows, and for trees without bins."""

@@ -16,6 +16,7 @@ from sqlml.backends.native.jit.specialise import (
     specialise,
     writes,
 )
+from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.backends.native.trees.lockstep import ANY, LEVELS, MEMBER, WINDOW, score
 from sqlml.backends.native.trees.siblings import Siblings, siblings
 from sqlml.ir.decisions import largest_below
@@ -47,6 +48,12 @@ class LockstepForest:
         tested = flat if self.in_place else None
         found: int = self.kernel(flat, tested, x.shape[1], allowed, *self.arguments, out)
         return found
+
+    def calls(self, x: Rows, out: Rows, allowed: int) -> tuple[Call, ...]:
+        """The call that does what `fill` does, for whole rows."""
+        flat = x.line()
+        tested = flat if self.in_place else None
+        return (Call(self.kernel, (flat, tested, x.width, allowed, *self.arguments, out)),)
 
 
 def lockstep_forest(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from typing import Any
 
 import numpy as np
 
+from sqlml.backends.native.kernel_calls import Call, Rows
+from sqlml.backends.native.rows.columns import converted
 from sqlml.backends.native.rows.norms import RowNorms
 from sqlml.backends.native.rows.scale_binarize import ColumnMap, MapKernel
 from sqlml.backends.native.vm.assemble import assemble, below
@@ -101,6 +103,19 @@ class Fused:
         if self._narrow and found < 0:
             out[...] = to.reshape(out.shape)
         return found
+
+    def calls(self, x: Rows, out: Rows, places: Iterator[int]) -> tuple[Call, ...]:
+        """The calls that fill `out` from whole rows `x`; `places` are free for what is between."""
+        if self._map is not None:
+            return self._map.calls(x.line(), out.line())
+        to = out.line()
+        if self._whole:
+            to = out.line(_DOUBLE.dtype)
+        elif self._narrow:
+            to = Rows(next(places), _DOUBLE.dtype, self.width).line()
+        single, double = (x.line(), _DOUBLE) if self._single else (_SINGLE, x.line())
+        made = Call(self._kernel, (single, double, *self._arguments, to))
+        return (made, converted(to, out.line())) if self._narrow else (made,)
 
     def _fill_strided(self, x: Array, out: Array) -> int:
         for start in range(0, x.shape[0], COPIED):
