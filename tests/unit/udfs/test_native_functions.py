@@ -1,0 +1,39 @@
+"""Functions that DuckDB calls without Python: in a process whose home is a folder of the test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sqlml.catalog.connection import IS_TWO
+from sqlml.udfs.duckdb.native.build_shim import this_platform
+
+CHILD = Path(__file__).with_name("native_child.py")
+
+pytestmark = [
+    pytest.mark.skipif(not IS_TWO, reason="needs DuckDB 2.0"),
+    pytest.mark.skipif(
+        shutil.which("cc") is None or this_platform() is None, reason="needs a C compiler"
+    ),
+]
+
+
+def test_they_give_what_the_functions_of_python_give(tmp_path: Path) -> None:
+    root = str(Path(__file__).parents[3])
+    paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    made = subprocess.run(
+        [sys.executable, str(CHILD), str(tmp_path)],
+        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+    )
+    assert made.returncode == 0 and "done" in made.stdout, made.stderr
+    installed = list(tmp_path.rglob("*.duckdb_extension"))
+    assert len(installed) == 2  # what was built, and what DuckDB installed of it
+    content = installed[0].read_bytes()
+    assert installed[1].read_bytes() == content

@@ -1,0 +1,1 @@
+"""Functions of models that DuckDB calls as machine code, without Python's lock."""

@@ -1,0 +1,105 @@
+"""`build_shim`: compile `shim.c`, and sign it as an extension that DuckDB trusts.
+
+It is to run while the package is built. The key is made for one file and thrown away:
+nobody, we included, can ever sign another file that passes for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+SOURCE = Path(__file__).parent / "shim.c"
+
+EXTENSION, PUBLIC_KEY = "sqlml.duckdb_extension", "public_key.txt"
+"""The files that are built."""
+
+TARGETS = {
+    "linux_amd64": "x86_64-linux-gnu.2.17",
+    "linux_arm64": "aarch64-linux-gnu.2.17",
+    "osx_arm64": "aarch64-macos",
+    "osx_amd64": "x86_64-macos",
+    "windows_amd64": "x86_64-windows-gnu",
+    "windows_arm64": "aarch64-windows-gnu",
+}
+"""DuckDB's name of a platform -> Zig's."""
+
+_SYSTEMS = {"linux": "linux", "darwin": "osx", "win32": "windows"}
+_PROCESSORS = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+
+
+def this_platform() -> str | None:
+    """DuckDB's name of this platform; None if it has none here."""
+    system = _SYSTEMS.get(sys.platform)
+    processor = _PROCESSORS.get(platform.machine().lower())
+    name = f"{system}_{processor}"
+    musl = "musl" in (sysconfig.get_config_var("HOST_GNU_TYPE") or "")
+    return name if name in TARGETS and not musl else None
+
+
+def compiler(target: str) -> list[str] | None:
+    """The C compiler for a platform, as the begin of a command line; None if there is none.
+
+    That is the system's own for this platform, else the one in the package `ziglang`.
+    """
+    own = shutil.which("cc")
+    if own is not None and target == this_platform():
+        return [own]
+    try:
+        import ziglang  # noqa: F401
+    except ModuleNotFoundError:
+        return None
+    return [sys.executable, "-m", "ziglang", "cc", "-target", TARGETS[target]]
+
+
+def build_shim(folder: Path, target: str) -> bool:
+    """Write the signed extension for a platform, and the public key, to a folder.
+
+    Returns:
+        Whether there is a compiler.
+
+    Raises:
+        subprocess.CalledProcessError: it fails.
+    """
+    command = compiler(target)
+    if command is None:
+        return False
+    folder.mkdir(parents=True, exist_ok=True)
+    library = folder / "shim.library"
+    options = ["-O2", "-shared", "-o", str(library), str(SOURCE)]
+    options += [] if target.startswith("windows") else ["-fPIC", "-fvisibility=hidden"]
+    subprocess.run([*command, *options], check=True, capture_output=True)
+    content = library.read_bytes() + _metadata(target)
+    signature, public_key = _signed(content)
+    (folder / EXTENSION).write_bytes(content + signature)
+    (folder / PUBLIC_KEY).write_text(public_key + "\n")
+    for path in folder.glob("shim.*"):
+        path.unlink()
+    return True
+
+
+def _metadata(target: str) -> bytes:
+    """Eight fields of 32 bytes, the last of them first."""
+    fields = ("", "", "", "C_STRUCT", "1", "v1.2.0", target, "4")
+    return b"".join(field.encode().ljust(32, b"\0") for field in fields)
+
+
+def _signed(content: bytes) -> tuple[bytes, str]:
+    """RSA's signature, 256 bytes, of the digest of the digests of each MiB; and the public key."""
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import padding, rsa, utils
+
+    parts = (content[i : i + 2**20] for i in range(0, len(content), 2**20))
+    digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).digest()
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    signature = key.sign(digest, padding.PKCS1v15(), utils.Prehashed(hashes.SHA256()))
+    public = key.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return signature, base64.b64encode(public).decode()

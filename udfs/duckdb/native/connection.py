@@ -1,0 +1,107 @@
+"""`NativeConnection`: the connection of the C API on which native functions are registered.
+
+DuckDB gives an extension the database that loads it, and that is the one way to it from outside: so
+the shim (`shim.c`) opens a connection while it is loaded, which happens once in the life of a
+database. The connection keeps the database open; the last session closes it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import threading
+from pathlib import Path
+
+import duckdb
+
+from sqlml.udfs.duckdb.native import c_api
+from sqlml.udfs.duckdb.native.functions import mark
+from sqlml.udfs.duckdb.native.install import BUILT, NAME, Unavailable, installed
+
+MARK = "sqlml_native_"
+"""What the name of a function begins with that says which connection its database has."""
+
+_LOCK = threading.Lock()
+_OPEN: dict[int, NativeConnection] = {}
+_numbers = itertools.count(1)
+
+
+class NativeConnection:
+    """A connection of the C API to one database, shared by all sessions on it."""
+
+    def __init__(self, number: int, pointer: int) -> None:
+        self.number = number
+        self.users = 0
+        self._pointer = ctypes.c_void_p(pointer)
+        self._process = os.getpid()
+
+    @property
+    def pointer(self) -> int:
+        """duckdb_connection, for functions of the C API.
+
+        Raises:
+            Unavailable: this process was forked from the one that opened it.
+        """
+        if os.getpid() != self._process or self._pointer.value is None:
+            raise Unavailable("the database was opened by another process")
+        return self._pointer.value
+
+    def close(self) -> None:
+        """End one use of the connection; with the last one it is closed."""
+        with _LOCK:
+            self.users -= 1
+            if self.users or os.getpid() != self._process:
+                return
+            del _OPEN[self.number]
+            c_api.library().duckdb_disconnect(ctypes.byref(self._pointer))
+
+
+def native_connection(
+    connection: duckdb.DuckDBPyConnection, built: Path = BUILT
+) -> NativeConnection:
+    """The connection of the C API to the database of `connection`, to be closed after use.
+
+    Args:
+        built: see `installed`.
+
+    Raises:
+        Unavailable: there is none.
+    """
+    path = installed(built)
+    with _LOCK:
+        opened = _variable(path, "sqlml_connection")
+        opened.value = None
+        try:
+            connection.execute(f"LOAD {NAME} FROM {NAME}")
+        except duckdb.Error as error:
+            first = str(error).partition("\n")[0]
+            raise Unavailable(f"DuckDB did not load them: {first}") from None
+        if opened.value is None:
+            made = _marked(connection)
+        else:
+            made = NativeConnection(next(_numbers), opened.value)
+            _OPEN[made.number] = made
+            mark(made.pointer, f"{MARK}{made.number}")
+        made.users += 1
+        return made
+
+
+def _variable(path: Path, name: str) -> ctypes.c_void_p:
+    """A global of the shim, which is in this process once, however many databases load it."""
+    shim = ctypes.CDLL(str(path))
+    ctypes.c_void_p.in_dll(shim, "sqlml_connect").value = c_api.address("duckdb_connect")
+    return ctypes.c_void_p.in_dll(shim, name)
+
+
+def _marked(connection: duckdb.DuckDBPyConnection) -> NativeConnection:
+    """The connection that a database has already."""
+    rows = connection.execute(
+        "SELECT function_name FROM system.main.duckdb_functions() "
+        f"WHERE system.main.starts_with(function_name, '{MARK}')"
+    ).fetchall()
+    for (name,) in rows:
+        made = _OPEN.get(int(str(name).removeprefix(MARK)))
+        if made is not None:
+            return made
+    raise Unavailable("the sessions on this database were closed; open the database again")

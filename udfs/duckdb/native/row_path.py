@@ -1,0 +1,234 @@
+"""The row path: what DuckDB calls for each vector of rows, on any thread, without Python's lock.
+
+    score(info, chunk, out):
+        take the plan of the function, or let Python make one
+        for each block of rows: gather the columns into a matrix, make the calls of the plan
+
+The columns are FLOAT or DOUBLE, as many as the model reads, and NULL becomes NaN. A plan is a table
+of plain numbers (`plan_words.py`), whose calls are kernels (`backends/native/kernel_calls.py`).
+Where a row is refused Python is asked what to say of it.
+
+A function of DuckDB's C API is called by its name, which `c_api.py` gives LLVM.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.native.jit.specialise import COUNT, Signature, helper
+from sqlml.udfs.duckdb.native.memory import (
+    add,
+    alike,
+    bits_at,
+    call_1,
+    call_2,
+    call_4,
+    doubles_at,
+    engine_function_1,
+    engine_function_2,
+    exchange,
+    floats_at,
+    words_at,
+)
+
+SIGNATURE: Signature = (COUNT, COUNT, COUNT)
+"""`score` takes addresses: of the call, the columns, and the result."""
+
+# Words of a function's state, which is never freed.
+STATE = 6
+PLAN, USERS, BATCHES, NUMBER, MAKE, REFUSE = range(STATE)
+
+# Words of a plan.
+HEAD = 14
+(
+    COLUMNS,
+    NUMBER_BYTES,
+    BLOCK,
+    TURN,
+    FEW_TABLE,
+    FEW_CALLS,
+    MANY_TABLE,
+    MANY_CALLS,
+    MOST_WORDS,
+    PLACES,
+    WIDTH,
+    RESULT_BYTES,
+    LEVELS,
+    GROUPS,
+) = range(HEAD)
+"""After them stand the bytes a row of each place between (PLACES), then the ends of the GROUPS."""
+
+ALIGN = 64
+TILE = 64
+"""Rows whose columns are gathered together: a block of the matrix stays in the nearest cache."""
+
+_U = np.uint64
+
+duckdb_scalar_function_get_extra_info = engine_function_1("duckdb_scalar_function_get_extra_info")
+duckdb_data_chunk_get_size = engine_function_1("duckdb_data_chunk_get_size")
+duckdb_data_chunk_get_vector = engine_function_2("duckdb_data_chunk_get_vector")
+duckdb_vector_get_data = engine_function_1("duckdb_vector_get_data")
+duckdb_vector_get_validity = engine_function_1("duckdb_vector_get_validity")
+duckdb_list_vector_get_child = engine_function_1("duckdb_list_vector_get_child")
+duckdb_list_vector_reserve = engine_function_2("duckdb_list_vector_reserve")
+duckdb_list_vector_set_size = engine_function_2("duckdb_list_vector_set_size")
+
+CALLED = (
+    "duckdb_scalar_function_get_extra_info",
+    "duckdb_data_chunk_get_size",
+    "duckdb_data_chunk_get_vector",
+    "duckdb_vector_get_data",
+    "duckdb_vector_get_validity",
+    "duckdb_list_vector_get_child",
+    "duckdb_list_vector_reserve",
+    "duckdb_list_vector_set_size",
+)
+"""Functions of the C API that the row path calls."""
+
+
+@helper
+def _lists(vector: Any, rows: Any, ends: Any) -> Any:
+    """Make each row of a vector of lists as long as `ends` says; the vector of their parts.
+
+    ends int64 (groups + 1,): where the lists of a row begin and end. One row of the vector has one
+    list of each.
+    """
+    lists = ends.size - 1
+    duckdb_list_vector_reserve(vector, rows * ends[lists])
+    duckdb_list_vector_set_size(vector, rows * ends[lists])
+    entries = words_at(duckdb_vector_get_data(vector), 2 * rows * lists)
+    for r in range(rows):
+        for k in range(lists):
+            at = 2 * (r * lists + k)
+            entries[at] = r * ends[lists] + ends[k]
+            entries[at + 1] = ends[k + 1] - ends[k]
+    return duckdb_list_vector_get_child(vector)
+
+
+@helper
+def _gather(columns: Any, masks: Any, first: Any, rows: Any, x: Any) -> None:
+    """x (rows * k,) = the columns' numbers from row `first` on, NaN for NULL.
+
+    columns, masks int64 (k,): addresses of the numbers, and of the bits of those that are not NULL,
+    or 0.
+    """
+    k = columns.size
+    for begin in range(0, rows, TILE):
+        end = min(begin + TILE, rows)
+        for c in range(k):
+            column = alike(x, columns[c], first + rows)
+            if masks[c] == 0:
+                for r in range(_U(begin), _U(end)):
+                    x[r * _U(k) + _U(c)] = column[_U(first) + r]
+            else:
+                bits = bits_at(masks[c], (first + rows + 63) // 64)
+                for r in range(_U(begin), _U(end)):
+                    at = _U(first) + r
+                    held = (bits[at >> _U(6)] >> (at & _U(63))) & _U(1)
+                    x[r * _U(k) + _U(c)] = column[at] if held else np.nan
+
+
+@helper
+def _follow(table: Any, calls: Any, rows: Any, places: Any, words: Any) -> Any:
+    """Make the calls of a table for a block of rows; what the first says that is not below 0."""
+    at = 0
+    for _ in range(calls):
+        address, size, changes = table[at], table[at + 1], table[at + 2]
+        at += 3
+        for i in range(size):
+            words[i] = table[at + i]
+        at += size
+        for _ in range(changes):
+            what, value = table[at + 1], table[at + 2]
+            if what == 0:
+                words[table[at]] = places[value >> 32] + (value & 0xFFFFFFFF)
+            else:
+                words[table[at]] = value * rows
+            at += 3
+        found = call_1(address, words.ctypes.data)
+        if found >= 0 or found < -1:
+            return found
+    return -1
+
+
+def put_plan(state_at: Any, plan_at: Any) -> Any:
+    """Exchange a function's plan; how many threads may still follow the one before.
+
+    A thread counts itself before it reads the plan, so that none follows what this has taken away
+    once the count is 0.
+    """
+    exchange(state_at, plan_at)
+    return add(state_at + 8 * USERS, 0)
+
+
+def score(info: Any, chunk: Any, out: Any) -> Any:
+    """Write the results of a chunk of rows to the vector `out`; see the module."""
+    state_at = duckdb_scalar_function_get_extra_info(info)
+    state = words_at(state_at, STATE)
+    add(state_at + 8 * BATCHES, 1)
+    add(state_at + 8 * USERS, 1)
+    plan_at = add(state_at, 0)
+    while plan_at == 0:
+        add(state_at + 8 * USERS, -1)
+        if call_2(state[MAKE], state[NUMBER], info) == 0:
+            return np.int64(0)
+        add(state_at + 8 * USERS, 1)
+        plan_at = add(state_at, 0)
+    plan = words_at(plan_at, HEAD)
+    rows = duckdb_data_chunk_get_size(chunk)
+    k, size, block = plan[COLUMNS], plan[NUMBER_BYTES], min(plan[BLOCK], rows)
+    count, groups = plan[PLACES], plan[GROUPS]
+    sizes = words_at(plan_at + 8 * HEAD, count)
+    vector = out
+    if plan[LEVELS] > 0:
+        ends = words_at(plan_at + 8 * (HEAD + count), groups + 1)
+        if plan[LEVELS] > 1:
+            outer = np.empty(2, np.int64)
+            outer[0], outer[1] = 0, groups
+            vector = _lists(vector, rows, outer)
+        vector = _lists(vector, rows, ends)
+    result = duckdb_vector_get_data(vector)
+    room = plan[MOST_WORDS] + 2 * k + count + 2
+    held = np.empty(room, np.int64)
+    words, columns = held[: plan[MOST_WORDS]], held[plan[MOST_WORDS] : plan[MOST_WORDS] + k]
+    masks = held[plan[MOST_WORDS] + k : plan[MOST_WORDS] + 2 * k]
+    places = held[plan[MOST_WORDS] + 2 * k :]
+    for c in range(k):
+        column = duckdb_data_chunk_get_vector(chunk, c)
+        columns[c] = duckdb_vector_get_data(column)
+        masks[c] = duckdb_vector_get_validity(column)
+    taken = k * size * block + ALIGN
+    for i in range(count):
+        taken += sizes[i] * block + ALIGN
+    scratch = np.empty(taken + ALIGN, np.uint8)
+    at = (scratch.ctypes.data + ALIGN - 1) // ALIGN * ALIGN
+    places[0] = at
+    at = (at + k * size * block + ALIGN - 1) // ALIGN * ALIGN
+    for i in range(count):
+        places[2 + i] = at
+        at = (at + sizes[i] * block + ALIGN - 1) // ALIGN * ALIGN
+    for first in range(0, rows, block):
+        here = min(block, rows - first)
+        if size == 4:
+            _gather(columns, masks, first, here, floats_at(places[0], here * k))
+        else:
+            _gather(columns, masks, first, here, doubles_at(places[0], here * k))
+        places[1] = result + first * plan[WIDTH] * plan[RESULT_BYTES]
+        if here < plan[TURN]:
+            table, calls = plan[FEW_TABLE], plan[FEW_CALLS]
+        else:
+            table, calls = plan[MANY_TABLE], plan[MANY_CALLS]
+        found = _follow(words_at(table, 1 << 40), calls, here, places, words)
+        if found != -1:
+            told = np.empty(4, np.int64)
+            told[0], told[1], told[2], told[3] = places[0], here, places[1], found
+            stops = call_4(state[REFUSE], state[NUMBER], info, told.ctypes.data, plan_at)
+            told[3] = stops
+            if stops != 0:
+                break
+    # numba frees an array behind its last use, which must come after what works by its address.
+    held[0], scratch[0] = 0, 0
+    add(state_at + 8 * USERS, -1)
+    return np.int64(0)
