@@ -27,7 +27,6 @@ from sqlml.udfs.duckdb.native.connection import native_connection
 from sqlml.udfs.make_function import engine_function
 from sqlml.udfs.parked_errors import claim
 
-FOLDER = Path(sys.argv[1])
 ROWS, K = 10_000, 6
 NAMES = [f"f{i}" for i in range(K)]
 MODELS: dict[str, Any] = {
@@ -54,19 +53,19 @@ def functions_of(model: Any) -> list[tuple[str, BatchFunction, tuple[str, ...], 
     return made
 
 
-def main() -> None:
+def main(folder: Path) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(ROWS, K))
     y = np.digitize(x[:, 0] + x[:, 1] * x[:, 2], [-0.5, 0.5])
-    con = duckdb.connect(FOLDER / "t.duckdb")
+    con = duckdb.connect(folder / "t.duckdb")
     before = con.execute("SELECT name, value FROM duckdb_settings() ORDER BY 1").fetchall()
     target = this_platform()
-    assert target is not None and build_shim(FOLDER / "built", target)
-    native = native_connection(con, FOLDER / "built")
+    assert target is not None and build_shim(folder / "built", target)
+    native = native_connection(con, folder / "built")
     after = con.execute("SELECT name, value FROM duckdb_settings() ORDER BY 1").fetchall()
     assert before == after
-    assert native_connection(con.cursor(), FOLDER / "built") is native
-    with duckdb.connect(FOLDER / "t.duckdb") as second:  # the settings are still its own
+    assert native_connection(con.cursor(), folder / "built") is native
+    with duckdb.connect(folder / "t.duckdb") as second:  # the settings are still its own
         assert second.execute("SELECT 1").fetchall() == [(1,)]
 
     held: dict[str, BatchFunction] = {}
@@ -132,10 +131,10 @@ def main() -> None:
     native.close()
     native.close()
     con.close()
-    with duckdb.connect(FOLDER / "t.duckdb", config={"access_mode": "READ_ONLY"}):
+    with duckdb.connect(folder / "t.duckdb", config={"access_mode": "READ_ONLY"}):
         pass  # nothing holds the file
     print("done")
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))
