@@ -189,8 +189,8 @@ XGBOOST: dict[str, tuple[Callable[[Any], None], str]] = {
         ),
         "0 parallel trees",
     ),
-    "a hessian that is an integer": (in_tree("sum_hessian", -5), "no float"),
-    "a gain that is a text": (in_tree("loss_changes", "x"), "no float"),
+    "a hessian that is an integer": (in_tree("sum_hessian", -5), "floats only"),
+    "a gain that is a text": (in_tree("loss_changes", "x"), "floats only"),
     "a tree's number twice": (set_to(tree, "id", 1), "not numbered one by one"),
     "more trees than there are": (
         set_to(lambda n: n["gradient_booster"]["model"]["gbtree_model_param"], "num_trees", "9"),

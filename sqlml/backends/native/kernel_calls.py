@@ -3,7 +3,7 @@
 A filler (`backends/base.py`) is a function of Python around kernels. What it would call for a block
 of rows is written down here once: which kernels, with which constants, and where the block's own
 numbers go. `words` makes of it a table of plain numbers, which machine code follows on any thread
-without Python's lock (`row_path.py`).
+without Python's lock.
 """
 
 from __future__ import annotations
@@ -56,10 +56,6 @@ class Rows:
         """The numbers one after the other, as bits of another `dtype` of the same size."""
         assert self.whole
         return replace(self, dtype=dtype or self.dtype, flat=True)
-
-    def matrix(self) -> Rows:
-        """The numbers as rows."""
-        return replace(self, flat=False)
 
 
 @dataclass(frozen=True, slots=True)

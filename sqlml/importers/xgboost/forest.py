@@ -147,8 +147,9 @@ def _check_statistic(tree: Mapping[str, Any], name: str, width: int) -> None:
     listed = isinstance(given, list) or (isinstance(given, np.ndarray) and given.ndim == 1)
     if not listed or len(given) != len(tree["left_children"]) * width:
         raise ArtifactError(f"{name} of a tree of the XGBoost model has the wrong length")
-    if set(map(type, given)) - {float} if isinstance(given, list) else given.dtype.kind != "f":
-        raise ArtifactError(f"{name} of a tree of the XGBoost model has an entry that is no float")
+    kinds = set(map(type, given)) if isinstance(given, list) else {given.dtype.type}
+    if not all(issubclass(kind, float | np.floating) for kind in kinds):
+        raise ArtifactError(f"{name} of a tree of the XGBoost model must hold floats only")
 
 
 def _numbers(given: Any, dtype: str) -> Array:

@@ -64,6 +64,8 @@ def main(folder: Path) -> None:
     native = native_connection(con, folder / "built")
     after = con.execute("SELECT name, value FROM duckdb_settings() ORDER BY 1").fetchall()
     assert before == after
+    for number in ("x", "7", "99999999999999999999"):  # a file's macros name no connection
+        con.execute(f"CREATE MACRO sqlml_native_{number}() AS 1")
     assert native_connection(con.cursor(), folder / "built") is native
     with duckdb.connect(folder / "t.duckdb") as second:  # the settings are still its own
         assert second.execute("SELECT 1").fetchall() == [(1,)]

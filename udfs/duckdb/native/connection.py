@@ -96,12 +96,13 @@ def _variable(path: Path, name: str) -> ctypes.c_void_p:
 
 def _marked(connection: duckdb.DuckDBPyConnection) -> NativeConnection:
     """The connection that a database has already."""
-    rows = connection.execute(
+    rows = connection.execute(  # macros of a file may have any name; they are not of `system`
         "SELECT function_name FROM system.main.duckdb_functions() "
-        f"WHERE system.main.starts_with(function_name, '{MARK}')"
+        "WHERE database_name = 'system' AND schema_name = 'main' AND function_type = 'scalar' "
+        f"AND system.main.starts_with(function_name, '{MARK}')"
     ).fetchall()
-    for (name,) in rows:
-        made = _OPEN.get(int(str(name).removeprefix(MARK)))
-        if made is not None:
+    numbers = {str(name).removeprefix(MARK) for (name,) in rows}
+    for made in _OPEN.values():
+        if str(made.number) in numbers:
             return made
     raise Unavailable("the sessions on this database were closed; open the database again")

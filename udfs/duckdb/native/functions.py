@@ -1,4 +1,4 @@
-"""`NativeFunctions`: functions of ours as DuckDB calls them without Python, found by their names.
+"""`register`: functions of ours that DuckDB calls without Python, found by their names.
 
 What DuckDB is given lives for ever: the address of the row path, and a small state that is never
 freed. The state points to a plan (`plan_words.py`), which is made when the first rows come, and may
@@ -15,6 +15,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
+import pyarrow as pa
 
 from sqlml.backends.native.jit.specialise import COUNT, entry_of, specialise
 from sqlml.errors import ScoringError
@@ -34,8 +35,9 @@ Find = Callable[[str], BatchFunction]
 class _State:
     """What DuckDB holds of one function: `row_path.STATE` words."""
 
-    def __init__(self, name: str, number: int) -> None:
+    def __init__(self, name: str, number: int, find: Find) -> None:
         self.name = name
+        self.find = find
         self.words = np.zeros(row_path.STATE, np.int64)
         self.words[row_path.NUMBER] = number
         self.words[row_path.MAKE], self.words[row_path.REFUSE] = _callbacks()[:2]
@@ -48,7 +50,6 @@ _by_name: dict[str, _State] = {}
 _left: list[tuple[_State, PlanWords | None, BatchFunction | None]] = []
 """Plans that were taken away, kept while a thread may still follow one."""
 _lock = threading.RLock()
-_find: Find | None = None
 
 
 def fits(function: BatchFunction) -> bool:
@@ -74,13 +75,11 @@ def register(
     Returns:
         Whether DuckDB took it.
     """
-    global _find
     api = c_api.library()
     with _lock:
-        _find = find
         state = _by_name.get(name)
         if state is None:
-            state = _by_name[name] = _State(name, len(_states))
+            state = _by_name[name] = _State(name, len(_states), find)
             _states.append(state)
     made = ctypes.c_void_p(api.duckdb_create_scalar_function())
     try:
@@ -178,8 +177,7 @@ def _make(number: int, info: int) -> int:
     """Make the plan of a function; 0 where that fails, and DuckDB was told why."""
     state = _states[number]
     try:
-        assert _find is not None
-        function = _find(state.name)
+        function = state.find(state.name)
         with _lock:
             if state.plan is None:
                 plan = plan_words(function)
@@ -207,11 +205,8 @@ def _refuse(number: int, info: int, told: int, plan: int) -> int:
         at, rows, result, _ = words.tolist()
         matrix = _copied(at, rows, function)
         numbers = function.of_matrix(matrix, {})
-        while hasattr(numbers, "flatten"):
-            flat = numbers.flatten()
-            if flat.type == numbers.type:
-                break
-            numbers = flat
+        while pa.types.is_list(numbers.type):
+            numbers = numbers.flatten()
         held = np.ascontiguousarray(numbers.to_numpy(zero_copy_only=False))
         ctypes.memmove(result, held.ctypes.data, held.nbytes)
         return 0

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.specialise import COUNT, Signature, helper
+from sqlml.backends.native.kernel_calls import ADDRESS
 from sqlml.udfs.duckdb.native.memory import (
     add,
     alike,
@@ -142,7 +143,7 @@ def _follow(table: Any, calls: Any, rows: Any, places: Any, words: Any) -> Any:
         at += size
         for _ in range(changes):
             what, value = table[at + 1], table[at + 2]
-            if what == 0:
+            if what == ADDRESS:
                 words[table[at]] = places[value >> 32] + (value & 0xFFFFFFFF)
             else:
                 words[table[at]] = value * rows
@@ -225,7 +226,7 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
             told = np.empty(4, np.int64)
             told[0], told[1], told[2], told[3] = places[0], here, places[1], found
             stops = call_4(state[REFUSE], state[NUMBER], info, told.ctypes.data, plan_at)
-            told[3] = stops
+            told[0] = 0  # as below
             if stops != 0:
                 break
     # numba frees an array behind its last use, which must come after what works by its address.

@@ -12,10 +12,10 @@ False, 0 for True, `NO_MEMORY` where it got no memory.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 
 from sqlml.backends.native.jit.argument_kinds import ArrayKind, Kind, Signature, numba_type
@@ -47,23 +47,13 @@ def words_of(kind: Kind, value: Any) -> Iterator[int]:
         yield int(value)
 
 
-def strides(kind: ArrayKind, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a contiguous array.
-
-    >>> strides(ArrayKind(np.dtype("f4"), 2, "C", True), (5, 3))
-    (12, 4)
-    """
-    ends = np.cumprod([kind.dtype.itemsize, *shape[:0:-1]])
-    return tuple(map(int, ends[::-1]))
-
-
 def write_words_entry(
     module: Any, context: Any, kernel: Any, described: Any, signature: Signature
 ) -> None:
     """Add the entry to the module of a kernel's entries."""
     entry = ir.Function(module, ir.FunctionType(LONG, [LONG.as_pointer()]), WORDS_ENTRY)
     b = ir.IRBuilder(entry.append_basic_block("entry"))
-    place = iter(range(1 << 20))
+    place = itertools.count()
 
     def word() -> Any:
         return b.load(b.gep(entry.args[0], [long(next(place))]))
