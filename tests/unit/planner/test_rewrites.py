@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -89,6 +90,9 @@ FINDS_OUT = frozenset({"called_models"})
 WHOLE = frozenset({"planned_calls", "literal_arguments"})
 """What no statement is planned without."""
 
+unseen = count()
+"""Numbers that no statement has had yet, so that the plan cache knows none of them."""
+
 
 class CopyingDuckDB(DuckDB):
     """DuckDB, for which rows are packed in FROM as for Spark."""
@@ -127,7 +131,7 @@ def context(con: sqlml.Session, monkeypatch: pytest.MonkeyPatch) -> Context:
         return plan(sql, parameters, context)
 
     monkeypatch.setattr(plan_cache, "plan", noted)
-    con.plan(f"SELECT predict('linear', *) AS y{id(seen)} FROM t")
+    con.plan(f"SELECT predict('linear', *) AS y{next(unseen)} FROM t")
     return seen[0]
 
 
