@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -32,8 +32,9 @@ that says more.
 class BatchFunction:
     """Scores a batch: fixed-size list array (rows of numbers) in, numbers out.
 
-    Where `texts` is not 0, each row has a list of so many texts besides, as bytes of UTF-8, since
-    an engine may hand a VARCHAR over in several layouts.
+    A function called `by_column` takes an array of numbers a column instead. Where `texts` is not
+    0, each row has a list of so many texts besides, as bytes of UTF-8, since an engine may hand a
+    VARCHAR over in several layouts.
 
     `compiled` reads `input_name` (n, width) of `dtype` and makes `output`; one column comes back
     as a plain array, several (and one, when `listed`) as lists. Any number of threads may call it
@@ -61,32 +62,39 @@ class BatchFunction:
     most: int | None = None
     lookup: Lookup | None = None
     texts: int = 0
+    by_column: bool = False
+
+    @property
+    def arguments(self) -> int:
+        """How many arrays it takes."""
+        return (self.given if self.by_column else 1) + bool(self.texts)
 
     @property
     def given(self) -> int:
         """Columns of the matrix that the engine packs."""
         return self.width if self.lookup is None else max(1, len(self.lookup.given))
 
-    def __call__(
-        self, packed: pa.Array | pa.ChunkedArray, *texts: pa.Array | pa.ChunkedArray
-    ) -> pa.Array:
+    def __call__(self, *given: pa.Array | pa.ChunkedArray) -> pa.Array:
         """Score one batch.
 
         Raises:
             ParkedFailure: stands for the typed error that `parked_errors.claim` gives back.
         """
-        rows, most = len(packed), self.most
+        rows, most = len(given[0]), self.most
         if most is None or rows <= most:
-            return self.score(packed, *texts)
-        given = packed, *texts
+            return self.score(*given)
         parts = [[a.slice(first, most) for a in given] for first in range(0, rows, most)]
         return pa.concat_arrays([self.score(*part) for part in parts])
 
-    def score(self, packed: Any, *texts: Any) -> pa.Array:
+    def score(self, *given: Any) -> pa.Array:
         """Score `most` rows or fewer at once, as `__call__` does any number."""
         try:
-            held = self._inputs(*texts) if self.texts else {}
-            return self.of_matrix(rows_of(packed, self.given, self.dtype), held)
+            held = self._inputs(given[-1]) if self.texts else {}
+            if self.by_column:
+                matrix = _matrix_of(given[: self.given], self.dtype)
+            else:
+                matrix = rows_of(given[0], self.given, self.dtype)
+            return self.of_matrix(matrix, held)
         except Exception as error:
             raise park(error) from None
 
@@ -223,7 +231,7 @@ def rows_of(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array
     if isinstance(packed, pa.ChunkedArray):
         packed = pa.concat_arrays(packed.chunks)
     kind = packed.type
-    value = {"float32": pa.float32(), "float64": pa.float64()}[dtype]
+    value = _FLOATS[dtype]
     if not pa.types.is_fixed_size_list(kind) or kind.list_size != width or kind.value_type != value:
         raise InputTypeError(
             f"the batch is {kind}, but this model's function takes {dtype}[{width}]; call it "
@@ -232,10 +240,32 @@ def rows_of(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array
     if packed.null_count:
         raise InputTypeError("a row of the batch is NULL as a whole; pass NULL per column instead")
     values = packed.values.slice(packed.offset * width, len(packed) * width)
+    return _numbers(values, dtype).reshape(-1, width)
+
+
+def _matrix_of(columns: Sequence[pa.Array | pa.ChunkedArray], dtype: str) -> Array:
+    """Columns (n,) of numbers as a matrix (n, columns); NULL becomes NaN."""
+    made = np.empty((len(columns[0]), len(columns)), dtype)
+    for place, column in enumerate(columns):
+        made[:, place] = _numbers(column, dtype)
+    return made
+
+
+def _numbers(values: pa.Array | pa.ChunkedArray, dtype: str) -> Array:
+    """Numbers (n,) of `dtype`; NULL becomes NaN. No copy of one chunk without NULLs."""
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks) if values.num_chunks else values.combine_chunks()
+    if values.type != _FLOATS[dtype]:
+        raise InputTypeError(
+            f"a column of the batch is {values.type}, but this model's function takes {dtype}; "
+            "call it through predict(..), which casts the columns"
+        )
     if values.null_count:
         values = values.fill_null(float("nan"))
     if not len(values):
-        return np.empty((0, width), dtype)
+        return np.empty(0, dtype)
     start = values.offset * np.dtype(dtype).itemsize
-    flat: Array = np.frombuffer(values.buffers()[1], dtype, len(values), start)
-    return flat.reshape(-1, width)
+    return np.frombuffer(values.buffers()[1], dtype, len(values), start)
+
+
+_FLOATS = {"float32": pa.float32(), "float64": pa.float64()}

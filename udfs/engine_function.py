@@ -5,7 +5,26 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from sqlml.udfs.batch_function import BatchFunction
+
+
+class Measured(Protocol):
+    """A function that is measured, as machine code sees it."""
+
+    def batch_function(self) -> BatchFunction:
+        """What scores now."""
+        ...
+
+    def enter(self) -> None:
+        """A batch begins on this thread."""
+        ...
+
+    def leave(self, rows: int) -> None:
+        """A batch of so many rows ends on this thread."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +32,8 @@ class EngineFunction:
     """A function to register: its name, its batch function, and its types in the engine.
 
     Without a `function` it is one of ours, to be made from its name when the first batch comes.
-    A `volatile` one is evaluated where it is written, and nowhere else.
+    A `volatile` one is evaluated where it is written, and nowhere else. One that is called
+    `by_column` may be machine code that the engine calls without Python; that tells `measured`.
     """
 
     name: str
@@ -21,6 +41,8 @@ class EngineFunction:
     argument_types: tuple[str, ...]
     result_type: str
     volatile: bool = False
+    by_column: bool = False
+    measured: Measured | None = None
 
 
 def taking(count: int, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -93,9 +93,11 @@ def engine_function(
         spec.rows,
         lookup,
         len(prepared.split.whole),
+        spec.by_column,
     )
-    taken = (f"{sql_type}[{batch.given}]", *(["BLOB[]"] if batch.texts else []))
-    return EngineFunction(spec.name, batch, taken, result, spec.once)
+    numbers = [sql_type] * batch.given if spec.by_column else [f"{sql_type}[{batch.given}]"]
+    taken = (*numbers, *(["BLOB[]"] if batch.texts else []))
+    return EngineFunction(spec.name, batch, taken, result, spec.once, spec.by_column)
 
 
 def _last_rows(spec: FunctionSpec) -> LastRows:

@@ -18,6 +18,7 @@ from typing import Any
 from sqlml.planner.plan.measured import Measured
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.functions_by_name import found
+from sqlml.udfs.duckdb.native import functions as native
 from sqlml.udfs.engine_function import EngineFunction, taking
 
 
@@ -71,8 +72,11 @@ class _Twin:
     def __init__(self, function: EngineFunction, number: int) -> None:
         call = taking(len(function.argument_types), self.run)
         self.name = function.name
-        self.function = replace(function, name=f"{function.name}_m{number}", function=call)
+        self.function = replace(
+            function, name=f"{function.name}_m{number}", function=call, measured=self
+        )
         self._now: tuple[Meter, BatchFunction] | None = None
+        self._started: dict[int, tuple[Meter, int]] = {}
 
     @property
     def is_free(self) -> bool:
@@ -86,14 +90,29 @@ class _Twin:
 
     def run(self, *columns: Any) -> Any:
         """The function's values for a batch."""
-        if self._now is None:  # a statement that was prepared while it was analysed
-            return found(self.name)(*columns)
-        meter, made = self._now
-        start = meter.enter()
+        self.enter()
         try:
-            return made(*columns)
+            return self.batch_function()(*columns)
         finally:
-            meter.leave(self.name, start, len(columns[0]))
+            self.leave(len(columns[0]))
+
+    def batch_function(self) -> BatchFunction:
+        """What scores now."""
+        if self._now is None:  # a statement that was prepared while it was analysed
+            return found(self.name)
+        return self._now[1]
+
+    def enter(self) -> None:
+        """A batch begins on this thread."""
+        if self._now is not None:  # by number: an engine's thread is a new one to Python each time
+            meter = self._now[0]
+            self._started[threading.get_ident()] = meter, meter.enter()
+
+    def leave(self, rows: int) -> None:
+        """A batch of so many rows ends on this thread."""
+        meter, start = self._started.pop(threading.get_ident(), (None, 0))
+        if meter is not None:
+            meter.leave(self.name, start, rows)
 
     def measured(self) -> Measured:
         """What it did since it was taken."""
@@ -105,6 +124,7 @@ class _Twin:
     def release(self) -> None:
         """Give it back, for another analysis."""
         self._now = None
+        native.forget((self.function.name,))
 
 
 _twins: dict[str, list[_Twin]] = {}

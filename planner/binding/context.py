@@ -8,16 +8,28 @@ from typing import Any
 
 from sqlml.catalog.model import Model
 from sqlml.dialects import DUCKDB, Dialect
+from sqlml.ir.program import Program
 from sqlml.planner.binding.estimated_rows import AskRows
 from sqlml.planner.binding.probe_queries import Describe
+from sqlml.planner.program.function_names import FunctionSpec
+from sqlml.planner.program.route import ARROW, Route
 from sqlml.planner.syntax.parameters import TypeOf
 
 UniqueKeys = Callable[[str], tuple[frozenset[str], ...]]
 """A table as written -> the sets of columns that are declared to be unique, folded."""
 
 
+AskRoute = Callable[[FunctionSpec, Program], Route]
+"""A function of a Program, as it is without a route -> how rows reach it."""
+
+
 def _nothing(_: Any) -> None:
     """The answer of an engine that cannot say."""
+
+
+def _arrow(_: FunctionSpec, __: Program) -> Route:
+    """The answer of an engine that knows no other route."""
+    return ARROW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +45,7 @@ class Context:
         rows: how many rows the engine expects of a query.
         column_name: how the engine names the column of an unnamed expression.
         type_of: the SQL type of a parameter's value.
+        route: how rows reach a function.
     """
 
     describe: Describe
@@ -43,4 +56,5 @@ class Context:
     rows: AskRows = _nothing
     column_name: Callable[[str], str | None] = _nothing
     type_of: TypeOf = _nothing
+    route: AskRoute = _arrow
     dialect: Dialect = DUCKDB

@@ -49,7 +49,14 @@ _COLUMN = re.compile(
 def packed(
     prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect = DUCKDB
 ) -> str:
-    """The arguments of the engine function: all columns as numbers of one kind.
+    """The argument of the engine function that has all columns, as numbers of one kind."""
+    return dialect.number_arguments(numbers(prepared, bounds, kind, dialect), kind)
+
+
+def numbers(
+    prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect = DUCKDB
+) -> list[str]:
+    """All columns that the engine function reads, as numbers of one kind.
 
     A text that the model refuses has a code that stands for it, in engines that ask a function
     about no other texts.
@@ -62,11 +69,10 @@ def packed(
             names = {c.name for c in prepared.split.given if c.strict}
             unknown = dict.fromkeys(names, dialect.scorer(REFUSED_TEXT))
         encoded = expressions(prepared.split.encoders, strings, dialect, unknown)
-    parts = [
+    return [
         f"CAST({encoded[c.name]} AS {kind})" if c.encoded else _as(bounds[c.name], kind)
         for c in prepared.split.given
     ] or [f"CAST(0 AS {kind})"]
-    return dialect.number_arguments(parts, kind)
 
 
 def _as(bound: Bound, kind: str) -> str:

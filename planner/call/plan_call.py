@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from sqlml.errors import BindError, ConfigError
+from sqlml.errors import BackendError, BindError, ConfigError
 from sqlml.planner.binding.bind import bind, other_columns
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.estimated_rows import Rows
 from sqlml.planner.binding.float_or_double import fits_float
-from sqlml.planner.binding.function_arguments import packed, texts
+from sqlml.planner.binding.function_arguments import numbers, texts
 from sqlml.planner.binding.refused_nulls import Once, any_missing, either, no_row, refused, unless
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.binding.scope import Scope
@@ -34,6 +34,7 @@ from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.planner.program.prepare import prepare_parts
 from sqlml.planner.program.refuses_rows import refuses_rows
 from sqlml.planner.program.result_sql import decoded
+from sqlml.planner.program.route import Route
 from sqlml.planner.program.shared import Shared
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import fold
@@ -193,7 +194,7 @@ STAGES: tuple[Callable[[CallDraft], CallDraft], ...] = (
 def _written(draft: CallDraft) -> PlacedCall:
     """The call as SQL, and as EXPLAIN tells of it."""
     dialect, target, program = draft.dialect, draft.target, draft.model.program
-    spec = _spec(draft)
+    spec, route = _routed(draft)
     discarded = no_row(draft.call, draft.scope.sql) if dialect.lazy_calls else None
     missing = either(discarded, any_missing(draft.bounds, draft.null_where, dialect))
     made, column, row = _function_call(draft, spec, missing)
@@ -226,6 +227,7 @@ def _written(draft: CallDraft) -> PlacedCall:
         rows=draft.rows,
         others=other_columns(draft.call, model.features, draft.scope),
         null_where=draft.null_where,
+        route=route,
     )
     used_row = row is not None and (column is not None or row.name in result)
     return PlacedCall(planned=planned, column=column, row=row if used_row else None)
@@ -248,13 +250,33 @@ def _spec(draft: CallDraft) -> FunctionSpec:
     )
 
 
+def _routed(draft: CallDraft) -> tuple[FunctionSpec, Route]:
+    """The function with the way that rows take to it, and this way.
+
+    Raises:
+        BackendError: the session's settings ask for another, which cannot be taken.
+    """
+    spec, asked = _spec(draft), str(draft.options.get("route", "auto"))
+    if asked == "arrow":
+        return spec, Route(False, "asked for")
+    if draft.expression is not None and draft.expression.fits is None:
+        return spec, Route(False, "the function is not called")
+    if draft.row_in_from:
+        return spec, Route(False, "FROM packs the rows")
+    route = draft.context.route(spec, draft.model.program)
+    if asked == "native" and not route.by_column:
+        raise BackendError(f"the native route cannot be taken: {route.python}; RESET sqlml_route")
+    return replace(spec, by_column=route.by_column), route
+
+
 def _function_call(
     draft: CallDraft, spec: FunctionSpec, missing: str | None
 ) -> tuple[str, Column | None, Column | None]:
     """The function's call in place of the user's, and what FROM makes for it: column and row."""
     dialect = draft.dialect
     kind = "FLOAT" if draft.layout == "f32" else "DOUBLE"
-    columns = packed(draft.prepared, draft.bounds, kind, dialect)
+    parts = numbers(draft.prepared, draft.bounds, kind, dialect)
+    columns = ", ".join(parts) if spec.by_column else dialect.number_arguments(parts, kind)
     row = Column.of_row(columns, dialect.type(f"{kind}[]")) if draft.row_in_from else None
     if row is not None:
         columns = dialect.packed_arguments(row.name)

@@ -1,11 +1,12 @@
 """The settings that choose how a model runs: their names, their values, and what they leave open.
 
-A session sets them with `SET sqlml_..`, a model with `OPTIONS (..)`.
+A session sets them with `SET sqlml_..`, a model with `OPTIONS (..)`; only a session sets the route.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from sqlml.backends.base import BACKENDS
@@ -19,6 +20,13 @@ SQL = "sql"
 """The backend of expressions, in which the engine itself does all the work."""
 NAMES = ("auto", SQL, *BACKENDS)
 """What the option `backend` takes."""
+ROUTES = ("auto", "native", "arrow")
+"""How rows may reach a function (`planner.program.route`)."""
+
+_VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"backend": NAMES, "strategy": STRATEGIES, "device": DEVICES, "route": ROUTES}
+)
+"""The settings of a session, and what each of them takes."""
 
 
 def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[str, str]:
@@ -27,16 +35,16 @@ def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[
     Raises:
         ConfigError: unknown option or value.
     """
-    if name not in OPTIONS:
+    known = _VALUES.get(name)
+    if known is None:
         raise ConfigError(
             f"unknown setting sqlml_{name}; settings: "
-            + ", ".join(f"sqlml_{option}" for option in OPTIONS)
+            + ", ".join(f"sqlml_{option}" for option in _VALUES)
         )
     others = {k: v for k, v in settings.items() if k != name}
     if value is None:
         return others
     text = value.lower() if isinstance(value, str) else ""
-    known = {"backend": NAMES, "device": DEVICES, "strategy": STRATEGIES}[name]
     if text not in known:
         raise ConfigError(f"unknown {name} {value!r}; sqlml_{name} takes {', '.join(known)}")
     return {**others, name: text}

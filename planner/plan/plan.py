@@ -18,6 +18,7 @@ from sqlml.planner.plan.dropped_columns import dropped
 from sqlml.planner.plan.measured import Analysis
 from sqlml.planner.plan.text import plan_text
 from sqlml.planner.program.function_names import FunctionSpec
+from sqlml.planner.program.route import ARROW, Route
 from sqlml.planner.program.shared import Shared
 
 
@@ -47,6 +48,7 @@ class PlannedCall:
     rows: Rows = Rows()
     others: tuple[str, ...] = ()
     null_where: tuple[str, ...] = ()
+    route: Route = ARROW
 
     @property
     def calls_function(self) -> bool:
@@ -87,6 +89,7 @@ class PlannedCall:
             "strategy": self.choice.strategy,
             "device": self.choice.device,
             "reason": self.choice.reason,
+            "route": self.route.name,
             "batch_rows": BATCH,
             "rows": self.rows.count,
             "rows_are_assumed": self.rows.estimate is None,

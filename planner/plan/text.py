@@ -57,9 +57,6 @@ def _lines(parts: Sequence[tuple[str, str]]) -> list[str]:
 
 def _block(call: PlannedCall) -> list[tuple[str, str]]:
     reads = [f"{name} {bound.type}" for name, bound in call.reads]
-    packed = {"f32": "FLOAT", "f64": "DOUBLE"}[call.spec.layout]
-    numbers = len([name for name, _ in call.reads if name not in call.texts])
-    texts = f", with the texts of {_listed(list(call.texts))}" if call.texts else ""
     strategy = f", strategy {call.choice.strategy}" if call.has_trees else ""
     folded = [f"{name} = {'NULL' if v is None else repr(v)}" for name, v in call.constants.items()]
     others = [("other columns", f"{_listed(call.others)}: no features of the model")]
@@ -77,16 +74,27 @@ def _block(call: PlannedCall) -> list[tuple[str, str]]:
         (
             "in UDF",
             f"{call.spec.backend} backend{strategy}, device {call.spec.device}, "
-            f"packed as {packed}[{max(1, numbers)}]{texts}"
+            + _handed_over(call)
             if call.calls_function
             else "nothing",
         ),
+        *([("route", str(call.route))] if call.calls_function else []),
         ("rows", _rows(call)),
         ("chosen by", call.choice.reason),
         *_estimates(call.choice),
         *_shared(call),
         ("function", call.spec.name if call.calls_function else "none"),
     ]
+
+
+def _handed_over(call: PlannedCall) -> str:
+    """The arguments of the function."""
+    kind = {"f32": "FLOAT", "f64": "DOUBLE"}[call.spec.layout]
+    numbers = max(1, len([name for name, _ in call.reads if name not in call.texts]))
+    texts = f", with the texts of {_listed(list(call.texts))}" if call.texts else ""
+    if call.spec.by_column:
+        return f"{numbers} {kind} column{'s' * (numbers > 1)}{texts}"
+    return f"packed as {kind}[{numbers}]{texts}"
 
 
 def _unread(call: PlannedCall) -> str:

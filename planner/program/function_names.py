@@ -24,7 +24,7 @@ _PART = r"(label|proba|score|samples|transform)(0|[1-9]\d{0,6})?"
 _NAME = re.compile(
     r"sqlml_(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
     r"_(?P<backend>[a-z]{1,20})_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})"
-    r"(?P<constants>CONSTANTS)(?:_l(?P<lookup>[1-9]\d{0,8}))?(?:_r(?P<rows>[1-9]\d{0,8}))?(?P<again>_again)?(?P<once>_once)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
+    r"(?P<constants>CONSTANTS)(?:_l(?P<lookup>[1-9]\d{0,8}))?(?:_r(?P<rows>[1-9]\d{0,8}))?(?P<again>_again)?(?P<once>_once)?(?P<by_column>_c)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
         "PART", _PART.replace("(", "(?:")
     ).replace("CONSTANTS", PATTERN)
 )
@@ -55,6 +55,7 @@ class FunctionSpec:
     under another name, for a transaction that cannot see the first. `constants` are inputs that
     have become part of the model. `rows` are the most that are scored at once, where it says so.
     Encoders of more than `lookup` categories are the function's own, which is given their texts.
+    The columns are arguments of their own where it is called `by_column`, else one packed argument.
     """
 
     program: str
@@ -69,6 +70,7 @@ class FunctionSpec:
     constants: Constants = ()
     rows: int | None = None
     lookup: int | None = None
+    by_column: bool = False
 
     @property
     def name(self) -> str:
@@ -80,6 +82,7 @@ class FunctionSpec:
             + ("" if self.rows is None else f"_r{self.rows}")
             + "_again" * self.again
             + "_once" * self.once
+            + "_c" * self.by_column
             + ("" if self.twin is None else f"_t{self.twin}")
         )
 
@@ -112,4 +115,5 @@ def parse_name(text: str) -> FunctionSpec | None:
         parse_constants(match["constants"]),
         int(match["rows"]) if match["rows"] else None,
         int(match["lookup"]) if match["lookup"] else None,
+        match["by_column"] is not None,
     )

@@ -20,7 +20,10 @@ from sqlml.catalog.connection import IS_TWO
 from sqlml.catalog.sound_tables import sound_tables
 from sqlml.dialects import DUCKDB
 from sqlml.errors import CatalogError
-from sqlml.udfs.duckdb.functions_by_name import callee
+from sqlml.udfs.duckdb.functions_by_name import callee, found
+from sqlml.udfs.duckdb.native import functions as native
+from sqlml.udfs.duckdb.native.connection import NativeConnection, native_connection
+from sqlml.udfs.duckdb.native.install import Unavailable
 from sqlml.udfs.duckdb.program_sources import add_source
 from sqlml.udfs.engine_function import EngineFunction
 
@@ -40,6 +43,9 @@ class Registry:
         self.lock = threading.RLock()
         self.names: set[str] = set()
         self._made: duckdb.DuckDBPyConnection | None = None
+        self._native: NativeConnection | None = None
+        self._no_native: str | None = None
+        self._end: Callable[[], Any] = _nothing
         self._connection = weakref.ref(connection)
         _OF_CONNECTIONS[connection] = self
         add_source(self.stored_program)
@@ -60,13 +66,37 @@ class Registry:
         with self.lock:
             call = _call(function.name, function)
             if function.name not in self.names:
-                try:
-                    _create(self._cursor, function.name, call, function)
-                except duckdb.CatalogException:
-                    # A macro of the file has this name: on our own cursor it is out of sight then.
-                    self._cursor.execute("SET search_path = 'system.main'")
-                    _create(self._cursor, function.name, call, function)
+                if not (function.by_column and self._is_native(function)):
+                    self._create(function, call)
                 self.names.add(function.name)
+
+    def no_native_functions(self) -> str | None:
+        """Why functions need Python to be called; None if they do not."""
+        with self.lock:
+            if self._native is None and self._no_native is None:
+                try:
+                    self._native = native_connection(self._cursor)
+                    self._end = weakref.finalize(self, self._native.close)
+                except Unavailable as error:
+                    self._no_native = str(error)
+            return self._no_native
+
+    def _is_native(self, function: EngineFunction) -> bool:
+        """Whether the function was registered as one that needs no Python to be called."""
+        if self.no_native_functions() is not None or self._native is None:
+            return False
+        try:
+            return native.register(self._native.pointer, function, found)
+        except Unavailable:
+            return False
+
+    def _create(self, function: EngineFunction, call: Callable[..., Any]) -> None:
+        try:
+            _create(self._cursor, function.name, call, function)
+        except duckdb.CatalogException:
+            # A macro of the file has this name: on our own cursor it is out of sight then.
+            self._cursor.execute("SET search_path = 'system.main'")
+            _create(self._cursor, function.name, call, function)
 
     def stored_program(self, digest: str) -> bytes | None:
         """The content of a stored Program by the beginning of its hash, read on a new connection.
@@ -111,9 +141,15 @@ class Registry:
         return str(text).removeprefix("SELECT ")
 
     def close(self) -> None:
-        """Close the cursor; only when the whole database closes."""
+        """Close our connections; only when the whole database closes."""
+        self._end()
+        self._native, self._no_native = None, "the database is closed"
         if self._made is not None:
             self._made.close()
+
+
+def _nothing() -> None:
+    """How a connection ends that was never made."""
 
 
 def create(connection: duckdb.DuckDBPyConnection, name: str, function: EngineFunction) -> None:

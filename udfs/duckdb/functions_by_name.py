@@ -21,6 +21,7 @@ from sqlml.ir import store
 from sqlml.limits import DROPPED_BYTES
 from sqlml.planner.program.function_names import HASH_DIGITS, PREFIX, parse_name
 from sqlml.udfs.batch_function import BatchFunction
+from sqlml.udfs.duckdb.native import functions as native
 from sqlml.udfs.duckdb.program_sources import stored_programs
 from sqlml.udfs.engine_function import EngineFunction, taking
 from sqlml.udfs.make_function import engine_function
@@ -52,7 +53,7 @@ def ready(name: str, function: BatchFunction) -> None:
 
 def batches() -> int:
     """How many batches came to functions of ours in this process, about."""
-    return _batches
+    return _batches + native.batches()
 
 
 def dropped(digests: Collection[str]) -> None:
@@ -61,6 +62,7 @@ def dropped(digests: Collection[str]) -> None:
     with _moving:
         for name, function, nbytes in _ready.take(lambda name: name.startswith(names)):
             _dropped.put(name, function, nbytes + _BESIDE)
+        native.forget(names)
 
 
 def found(name: str) -> BatchFunction:
@@ -107,7 +109,7 @@ def _made(name: str) -> BatchFunction:
 def _score(name: str, *columns: pa.Array | pa.ChunkedArray) -> pa.Array:
     """What the function of a name makes of one batch."""
     made = found(name)
-    if len(columns) != (2 if made.texts else 1):
+    if len(columns) != made.arguments:
         raise park(ArtifactError(f"the arguments of {name} do not match its call"))
     return made(*columns)
 

@@ -24,6 +24,8 @@ from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.native import functions
 from sqlml.udfs.duckdb.native.build_shim import build_shim, this_platform
 from sqlml.udfs.duckdb.native.connection import native_connection
+from sqlml.udfs.duckdb.native.plan_words import needs_python
+from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import engine_function
 from sqlml.udfs.parked_errors import claim
 
@@ -45,11 +47,13 @@ def functions_of(model: Any) -> list[tuple[str, BatchFunction, tuple[str, ...], 
     for layout, kind in (("f32", "FLOAT"), ("f64", "DOUBLE")):
         for output in program.outputs:
             parts = (Part(output),)  # type: ignore[arg-type]
-            spec = FunctionSpec(program.hash, parts, layout, "native", "traverse", "cpu")  # type: ignore[arg-type]
+            spec = FunctionSpec(
+                program.hash, parts, layout, "native", "traverse", "cpu", by_column=True
+            )  # type: ignore[arg-type]
             function = engine_function(spec, program)
             assert isinstance(function.function, BatchFunction)
             types = (kind,) * function.function.width
-            made.append((f"{spec.name}_c", function.function, types, function.result_type))
+            made.append((spec.name, function.function, types, function.result_type))
     return made
 
 
@@ -84,10 +88,11 @@ def main(folder: Path) -> None:
         targets = np.column_stack([y, y > 0]) if isinstance(model, MultiOutputClassifier) else y
         model.fit(x[:500], targets[:500])
         for name, function, types, result in functions_of(model):
-            assert functions.fits(function), name
+            assert needs_python(function) is None, name
             held[name] = function
-            assert functions.register(native.pointer, name, types, result, find)
-            assert functions.register(native.pointer, name, types, result, find)  # once more
+            made = EngineFunction(name, function, types, result, by_column=True)
+            assert functions.register(native.pointer, made, find)
+            assert functions.register(native.pointer, made, find)  # once more
             columns = ", ".join(f"{n}::{types[0]}" for n in NAMES)
             matrix = x.astype(function.dtype)
             want = function.of_matrix(matrix, {}).to_pylist()
@@ -100,8 +105,8 @@ def main(folder: Path) -> None:
     def score(query: str) -> None:
         with con.cursor() as own:
             for _ in range(3):
-                made = [v for (v,) in own.execute(query).fetchall()]
-                wrong.extend([query] * (made != wanted[query]))
+                scored = [v for (v,) in own.execute(query).fetchall()]
+                wrong.extend([query] * (scored != wanted[query]))
 
     wrong: list[str] = []
     threads = [threading.Thread(target=score, args=(q,)) for q in list(wanted)[:8]]
@@ -109,7 +114,7 @@ def main(folder: Path) -> None:
         thread.start()
     while any(thread.is_alive() for thread in threads):  # plans go while they are followed
         for name in held:
-            functions.forget(name)
+            functions.forget((name,))
     for thread in threads:
         thread.join()
     assert not wrong

@@ -1,6 +1,6 @@
 """`build_shim`: compile `shim.c`, and sign it as an extension that DuckDB trusts.
 
-It is to run while the package is built. The key is made for one file and thrown away:
+It runs while the package is built (`hatch_build.py`). The key is made for one file and thrown away:
 nobody, we included, can ever sign another file that passes for it.
 """
 
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.util
 import platform
 import shutil
 import subprocess
 import sys
 import sysconfig
+from dataclasses import dataclass
 from pathlib import Path
 
 SOURCE = Path(__file__).parent / "shim.c"
@@ -20,15 +22,24 @@ SOURCE = Path(__file__).parent / "shim.c"
 EXTENSION, PUBLIC_KEY = "sqlml.duckdb_extension", "public_key.txt"
 """The files that are built."""
 
+
+@dataclass(frozen=True)
+class Target:
+    """What Zig calls a platform, and the tag of wheels for it."""
+
+    zig: str
+    wheel: str
+
+
 TARGETS = {
-    "linux_amd64": "x86_64-linux-gnu.2.17",
-    "linux_arm64": "aarch64-linux-gnu.2.17",
-    "osx_arm64": "aarch64-macos",
-    "osx_amd64": "x86_64-macos",
-    "windows_amd64": "x86_64-windows-gnu",
-    "windows_arm64": "aarch64-windows-gnu",
+    "linux_amd64": Target("x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64"),
+    "linux_arm64": Target("aarch64-linux-gnu.2.17", "manylinux_2_17_aarch64"),
+    "osx_arm64": Target("aarch64-macos.11.0", "macosx_11_0_arm64"),
+    "osx_amd64": Target("x86_64-macos.11.0", "macosx_11_0_x86_64"),
+    "windows_amd64": Target("x86_64-windows-gnu", "win_amd64"),
+    "windows_arm64": Target("aarch64-windows-gnu", "win_arm64"),
 }
-"""DuckDB's name of a platform -> Zig's."""
+"""By DuckDB's names of platforms."""
 
 _SYSTEMS = {"linux": "linux", "darwin": "osx", "win32": "windows"}
 _PROCESSORS = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
@@ -43,19 +54,22 @@ def this_platform() -> str | None:
     return name if name in TARGETS and not musl else None
 
 
+def own_compiler(target: str) -> str | None:
+    """The system's own C compiler, if it makes code for a platform."""
+    return shutil.which("cc") if target == this_platform() else None
+
+
 def compiler(target: str) -> list[str] | None:
     """The C compiler for a platform, as the begin of a command line; None if there is none.
 
-    That is the system's own for this platform, else the one in the package `ziglang`.
+    That is the system's own, else the one in the package `ziglang`.
     """
-    own = shutil.which("cc")
-    if own is not None and target == this_platform():
+    own = own_compiler(target)
+    if own is not None:
         return [own]
-    try:
-        import ziglang  # noqa: F401
-    except ModuleNotFoundError:
+    if importlib.util.find_spec("ziglang") is None:
         return None
-    return [sys.executable, "-m", "ziglang", "cc", "-target", TARGETS[target]]
+    return [sys.executable, "-m", "ziglang", "cc", "-target", TARGETS[target].zig]
 
 
 def build_shim(folder: Path, target: str) -> bool:

@@ -11,10 +11,12 @@ import ctypes
 import itertools
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import duckdb
 
+from sqlml.dialects.duckdb import builtin
 from sqlml.udfs.duckdb.native import c_api
 from sqlml.udfs.duckdb.native.functions import mark
 from sqlml.udfs.duckdb.native.install import BUILT, NAME, Unavailable, installed
@@ -68,12 +70,12 @@ def native_connection(
     Raises:
         Unavailable: there is none.
     """
-    path = installed(built)
+    shim = installed(connection, built)
     with _LOCK:
-        opened = _variable(path, "sqlml_connection")
+        opened = _variable(shim.path, "sqlml_connection")
         opened.value = None
         try:
-            connection.execute(f"LOAD {NAME} FROM {NAME}")
+            connection.execute(f"LOAD {NAME} FROM {shim.repository}")
         except duckdb.Error as error:
             first = str(error).partition("\n")[0]
             raise Unavailable(f"DuckDB did not load them: {first}") from None
@@ -96,13 +98,8 @@ def _variable(path: Path, name: str) -> ctypes.c_void_p:
 
 def _marked(connection: duckdb.DuckDBPyConnection) -> NativeConnection:
     """The connection that a database has already."""
-    rows = connection.execute(  # macros of a file may have any name; they are not of `system`
-        "SELECT function_name FROM system.main.duckdb_functions() "
-        "WHERE database_name = 'system' AND schema_name = 'main' AND function_type = 'scalar' "
-        f"AND system.main.starts_with(function_name, '{MARK}')"
-    ).fetchall()
-    numbers = {str(name).removeprefix(MARK) for (name,) in rows}
-    for made in _OPEN.values():
-        if str(made.number) in numbers:
+    for made in reversed(_OPEN.values()):
+        with suppress(duckdb.Error):
+            connection.execute(f"EXPLAIN SELECT {builtin(f'{MARK}{made.number}')}()").fetchall()
             return made
     raise Unavailable("the sessions on this database were closed; open the database again")

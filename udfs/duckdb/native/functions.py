@@ -10,85 +10,101 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 import pyarrow as pa
 
-from sqlml.backends.native.jit.specialise import COUNT, entry_of, specialise
 from sqlml.errors import ScoringError
+from sqlml.limits import RECENT_BYTES
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction
-from sqlml.udfs.duckdb.native import c_api, row_path
-from sqlml.udfs.duckdb.native.plan_words import PlanWords, plan_words
-from sqlml.udfs.parked_errors import park
+from sqlml.udfs.duckdb.native import c_api
+from sqlml.udfs.duckdb.native.layout import (
+    ALL_BATCHES,
+    ASK,
+    BATCHES,
+    MAKE,
+    MEASURE,
+    NO_MEMORY,
+    NUMBER,
+    STATE,
+    USERS,
+)
+from sqlml.udfs.engine_function import EngineFunction, Measured
+from sqlml.udfs.parked_errors import ParkedFailure, park
 
 _KINDS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4}
 """DuckDB's numbers of types (`duckdb_type`)."""
+
+_NO_MEMORY = ctypes.create_string_buffer(b"there is no memory for a batch of rows")
 
 Find = Callable[[str], BatchFunction]
 """What scores under a name; it raises the exception whose text DuckDB is to show."""
 
 
-class _State:
-    """What DuckDB holds of one function: `row_path.STATE` words."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """What a state points to: a plan, its function, and the batches that had come before."""
 
-    def __init__(self, name: str, number: int, find: Find) -> None:
+    words: Any
+    function: BatchFunction
+    since: int
+
+
+class _State:
+    """What DuckDB holds of one function: `layout.STATE` words."""
+
+    def __init__(self, name: str, number: int, find: Find, measured: Measured | None) -> None:
         self.name = name
         self.find = find
-        self.words = np.zeros(row_path.STATE, np.int64)
-        self.words[row_path.NUMBER] = number
-        self.words[row_path.MAKE], self.words[row_path.REFUSE] = _callbacks()[:2]
-        self.plan: PlanWords | None = None
-        self.function: BatchFunction | None = None
+        self.measured = measured
+        self.words = np.zeros(STATE, np.int64)
+        self.words[NUMBER] = number
+        self.words[MAKE], self.words[ASK], measure = _callbacks()[:3]
+        self.words[MEASURE] = 0 if measured is None else measure
+        self.words[NO_MEMORY] = ctypes.addressof(_NO_MEMORY)
+        self.words[ALL_BATCHES] = _batches.ctypes.data
+        self.plan: _Plan | None = None
 
 
+_batches = np.zeros(1, np.int64)
 _states: list[_State] = []
 _by_name: dict[str, _State] = {}
-_left: list[tuple[_State, PlanWords | None, BatchFunction | None]] = []
+_left: list[tuple[_State, _Plan]] = []
 """Plans that were taken away, kept while a thread may still follow one."""
 _lock = threading.RLock()
 
 
-def fits(function: BatchFunction) -> bool:
-    """Whether a function runs without Python. It compiles its kernels."""
-    return plan_words(function) is not None
-
-
-def register(
-    connection: int,
-    name: str,
-    argument_types: tuple[str, ...],
-    result_type: str,
-    find: Find,
-    volatile: bool = False,
-) -> bool:
+def register(connection: int, function: EngineFunction, find: Find) -> bool:
     """Register a function of FLOAT or DOUBLE columns on a connection of the C API.
 
     Args:
         connection: its address.
-        result_type: INTEGER, DOUBLE, or lists of these.
-        find: finds what scores, by the name, when the first rows come.
+        function: its result is INTEGER, DOUBLE, or lists of these.
+        find: finds what scores, by the name, when the first rows come, unless it is measured.
 
     Returns:
         Whether DuckDB took it.
     """
-    api = c_api.library()
+    api, name = c_api.library(), function.name
     with _lock:
         state = _by_name.get(name)
         if state is None:
-            state = _by_name[name] = _State(name, len(_states), find)
+            measured = function.measured
+            finds = find if measured is None else lambda _: measured.batch_function()
+            state = _by_name[name] = _State(name, len(_states), finds, measured)
             _states.append(state)
     made = ctypes.c_void_p(api.duckdb_create_scalar_function())
     try:
         api.duckdb_scalar_function_set_name(made, name.encode())
-        for kind in argument_types:
+        for kind in function.argument_types:
             with_type(kind, partial(api.duckdb_scalar_function_add_parameter, made))
-        with_type(result_type, partial(api.duckdb_scalar_function_set_return_type, made))
+        with_type(function.result_type, partial(api.duckdb_scalar_function_set_return_type, made))
         api.duckdb_scalar_function_set_special_handling(made)  # NULL comes as NULL
-        if volatile:
+        if function.volatile:
             api.duckdb_scalar_function_set_volatile(made)
         api.duckdb_scalar_function_set_extra_info(made, state.words.ctypes.data, None)
         api.duckdb_scalar_function_set_function(made, _row_path())
@@ -103,29 +119,57 @@ def mark(connection: int, name: str) -> None:
     made = ctypes.c_void_p(api.duckdb_create_scalar_function())
     api.duckdb_scalar_function_set_name(made, name.encode())
     with_type("INTEGER", partial(api.duckdb_scalar_function_set_return_type, made))
-    api.duckdb_scalar_function_set_function(made, _callbacks()[2])
+    api.duckdb_scalar_function_set_function(made, _callbacks()[3])
     api.duckdb_register_scalar_function(connection, made)
     api.duckdb_destroy_scalar_function(ctypes.byref(made))
 
 
-def forget(name: str) -> None:
-    """Take a function's plan away; the next rows that come make another."""
+def batches() -> int:
+    """How many batches came to native functions in this process."""
+    return int(_batches[0])
+
+
+def forget(names: tuple[str, ...]) -> None:
+    """Take the plans of functions away whose names begin with one of `names`.
+
+    The next rows that come to one of them make another.
+    """
     with _lock:
-        state = _by_name.get(name)
-        if state is not None and state.plan is not None:
-            if _put_plan(state, 0):
-                _left.append((state, state.plan, state.function))
-            state.plan = state.function = None
+        for state in _states:
+            if state.plan is not None and state.name.startswith(names):
+                _take_away(state)
         _sweep()
 
 
+def _take_away(state: _State) -> None:
+    plan, state.plan = state.plan, None
+    if plan is not None and _put_plan(state, 0):
+        _left.append((state, plan))
+
+
+def _make_room() -> None:
+    """Take away the plans of functions that no rows came to lately, where all take too much."""
+    planned = [(state, state.plan) for state in _states if state.plan is not None]
+    if sum(plan.function.nbytes for _, plan in planned) <= RECENT_BYTES:
+        return
+    for state, plan in planned:
+        if state.words[BATCHES] == plan.since:
+            _take_away(state)
+        else:
+            now = int(state.words[BATCHES])
+            state.plan = _Plan(plan.words, plan.function, now)
+
+
 def _put_plan(state: _State, address: int) -> int:
+    from sqlml.backends.native.jit.specialise import COUNT, specialise
+    from sqlml.udfs.duckdb.native import row_path
+
     kernel = specialise(row_path.put_plan, (COUNT, COUNT))
     return int(kernel(state.words.ctypes.data, address))
 
 
 def _sweep() -> None:
-    _left[:] = [held for held in _left if held[0].words[row_path.USERS] > 0]
+    _left[:] = [held for held in _left if held[0].words[USERS] > 0]
 
 
 def with_type(name: str, use: Callable[[ctypes.c_void_p], Any]) -> None:
@@ -150,6 +194,11 @@ def _with(made: ctypes.c_void_p, use: Callable[[ctypes.c_void_p], Any]) -> None:
 @cache
 def _row_path() -> int:
     """Where the row path lies."""
+    import llvmlite.binding as llvm
+
+    from sqlml.backends.native.jit.specialise import entry_of, specialise
+    from sqlml.udfs.duckdb.native import row_path
+
     for name in row_path.CALLED:
         llvm.add_symbol(name, c_api.address(name))
     entry = entry_of(specialise(row_path.score, row_path.SIGNATURE))
@@ -158,33 +207,43 @@ def _row_path() -> int:
 
 
 @cache
-def _callbacks() -> tuple[int, int, int, Any]:
-    """The addresses of `_make`, `_refuse` and `_refuse_call`, and what keeps them."""
+def _callbacks() -> tuple[int, int, int, int, Any]:
+    """The addresses of `_make`, `_ask`, `_measure` and `_refuse_call`, and what keeps them."""
     word = ctypes.c_int64
     make = ctypes.CFUNCTYPE(word, word, word)(_make)
-    refuse = ctypes.CFUNCTYPE(word, *[word] * 4)(_refuse)
+    ask = ctypes.CFUNCTYPE(word, *[word] * 4)(_ask)
+    measure = ctypes.CFUNCTYPE(word, word, word)(_measure)
     refused = ctypes.CFUNCTYPE(None, word, word, word)(_refuse_call)
-    kept = (make, refuse, refused)
-    first, second, third = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in kept)
-    return first, second, third, kept
+    kept = (make, ask, measure, refused)
+    a, b, c, d = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in kept)
+    return a, b, c, d, kept
 
 
 def _refuse_call(info: int, chunk: int, out: int) -> None:
     _tell(info, ScoringError("this function marks a database, and computes nothing"))
 
 
+def _measure(number: int, rows: int) -> int:
+    """A batch begins (rows < 0) or ends on this thread."""
+    measured = _states[number].measured
+    if measured is not None:
+        measured.enter() if rows < 0 else measured.leave(rows)
+    return 0
+
+
 def _make(number: int, info: int) -> int:
     """Make the plan of a function; 0 where that fails, and DuckDB was told why."""
     state = _states[number]
     try:
+        from sqlml.udfs.duckdb.native.plan_words import plan_words
+
         function = state.find(state.name)
+        words = plan_words(function)
         with _lock:
             if state.plan is None:
-                plan = plan_words(function)
-                if plan is None:
-                    raise ScoringError(f"{state.name} takes steps that need Python")
-                state.plan, state.function = plan, function
-                _put_plan(state, plan.address)
+                _make_room()
+                state.plan = _Plan(words, function, int(state.words[BATCHES]) - 1)
+                _put_plan(state, words.address)
             _sweep()
         return 1
     except BaseException as error:
@@ -192,22 +251,21 @@ def _make(number: int, info: int) -> int:
         return 0
 
 
-def _refuse(number: int, info: int, told: int, plan: int) -> int:
-    """Say what is wrong with a block of rows; 0 where nothing is, and their numbers are written."""
+def _ask(number: int, info: int, told: int, plan_at: int) -> int:
+    """Score a block of rows by Python, or say what is wrong with it; 0 where its numbers are there.
+
+    told: where the rows lie, how many they are, and where their results go.
+    """
     state = _states[number]
     try:
         with _lock:
-            function = state.function or next(
-                f for s, p, f in _left if s is state and p is not None and p.address == plan
-            )
-        assert function is not None
-        words = np.ctypeslib.as_array((ctypes.c_int64 * 4).from_address(told))
-        at, rows, result, _ = words.tolist()
-        matrix = _copied(at, rows, function)
-        numbers = function.of_matrix(matrix, {})
+            plans = [state.plan, *(plan for s, plan in _left if s is state)]
+        function = next(p.function for p in plans if p is not None and p.words.address == plan_at)
+        at, rows, result = np.ctypeslib.as_array((ctypes.c_int64 * 3).from_address(told)).tolist()
+        numbers = function.of_matrix(_matrix(at, rows, function), {})
         while pa.types.is_list(numbers.type):
             numbers = numbers.flatten()
-        held = np.ascontiguousarray(numbers.to_numpy(zero_copy_only=False))
+        held = np.frombuffer(numbers.buffers()[1], numbers.type.to_pandas_dtype(), len(numbers), 0)
         ctypes.memmove(result, held.ctypes.data, held.nbytes)
         return 0
     except BaseException as error:
@@ -215,14 +273,18 @@ def _refuse(number: int, info: int, told: int, plan: int) -> int:
         return 1
 
 
-def _copied(at: int, rows: int, function: BatchFunction) -> Array:
-    dtype = np.dtype(function.dtype)
-    matrix = np.empty((rows, function.width), dtype)
-    ctypes.memmove(matrix.ctypes.data, at, matrix.nbytes)
-    return matrix
+def _matrix(at: int, rows: int, function: BatchFunction) -> Array:
+    number = ctypes.c_float if function.dtype == "float32" else ctypes.c_double
+    held = (number * (rows * function.given)).from_address(at)
+    return np.ctypeslib.as_array(held).reshape(rows, function.given)
 
 
 def _tell(info: int, error: BaseException) -> None:
     """Let DuckDB fail with the text under which the error is parked."""
-    text = str(park(error)) if isinstance(error, Exception) else f"{type(error).__name__}: "
+    if isinstance(error, ParkedFailure):
+        text = str(error)
+    elif isinstance(error, Exception):
+        text = str(park(error))
+    else:  # a Ctrl-C
+        text = f"executing the UDF: {type(error).__name__}"
     c_api.library().duckdb_scalar_function_set_error(info, text.encode())

@@ -3,16 +3,23 @@
 DuckDB 2.0 trusts an extension of a repository whose public key it was given. So in a database of
 our own, in memory, the folder of the package is named as the repository "sqlml" with the key that
 signed its one file, and the file is installed, which copies it below DuckDB's home folder. Users'
-connections load it from there under their default settings; none of these is changed.
+connections load it from there under their default settings; none of these is changed. Each build of
+sqlml has a repository of its own, so that several may be installed on a machine.
 """
 
 from __future__ import annotations
 
 import gzip
+import hashlib
 import os
+import re
+import shutil
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -21,7 +28,7 @@ from sqlml.dialects import DUCKDB
 from sqlml.udfs.duckdb.native.build_shim import EXTENSION, PUBLIC_KEY, this_platform
 
 NAME = "sqlml"
-"""Of the extension, and of the repository."""
+"""Of the extension; the names of repositories begin with it."""
 
 OFF = "SQLML_NATIVE_FUNCTIONS"
 """The environment variable that keeps native functions off where it is 0."""
@@ -34,10 +41,19 @@ class Unavailable(Exception):
     """Native functions cannot be had; the text says why, as part of a sentence."""
 
 
-def installed(built: Path = BUILT) -> Path:
-    """The installed file, installed now if it is missing or another build's.
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The installed file, and the repository that DuckDB loads it from."""
+
+    path: Path
+    repository: str
+
+
+def installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
+    """The installed file, installed now if it is missing or damaged.
 
     Args:
+        connection: it is asked for the folders of its database.
         built: the folder of the signed file and its public key.
 
     Raises:
@@ -51,33 +67,38 @@ def installed(built: Path = BUILT) -> Path:
     if target is None or not shim.is_file():
         raise Unavailable("this installation of sqlml was built without them")
     try:
-        with duckdb.connect() as own:
-            folder = _folder(own, target)
-            path = folder / EXTENSION
-            if not path.is_file() or path.read_bytes() != shim.read_bytes():
-                _install(own, target, shim)
-    except (duckdb.Error, OSError) as error:
+        content = shim.read_bytes()
+        repository = f"{NAME}_{hashlib.sha256(content).hexdigest()[:16]}"
+        folders = _folders(connection)
+        path = _repositories(connection, folders, target) / repository / EXTENSION
+        if not path.is_file() or path.read_bytes() != content:
+            with duckdb.connect(config=folders) as own:
+                _install(own, target, shim, repository)
+    except (duckdb.Error, OSError, RuntimeError) as error:
         raise Unavailable(f"DuckDB could not install them: {_first_line(error)}") from None
-    return path
+    return Installed(path, repository)
 
 
-def uninstall() -> bool:
-    """Take the installed file and the repository away again; whether there was one."""
-    found = False
+def uninstall() -> list[Path]:
+    """Take the installed files of all builds of sqlml, and their repositories, away again.
+
+    Returns:
+        The folders of those that there were, below DuckDB's own folder.
+    """
     with duckdb.connect() as own:
-        target = this_platform() or ""
-        folder = _folder(own, target)
-        with suppress(duckdb.Error):
-            own.execute(f"DROP EXTENSION REPOSITORY {NAME}")
-            found = True
-    for path in (folder / EXTENSION, folder / f"{EXTENSION}.info"):
-        if path.is_file():
-            path.unlink()
-            found = True
-    return found
+        base = _repositories(own, {}, this_platform() or "")
+        folders = [path for path in sorted(base.glob(f"{NAME}_*")) if _OURS.fullmatch(path.name)]
+        for folder in folders:
+            with suppress(duckdb.Error):
+                own.execute(f"DROP EXTENSION REPOSITORY {folder.name}")
+            shutil.rmtree(folder, ignore_errors=True)
+    return folders
 
 
-def _install(own: duckdb.DuckDBPyConnection, target: str, shim: Path) -> None:
+_OURS = re.compile(rf"{NAME}_[0-9a-f]{{16}}")
+
+
+def _install(own: duckdb.DuckDBPyConnection, target: str, shim: Path, name: str) -> None:
     key = (shim.parent / PUBLIC_KEY).read_text().strip()
     with tempfile.TemporaryDirectory() as made:
         repository = Path(made) / _version(own) / target
@@ -85,23 +106,36 @@ def _install(own: duckdb.DuckDBPyConnection, target: str, shim: Path) -> None:
         (repository / f"{EXTENSION}.gz").write_bytes(gzip.compress(shim.read_bytes()))
         own.execute("SET allow_extension_repositories = 'allowed'")
         own.execute(
-            f"CREATE OR REPLACE EXTENSION REPOSITORY {NAME} "
+            f"CREATE OR REPLACE EXTENSION REPOSITORY {name} "
             f"WITH PREFIX {DUCKDB.quote_string(made)} PUBLIC KEY {DUCKDB.quote_string(key)}"
         )
-        own.execute(f"FORCE INSTALL {NAME} FROM {NAME}")
+        own.execute(f"FORCE INSTALL {NAME} FROM {name}")
 
 
-def _folder(own: duckdb.DuckDBPyConnection, target: str) -> Path:
-    ask = "SELECT system.main.current_setting('home_directory')"
-    home = own.execute(ask).fetchone()
-    base = Path(home[0]) if home and home[0] else Path.home()
-    return base / ".duckdb" / "extensions" / _version(own) / target / "repositories" / NAME
+def _folders(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+    """The settings of a database that say where its extensions are, by name."""
+    made: dict[str, Any] = {}
+    for name in ("home_directory", "extension_directory", "extension_repository_directory"):
+        ask = "SELECT system.main.current_setting(?)"
+        ((value,),) = connection.execute(ask, [name]).fetchall()
+        if value:
+            made[name] = str(value)
+    return made
 
 
-def _version(own: duckdb.DuckDBPyConnection) -> str:
-    found = own.execute("SELECT library_version FROM system.main.pragma_version()").fetchone()
-    assert found is not None
-    return str(found[0])
+def _repositories(
+    connection: duckdb.DuckDBPyConnection, folders: Mapping[str, Any], target: str
+) -> Path:
+    home = Path(folders["home_directory"]) if "home_directory" in folders else Path.home()
+    base = Path(folders.get("extension_directory") or home / ".duckdb" / "extensions")
+    return base / _version(connection) / target / "repositories"
+
+
+def _version(connection: duckdb.DuckDBPyConnection) -> str:
+    ((found,),) = connection.execute(
+        "SELECT library_version FROM system.main.pragma_version()"
+    ).fetchall()
+    return str(found)
 
 
 def _first_line(error: Exception) -> str:

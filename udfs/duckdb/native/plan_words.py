@@ -14,7 +14,7 @@ from sqlml.backends.native.kernel_calls import INPUT, RESULT, SCRATCH, Call, Ker
 from sqlml.backends.native.rows.columns import converted, shifted
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction
-from sqlml.udfs.duckdb.native.row_path import HEAD
+from sqlml.udfs.duckdb.native.layout import HEAD
 
 VECTOR = 2048
 """Most rows that DuckDB hands over at once."""
@@ -37,14 +37,30 @@ class PlanWords:
         return found
 
 
-def plan_words(function: BatchFunction) -> PlanWords | None:
-    """The plan of a function; None where a step of it needs Python."""
-    if function.lookup is not None or function.texts or function.last is not None:
-        return None
-    width, dtype = function.width, np.dtype(function.dtype)
-    filler: Any = filler_of(function.compiled, function.output, range(width), width)
-    if not hasattr(filler, "calls") or filler.input != dtype:
-        return None
+def needs_python(function: BatchFunction) -> str | None:
+    """Why Python scores the batches of a function; None if machine code does."""
+    if function.last is not None:
+        return "it remembers rows that come again"
+    return None if _filler(function) is not None else "some of the model's steps are numpy's"
+
+
+def plan_words(function: BatchFunction) -> PlanWords:
+    """The plan of a function, without calls where Python scores its batches."""
+    filler = None if needs_python(function) else _filler(function)
+    made = None if filler is None else _of_calls(function, filler)
+    return _written(function, _Tables(), ()) if made is None else made
+
+
+def _filler(function: BatchFunction) -> Any:
+    """What writes down its calls; None if there is no such."""
+    width = function.width
+    filler = filler_of(function.compiled, function.output, range(width), width)
+    fits = hasattr(filler, "calls") and filler is not None and filler.input == function.dtype
+    return filler if fits else None
+
+
+def _of_calls(function: BatchFunction, filler: Any) -> PlanWords | None:
+    """The plan; None where numba itself runs one of the kernels."""
     turn = min(int(np.ceil(filler.turn())) if hasattr(filler, "turn") else 0, VECTOR + 1)
     few = _calls(function, filler, 1 if turn > 1 else VECTOR)
     many = few if turn > VECTOR or turn <= 1 else _calls(function, filler, VECTOR)
@@ -52,21 +68,40 @@ def plan_words(function: BatchFunction) -> PlanWords | None:
     if tables[0] is None or tables[1] is None:
         return None
     pairs = itertools.zip_longest(few.scratch(), many.scratch(), fillvalue=0)
-    sizes = [max(pair) for pair in pairs]
-    row = width * dtype.itemsize + sum(sizes)
+    made = _Tables(
+        turn,
+        (tables[0].ctypes.data, len(few.calls), tables[1].ctypes.data, len(many.calls)),
+        max(few.most_words(), many.most_words()),
+        tuple(max(pair) for pair in pairs),
+    )
+    return _written(function, made, (few, many, tables, filler))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    """Where the tables of calls lie, for blocks of fewer rows than `turn` and for others, how many
+    calls each has, the most words of a call, and the bytes a row of each place between.
+    """
+
+    turn: int = 0
+    calls: tuple[int, int, int, int] = (0, 0, 0, 0)
+    most_words: int = 0
+    sizes: tuple[int, ...] = ()
+
+
+def _written(function: BatchFunction, tables: _Tables, kept: tuple[Any, ...]) -> PlanWords:
+    number = np.dtype(function.dtype).itemsize
+    row = function.given * number + sum(tables.sizes)
     levels = 2 if function.groups else int(function.columns > 1 or function.listed)
     groups = (function.groups or (function.columns,)) if levels else ()
     head = (
-        width,
-        dtype.itemsize,
-        min(VECTOR, max(FEWEST_ROWS, BLOCK_BYTES // max(1, row)), function.most or VECTOR),
-        turn,
-        tables[0].ctypes.data,
-        len(few.calls),
-        tables[1].ctypes.data,
-        len(many.calls),
-        max(few.most_words(), many.most_words()),
-        len(sizes),
+        function.given,
+        number,
+        min(VECTOR, max(FEWEST_ROWS, BLOCK_BYTES // row), function.most or VECTOR),
+        tables.turn,
+        *tables.calls,
+        tables.most_words,
+        len(tables.sizes),
         function.columns,
         4 if function.integer else 8,
         levels,
@@ -74,8 +109,7 @@ def plan_words(function: BatchFunction) -> PlanWords | None:
     )
     assert len(head) == HEAD
     ends = np.cumsum([0, *groups]) if levels else ()
-    words = np.array([*head, *sizes, *ends], np.int64)
-    return PlanWords(words, (few, many, tables, filler))
+    return PlanWords(np.array([*head, *tables.sizes, *ends], np.int64), kept)
 
 
 def _calls(function: BatchFunction, filler: Any, rows: int) -> KernelCalls:

@@ -6,7 +6,7 @@
 
 The columns are FLOAT or DOUBLE, as many as the model reads, and NULL becomes NaN. A plan is a table
 of plain numbers (`plan_words.py`), whose calls are kernels (`backends/native/kernel_calls.py`).
-Where a row is refused Python is asked what to say of it.
+Where it has no calls, or a row is refused, Python is asked (`functions._ask`).
 
 A function of DuckDB's C API is called by its name, which `c_api.py` gives LLVM.
 """
@@ -19,6 +19,32 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import COUNT, Signature, helper
 from sqlml.backends.native.kernel_calls import ADDRESS
+from sqlml.udfs.duckdb.native.layout import (
+    ALL_BATCHES,
+    ASK,
+    BATCHES,
+    BLOCK,
+    COLUMNS,
+    FEW_CALLS,
+    FEW_TABLE,
+    GROUPS,
+    HEAD,
+    LEVELS,
+    MAKE,
+    MANY_CALLS,
+    MANY_TABLE,
+    MEASURE,
+    MOST_WORDS,
+    NO_MEMORY,
+    NUMBER,
+    NUMBER_BYTES,
+    PLACES,
+    RESULT_BYTES,
+    STATE,
+    TURN,
+    USERS,
+    WIDTH,
+)
 from sqlml.udfs.duckdb.native.memory import (
     add,
     alike,
@@ -37,36 +63,18 @@ from sqlml.udfs.duckdb.native.memory import (
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)
 """`score` takes addresses: of the call, the columns, and the result."""
 
-# Words of a function's state, which is never freed.
-STATE = 6
-PLAN, USERS, BATCHES, NUMBER, MAKE, REFUSE = range(STATE)
-
-# Words of a plan.
-HEAD = 14
-(
-    COLUMNS,
-    NUMBER_BYTES,
-    BLOCK,
-    TURN,
-    FEW_TABLE,
-    FEW_CALLS,
-    MANY_TABLE,
-    MANY_CALLS,
-    MOST_WORDS,
-    PLACES,
-    WIDTH,
-    RESULT_BYTES,
-    LEVELS,
-    GROUPS,
-) = range(HEAD)
-"""After them stand the bytes a row of each place between (PLACES), then the ends of the GROUPS."""
-
 ALIGN = 64
+
+TOLD = 3
+"""Words that `functions._ask` is given: where the rows lie, how many, and where results go."""
+
 TILE = 64
 """Rows whose columns are gathered together: a block of the matrix stays in the nearest cache."""
 
 _U = np.uint64
 
+malloc, free = engine_function_1("malloc"), engine_function_1("free")
+duckdb_scalar_function_set_error = engine_function_2("duckdb_scalar_function_set_error")
 duckdb_scalar_function_get_extra_info = engine_function_1("duckdb_scalar_function_get_extra_info")
 duckdb_data_chunk_get_size = engine_function_1("duckdb_data_chunk_get_size")
 duckdb_data_chunk_get_vector = engine_function_2("duckdb_data_chunk_get_vector")
@@ -77,6 +85,7 @@ duckdb_list_vector_reserve = engine_function_2("duckdb_list_vector_reserve")
 duckdb_list_vector_set_size = engine_function_2("duckdb_list_vector_set_size")
 
 CALLED = (
+    "duckdb_scalar_function_set_error",
     "duckdb_scalar_function_get_extra_info",
     "duckdb_data_chunk_get_size",
     "duckdb_data_chunk_get_vector",
@@ -87,6 +96,11 @@ CALLED = (
     "duckdb_list_vector_set_size",
 )
 """Functions of the C API that the row path calls."""
+
+
+@helper
+def _aligned(number: Any) -> Any:
+    return (number + ALIGN - 1) // ALIGN * ALIGN
 
 
 @helper
@@ -169,6 +183,7 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     state_at = duckdb_scalar_function_get_extra_info(info)
     state = words_at(state_at, STATE)
     add(state_at + 8 * BATCHES, 1)
+    add(state[ALL_BATCHES], 1)
     add(state_at + 8 * USERS, 1)
     plan_at = add(state_at, 0)
     while plan_at == 0:
@@ -179,37 +194,44 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
         plan_at = add(state_at, 0)
     plan = words_at(plan_at, HEAD)
     rows = duckdb_data_chunk_get_size(chunk)
-    k, size, block = plan[COLUMNS], plan[NUMBER_BYTES], min(plan[BLOCK], rows)
+    if state[MEASURE] != 0:
+        call_2(state[MEASURE], state[NUMBER], -1)
+    k, size, block = plan[COLUMNS], plan[NUMBER_BYTES], max(1, min(plan[BLOCK], rows))
     count, groups = plan[PLACES], plan[GROUPS]
     sizes = words_at(plan_at + 8 * HEAD, count)
-    vector = out
-    if plan[LEVELS] > 0:
-        ends = words_at(plan_at + 8 * (HEAD + count), groups + 1)
-        if plan[LEVELS] > 1:
-            outer = np.empty(2, np.int64)
-            outer[0], outer[1] = 0, groups
-            vector = _lists(vector, rows, outer)
-        vector = _lists(vector, rows, ends)
-    result = duckdb_vector_get_data(vector)
-    room = plan[MOST_WORDS] + 2 * k + count + 2
-    held = np.empty(room, np.int64)
-    words, columns = held[: plan[MOST_WORDS]], held[plan[MOST_WORDS] : plan[MOST_WORDS] + k]
-    masks = held[plan[MOST_WORDS] + k : plan[MOST_WORDS] + 2 * k]
-    places = held[plan[MOST_WORDS] + 2 * k :]
+    # One piece of memory for a block: words of calls, addresses, and numbers.
+    most, taken = plan[MOST_WORDS], ALIGN
+    for i in range(count):
+        taken += _aligned(sizes[i] * block)
+    room = most + 2 * k + count + 2 + TOLD
+    held_at = malloc(8 * room + _aligned(k * size * block) + taken)
+    if held_at == 0:
+        if state[MEASURE] != 0:
+            call_2(state[MEASURE], state[NUMBER], rows)
+        duckdb_scalar_function_set_error(info, state[NO_MEMORY])
+        add(state_at + 8 * USERS, -1)
+        return np.int64(0)
+    held = words_at(held_at, room)
+    words, columns, masks = held[:most], held[most : most + k], held[most + k : most + 2 * k]
+    told, places = held[most + 2 * k : most + 2 * k + TOLD], held[most + 2 * k + TOLD :]
+    at = _aligned(held_at + 8 * room)
+    places[0] = at
+    at += _aligned(k * size * block)
+    for i in range(count):
+        places[2 + i] = at
+        at += _aligned(sizes[i] * block)
     for c in range(k):
         column = duckdb_data_chunk_get_vector(chunk, c)
         columns[c] = duckdb_vector_get_data(column)
         masks[c] = duckdb_vector_get_validity(column)
-    taken = k * size * block + ALIGN
-    for i in range(count):
-        taken += sizes[i] * block + ALIGN
-    scratch = np.empty(taken + ALIGN, np.uint8)
-    at = (scratch.ctypes.data + ALIGN - 1) // ALIGN * ALIGN
-    places[0] = at
-    at = (at + k * size * block + ALIGN - 1) // ALIGN * ALIGN
-    for i in range(count):
-        places[2 + i] = at
-        at = (at + sizes[i] * block + ALIGN - 1) // ALIGN * ALIGN
+    vector = out
+    if plan[LEVELS] > 0:
+        ends = words_at(plan_at + 8 * (HEAD + count), groups + 1)
+        if plan[LEVELS] > 1:
+            told[0], told[1] = 0, groups
+            vector = _lists(vector, rows, told[:2])
+        vector = _lists(vector, rows, ends)
+    result = duckdb_vector_get_data(vector)
     for first in range(0, rows, block):
         here = min(block, rows - first)
         if size == 4:
@@ -221,15 +243,12 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
             table, calls = plan[FEW_TABLE], plan[FEW_CALLS]
         else:
             table, calls = plan[MANY_TABLE], plan[MANY_CALLS]
-        found = _follow(words_at(table, 1 << 40), calls, here, places, words)
-        if found != -1:
-            told = np.empty(4, np.int64)
-            told[0], told[1], told[2], told[3] = places[0], here, places[1], found
-            stops = call_4(state[REFUSE], state[NUMBER], info, told.ctypes.data, plan_at)
-            told[0] = 0  # as below
-            if stops != 0:
+        if calls == 0 or _follow(words_at(table, 1 << 40), calls, here, places, words) != -1:
+            told[0], told[1], told[2] = places[0], here, places[1]
+            if call_4(state[ASK], state[NUMBER], info, told.ctypes.data, plan_at) != 0:
                 break
-    # numba frees an array behind its last use, which must come after what works by its address.
-    held[0], scratch[0] = 0, 0
+    free(held_at)
+    if state[MEASURE] != 0:
+        call_2(state[MEASURE], state[NUMBER], rows)
     add(state_at + 8 * USERS, -1)
     return np.int64(0)

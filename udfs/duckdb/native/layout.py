@@ -1,0 +1,30 @@
+"""The words of memory that the row path shares with Python: a function's state, and its plan."""
+
+from __future__ import annotations
+
+STATE = 9
+PLAN, USERS, BATCHES, NUMBER, MAKE, ASK, MEASURE, NO_MEMORY, ALL_BATCHES = range(STATE)
+"""Words of a function's state, which is never freed: the address of its plan or 0, how many threads
+may follow one, how many batches came, the function's number, and the addresses of three functions
+of Python's (`functions._make`, `_ask` and, or 0, `_measure`), of the text of an error, and of the
+number of batches that came to any function."""
+
+HEAD = 14
+(
+    COLUMNS,
+    NUMBER_BYTES,
+    BLOCK,
+    TURN,
+    FEW_TABLE,
+    FEW_CALLS,
+    MANY_TABLE,
+    MANY_CALLS,
+    MOST_WORDS,
+    PLACES,
+    WIDTH,
+    RESULT_BYTES,
+    LEVELS,
+    GROUPS,
+) = range(HEAD)
+"""Words of a plan, after which stand the bytes a row of each place between (PLACES), then the ends
+of the GROUPS. Python is asked about each block of rows where there are no calls."""
