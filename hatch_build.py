@@ -1,8 +1,8 @@
 """The build hook: compile and sign the shim of DuckDB's native functions, and pack it.
 
 It runs while a wheel is built, or an editable installation made. The environment variable
-SQLML_SHIM names another platform to build for (`TARGETS` in build_shim.py), or is `none` for a wheel
-without the shim. Where it cannot be built the package goes without it, and functions take Arrow.
+SQLML_SHIM names another platform to build for (`TARGETS` in build_shim.py), or is `none` for a
+wheel without the shim. Where it cannot be built, the package goes without it, and rows take Arrow.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 -- two outputs
 SELECT predict('forest', *) AS y, predict_proba('forest', *, class := 1) AS p FROM t;
 -- without the rule
-SELECT array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_forest_label_f64_native_traverse_cpu(list_value("a", "b")::DOUBLE[2]), 1)) AS y, sqlml_forest_proba1_f64_native_traverse_cpu(list_value("a", "b")::DOUBLE[2]) AS p FROM t;
+SELECT array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_forest_label_f64_native_traverse_cpu_c("a", "b"), 1)) AS y, sqlml_forest_proba1_f64_native_traverse_cpu_c("a", "b") AS p FROM t;
 -- with it
-SELECT array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(CAST(array_extract(sqlml_forest_label_proba1_f64_native_traverse_cpu(list_value("a", "b")::DOUBLE[2]), 1) AS INTEGER), 1)) AS y, array_extract(sqlml_forest_label_proba1_f64_native_traverse_cpu(list_value("a", "b")::DOUBLE[2]), 2) AS p FROM t;
+SELECT array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(CAST(array_extract(sqlml_forest_label_proba1_f64_native_traverse_cpu_c("a", "b"), 1) AS INTEGER), 1)) AS y, array_extract(sqlml_forest_label_proba1_f64_native_traverse_cpu_c("a", "b"), 2) AS p FROM t;
 
 -- rows that a filter passes on
 SELECT predict('forest', t.*) AS y FROM t, d WHERE predict('forest', t.*) = 1;
 -- without the rule
-SELECT array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_forest_label_f64_native_traverse_cpu(list_value(t."a", t."b")::DOUBLE[2]), 1)) AS y FROM t, d WHERE array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_forest_label_f64_native_traverse_cpu(list_value(t."a", t."b")::DOUBLE[2]), 1)) = 1;
+SELECT array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_forest_label_f64_native_traverse_cpu_c(t."a", t."b"), 1)) AS y FROM t, d WHERE array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_forest_label_f64_native_traverse_cpu_c(t."a", t."b"), 1)) = 1;
 -- with it
-SELECT array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_forest_label_f64_native_traverse_cpu_again(list_value(t."a", t."b")::DOUBLE[2]), 1)) AS y FROM t, d WHERE array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_forest_label_f64_native_traverse_cpu_again_once(list_value(t."a", t."b")::DOUBLE[2]), 1)) = 1;
+SELECT array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_forest_label_f64_native_traverse_cpu_again_c(t."a", t."b"), 1)) AS y FROM t, d WHERE array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_forest_label_f64_native_traverse_cpu_again_once_c(t."a", t."b"), 1)) = 1;
