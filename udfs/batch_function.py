@@ -32,9 +32,9 @@ that says more.
 class BatchFunction:
     """Scores a batch: fixed-size list array (rows of numbers) in, numbers out.
 
-    A function called `by_column` takes an array of numbers a column instead. Where `texts` is not
-    0, each row has a list of so many texts besides, as bytes of UTF-8, since an engine may hand a
-    VARCHAR over in several layouts.
+    A function called `by_column` takes an array of numbers a column, then an array of texts each.
+    Else, where `texts` is not 0, each row has a list of so many texts besides, as bytes of UTF-8,
+    since an engine may hand a VARCHAR over in several layouts.
 
     `compiled` reads `input_name` (n, width) of `dtype` and makes `output`; one column comes back
     as a plain array, several (and one, when `listed`) as lists. Any number of threads may call it
@@ -67,7 +67,7 @@ class BatchFunction:
     @property
     def arguments(self) -> int:
         """How many arrays it takes."""
-        return (self.given if self.by_column else 1) + bool(self.texts)
+        return self.given + self.texts if self.by_column else 1 + bool(self.texts)
 
     @property
     def given(self) -> int:
@@ -89,18 +89,15 @@ class BatchFunction:
     def score(self, *given: Any) -> pa.Array:
         """Score `most` rows or fewer at once, as `__call__` does any number."""
         try:
-            held = self._inputs(given[-1]) if self.texts else {}
             if self.by_column:
                 matrix = _matrix_of(given[: self.given], self.dtype)
+                texts = [Texts.of(column) for column in given[self.given :]]
             else:
                 matrix = rows_of(given[0], self.given, self.dtype)
-            return self.of_matrix(matrix, held)
+                texts = texts_of(given[1], self.texts) if self.texts else []
+            return self.of_matrix(matrix, {text_input(k): t for k, t in enumerate(texts)})
         except Exception as error:
             raise park(error) from None
-
-    def _inputs(self, lists: pa.Array | pa.ChunkedArray) -> dict[str, Texts]:
-        columns = texts_of(lists, self.texts)
-        return {text_input(k): column for k, column in enumerate(columns)}
 
     def of_matrix(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         """What rows (n, given) of `dtype` give; it raises the typed errors themselves."""

@@ -95,8 +95,10 @@ def engine_function(
         len(prepared.split.whole),
         spec.by_column,
     )
-    numbers = [sql_type] * batch.given if spec.by_column else [f"{sql_type}[{batch.given}]"]
-    taken = (*numbers, *(["BLOB[]"] if batch.texts else []))
+    if spec.by_column:
+        taken = (sql_type,) * batch.given + ("VARCHAR",) * batch.texts
+    else:
+        taken = (f"{sql_type}[{batch.given}]",) + ("BLOB[]",) * bool(batch.texts)
     return EngineFunction(spec.name, batch, taken, result, spec.once, spec.by_column)
 
 

@@ -12,24 +12,27 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.estimated_rows import AskRows
 from sqlml.planner.binding.probe_queries import Describe
 from sqlml.planner.program.function_names import FunctionSpec
-from sqlml.planner.program.route import ARROW, Route
 from sqlml.planner.syntax.parameters import TypeOf
 
 UniqueKeys = Callable[[str], tuple[frozenset[str], ...]]
 """A table as written -> the sets of columns that are declared to be unique, folded."""
 
 
-AskRoute = Callable[[FunctionSpec, Program], Route]
-"""A function of a Program, as it is without a route -> how rows reach it."""
+NeedsPython = Callable[[FunctionSpec, Program], str | None]
+"""A function of a Program -> why Python scores its batches; None if machine code does."""
 
 
 def _nothing(_: Any) -> None:
     """The answer of an engine that cannot say."""
 
 
-def _arrow(_: FunctionSpec, __: Program) -> Route:
-    """The answer of an engine that knows no other route."""
-    return ARROW
+def _packs() -> str:
+    """The answer of an engine whose functions are all Python's."""
+    return "this engine has no other route"
+
+
+def _unknown(_: FunctionSpec, __: Program) -> None:
+    """Nobody asks an engine whose functions are all Python's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +48,8 @@ class Context:
         rows: how many rows the engine expects of a query.
         column_name: how the engine names the column of an unnamed expression.
         type_of: the SQL type of a parameter's value.
-        route: how rows reach a function.
+        no_columns: why functions cannot take columns (`Route`); None if they can.
+        needs_python: why such a function needs Python nevertheless.
     """
 
     describe: Describe
@@ -56,5 +60,6 @@ class Context:
     rows: AskRows = _nothing
     column_name: Callable[[str], str | None] = _nothing
     type_of: TypeOf = _nothing
-    route: AskRoute = _arrow
+    no_columns: Callable[[], str | None] = _packs
+    needs_python: NeedsPython = _unknown
     dialect: Dialect = DUCKDB

@@ -13,9 +13,15 @@ from sqlml.planner.program.prepare import Prepared
 
 
 def texts(prepared: Prepared, bounds: Mapping[str, Bound], dialect: Dialect = DUCKDB) -> str:
-    """The arguments after the numbers, if the function is given whole texts."""
+    """The argument after the numbers, if the function is given whole texts."""
     own = [bounds[name].sql for name in prepared.split.whole]
     return f", {dialect.text_arguments(own)}" if own else ""
+
+
+def columns(prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect) -> str:
+    """The arguments of a function that is called by column: numbers of one kind, then texts."""
+    whole = [_as(bounds[name], "VARCHAR") for name in prepared.split.whole]
+    return ", ".join([*numbers(prepared, bounds, kind, dialect), *whole])
 
 
 def linear(prepared: Prepared, bounds: Mapping[str, Bound]) -> Linear | None:

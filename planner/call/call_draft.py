@@ -21,6 +21,7 @@ from sqlml.planner.choice.cost import ROWS
 from sqlml.planner.model_sql.sql_or_function import Wanted, Written
 from sqlml.planner.program.constants import Constants
 from sqlml.planner.program.prepare import Prepared, prepare_parts
+from sqlml.planner.program.route import Route
 from sqlml.planner.program.shared import Shared
 from sqlml.planner.syntax.outline import ModelCall
 
@@ -34,6 +35,7 @@ class CallDraft:
         row_in_from: FROM can make its packed numbers.
         options: the model's own, and those of the session over them.
         most: categories that SQL spells at most; the function's own encoders know more.
+        route: how rows reach the function.
         used: the features that the parts read.
         choice: how the function is run.
         bounds: what feeds these.
@@ -52,6 +54,7 @@ class CallDraft:
     row_in_from: bool
     options: Mapping[str, Any]
     most: int | None
+    route: Route
     used: frozenset[str]
     choice: Choice
     bounds: dict[str, Bound] = field(default_factory=dict)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sqlml.errors import BackendError, BindError, ConfigError
 from sqlml.planner.binding.bind import bind, other_columns
@@ -16,7 +17,7 @@ from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.estimated_rows import Rows
 from sqlml.planner.binding.float_or_double import fits_float
-from sqlml.planner.binding.function_arguments import numbers, texts
+from sqlml.planner.binding.function_arguments import columns, packed, texts
 from sqlml.planner.binding.refused_nulls import Once, any_missing, either, no_row, refused, unless
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.binding.scope import Scope
@@ -66,7 +67,8 @@ def plan_call(
         ConfigError, BackendError: the options ask for what cannot be.
     """
     options = {**target.model.options, **context.settings}
-    most = None if asks_for_sql(options) else most_categories()
+    route = _route(options, row_in_from, context)
+    most = None if asks_for_sql(options) else 0 if route.by_column else most_categories()
     prepared = prepare_parts(target.model.program, shared.parts, lookup=most)
     draft = CallDraft(
         call=call,
@@ -78,12 +80,28 @@ def plan_call(
         row_in_from=row_in_from,
         options=options,
         most=most,
+        route=route,
         used=frozenset(prepared.program.inputs),
         choice=choose(prepared.split.core, options),
     )
     for stage in STAGES:
         draft = stage(draft)
     return _written(draft)
+
+
+def _route(options: Mapping[str, Any], row_in_from: bool, context: Context) -> Route:
+    """How rows reach the function of a call.
+
+    Raises:
+        BackendError: the session's settings ask for a way that cannot be taken.
+    """
+    asked = str(options.get("route", "auto"))
+    if asked == "arrow":
+        return Route(False, "asked for")
+    why = "FROM packs the rows" if row_in_from else context.no_columns()
+    if asked == "native" and why is not None:
+        raise BackendError(f"the native route cannot be taken: {why}; RESET sqlml_route")
+    return Route(why is None, why)
 
 
 def bound_arguments(draft: CallDraft) -> CallDraft:
@@ -194,7 +212,9 @@ STAGES: tuple[Callable[[CallDraft], CallDraft], ...] = (
 def _written(draft: CallDraft) -> PlacedCall:
     """The call as SQL, and as EXPLAIN tells of it."""
     dialect, target, program = draft.dialect, draft.target, draft.model.program
-    spec, route = _routed(draft)
+    spec, route = _spec(draft), draft.route
+    if route.by_column and not (draft.expression is not None and draft.expression.fits is None):
+        route = replace(route, python=draft.context.needs_python(spec, program))
     discarded = no_row(draft.call, draft.scope.sql) if dialect.lazy_calls else None
     missing = either(discarded, any_missing(draft.bounds, draft.null_where, dialect))
     made, column, row = _function_call(draft, spec, missing)
@@ -247,26 +267,8 @@ def _spec(draft: CallDraft) -> FunctionSpec:
         constants=draft.constants,
         rows=batch_rows(draft.options),
         lookup=None if draft.prepared.split.lookup is None else draft.most,
+        by_column=draft.route.by_column,
     )
-
-
-def _routed(draft: CallDraft) -> tuple[FunctionSpec, Route]:
-    """The function with the way that rows take to it, and this way.
-
-    Raises:
-        BackendError: the session's settings ask for another, which cannot be taken.
-    """
-    spec, asked = _spec(draft), str(draft.options.get("route", "auto"))
-    if asked == "arrow":
-        return spec, Route(False, "asked for")
-    if draft.expression is not None and draft.expression.fits is None:
-        return spec, Route(False, "the function is not called")
-    if draft.row_in_from:
-        return spec, Route(False, "FROM packs the rows")
-    route = draft.context.route(spec, draft.model.program)
-    if asked == "native" and not route.by_column:
-        raise BackendError(f"the native route cannot be taken: {route.python}; RESET sqlml_route")
-    return replace(spec, by_column=route.by_column), route
 
 
 def _function_call(
@@ -275,12 +277,15 @@ def _function_call(
     """The function's call in place of the user's, and what FROM makes for it: column and row."""
     dialect = draft.dialect
     kind = "FLOAT" if draft.layout == "f32" else "DOUBLE"
-    parts = numbers(draft.prepared, draft.bounds, kind, dialect)
-    columns = ", ".join(parts) if spec.by_column else dialect.number_arguments(parts, kind)
-    row = Column.of_row(columns, dialect.type(f"{kind}[]")) if draft.row_in_from else None
-    if row is not None:
-        columns = dialect.packed_arguments(row.name)
-    arguments = columns + texts(draft.prepared, draft.bounds, dialect)
+    row = None
+    if spec.by_column:
+        arguments = columns(draft.prepared, draft.bounds, kind, dialect)
+    else:
+        numbers = packed(draft.prepared, draft.bounds, kind, dialect)
+        if draft.row_in_from:
+            row = Column.of_row(numbers, dialect.type(f"{kind}[]"))
+            numbers = dialect.packed_arguments(row.name)
+        arguments = numbers + texts(draft.prepared, draft.bounds, dialect)
     made = f"{dialect.scorer(spec.name)}({arguments})"
     if not draft.shared.in_from:
         return made, None, row

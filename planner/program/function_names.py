@@ -24,7 +24,7 @@ _PART = r"(label|proba|score|samples|transform)(0|[1-9]\d{0,6})?"
 _NAME = re.compile(
     r"sqlml_(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
     r"_(?P<backend>[a-z]{1,20})_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})"
-    r"(?P<constants>CONSTANTS)(?:_l(?P<lookup>[1-9]\d{0,8}))?(?:_r(?P<rows>[1-9]\d{0,8}))?(?P<again>_again)?(?P<once>_once)?(?P<by_column>_c)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
+    r"(?P<constants>CONSTANTS)(?:_l(?P<lookup>0|[1-9]\d{0,8}))?(?:_r(?P<rows>[1-9]\d{0,8}))?(?P<again>_again)?(?P<once>_once)?(?P<by_column>_c)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
         "PART", _PART.replace("(", "(?:")
     ).replace("CONSTANTS", PATTERN)
 )
@@ -114,6 +114,6 @@ def parse_name(text: str) -> FunctionSpec | None:
         match["once"] is not None,
         parse_constants(match["constants"]),
         int(match["rows"]) if match["rows"] else None,
-        int(match["lookup"]) if match["lookup"] else None,
+        int(match["lookup"]) if match["lookup"] is not None else None,
         match["by_column"] is not None,
     )

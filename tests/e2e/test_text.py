@@ -156,7 +156,9 @@ def test_a_view_and_explain_know_the_texts(tmp_path: Any) -> None:
         rows = db.execute("EXPLAIN SELECT predict('m', *) FROM reviews").fetchall()
         plan = " ".join(rows[0][1].split())
         assert "with the texts of title, body" in plan
-        assert "codes of shop" in plan and ("packed as DOUBLE[2]" in plan or "2 DOUBLE columns" in plan)
+        assert "codes of shop" in plan and (
+            "packed as DOUBLE[2]" in plan or "2 DOUBLE columns" in plan
+        )
     with sqlml.connect(path) as db:
         rows = db.execute("SELECT label FROM scored ORDER BY id").fetchall()
     assert [r[0] for r in rows] == model.predict(frame).tolist()

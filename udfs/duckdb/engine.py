@@ -28,13 +28,12 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import Column, ProbeError
 from sqlml.planner.program.function_names import FunctionSpec
-from sqlml.planner.program.route import Route
 from sqlml.types import fold
 from sqlml.udfs.duckdb.declared_keys import declared_keys
 from sqlml.udfs.duckdb.function_registry import Registry, create
 from sqlml.udfs.duckdb.functions_by_name import batches
 from sqlml.udfs.duckdb.interrupt_errors import is_interrupt, pass_interrupt
-from sqlml.udfs.duckdb.native.route import route_by_column
+from sqlml.udfs.duckdb.native.needs_python import needs_python
 from sqlml.udfs.duckdb.user_frame import call_from
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import engine_function
@@ -81,13 +80,9 @@ class DuckDBEngine:
             column_name=self.registry.column_name,
             type_of=self.type_of,
             dialect=DUCKDB,
-            route=self.route,
+            no_columns=self.registry.no_native_functions,
+            needs_python=needs_python,
         )
-
-    def route(self, spec: FunctionSpec, program: Program) -> Route:
-        """How rows reach a function: without Python where that can be."""
-        why = self.registry.no_native_functions()
-        return Route(False, why) if why is not None else route_by_column(spec, program)
 
     def bind(self, query: str) -> tuple[Column, ...]:
         """Names and types of a query's result, without running it.

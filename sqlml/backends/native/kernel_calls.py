@@ -58,9 +58,16 @@ class Rows:
         return replace(self, dtype=dtype or self.dtype, flat=True)
 
 
+class _Memory:
+    """All of the memory as one array of bytes: a byte's place is its address."""
+
+
+MEMORY = _Memory()
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A kernel of `specialise` and its arguments: constants and `Rows`."""
+    """A kernel of `specialise` and its arguments: constants, `Rows`, and `MEMORY`."""
 
     kernel: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -105,6 +112,9 @@ class KernelCalls:
         return np.array(table, np.int64)
 
 
+_MOST = (1 << 63) - 1
+
+
 def _words_of(call: Call) -> tuple[list[int], list[int]]:
     """The words of a call's arguments, and which of them change."""
     entry = entry_of(call.kernel)
@@ -114,6 +124,8 @@ def _words_of(call: Call) -> tuple[list[int], list[int]]:
     for kind, argument in zip(entry.signature, call.arguments, strict=True):
         if isinstance(argument, Rows):
             words += _words_of_rows(kind, argument, len(words), changes)
+        elif argument is MEMORY:
+            words += (0, _MOST, 1)
         else:
             words += words_of(kind, argument)
     return words, changes

@@ -18,7 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from sqlml.errors import ScoringError
+from sqlml.ir.utf8_column import Texts
 from sqlml.limits import RECENT_BYTES
+from sqlml.passes.split import text_input
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.native import c_api
@@ -36,7 +38,7 @@ from sqlml.udfs.duckdb.native.layout import (
 from sqlml.udfs.engine_function import EngineFunction, Measured
 from sqlml.udfs.parked_errors import ParkedFailure, park
 
-_KINDS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4}
+_KINDS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4, "VARCHAR": 17}
 """DuckDB's numbers of types (`duckdb_type`)."""
 
 _NO_MEMORY = ctypes.create_string_buffer(b"there is no memory for a batch of rows")
@@ -260,9 +262,10 @@ def _ask(number: int, info: int, told: int, plan_at: int) -> int:
     try:
         with _lock:
             plans = [state.plan, *(plan for s, plan in _left if s is state)]
-        function = next(p.function for p in plans if p is not None and p.words.address == plan_at)
-        at, rows, result = np.ctypeslib.as_array((ctypes.c_int64 * 3).from_address(told)).tolist()
-        numbers = function.of_matrix(_matrix(at, rows, function), {})
+        plan = next(p for p in plans if p is not None and p.words.address == plan_at)
+        function = plan.function
+        at, rows, result, texts = (ctypes.c_int64 * 4).from_address(told)
+        numbers = function.of_matrix(*_given(function, plan.words.width, at, rows, texts))
         while pa.types.is_list(numbers.type):
             numbers = numbers.flatten()
         held = np.frombuffer(numbers.buffers()[1], numbers.type.to_pandas_dtype(), len(numbers), 0)
@@ -273,10 +276,23 @@ def _ask(number: int, info: int, told: int, plan_at: int) -> int:
         return 1
 
 
-def _matrix(at: int, rows: int, function: BatchFunction) -> Array:
+def _given(
+    function: BatchFunction, width: int, at: int, rows: int, texts: int
+) -> tuple[Array, dict[str, Texts]]:
+    """The numbers (n, given) and the texts of a block, whose rows (n, width) lie at an address."""
     number = ctypes.c_float if function.dtype == "float32" else ctypes.c_double
-    held = (number * (rows * function.given)).from_address(at)
-    return np.ctypeslib.as_array(held).reshape(rows, function.given)
+    matrix = np.ctypeslib.as_array((number * (rows * width)).from_address(at)).reshape(rows, width)
+    if function.lookup is not None and width != function.given:
+        matrix = matrix[:, function.lookup.given or (0,)]
+    places = (ctypes.c_int64 * function.texts).from_address(texts)
+    return matrix, {text_input(k): _texts(place, rows) for k, place in enumerate(places)}
+
+
+def _texts(at: int, rows: int) -> Texts:
+    """A column of DuckDB's texts at an address."""
+    from sqlml.udfs.duckdb.native.string_codes import texts_of
+
+    return texts_of(np.ctypeslib.as_array((ctypes.c_uint64 * (2 * rows)).from_address(at)))
 
 
 def _tell(info: int, error: BaseException) -> None:

@@ -9,9 +9,11 @@ may follow one, how many batches came, the function's number, and the addresses 
 of Python's (`functions._make`, `_ask` and, or 0, `_measure`), of the text of an error, and of the
 number of batches that came to any function."""
 
-HEAD = 14
+HEAD = 16
 (
     COLUMNS,
+    TEXTS,
+    MATRIX_WIDTH,
     NUMBER_BYTES,
     BLOCK,
     TURN,
@@ -26,5 +28,9 @@ HEAD = 14
     LEVELS,
     GROUPS,
 ) = range(HEAD)
-"""Words of a plan, after which stand the bytes a row of each place between (PLACES), then the ends
-of the GROUPS. Python is asked about each block of rows where there are no calls."""
+"""Words of a plan. After them stand the place of each of the COLUMNS of numbers in the rows of the
+matrix, or -1, the bytes a row of each of the PLACES between, of which the TEXTS come first, and the
+ends of the GROUPS. Python is asked about each block of rows where there are no calls."""
+
+TEXT_BYTES = 16
+"""Of a text of DuckDB's (`string_codes.py`)."""

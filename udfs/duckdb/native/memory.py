@@ -48,6 +48,7 @@ def _alike(typing: Any, like: Any, address: Any, count: Any) -> Any:
 
 
 alike = intrinsic(_alike)
+bytes_at = _array_at("uint8")
 words_at = _array_at("int64")
 bits_at = _array_at("uint64")
 floats_at = _array_at("float32")

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.base import filler_of
-from sqlml.backends.native.kernel_calls import INPUT, RESULT, SCRATCH, Call, KernelCalls, Rows
+from sqlml.backends.native.kernel_calls import INPUT, RESULT, Call, KernelCalls, Rows
 from sqlml.backends.native.rows.columns import converted, shifted
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction
-from sqlml.udfs.duckdb.native.layout import HEAD
+from sqlml.udfs.duckdb.native.layout import HEAD, TEXT_BYTES
+from sqlml.udfs.duckdb.native.string_codes import code_calls, text_place
 
 VECTOR = 2048
 """Most rows that DuckDB hands over at once."""
@@ -25,9 +26,10 @@ BLOCK_BYTES, FEWEST_ROWS = 4 << 20, 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanWords:
-    """A plan of the row path, and all that lies behind its addresses."""
+    """A plan of the row path, whose matrix has so many columns, and all that it points to."""
 
     words: Array
+    width: int
     kept: tuple[Any, ...]
 
     @property
@@ -41,6 +43,8 @@ def needs_python(function: BatchFunction) -> str | None:
     """Why Python scores the batches of a function; None if machine code does."""
     if function.last is not None:
         return "it remembers rows that come again"
+    if function.texts > _looked_up(function):
+        return "it reads texts as a whole"
     return None if _filler(function) is not None else "some of the model's steps are numpy's"
 
 
@@ -48,7 +52,15 @@ def plan_words(function: BatchFunction) -> PlanWords:
     """The plan of a function, without calls where Python scores its batches."""
     filler = None if needs_python(function) else _filler(function)
     made = None if filler is None else _of_calls(function, filler)
-    return _written(function, _Tables(), ()) if made is None else made
+    if made is None:
+        texts = (TEXT_BYTES,) * function.texts
+        return _written(function, range(function.given), function.given, _Tables(sizes=texts), ())
+    return made
+
+
+def _looked_up(function: BatchFunction) -> int:
+    """How many of a function's texts have codes that it looks up itself."""
+    return 0 if function.lookup is None else len(function.lookup.inputs)
 
 
 def _filler(function: BatchFunction) -> Any:
@@ -61,9 +73,11 @@ def _filler(function: BatchFunction) -> Any:
 
 def _of_calls(function: BatchFunction, filler: Any) -> PlanWords | None:
     """The plan; None where numba itself runs one of the kernels."""
+    lookup, width = function.lookup, function.width
+    before = () if lookup is None else tuple(code_calls(lookup, width))
     turn = min(int(np.ceil(filler.turn())) if hasattr(filler, "turn") else 0, VECTOR + 1)
-    few = _calls(function, filler, 1 if turn > 1 else VECTOR)
-    many = few if turn > VECTOR or turn <= 1 else _calls(function, filler, VECTOR)
+    few = _calls(function, filler, before, 1 if turn > 1 else VECTOR)
+    many = few if turn > VECTOR or turn <= 1 else _calls(function, filler, before, VECTOR)
     tables = few.words(), many.words()
     if tables[0] is None or tables[1] is None:
         return None
@@ -74,7 +88,10 @@ def _of_calls(function: BatchFunction, filler: Any) -> PlanWords | None:
         max(few.most_words(), many.most_words()),
         tuple(max(pair) for pair in pairs),
     )
-    return _written(function, made, (few, many, tables, filler))
+    places: Sequence[int] = range(function.given)
+    if lookup is not None:
+        places = lookup.given or (-1,)
+    return _written(function, places, width, made, (few, many, tables, filler))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +106,22 @@ class _Tables:
     sizes: tuple[int, ...] = ()
 
 
-def _written(function: BatchFunction, tables: _Tables, kept: tuple[Any, ...]) -> PlanWords:
+def _written(
+    function: BatchFunction,
+    places: Sequence[int],
+    width: int,
+    tables: _Tables,
+    kept: tuple[Any, ...],
+) -> PlanWords:
+    """A plan for rows (n, width), where column k of numbers stands at `places[k]`, or (-1) not."""
     number = np.dtype(function.dtype).itemsize
-    row = function.given * number + sum(tables.sizes)
+    row = width * number + sum(tables.sizes)
     levels = 2 if function.groups else int(function.columns > 1 or function.listed)
     groups = (function.groups or (function.columns,)) if levels else ()
     head = (
         function.given,
+        function.texts,
+        width,
         number,
         min(VECTOR, max(FEWEST_ROWS, BLOCK_BYTES // row), function.most or VECTOR),
         tables.turn,
@@ -109,12 +135,14 @@ def _written(function: BatchFunction, tables: _Tables, kept: tuple[Any, ...]) ->
     )
     assert len(head) == HEAD
     ends = np.cumsum([0, *groups]) if levels else ()
-    return PlanWords(np.array([*head, *tables.sizes, *ends], np.int64), kept)
+    return PlanWords(np.array([*head, *places, *tables.sizes, *ends], np.int64), width, kept)
 
 
-def _calls(function: BatchFunction, filler: Any, rows: int) -> KernelCalls:
+def _calls(
+    function: BatchFunction, filler: Any, before: tuple[Call, ...], rows: int
+) -> KernelCalls:
     dtype = np.dtype(np.int32 if function.integer else np.float64)
-    places = itertools.count(SCRATCH)
+    places = itertools.count(text_place(function.texts))
     x = Rows(INPUT, np.dtype(function.dtype), function.width)
     result = Rows(RESULT, dtype, function.columns)
     made = result if filler.dtype == dtype else Rows(next(places), filler.dtype, function.columns)
@@ -124,4 +152,4 @@ def _calls(function: BatchFunction, filler: Any, rows: int) -> KernelCalls:
         calls = (*calls, shifted(made, np.array(function.shifts, np.int64), result))
     elif made is not result:
         calls = (*calls, converted(made.line(), result.line()))
-    return KernelCalls(tuple(calls))
+    return KernelCalls((*before, *calls))

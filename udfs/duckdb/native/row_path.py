@@ -4,8 +4,8 @@
         take the plan of the function, or let Python make one
         for each block of rows: gather the columns into a matrix, make the calls of the plan
 
-The columns are FLOAT or DOUBLE, as many as the model reads, and NULL becomes NaN. A plan is a table
-of plain numbers (`plan_words.py`), whose calls are kernels (`backends/native/kernel_calls.py`).
+The columns are FLOAT or DOUBLE, where NULL becomes NaN, and then VARCHAR. A plan is a table of
+plain numbers (`plan_words.py`), whose calls are kernels (`backends/native/kernel_calls.py`).
 Where it has no calls, or a row is refused, Python is asked (`functions._ask`).
 
 A function of DuckDB's C API is called by its name, which `c_api.py` gives LLVM.
@@ -33,6 +33,7 @@ from sqlml.udfs.duckdb.native.layout import (
     MAKE,
     MANY_CALLS,
     MANY_TABLE,
+    MATRIX_WIDTH,
     MEASURE,
     MOST_WORDS,
     NO_MEMORY,
@@ -41,6 +42,7 @@ from sqlml.udfs.duckdb.native.layout import (
     PLACES,
     RESULT_BYTES,
     STATE,
+    TEXTS,
     TURN,
     USERS,
     WIDTH,
@@ -65,8 +67,9 @@ SIGNATURE: Signature = (COUNT, COUNT, COUNT)
 
 ALIGN = 64
 
-TOLD = 3
-"""Words that `functions._ask` is given: where the rows lie, how many, and where results go."""
+TOLD = 4
+"""Words that `functions._ask` is given: where the rows lie, how many, where results go, and where
+the addresses of the columns of texts stand."""
 
 TILE = 64
 """Rows whose columns are gathered together: a block of the matrix stays in the nearest cache."""
@@ -98,6 +101,10 @@ CALLED = (
 """Functions of the C API that the row path calls."""
 
 
+NULL = (1 << 32) - 1
+"""The length of a text that is NULL (`string_codes.py`)."""
+
+
 @helper
 def _aligned(number: Any) -> Any:
     return (number + ALIGN - 1) // ALIGN * ALIGN
@@ -123,26 +130,41 @@ def _lists(vector: Any, rows: Any, ends: Any) -> Any:
 
 
 @helper
-def _gather(columns: Any, masks: Any, first: Any, rows: Any, x: Any) -> None:
-    """x (rows * k,) = the columns' numbers from row `first` on, NaN for NULL.
+def _gather(columns: Any, masks: Any, to: Any, first: Any, rows: Any, width: Any, x: Any) -> None:
+    """x (rows * width,) = the columns' numbers from row `first` on, NaN for NULL.
 
     columns, masks int64 (k,): addresses of the numbers, and of the bits of those that are not NULL,
-    or 0.
+    or 0. to int64 (k,): where they stand in a row, or -1.
     """
-    k = columns.size
     for begin in range(0, rows, TILE):
         end = min(begin + TILE, rows)
-        for c in range(k):
+        for c in range(columns.size):
+            if to[c] < 0:
+                continue
             column = alike(x, columns[c], first + rows)
             if masks[c] == 0:
                 for r in range(_U(begin), _U(end)):
-                    x[r * _U(k) + _U(c)] = column[_U(first) + r]
+                    x[r * _U(width) + _U(to[c])] = column[_U(first) + r]
             else:
                 bits = bits_at(masks[c], (first + rows + 63) // 64)
                 for r in range(_U(begin), _U(end)):
                     at = _U(first) + r
                     held = (bits[at >> _U(6)] >> (at & _U(63))) & _U(1)
-                    x[r * _U(k) + _U(c)] = column[at] if held else np.nan
+                    x[r * _U(width) + _U(to[c])] = column[at] if held else np.nan
+
+
+@helper
+def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any) -> None:
+    """Copy DuckDB's texts from row `first` on; NULL becomes one of the length `NULL`."""
+    strings, out = bits_at(strings_at, 2 * (first + rows)), bits_at(out_at, 2 * rows)
+    for r in range(rows):
+        out[2 * r], out[2 * r + 1] = strings[2 * (first + r)], strings[2 * (first + r) + 1]
+    if mask != 0:
+        bits = bits_at(mask, (first + rows + 63) // 64)
+        for r in range(rows):
+            at = _U(first + r)
+            if (bits[at >> _U(6)] >> (at & _U(63))) & _U(1) == _U(0):
+                out[2 * r] = _U(NULL)
 
 
 @helper
@@ -196,15 +218,17 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     rows = duckdb_data_chunk_get_size(chunk)
     if state[MEASURE] != 0:
         call_2(state[MEASURE], state[NUMBER], -1)
-    k, size, block = plan[COLUMNS], plan[NUMBER_BYTES], max(1, min(plan[BLOCK], rows))
+    k, texts, size, width = plan[COLUMNS], plan[TEXTS], plan[NUMBER_BYTES], plan[MATRIX_WIDTH]
+    block = max(1, min(plan[BLOCK], rows))
     count, groups = plan[PLACES], plan[GROUPS]
-    sizes = words_at(plan_at + 8 * HEAD, count)
+    to = words_at(plan_at + 8 * HEAD, k)
+    sizes = words_at(plan_at + 8 * (HEAD + k), count)
     # One piece of memory for a block: words of calls, addresses, and numbers.
-    most, taken = plan[MOST_WORDS], ALIGN
+    most, taken, given = plan[MOST_WORDS], ALIGN, k + texts
     for i in range(count):
         taken += _aligned(sizes[i] * block)
-    room = most + 2 * k + count + 2 + TOLD
-    held_at = malloc(8 * room + _aligned(k * size * block) + taken)
+    room = most + 2 * given + count + 2 + TOLD
+    held_at = malloc(8 * room + _aligned(width * size * block) + taken)
     if held_at == 0:
         if state[MEASURE] != 0:
             call_2(state[MEASURE], state[NUMBER], rows)
@@ -212,21 +236,22 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
         add(state_at + 8 * USERS, -1)
         return np.int64(0)
     held = words_at(held_at, room)
-    words, columns, masks = held[:most], held[most : most + k], held[most + k : most + 2 * k]
-    told, places = held[most + 2 * k : most + 2 * k + TOLD], held[most + 2 * k + TOLD :]
+    words, columns = held[:most], held[most : most + given]
+    masks = held[most + given : most + 2 * given]
+    told, places = held[most + 2 * given :][:TOLD], held[most + 2 * given + TOLD :]
     at = _aligned(held_at + 8 * room)
     places[0] = at
-    at += _aligned(k * size * block)
+    at += _aligned(width * size * block)
     for i in range(count):
         places[2 + i] = at
         at += _aligned(sizes[i] * block)
-    for c in range(k):
+    for c in range(given):
         column = duckdb_data_chunk_get_vector(chunk, c)
         columns[c] = duckdb_vector_get_data(column)
         masks[c] = duckdb_vector_get_validity(column)
     vector = out
     if plan[LEVELS] > 0:
-        ends = words_at(plan_at + 8 * (HEAD + count), groups + 1)
+        ends = words_at(plan_at + 8 * (HEAD + k + count), groups + 1)
         if plan[LEVELS] > 1:
             told[0], told[1] = 0, groups
             vector = _lists(vector, rows, told[:2])
@@ -235,9 +260,13 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     for first in range(0, rows, block):
         here = min(block, rows - first)
         if size == 4:
-            _gather(columns, masks, first, here, floats_at(places[0], here * k))
+            x = floats_at(places[0], here * width)
+            _gather(columns[:k], masks, to, first, here, width, x)
         else:
-            _gather(columns, masks, first, here, doubles_at(places[0], here * k))
+            y = doubles_at(places[0], here * width)
+            _gather(columns[:k], masks, to, first, here, width, y)
+        for t in range(texts):
+            _gather_texts(columns[k + t], masks[k + t], first, here, places[2 + t])
         places[1] = result + first * plan[WIDTH] * plan[RESULT_BYTES]
         if here < plan[TURN]:
             table, calls = plan[FEW_TABLE], plan[FEW_CALLS]
@@ -245,6 +274,7 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
             table, calls = plan[MANY_TABLE], plan[MANY_CALLS]
         if calls == 0 or _follow(words_at(table, 1 << 40), calls, here, places, words) != -1:
             told[0], told[1], told[2] = places[0], here, places[1]
+            told[3] = places.ctypes.data + 16
             if call_4(state[ASK], state[NUMBER], info, told.ctypes.data, plan_at) != 0:
                 break
     free(held_at)

@@ -28,7 +28,7 @@ _N, _F1, _F2 = _U(0xE6546B64), _U(0x85EBCA6B), _U(0xC2B2AE35)
 
 
 @called
-def _hash(data: Any, start: Any, stop: Any) -> Any:
+def hash_bytes(data: Any, start: Any, stop: Any) -> Any:
     """MurmurHash3 of data[start:stop] (`ir/murmur.py`), as uint64 below 2**32."""
     h = _U(0)
     at = start
@@ -61,7 +61,7 @@ def _hash(data: Any, start: Any, stop: Any) -> Any:
 
 
 @called
-def _find(data: Any, start: Any, stop: Any, h: Any, table: Any) -> Any:
+def find_word(data: Any, start: Any, stop: Any, h: Any, table: Any) -> Any:
     """(the word that equals data[start:stop], or -1; the slot where it is or would be)."""
     words, ends, slots, hashes = table
     last = slots.size - 1
@@ -84,8 +84,8 @@ def look_up(texts: Any, table: Any, found: Any) -> None:
     """The word that each text equals, or -1."""
     data, start, stop = texts
     for i in range(start.size):
-        h = _hash(data, start[i], stop[i])
-        found[i], _ = _find(data, start[i], stop[i], h, table)
+        h = hash_bytes(data, start[i], stop[i])
+        found[i], _ = find_word(data, start[i], stop[i], h, table)
 
 
 def build(keys: Any, table: Any) -> None:
@@ -96,8 +96,8 @@ def build(keys: Any, table: Any) -> None:
     _, ends, slots, hashes = table
     start = np.int64(0)
     for word in range(ends.size):
-        h = _hash(keys, start, ends[word])
-        _, slot = _find(keys, start, ends[word], h, table)
+        h = hash_bytes(keys, start, ends[word])
+        _, slot = find_word(keys, start, ends[word], h, table)
         slots[slot] = word
         hashes[slot] = np.uint32(h)
         start = ends[word]
@@ -202,7 +202,7 @@ def drop_words(cut: Any, table: Any) -> None:
         start, heads[row] = heads[row], units
         for unit in range(start, heads[row + 1]):
             a, b = first[unit], last[unit]
-            word, _ = _find(out, a, b, _hash(out, a, b), table)
+            word, _ = find_word(out, a, b, hash_bytes(out, a, b), table)
             if word < 0:
                 first[units], last[units] = a, b
                 units += 1
@@ -318,14 +318,14 @@ def count(cut: Any, groups: Any, grams: Any, places: Any, keys: Any, made: Any) 
                         break
                 for unit in range(heads[group], heads[group + 1] - size + 1):
                     a, b = first[unit], last[unit + size - 1]
-                    h = _hash(out, a, b)
+                    h = hash_bytes(out, a, b)
                     if hashed:
                         negative = h >= _U(0x80000000)
                         number = np.int64(_U(0x100000000) - h) if negative else np.int64(h)
                         keys[found] = (number % width) * 2 + (1 if negative and signed else 0)
                         found += 1
                     else:
-                        word, _ = _find(out, a, b, h, table)
+                        word, _ = find_word(out, a, b, h, table)
                         if word >= 0:
                             keys[found] = word * 2
                             found += 1

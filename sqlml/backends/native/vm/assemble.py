@@ -7,14 +7,14 @@ take no instruction, and numbers are broadcast as numpy does it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.native.vm.assembler import Assembler, Code, TooLarge
+from sqlml.backends.native.vm.assembler import Assembler, Code, OneHot, TooLarge
 from sqlml.backends.native.vm.composed import (
     absolute,
     add,
@@ -36,7 +36,10 @@ KINDS = frozenset({"bool", "int64", "float32", "float64"})
 """dtypes of values that the machine holds, all as float64."""
 
 EXACT = frozenset(
-    {"input", "select", "concat", "reshape", "require_finite", "impute", "where", "cast"}
+    {
+        *("input", "select", "concat", "reshape", "require_finite", "require_known"),
+        *("impute", "where", "cast", "one_hot"),
+    }
 )
 """Operators that round nothing, so that they may work on float32 as well."""
 
@@ -51,12 +54,14 @@ MOST_WIDTH = 2048
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a rule has: the assembler, the node, and its inputs' registers and dtypes."""
+    """What a rule has: the assembler, the node, its inputs' registers and dtypes, and whether the
+    node is a code that only one-hot columns are made of."""
 
     asm: Assembler
     node: Node
     args: tuple[Array, ...]
     dtypes: tuple[str, ...]
+    is_code: bool
 
 
 class _Unknown(Exception):
@@ -87,6 +92,7 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
         return None
     if any(not _known(program, program.nodes[i], SINGLE if single else EXACT) for i in live):
         return None
+    codes = _codes(program)
     asm = Assembler(below.width)
     values: dict[int, Array] = {}
     try:
@@ -97,7 +103,7 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
             else:
                 args = tuple(values[j] for j in node.inputs)
                 dtypes = tuple(program.nodes[j].type.dtype for j in node.inputs)
-                values[i] = RULES[node.op](_Work(asm, node, args, dtypes))
+                values[i] = RULES[node.op](_Work(asm, node, args, dtypes, i in codes))
                 if node.type.dtype == "float32" and node.op in ROUNDED:
                     values[i] = _single(asm, values[i])
         return asm.finish(range(below.width), values[last].tolist(), kind.dtype == "int64")
@@ -130,6 +136,16 @@ def _known(program: Program, node: Node, single: frozenset[str]) -> bool:
         return node.op in single
     whole = any(program.nodes[j].type.dtype == "int64" for j in node.inputs)
     return not whole or node.op in EXACT
+
+
+def _codes(program: Program) -> frozenset[int]:
+    """Whole numbers that are read as codes only: their registers need not be whole."""
+    others = set(program.outputs.values())
+    for i in range(len(program.nodes) - 1, -1, -1):
+        node = program.nodes[i]
+        if not (node.op == "one_hot" or (node.op == "require_known" and i not in others)):
+            others.update(node.inputs)
+    return frozenset(range(len(program.nodes))) - others
 
 
 def _constant(work: _Work) -> Array:
@@ -180,7 +196,7 @@ def _cast(work: _Work) -> Array:
     fine = {
         "float64": ("bool", "float32", "float64", "int64"),
         "float32": ("float32",),
-        "int64": ("bool", "int64"),
+        "int64": ("bool", "int64", *(("float32", "float64") if work.is_code else ())),
     }
     if work.dtypes[0] not in fine.get(work.node.type.dtype, ()):
         raise _Unknown
@@ -215,6 +231,22 @@ def _check(work: _Work) -> Array:
         place = work.asm.numbers(float(least), float(greatest), nan)
         work.asm.emit("check", register, 0, place)
     return x
+
+
+def _known_codes(work: _Work) -> Array:
+    place = work.asm.numbers(_LEAST_CODE, np.inf, 0.0)
+    for register in work.args[0].ravel().tolist():
+        work.asm.emit("check", register, 0, place)
+    return work.args[0]
+
+
+_LEAST_CODE = float(np.nextafter(-1.0, 0.0))
+"""The least number whose whole part is not below 0."""
+
+
+def _one_hot(work: _Work) -> Array:
+    (code,) = work.args[0].ravel().tolist()
+    return np.array(work.asm.one_hot(code, work.node.type.width), np.int64)
 
 
 def _impute(work: _Work) -> Array:
@@ -269,8 +301,34 @@ def _linear(work: _Work) -> Array:
 
 
 def _products(work: _Work, weights: Array, bias: Array) -> Array:
-    biases = work.asm.store(bias)
-    return _listed(work, "linear", weights, biases)
+    columns = [work.asm.one_hot_of(r) for r in work.args[0].tolist()]
+    if not any(columns) or not np.isfinite(weights).all():  # 0 * inf is NaN
+        return _listed(work, "linear", weights, work.asm.store(bias))
+    return _with_lookups(work, weights, bias, columns)
+
+
+def _with_lookups(
+    work: _Work, weights: Array, bias: Array, columns: Sequence[OneHot | None]
+) -> Array:
+    """Products of which those with one-hot columns are lookups of the weight of their 1."""
+    asm = work.asm
+    plain = np.array([c is None for c in columns])
+    groups: dict[int, list[int]] = {}
+    for k, column in enumerate(columns):
+        if column is not None:
+            groups.setdefault(column.code, []).append(k)
+    rest = replace(work, args=(work.args[0][plain],))
+    made = [asm.constant(float(b)) for b in bias]
+    if plain.any():
+        made = _listed(rest, "linear", weights[:, plain], asm.store(bias)).tolist()
+    for code, places in groups.items():
+        ones = [c for c in columns if c is not None and c.code == code]
+        for m, register in enumerate(made):
+            values = np.zeros(ones[0].count)
+            for k, column in zip(places, ones, strict=True):
+                values[column.place] += weights[m, k]
+            made[m] = add(asm, register, asm.take(code, values.tolist()))
+    return np.array(made, np.int64)
 
 
 def _pairwise(work: _Work) -> Array:
@@ -307,6 +365,8 @@ RULES: Mapping[str, Callable[[_Work], Array]] = MappingProxyType(
         "reshape": _reshape,
         "cast": _cast,
         "require_finite": _check,
+        "require_known": _known_codes,
+        "one_hot": _one_hot,
         "impute": _impute,
         "add": _composed(add),
         "sub": _composed(lambda asm, a, b: add(asm, a, b, -1.0)),

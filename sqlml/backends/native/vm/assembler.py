@@ -19,8 +19,14 @@ from sqlml.types import Array
 
 OPS: Mapping[str, int] = MappingProxyType({name: i for i, name in enumerate(OPCODES)})
 LISTS = frozenset({OPS["linear"], OPS["sqeuclidean"]})
-NUMBERED = frozenset({OPS["sum"], OPS["compare"], OPS["check"], *LISTS})
+NUMBERED = frozenset({OPS["sum"], OPS["compare"], OPS["check"], OPS["take"], *LISTS})
 """Instructions whose field c is the place of a number, not a register."""
+
+_ONE_HOT = 1 << 40
+"""The first number that stands for a one-hot column."""
+
+MOST_MADE = 128
+"""Columns of one code that are made where something other than a sum of weights reads them."""
 
 MOST_REGISTERS = 4096
 MOST_INSTRUCTIONS = 8192
@@ -46,8 +52,20 @@ class Code:
     shape: Array
 
 
+@dataclass(frozen=True, slots=True)
+class OneHot:
+    """1 where the code in a register is `place`, of `count`; else 0."""
+
+    code: int
+    place: int
+    count: int
+
+
 class Assembler:
-    """Writes instructions. Registers are counted from 0, inputs first; constants' from -1 down."""
+    """Writes instructions. Registers are counted from 0, inputs first; constants' from -1 down.
+
+    A one-hot column has a number that stands for a register, which is made if it must be.
+    """
 
     def __init__(self, inputs: int) -> None:
         self.inputs = inputs
@@ -59,6 +77,7 @@ class Assembler:
         self._lists: dict[tuple[int, ...], int] = {}
         self._code: list[tuple[int, int, int, int, int]] = []
         self._known: dict[tuple[int, int, int, int], int] = {}
+        self._one_hot: dict[int, OneHot] = {}
 
     def constant(self, value: float) -> int:
         """The register that holds `value` in every row."""
@@ -78,12 +97,37 @@ class Assembler:
         self._stored += values.size
         return self._stored - values.size
 
+    def one_hot(self, code: int, count: int) -> list[int]:
+        """What stands for the columns that are 1 where the code in a register is 0, 1, .."""
+        first = _ONE_HOT + len(self._one_hot)
+        self._one_hot.update({first + k: OneHot(code, k, count) for k in range(count)})
+        return list(range(first, first + count))
+
+    def one_hot_of(self, register: int) -> OneHot | None:
+        """The one-hot column that a number stands for."""
+        return self._one_hot.get(register)
+
+    def take(self, code: int, values: Sequence[float]) -> int:
+        """The register with the value at the place that a code says; 0 for another code."""
+        return self._write(OPS["take"], code, 0, self.numbers(float(len(values)), *values))
+
+    def register(self, number: int) -> int:
+        """The register that a number stands for."""
+        column = self._one_hot.get(number)
+        if column is None:
+            return number
+        if column.count > MOST_MADE:
+            raise TooLarge
+        return self.take(column.code, [float(k == column.place) for k in range(column.count)])
+
     def emit(self, op: str, a: int, b: int = 0, c: int = 0) -> int:
         """The register that an instruction makes of registers, or of c as the place of a number."""
-        return self._write(OPS[op], a, b, c)
+        third = c if OPS[op] in NUMBERED else self.register(c)
+        return self._write(OPS[op], self.register(a), self.register(b), third)
 
     def emit_list(self, op: str, columns: Sequence[int], b: int, c: int) -> int:
         """The register that an instruction makes of listed registers and of numbers."""
+        columns = list(map(self.register, columns))
         listed = self._lists.setdefault(tuple(columns), len(self._lists))
         return self._write(OPS[op], listed, b, c)
 
@@ -102,6 +146,7 @@ class Assembler:
 
     def finish(self, inputs: Sequence[int], results: Sequence[int], whole: bool) -> Code:
         """All of it. `inputs` are columns of the rows; `results` registers, `whole` their kind."""
+        results = list(map(self.register, results))
         lists = list(self._lists)
         self._code = self._needed(lists, results)
         constants = len(self._constants)

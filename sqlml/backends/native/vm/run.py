@@ -19,6 +19,7 @@ sqrt, exp    of a
 single       a rounded to float32
 log          log(a + b), where b is all 0 or all 1
 check        stops the machine where a is outside number k .. k + 1 (k + 2: unless it is NaN)
+take         number k + 1 + a, where the whole part of a is from 0 to less than number k, else 0
 linear       for each of its results: the sum of listed columns times numbers, plus a number
 sqeuclidean  for each of its results: the sum of squared differences of columns and numbers
 ===========  =================================================================================
@@ -38,16 +39,16 @@ from sqlml.backends.native.vm.transpose import SIDE, turn
 
 OPCODES = (
     *("sum", "mul", "div", "maximum", "compare", "where", "sqrt", "exp", "log"),
-    *("check", "linear", "sqeuclidean", "single"),
+    *("check", "linear", "sqeuclidean", "single", "take"),
 )
 """Names of the instructions by their numbers."""
 
 FIELDS = 10
 """Of an instruction: its number, how often it runs, a, b, c and result with their steps.
 
-After each time a register moves on by its step. `check`, `compare` and `sum` have k for c. The
-columns of `linear` and `sqeuclidean` are listed from a on, as many as its step says, a multiple of
-LISTED; their numbers begin at b, the biases at c, and they run once for each result.
+After each time a register moves on by its step. `check`, `compare`, `sum` and `take` have k for c.
+The columns of `linear` and `sqeuclidean` are listed from a on, as many as its step says, a multiple
+of LISTED; their numbers begin at b, the biases at c, and they run once for each result.
 """
 
 LISTED = 3
@@ -175,6 +176,12 @@ def _run(
                 elif what == 12:
                     for r in range(n):
                         v[o + r] = np.float32(v[a + r])
+                elif what == 13:
+                    count = numbers[k]
+                    for r in range(n):
+                        x = v[a + r]
+                        place = np.int64(x) if x > -1.0 and x < count else np.int64(-1)
+                        v[o + r] = numbers[k + 1 + place] if place >= 0 else 0.0
                 elif j % 2 == 0:
                     # Two results at once, as long as there are two, share what they read.
                     listed, count = code[i, 2], code[i, 3]

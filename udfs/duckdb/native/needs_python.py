@@ -1,0 +1,29 @@
+"""`needs_python`: why Python scores the batches of a function that takes columns, if it does."""
+
+from __future__ import annotations
+
+from sqlml.bounded_cache import of_programs
+from sqlml.ir.program import Program
+from sqlml.planner.program.function_names import FunctionSpec
+from sqlml.udfs.batch_function import BatchFunction
+from sqlml.udfs.make_function import engine_function
+
+
+def needs_python(spec: FunctionSpec, program: Program) -> str | None:
+    """Why Python scores the batches of a function; None if machine code does.
+
+    Raises:
+        ConfigError, BackendError: it cannot be compiled.
+    """
+    return _needs_python(program, spec)
+
+
+@of_programs
+def _needs_python(program: Program, spec: FunctionSpec) -> str | None:
+    from sqlml.udfs.duckdb.native import plan_words  # it imports LLVM
+
+    if spec.backend != "native":
+        return f"backend {spec.backend} is Python's"
+    made = engine_function(spec, program).function
+    assert isinstance(made, BatchFunction)
+    return plan_words.needs_python(made)
