@@ -90,11 +90,12 @@ def _block(call: PlannedCall) -> list[tuple[str, str]]:
 def _handed_over(call: PlannedCall) -> str:
     """The arguments of the function."""
     kind = {"f32": "FLOAT", "f64": "DOUBLE"}[call.spec.layout]
-    numbers = max(1, len([name for name, _ in call.reads if name not in call.texts]))
-    texts = f", with the texts of {_listed(list(call.texts))}" if call.texts else ""
-    if call.spec.by_column:
-        return f"{numbers} {kind} column{'s' * (numbers > 1)}{texts}"
-    return f"packed as {kind}[{numbers}]{texts}"
+    numbers, texts = len(call.reads) - len(call.texts), len(call.texts)
+    if not call.spec.by_column:
+        listed = f", with the texts of {_listed(call.texts)}" if texts else ""
+        return f"packed as {kind}[{max(1, numbers)}]{listed}"
+    parts = [f"{n} {t}" for n, t in ((numbers, kind), (texts, "VARCHAR")) if n]
+    return f"{' and '.join(parts) or 'no'} column{'s' * (numbers + texts != 1)}"
 
 
 def _unread(call: PlannedCall) -> str:
