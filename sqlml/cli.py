@@ -1,4 +1,4 @@
-"""The command line: `sqlml [DATABASE] [-c SQL | -f FILE]`, a prompt, `demo` and `calibrate`."""
+"""The command line: `sqlml [DATABASE] [-c SQL | -f FILE]`, a prompt, and other commands."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sqlml.errors import SqlmlError
 from sqlml.open_session import connect
 from sqlml.parsing.cut_statements import cut
 from sqlml.session.session import Session
+from sqlml.udfs.duckdb.native.install import OFF, Unavailable, uninstall, where
 
 
 def parser() -> argparse.ArgumentParser:
@@ -24,7 +25,8 @@ def parser() -> argparse.ArgumentParser:
         prog="sqlml",
         description="Run SQL on a DuckDB database with models as statements and functions.",
         epilog="`sqlml demo` scores the flights of 2013 in one run, `sqlml calibrate` measures "
-        "this machine for the choice of backends; see their --help.",
+        "this machine for the choice of backends, `sqlml native` says whether DuckDB calls models "
+        "without Python; see their --help.",
     )
     made.add_argument(
         "database", nargs="?", default=":memory:", help="a DuckDB file (default: in memory)"
@@ -52,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return demo(given[1:])
     if given[:1] == ["calibrate"]:
         return _calibrate(given[1:])
+    if given[:1] == ["native"]:
+        return _native(given[1:])
     options = parser().parse_args(given)
     sql = options.command
     if options.file is not None:
@@ -87,6 +91,33 @@ def _calibrate(arguments: Sequence[str]) -> int:
         if name in measured:
             print(f"{name:<22}{measured[name]:>12.4f}  (shipped: {shipped:g})")
     print(f"saved in {place()}")
+    return 0
+
+
+def _native(arguments: Sequence[str]) -> int:
+    """`sqlml native`: whether DuckDB calls models without Python, or no more."""
+    made = argparse.ArgumentParser(
+        prog="sqlml native",
+        description="Say whether DuckDB calls models without Python on this machine, by an "
+        "extension that sqlml installs below DuckDB's own folder when it is first used.",
+        epilog=f"With the environment variable {OFF}=0 it is neither installed nor used.",
+    )
+    made.add_argument("--remove", action="store_true", help="remove what was installed")
+    if made.parse_args(arguments).remove:
+        folders = uninstall()
+        for folder in folders:
+            print(f"removed {folder}")
+        if not folders:
+            print("nothing to remove")
+        return 0
+    with duckdb.connect() as own:
+        try:
+            place = where(own)
+        except Unavailable as error:
+            print(f"native functions are unavailable: {error}")
+            return 0
+    done = "installed in" if place.path.is_file() else "installed when they are first used, in"
+    print(f"native functions are {done} {place.path}")
     return 0
 
 

@@ -59,24 +59,35 @@ def installed(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Ins
     Raises:
         Unavailable: it cannot be had here.
     """
+    place, shim = where(connection, built), built / EXTENSION
+    try:
+        if not place.path.is_file() or place.path.read_bytes() != shim.read_bytes():
+            with duckdb.connect(config=_folders(connection)) as own:
+                _install(own, shim, place.repository)
+    except (duckdb.Error, OSError) as error:
+        raise Unavailable(f"DuckDB could not install them: {_first_line(error)}") from None
+    return place
+
+
+def where(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Installed:
+    """Where the file is once it is installed (`installed`).
+
+    Raises:
+        Unavailable: it cannot be had here.
+    """
     if os.environ.get(OFF) == "0":
         raise Unavailable(f"{OFF} is 0")
     if not IS_TWO:
         raise Unavailable(f"DuckDB {duckdb.__version__} has none; 2.0 has")
-    target, shim = this_platform(), built / EXTENSION
-    if target is None or not shim.is_file():
+    shim = built / EXTENSION
+    if this_platform() is None or not shim.is_file():
         raise Unavailable("this installation of sqlml was built without them")
     try:
-        content = shim.read_bytes()
-        repository = f"{NAME}_{hashlib.sha256(content).hexdigest()[:16]}"
-        folders = _folders(connection)
-        path = _repositories(connection, folders, target) / repository / EXTENSION
-        if not path.is_file() or path.read_bytes() != content:
-            with duckdb.connect(config=folders) as own:
-                _install(own, target, shim, repository)
+        repository = f"{NAME}_{hashlib.sha256(shim.read_bytes()).hexdigest()[:16]}"
+        folder = _repositories(connection, _folders(connection))
     except (duckdb.Error, OSError, RuntimeError) as error:
-        raise Unavailable(f"DuckDB could not install them: {_first_line(error)}") from None
-    return Installed(path, repository)
+        raise Unavailable(f"DuckDB does not say where they go: {_first_line(error)}") from None
+    return Installed(folder / repository / EXTENSION, repository)
 
 
 def uninstall() -> list[Path]:
@@ -86,7 +97,7 @@ def uninstall() -> list[Path]:
         The folders of those that there were, below DuckDB's own folder.
     """
     with duckdb.connect() as own:
-        base = _repositories(own, {}, this_platform() or "")
+        base = _repositories(own, {})
         folders = [path for path in sorted(base.glob(f"{NAME}_*")) if _OURS.fullmatch(path.name)]
         for folder in folders:
             with suppress(duckdb.Error):
@@ -98,10 +109,10 @@ def uninstall() -> list[Path]:
 _OURS = re.compile(rf"{NAME}_[0-9a-f]{{16}}")
 
 
-def _install(own: duckdb.DuckDBPyConnection, target: str, shim: Path, name: str) -> None:
+def _install(own: duckdb.DuckDBPyConnection, shim: Path, name: str) -> None:
     key = (shim.parent / PUBLIC_KEY).read_text().strip()
     with tempfile.TemporaryDirectory() as made:
-        repository = Path(made) / _version(own) / target
+        repository = Path(made) / _version(own) / (this_platform() or "")
         repository.mkdir(parents=True)
         (repository / f"{EXTENSION}.gz").write_bytes(gzip.compress(shim.read_bytes()))
         own.execute("SET allow_extension_repositories = 'allowed'")
@@ -123,12 +134,10 @@ def _folders(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
     return made
 
 
-def _repositories(
-    connection: duckdb.DuckDBPyConnection, folders: Mapping[str, Any], target: str
-) -> Path:
+def _repositories(connection: duckdb.DuckDBPyConnection, folders: Mapping[str, Any]) -> Path:
     home = Path(folders["home_directory"]) if "home_directory" in folders else Path.home()
     base = Path(folders.get("extension_directory") or home / ".duckdb" / "extensions")
-    return base / _version(connection) / target / "repositories"
+    return base / _version(connection) / (this_platform() or "") / "repositories"
 
 
 def _version(connection: duckdb.DuckDBPyConnection) -> str:
