@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlml.dialects import Dialect
@@ -18,7 +18,7 @@ class Scope:
 
     `text` is the statement as it goes to the engine, `probed` as it stands in probes: there calls
     and parameters are NULLs of their types. `untyped` are the parameters and local names, which
-    have no type yet.
+    have no type yet, `types` the types of parameters that their values tell.
     """
 
     outline: Outline
@@ -28,6 +28,7 @@ class Scope:
     untyped: frozenset[Span]
     describe: Describe
     dialect: Dialect
+    types: Mapping[Span, str]
 
     @property
     def sql(self) -> str:
@@ -52,8 +53,9 @@ class Scope:
         Raises:
             BindError: the engine cannot bind one, or it yields several columns.
         """
-        found = self.columns(places)
-        for place, columns in zip(places, found, strict=True):
+        asked = [place for place in places if place not in self.types]
+        found = dict(zip(asked, self.columns(asked) if asked else (), strict=True))
+        for place, columns in found.items():
             if len(columns) != 1:
                 raise BindError(
                     f"{self.text(place)} stands for {len(columns)} columns; write * or "
@@ -61,7 +63,8 @@ class Scope:
                     self.sql,
                     place.start,
                 )
-        return tuple(column for (column,) in found)
+        known = {place: (Column("", kind),) for place, kind in self.types.items()}
+        return tuple((found.get(place) or known[place])[0] for place in places)
 
     def _is_untyped(self, place: Span) -> bool:
         """NULL itself (1.5 says that it is INTEGER), or a name or parameter without a type."""

@@ -78,6 +78,7 @@ def _scope(draft: Draft, call: ModelCall) -> Scope:
         untyped=draft.given.untyped() | frozenset(call.local),
         describe=draft.context.describe,
         dialect=draft.dialect,
+        types=draft.given.types(),
     )
 
 

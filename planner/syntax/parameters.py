@@ -30,6 +30,8 @@ _TYPES: tuple[tuple[Any, str], ...] = (
     (bytes, "BLOB"),
 )
 
+_PLAIN: Mapping[type, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE", str: "VARCHAR"}
+
 TypeOf = Callable[[Any], str | None]
 """A value -> the type that the engine gives to it; None if it does not take such a value."""
 
@@ -108,6 +110,16 @@ class Parameters:
     def untyped(self) -> frozenset[Span]:
         """The places of parameters whose value, being NULL or absent, tells no type."""
         return frozenset(p.span for p in self._place if self._stand_in(p) == "NULL")
+
+    def types(self) -> dict[Span, str]:
+        """Place -> type of the parameters whose values are plain numbers, truths or texts."""
+        made = {}
+        for parameter in self._place:
+            found = self.value(parameter)
+            kind = _PLAIN.get(type(found[0])) if found is not None else None
+            if kind is not None:
+                made[parameter.span] = kind
+        return made
 
     def _stand_in(self, parameter: Parameter) -> str:
         found = self.value(parameter)

@@ -1,4 +1,4 @@
-"""DuckDB's native functions: the same answers as by Arrow, and what they do to a user's database."""
+"""DuckDB's native functions: the same answers as by Arrow, and what they do to a database."""
 
 from __future__ import annotations
 
