@@ -106,7 +106,8 @@ class CallDraft:
     def apart(self) -> CallDraft:
         """The call where it shares no evaluation with others, and its choice of a way to run."""
         shared = self.shared.apart(self.target.part)
-        return replace(self, shared=shared, choice=choose(self.alone.split.core, self.options))
+        choice = choose(self.alone.split.core, self.options, by_column=self.route.by_column)
+        return replace(self, shared=shared, choice=choice)
 
     def chosen(self, rows: int = ROWS) -> CallDraft:
         """The call with the best way to run the function of its parts as they are now.
@@ -114,4 +115,5 @@ class CallDraft:
         Raises:
             ConfigError, BackendError, MissingDependencyError: as `choose` says.
         """
-        return replace(self, choice=choose(self.prepared.split.core, self.options, rows))
+        core, by_column = self.prepared.split.core, self.route.by_column
+        return replace(self, choice=choose(core, self.options, rows, by_column=by_column))

@@ -82,7 +82,7 @@ def plan_call(
         most=most,
         route=route,
         used=frozenset(prepared.program.inputs),
-        choice=choose(prepared.split.core, options),
+        choice=choose(prepared.split.core, options, by_column=route.by_column),
     )
     for stage in STAGES:
         draft = stage(draft)

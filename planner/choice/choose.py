@@ -39,12 +39,16 @@ class Choice:
 
 
 def choose(
-    program: Program, options: Mapping[str, Any], rows: int = ROWS, batch: int = BATCH
+    program: Program,
+    options: Mapping[str, Any],
+    rows: int = ROWS,
+    batch: int = BATCH,
+    by_column: bool = False,
 ) -> Choice:
     """Resolve `backend`, `strategy` and `device` ("auto" by default) for `rows` rows of `program`.
 
-    They come `batch` at a time: a GPU pays only where these are many. Of backend "sql" it is the
-    choice for rows that an expression leaves to a function.
+    They come `batch` at a time, by Arrow or `by_column`: a GPU pays only where these are many. Of
+    backend "sql" it is the choice for rows that an expression leaves to a function.
 
     Raises:
         ConfigError: an unknown name, or a strategy that the backend does not have.
@@ -61,7 +65,7 @@ def choose(
     if strategy not in STRATEGIES:
         raise ConfigError(f"unknown strategy {strategy!r}; strategies: {', '.join(STRATEGIES)}")
     if backend == SQL:
-        return choose(program, {**options, "backend": "auto"}, rows, batch)
+        return choose(program, {**options, "backend": "auto"}, rows, batch, by_column)
     owner = next((OWNERS[n.op] for n in program.nodes if n.op in OWNERS), None)
     if backend == "auto" and owner is not None:
         why = "the one backend that runs this kind of model"
@@ -69,7 +73,7 @@ def choose(
     if backend == "auto" or strategy == "auto":
         weighed = tuple(
             e
-            for e in _weighed(program, rows, batch)
+            for e in _weighed(program, rows, batch, by_column)
             if backend in ("auto", e.backend)
             and strategy in ("auto", e.strategy)
             and device in ("auto", e.device)
@@ -96,8 +100,8 @@ def choose(
 
 
 @of_programs
-def _weighed(program: Program, rows: int, batch: int) -> tuple[Estimate, ...]:
-    return estimates(program, current(), rows, batch)
+def _weighed(program: Program, rows: int, batch: int, by_column: bool) -> tuple[Estimate, ...]:
+    return estimates(program, current(), rows, batch, by_column)
 
 
 @of_programs

@@ -89,9 +89,15 @@ WAYS: tuple[Way, ...] = (
 
 
 def estimates(
-    program: Program, costs: Costs, rows: int = ROWS, batch: int = BATCH
+    program: Program,
+    costs: Costs,
+    rows: int = ROWS,
+    batch: int = BATCH,
+    by_column: bool = False,
 ) -> tuple[Estimate, ...]:
     """The ways that this machine has, cheapest first, for `rows` rows, `batch` at a time.
+
+    They are given to the function by Arrow, or `by_column`.
 
     On the CPU sqlml's own backend comes first unless another is estimated to be `MARGIN` times as
     fast: an estimate is no closer than that, and the others' libraries take seconds to load.
@@ -99,7 +105,7 @@ def estimates(
     ways = [way for way in WAYS if _is_there(way)]
     if not any(node.op == "tree_ensemble" for node in program.nodes):
         ways = list({(way.backend, way.device): way for way in reversed(ways)}.values())
-    found = [_estimate(program, way, costs, rows, batch) for way in ways]
+    found = [_estimate(program, way, costs, rows, batch, by_column) for way in ways]
     return tuple(sorted(found, key=_rank))
 
 
@@ -140,16 +146,18 @@ def _is_there(way: Way) -> bool:
     return has_device and installed(way.library)
 
 
-def _estimate(program: Program, way: Way, costs: Costs, rows: int, batch: int) -> Estimate:
-    own = _Rates(way.costs, costs)
+def _estimate(
+    program: Program, way: Way, costs: Costs, rows: int, batch: int, by_column: bool
+) -> Estimate:
+    own, handed = _Rates(way.costs, costs), _Rates("column" if by_column else "udf", costs)
     batch = batch if way.device == "cuda" else BATCH
     calls = math.ceil(rows / batch) if rows else 0
-    nanoseconds, kernel = math.ceil(rows / BATCH) * costs["udf.call"], ""
+    nanoseconds, kernel = math.ceil(rows / BATCH) * handed["call"], ""
     for node in program.nodes:
         if not node.type.rowwise:
             continue
         if node.op == "input":
-            nanoseconds += rows * _width(node) * (own["byte"] * 8 + costs["udf.number"])
+            nanoseconds += rows * _width(node) * (own["byte"] * 8 + handed["number"])
             continue
         nanoseconds += calls * own["call"]
         if node.op == "tree_ensemble":

@@ -33,11 +33,12 @@ def _depends(program: Program, asked: tuple[str, ...]) -> bool:
     return len({(c.backend, c.strategy, c.device) for c in made}) > 1
 
 
-def for_rows(program: Program, choice: Choice, rows: int) -> Choice:
-    """A choice with its estimates for another number of rows."""
+def for_rows(program: Program, choice: Choice, rows: int, by_column: bool) -> Choice:
+    """A choice with its estimates for another number of rows, given by Arrow or `by_column`."""
     if not choice.estimates or choice.rows == rows:
         return choice
-    new = {_way(e): e for e in estimates(program, current(), rows)}
+    weighed = estimates(program, current(), rows, by_column=by_column)
+    new = {_way(e): e for e in weighed}
 
     def again(e: Estimate) -> Estimate:
         if e.backend == SQL:  # the engine takes as long for each row

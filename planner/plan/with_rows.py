@@ -22,4 +22,5 @@ def _with_rows(call: PlannedCall, ask: AskRows) -> PlannedCall:
     prepared = prepare_parts(
         call.source, call.spec.parts, call.spec.layout, call.spec.constants, call.spec.lookup
     )
-    return replace(call, rows=rows, choice=for_rows(prepared.split.core, call.choice, rows.count))
+    choice = for_rows(prepared.split.core, call.choice, rows.count, call.spec.by_column)
+    return replace(call, rows=rows, choice=choice)

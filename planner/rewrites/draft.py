@@ -14,7 +14,7 @@ from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.program.shared import Shared
-from sqlml.planner.rewrites.made_in_from import MadeInFrom
+from sqlml.planner.rewrites.added_columns import MadeInFrom
 from sqlml.planner.rewrites.table_form_places import WrittenOut
 from sqlml.planner.rewrites.widened_from import Source
 from sqlml.planner.syntax.outline import ModelCall, Outline

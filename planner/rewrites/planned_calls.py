@@ -10,8 +10,8 @@ from sqlml.planner.binding.bind import other_columns
 from sqlml.planner.binding.estimated_rows import rows_of
 from sqlml.planner.binding.scope import Scope
 from sqlml.planner.call.plan_call import PlacedCall, plan_call
+from sqlml.planner.rewrites.added_columns import MadeInFrom
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.made_in_from import MadeInFrom
 from sqlml.planner.rewrites.table_form import refuse_hidden
 from sqlml.planner.rewrites.widened_from import Source
 from sqlml.planner.syntax.column_names import column_names

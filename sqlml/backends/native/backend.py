@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.base import unsupported
-from sqlml.backends.native.step_filler import StepFiller
+from sqlml.backends.native.stages import Stages
+from sqlml.backends.native.step_filler import StagedFiller, StepFiller
 from sqlml.backends.native.stepwise import Stepwise, bind
 from sqlml.backends.native.trees.filler import TreeFiller
 from sqlml.backends.native.vm.whole_output import Fused
@@ -69,7 +70,13 @@ class NativeCompiled:
             return None
         steps = self._stepwise()
         by_trees = TreeFiller.of(steps, output, columns, width)
-        return StepFiller(steps, output, columns, width) if by_trees is None else by_trees
+        if by_trees is not None:
+            return by_trees
+        whole = list(columns) == list(range(width))
+        stages = Stages.of(steps, output) if whole else None
+        if stages is None:
+            return StepFiller(steps, output, columns, width)
+        return StagedFiller(steps, output, columns, width, stages)
 
     def _stepwise(self) -> Stepwise:
         with self._lock:

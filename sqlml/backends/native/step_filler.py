@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sqlml.backends.native.stages import Stages
 from sqlml.backends.native.stepwise import Stepwise
 from sqlml.backends.native.vm.assemble import below
 from sqlml.errors import SqlmlError
@@ -58,3 +59,13 @@ class StepFiller:
                 return start
             out[start : start + self._rows] = values[self._made]
         return -1
+
+
+class StagedFiller(StepFiller):
+    """A `StepFiller` that can write down its steps as calls of kernels."""
+
+    def __init__(
+        self, steps: Stepwise, output: str, columns: Sequence[int], width: int, stages: Stages
+    ) -> None:
+        super().__init__(steps, output, columns, width)
+        self.turn, self.calls = stages.turn, stages.calls

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.backends.native.jit.argument_kinds import ArrayKind
 from sqlml.backends.native.jit.specialise import kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.types import Array
@@ -19,7 +20,8 @@ def converted(x: Rows, out: Rows) -> Call:
 def taken(x: Rows, columns: Array, out: Rows) -> Call:
     """The call that copies `columns` int64 of rows, maybe as another dtype."""
     columns = np.ascontiguousarray(columns, np.int64)
-    kinds = (reads(x.dtype, 2), *kinds_of(columns), writes(out.dtype, 2))
+    to = writes(out.dtype, 2) if out.whole else ArrayKind(out.dtype, 2, "A", False)
+    kinds = (reads(x.dtype, 2), *kinds_of(columns), to)
     return Call(specialise(_take, kinds), (x, columns, out))
 
 

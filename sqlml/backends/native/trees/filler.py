@@ -16,10 +16,9 @@ from sqlml.backends.native.jit.specialise import specialise
 from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.backends.native.operators import KERNEL_FLOATS, source
 from sqlml.backends.native.rows.columns import taken
-from sqlml.backends.native.rows.impute_one_hot import checker, refusing
+from sqlml.backends.native.rows.impute_one_hot import checker
 from sqlml.backends.native.stepwise import BLOCK_BYTES, Stepwise
 from sqlml.backends.native.trees import Forest
-from sqlml.backends.native.trees.block_forest import BlockForest
 from sqlml.backends.native.trees.lockstep import ANY, FINITE, NAN_TOO
 from sqlml.backends.native.trees.tail import TreeTail
 from sqlml.backends.native.vm.assemble import below
@@ -133,27 +132,14 @@ class TreeFiller:
     def calls(self, x: Rows, out: Rows, places: Iterator[int], rows: int) -> tuple[Call, ...]:
         """The calls that do what `fill` does with a block of so many rows."""
         before: tuple[Call, ...] = ()
-        lockstep = self._forest.by_lockstep(rows)
         if isinstance(self._columns, slice):
             x = x.columns(self._columns)
-        if (
-            isinstance(self._columns, np.ndarray)
-            or self._source != self.input
-            or (lockstep and not x.whole)
-        ):
-            columns = self._columns if isinstance(self._columns, np.ndarray) else np.arange(x.width)
-            whole = Rows(next(places), self._source, columns.size)
-            before, x = (taken(x, columns, whole),), whole
+        elif self._columns is not None:
+            whole = Rows(next(places), self._source, self._columns.size)
+            before, x = (taken(x, self._columns, whole),), whole
         outputs, dtype = self._margins
         made = out if self._tail is None else Rows(next(places), dtype, outputs)
-        if lockstep:
-            forest = self._forest.lockstep.calls(x, made, self._allowed)
-        else:
-            blocks = self._forest.blocks
-            assert isinstance(blocks, BlockForest)
-            if self._allowed != ANY:
-                before += (refusing(x, self._allowed == NAN_TOO),)
-            forest = blocks.calls(x, made)
+        forest = self._forest.calls(x, made, places, rows, self._allowed)
         after = () if self._tail is None else self._tail.calls(made, out, places)
         return (*before, *forest, *after)
 

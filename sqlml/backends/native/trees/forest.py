@@ -6,16 +6,21 @@ batch of a few rows never waits for the kernel of large ones.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from sqlml.backends.costs import current
+from sqlml.backends.native.kernel_calls import Call, Rows
+from sqlml.backends.native.rows.columns import taken
+from sqlml.backends.native.rows.impute_one_hot import refusing
 from sqlml.backends.native.trees.binned import binned
 from sqlml.backends.native.trees.block_forest import BlockForest
 from sqlml.backends.native.trees.cursor_forest import cursor_forest
 from sqlml.backends.native.trees.descent_forest import descent_forest
+from sqlml.backends.native.trees.lockstep import ANY, NAN_TOO
 from sqlml.backends.native.trees.lockstep_forest import LockstepForest, lockstep_forest
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
 from sqlml.backends.tree_costs import BYTE_BINS, TreeCosts, tree_costs
@@ -49,6 +54,25 @@ class Forest:
     def __call__(self, x: Array) -> Array:
         """Score x (n, k) -> (n, outputs)."""
         return self.lockstep(x) if self.by_lockstep(x.shape[0]) else self.blocks(x)
+
+    def calls(
+        self, x: Rows, out: Rows, places: Iterator[int], rows: int, allowed: int = ANY
+    ) -> tuple[Call, ...]:
+        """The calls that write the scores of rows `x` to `out`, for a block of so many rows.
+
+        A number that is not `allowed` ends them; `places` are free for what is between.
+        """
+        before: tuple[Call, ...] = ()
+        lockstep = self.by_lockstep(rows)
+        if x.dtype != self.source or (lockstep and not x.whole):
+            whole = Rows(next(places), self.source, x.width)
+            before, x = (taken(x, np.arange(x.width), whole),), whole
+        if lockstep:
+            return (*before, *self.lockstep.calls(x, out, allowed))
+        if allowed != ANY:
+            before += (refusing(x, allowed == NAN_TOO),)
+        assert isinstance(self.blocks, BlockForest)
+        return (*before, *self.blocks.calls(x, out))
 
     def by_lockstep(self, rows: int) -> bool:
         """Whether so many rows go by lockstep."""

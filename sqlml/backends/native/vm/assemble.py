@@ -43,6 +43,9 @@ EXACT = frozenset(
 )
 """Operators that round nothing, so that they may work on float32 as well."""
 
+COMPARED = frozenset({"gt", "ge", "lt", "le", "eq", "ne", "maximum", "minimum", "take"})
+"""Operators that are exact of whole numbers, if these are exact as float64."""
+
 ROUNDED = frozenset({"add", "sub", "mul", "div", "sqrt", "exp", "sigmoid", "softmax"})
 """Operators whose float32 result is that of float64, rounded: their steps are rounded as well."""
 
@@ -54,14 +57,13 @@ MOST_WIDTH = 2048
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a rule has: the assembler, the node, its inputs' registers and dtypes, and whether the
-    node is a code that only one-hot columns are made of."""
+    """What a rule has: the assembler, the node, and its inputs' registers and dtypes."""
 
+    program: Program
     asm: Assembler
     node: Node
     args: tuple[Array, ...]
     dtypes: tuple[str, ...]
-    is_code: bool
 
 
 class _Unknown(Exception):
@@ -92,18 +94,19 @@ def assemble(program: Program, output: str, single: bool = False) -> Code | None
         return None
     if any(not _known(program, program.nodes[i], SINGLE if single else EXACT) for i in live):
         return None
-    codes = _codes(program)
-    asm = Assembler(below.width)
-    values: dict[int, Array] = {}
+    asm, tables = Assembler(below.width), _tables(program, live)
+    values: dict[int, Array] = {i: np.empty(0, np.int64) for i in tables}
     try:
         for i in live:
             node = program.nodes[i]
+            if i in tables:
+                continue
             if node.op == "input":
                 values[i] = np.arange(below.width)
             else:
                 args = tuple(values[j] for j in node.inputs)
                 dtypes = tuple(program.nodes[j].type.dtype for j in node.inputs)
-                values[i] = RULES[node.op](_Work(asm, node, args, dtypes, i in codes))
+                values[i] = RULES[node.op](_Work(program, asm, node, args, dtypes))
                 if node.type.dtype == "float32" and node.op in ROUNDED:
                     values[i] = _single(asm, values[i])
         return asm.finish(range(below.width), values[last].tolist(), kind.dtype == "int64")
@@ -135,22 +138,12 @@ def _known(program: Program, node: Node, single: frozenset[str]) -> bool:
     if node.type.dtype == "float32":
         return node.op in single
     whole = any(program.nodes[j].type.dtype == "int64" for j in node.inputs)
-    return not whole or node.op in EXACT
-
-
-def _codes(program: Program) -> frozenset[int]:
-    """Whole numbers that are read as codes only: their registers need not be whole."""
-    others = set(program.outputs.values())
-    for i in range(len(program.nodes) - 1, -1, -1):
-        node = program.nodes[i]
-        if not (node.op == "one_hot" or (node.op == "require_known" and i not in others)):
-            others.update(node.inputs)
-    return frozenset(range(len(program.nodes))) - others
+    return not whole or node.op in EXACT or node.op in COMPARED
 
 
 def _constant(work: _Work) -> Array:
     value = work.node.attrs["value"].astype(np.float64)
-    if value.size > MOST_WIDTH:
+    if value.size > MOST_WIDTH or not np.array_equal(value, work.node.attrs["value"], True):
         raise _Unknown
     registers = [work.asm.constant(v) for v in value.ravel().tolist()]
     return np.array(registers, np.int64).reshape(value.shape)
@@ -195,12 +188,17 @@ def _sigmoid(work: _Work) -> Array:
 def _cast(work: _Work) -> Array:
     fine = {
         "float64": ("bool", "float32", "float64", "int64"),
-        "float32": ("float32",),
-        "int64": ("bool", "int64", *(("float32", "float64") if work.is_code else ())),
+        "float32": ("bool", "float32"),
+        "int64": ("bool", "int64"),
     }
-    if work.dtypes[0] not in fine.get(work.node.type.dtype, ()):
-        raise _Unknown
-    return work.args[0]
+    kind, own = work.node.type.dtype, work.dtypes[0]
+    if own in fine.get(kind, ()):
+        return work.args[0]
+    if kind == "float32" and own == "float64":
+        return _single(work.asm, work.args[0])
+    if kind == "int64" and own in ("float32", "float64"):
+        return _each(work, partial(work.asm.emit, "whole"))
+    raise _Unknown
 
 
 def _concat(work: _Work) -> Array:
@@ -234,19 +232,37 @@ def _check(work: _Work) -> Array:
 
 
 def _known_codes(work: _Work) -> Array:
-    place = work.asm.numbers(_LEAST_CODE, np.inf, 0.0)
+    place = work.asm.numbers(0.0, np.inf, 0.0)
     for register in work.args[0].ravel().tolist():
         work.asm.emit("check", register, 0, place)
     return work.args[0]
 
 
-_LEAST_CODE = float(np.nextafter(-1.0, 0.0))
-"""The least number whose whole part is not below 0."""
-
-
 def _one_hot(work: _Work) -> Array:
     (code,) = work.args[0].ravel().tolist()
     return np.array(work.asm.one_hot(code, work.node.type.width), np.int64)
+
+
+def _take(work: _Work) -> Array:
+    """The rows of a constant table at places that lie in it."""
+    table = work.program.nodes[work.node.inputs[0]].attrs["value"].astype(np.float64)
+    columns = table.reshape(len(table), -1).T.tolist()
+    made = [
+        work.asm.take(place, values)
+        for place in work.args[1].ravel().tolist()
+        for values in columns
+    ]
+    return np.array(made, np.int64).reshape(work.node.type.shape[1:])
+
+
+def _tables(program: Program, live: Sequence[int]) -> frozenset[int]:
+    """Constants that are tables to take rows of, and nothing else."""
+    tables, others = set[int](), set(program.outputs.values())
+    for node in (program.nodes[i] for i in live):
+        table, *rest = node.inputs if node.op == "take" else (-1, *node.inputs)
+        others.update(rest)
+        tables |= {table} if table >= 0 and program.nodes[table].op == "constant" else set()
+    return frozenset(tables - others)
 
 
 def _impute(work: _Work) -> Array:
@@ -367,6 +383,7 @@ RULES: Mapping[str, Callable[[_Work], Array]] = MappingProxyType(
         "require_finite": _check,
         "require_known": _known_codes,
         "one_hot": _one_hot,
+        "take": _take,
         "impute": _impute,
         "add": _composed(add),
         "sub": _composed(lambda asm, a, b: add(asm, a, b, -1.0)),

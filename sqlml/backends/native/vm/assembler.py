@@ -25,9 +25,6 @@ NUMBERED = frozenset({OPS["sum"], OPS["compare"], OPS["check"], OPS["take"], *LI
 _ONE_HOT = 1 << 40
 """The first number that stands for a one-hot column."""
 
-MOST_MADE = 128
-"""Columns of one code that are made where something other than a sum of weights reads them."""
-
 MOST_REGISTERS = 4096
 MOST_INSTRUCTIONS = 8192
 
@@ -116,9 +113,8 @@ class Assembler:
         column = self._one_hot.get(number)
         if column is None:
             return number
-        if column.count > MOST_MADE:
-            raise TooLarge
-        return self.take(column.code, [float(k == column.place) for k in range(column.count)])
+        place = self.numbers(0.0, 1.0)
+        return self._write(OPS["compare"], column.code, self.constant(float(column.place)), place)
 
     def emit(self, op: str, a: int, b: int = 0, c: int = 0) -> int:
         """The register that an instruction makes of registers, or of c as the place of a number."""

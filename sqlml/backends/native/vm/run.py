@@ -19,7 +19,8 @@ sqrt, exp    of a
 single       a rounded to float32
 log          log(a + b), where b is all 0 or all 1
 check        stops the machine where a is outside number k .. k + 1 (k + 2: unless it is NaN)
-take         number k + 1 + a, where the whole part of a is from 0 to less than number k, else 0
+take         number k + 1 + a, where a is from 0 to less than number k, else 0
+whole        a without its fraction, as an int64 has it: beyond that, -2**63
 linear       for each of its results: the sum of listed columns times numbers, plus a number
 sqeuclidean  for each of its results: the sum of squared differences of columns and numbers
 ===========  =================================================================================
@@ -39,7 +40,7 @@ from sqlml.backends.native.vm.transpose import SIDE, turn
 
 OPCODES = (
     *("sum", "mul", "div", "maximum", "compare", "where", "sqrt", "exp", "log"),
-    *("check", "linear", "sqeuclidean", "single", "take"),
+    *("check", "linear", "sqeuclidean", "single", "take", "whole"),
 )
 """Names of the instructions by their numbers."""
 
@@ -61,6 +62,7 @@ PAD = 8
 """Numbers between registers: their distance must not be a power of 2, which caches dislike."""
 
 _U = np.uint64
+_LIMIT = 2.0**63
 
 
 def _run(
@@ -180,8 +182,12 @@ def _run(
                     count = numbers[k]
                     for r in range(n):
                         x = v[a + r]
-                        place = np.int64(x) if x > -1.0 and x < count else np.int64(-1)
-                        v[o + r] = numbers[k + 1 + place] if place >= 0 else 0.0
+                        held = x >= 0.0 and x < count
+                        v[o + r] = numbers[k + 1 + np.int64(x)] if held else 0.0
+                elif what == 14:
+                    for r in range(n):
+                        x = v[a + r]
+                        v[o + r] = np.trunc(x) if np.abs(x) < _LIMIT else -_LIMIT
                 elif j % 2 == 0:
                     # Two results at once, as long as there are two, share what they read.
                     listed, count = code[i, 2], code[i, 3]

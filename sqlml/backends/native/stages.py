@@ -1,0 +1,158 @@
+"""`Stages`: an output as calls of the machine and of trees, one after the other.
+
+The machine prepares the columns that an ensemble of trees reads (imputes, scales, makes one-hot
+columns), the trees go down, and the machine makes the output of their margins. Votes and stacks have
+several such stages. A stage reads the rows, or what one stage before it has made; where it needs
+more, these lie side by side in rows of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sqlml.backends.native.kernel_calls import Call, Rows
+from sqlml.backends.native.rows.columns import converted, taken
+from sqlml.backends.native.stepwise import Stepwise
+from sqlml.backends.native.trees import Forest
+from sqlml.backends.native.vm.whole_output import Fused
+from sqlml.ir.program import Node, Program, freeze
+from sqlml.types import ROWS, TensorType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Machine:
+    """The value of `node`, made of the values of the nodes `reads`, side by side."""
+
+    node: int
+    reads: tuple[int, ...]
+    kernel: Fused
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Trees:
+    """The value of `node`, made of the value of the one node that it reads."""
+
+    node: int
+    reads: tuple[int]
+    forest: Forest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stages:
+    """The stages of an output, whose rows are the value of node `rows`."""
+
+    rows: int
+    stages: tuple[_Machine | _Trees, ...]
+
+    @classmethod
+    def of(cls, steps: Stepwise, output: str) -> Stages | None:
+        """None where the output needs another kernel, or has no trees."""
+        program, last = steps.program, steps.program.outputs[output]
+        (rows,) = program.inputs.values()
+        forests = [s for s in steps.schedule_of((output,)).steps if isinstance(s.function, Forest)]
+        known, stages = {rows}, list[_Machine | _Trees]()
+
+        def reach(node: int) -> bool:
+            if node not in known:
+                made = _segment(program, node, known)
+                if made is None:
+                    return False
+                stages.append(made)
+                known.add(node)
+            return True
+
+        for step in forests:
+            (below,) = step.inputs
+            if not reach(below):
+                return None
+            assert isinstance(step.function, Forest)
+            stages.append(_Trees(step.node, (below,), step.function))
+            known.add(step.node)
+        return cls(rows, tuple(stages)) if forests and reach(last) else None
+
+    def turn(self) -> float:
+        """Blocks of fewer rows are filled by other calls."""
+        return min(s.forest.few_rows for s in self.stages if isinstance(s, _Trees))
+
+    def calls(self, x: Rows, out: Rows, places: Iterator[int], rows: int) -> tuple[Call, ...]:
+        """The calls that fill `out` from whole rows `x`, for a block of so many rows."""
+        made, values = list[Call](), {self.rows: x}
+        for stage in self.stages:
+            given, copies = _side_by_side([values[node] for node in stage.reads], places)
+            made += copies
+            if isinstance(stage, _Trees):
+                own = Rows(next(places), stage.forest.dtype, stage.forest.outputs)
+                made += stage.forest.calls(given, own, places, rows)
+            else:
+                last = stage is self.stages[-1]
+                own = Rows(next(places), stage.kernel.dtype, stage.kernel.width)
+                own = out if last and out.dtype == own.dtype else own
+                made += stage.kernel.calls(given, own, places)
+            values[stage.node] = own
+        if own is not out:
+            made.append(converted(own.line(), out.line()))
+        return tuple(made)
+
+
+def _segment(program: Program, node: int, known: Collection[int]) -> _Machine | None:
+    """The machine's part from known values to a node; None where it lacks an operator."""
+    live, reads, found = {node}, set[int](), list[int]()
+    for i in range(node, -1, -1):
+        if i not in live:
+            continue
+        if i in known:
+            reads.add(i)
+        elif program.nodes[i].op == "input":
+            return None
+        else:
+            found.append(i)
+            live.update(program.nodes[i].inputs)
+    if not reads:
+        return None
+    order = tuple(sorted(reads))
+    nodes, place = _inputs([program.nodes[i].type for i in order])
+    where = dict(zip(order, place, strict=True))
+    for i in reversed(found):
+        own = program.nodes[i]
+        where[i] = len(nodes)
+        nodes.append(Node(own.op, tuple(where[j] for j in own.inputs), own.attrs, own.type))
+    part = Program(tuple(nodes), {_NAME: 0}, {_NAME: where[node]})
+    kernel = Fused.of(part, _NAME, single=True)
+    return None if kernel is None else _Machine(node, order, kernel)
+
+
+_NAME = "rows"
+
+
+def _inputs(kinds: Sequence[TensorType]) -> tuple[list[Node], list[int]]:
+    """The input of a part, and the nodes of it that are values of these types."""
+    if len(kinds) == 1:
+        return [_input(kinds[0])], [0]
+    width = sum(kind.width for kind in kinds)
+    nodes, first = [_input(TensorType("float64", (ROWS, width)))], 0
+    for kind in kinds:  # a float32 is exact as a float64
+        columns = freeze({"indices": np.arange(first, first + kind.width)})
+        nodes.append(Node("select", (0,), columns, kind))
+        first += kind.width
+    return nodes, list(range(1, len(nodes)))
+
+
+def _input(kind: TensorType) -> Node:
+    attrs = {"name": _NAME, "dtype": kind.dtype, "width": kind.width}
+    return Node("input", (), freeze(attrs), kind)
+
+
+def _side_by_side(parts: Sequence[Rows], places: Iterator[int]) -> tuple[Rows, list[Call]]:
+    """Rows that hold several rows' numbers, and the calls that copy them there."""
+    if len(parts) == 1:
+        return parts[0], []
+    whole = Rows(next(places), np.dtype(np.float64), sum(part.width for part in parts))
+    calls, first = list[Call](), 0
+    for part in parts:
+        own = whole.columns(slice(first, first + part.width))
+        calls.append(taken(part, np.arange(part.width), own))
+        first += part.width
+    return whole, calls
