@@ -1,9 +1,9 @@
 """`Stages`: an output as calls of the machine and of trees, one after the other.
 
 The machine prepares the columns that an ensemble of trees reads (imputes, scales, makes one-hot
-columns), the trees go down, and the machine makes the output of their margins. Votes and stacks have
-several such stages. A stage reads the rows, or what one stage before it has made; where it needs
-more, these lie side by side in rows of their own.
+columns), the trees go down, and the machine makes the output of their margins. Votes and stacks
+have several such stages. A stage reads the rows, or what one stage before it has made; where it
+needs more, these lie side by side in rows of their own.
 """
 
 from __future__ import annotations

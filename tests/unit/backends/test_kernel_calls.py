@@ -10,16 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 from lightgbm import LGBMClassifier
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import (
+    AdaBoostClassifier,
+    GradientBoostingClassifier,
     GradientBoostingRegressor,
     HistGradientBoostingClassifier,
     IsolationForest,
     RandomForestClassifier,
+    StackingClassifier,
+    VotingClassifier,
 )
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import Binarizer, Normalizer, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from xgboost import XGBClassifier
@@ -56,6 +62,30 @@ MODELS: dict[str, Callable[[], Any]] = {
     "norms": lambda: Normalizer(),
     "zeros and ones": lambda: Binarizer(),
 }
+
+STAGED: dict[str, Callable[[], Any]] = {
+    "imputed forest": lambda: make_pipeline(
+        SimpleImputer(), StandardScaler(), RandomForestClassifier(20, max_depth=5, random_state=0)
+    ),
+    "votes": lambda: VotingClassifier(
+        [("a", RandomForestClassifier(5, random_state=0)), ("b", LogisticRegression())],
+        voting="soft",
+    ),
+    "stack": lambda: StackingClassifier(
+        [("a", DecisionTreeClassifier(max_depth=3, random_state=0)), ("b", LogisticRegression())],
+        cv=2,
+    ),
+    "boosted": lambda: AdaBoostClassifier(
+        DecisionTreeClassifier(max_depth=4, random_state=0), n_estimators=9, random_state=0
+    ),
+    "calibrated": lambda: CalibratedClassifierCV(
+        GradientBoostingClassifier(n_estimators=5, random_state=0), cv=2
+    ),
+    "together": lambda: make_pipeline(
+        make_union(StandardScaler(), Binarizer()), XGBClassifier(n_estimators=9, n_jobs=1)
+    ),
+}
+"""Models of trees with other steps before or beside them."""
 
 
 def table(rows: int, dtype: str = "float64") -> Array:
@@ -96,7 +126,8 @@ def calls_of(filler: Any, width: int, rows: int) -> KernelCalls:
 
 def fillers(name: str, layout: Any, columns: list[int], width: int) -> list[tuple[str, Any]]:
     y = np.digitize(table(400)[:, 0] * table(400)[:, 1], [-0.3, 0.3])
-    made = {**MODELS, "isolation": lambda: IsolationForest(n_estimators=20, random_state=0)}[name]()
+    isolation = IsolationForest(n_estimators=20, random_state=0)
+    made = {**MODELS, **STAGED, "isolation": lambda: isolation}[name]()
     scorer = sqlml.compile(made.fit(table(400), y))
     found = []
     for output in scorer.program.outputs:
@@ -117,6 +148,25 @@ def test_the_numbers_are_those_of_the_filler(name: str, layout: str) -> None:
             made = np.full_like(want, 77)
             assert followed(calls_of(filler, WIDTH, rows), x, made) < 0
             assert made.tobytes() == want.tobytes(), (output, rows)
+
+
+@pytest.mark.parametrize("layout", ["f32", "f64"])
+@pytest.mark.parametrize("name", STAGED)
+def test_trees_between_other_steps(name: str, layout: str) -> None:
+    for output, filler in fillers(name, layout, list(range(WIDTH)), WIDTH):
+        assert hasattr(filler, "calls"), output
+        for rows in (1, 65, 2048):
+            x = table(rows, filler.input.name)
+            want = np.empty((rows, filler.width), filler.dtype)
+            assert filler.fill(x, want) < 0
+            made = np.full_like(want, 77)
+            assert followed(calls_of(filler, WIDTH, rows), x, made) < 0
+            # exp of the machine, and of numpy, may differ by a unit in the last place
+            np.testing.assert_allclose(made, want, rtol=1e-14, atol=0, err_msg=f"{output} {rows}")
+            x[rows // 2, 1] = np.inf
+            refused = filler.fill(x, want) >= 0
+            found = followed(calls_of(filler, WIDTH, rows), x, made)
+            assert refused == (found >= 0), (output, rows)
 
 
 def test_what_takes_numpy_between_its_kernels_has_no_calls() -> None:

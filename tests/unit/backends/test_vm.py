@@ -243,6 +243,69 @@ def test_results_that_nobody_reads_take_no_place_from_others(op: str, results: i
         np.testing.assert_allclose(out, want, rtol=1e-13)
 
 
+@pytest.mark.parametrize("width", [1, 3, 40, 700])
+def test_weights_of_one_hot_columns_are_looked_up(width: int) -> None:
+    rng = np.random.default_rng(width)
+    b = Builder()
+    x = b.input("x", "float64", 3)
+    code = b.op("cast", b.op("select", x, indices=np.array([1])), dtype="int64")
+    hot = b.op("one_hot", code, width=width, dtype="float64")
+    others = b.op("select", x, indices=np.array([0, 2]))
+    columns = b.op("concat", others, b.op("select", hot, indices=rng.permutation(width)))
+    weights = rng.normal(size=(width + 2, 2))
+    made = b.op("linear", columns, weights=weights, bias=np.array([0.5, -2.0]))
+    program = b.build({"transform": made})
+    block = rng.normal(size=(90, 3))
+    block[:, 1] = rng.integers(-3, width + 3, 90) + rng.choice([0.0, 0.25, -0.75], 90)
+    block[:3, 1] = np.nan, np.inf, 1e300
+    same_as_reference(program, block)
+
+
+def same_as_reference(program: Program, block: np.ndarray) -> None:
+    found = Fused.of(program, "transform")
+    assert found is not None
+    with np.errstate(all="ignore"):
+        want = reference.run(program, {"x": block})["transform"]
+    out = np.empty(want.shape, want.dtype)
+    assert found.fill(block, out) == -1
+    np.testing.assert_allclose(out, want, rtol=1e-13, atol=1e-13)
+
+
+def test_one_hot_columns_that_more_than_weights_read() -> None:
+    b = Builder()
+    code = b.op("cast", b.input("x", "float64", 1), dtype="int64")
+    hot = b.op("one_hot", code, width=9, dtype="float64")
+    centred = b.op("sub", hot, b.constant(np.linspace(0.0, 1.0, 9)))
+    program = b.build({"transform": b.op("concat", hot, centred)})
+    same_as_reference(program, np.arange(-3.0, 12.0).reshape(-1, 1))
+
+
+def test_rows_of_a_table_at_whole_numbers() -> None:
+    b = Builder()
+    x = b.input("x", "float64", 2)
+    place = b.op("cast", b.op("select", x, indices=np.array([0])), dtype="int64")
+    zero, last = b.constant(np.zeros(1, np.int64)), b.constant(np.array([4]))
+    inside = b.op("minimum", b.op("maximum", place, zero), last)
+    rows_ = b.op("take", b.constant(np.arange(10.0).reshape(5, 2)), inside)
+    one = b.op("take", b.constant(np.array([3.0, 1.0, 4.0, 1.0, 5.0])), inside)
+    total = b.op("concat", one, b.op("reshape", rows_, shape=(2,)))
+    program = b.build({"transform": total})
+    block = np.array([[-1e30, 0], [-1.5, 0], [0.9, 0], [2.0, 0], [3.999, 0], [9e18, 0], [1e30, 0]])
+    same_as_reference(program, block)
+
+
+def test_codes_below_zero_are_refused() -> None:
+    b = Builder()
+    code = b.op("cast", b.input("x", "float64", 1), dtype="int64")
+    known = b.op("require_known", code, feature="city", step="OneHotEncoder")
+    hot = b.op("one_hot", known, width=3, dtype="float64")
+    made = b.op("linear", hot, weights=np.ones((3, 1)), bias=np.zeros(1))
+    found = Fused.of(b.build({"transform": made}), "transform")
+    assert found is not None
+    for code_, refused in ((-0.5, False), (-1.0, True), (np.nan, True), (7.0, False)):
+        assert (found.fill(np.array([[code_]]), np.empty((1, 1))) >= 0) == refused, code_
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_models_at_random(seed: int) -> None:
     """Values of which some columns are read, some twice, and some by nobody."""

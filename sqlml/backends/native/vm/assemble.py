@@ -194,7 +194,7 @@ def _cast(work: _Work) -> Array:
     kind, own = work.node.type.dtype, work.dtypes[0]
     if own in fine.get(kind, ()):
         return work.args[0]
-    if kind == "float32" and own == "float64":
+    if kind == "float32" and own in ("float64", "int64"):
         return _single(work.asm, work.args[0])
     if kind == "int64" and own in ("float32", "float64"):
         return _each(work, partial(work.asm.emit, "whole"))
