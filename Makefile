@@ -2,7 +2,7 @@
 # test   install the rest (torch and Spark too), and run the tests: on DuckDB 2.0, beside them those
 #        of Spark where there is Java, and on DuckDB 1.5 what depends on the version
 # nightly  the long tests: many rows, thousands of random pipelines, fuzzing, the kernels of Triton,
-#        and the remaining SQL tests on DuckDB 1.5
+#        the shim for all platforms, and the remaining SQL tests on DuckDB 1.5
 # lint   ruff, mypy --strict and the import layers
 # bench  time scoring beside the source libraries and others, family by family (hours)
 # bench-report  draw the results of `make bench`, and write them into docs/performance.md
@@ -22,7 +22,7 @@ WORKERS ?= 2
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DUCKDB15 := 1.5.6
-TRITON_WHEEL := "triton==3.9.0; sys_platform == 'linux'"
+TRITON_WHEELS := "triton==3.9.0; sys_platform == 'linux'" ziglang==0.17.1
 
 # hummingbird-ml asks for an onnx of long ago, which it does not need: it has a folder of its own.
 HUMMINGBIRD := $(abspath $(VENV))/hummingbird
@@ -74,7 +74,8 @@ nightly-duckdb: $(VENV)/.dev
 	$(PY) $(PYTEST) $(PARALLEL) -m nightly
 
 nightly-triton: $(TRITON)/.triton
-	$(TRITON)/bin/python $(PYTEST) -m nightly tests/unit/backends/test_torch_fused.py
+	$(TRITON)/bin/python $(PYTEST) -m nightly tests/unit/backends/test_torch_fused.py \
+		tests/unit/udfs/test_build_shim.py
 
 nightly-duckdb-1.5: $(VENV15)/.duckdb
 	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "not version and not nightly" \
@@ -150,6 +151,6 @@ endef
 $(VENV15)/.duckdb: $(VENV)/.dev
 	$(call environment,$(VENV15),duckdb==$(DUCKDB15))
 
-# Triton has wheels for Linux alone; elsewhere its tests are skipped.
+# Triton has wheels for Linux alone; elsewhere its tests are skipped. Zig compiles for all platforms.
 $(TRITON)/.triton: $(VENV)/.dev
-	$(call environment,$(TRITON),$(TRITON_WHEEL))
+	$(call environment,$(TRITON),$(TRITON_WHEELS))

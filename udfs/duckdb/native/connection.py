@@ -70,6 +70,10 @@ def native_connection(
     Raises:
         Unavailable: there is none.
     """
+    try:
+        c_api.library()
+    except (ImportError, OSError, AttributeError) as error:
+        raise Unavailable(f"DuckDB's package does not have its C API: {error}") from None
     shim = installed(connection, built)
     with _LOCK:
         opened = _variable(shim.path, "sqlml_connection")

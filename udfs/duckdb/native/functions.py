@@ -89,9 +89,11 @@ def register(connection: int, function: EngineFunction, find: Find) -> bool:
         find: finds what scores, by the name, when the first rows come, unless it is measured.
 
     Returns:
-        Whether DuckDB took it.
+        Whether DuckDB took it; never where numba cannot compile the row path for it.
     """
-    api, name = c_api.library(), function.name
+    api, name, row_path = c_api.library(), function.name, _row_path()
+    if row_path is None:
+        return False
     with _lock:
         state = _by_name.get(name)
         if state is None:
@@ -109,7 +111,7 @@ def register(connection: int, function: EngineFunction, find: Find) -> bool:
         if function.volatile:
             api.duckdb_scalar_function_set_volatile(made)
         api.duckdb_scalar_function_set_extra_info(made, state.words.ctypes.data, None)
-        api.duckdb_scalar_function_set_function(made, _row_path())
+        api.duckdb_scalar_function_set_function(made, row_path)
         return int(api.duckdb_register_scalar_function(connection, made)) == 0
     finally:
         api.duckdb_destroy_scalar_function(ctypes.byref(made))
@@ -194,8 +196,8 @@ def _with(made: ctypes.c_void_p, use: Callable[[ctypes.c_void_p], Any]) -> None:
 
 
 @cache
-def _row_path() -> int:
-    """Where the row path lies."""
+def _row_path() -> int | None:
+    """Where the row path lies; None where numba itself would have to run it."""
     import llvmlite.binding as llvm
 
     from sqlml.backends.native.jit.specialise import entry_of, specialise
@@ -204,8 +206,7 @@ def _row_path() -> int:
     for name in row_path.CALLED:
         llvm.add_symbol(name, c_api.address(name))
     entry = entry_of(specialise(row_path.score, row_path.SIGNATURE))
-    assert entry is not None and entry.numbers
-    return entry.numbers
+    return None if entry is None else entry.numbers
 
 
 @cache
