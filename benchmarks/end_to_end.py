@@ -6,7 +6,11 @@
 * scan: a query that adds up every column, which is what reading them costs;
 * frame: fetch the table as a frame, score it with the source library, register the result and add
   it up: the way without sqlml;
+* arrow: the query with `SET sqlml_route = 'arrow'`, through Arrow and Python;
 * expression: for the linear model, the probability written as SQL by hand.
+
+"pipeline" is a scikit-learn pipeline of one-hot and scaled columns over 25 FLOATs and 5 VARCHARs;
+its kernel is given a frame.
 
 And the most memory that a process takes to score so many rows of a table that is made while it is
 read, and a hundred times as many.
@@ -26,10 +30,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import sqlml
 from benchmarks.compare import Difference, canonical, compare
@@ -41,12 +47,21 @@ from benchmarks.tables import TABLES, table
 
 TABLE = "higgs"
 LINEAR = "logistic regression"
-MODELS = (LINEAR, "xgboost", "lightgbm", "random forest")
+PIPELINE = "pipeline"
+MODELS = (LINEAR, "xgboost", "lightgbm", "random forest", PIPELINE)
 QUERY = "SELECT sum(predict_proba('m', *, class := 1)) FROM t"
 
 
 def subject_of(kind: str, options: argparse.Namespace) -> Subject:
     """A fitted model of the table's columns."""
+    if kind == PIPELINE:
+        x, y = table(TABLE, options.train, options.seed)
+        frame = with_texts(x, options.seed)
+        texts, numbers = list(frame.columns[-5:]), list(frame.columns[:-5])
+        hot = OneHotEncoder(handle_unknown="ignore")
+        both = make_column_transformer((hot, texts), (StandardScaler(), numbers))
+        model = make_pipeline(both, LogisticRegression(max_iter=200)).fit(frame, y)
+        return Subject(model, "scikit-learn", "predict_proba", True, kind, (x, y))
     if kind != LINEAR:
         return ensemble(
             kind,
@@ -69,18 +84,24 @@ def measure(kind: str, options: argparse.Namespace) -> list[Row]:
     x, _ = table(TABLE, options.rows, options.seed + 1)
     setting = Setting(options.threads, cache=options.cache)
     scorer = sqlml.compile(subject.model, threads=options.threads)
+    given: Any = x
+    frame = pd.DataFrame(x, columns=columns(x.shape[1]))
     library = LIBRARY[subject.library](subject, setting)
-    names = columns(x.shape[1])
+    if kind == PIPELINE:
+        given = frame = with_texts(x, options.seed + 1)
+        library = subject.model.predict_proba
+    names = list(frame.columns)
     with sqlml.connect(":memory:") as con:
         con.execute(f"SET threads = {options.threads}")
-        con.register("matrix", pd.DataFrame(x, columns=names))
+        con.register("matrix", frame)
         con.execute("CREATE TABLE t AS FROM matrix")
         con.unregister("matrix")
         con.create_model("m", subject.model, inputs=names)
 
         def by_frame() -> Any:
             frame = con.execute("SELECT * FROM t").df()
-            p = canonical(library(frame.to_numpy()), subject.method)[:, 0]
+            rows = frame if kind == PIPELINE else frame.to_numpy()
+            p = canonical(library(rows), subject.method)[:, 0]
             con.register("scored", pd.DataFrame({"p": p}))
             total = con.execute("SELECT sum(p) FROM scored").fetchall()
             con.unregister("scored")
@@ -89,19 +110,28 @@ def measure(kind: str, options: argparse.Namespace) -> list[Row]:
         def ask(query: str) -> Callable[[], Any]:
             return lambda: con.execute(query).fetchall()
 
+        def by_arrow() -> Any:
+            con.execute("SET sqlml_route = 'arrow'")
+            try:
+                return con.execute(QUERY).fetchall()
+            finally:
+                con.execute("RESET sqlml_route")
+
+        read = [f"max({n})" if frame[n].dtype == object else f"sum({n})" for n in names]
         ways: dict[str, Callable[[], Any]] = {
             "sqlml": ask(QUERY),
-            "kernel": lambda: scorer.predict_proba(x),
-            "scan": ask("SELECT " + ", ".join(f"sum({name})" for name in names) + " FROM t"),
+            "kernel": lambda: scorer.predict_proba(given),
+            "scan": ask(f"SELECT {', '.join(read)} FROM t"),
             "frame": by_frame,
+            "arrow": by_arrow,
         }
         if kind == LINEAR:
             ways["expression"] = ask(f"SELECT sum({by_hand(subject.model, names)}) FROM t")
-        difference = _difference(con, subject, x)
+        difference = _difference(con, subject, given)
         times = best_calls(
             list(ways.values()), options.rounds, least=options.least, patience=options.patience
         )
-    case = {"model": kind, "rows": options.rows, "features": x.shape[1]}
+    case = {"model": kind, "rows": options.rows, "features": len(names)}
     return with_ratios(
         [
             row_of(
@@ -121,7 +151,8 @@ def _difference(con: Any, subject: Subject, x: Any) -> Difference:
     """What the query says of every row, beside the library."""
     query = "SELECT predict_proba('m', *, class := 1) AS p FROM t"
     got = canonical(con.execute(query).fetchnumpy()["p"], subject.method)
-    rows = x.astype("float64") if subject.library == "scikit-learn" else x
+    matrix = isinstance(x, np.ndarray)
+    rows = x.astype("float64") if subject.library == "scikit-learn" and matrix else x
     want = canonical(subject.model.predict_proba(rows), subject.method)
     return compare(got, want, subject.method, labels=True)
 
@@ -129,6 +160,15 @@ def _difference(con: Any, subject: Subject, x: Any) -> Difference:
 def columns(features: int) -> list[str]:
     """Names of the table's columns."""
     return [f"f{i}" for i in range(features)]
+
+
+def with_texts(x: Any, seed: int) -> pd.DataFrame:
+    """The first 25 columns of a table, and 5 of texts: 5 to 80 categories of 3 to 20 characters."""
+    rng, frame = np.random.default_rng(seed), pd.DataFrame(x[:, :25], columns=columns(25))
+    for k, count in enumerate((5, 10, 20, 40, 80)):
+        names = np.array([f"c{i}" if i % 2 else f"category number {i}" for i in range(count)])
+        frame[f"s{k}"] = names[rng.integers(0, count, len(frame))].astype(object)
+    return frame
 
 
 def by_hand(pipeline: Any, names: list[str]) -> str:

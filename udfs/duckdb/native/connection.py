@@ -11,6 +11,7 @@ import ctypes
 import itertools
 import os
 import threading
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,14 +20,20 @@ import duckdb
 from sqlml.dialects.duckdb import builtin
 from sqlml.udfs.duckdb.native import c_api
 from sqlml.udfs.duckdb.native.functions import mark
-from sqlml.udfs.duckdb.native.install import BUILT, NAME, Unavailable, installed
+from sqlml.udfs.duckdb.native.install import BUILT, NAME, Installed, Unavailable, installed
 
 MARK = "sqlml_native_"
 """What the name of a function begins with that says which connection its database has."""
 
 _LOCK = threading.Lock()
 _OPEN: dict[int, NativeConnection] = {}
+_ended: deque[NativeConnection] = deque()
 _numbers = itertools.count(1)
+
+if hasattr(os, "register_at_fork"):  # no child shall wait for a thread that it does not have
+    os.register_at_fork(
+        before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
+    )
 
 
 class NativeConnection:
@@ -50,13 +57,28 @@ class NativeConnection:
         return self._pointer.value
 
     def close(self) -> None:
-        """End one use of the connection; with the last one it is closed."""
-        with _LOCK:
-            self.users -= 1
-            if self.users or os.getpid() != self._process:
-                return
+        """End one use of the connection; with the last one it is closed.
+
+        The garbage collector calls this at any moment, maybe while this thread holds the lock: then
+        it is done when that is free.
+        """
+        _ended.append(self)
+        _end()
+
+    def _end(self) -> None:
+        self.users -= 1
+        if self.users == 0 and os.getpid() == self._process:
             del _OPEN[self.number]
             c_api.library().duckdb_disconnect(ctypes.byref(self._pointer))
+
+
+def _end() -> None:
+    while _ended and _LOCK.acquire(blocking=False):
+        try:
+            while _ended:
+                _ended.popleft()._end()
+        finally:
+            _LOCK.release()
 
 
 def native_connection(
@@ -75,22 +97,30 @@ def native_connection(
     except (ImportError, OSError, AttributeError) as error:
         raise Unavailable(f"DuckDB's package does not have its C API: {error}") from None
     shim = installed(connection, built)
-    with _LOCK:
-        opened = _variable(shim.path, "sqlml_connection")
-        opened.value = None
-        try:
-            connection.execute(f"LOAD {NAME} FROM {shim.repository}")
-        except duckdb.Error as error:
-            first = str(error).partition("\n")[0]
-            raise Unavailable(f"DuckDB did not load them: {first}") from None
-        if opened.value is None:
-            made = _marked(connection)
-        else:
-            made = NativeConnection(next(_numbers), opened.value)
-            _OPEN[made.number] = made
-            mark(made.pointer, f"{MARK}{made.number}")
-        made.users += 1
-        return made
+    try:
+        with _LOCK:
+            made = _loaded(connection, shim)
+            made.users += 1
+            return made
+    finally:
+        _end()
+
+
+def _loaded(connection: duckdb.DuckDBPyConnection, shim: Installed) -> NativeConnection:
+    """The connection that the shim opens, or has opened before."""
+    opened = _variable(shim.path, "sqlml_connection")
+    opened.value = None
+    try:
+        connection.execute(f"LOAD {NAME} FROM {shim.repository}")
+    except duckdb.Error as error:
+        first = str(error).partition("\n")[0]
+        raise Unavailable(f"DuckDB did not load them: {first}") from None
+    if opened.value is None:
+        return _marked(connection)
+    made = NativeConnection(next(_numbers), opened.value)
+    _OPEN[made.number] = made
+    mark(made.pointer, f"{MARK}{made.number}")
+    return made
 
 
 def _variable(path: Path, name: str) -> ctypes.c_void_p:

@@ -8,6 +8,7 @@ be taken away again: whoever reads it is counted, and what is counted is not fre
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -78,6 +79,11 @@ _by_name: dict[str, _State] = {}
 _left: list[tuple[_State, _Plan]] = []
 """Plans that were taken away, kept while a thread may still follow one."""
 _lock = threading.RLock()
+
+if hasattr(os, "register_at_fork"):  # no child shall wait for a thread that it does not have
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
 
 
 def register(connection: int, function: EngineFunction, find: Find) -> bool:
