@@ -219,7 +219,7 @@ def _row_path() -> int | None:
 def _callbacks() -> tuple[int, int, int, int, Any]:
     """The addresses of `_make`, `_ask`, `_measure` and `_refuse_call`, and what keeps them."""
     word = ctypes.c_int64
-    make = ctypes.CFUNCTYPE(word, word, word)(_make)
+    make = ctypes.CFUNCTYPE(word, *[word] * 4)(_make)
     ask = ctypes.CFUNCTYPE(word, *[word] * 4)(_ask)
     measure = ctypes.CFUNCTYPE(word, word, word)(_measure)
     refused = ctypes.CFUNCTYPE(None, word, word, word)(_refuse_call)
@@ -240,17 +240,24 @@ def _measure(number: int, rows: int) -> int:
     return 0
 
 
-def _make(number: int, info: int) -> int:
-    """Make the plan of a function; 0 where that fails, and DuckDB was told why."""
+def _make(number: int, info: int, rows: int, _: int) -> int:
+    """Make a plan of a function that has the calls for a batch of so many rows.
+
+    Returns 0 where that fails, and DuckDB was told why.
+    """
     state = _states[number]
     try:
         from sqlml.udfs.duckdb.native.plan_words import plan_words
 
-        function = state.find(state.name)
-        words = plan_words(function)
+        before = state.plan
+        function = state.find(state.name) if before is None else before.function
+        words = plan_words(function, rows, None if before is None else before.words)
         with _lock:
-            if state.plan is None:
-                _make_room()
+            if state.plan is before:
+                if before is None:
+                    _make_room()
+                else:
+                    _left.append((state, before))
                 state.plan = _Plan(words, function, int(state.words[BATCHES]) - 1)
                 _put_plan(state, words.address)
             _sweep()

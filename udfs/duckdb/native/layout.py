@@ -32,5 +32,8 @@ HEAD = 16
 matrix, or -1, the bytes a row of each of the PLACES between, of which the TEXTS come first, and the
 ends of the GROUPS. Python is asked about each block of rows where there are no calls."""
 
+NOT_MADE = -1
+"""A number of calls: the plan lacks them still, and Python makes another one."""
+
 TEXT_BYTES = 16
 """Of a text of DuckDB's (`string_codes.py`)."""

@@ -14,7 +14,7 @@ from sqlml.backends.native.kernel_calls import INPUT, RESULT, Call, KernelCalls,
 from sqlml.backends.native.rows.columns import converted, shifted
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction
-from sqlml.udfs.duckdb.native.layout import HEAD, TEXT_BYTES
+from sqlml.udfs.duckdb.native.layout import HEAD, NOT_MADE, TEXT_BYTES
 from sqlml.udfs.duckdb.native.string_codes import code_calls, text_place
 
 VECTOR = 2048
@@ -26,11 +26,18 @@ BLOCK_BYTES, FEWEST_ROWS = 4 << 20, 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanWords:
-    """A plan of the row path, whose matrix has so many columns, and all that it points to."""
+    """A plan of the row path, whose matrix has so many columns, and all that it points to.
+
+    The calls for batches of few rows and of many are made when such a batch comes, since each has
+    kernels to compile.
+    """
 
     words: Array
     width: int
-    kept: tuple[Any, ...]
+    lookups: tuple[Call, ...] = ()
+    few: KernelCalls | None = None
+    many: KernelCalls | None = None
+    kept: tuple[Any, ...] = ()
 
     @property
     def address(self) -> int:
@@ -48,14 +55,19 @@ def needs_python(function: BatchFunction) -> str | None:
     return None if _filler(function) is not None else "some of the model's steps are numpy's"
 
 
-def plan_words(function: BatchFunction) -> PlanWords:
-    """The plan of a function, without calls where Python scores its batches."""
+def plan_words(function: BatchFunction, rows: int, before: PlanWords | None = None) -> PlanWords:
+    """The plan of a function, without calls where Python scores its batches.
+
+    It has the calls for batches of so many rows, and those that the plan `before` has.
+    """
     filler = None if needs_python(function) else _filler(function)
-    made = None if filler is None else _of_calls(function, filler)
-    if made is None:
-        texts = (TEXT_BYTES,) * function.texts
-        return _written(function, range(function.given), function.given, _Tables(sizes=texts), ())
-    return made
+    made = None if filler is None else _of_calls(function, filler, rows, before)
+    if made is not None:
+        return made
+    texts, places = (TEXT_BYTES,) * function.texts, range(function.given)
+    return PlanWords(
+        _written(function, places, function.given, (0, 0, 0, 0, 0, 0), texts), len(places)
+    )
 
 
 def _looked_up(function: BatchFunction) -> int:
@@ -71,51 +83,57 @@ def _filler(function: BatchFunction) -> Any:
     return filler if fits else None
 
 
-def _of_calls(function: BatchFunction, filler: Any) -> PlanWords | None:
+def _of_calls(
+    function: BatchFunction, filler: Any, rows: int, before: PlanWords | None
+) -> PlanWords | None:
     """The plan; None where numba itself runs one of the kernels."""
     lookup, width = function.lookup, function.width
-    before = () if lookup is None else tuple(code_calls(lookup, width))
     turn = min(int(np.ceil(filler.turn())) if hasattr(filler, "turn") else 0, VECTOR + 1)
-    few = _calls(function, filler, before, 1 if turn > 1 else VECTOR)
-    many = few if turn > VECTOR or turn <= 1 else _calls(function, filler, before, VECTOR)
-    tables = few.words(), many.words()
-    if tables[0] is None or tables[1] is None:
+    if before is None:
+        found = () if lookup is None else tuple(code_calls(lookup, width))
+        before = PlanWords(np.empty(0, np.int64), width, found)
+    few, many = before.few, before.many
+    if rows < turn:
+        few = few or _calls(function, filler, before.lookups, 1)
+    else:
+        many = many or _calls(function, filler, before.lookups, VECTOR)
+    both = [calls for calls in (few, many) if calls is not None]
+    tables = {id(calls): calls.words() for calls in both}
+    if any(table is None for table in tables.values()):
         return None
-    pairs = itertools.zip_longest(few.scratch(), many.scratch(), fillvalue=0)
-    made = _Tables(
-        turn,
-        (tables[0].ctypes.data, len(few.calls), tables[1].ctypes.data, len(many.calls)),
-        max(few.most_words(), many.most_words()),
-        tuple(max(pair) for pair in pairs),
-    )
+
+    def place(calls: KernelCalls | None) -> tuple[int, int]:
+        table = tables.get(id(calls))
+        return (
+            (0, NOT_MADE)
+            if calls is None or table is None
+            else (table.ctypes.data, len(calls.calls))
+        )
+
+    pairs = itertools.zip_longest(*(calls.scratch() for calls in both), fillvalue=0)
+    most = max(calls.most_words() for calls in both)
+    head = (turn, *place(few), *place(many), most)
     places: Sequence[int] = range(function.given)
     if lookup is not None:
         places = lookup.given or (-1,)
-    return _written(function, places, width, made, (few, many, tables, filler))
-
-
-@dataclass(frozen=True, slots=True)
-class _Tables:
-    """Where the tables of calls lie, for blocks of fewer rows than `turn` and for others, how many
-    calls each has, the most words of a call, and the bytes a row of each place between.
-    """
-
-    turn: int = 0
-    calls: tuple[int, int, int, int] = (0, 0, 0, 0)
-    most_words: int = 0
-    sizes: tuple[int, ...] = ()
+    words = _written(function, places, width, head, tuple(max(pair) for pair in pairs))
+    return PlanWords(words, width, before.lookups, few, many, (tables, filler))
 
 
 def _written(
     function: BatchFunction,
     places: Sequence[int],
     width: int,
-    tables: _Tables,
-    kept: tuple[Any, ...],
-) -> PlanWords:
-    """A plan for rows (n, width), where column k of numbers stands at `places[k]`, or (-1) not."""
+    calls: tuple[int, int, int, int, int, int],
+    sizes: tuple[int, ...],
+) -> Array:
+    """A plan for rows (n, width), where column k of numbers stands at `places[k]`, or (-1) not.
+
+    calls: from how many rows on a batch has many, where the calls for few lie and how many they
+    are, the same for many, and the most words of a call. sizes: bytes a row of the places between.
+    """
     number = np.dtype(function.dtype).itemsize
-    row = width * number + sum(tables.sizes)
+    row = width * number + sum(sizes)
     levels = 2 if function.groups else int(function.columns > 1 or function.listed)
     groups = (function.groups or (function.columns,)) if levels else ()
     head = (
@@ -124,10 +142,8 @@ def _written(
         width,
         number,
         min(VECTOR, max(FEWEST_ROWS, BLOCK_BYTES // row), function.most or VECTOR),
-        tables.turn,
-        *tables.calls,
-        tables.most_words,
-        len(tables.sizes),
+        *calls,
+        len(sizes),
         function.columns,
         4 if function.integer else 8,
         levels,
@@ -135,7 +151,7 @@ def _written(
     )
     assert len(head) == HEAD
     ends = np.cumsum([0, *groups]) if levels else ()
-    return PlanWords(np.array([*head, *places, *tables.sizes, *ends], np.int64), width, kept)
+    return np.array([*head, *places, *sizes, *ends], np.int64)
 
 
 def _calls(

@@ -37,6 +37,7 @@ from sqlml.udfs.duckdb.native.layout import (
     MEASURE,
     MOST_WORDS,
     NO_MEMORY,
+    NOT_MADE,
     NUMBER,
     NUMBER_BYTES,
     PLACES,
@@ -168,6 +169,11 @@ def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any
 
 
 @helper
+def _calls(plan: Any, rows: Any) -> Any:
+    return plan[FEW_CALLS] if rows < plan[TURN] else plan[MANY_CALLS]
+
+
+@helper
 def _follow(table: Any, calls: Any, rows: Any, places: Any, words: Any) -> Any:
     """Make the calls of a table for a block of rows; what the first says that is not below 0."""
     at = 0
@@ -208,14 +214,16 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     add(state[ALL_BATCHES], 1)
     add(state_at + 8 * USERS, 1)
     plan_at = add(state_at, 0)
-    while plan_at == 0:
+    rows = duckdb_data_chunk_get_size(chunk)
+    while plan_at == 0 or _calls(words_at(plan_at, HEAD), rows) == NOT_MADE:
         add(state_at + 8 * USERS, -1)
-        if call_2(state[MAKE], state[NUMBER], info) == 0:
+        if call_4(state[MAKE], state[NUMBER], info, rows, 0) == 0:
             return np.int64(0)
         add(state_at + 8 * USERS, 1)
         plan_at = add(state_at, 0)
     plan = words_at(plan_at, HEAD)
-    rows = duckdb_data_chunk_get_size(chunk)
+    calls = _calls(plan, rows)
+    table = words_at(plan[FEW_TABLE] if rows < plan[TURN] else plan[MANY_TABLE], 1 << 40)
     if state[MEASURE] != 0:
         call_2(state[MEASURE], state[NUMBER], -1)
     k, texts, size, width = plan[COLUMNS], plan[TEXTS], plan[NUMBER_BYTES], plan[MATRIX_WIDTH]
@@ -268,11 +276,7 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
         for t in range(texts):
             _gather_texts(columns[k + t], masks[k + t], first, here, places[2 + t])
         places[1] = result + first * plan[WIDTH] * plan[RESULT_BYTES]
-        if here < plan[TURN]:
-            table, calls = plan[FEW_TABLE], plan[FEW_CALLS]
-        else:
-            table, calls = plan[MANY_TABLE], plan[MANY_CALLS]
-        if calls == 0 or _follow(words_at(table, 1 << 40), calls, here, places, words) != -1:
+        if calls == 0 or _follow(table, calls, here, places, words) != -1:
             told[0], told[1], told[2] = places[0], here, places[1]
             told[3] = places.ctypes.data + 16
             if call_4(state[ASK], state[NUMBER], info, told.ctypes.data, plan_at) != 0:
