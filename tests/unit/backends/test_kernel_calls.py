@@ -92,9 +92,13 @@ def table(rows: int, dtype: str = "float64") -> Array:
     return np.random.default_rng(0).normal(size=(rows, WIDTH)).astype(dtype)
 
 
-def followed(calls: KernelCalls, x: Array, out: Array) -> int:
-    """Make the calls of a table as machine code does: its words, with the block's own numbers."""
+def followed(calls: KernelCalls, x: Array, out: Array, between: Sequence[Array] = ()) -> int:
+    """Make the calls of a table as machine code does: its words, with the block's own numbers.
+
+    `between` are what the first places between have.
+    """
     rooms = [np.empty(max(1, size * len(x)), np.uint8) for size in calls.scratch()]
+    rooms[: len(between)] = between
     places = [x.ctypes.data, out.ctypes.data, *(room.ctypes.data for room in rooms)]
     words = calls.words()
     assert words is not None
