@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 
 _NOTHING = re.compile(
-    r"(?:BEGIN|COMMIT|ROLLBACK|SET|RESET|DROP|"
+    r"(?:BEGIN|COMMIT|ROLLBACK|SET|RESET|DROP|LOAD|"
     r"CREATE (?:OR REPLACE )?(?:TABLE|TYPE|SCHEMA|TEMP TABLE)"
     r"(?! [^(]* AS SELECT))\b",
     re.IGNORECASE,

@@ -35,8 +35,8 @@ SHIPPED: Costs = MappingProxyType(
         # same of a native function.
         "udf.number": 4.0,
         "udf.call": 40_000.0,
-        "column.number": 1.0,
-        "column.call": 4_000.0,
+        "column.number": 1.2,
+        "column.call": 10_000.0,
         # Trees, a row: a node over a block of bytes, of 16-bit numbers or of their pages; a tree; a
         # value of a leaf that lies in registers, or in memory; a column's bin; a set's; entering a
         # descent, and a step of it; a row in a tree by lockstep, and a step of it. Far steps are

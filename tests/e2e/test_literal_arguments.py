@@ -159,11 +159,13 @@ def test_what_is_passed_as_a_column(con: Any) -> None:
 def test_a_model_as_an_expression_takes_literals_too(con: Any) -> None:
     line = LogisticRegression().fit(NUMBERS, CLASS)
     tree = DecisionTreeClassifier(max_depth=3, random_state=0).fit(NUMBERS, CLASS)
+    con.execute("SET sqlml_route = 'arrow'")  # where small trees are expressions
     for model in (line, tree):
         con.create_model("m", model, or_replace=True)
         call = "predict('m', a := -0.25, b := b, c := 3)"
         assert "the whole model" in con.explain(f"SELECT {call} FROM t")
         assert scored(con, call) == model.predict(NUMBERS.assign(a=-0.25, c=3.0)).tolist()
+    con.execute("RESET sqlml_route")
 
 
 def test_small_work_is_left_as_it_is(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,6 +185,7 @@ def test_batches_are_cut(con: sqlml.Session, monkeypatch: pytest.MonkeyPatch) ->
         return score(self, packed, *more)
 
     monkeypatch.setattr(BatchFunction, "score", counted)
+    con.execute("SET sqlml_route = 'arrow'")
     model = RandomForestClassifier(3, random_state=0).fit(FRAME[["age", "income"]], CHURN)
     con.create_model("m", model, backend="native", batch_size=70)
     query = "SELECT predict('m', *) FROM t WHERE id <= 300 ORDER BY id"

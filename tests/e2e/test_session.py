@@ -171,6 +171,7 @@ def test_show_models_in_a_database_without_any() -> None:
 
 
 def test_explain_shows_the_model_plan_above_the_engines(con: sqlml.Session) -> None:
+    con.execute("SET sqlml_route = 'arrow'")  # then the engine's SQL makes the codes
     text = con.explain("SELECT predict('churn', *) FROM customers WHERE id > 3")
     assert text.index("churn (version 1)") < text.index("customers")
     for part in ("columns read", "tenure DOUBLE", "codes of plan", "native backend"):
@@ -183,6 +184,7 @@ def test_explain_shows_the_model_plan_above_the_engines(con: sqlml.Session) -> N
     assert plan is not None
     call = plan.to_dict()["calls"][0]
     assert call["model"] == "churn" and call["encoded_in_sql"] == ["plan", "region"]
+    con.execute("RESET sqlml_route")
     assert con.plan("SELECT 1") is None
 
 

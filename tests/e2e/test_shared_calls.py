@@ -38,7 +38,7 @@ def con() -> Iterator[sqlml.Session]:
 def functions(con: sqlml.Session, query: str) -> set[str]:
     plan = con.plan(query)
     assert plan is not None
-    return {call.spec.name.removesuffix("_once") for call in plan.calls}  # WHERE's is volatile
+    return {call.spec.name.replace("_once", "") for call in plan.calls}  # WHERE's is volatile
 
 
 def test_label_and_probabilities_come_from_one_function(con: sqlml.Session) -> None:
@@ -94,13 +94,13 @@ def test_filters_and_orders_on_the_same_row(
 def test_rows_are_remembered_only_behind_a_filter(con: sqlml.Session) -> None:
     joined = "SELECT predict('m', t.*) FROM t JOIN range(9) r ON id = range"
     (name,) = functions(con, f"{joined} WHERE predict('m', t.*) = 'low'")
-    assert name.endswith("_again")
+    assert "_again" in name
     for query in (
         "SELECT predict('m', *) FROM t WHERE a > 0",
         "SELECT predict('m', *), predict('m', *) FROM t ORDER BY predict('m', *)",
         "SELECT predict('m', *) FROM t WHERE id IN (SELECT id FROM t WHERE predict('m', *) = 'a')",
     ):
-        assert not any(f.endswith("_again") for f in functions(con, query))
+        assert not any("_again" in f for f in functions(con, query))
 
 
 def test_other_rows_models_and_versions_do_not_share(con: sqlml.Session) -> None:

@@ -828,7 +828,7 @@ SELECT schema_name FROM duckdb_schemas() ORDER BY ALL
 --------------------------------
 SELECT name FROM duckdb_settings() WHERE name LIKE 'default%' ORDER BY ALL
 --------------------------------
-SELECT extension_name FROM duckdb_extensions() WHERE loaded ORDER BY ALL
+SELECT extension_name FROM duckdb_extensions() WHERE loaded AND extension_name <> 'sqlml' ORDER BY ALL
 --------------------------------
 LOAD json
 --------------------------------

@@ -29,6 +29,7 @@ from sqlml.udfs.duckdb.native.layout import (
     ALL_BATCHES,
     ASK,
     BATCHES,
+    DIED,
     MAKE,
     MEASURE,
     NO_MEMORY,
@@ -66,8 +67,8 @@ class _State:
         self.measured = measured
         self.words = np.zeros(STATE, np.int64)
         self.words[NUMBER] = number
-        self.words[MAKE], self.words[ASK], measure = _callbacks()[:3]
-        self.words[MEASURE] = 0 if measured is None else measure
+        self.words[MAKE], self.words[ASK], self.words[DIED] = id(_make), id(_ask), id(_died)
+        self.words[MEASURE] = 0 if measured is None else id(_measure)
         self.words[NO_MEMORY] = ctypes.addressof(_NO_MEMORY)
         self.words[ALL_BATCHES] = _batches.ctypes.data
         self.plan: _Plan | None = None
@@ -129,7 +130,7 @@ def mark(connection: int, name: str) -> None:
     made = ctypes.c_void_p(api.duckdb_create_scalar_function())
     api.duckdb_scalar_function_set_name(made, name.encode())
     with_type("INTEGER", partial(api.duckdb_scalar_function_set_return_type, made))
-    api.duckdb_scalar_function_set_function(made, _callbacks()[3])
+    api.duckdb_scalar_function_set_function(made, _refusing()[0])
     api.duckdb_register_scalar_function(connection, made)
     api.duckdb_destroy_scalar_function(ctypes.byref(made))
 
@@ -216,28 +217,35 @@ def _row_path() -> int | None:
 
 
 @cache
-def _callbacks() -> tuple[int, int, int, int, Any]:
-    """The addresses of `_make`, `_ask`, `_measure` and `_refuse_call`, and what keeps them."""
-    word = ctypes.c_int64
-    make = ctypes.CFUNCTYPE(word, *[word] * 4)(_make)
-    ask = ctypes.CFUNCTYPE(word, *[word] * 4)(_ask)
-    measure = ctypes.CFUNCTYPE(word, word, word)(_measure)
-    refused = ctypes.CFUNCTYPE(None, word, word, word)(_refuse_call)
-    kept = (make, ask, measure, refused)
-    a, b, c, d = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in kept)
-    return a, b, c, d, kept
+def _refusing() -> tuple[int, Any]:
+    """The address of `_refuse_call`, and what keeps it."""
+    kept = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(_refuse_call)
+    return ctypes.cast(kept, ctypes.c_void_p).value or 0, kept
 
 
 def _refuse_call(info: int, chunk: int, out: int) -> None:
     _tell(info, ScoringError("this function marks a database, and computes nothing"))
 
 
-def _measure(number: int, rows: int) -> int:
+# Machine code calls these by the addresses of their objects, which this module keeps.
+
+
+def _died(info: int, kind: type[BaseException]) -> int:
+    """One of the others was stopped before it began: a signal's handler raised this."""
+    _tell(info, kind())
+    return 0
+
+
+def _measure(number: int, info: int, rows: int, _: int) -> int:
     """A batch begins (rows < 0) or ends on this thread."""
     measured = _states[number].measured
-    if measured is not None:
-        measured.enter() if rows < 0 else measured.leave(rows)
-    return 0
+    try:
+        if measured is not None:
+            measured.enter() if rows < 0 else measured.leave(rows)
+        return 1
+    except BaseException as error:
+        _tell(info, error)
+        return 0
 
 
 def _make(number: int, info: int, rows: int, _: int) -> int:
@@ -268,7 +276,7 @@ def _make(number: int, info: int, rows: int, _: int) -> int:
 
 
 def _ask(number: int, info: int, told: int, plan_at: int) -> int:
-    """Score a block of rows by Python, or say what is wrong with it; 0 where its numbers are there.
+    """Score a block of rows by Python, or say what is wrong with it; then it returns 0.
 
     told: where the rows lie, how many they are, and where their results go.
     """
@@ -284,10 +292,10 @@ def _ask(number: int, info: int, told: int, plan_at: int) -> int:
             numbers = numbers.flatten()
         held = np.frombuffer(numbers.buffers()[1], numbers.type.to_pandas_dtype(), len(numbers), 0)
         ctypes.memmove(result, held.ctypes.data, held.nbytes)
-        return 0
+        return 1
     except BaseException as error:
         _tell(info, error)
-        return 1
+        return 0
 
 
 def _given(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-STATE = 9
-PLAN, USERS, BATCHES, NUMBER, MAKE, ASK, MEASURE, NO_MEMORY, ALL_BATCHES = range(STATE)
+STATE = 10
+PLAN, USERS, BATCHES, NUMBER, MAKE, ASK, MEASURE, DIED, NO_MEMORY, ALL_BATCHES = range(STATE)
 """Words of a function's state, which is never freed: the address of its plan or 0, how many threads
-may follow one, how many batches came, the function's number, and the addresses of three functions
-of Python's (`functions._make`, `_ask` and, or 0, `_measure`), of the text of an error, and of the
+may follow one, how many batches came, the function's number, and the addresses of four functions of
+Python's (`functions._make`, `_ask`, `_measure` or 0, `_died`), of the text of an error, and of the
 number of batches that came to any function."""
 
 HEAD = 16

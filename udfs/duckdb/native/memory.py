@@ -11,7 +11,7 @@ import numpy as np
 from llvmlite import ir
 
 from sqlml.backends.native.jit.argument_kinds import ArrayKind, numba_type
-from sqlml.backends.native.jit.llvm_values import LONG, POINTER, array_value, declared, long
+from sqlml.backends.native.jit.llvm_values import INT, LONG, POINTER, array_value, declared, long
 from sqlml.backends.native.jit.specialise import intrinsic
 
 
@@ -60,16 +60,6 @@ def _call_1(typing: Any, address: Any, a: Any) -> Any:
     return _integers(2), _call
 
 
-def _call_2(typing: Any, address: Any, a: Any, b: Any) -> Any:
-    """The function at an address, int64 (int64, int64)."""
-    return _integers(3), _call
-
-
-def _call_4(typing: Any, address: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """The function at an address, int64 (int64, int64, int64, int64)."""
-    return _integers(5), _call
-
-
 def _call(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
     address, *given = arguments
     form = ir.FunctionType(LONG, [LONG] * len(given))
@@ -102,7 +92,56 @@ def _add(typing: Any, address: Any, number: Any) -> Any:
     return _integers(2), generate
 
 
-call_1, call_2, call_4 = intrinsic(_call_1), intrinsic(_call_2), intrinsic(_call_4)
+def _python(typing: Any, function: Any, died: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """What a function of Python's returns for four numbers, called under its lock; 0 if it raises.
+
+    Its first instruction may raise what a signal's handler does, before any `try`: then `died` is
+    called, with b and the class of that.
+    """
+    return _integers(6), _call_python
+
+
+def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+    import numba.core.cgutils
+
+    cgutils: Any = numba.core.cgutils
+
+    def api(name: str, result: Any, *given: Any) -> Any:
+        return b.call(declared(b.module, name, result, *given), given)
+
+    def call(function: Any, items: list[Any]) -> Any:
+        held = cgutils.alloca_once(b, ir.ArrayType(POINTER, len(items)))
+        for place, item in enumerate(items):
+            b.store(item, cgutils.gep_inbounds(b, held, 0, place))
+        first = b.bitcast(held, POINTER.as_pointer())
+        called = b.inttoptr(function, POINTER)
+        made = api("PyObject_Vectorcall", POINTER, called, first, long(len(items)), nothing)
+        for item in items:
+            api("Py_DecRef", ir.VoidType(), item)
+        return made
+
+    nothing = ir.Constant(POINTER, None)
+    function, died, *numbers = arguments
+    result = cgutils.alloca_once_value(b, long(0))
+    state = api("PyGILState_Ensure", INT)
+    made = call(function, [api("PyLong_FromLongLong", POINTER, n) for n in numbers])
+    with b.if_else(b.icmp_unsigned("==", made, nothing)) as (failed, returned):
+        with failed:
+            kind = api("PyErr_Occurred", POINTER)
+            api("Py_IncRef", ir.VoidType(), kind)
+            api("PyErr_Clear", ir.VoidType())
+            told = call(died, [api("PyLong_FromLongLong", POINTER, numbers[1]), kind])
+            api("PyErr_Clear", ir.VoidType())
+            with b.if_then(b.icmp_unsigned("!=", told, nothing)):
+                api("Py_DecRef", ir.VoidType(), told)
+        with returned:
+            b.store(api("PyLong_AsLongLong", LONG, made), result)
+            api("Py_DecRef", ir.VoidType(), made)
+    api("PyGILState_Release", ir.VoidType(), state)
+    return b.load(result)
+
+
+call_1, python = intrinsic(_call_1), intrinsic(_python)
 add, exchange = intrinsic(_add), intrinsic(_exchange)
 
 

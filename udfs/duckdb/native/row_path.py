@@ -25,6 +25,7 @@ from sqlml.udfs.duckdb.native.layout import (
     BATCHES,
     BLOCK,
     COLUMNS,
+    DIED,
     FEW_CALLS,
     FEW_TABLE,
     GROUPS,
@@ -53,13 +54,12 @@ from sqlml.udfs.duckdb.native.memory import (
     alike,
     bits_at,
     call_1,
-    call_2,
-    call_4,
     doubles_at,
     engine_function_1,
     engine_function_2,
     exchange,
     floats_at,
+    python,
     words_at,
 )
 
@@ -217,7 +217,7 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     rows = duckdb_data_chunk_get_size(chunk)
     while plan_at == 0 or _calls(words_at(plan_at, HEAD), rows) == NOT_MADE:
         add(state_at + 8 * USERS, -1)
-        if call_4(state[MAKE], state[NUMBER], info, rows, 0) == 0:
+        if python(state[MAKE], state[DIED], state[NUMBER], info, rows, 0) == 0:
             return np.int64(0)
         add(state_at + 8 * USERS, 1)
         plan_at = add(state_at, 0)
@@ -225,7 +225,7 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     calls = _calls(plan, rows)
     table = words_at(plan[FEW_TABLE] if rows < plan[TURN] else plan[MANY_TABLE], 1 << 40)
     if state[MEASURE] != 0:
-        call_2(state[MEASURE], state[NUMBER], -1)
+        python(state[MEASURE], state[DIED], state[NUMBER], info, -1, 0)
     k, texts, size, width = plan[COLUMNS], plan[TEXTS], plan[NUMBER_BYTES], plan[MATRIX_WIDTH]
     block = max(1, min(plan[BLOCK], rows))
     count, groups = plan[PLACES], plan[GROUPS]
@@ -239,7 +239,7 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     held_at = malloc(8 * room + _aligned(width * size * block) + taken)
     if held_at == 0:
         if state[MEASURE] != 0:
-            call_2(state[MEASURE], state[NUMBER], rows)
+            python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
         duckdb_scalar_function_set_error(info, state[NO_MEMORY])
         add(state_at + 8 * USERS, -1)
         return np.int64(0)
@@ -279,10 +279,11 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
         if calls == 0 or _follow(table, calls, here, places, words) != -1:
             told[0], told[1], told[2] = places[0], here, places[1]
             told[3] = places.ctypes.data + 16
-            if call_4(state[ASK], state[NUMBER], info, told.ctypes.data, plan_at) != 0:
+            told_at = told.ctypes.data
+            if python(state[ASK], state[DIED], state[NUMBER], info, told_at, plan_at) == 0:
                 break
     free(held_at)
     if state[MEASURE] != 0:
-        call_2(state[MEASURE], state[NUMBER], rows)
+        python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
     add(state_at + 8 * USERS, -1)
     return np.int64(0)
