@@ -9,15 +9,21 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import duckdb
 import numpy as np
 
 from sqlml.dialects import DUCKDB
 from sqlml.ir.builder import Builder
+from sqlml.ir.program import Program
 from sqlml.planner.choice.cost import BATCH
 from sqlml.planner.program.function_names import FunctionSpec, Part
+from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.function_registry import create
+from sqlml.udfs.duckdb.native import functions
+from sqlml.udfs.duckdb.native.connection import NativeConnection, native_connection
+from sqlml.udfs.duckdb.native.install import Unavailable
 from sqlml.udfs.make_function import engine_function
 
 ROWS, COLUMNS, FEW = 61_440, 16, 4
@@ -43,11 +49,23 @@ def engine_costs() -> dict[str, float]:
             columns = ", ".join(names[:count])
             return row(f"{_function(connection, count)}([{columns}]::FLOAT[{count}])")
 
+        def by_column(count: int, native: NativeConnection) -> float:
+            columns = ", ".join(names[:count])
+            return row(f"{_native_function(native, count)}({columns})")
+
         nothing = row("c0")
         number = (row(_weighted(names)) - row(_weighted(names[:FEW]))) / (COLUMNS - FEW)
         few = packed(FEW)
         argument = (packed(COLUMNS) - few) / (COLUMNS - FEW)
         call = few - nothing - FEW * argument
+        native = _native(connection)
+        direct = dict[str, float]()
+        if native is not None:
+            few_of_them = by_column(FEW, native)
+            column = (by_column(COLUMNS, native) - few_of_them) / (COLUMNS - FEW)
+            begin = (few_of_them - nothing - FEW * column) * BATCH
+            direct = {"column.number": max(column, 0.1), "column.call": max(begin, 100.0)}
+            native.close()
         low, high = row(_full(names[:3])), row(_full(names[:5]))
         level = (high - row(_chain(names, 31))) / 3  # of 31 tests, a row passes 5, and here 2
         test = (high - low - 2 * level) / 24
@@ -68,6 +86,7 @@ def engine_costs() -> dict[str, float]:
         "sql.category": category_planned,
         "sql.lookup": looked_at,
         "udf.text": texts - in_sql,
+        **direct,
     }
 
 
@@ -133,13 +152,34 @@ def _chain(names: Sequence[str], tests: int) -> str:
 
 def _function(connection: duckdb.DuckDBPyConnection, columns: int) -> str:
     """A function of so many columns, which adds them up; its name."""
+    made = engine_function(*_sum_of(columns))
+    create(connection, made.name, made)
+    return made.name
+
+
+def _sum_of(columns: int, by_column: bool = False) -> tuple[FunctionSpec, Program]:
     b = Builder()
     x = b.op("concat", *(b.input(f"x{k}", "float64") for k in range(columns)))
     ones = np.ones((columns, 1))
     program = b.build({"score": b.op("linear", x, weights=ones, bias=np.zeros(1))})
     spec = FunctionSpec(program.hash, (Part("score"),), "f32", "native", "traverse", "cpu")
-    create(connection, spec.name, engine_function(spec, program))
-    return spec.name
+    return replace(spec, by_column=by_column), program
+
+
+def _native(connection: duckdb.DuckDBPyConnection) -> NativeConnection | None:
+    try:
+        return native_connection(connection)
+    except Unavailable:
+        return None
+
+
+def _native_function(native: NativeConnection, columns: int) -> str:
+    """The function of `_function` as a native one; its name."""
+    made = engine_function(*_sum_of(columns, by_column=True))
+    scores = made.function
+    assert isinstance(scores, BatchFunction)
+    functions.register(native.pointer, made, lambda _: scores)
+    return made.name
 
 
 def _time(connection: duckdb.DuckDBPyConnection, query: str) -> float:
