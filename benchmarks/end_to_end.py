@@ -117,7 +117,8 @@ def measure(kind: str, options: argparse.Namespace) -> list[Row]:
             finally:
                 con.execute("RESET sqlml_route")
 
-        read = [f"max({n})" if frame[n].dtype == object else f"sum({n})" for n in names]
+        numbers = set(frame.select_dtypes("number").columns)
+        read = [f"sum({n})" if n in numbers else f"max({n})" for n in names]
         ways: dict[str, Callable[[], Any]] = {
             "sqlml": ask(QUERY),
             "kernel": lambda: scorer.predict_proba(given),

@@ -124,12 +124,13 @@ def test_pipelines(tmp_path: Path) -> None:
 def test_end_to_end(tmp_path: Path) -> None:
     small = ["--rows", "200", "--train", "100", "--trees", "3", "--depth", "3"]
     memory = ["--memory-rows", "2000", "--memory-times", "2", "--cache", str(tmp_path / "cache")]
-    chosen = ["--model", "logistic regression", "--model", "xgboost"]
+    chosen = ["--model", "logistic regression", "--model", "xgboost", "--model", "pipeline"]
     result = run(end_to_end.main, tmp_path, [*small, *memory, *chosen])
     timed = [(r["case"]["model"], r["contender"]) for r in result["rows"] if "ns" in r]
-    ways = ["sqlml", "kernel", "scan", "frame"]
+    ways = ["sqlml", "kernel", "scan", "frame", "arrow"]
     linear = [("logistic regression", way) for way in [*ways, "expression"]]
-    assert timed == [*linear, *(("xgboost", way) for way in ways)]
+    others = [(model, way) for model in ("xgboost", "pipeline") for way in ways]
+    assert timed == [*linear, *others]
     peaks = [row for row in result["rows"] if "peak" in row]
     assert [row["case"]["rows"] for row in peaks] == [2000, 4000]
     assert all(2**24 < row["start"] <= row["peak"] for row in peaks)

@@ -244,9 +244,12 @@ def _one_hot(work: _Work) -> Array:
 
 
 def _take(work: _Work) -> Array:
-    """The rows of a constant table at places that lie in it."""
+    """The rows of a constant table; a place outside of it stops the machine."""
     table = work.program.nodes[work.node.inputs[0]].attrs["value"].astype(np.float64)
     columns = table.reshape(len(table), -1).T.tolist()
+    inside = work.asm.numbers(0.0, len(table) - 1.0, 0.0)
+    for place in work.args[1].ravel().tolist():
+        work.asm.emit("check", place, 0, inside)
     made = [
         work.asm.take(place, values)
         for place in work.args[1].ravel().tolist()
