@@ -76,10 +76,9 @@ class Connection:
         """The definition of a type by its qualified name (already quoted); None if it does not
         exist."""
         try:
-            (found,) = self.native.sql(f"SELECT CAST(NULL AS {name})").types
+            return str(self.native.sqltype(name))
         except (duckdb.BinderException, duckdb.CatalogException):
             return None
-        return str(found)
 
     def parameters(self, function: str, name: str) -> list[str]:
         """The lists of parameters of a macro, as the engine shows them when a call fits none.
