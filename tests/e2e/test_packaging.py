@@ -14,6 +14,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 from packaging.requirements import Requirement
 
+from sqlml.udfs.duckdb.native.build_shim import EXTENSION, PUBLIC_KEY, compiler, this_platform
+
 ROOT = Path(__file__).resolve().parents[2]
 
 SCORE = """
@@ -91,12 +93,12 @@ def outside(folder: Path, *command: str | Path) -> str:
 
 
 def source_files() -> set[str]:
-    """What the package holds once its symlinks are followed."""
+    """What the package holds once its symlinks are followed, but for what is built."""
     return {
         str(PurePosixPath(folder).relative_to(ROOT) / name)
         for folder, _, names in os.walk(ROOT / "sqlml", followlinks=True)
         for name in names
-        if not folder.endswith("__pycache__")
+        if not folder.endswith(("__pycache__", "native/built"))
     }
 
 
@@ -111,7 +113,11 @@ def test_wheel_holds_every_file_of_the_package_and_no_symlink(wheel: Path) -> No
         infos = archive.infolist()
         modes = {info.filename: info.external_attr >> 28 for info in infos}
         inside = {name for name in modes if name.startswith("sqlml/")}
-        assert inside == source_files()
+        target = this_platform()
+        has_shim = target is not None and compiler(target) is not None
+        built = {f"sqlml/udfs/duckdb/native/built/{name}" for name in (EXTENSION, PUBLIC_KEY)}
+        assert inside == source_files() | (built if has_shim else set())
+        assert wheel.name.endswith("-any.whl") != has_shim
         assert {"sqlml/udfs/__init__.py", "sqlml/planner/__init__.py"} <= inside
         assert {"sqlml/sql/demo/score.sql", "sqlml/py.typed"} <= inside
         assert archive.read("sqlml/udfs/__init__.py") == (ROOT / "udfs/__init__.py").read_bytes()
