@@ -43,7 +43,7 @@ from sqlml.udfs.parked_errors import ParkedFailure, park
 _KINDS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4, "VARCHAR": 17}
 """DuckDB's numbers of types (`duckdb_type`)."""
 
-_NO_MEMORY = ctypes.create_string_buffer(b"there is no memory for a batch of rows")
+_NO_MEMORY = ctypes.create_string_buffer(b"out of memory while scoring a batch of rows")
 
 Find = Callable[[str], BatchFunction]
 """What scores under a name; it raises the exception whose text DuckDB is to show."""

@@ -76,7 +76,7 @@ def _looked_up(function: BatchFunction) -> int:
 
 
 def _filler(function: BatchFunction) -> Any:
-    """What writes down its calls; None if there is no such."""
+    """The function's filler, if it can write its output as kernel calls; else None."""
     width = function.width
     filler = filler_of(function.compiled, function.output, range(width), width)
     fits = hasattr(filler, "calls") and filler is not None and filler.input == function.dtype
