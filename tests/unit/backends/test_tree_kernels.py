@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sqlml.backends.base import BACKENDS
+from sqlml.backends.native.trees import lockstep
+from sqlml.backends.native.trees import lockstep_forest as lockstep_forest_module
 from sqlml.backends.native.trees.binned import binned
 from sqlml.backends.native.trees.block_forest import BlockForest
 from sqlml.backends.native.trees.cursor_forest import cursor_forest
@@ -100,6 +102,33 @@ def check_random_trees(
         kernel = descent_forest(e, tests, cut, x.dtype)
         assert kernel is not None
         np.testing.assert_array_equal(kernel(x), wanted)
+
+
+@pytest.mark.parametrize(("dtypes", "sets"), one_in(2, [(d, s) for d in SOURCES for s in (0, 1)]))
+def test_rows_that_go_down_a_tree_in_several_passes(
+    dtypes: tuple[str, str], sets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    e = grow(Recipe(5, 5, 15, *dtypes, sets=bool(sets)))
+    x = rows_for(e, 2 * (lockstep.PASS_NUMBERS // WIDTH) + 77, 2)
+    wanted = want(e, x)
+    short = lockstep_forest(e, x.dtype)
+    monkeypatch.setattr(lockstep_forest_module, "PAYLOAD", 0)  # as if a tree had too many leaves
+    long = lockstep_forest(e, x.dtype)
+    sizes = [
+        next(a.itemsize for a in f.arguments if getattr(a, "ndim", 0) and a.dtype.names)
+        for f in (short, long)
+    ]
+    assert sizes == [8 if dtypes[0] == "float32" else 16, 16]
+    for forest in (short, long):
+        np.testing.assert_array_equal(forest(x), wanted)
+    finite = np.nan_to_num(x, posinf=1, neginf=-1)
+    finite[-80, 1] = np.inf
+    out = np.empty((len(x), e.outputs), e.base.dtype)
+    assert 0 < short.fill(finite, out, lockstep.NAN_TOO) <= len(x) - 80
+    finite[-80, 1] = np.nan
+    assert short.fill(finite, out, lockstep.NAN_TOO) == -1
+    np.testing.assert_array_equal(out, want(e, finite))
+    assert 0 < short.fill(finite, out, lockstep.FINITE) <= len(x) - 80
 
 
 @pytest.mark.parametrize(
@@ -379,3 +408,10 @@ for leaves in ("float32", "float64"):
 def test_a_processor_without_wide_vectors() -> None:
     environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     subprocess.run([sys.executable, "-c", GENERIC], check=True, env=environment, cwd=ROOT)
+
+
+def test_thousands_of_thresholds_are_searched_in_a_few_steps() -> None:
+    thresholds = np.unique(np.random.default_rng(0).normal(size=5_000).astype(np.float32))
+    no = np.zeros(1, bool)
+    tables = ranks([thresholds], np.zeros(1, np.int64), no, no, thresholds.dtype)
+    assert tables is not None and tables.steps[0] <= 4

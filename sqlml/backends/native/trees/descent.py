@@ -22,6 +22,7 @@ from sqlml.backends.native.trees.leaf_values import add_rows
 from sqlml.backends.native.trees.ranks import TILE, bins
 from sqlml.backends.native.trees.set_bins import fill_set_bins
 from sqlml.backends.native.trees.walk import BLOCK_BYTES, leave
+from sqlml.backends.native.vm.prefetch import LINE_BYTES, fetch
 
 PASS = 8
 """Blocks that pass a tree before the next tree comes, so that it is read from memory that often
@@ -94,6 +95,7 @@ def score(
     arrived = np.empty(rows, np.uint32)
     totals = np.empty((PASS, max(base.size, together) * rows), base.dtype)
     by_row, by_output = (together, 1) if together else (1, rows)
+    a_line = LINE_BYTES // nodes.itemsize
     for start in range(0, x.shape[0], PASS * rows):
         blocks = min(PASS, (x.shape[0] - start + rows - 1) // rows)
         for b in range(blocks):
@@ -105,7 +107,14 @@ def score(
                     totals[b, r * by_row + k * by_output] = base[k]
         for t in range(target.size):
             own, leaf_of = nodes[begin[t] :], leaf[begin[t] :]
+            # While a block goes down this tree, its share of the next one is asked for.
+            ahead, share = 0, 0
+            if t + 1 < target.size:
+                ahead = begin[t + 1]
+                share = (ahead - begin[t]) // (blocks * a_line) + 1
             for b in range(blocks):
+                for line in range(b * share, (b + 1) * share):
+                    fetch(nodes, np.uint64(ahead + line * a_line))
                 panel, total = panels[b], totals[b]
                 leave(panel, upper, t, cursor)
                 descend(panel, own, cursor, state, row, arrived)

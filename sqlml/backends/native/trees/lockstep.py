@@ -3,14 +3,19 @@
 A step waits for the node that the step before has found, so one row in one tree leaves a processor
 idle. Here many pairs of a row and a tree take their steps in turns, and their loads overlap: one
 row in hundreds of trees as well as hundreds of rows in one. Nothing is prepared per batch, which
-suits few rows.
+suits few rows, and trees with so many thresholds that a search among them takes longer than a tree.
 
-A node is one record: threshold, `first`, its left child, next to which lies the right one, and the
-column of its test, which is for numbers up to the threshold. A leaf is its own right child by a
-test that never holds, so that no step branches. Few rows go down the trees of a window by depth,
-the deepest first, so that those which may still move are the first ones, however many levels there
-are; below LEVELS of them the pairs that have arrived are left out. Where NaN may go left, each
-block of rows is looked through for it, and none without it asks for it again.
+A node is one record of 8 bytes for float32, else 16: the threshold of its test, which is for
+numbers up to it, and a link, whose low bits say how far behind the node its right child lies, next
+to the left one, and whose high bits name the column. A leaf is 0 behind itself, and its threshold
+is NaN, so that no step branches: no number is up to NaN. The payload of that NaN is the leaf's
+number in its tree, so a row that has arrived reads no more of the tree.
+
+Few rows go down the trees of a window by depth, the deepest first, so that those which may still
+move are the first ones, however many levels there are. Many rows go down one tree block by block,
+as many blocks as a second-level cache holds, so that a tree is read from memory that often less,
+and the next tree is asked for meanwhile. Below LEVELS levels the pairs that have arrived are left
+out. Where NaN may go left, rows are looked through for it, and none without it asks for it again.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.specialise import helper
+from sqlml.backends.native.vm.prefetch import LINE_BYTES, fetch
 
 PAIRS = 256
 """Pairs of a row and a tree that go down together."""
@@ -30,50 +36,65 @@ WINDOW, FEW_ROWS = 256, 64
 ROW_NUMBERS = 1 << 15
 """Numbers of the rows that go down together: they stay in the first or second level cache."""
 
+PAYLOAD, LONG_PAYLOAD = 22, 51
+"""Bits of a quiet NaN that are free, of 32 and of 64."""
+
 LEVELS, LOOKS = 12, 4
 """Levels above which nobody looks who has arrived, and levels between two looks below."""
 
-MEMBER = 1 << 31
-"""Bit of a node's column: the test is for membership in a set."""
+PASS_NUMBERS = 1 << 17
+"""Numbers of the rows that go down a tree before the next one comes: a quarter of a usual
+second-level cache, which also holds a tree of 10,000 nodes and the next one."""
 
 ANY, FINITE, NAN_TOO = 0, 1, 2
 """What numbers the rows may have: all, all but NaN and the infinities, all but these."""
 
 _U = np.uint64
-_COLUMN = np.uint32(MEMBER - 1)
 
 
 @helper
 def _level(
-    held: Any, nodes: Any, left: Any, sets: Any, missing: Any, state: Any, row: Any, count: Any
+    held: Any,
+    nodes: Any,
+    bits: Any,
+    left: Any,
+    sets: Any,
+    missing: Any,
+    state: Any,
+    row: Any,
+    count: Any,
 ) -> None:
     """Replace the first nodes of `state` with the following ones; their rows begin at `row`."""
+    behind = nodes.link.dtype.type((1 << bits) - 1)
+    shift = nodes.link.dtype.type(bits)
     if sets is None:
         if not missing:
             for i in range(count):
-                node = nodes[_U(state[i])]
-                yes = held[_U(row[i] + node.column)] <= node.threshold
-                state[i] = node.first + (np.uint32(0) if yes else np.uint32(1))
+                place = state[i]
+                node = nodes[_U(place)]
+                yes = held[_U(row[i]) + _U(node.link >> shift)] <= node.threshold
+                state[i] = np.uint32(place + np.uint32(node.link & behind) - np.uint32(yes))
         else:
             for i in range(count):
-                at = _U(state[i])
-                node = nodes[at]
-                v = held[_U(row[i] + node.column)]
-                yes = (v <= node.threshold) | ((v != v) & (left[at] != 0))
-                state[i] = node.first + (np.uint32(0) if yes else np.uint32(1))
+                place = state[i]
+                node = nodes[_U(place)]
+                v = held[_U(row[i]) + _U(node.link >> shift)]
+                yes = (v <= node.threshold) | ((v != v) & (left[_U(place)] != 0))
+                state[i] = np.uint32(place + np.uint32(node.link & behind) - np.uint32(yes))
     else:
         for i in range(count):
-            at = _U(state[i])
-            node = nodes[at]
-            v = held[_U(row[i] + (node.column & _COLUMN))]
-            yes = (v <= node.threshold) | ((v != v) & (left[at] != 0))
-            if node.column & np.uint32(MEMBER):
+            place = state[i]
+            node = nodes[_U(place)]
+            test = _U(node.link >> shift)
+            v = held[_U(row[i]) + (test >> _U(1))]
+            yes = (v <= node.threshold) | ((v != v) & (left[_U(place)] != 0))
+            if test & _U(1):
                 begin, size, words = sets
-                if v >= 0 and v < size[at]:
+                if v >= 0 and v < size[_U(place)]:
                     code = np.uint32(v)
-                    word = words[begin[at] + code // np.uint32(32)]
+                    word = words[begin[_U(place)] + code // np.uint32(32)]
                     yes = (word >> (code % np.uint32(32))) & np.uint32(1) != 0
-            state[i] = node.first + (np.uint32(0) if yes else np.uint32(1))
+            state[i] = np.uint32(place + np.uint32(node.link & behind) - np.uint32(yes))
 
 
 @helper
@@ -97,6 +118,7 @@ def score(
     trees: Any,
     moving: Any,
     nodes: Any,
+    bits: Any,
     leaf: Any,
     left: Any,
     sets: Any,
@@ -107,98 +129,120 @@ def score(
 ) -> Any:
     """out (n, K) = base and the exit leaves' values, tree by tree in the leaves' dtype.
 
-    -1, or the first row of a block with a number that is not `allowed`, with `out` worthless.
+    -1, or a row at or before the first with a number that is not `allowed`, with `out` worthless.
 
-    The rows lie in `flat`, each `stride` numbers long. Column c of a node's test is column c of
-    them where `tested` is `flat` too; else that is None, and it is column `columns[c]` int64.
-    trees uint32 (trees, 3): the root and the depth of the i-th of its window, and where in its
-    window tree i stands. moving uint32 (windows, LEVELS + 1): how many trees have nodes at a level.
-    leaf uint32 (nodes,) is the row of `values` (leaves, V) of a leaf. left uint8 (nodes,) says
-    where NaN goes left; without sets it is empty if that is nowhere. sets is None, or the first
-    word and the number of categories of each node's set, uint32 (nodes,), and the words' bits.
+    The rows lie in `flat`, each `stride` numbers long. Without `columns`, `tested` is `flat` too,
+    and column c of a node's test is column c of the rows; else it is column `columns[c]` int64, as
+    a number of the dtype of `tested`, which is empty.
+    trees uint32 (trees, 5): the root and the depth of the i-th of its window, and of tree i where
+    it stands there, its first leaf and how many places it has. moving uint32 (windows, LEVELS + 1):
+    how many trees have nodes at a level. nodes (places,) of records, tree by tree; the last `bits`
+    bits of a link say how far behind its node the right child is. leaf is `nodes` as unsigned
+    numbers of a threshold's size.
+    left uint8 (places,) says where NaN goes left; without sets it is empty if that is nowhere. sets
+    is None, or the first word and the number of categories of each node's set, uint32 (places,),
+    and the words' bits; then the lowest bit of a link's column says that a test is for membership.
+    values (leaves, V), tree by tree.
     """
     n, count, outputs = out.shape[0], trees.shape[0], values.shape[1]
-    width = columns.size if tested is None else stride
+    width = stride if columns is None else columns.size
     rows = max(1, min(n, PAIRS, ROW_NUMBERS // max(1, width)))
     window = max(1, min(count, WINDOW)) if rows <= FEW_ROWS else 1
     group = min(window, max(1, PAIRS // rows))
-    copied = np.empty(rows * width if tested is None else 0, nodes.threshold.dtype)
+    blocks = max(1, PASS_NUMBERS // max(1, rows * width)) if window == 1 else 1
+    blocks = max(1, min(blocks, (n + rows - 1) // rows))
+    copied = np.empty(0 if columns is None else blocks * rows * width, tested.dtype)
     room = np.empty((window + 4 * group) * rows, np.uint32)
     state = room[: window * rows]
     row = room[window * rows : (window + group) * rows]
     at = room[(window + group) * rows : (window + 2 * group) * rows]
     pair = room[(window + 2 * group) * rows : (window + 3 * group) * rows]
     begins = room[(window + 3 * group) * rows :]
-    for start in range(0, n, rows):
-        used = min(rows, n - start)
+    behind = nodes.link.dtype.type((1 << bits) - 1)
+    number = leaf.dtype.type((_U(1) << _U(PAYLOAD if leaf.itemsize == 4 else LONG_PAYLOAD)) - _U(1))
+    words = _U(nodes.itemsize // leaf.itemsize)
+    a_line = LINE_BYTES // nodes.itemsize
+    for pass_start in range(0, n, blocks * rows):
+        held_rows = min(blocks * rows, n - pass_start)
         missing = 0
         if allowed != ANY or left.size > 0:
-            infinite, missing = _look(flat, start * stride, (start + used) * stride)
+            ends = (pass_start + held_rows) * stride
+            infinite, missing = _look(flat, pass_start * stride, ends)
             if allowed != ANY and infinite + (missing if allowed == FINITE else 0) > 0:
-                return start
-        if tested is None:
-            for r in range(used):
+                return pass_start
+        if columns is not None:
+            for r in range(held_rows):
                 for c in range(width):
-                    copied[r * width + c] = flat[(start + r) * stride + columns[c]]
+                    copied[r * width + c] = flat[(pass_start + r) * stride + columns[c]]
         asks = missing > 0 and left.size > 0
-        held = copied if tested is None else tested[start * stride :]
-        if used == 1:
-            row[:] = np.uint32(0)
-        else:
-            for i in range(0, group * used, used):
-                for r in range(used):
-                    row[_U(i + r)] = r * width
-        for r in range(used):
+        for r in range(held_rows):
             for k in range(base.size):
-                out[start + r, k] = base[k]
+                out[pass_start + r, k] = base[k]
         for begin in range(0, count, window):
             end = min(count, begin + window)
-            for first in range(begin, end, group):
-                last = min(end, first + group)
-                # Alone, a tree stands at its own place.
-                from_tree = first if window > 1 else first - first % WINDOW + trees[first, 2]
-                part = state[(first - begin) * used :]
-                slot = _U(0)
-                for t in range(from_tree, from_tree + last - first):
-                    root = trees[t, 0]
-                    for _ in range(used):
-                        part[slot] = root
-                        slot += _U(1)
-                depth = trees[from_tree, 1]
-                for level in range(min(depth, LEVELS)):
-                    alive = moving[begin // WINDOW, level] - (first - begin)
-                    alive = min(alive, last - first) if window > 1 else 1
-                    _level(held, nodes, left, sets, asks, part, row, _U(alive * used))
-                if depth > LEVELS:
-                    alive = moving[begin // WINDOW, LEVELS] - (first - begin)
-                    going = _U((min(alive, last - first) if window > 1 else 1) * used)
-                    for i in range(going):
-                        at[i], begins[i], pair[i] = part[i], row[i], i
-                    while going > 0:
-                        kept = _U(0)
+            # Alone, a tree stands at its own place.
+            alone = begin - begin % WINDOW + trees[begin, 2]
+            ahead, share = 0, 0
+            if window == 1 and end < count:
+                ahead = trees[end - end % WINDOW + trees[end, 2], 0]
+                share = trees[end, 4] // (blocks * a_line) + 1
+            for b in range((held_rows + rows - 1) // rows):
+                start = pass_start + b * rows
+                used = min(rows, n - start)
+                for line in range(b * share, (b + 1) * share):
+                    fetch(nodes, _U(ahead + line * a_line))
+                held = tested[start * stride :] if columns is None else copied[b * rows * width :]
+                if used == 1:
+                    row[:] = np.uint32(0)
+                else:
+                    for i in range(0, group * used, used):
+                        for r in range(used):
+                            row[_U(i + r)] = r * width
+                for first in range(begin, end, group):
+                    last = min(end, first + group)
+                    from_tree = first if window > 1 else alone
+                    part = state[(first - begin) * used :]
+                    slot = _U(0)
+                    for t in range(from_tree, from_tree + last - first):
+                        root = trees[t, 0]
+                        for _ in range(used):
+                            part[slot] = root
+                            slot += _U(1)
+                    depth = trees[from_tree, 1]
+                    for level in range(min(depth, LEVELS)):
+                        alive = moving[begin // WINDOW, level] - (first - begin)
+                        alive = min(alive, last - first) if window > 1 else 1
+                        pairs = _U(alive * used)
+                        _level(held, nodes, bits, left, sets, asks, part, row, pairs)
+                    if depth > LEVELS:
+                        alive = moving[begin // WINDOW, LEVELS] - (first - begin)
+                        going = _U((min(alive, last - first) if window > 1 else 1) * used)
                         for i in range(going):
-                            place, begun, which = at[i], begins[i], pair[i]
-                            part[_U(which)] = place
-                            at[kept], begins[kept], pair[kept] = place, begun, which
-                            follows = np.uint32(nodes[_U(place)].first + np.uint32(1))
-                            kept += _U(follows != place)
-                        going = kept
-                        for _ in range(LOOKS):
-                            _level(held, nodes, left, sets, asks, at, begins, going)
-            if rows == 1 and outputs == base.size:
-                for k in range(outputs):
-                    total = out[start, k]
-                    for t in range(begin, end):
-                        place = state[_U(trees[t, 2])]
-                        total += values[_U(leaf[_U(place)]), k]
-                    out[start, k] = total
-                continue
-            for t in range(begin, end):
-                slot = _U(trees[t, 2] * used) if window > 1 else _U(0)
-                to = target[t]
-                for r in range(used):
-                    exit_leaf = _U(leaf[_U(state[slot])])
-                    slot += _U(1)
+                            at[i], begins[i], pair[i] = part[i], row[i], i
+                        while going > 0:
+                            kept = _U(0)
+                            for i in range(going):
+                                place, begun, which = at[i], begins[i], pair[i]
+                                part[_U(which)] = place
+                                at[kept], begins[kept], pair[kept] = place, begun, which
+                                kept += _U((nodes[_U(place)].link & behind) != 0)
+                            going = kept
+                            for _ in range(LOOKS):
+                                _level(held, nodes, bits, left, sets, asks, at, begins, going)
+                if rows == 1 and outputs == base.size:
                     for k in range(outputs):
-                        out[start + r, to + k] += values[exit_leaf, _U(k)]
+                        total = out[start, k]
+                        for t in range(begin, end):
+                            own = leaf[_U(state[_U(trees[t, 2])]) * words] & number
+                            total += values[_U(trees[t, 3]) + _U(own), k]
+                        out[start, k] = total
+                    continue
+                for t in range(begin, end):
+                    slot = _U(trees[t, 2] * used) if window > 1 else _U(0)
+                    from_leaf, to = _U(trees[t, 3]), target[t]
+                    for r in range(used):
+                        own = leaf[_U(state[slot]) * words] & number
+                        slot += _U(1)
+                        for k in range(outputs):
+                            out[start + r, to + k] += values[from_leaf + _U(own), _U(k)]
     return -1

@@ -10,14 +10,13 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import (
     COUNT,
-    NOTHING,
     kinds_of,
     reads,
     specialise,
     writes,
 )
 from sqlml.backends.native.kernel_calls import Call, Rows
-from sqlml.backends.native.trees.lockstep import ANY, LEVELS, MEMBER, WINDOW, score
+from sqlml.backends.native.trees.lockstep import ANY, LEVELS, PAYLOAD, WINDOW, score
 from sqlml.backends.native.trees.siblings import Siblings, siblings
 from sqlml.ir.decisions import largest_below
 from sqlml.ir.trees import Ensemble
@@ -26,10 +25,13 @@ from sqlml.types import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LockstepForest:
-    """An Ensemble compiled for input of one dtype. Thread-safe."""
+    """An Ensemble compiled for input of one dtype. Thread-safe.
+
+    copied: an empty array of the dtype that rows are tested as, or None: where they lie.
+    """
 
     base: Array
-    in_place: bool
+    copied: Array | None
     kernel: Callable[..., Any]
     arguments: tuple[Any, ...]
 
@@ -45,14 +47,14 @@ class LockstepForest:
         Returns -1, or a row at or before the first with a number that is not `allowed`.
         """
         flat = x.ravel()
-        tested = flat if self.in_place else None
+        tested = flat if self.copied is None else self.copied
         found: int = self.kernel(flat, tested, x.shape[1], allowed, *self.arguments, out)
         return found
 
     def calls(self, x: Rows, out: Rows, allowed: int) -> tuple[Call, ...]:
         """The call that does what `fill` does, for whole rows."""
         flat = x.line()
-        tested = flat if self.in_place else None
+        tested = flat if self.copied is None else self.copied
         return (Call(self.kernel, (flat, tested, x.width, allowed, *self.arguments, out)),)
 
 
@@ -65,24 +67,26 @@ def lockstep_forest(
     """
     used = np.unique(e.feature)
     read = np.ascontiguousarray(used if columns is None else columns[used], np.int64)
+    copied = None if source == e.threshold.dtype else np.empty(0, e.threshold.dtype)
     numbered = siblings(e.roots, np.ones(e.trees, np.int64), e.left, e.right)
-    in_place = source == e.threshold.dtype
-    column = (read if in_place else np.arange(used.size))[np.searchsorted(used, e.feature)]
+    column = (read if copied is None else np.arange(used.size))[np.searchsorted(used, e.feature)]
+    nodes, bits = _nodes(e, column, numbered)
     arguments = (
-        read,
+        None if copied is None else read,
         *_by_depth(e, numbered),
-        _nodes(e, column, numbered),
-        np.where(numbered.inner, 0, ~numbered.reference).astype(np.uint32),
+        nodes,
+        bits,
+        nodes.view(f"u{nodes['threshold'].itemsize}"),
         _left(e, numbered),
         _sets(e, numbered) if e.has_categories else None,
         e.target.astype(np.int64),
-        np.ascontiguousarray(e.leaf_values),
+        np.ascontiguousarray(e.leaf_values[~numbered.reference[~numbered.inner]]),
         np.ascontiguousarray(e.base),
     )
     flat = reads(source, 1, "C")
-    rows = (flat, flat if in_place else NOTHING, COUNT, COUNT)
+    rows = (flat, reads(e.threshold.dtype, 1, "C"), COUNT, COUNT)
     kernel = specialise(score, (*rows, *kinds_of(*arguments), writes(e.base.dtype, 2)))
-    return LockstepForest(e.base, in_place, kernel, arguments)
+    return LockstepForest(e.base, copied, kernel, arguments)
 
 
 def _by_depth(e: Ensemble, numbered: Siblings) -> tuple[Array, Array]:
@@ -96,24 +100,42 @@ def _by_depth(e: Ensemble, numbered: Siblings) -> tuple[Array, Array]:
     moving = np.zeros((window[-1] + 1 if e.trees else 0, LEVELS + 1), np.uint32)
     for level in range(LEVELS + 1):
         np.add.at(moving[:, level], window[depth > level], 1)
-    trees = np.stack([numbered.begin[:-1][order], depth[order], place], axis=1)
+    first_leaf = _leaves_before(numbered)[numbered.begin[:-1]]
+    sizes = np.diff(numbered.begin)
+    trees = np.stack([numbered.begin[:-1][order], depth[order], place, first_leaf, sizes], axis=1)
     return trees.astype(np.uint32), moving
 
 
-def _nodes(e: Ensemble, column: Array, numbered: Siblings) -> Array:
-    """The nodes as the kernel reads them, (places,) of records; `column` int64 (M,) by node."""
+def _leaves_before(numbered: Siblings) -> Array:
+    """How many leaves lie before each place, and before the end; int64."""
+    return np.concatenate([[0], np.cumsum(~numbered.inner, dtype=np.int64)])
+
+
+def _nodes(e: Ensemble, column: Array, numbered: Siblings) -> tuple[Array, int]:
+    """`nodes` and `bits` as the kernel reads them; `column` int64 (M,) by node."""
     is_inner, node = numbered.inner, numbered.reference[numbered.inner]
-    nodes = np.zeros(is_inner.size, _record(e.threshold.dtype))
-    # No number is up to NaN, so a leaf goes to the place after its first child, which is its own.
-    nodes["first"] = (numbered.first - ~is_inner).astype(np.uint32)
-    nodes["threshold"] = np.nan
     threshold = e.threshold if e.compare == "le" else largest_below(e.threshold)
     if e.categorical is not None:
-        threshold = np.where(e.categorical, np.nan, threshold)
-        column = column + np.where(e.categorical, MEMBER, 0)
+        threshold = np.where(e.categorical, np.nan, threshold).astype(threshold.dtype)
+        column = 2 * column + e.categorical
+    behind = numbered.first + 1 - np.arange(is_inner.size)
+    behind[~is_inner] = 0
+    bits = int(behind.max(initial=0)).bit_length()
+    leaves = _leaves_before(numbered)
+    tree = np.repeat(np.arange(numbered.begin.size - 1), np.diff(numbered.begin))
+    number = leaves[:-1] - leaves[numbered.begin[tree]]
+    short = int(column.max(initial=0)).bit_length() + bits <= 32
+    short &= threshold.dtype == np.float32 and int(number.max(initial=0)) >> PAYLOAD == 0
+    kind, size = (np.dtype(np.float32), 4) if short else (np.dtype(np.float64), 8)
+    nodes = np.zeros(is_inner.size, [("threshold", kind), ("link", f"u{size}")])
+    bits = bits if short else 32
     nodes["threshold"][is_inner] = threshold[node]
-    nodes["column"][is_inner] = column[node]
-    return nodes
+    nodes["link"] = behind
+    nodes["link"][is_inner] |= (column[node] << bits).astype(f"u{size}")
+    words = nodes.view(f"u{size}").reshape(-1, 2)
+    words[~is_inner, 0] = np.array(np.nan, kind).view(words.dtype)
+    words[~is_inner, 0] |= number[~is_inner].astype(words.dtype)
+    return nodes, bits
 
 
 def _left(e: Ensemble, numbered: Siblings) -> Array:
@@ -123,12 +145,6 @@ def _left(e: Ensemble, numbered: Siblings) -> Array:
     made = np.zeros(numbered.inner.size, np.uint8)
     made[numbered.inner] = e.default_left[numbered.reference[numbered.inner]]
     return made
-
-
-def _record(threshold: np.dtype[Any]) -> np.dtype[Any]:
-    """16 bytes, so that no node spans two cache lines."""
-    spare = [("spare", "u4")] if threshold.itemsize == 4 else []
-    return np.dtype([("threshold", threshold), *spare, ("first", "u4"), ("column", "u4")])
 
 
 def _sets(e: Ensemble, numbered: Siblings) -> tuple[Array, Array, Array]:

@@ -22,7 +22,7 @@ import numpy as np
 from sqlml.backends.native.jit.specialise import helper
 from sqlml.types import Array
 
-MOST_CELLS = 4096
+MOST_CELLS = 16384
 SPARE_STEPS = 2
 """Halving steps that a table of cells must save to be worth its look-up."""
 
@@ -149,7 +149,7 @@ def _grid(thresholds: Array) -> _Grid:
         return whole
     best = whole
     low, high = finite[0], finite[-1]
-    size = 1 << _halvings(2 * finite.size)
+    size = min(1 << _halvings(2 * finite.size), MOST_CELLS)
     while size <= MOST_CELLS:
         with np.errstate(all="ignore"):
             scale = kind(size - 1) / (high - low)
