@@ -33,7 +33,7 @@ PAIRS = 256
 WINDOW, FEW_ROWS = 256, 64
 """Trees that are walked by depth, where so few rows go down together."""
 
-ROW_NUMBERS = 1 << 15
+ROW_NUMBERS = 1 << 16
 """Numbers of the rows that go down together: they stay in the first or second level cache."""
 
 PAYLOAD, LONG_PAYLOAD = 22, 51
