@@ -34,20 +34,34 @@ assert not heavy, heavy
 """
 
 
-def score_elsewhere(before: str = "", after: str = "", **env: str) -> None:
+def score_elsewhere(before: str = "", after: str = "", **env: str) -> str:
+    """Score in a process of its own, and return what it wrote to its terminal."""
     root = str(Path(__file__).parents[3])
-    subprocess.run(
-        [sys.executable, "-c", before + SCORE + after],
-        check=True,
-        env={**os.environ, "PYTHONPATH": root, **env},
-        timeout=120,
-    )
+    ours, theirs = os.openpty()
+    with open(ours, "rb", buffering=0) as terminal:
+        try:
+            subprocess.run(
+                [sys.executable, "-c", before + SCORE + after],
+                check=True,
+                env={**os.environ, "PYTHONPATH": root, **env},
+                timeout=120,
+                stderr=theirs,
+            )
+            os.write(theirs, b"the end")
+            written = b""
+            while not written.endswith(b"the end"):
+                written += terminal.read(4096)
+        finally:
+            os.close(theirs)
+    return written.decode().removesuffix("the end").replace("\r\n", "\n")
 
 
 def test_native_needs_no_torch_and_no_library_of_models(tmp_path: Path) -> None:
-    score_elsewhere(NUMBA_CACHE_DIR=str(tmp_path))
+    told = score_elsewhere(NUMBA_CACHE_DIR=str(tmp_path))
+    assert told == "sqlml: compiling kernels, once on this machine\n"
     assert list(tmp_path.rglob("*.kernel")), "compiled kernels are kept between processes"
-    score_elsewhere(after="assert 'numba' not in sys.modules", NUMBA_CACHE_DIR=str(tmp_path))
+    later = "assert 'numba' not in sys.modules"
+    assert not score_elsewhere(after=later, NUMBA_CACHE_DIR=str(tmp_path))
 
 
 CHANGED = """
@@ -71,7 +85,14 @@ def test_machine_code_of_another_sqlml_is_not_used(tmp_path: Path) -> None:
 def test_kernels_are_compiled_where_nothing_can_be_written(tmp_path: Path) -> None:
     blocker = tmp_path / "file"
     blocker.write_text("no folder can be made below a file")
-    score_elsewhere(NUMBA_CACHE_DIR=str(blocker))
+    assert "for this process alone" in score_elsewhere(NUMBA_CACHE_DIR=str(blocker))
+
+
+def test_nobody_is_told_of_kernels_where_nobody_watches(tmp_path: Path) -> None:
+    elsewhere = f"import sys; sys.stderr = open({str(tmp_path / 'log')!r}, 'w')\n"
+    assert not score_elsewhere(elsewhere, NUMBA_CACHE_DIR=str(tmp_path))
+    assert not (tmp_path / "log").read_text()
+    score_elsewhere("import sys; sys.stderr = None\n", NUMBA_CACHE_DIR=str(tmp_path / "other"))
 
 
 def test_the_gpu_is_for_torch() -> None:

@@ -50,6 +50,11 @@ def read(name: str) -> ObjectCode | None:
     return None
 
 
+def writable() -> bool:
+    """Whether there is a folder of the user's own to keep code in."""
+    return any(own_files.made_private(f) and os.access(f, os.W_OK) for f in folders())
+
+
 def write(name: str, code: ObjectCode) -> None:
     """Keep the code where that is possible."""
     content = _content(name, code)

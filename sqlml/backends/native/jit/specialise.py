@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sqlml.backends.native.jit import array_fields, code_store, object_code
+from sqlml.backends.native.jit import array_fields, code_store, compile_notice, object_code
 from sqlml.backends.native.jit.argument_kinds import (
     COUNT,
     FLAG,
@@ -134,6 +134,7 @@ def _loaded(function: Callable[..., Any], signature: Signature) -> Loaded | None
             return object_code.loaded(kept, name)
     except object_code.NotLoadable:
         pass  # a library of this process lacks what another one's had
+    compile_notice.tell(code_store.writable())
     try:
         code = object_code.compiled(function, signature)
         made = object_code.loaded(code, name)

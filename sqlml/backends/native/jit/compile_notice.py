@@ -1,0 +1,37 @@
+"""`tell`: say why the first answer takes seconds, where somebody is watching."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from contextlib import suppress
+
+_TOLD = threading.Event()
+
+
+def tell(kept: bool) -> None:
+    """Write once per process, to a terminal or a notebook, that kernels are being compiled.
+
+    Args:
+        kept: whether their machine code will be kept for later processes.
+    """
+    if _TOLD.is_set() or not _watched():
+        return
+    _TOLD.set()
+    text = "compiling kernels, once on this machine"
+    if not kept:
+        text = (
+            "compiling kernels, for this process alone: no folder of yours can be written; "
+            "NUMBA_CACHE_DIR names another"
+        )
+    with suppress(OSError, ValueError):  # closed, or nobody reads it any more
+        sys.stderr.write(f"sqlml: {text}\n")
+        sys.stderr.flush()
+
+
+def _watched() -> bool:
+    """Whether standard error is shown to somebody: by a terminal, or by a notebook."""
+    try:
+        return sys.stderr.isatty() or "ipykernel" in sys.modules
+    except (AttributeError, ValueError):  # there is none, or it is closed
+        return False
