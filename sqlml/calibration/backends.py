@@ -90,7 +90,7 @@ def _native() -> dict[str, float]:
     from sqlml.backends.native.trees.lockstep_forest import lockstep_forest
 
     tables = {n: _batch(ROWS, n).astype(np.float32) for n in (4, COLUMNS, WIDE)}
-    few, many = 100, 5_000
+    few, many = 100, 400  # bins of one byte, and of two
 
     def cursor(depth: int, thresholds: int, columns: int = COLUMNS, trees: int = TREES) -> float:
         e = perfect_trees(depth, trees, columns, thresholds)
@@ -113,7 +113,9 @@ def _native() -> dict[str, float]:
         return _time(lockstep_forest(e, x.dtype), x[:rows])
 
     node = PADDED * (cursor(6, few) - cursor(3, few)) / (TREES * 56)
-    short = PADDED * (cursor(6, many) - cursor(3, many)) / (TREES * 56)
+    # Low trees have as many thresholds in each column as tall ones only where trees are many.
+    tall_and_low = cursor(6, many, 4, SHORT_TREES) - cursor(3, many, 4, SHORT_TREES)
+    short = PADDED * tall_and_low / (SHORT_TREES * 56)
     bin_ = (cursor(6, few) - cursor(6, few, 4)) / (COLUMNS - 4)
     a_tree = (cursor(3, few) - TREES * 7 * node - COLUMNS * bin_) / TREES
     # Rows are looked at every 4 levels, so 6 levels below the cut cost as much as 8.
@@ -145,7 +147,7 @@ def _native() -> dict[str, float]:
     }
 
 
-DEEP_TREES, WIDE_TREES = 16, 1024
+DEEP_TREES, SHORT_TREES, WIDE_TREES = 16, 512, 1024
 
 
 def _backend(backend: str, device: str, owner: str) -> dict[str, float]:

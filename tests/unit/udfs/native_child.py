@@ -24,7 +24,7 @@ from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.native import functions
 from sqlml.udfs.duckdb.native.build_shim import build_shim, this_platform
 from sqlml.udfs.duckdb.native.connection import native_connection
-from sqlml.udfs.duckdb.native.plan_words import needs_python
+from sqlml.udfs.duckdb.native.plan_words import obstacle
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import engine_function
 from sqlml.udfs.parked_errors import claim
@@ -88,7 +88,7 @@ def main(folder: Path) -> None:
         targets = np.column_stack([y, y > 0]) if isinstance(model, MultiOutputClassifier) else y
         model.fit(x[:500], targets[:500])
         for name, function, types, result in functions_of(model):
-            assert needs_python(function) is None, name
+            assert obstacle(function) is None, name
             held[name] = function
             made = EngineFunction(name, function, types, result, by_column=True)
             assert functions.register(native.pointer, made, find)

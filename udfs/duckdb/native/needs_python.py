@@ -26,4 +26,4 @@ def _needs_python(program: Program, spec: FunctionSpec) -> str | None:
         return f"backend {spec.backend} is Python's"
     made = engine_function(spec, program).function
     assert isinstance(made, BatchFunction)
-    return plan_words.needs_python(made)
+    return plan_words.obstacle(made)

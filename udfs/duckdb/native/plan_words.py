@@ -46,8 +46,8 @@ class PlanWords:
         return found
 
 
-def needs_python(function: BatchFunction) -> str | None:
-    """Why Python scores the batches of a function; None if machine code does."""
+def obstacle(function: BatchFunction) -> str | None:
+    """What keeps machine code from scoring a function's batches; None if nothing does."""
     if function.last is not None:
         return "it remembers rows that come again"
     if function.texts > _looked_up(function):
@@ -60,7 +60,7 @@ def plan_words(function: BatchFunction, rows: int, before: PlanWords | None = No
 
     It has the calls for batches of so many rows, and those that the plan `before` has.
     """
-    filler = None if needs_python(function) else _filler(function)
+    filler = None if obstacle(function) else _filler(function)
     made = None if filler is None else _of_calls(function, filler, rows, before)
     if made is not None:
         return made
