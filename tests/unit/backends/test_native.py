@@ -85,7 +85,7 @@ def test_machine_code_of_another_sqlml_is_not_used(tmp_path: Path) -> None:
 def test_kernels_are_compiled_where_nothing_can_be_written(tmp_path: Path) -> None:
     blocker = tmp_path / "file"
     blocker.write_text("no folder can be made below a file")
-    assert "for this process alone" in score_elsewhere(NUMBA_CACHE_DIR=str(blocker))
+    assert "for this process only" in score_elsewhere(NUMBA_CACHE_DIR=str(blocker))
 
 
 def test_nobody_is_told_of_kernels_where_nobody_watches(tmp_path: Path) -> None:

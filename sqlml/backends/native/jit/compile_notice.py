@@ -21,8 +21,8 @@ def tell(kept: bool) -> None:
     text = "compiling kernels, once on this machine"
     if not kept:
         text = (
-            "compiling kernels, for this process alone: no folder of yours can be written; "
-            "NUMBA_CACHE_DIR names another"
+            "compiling kernels for this process only: no private cache folder is writable; "
+            "set NUMBA_CACHE_DIR to one"
         )
     with suppress(OSError, ValueError):  # closed, or nobody reads it any more
         sys.stderr.write(f"sqlml: {text}\n")

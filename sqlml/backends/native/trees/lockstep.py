@@ -40,7 +40,7 @@ PAYLOAD, LONG_PAYLOAD = 22, 51
 """Bits of a quiet NaN that are free, of 32 and of 64."""
 
 LEVELS, LOOKS = 12, 4
-"""Levels above which nobody looks who has arrived, and levels between two looks below."""
+"""Levels without a look at which pairs have arrived, and levels between two looks below them."""
 
 PASS_NUMBERS = 1 << 17
 """Numbers of the rows that go down a tree before the next one comes: a quarter of a usual

@@ -23,6 +23,8 @@ from sqlml.backends.native.jit.specialise import helper
 from sqlml.types import Array
 
 MOST_CELLS = 16384
+"""Of a column: 64 KB. 4,096 made bins of 10,000 thresholds 1.5 times as slow."""
+
 SPARE_STEPS = 2
 """Halving steps that a table of cells must save to be worth its look-up."""
 
