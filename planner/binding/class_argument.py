@@ -1,4 +1,4 @@
-"""`chosen_class`: the class that `class := ..` means, as its place among the labels of a model."""
+"""`chosen_class`, `keyed_class`: the class that `class := ..` means, or a key of the MAP."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from sqlml.catalog.model import Model
 from sqlml.errors import BindError
 from sqlml.planner.program.result_sql import Chosen
-from sqlml.planner.syntax.outline import ModelCall
+from sqlml.planner.syntax.outline import Literal, ModelCall
 from sqlml.planner.syntax.parameters import Parameters
 from sqlml.types import Labels
 
@@ -34,6 +34,32 @@ def chosen_class(call: ModelCall, model: Model, sql: str, given: Parameters) -> 
             place,
         )
     return _places(model, value[0], sql, place)
+
+
+def keyed_class(call: ModelCall, model: Model) -> Chosen | None:
+    """The class in `predict_proba(..)['yes']`: one number is computed, and no MAP is made.
+
+    None where the key may mean anything else than one class of a MAP to the engine: it is not
+    written as a label of its type is, it equals none (which gives NULL), or the result is a list.
+    """
+    labels = model.program.labels
+    if call.key is None or call.class_argument is not None or len(labels) != 1:
+        return None
+    wanted = _key(call.key.literal, labels[0].kind)
+    found = [i for i, label in enumerate(labels[0].values) if label == wanted]
+    return (found[0],) if wanted is not None and len(found) == 1 else None
+
+
+def _key(literal: Literal, kind: str) -> str | int | bool | None:
+    """The value of a key that is written in the way of a kind of labels."""
+    text = literal.text
+    if kind == "string" and literal.kind == "string":
+        return text
+    if kind == "int64" and literal.kind == "number" and text.isascii() and text.isdigit():
+        return -int(text) if literal.negative else int(text)
+    if kind == "bool" and literal.kind == "word" and text != "NULL":
+        return text == "TRUE"
+    return None
 
 
 def _places(model: Model, wanted: Any, sql: str, place: int) -> Chosen:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from sqlml.catalog.model import Model
 from sqlml.errors import BindError, UnknownModelError
 from sqlml.ir.program import Program
-from sqlml.planner.binding.class_argument import chosen_class
+from sqlml.planner.binding.class_argument import chosen_class, keyed_class
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.missing_output import why_none
 from sqlml.planner.binding.refused_places import refuse_in_definition
@@ -41,13 +41,15 @@ _NO_OUTPUT = {
 class Target:
     """What a call computes: an output of a model, one class of it when `chosen` is given.
 
-    `shown` is EXPLAIN's text for it, if that is not the output's name.
+    `shown` is EXPLAIN's text for it, if that is not the output's name. `key` is what is left for
+    the engine to look up in the result, as written: `[1]`.
     """
 
     model: Model
     output: Output
     chosen: Chosen | None
     shown: str = ""
+    key: str = ""
 
     @property
     def column(self) -> int | None:
@@ -107,7 +109,13 @@ def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) ->
             sql,
             call.span.start,
         )
-    return Target(model, output, chosen_class(call, model, sql, given))
+    chosen = chosen_class(call, model, sql, given)
+    if call.key is None:
+        return Target(model, output, chosen)
+    keyed = keyed_class(call, model) if chosen is None else None
+    if keyed is not None:
+        return Target(model, output, keyed)
+    return Target(model, output, chosen, key=sql[call.key.span.start : call.key.span.end])
 
 
 def _model(name: str, context: Context) -> Model:

@@ -82,7 +82,7 @@ class Draft:
     def nulls(self) -> Mapping[ModelCall, str]:
         """The calls in probes: NULLs of their types."""
         spelled = self.dialect.type
-        return {c: f"CAST(NULL AS {spelled(t.type)})" for c, t in self.targets.items()}
+        return {c: f"CAST(NULL AS {spelled(t.type)}){t.key}" for c, t in self.targets.items()}
 
     @cached_property
     def has_parameters_in_calls(self) -> bool:

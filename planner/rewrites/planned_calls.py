@@ -56,7 +56,7 @@ def _with_call(draft: Draft, call: ModelCall) -> Draft:
         raise
     except SqlmlError as error:  # what the model is, or is asked to run on
         raise error.at(draft.text, call.span.start, f"model {target.model.name!r}: ") from None
-    sql = made.planned.sql
+    sql = made.planned.sql + target.key
     written = draft.dialect.negated(sql) if call in draft.negated else sql
     return replace(
         draft,

@@ -93,7 +93,7 @@ def _bounds(
     """The numbers that the probability of one class is compared with, where the plan sees them."""
     if target.output != "proba" or target.column is None or len(target.model.program.labels) != 1:
         return None
-    if call.compared is None or "score" not in target.model.program.outputs:
+    if call.compared is None or target.key or "score" not in target.model.program.outputs:
         return None
     found = []
     for sign, written, _ in call.compared.bounds:

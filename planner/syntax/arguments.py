@@ -11,7 +11,7 @@ from typing import Any
 from sqlml.errors import BindError, ParseError
 from sqlml.parsing.places import Span
 from sqlml.parsing.tokens import Token, Tokens, tokenize
-from sqlml.planner.syntax.outline import Argument, Literal, ModelCall, Parameter, Star
+from sqlml.planner.syntax.outline import Argument, Key, Literal, ModelCall, Parameter, Star
 from sqlml.planner.syntax.table_form import has_table_form
 from sqlml.types import fold
 
@@ -118,6 +118,16 @@ class Arguments:
         close = self._tokens.closing.get(place + 1)
         assert close is not None, "the parser has seen it"
         return Span(start, self._tokens[close].end)
+
+    def key_after(self, place: Span) -> Key | None:
+        """The one literal in brackets that follows what stands at a place."""
+        opening = bisect_left(self._starts, place.end)
+        close = self._tokens.closing.get(opening)
+        if close is None or not self._tokens[opening].is_symbol("["):
+            return None
+        literal = self._literal(opening + 1, close) if close > opening + 1 else None
+        whole = Span(self._tokens[opening].start, self._tokens[close].end)
+        return None if literal is None else Key(whole, literal)
 
     def of_call(self, function: str, place: Span) -> ModelCall | None:
         """A call by its own text; None if it names no model and so is a user's own function.

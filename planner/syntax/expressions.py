@@ -88,8 +88,12 @@ def _call(r: Reader, node: exp.Expr, name: str, at: At) -> None:
     read = r.arguments.of_call(name, place)
     if read is None:
         return
+    indexed = isinstance(node.parent, exp.Bracket) and node.parent.this is node
+    key = r.arguments.key_after(place) if indexed and name == "predict_proba" else None
     standing = replace(
         read,
+        span=place if key is None else Span(place.start, key.span.end),
+        key=key,
         block=at.block,
         clause=at.clause,
         items=at.items,
@@ -101,7 +105,7 @@ def _call(r: Reader, node: exp.Expr, name: str, at: At) -> None:
         always_asked=at.asked,
         defines=at.defines,
         unused=at.unused,
-        compared=r.compared.get(id(node)),
+        compared=None if indexed and key is None else r.compared.get(id(node)),
     )
     r.calls.append(standing)
 
@@ -133,11 +137,11 @@ def _is_condition(node: exp.Expr) -> bool:
 
 
 def _compared(r: Reader, node: exp.Expr, at: At) -> None:
-    """`predict_proba(..) > 0.8`, either way round."""
+    """`predict_proba(..) > 0.8`, `predict_proba(..)['yes'] > 0.8`, either way round."""
     left, right = node.this, node.expression
     sign = _SIGNS[type(node)]
-    for call, number, turned in ((left, right, False), (right, left, True)):
-        bound = r.arguments.number(span(number))
+    for side, number, turned in ((left, right, False), (right, left, True)):
+        call, bound = _indexed(side), r.arguments.number(span(number))
         if not (isinstance(call, exp.Anonymous) and bound is not None and _is_condition(node)):
             continue
         place = r.arguments.sign(place_of(left).end, place_of(right).start, sign)
@@ -148,14 +152,19 @@ def _compared(r: Reader, node: exp.Expr, at: At) -> None:
     r.into(node, at)
 
 
+def _indexed(node: exp.Expr) -> exp.Expr:
+    """What a key in brackets follows; else the node itself."""
+    return node.this if isinstance(node, exp.Bracket) else node
+
+
 def _between(r: Reader, node: exp.Expr, at: At) -> None:
-    low, high = node.args.get("low"), node.args.get("high")
-    plain = _is_condition(node) and isinstance(node.this, exp.Anonymous)
+    low, high, call = node.args.get("low"), node.args.get("high"), _indexed(node.this)
+    plain = _is_condition(node) and isinstance(call, exp.Anonymous)
     if plain and low is not None and high is not None and not node.args.get("symmetric"):
         bounds = r.arguments.number(span(low)), r.arguments.number(span(high))
         if bounds[0] is not None and bounds[1] is not None:
             both = (">=", bounds[0], place_of(low)), ("<=", bounds[1], place_of(high))
-            r.compared[id(node.this)] = Compared(both)
+            r.compared[id(call)] = Compared(both)
     r.into(node, at)
 
 

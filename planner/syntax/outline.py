@@ -158,12 +158,20 @@ class Compared:
     turned: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Key:
+    """`[1]`, `['yes']` after a call: one literal in brackets."""
+
+    span: Span
+    literal: Literal
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelCall:
     """`function(model, arguments..)`, and where it stands.
 
-    function: folded. model: the text that names the model, or the parameter that is to.
-    spelled: its arguments as written, apart from blanks and comments. words: folded identifiers in
+    span: with its `key`, where it has one. function: folded. model: the text that names the model,
+    or the parameter that is to. spelled: its arguments as written, apart from blanks and comments. words: folded identifiers in
     them. clause: the keyword of the clause around it, in the innermost query, or "". items: the
     select items around it, of its own query first. local: the names in it that are not columns (of
     a lambda, a comprehension, a macro), with the fields after them; has_local_names: some are in
@@ -192,6 +200,7 @@ class ModelCall:
     defines: bool = False
     unused: bool = False
     compared: Compared | None = None
+    key: Key | None = None
 
     @property
     def planned_with(self) -> tuple[Parameter, ...]:

@@ -82,6 +82,18 @@ SELECT id, predict_proba('churn', *)['yes'] AS q FROM customers
 -- expect:
 SELECT id, q FROM scored
 
+-- name: entries of the map in every clause, and keys that are no class
+SELECT predict_proba('risk', *)[1] > 0.3 AS likely, count(*) AS n,
+    sum(predict_proba('risk', *)[2]) AS r2, max(predict_proba('risk', *)[7]) AS none,
+    max(predict_proba('risk', *)[-1]) AS negative
+FROM customers
+WHERE predict_proba('risk', *)[0] BETWEEN 0.01 AND 0.99 AND 0.02 < predict_proba('churn', *) ['yes']
+GROUP BY predict_proba('risk', *)[1] > 0.3
+-- expect:
+SELECT r1 > 0.3 AS likely, count(*) AS n, sum(r2) AS r2, NULL::DOUBLE AS none,
+    NULL::DOUBLE AS negative
+FROM scored WHERE r0 BETWEEN 0.01 AND 0.99 AND q > 0.02 GROUP BY r1 > 0.3
+
 -- name: map functions over the probabilities
 SELECT id, map_keys(predict_proba('risk', *)) AS k, list_max(map_values(predict_proba('risk', *))) AS best
 FROM customers
