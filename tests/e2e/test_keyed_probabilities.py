@@ -122,8 +122,8 @@ def test_keys_stand_in_lambdas_subqueries_views_and_after_other_calls(con: Any) 
         f"SELECT id, (SELECT {key} FROM t AS u WHERE u.id = t.id) AS q FROM t",
         "SELECT id, list_transform([a], lambda x: predict_proba('texts', a := x, b := b)['1'])[1] "
         "FROM t",
-        "SELECT id, predict_proba('texts', a := predict_proba('texts', *)['1'] * 0 + a, b := b)['1']"
-        " FROM t",
+        "SELECT id, predict_proba('texts', a := predict_proba('texts', *)['1'] * 0 + a, "
+        "b := b)['1'] FROM t",
     ):
         found = dict(con.execute(query).fetchall())
         assert found.keys() == proba.keys(), query
