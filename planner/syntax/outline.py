@@ -173,11 +173,12 @@ class ModelCall:
     span: with its `key`, where it has one. function: folded. model: the text that names the model,
     or the parameter that is to. spelled: its arguments as written, apart from blanks and comments.
     words: folded identifiers in them. clause: the keyword of the clause around it, in the innermost
-    query, or "". items: the select items around it, of its own query first. local: the names in it that are not columns (of
-    a lambda, a comprehension, a macro), with the fields after them; has_local_names: some are in
-    sight. depth: how many calls and brackets are around it; queries: how many queries.
-    always_asked: its clause evaluates it for each row. defines: it stands in a table's definition.
-    unused: it stands in the definition of a WITH clause whose name is written nowhere else.
+    query, or "". items: the select items around it, of its own query first. local: the names in it
+    that are not columns (of a lambda, a comprehension, a macro), with the fields after them;
+    has_local_names: some are in sight. depth: how many calls and brackets are around it; queries:
+    how many queries. always_asked: its clause evaluates it for each row. defines: it stands in a
+    table's definition. unused: it stands in the definition of a WITH clause whose name is written
+    nowhere else.
     """
 
     function: str
