@@ -20,7 +20,7 @@ TRITON ?= .venv-triton
 WORKERS ?= 2
 
 PY := $(VENV)/bin/python
-PIP := $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+PIP := SQLML_KERNELS=none $(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DUCKDB15 := 1.5.6
 TRITON_WHEELS := "triton==3.9.0; sys_platform == 'linux'" ziglang==0.17.1
 

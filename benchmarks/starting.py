@@ -1,10 +1,11 @@
 """How long a process takes to its first prediction, of ten rows: medians of some processes.
 
-Three kinds of process: the first one on a machine, which compiles kernels (an empty cache folder),
-and later ones, which load them; and of both the ways there are, `sqlml.compile(model)` with
-`predict_proba`, and a query of a model that is stored in a database. What is measured is the first
+Three kinds of process: the first one on a machine (an empty cache folder) where a wheel has brought
+kernels, the first one where it has to compile them, as in a checkout, and later ones, which load
+them; and of each the ways there are, `sqlml.compile(model)` with `predict_proba`, and a query of a
+model that is stored in a database. What is measured is the first
 prediction when sqlml and DuckDB are imported, the model is loaded, and the scorer or session is
-open. The asked times are 2 s to compile a kernel, and 0.2 s for the first prediction of a later
+open. The asked times are 2 s for the first prediction on a machine, and 0.2 s for that of a later
 process.
 
     python -m benchmarks.starting [--rounds N] [--model NAME]... [--write FILE]
@@ -16,6 +17,7 @@ import argparse
 import json
 import os
 import pickle
+import shutil
 import statistics
 import subprocess
 import sys
@@ -27,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -36,6 +38,9 @@ from xgboost import XGBClassifier
 import sqlml
 from benchmarks.results import parser, save, status
 from benchmarks.tables import table
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "package"
 
 ROWS = 10
 WORDS = 500
@@ -79,6 +84,7 @@ Make = Callable[[argparse.Namespace], tuple[Any, Any]]
 MODELS: Mapping[str, tuple[Make, Callable[[argparse.Namespace], Any]]] = {
     "logistic regression": (numbers, lambda options: LogisticRegression()),
     "random forest": (numbers, lambda options: RandomForestClassifier(options.trees, n_jobs=-1)),
+    "histogram boosting": (numbers, lambda options: HistGradientBoostingClassifier()),
     "xgboost": (numbers, lambda options: XGBClassifier(n_estimators=5 * options.trees)),
     "text": (texts, lambda options: make_pipeline(TfidfVectorizer(), LogisticRegression())),
 }
@@ -110,9 +116,13 @@ def measure(name: str, options: argparse.Namespace, folder: Path) -> Iterator[St
         kept = folder / f"{name} {way} kernels"
         run(command, kept, folder)  # and Python's own compiled files
         later = [run(command, kept, folder) for _ in range(options.rounds)]
-        fresh = (folder / f"{name} {way} {i}" for i in range(options.rounds))
-        first = [run([*command, "watch"], empty, folder) for empty in fresh]
-        yield summed({**case, "process": "first"}, first, want)
+        for process, place, more in (
+            ("first", folder / PACKAGE, []),
+            ("first, compiling", ROOT, ["watch"]),
+        ):
+            fresh = (folder / f"{name} {way} {process} {i}" for i in range(options.rounds))
+            first = [run([*command, *more], empty, folder, place) for empty in fresh]
+            yield summed({**case, "process": process}, first, want)
         yield summed({**case, "process": "later"}, later, want)
 
 
@@ -120,8 +130,17 @@ def _quoted(classes: Any) -> str:
     return "true" if classes.dtype == bool else "1"
 
 
-def run(command: list[str], kernels: Path, folder: Path) -> Any:
-    """What a process says whose kernels lie in a folder.
+def package(folder: Path) -> None:
+    """Write a copy of sqlml to a folder, with kernels as a wheel has them."""
+    for name in ("sqlml", "benchmarks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    built = folder / "sqlml" / "backends" / "native" / "jit" / "built"
+    command = [sys.executable, "-m", "sqlml.backends.native.jit.build_kernels", str(built)]
+    subprocess.run(command, cwd=folder, check=True)
+
+
+def run(command: list[str], kernels: Path, folder: Path, place: Path = ROOT) -> Any:
+    """What a process of the sqlml at a place says whose kernels lie in a folder.
 
     Raises:
         subprocess.CalledProcessError: it failed.
@@ -130,7 +149,7 @@ def run(command: list[str], kernels: Path, folder: Path) -> Any:
     env |= {"NUMBA_CACHE_DIR": str(kernels), "PYTHONPYCACHEPREFIX": str(folder / "pycache")}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.starting_child", *command],
-        cwd=Path(__file__).parent.parent,
+        cwd=place,
         env=env,
         check=True,
         stdout=subprocess.PIPE,
@@ -174,6 +193,7 @@ def main(arguments: list[str] | None = None) -> int:
     options.of = "median"
     kept: list[Start] = []
     with tempfile.TemporaryDirectory() as folder:
+        package(Path(folder) / PACKAGE)
         for name in options.model or MODELS:
             for start in measure(name, options, Path(folder)):
                 kept.append(start)
@@ -187,7 +207,7 @@ def line(start: Start) -> str:
     case = start.case
     slowest = f", slowest kernel {max(start.kernels.values()):.2f} s" if start.kernels else ""
     return (
-        f"{case['model']:<20}{case['way']:<8}{case['process']:<6} first {start.first:.3f} s, "
+        f"{case['model']:<20}{case['way']:<8}{case['process']:<17} first {start.first:.3f} s, "
         f"second {start.second * 1e3:.2f} ms{slowest}{', with numba' if start.numba else ''}"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from sqlml.errors import SqlmlError
 from sqlml.open_session import connect
 from sqlml.parsing.cut_statements import cut
 from sqlml.session.session import Session
-from sqlml.udfs.duckdb.native.install import OFF, Unavailable, uninstall, where
+from sqlml.udfs.duckdb.native.install import OFF, Unavailable, installed, uninstall, where
 
 
 def parser() -> argparse.ArgumentParser:
@@ -26,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
         description="Run SQL on a DuckDB database with models as statements and functions.",
         epilog="`sqlml demo` scores the flights of 2013 in one run, `sqlml calibrate` measures "
         "this machine for the choice of backends, `sqlml native` says whether DuckDB calls models "
-        "without Python; see their --help.",
+        "without Python, `sqlml warm` compiles kernels ahead; see their --help.",
     )
     made.add_argument(
         "database", nargs="?", default=":memory:", help="a DuckDB file (default: in memory)"
@@ -56,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _calibrate(given[1:])
     if given[:1] == ["native"]:
         return _native(given[1:])
+    if given[:1] == ["warm"]:
+        return _warm(given[1:])
     options = parser().parse_args(given)
     sql = options.command
     if options.file is not None:
@@ -118,6 +121,36 @@ def _native(arguments: Sequence[str]) -> int:
             return 0
     done = "installed in" if place.path.is_file() else "installed when they are first used, in"
     print(f"native functions are {done} {place.path}")
+    return 0
+
+
+def _warm(arguments: Sequence[str]) -> int:
+    """`sqlml warm`: what the first use of a model on a machine makes, made now."""
+    made = argparse.ArgumentParser(
+        prog="sqlml warm",
+        description="Compile the kernels that models need and install DuckDB's native functions, "
+        "so that no first query waits for them: for the image of a container, or a cache of CI.",
+    )
+    made.parse_args(arguments)
+    from sqlml.backends.native.jit.compile_ahead import compile_ahead  # it imports LLVM
+
+    started = time.monotonic()
+    try:
+        count = compile_ahead(
+            lambda missing: print(f"compiling {missing} kernels", flush=True) if missing else None
+        )
+    except OSError as error:
+        print(f"sqlml: cannot keep kernels: {error}", file=sys.stderr)
+        return 1
+    seconds = time.monotonic() - started
+    print(f"compiled {count} kernels in {seconds:.0f} s" if count else "all kernels are compiled")
+    with duckdb.connect() as own:
+        try:
+            installed(own)
+        except Unavailable as error:
+            print(f"native functions are unavailable: {error}")
+            return 0
+    print("native functions are installed")
     return 0
 
 

@@ -13,6 +13,8 @@ import pandas as pd
 import pytest
 
 from sqlml.backends import costs
+from sqlml.backends.native.jit import compile_ahead
+from sqlml.backends.native.jit.known_kernels import known_kernels
 from sqlml.cli import main
 from tests.e2e.shop import COUNT, fill, yes
 
@@ -59,6 +61,25 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(
     assert out == "" and err.count("\n") == 1
     assert err.startswith(f"sqlml: cannot read {tmp_path / name}: ") and says in err
     assert not (tmp_path / "new.duckdb").exists()
+
+
+def test_warm_compiles_what_is_missing_and_says_where_it_cannot(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = tuple(k for k in known_kernels() if k.name in ("_shift", "put_plan"))
+    monkeypatch.setattr(compile_ahead, "known_kernels", lambda: few)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+    assert main(["warm"]) == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first == "compiling 2 kernels" and second.startswith("compiled 2 kernels in ")
+    assert len(list((tmp_path / "kept").rglob("*.kernel"))) == 2
+    assert main(["warm"]) == 0
+    assert capsys.readouterr().out.startswith("all kernels are compiled\nnative functions are ")
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others").chmod(0o777)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "others"))
+    assert main(["warm"]) == 1
+    assert "sqlml: cannot keep kernels: " in capsys.readouterr().err
 
 
 @pytest.mark.nightly

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import sysconfig
@@ -14,6 +15,8 @@ from pathlib import Path, PurePosixPath
 import pytest
 from packaging.requirements import Requirement
 
+from sqlml.backends.native.jit.known_kernels import known_kernels
+from sqlml.backends.native.jit.processor import LEVELS
 from sqlml.udfs.duckdb.native.build_shim import EXTENSION, PUBLIC_KEY, compiler, this_platform
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,15 +50,23 @@ np.testing.assert_allclose([r[1] for r in rows], model.predict_proba(frame)[:, 0
 """
 
 
-@pytest.fixture(scope="module")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist, and the wheel built from it."""
-    folder = tmp_path_factory.mktemp("dist")
+def build(folder: Path, kernels: str) -> Path:
+    """Build the sdist, and the wheel from it, which is returned."""
     subprocess.run(
         [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT],
         check=True,
         capture_output=True,
+        env={**os.environ, "SQLML_KERNELS": kernels},
     )
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the sdist, and the wheel built from it without the machine code of kernels."""
+    folder = tmp_path_factory.mktemp("dist")
+    build(folder, "none")
     return folder
 
 
@@ -67,11 +78,15 @@ def wheel(archives: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def clean(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a new virtual environment with the wheel.
+    """The Python of a new virtual environment with the wheel."""
+    return installed(wheel, tmp_path_factory.mktemp("clean") / "venv")
+
+
+def installed(wheel: Path, folder: Path) -> Path:
+    """The Python of a new virtual environment in a folder, which has the wheel.
 
     Its dependencies are found where this test runs, so that no network is needed.
     """
-    folder = tmp_path_factory.mktemp("clean") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
     options = ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
@@ -167,6 +182,22 @@ def test_scoring_needs_no_training_library(clean: Path, tmp_path: Path) -> None:
         "loaded = optional & set(sys.modules)\n"
         "assert not loaded, loaded",
     )
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="no machine code for others")
+def test_first_use_of_a_wheel_compiles_nothing(tmp_path: Path) -> None:
+    wheel = build(tmp_path / "dist", "all")
+    with zipfile.ZipFile(wheel) as archive:
+        code = [name for name in archive.namelist() if name.endswith(".kernel")]
+    assert len(code) == len(LEVELS) * len(known_kernels())
+    python = installed(wheel, tmp_path / "venv")
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o700)
+    watched = SCORE.format(root=str(ROOT)) + "import sys; assert 'numba' not in sys.modules"
+    own = f"import os; os.environ['NUMBA_CACHE_DIR'] = {str(cache)!r}\n"
+    outside(tmp_path, python, "-c", own + watched)
+    assert not list(cache.rglob("*")), "nothing was compiled"
 
 
 def test_versions_that_the_tests_pass_with_are_allowed_by_the_package() -> None:

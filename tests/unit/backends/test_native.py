@@ -66,7 +66,7 @@ def test_native_needs_no_torch_and_no_library_of_models(tmp_path: Path) -> None:
 
 CHANGED = """
 from sqlml.backends.native.jit import specialise as jit
-jit._sources = lambda: 'another sqlml'
+jit.sources = lambda: 'another sqlml'
 """
 
 

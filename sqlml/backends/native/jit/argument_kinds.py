@@ -5,6 +5,7 @@ A process that finds all its kernels on disk never imports numba.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -58,7 +59,7 @@ def kinds_of(*constants: Any) -> Signature:
     None.
 
     >>> spelled(kinds_of(np.zeros((2, 1)), (3, True), None))
-    "(C2r'<f8', (count, flag), nothing)"
+    "(['C2r', '<f8'], ('count', 'flag'), 'nothing')"
     """
     return tuple(map(_kind_of, constants))
 
@@ -77,14 +78,33 @@ def spelled(kind: Kind) -> str:
     """A text for a kind, equal in every process.
 
     >>> spelled((COUNT, reads("f4", 2), writes([("a", "u4")], 1)))
-    "(count, A2r'<f4', C1w[('a', '<u4')])"
+    "('count', ['A2r', '<f4'], ['C1w', [('a', '<u4')]])"
     """
-    if isinstance(kind, str):
-        return kind
+    return repr(_plain(kind))
+
+
+def read_kind(text: str) -> Kind:
+    """The kind that `spelled` made a text for.
+
+    >>> read_kind("('count', ['A2r', '<f4'])") == (COUNT, reads("f4", 2))
+    True
+    """
+    return _of_plain(ast.literal_eval(text))
+
+
+def _plain(kind: Kind) -> Any:
+    """A kind as literals: an array as a list, a tuple as one."""
     if isinstance(kind, ArrayKind):
         layout = f"{kind.layout}{kind.ndim}{'r' if kind.readonly else 'w'}"
-        return layout + repr(np.lib.format.dtype_to_descr(kind.dtype))
-    return f"({', '.join(spelled(part) for part in kind)})"
+        return [layout, np.lib.format.dtype_to_descr(kind.dtype)]
+    return kind if isinstance(kind, str) else tuple(map(_plain, kind))
+
+
+def _of_plain(literal: Any) -> Kind:
+    if isinstance(literal, list):
+        (layout, ndim, mode), dtype = literal
+        return ArrayKind(np.lib.format.descr_to_dtype(dtype), int(ndim), layout, mode == "r")
+    return tuple(map(_of_plain, literal)) if isinstance(literal, tuple) else literal
 
 
 def numba_type(kind: Kind) -> Any:

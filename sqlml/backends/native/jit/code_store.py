@@ -44,7 +44,7 @@ def read(name: str) -> ObjectCode | None:
     for folder in folders():
         if own_files.is_private(folder):
             with suppress(OSError):
-                code = _parsed(name, own_files.read(folder / name))
+                code = unpacked(name, own_files.read(folder / name))
                 if code is not None:
                     return code
     return None
@@ -57,7 +57,7 @@ def writable() -> bool:
 
 def write(name: str, code: ObjectCode) -> None:
     """Keep the code where that is possible."""
-    content = _content(name, code)
+    content = packed(name, code)
     for folder in folders():
         if own_files.made_private(folder):
             _forget(folder, name)
@@ -83,16 +83,14 @@ def _forget(folder: Path, name: str) -> None:
                 path.unlink()
 
 
-def _content(name: str, code: ObjectCode) -> bytes:
+def packed(name: str, code: ObjectCode) -> bytes:
+    """What a file of a name holds."""
     body = _SIZE.pack(len(code.kernel)) + code.kernel + code.entry
     return _digest(name, body) + body
 
 
-def _digest(name: str, body: bytes) -> bytes:
-    return _MAGIC + hashlib.sha256(name.encode() + b"\n" + body).digest()
-
-
-def _parsed(name: str, content: bytes) -> ObjectCode | None:
+def unpacked(name: str, content: bytes) -> ObjectCode | None:
+    """The code in a file of a name; None if it is damaged."""
     begin = len(_MAGIC) + hashlib.sha256().digest_size
     body = content[begin:]
     if content[:begin] != _digest(name, body) or len(body) < _SIZE.size:
@@ -100,3 +98,7 @@ def _parsed(name: str, content: bytes) -> ObjectCode | None:
     (size,) = _SIZE.unpack_from(body)
     rest = body[_SIZE.size :]
     return ObjectCode(rest[:size], rest[size:])
+
+
+def _digest(name: str, body: bytes) -> bytes:
+    return _MAGIC + hashlib.sha256(name.encode() + b"\n" + body).digest()

@@ -56,22 +56,41 @@ def spelled_out(function: Any) -> str:
 
     Files say what a function does as well, but they may have changed since it was imported.
     """
-    if isinstance(function, Deferred):
-        return spelled_out(function.function)
-    code, space = function.__code__, function.__globals__
+    return "\n".join([*_code(function), *_numbers(function, spelled_out)])
+
+
+def numbers_of(function: Any) -> str:
+    """The plain numbers that a function and those that it calls name: alike for each Python."""
+    return "\n".join(_numbers(function, numbers_of))
+
+
+def _code(function: Any) -> list[str]:
+    """The code of a function itself."""
+    code = _function(function).__code__
     parts = [code.co_code.hex(), repr(code.co_varnames)]
     for constant in code.co_consts:
         if isinstance(constant, frozenset):  # in no order that the next process would have
             parts.append(repr(sorted(map(repr, constant))))
         elif not isinstance(constant, CodeType):
             parts.append(repr(constant))
-    for name in sorted(_names(code)):
+    return parts
+
+
+def _numbers(function: Any, spelled: Callable[[Any], str]) -> list[str]:
+    """The plain numbers that a function names, and the functions, `spelled`."""
+    parts, space = [], _function(function).__globals__
+    for name in sorted(_names(_function(function).__code__)):
         value = space.get(name)
         if isinstance(value, Deferred):
-            parts.append(f"{name}={spelled_out(value)}")
+            parts.append(f"{name}={spelled(value)}")
         elif isinstance(value, (bool, int, float, str, np.generic)):
             parts.append(f"{name}={value!r}")
-    return "\n".join(parts)
+    return parts
+
+
+def _function(function: Any) -> Any:
+    """The function of Python behind a `Deferred`."""
+    return function.function if isinstance(function, Deferred) else function
 
 
 def _names(code: CodeType) -> set[str]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from sqlml.backends.native.jit.argument_kinds import Signature, numba_type
 from sqlml.backends.native.jit.array_fields import ENTRY
 from sqlml.backends.native.jit.helpers import compilable
 from sqlml.backends.native.jit.object_files import DamagedError, symbols
+from sqlml.backends.native.jit.processor import target, told
 from sqlml.backends.native.jit.words_entry import NUMBERS_ENTRY, WORDS_ENTRY
 
 _FASTCALL = 0x80
@@ -74,11 +74,6 @@ _KEPT: list[Any] = []
 
 def processor() -> tuple[str, ...]:
     """What machine code depends on besides its source: processor, libraries, and settings."""
-    settings = sorted(
-        f"{name}={value}"
-        for name, value in os.environ.items()
-        if name.startswith("NUMBA_") and not name.startswith("NUMBA_CACHE_")
-    )
     return (
         llvm.get_process_triple(),
         llvm.get_host_cpu_name(),
@@ -88,7 +83,7 @@ def processor() -> tuple[str, ...]:
         np.__version__,
         platform.python_version(),
         sys.implementation.cache_tag or "",
-        *settings,
+        *(f"{name}={value}" for name, value in sorted(told().items())),
     )
 
 
@@ -125,8 +120,7 @@ def loaded(code: ObjectCode, name: str) -> Loaded:
         NotLoadable: what it calls is not in this process, or it is damaged.
     """
     called = _called(code)
-    target = _target()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_nothing()), target)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_nothing()), _target())
     for other in called:
         if llvm.address_of_symbol(other) is None:  # the process is searched once it has an engine
             raise NotLoadable(f"{name} calls {other}")
@@ -169,11 +163,12 @@ def _called(code: ObjectCode) -> list[str]:
 
 
 def _target() -> Any:
-    """LLVM's machine for this processor, as numba makes it. Each engine takes one for itself."""
+    """LLVM's machine for the processor, as numba makes it. Each engine takes one for itself."""
     _initialise()
+    cpu, features = target()
     return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
+        cpu=cpu,
+        features=features,
         opt=2,
         reloc="static" if platform.machine() in ("x86_64", "AMD64") else "default",
         codemodel="jitdefault",

@@ -4,7 +4,8 @@ A kernel is compiled for arrays of any layout, once, rather than for each layout
 flag that a caller happens to pass; and only for the dtypes that models have. Its machine code is
 kept on disk (`code_store.py`), and later processes load it without numba (`object_code.py`).
 Machine code of an older sqlml would read arrays of another meaning, so the content of all kernels'
-files is part of the name of each.
+files is part of the name of each. That of common kernels comes with the package
+(`shipped_code.py`).
 
 Why not numba's own cache (`njit(cache=True)`)? A later process that scores a forest and a network
 in DuckDB takes 2.5 s of CPU with this loader and 3.3 s with that cache (numba 0.68, Python 3.11):
@@ -14,16 +15,20 @@ a new numba or numpy breaks what the loader takes for granted.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from sqlml.backends.native.jit import array_fields, code_store, compile_notice, object_code
+from sqlml.backends.native.jit import (
+    array_fields,
+    code_store,
+    compile_notice,
+    object_code,
+    shipped_code,
+)
 from sqlml.backends.native.jit.argument_kinds import (
     COUNT,
     FLAG,
@@ -44,7 +49,8 @@ from sqlml.backends.native.jit.helpers import (
     literal_intrinsic,
     spelled_out,
 )
-from sqlml.backends.native.jit.object_code import Loaded
+from sqlml.backends.native.jit.kernel_sources import sources
+from sqlml.backends.native.jit.object_code import Loaded, ObjectCode
 from sqlml.interruption import uninterrupted
 
 __all__ = [
@@ -64,15 +70,6 @@ __all__ = [
     "specialise",
     "writes",
 ]
-
-
-@cache
-def _sources() -> str:
-    """A digest of the files of all kernels, and of the functions that they call."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +115,11 @@ def _once(function: Callable[..., Any], signature: Signature) -> Callable[..., A
         return _COMPILED[key]
 
 
+def in_use() -> tuple[tuple[Callable[..., Any], Signature], ...]:
+    """The kernels of this process so far, with their signatures."""
+    return tuple(_COMPILED)
+
+
 def entry_of(kernel: Callable[..., Any]) -> Entry | None:
     """The entry of what `specialise` made; None where numba itself runs the kernel."""
     return _ENTRIES.get(kernel)
@@ -125,23 +127,43 @@ def entry_of(kernel: Callable[..., Any]) -> Entry | None:
 
 def _loaded(function: Callable[..., Any], signature: Signature) -> Loaded | None:
     """The kernel's machine code, from disk or made now; None if only numba can run it."""
-    name = function.__name__
-    key = (function.__module__, name, spelled_out(function), spelled(signature))
-    file = code_store.file_name(name, _sources(), "\n".join((*key, *object_code.processor())))
-    kept = code_store.read(file)
-    try:
-        if kept is not None:
-            return object_code.loaded(kept, name)
-    except object_code.NotLoadable:
-        pass  # a library of this process lacks what another one's had
+    for code in _kept(function, signature):
+        with suppress(object_code.NotLoadable):  # this process lacks what another one had
+            return object_code.loaded(code, function.__name__)
     compile_notice.tell(code_store.writable())
     try:
         code = object_code.compiled(function, signature)
-        made = object_code.loaded(code, name)
+        made = object_code.loaded(code, function.__name__)
     except object_code.NotLoadable:
         return None
-    code_store.write(file, code)
+    code_store.write(_file(function, signature), code)
     return made
+
+
+def _kept(function: Callable[..., Any], signature: Signature) -> Iterator[ObjectCode]:
+    """The kernel's machine code that came with the package, and what this machine has made."""
+    shipped = shipped_code.read(function, signature)
+    if shipped is not None:
+        yield shipped
+    made = code_store.read(_file(function, signature))
+    if made is not None:
+        yield made
+
+
+def _file(function: Callable[..., Any], signature: Signature) -> str:
+    name = function.__name__
+    key = (function.__module__, name, spelled_out(function), spelled(signature))
+    return code_store.file_name(name, sources(), "\n".join((*key, *object_code.processor())))
+
+
+def is_kept(function: Callable[..., Any], signature: Signature) -> bool:
+    """Whether a process would find the kernel's machine code on disk."""
+    return next(_kept(function, signature), None) is not None
+
+
+def keep(function: Callable[..., Any], signature: Signature, code: ObjectCode) -> None:
+    """Keep a kernel's machine code on disk for later processes, where that is possible."""
+    code_store.write(_file(function, signature), code)
 
 
 def _by_numba(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:

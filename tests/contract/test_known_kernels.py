@@ -1,0 +1,33 @@
+"""The list of kernels that are compiled ahead: each of them exists, and no family needs another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sqlml.backends.native.jit.known_kernels import FILE, known_kernels, read_line
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_list_is_sorted_and_says_functions_that_there_are() -> None:
+    lines = FILE.read_text(encoding="utf-8").splitlines()
+    assert lines == sorted(set(lines))
+    assert [kernel.line() for kernel in known_kernels()] == lines
+    for kernel in known_kernels():
+        code = kernel.function.__code__
+        assert code.co_argcount == len(kernel.signature), kernel.line()
+        assert Path(code.co_filename).is_file()
+
+
+@pytest.mark.nightly
+def test_no_family_needs_another() -> None:
+    command = [sys.executable, "-m", "tests.contract.kernels_in_use"]
+    done = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    used = {read_line(line).line() for line in done.stdout.splitlines() if line.startswith("sqlml")}
+    assert len(used) > 50
+    missing = used - {kernel.line() for kernel in known_kernels()}
+    assert not missing, f"add to {FILE.name}:\n" + "\n".join(sorted(missing))
