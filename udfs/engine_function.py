@@ -33,7 +33,8 @@ class EngineFunction:
 
     Without a `function` it is one of ours, to be made from its name when the first batch comes.
     A `volatile` one is evaluated where it is written, and nowhere else. One that is called
-    `by_column` may be machine code that the engine calls without Python; that tells `measured`.
+    `by_column` may be machine code that the engine calls without Python; that tells `measured`. So
+    may one that is `named`: it calls the function whose name is its first argument.
     """
 
     name: str
@@ -42,7 +43,13 @@ class EngineFunction:
     result_type: str
     volatile: bool = False
     by_column: bool = False
+    named: bool = False
     measured: Measured | None = None
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Its arguments' types, and that of its result."""
+        return (*self.argument_types, self.result_type)
 
 
 def taking(count: int, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,6 +24,7 @@ from sqlml.udfs.duckdb.functions_by_name import callee, found
 from sqlml.udfs.duckdb.native import functions as native
 from sqlml.udfs.duckdb.native.connection import NativeConnection, native_connection
 from sqlml.udfs.duckdb.native.install import Unavailable
+from sqlml.udfs.duckdb.native.named_functions import register_named
 from sqlml.udfs.duckdb.program_sources import add_source
 from sqlml.udfs.engine_function import EngineFunction
 
@@ -66,7 +67,7 @@ class Registry:
         with self.lock:
             call = _call(function.name, function)
             if function.name not in self.names:
-                if not (function.by_column and self._is_native(function)):
+                if not self._is_native(function):
                     self._create(function, call)
                 self.names.add(function.name)
 
@@ -83,10 +84,12 @@ class Registry:
 
     def _is_native(self, function: EngineFunction) -> bool:
         """Whether the function was registered as one that needs no Python to be called."""
-        if self.no_native_functions() is not None or self._native is None:
+        takes = function.by_column or function.named
+        if not takes or self.no_native_functions() is not None or self._native is None:
             return False
+        register = register_named if function.named else native.register
         try:
-            return native.register(self._native.pointer, function, found)
+            return register(self._native.pointer, function, found)
         except Unavailable:
             return False
 

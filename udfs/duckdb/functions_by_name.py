@@ -150,7 +150,8 @@ def any_function(argument_types: tuple[str, ...], result_type: str) -> EngineFun
     name = f"{ANY}{kind}{width}{'_texts' if texts else ''}_{result}{'l' * (len(levels) // 2)}"
     taken = ("VARCHAR", *argument_types)
     call = taking(len(taken), partial(_score_any, scored))
-    return EngineFunction(name.lower(), call, taken, result_type)
+    fits = kind == "DOUBLE" and not texts
+    return EngineFunction(name.lower(), call, taken, result_type, named=fits)
 
 
 def is_signature(argument_types: tuple[str, ...], result_type: str) -> bool:

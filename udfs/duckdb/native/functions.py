@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from sqlml.errors import ScoringError
+from sqlml.errors import ArtifactError, ScoringError
 from sqlml.ir.utf8_column import Texts
 from sqlml.limits import RECENT_BYTES
 from sqlml.passes.split import text_input
@@ -29,11 +29,14 @@ from sqlml.udfs.duckdb.native.layout import (
     ALL_BATCHES,
     ASK,
     BATCHES,
+    COLUMNS_ALONE,
     DIED,
     MAKE,
     MEASURE,
     NO_MEMORY,
+    NULL_ROW,
     NUMBER,
+    ROWS_OF,
     STATE,
     USERS,
 )
@@ -43,6 +46,9 @@ from sqlml.udfs.parked_errors import ParkedFailure, park
 _KINDS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4, "VARCHAR": 17}
 """DuckDB's numbers of types (`duckdb_type`)."""
 
+_NULL_ROW = ctypes.create_string_buffer(
+    b"a row of packed numbers is NULL as a whole; pass NULL per column instead"
+)
 _NO_MEMORY = ctypes.create_string_buffer(b"out of memory while scoring a batch of rows")
 
 Find = Callable[[str], BatchFunction]
@@ -58,32 +64,48 @@ class _Plan:
     since: int
 
 
-class _State:
-    """What DuckDB holds of one function: `layout.STATE` words."""
+class State:
+    """What DuckDB holds of one function: `layout.STATE` words.
 
-    def __init__(self, name: str, number: int, find: Find, measured: Measured | None) -> None:
+    rows_of: how rows come to it, as layout.py says. wanted: the packed function that calls it by
+    its name, whose types it must have.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        find: Find,
+        measured: Measured | None = None,
+        rows_of: int = COLUMNS_ALONE,
+        wanted: EngineFunction | None = None,
+    ) -> None:
+        number = len(_states)
+        _states.append(self)
         self.name = name
         self.find = find
         self.measured = measured
+        self.wanted = wanted
         self.words = np.zeros(STATE, np.int64)
         self.words[NUMBER] = number
         self.words[MAKE], self.words[ASK], self.words[DIED] = id(_make), id(_ask), id(_died)
         self.words[MEASURE] = 0 if measured is None else id(_measure)
         self.words[NO_MEMORY] = ctypes.addressof(_NO_MEMORY)
         self.words[ALL_BATCHES] = _batches.ctypes.data
+        self.words[ROWS_OF] = rows_of
+        self.words[NULL_ROW] = ctypes.addressof(_NULL_ROW)
         self.plan: _Plan | None = None
 
 
 _batches = np.zeros(1, np.int64)
-_states: list[_State] = []
-_by_name: dict[str, _State] = {}
-_left: list[tuple[_State, _Plan]] = []
+_states: list[State] = []
+_by_name: dict[str, State] = {}
+_left: list[tuple[State, _Plan]] = []
 """Plans that were taken away, kept while a thread may still follow one."""
-_lock = threading.RLock()
+LOCK = threading.RLock()
 
 if hasattr(os, "register_at_fork"):  # no child shall wait for a thread that it does not have
     os.register_at_fork(
-        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+        before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release
     )
 
 
@@ -98,19 +120,30 @@ def register(connection: int, function: EngineFunction, find: Find) -> bool:
     Returns:
         Whether DuckDB took it; never where numba cannot compile the row path for it.
     """
-    api, name, row_path = c_api.library(), function.name, _row_path()
-    if row_path is None:
+    name = function.name
+    if row_path_at() is None:
         return False
-    with _lock:
+    with LOCK:
         state = _by_name.get(name)
         if state is None:
             measured = function.measured
             finds = find if measured is None else lambda _: measured.batch_function()
-            state = _by_name[name] = _State(name, len(_states), finds, measured)
-            _states.append(state)
+            state = _by_name[name] = State(name, finds, measured)
+    return create(connection, function, state)
+
+
+def create(
+    connection: int, function: EngineFunction, state: State, bind: ctypes.c_void_p | None = None
+) -> bool:
+    """Create a function on a connection of the C API; whether DuckDB took it.
+
+    Args:
+        bind: what is called when a call is bound.
+    """
+    api, row_path = c_api.library(), row_path_at()
     made = ctypes.c_void_p(api.duckdb_create_scalar_function())
     try:
-        api.duckdb_scalar_function_set_name(made, name.encode())
+        api.duckdb_scalar_function_set_name(made, function.name.encode())
         for kind in function.argument_types:
             with_type(kind, partial(api.duckdb_scalar_function_add_parameter, made))
         with_type(function.result_type, partial(api.duckdb_scalar_function_set_return_type, made))
@@ -119,6 +152,8 @@ def register(connection: int, function: EngineFunction, find: Find) -> bool:
             api.duckdb_scalar_function_set_volatile(made)
         api.duckdb_scalar_function_set_extra_info(made, state.words.ctypes.data, None)
         api.duckdb_scalar_function_set_function(made, row_path)
+        if bind is not None:
+            api.duckdb_scalar_function_set_bind(made, bind)
         return int(api.duckdb_register_scalar_function(connection, made)) == 0
     finally:
         api.duckdb_destroy_scalar_function(ctypes.byref(made))
@@ -145,14 +180,14 @@ def forget(names: tuple[str, ...]) -> None:
 
     The next rows that come to one of them make another.
     """
-    with _lock:
+    with LOCK:
         for state in _states:
             if state.plan is not None and state.name.startswith(names):
                 _take_away(state)
         _sweep()
 
 
-def _take_away(state: _State) -> None:
+def _take_away(state: State) -> None:
     plan, state.plan = state.plan, None
     if plan is not None and _put_plan(state, 0):
         _left.append((state, plan))
@@ -171,7 +206,7 @@ def _make_room() -> None:
             state.plan = _Plan(plan.words, plan.function, now)
 
 
-def _put_plan(state: _State, address: int) -> int:
+def _put_plan(state: State, address: int) -> int:
     from sqlml.backends.native.jit.specialise import COUNT, specialise
     from sqlml.udfs.duckdb.native import row_path
 
@@ -184,13 +219,16 @@ def _sweep() -> None:
 
 
 def with_type(name: str, use: Callable[[ctypes.c_void_p], Any]) -> None:
-    """Call `use` with a logical type, such as DOUBLE or INTEGER[][], which is freed after it."""
+    """Call `use` with a logical type: DOUBLE, INTEGER[][], DOUBLE[28]. It is freed after that."""
     api = c_api.library()
-    element = name.removesuffix("[]")
-    if element != name:
+    element, bracket, size = name.removesuffix("]").rpartition("[")
+    if bracket:
 
         def listed(inner: ctypes.c_void_p) -> None:
-            _with(ctypes.c_void_p(api.duckdb_create_list_type(inner)), use)
+            if size:
+                _with(ctypes.c_void_p(api.duckdb_create_array_type(inner, int(size))), use)
+            else:
+                _with(ctypes.c_void_p(api.duckdb_create_list_type(inner)), use)
 
         with_type(element, listed)
         return
@@ -202,8 +240,27 @@ def _with(made: ctypes.c_void_p, use: Callable[[ctypes.c_void_p], Any]) -> None:
     c_api.library().duckdb_destroy_logical_type(ctypes.byref(made))
 
 
+def types_of(function: BatchFunction) -> tuple[str, ...]:
+    """The types of a function of packed rows: its arguments', and that of its result."""
+    number = "FLOAT" if function.dtype == "float32" else "DOUBLE"
+    texts = ("BLOB[]",) * bool(function.texts)
+    result = "INTEGER" if function.integer else "DOUBLE"
+    levels = "[]" * (function.listed + bool(function.groups))
+    return (f"{number}[{function.given}]", *texts, result + levels)
+
+
+def is_at_hand() -> bool:
+    """Whether the row path need not be compiled first, for which nobody shall wait who only opens
+    a database."""
+    from sqlml.backends.native.jit.specialise import in_use, is_kept
+    from sqlml.udfs.duckdb.native import row_path
+
+    path = row_path.score, row_path.SIGNATURE
+    return path in in_use() or is_kept(*path)
+
+
 @cache
-def _row_path() -> int | None:
+def row_path_at() -> int | None:
     """Where the row path lies; None where numba itself would have to run it."""
     import llvmlite.binding as llvm
 
@@ -259,8 +316,10 @@ def _make(number: int, info: int, rows: int, _: int) -> int:
 
         before = state.plan
         function = state.find(state.name) if before is None else before.function
+        if state.wanted is not None and types_of(function) != state.wanted.types[1:]:
+            raise park(ArtifactError(f"the types of {state.name} do not match its call"))
         words = plan_words(function, rows, None if before is None else before.words)
-        with _lock:
+        with LOCK:
             if state.plan is before:
                 if before is None:
                     _make_room()
@@ -282,7 +341,7 @@ def _ask(number: int, info: int, told: int, plan_at: int) -> int:
     """
     state = _states[number]
     try:
-        with _lock:
+        with LOCK:
             plans = [state.plan, *(plan for s, plan in _left if s is state)]
         plan = next(p for p in plans if p is not None and p.words.address == plan_at)
         function = plan.function
@@ -319,10 +378,15 @@ def _texts(at: int, rows: int) -> Texts:
 
 def _tell(info: int, error: BaseException) -> None:
     """Let DuckDB fail with the text under which the error is parked."""
+    c_api.library().duckdb_scalar_function_set_error(info, text_of(error))
+
+
+def text_of(error: BaseException) -> bytes:
+    """The text under which an error is parked."""
     if isinstance(error, ParkedFailure):
         text = str(error)
     elif isinstance(error, Exception):
         text = str(park(error))
     else:  # a Ctrl-C
         text = f"executing the UDF: {type(error).__name__}"
-    c_api.library().duckdb_scalar_function_set_error(info, text.encode())
+    return text.encode()

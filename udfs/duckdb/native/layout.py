@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
-STATE = 10
-PLAN, USERS, BATCHES, NUMBER, MAKE, ASK, MEASURE, DIED, NO_MEMORY, ALL_BATCHES = range(STATE)
+STATE = 12
+(
+    PLAN,
+    USERS,
+    BATCHES,
+    NUMBER,
+    MAKE,
+    ASK,
+    MEASURE,
+    DIED,
+    NO_MEMORY,
+    ALL_BATCHES,
+    ROWS_OF,
+    NULL_ROW,
+) = range(STATE)
 """Words of a function's state, which is never freed: the address of its plan or 0, how many threads
 may follow one, how many batches came, the function's number, and the addresses of four functions of
 Python's (`functions._make`, `_ask`, `_measure` or 0, `_died`), of the text of an error, and of the
-number of batches that came to any function."""
+number of batches that came to any function; how rows come to it (COLUMNS_ALONE, PACKED_ROWS or
+NAMED), and the address of the text of another error."""
+
+COLUMNS_ALONE, PACKED_ROWS, NAMED = range(3)
+"""How rows come to a function: each column as an argument; after its name, as an array of numbers
+(`DOUBLE[n]`); the same, where the name is known only when a call of it is bound."""
 
 HEAD = 16
 (

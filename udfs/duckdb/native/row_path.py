@@ -6,7 +6,9 @@
 
 The columns are FLOAT or DOUBLE, where NULL becomes NaN, and then VARCHAR. A plan is a table of
 plain numbers (`plan_words.py`), whose calls are kernels (`backends/native/kernel_calls.py`).
-Where it has no calls, or a row is refused, Python is asked (`functions._ask`).
+Where it has no calls, or a row is refused, Python is asked (`functions._ask`). A function of
+packed rows takes their matrix as DuckDB has it, and the state of the function that it was bound to
+(`named_functions.py`).
 
 A function of DuckDB's C API is called by its name, which `c_api.py` gives LLVM.
 """
@@ -37,12 +39,16 @@ from sqlml.udfs.duckdb.native.layout import (
     MATRIX_WIDTH,
     MEASURE,
     MOST_WORDS,
+    NAMED,
     NO_MEMORY,
     NOT_MADE,
+    NULL_ROW,
     NUMBER,
     NUMBER_BYTES,
+    PACKED_ROWS,
     PLACES,
     RESULT_BYTES,
+    ROWS_OF,
     STATE,
     TEXTS,
     TURN,
@@ -80,10 +86,12 @@ _U = np.uint64
 malloc, free = engine_function_1("malloc"), engine_function_1("free")
 duckdb_scalar_function_set_error = engine_function_2("duckdb_scalar_function_set_error")
 duckdb_scalar_function_get_extra_info = engine_function_1("duckdb_scalar_function_get_extra_info")
+duckdb_scalar_function_get_bind_data = engine_function_1("duckdb_scalar_function_get_bind_data")
 duckdb_data_chunk_get_size = engine_function_1("duckdb_data_chunk_get_size")
 duckdb_data_chunk_get_vector = engine_function_2("duckdb_data_chunk_get_vector")
 duckdb_vector_get_data = engine_function_1("duckdb_vector_get_data")
 duckdb_vector_get_validity = engine_function_1("duckdb_vector_get_validity")
+duckdb_array_vector_get_child = engine_function_1("duckdb_array_vector_get_child")
 duckdb_list_vector_get_child = engine_function_1("duckdb_list_vector_get_child")
 duckdb_list_vector_reserve = engine_function_2("duckdb_list_vector_reserve")
 duckdb_list_vector_set_size = engine_function_2("duckdb_list_vector_set_size")
@@ -91,10 +99,12 @@ duckdb_list_vector_set_size = engine_function_2("duckdb_list_vector_set_size")
 CALLED = (
     "duckdb_scalar_function_set_error",
     "duckdb_scalar_function_get_extra_info",
+    "duckdb_scalar_function_get_bind_data",
     "duckdb_data_chunk_get_size",
     "duckdb_data_chunk_get_vector",
     "duckdb_vector_get_data",
     "duckdb_vector_get_validity",
+    "duckdb_array_vector_get_child",
     "duckdb_list_vector_get_child",
     "duckdb_list_vector_reserve",
     "duckdb_list_vector_set_size",
@@ -155,6 +165,37 @@ def _gather(columns: Any, masks: Any, to: Any, first: Any, rows: Any, width: Any
 
 
 @helper
+def _gather_packed(
+    numbers_at: Any, mask: Any, to: Any, first: Any, rows: Any, width: Any, x: Any
+) -> None:
+    """x (rows * width,) = packed rows from row `first` on, NaN for NULL.
+
+    numbers_at, mask: addresses of the numbers (.., k), and of the bits of those that are not NULL,
+    or 0. to int64 (k,): where they stand in a row, or -1.
+    """
+    k = to.size
+    numbers = alike(x, numbers_at, (first + rows) * k)
+    bits = bits_at(mask, ((first + rows) * k + 63) // 64)
+    for r in range(rows):
+        for c in range(k):
+            if to[c] >= 0:
+                at = _U((first + r) * k + c)
+                held = mask == 0 or (bits[at >> _U(6)] >> (at & _U(63))) & _U(1) == _U(1)
+                x[r * width + to[c]] = numbers[at] if held else np.nan
+
+
+@helper
+def _has_null(mask: Any, rows: Any) -> Any:
+    """Whether a mask of validity says that one of the first rows is NULL."""
+    if mask != 0:
+        bits = bits_at(mask, (rows + 63) // 64)
+        for r in range(rows):
+            if (bits[_U(r) >> _U(6)] >> (_U(r) & _U(63))) & _U(1) == _U(0):
+                return True
+    return False
+
+
+@helper
 def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any) -> None:
     """Copy DuckDB's texts from row `first` on; NULL becomes one of the length `NULL`."""
     strings, out = bits_at(strings_at, 2 * (first + rows)), bits_at(out_at, 2 * rows)
@@ -206,15 +247,28 @@ def put_plan(state_at: Any, plan_at: Any) -> Any:
     return add(state_at + 8 * USERS, 0)
 
 
+def same(address: Any) -> Any:
+    """DuckDB's copy of what a call was bound to: states are never freed."""
+    return address
+
+
 def score(info: Any, chunk: Any, out: Any) -> Any:
     """Write the results of a chunk of rows to the vector `out`; see the module."""
     state_at = duckdb_scalar_function_get_extra_info(info)
     state = words_at(state_at, STATE)
+    rows = duckdb_data_chunk_get_size(chunk)
+    if state[ROWS_OF] == NAMED:
+        bound_at = duckdb_scalar_function_get_bind_data(info)
+        packed = duckdb_data_chunk_get_vector(chunk, 1)
+        if bound_at == 0 or _has_null(duckdb_vector_get_validity(packed), rows):
+            duckdb_scalar_function_set_error(info, state[NULL_ROW])
+            return np.int64(0)
+        state_at = bound_at
+        state = words_at(state_at, STATE)
     add(state_at + 8 * BATCHES, 1)
     add(state[ALL_BATCHES], 1)
     add(state_at + 8 * USERS, 1)
     plan_at = add(state_at, 0)
-    rows = duckdb_data_chunk_get_size(chunk)
     while plan_at == 0 or _calls(words_at(plan_at, HEAD), rows) == NOT_MADE:
         add(state_at + 8 * USERS, -1)
         if python(state[MAKE], state[DIED], state[NUMBER], info, rows, 0) == 0:
@@ -253,8 +307,11 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     for i in range(count):
         places[2 + i] = at
         at += _aligned(sizes[i] * block)
-    for c in range(given):
+    is_packed = state[ROWS_OF] == PACKED_ROWS
+    for c in range(1 if is_packed else given):
         column = duckdb_data_chunk_get_vector(chunk, c)
+        if is_packed:
+            column = duckdb_array_vector_get_child(duckdb_data_chunk_get_vector(chunk, 1))
         columns[c] = duckdb_vector_get_data(column)
         masks[c] = duckdb_vector_get_validity(column)
     vector = out
@@ -267,7 +324,10 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     result = duckdb_vector_get_data(vector)
     for first in range(0, rows, block):
         here = min(block, rows - first)
-        if size == 4:
+        if is_packed:
+            z = doubles_at(places[0], here * width)
+            _gather_packed(columns[0], masks[0], to, first, here, width, z)
+        elif size == 4:
             x = floats_at(places[0], here * width)
             _gather(columns[:k], masks, to, first, here, width, x)
         else:
