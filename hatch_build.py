@@ -88,7 +88,7 @@ class PlatformHook(BuildHookInterface[Any]):
 
     def _build_kernels(self, folder: Path) -> None:
         """In a process of its own, since this one is not to import numba."""
-        self.app.display_info("compiling kernels, which takes up to a minute")
+        self.app.display_info("compiling kernels, which takes a minute or two")
         path = os.pathsep.join([self.root, *filter(None, [os.environ.get("PYTHONPATH")])])
         env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-m", "sqlml.backends.native.jit.build_kernels", str(folder)]
