@@ -1,20 +1,25 @@
-"""What Ctrl-C must not stop halfway: `uninterrupted` work and `interruption_after` a block.
+"""What a Ctrl-C must not stop halfway, and what it must stop besides the thread that it comes to.
 
-A library of which half is imported stays broken for the rest of the process: Python imports the
-parts that are missing, and they miss what was set up before. A change of models of which half is
-written may be committed by the user.
+`uninterrupted` work: a library of which half is imported stays broken for the rest of the process,
+since Python imports the parts that are missing, and they miss what was set up before.
+`interruption_after` a block: a change of models of which half is written may be committed by the
+user. `interruption_stops` the engine.
 """
 
 from __future__ import annotations
 
-import _signal
 import signal
 import threading
+from _signal import getsignal
+from _signal import signal as set_handler
 from collections.abc import Callable
 from concurrent.futures import Future
+from threading import get_ident, main_thread
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+Stop = Callable[[], object]
 
 _SIGINT = int(signal.SIGINT)
 
@@ -39,37 +44,81 @@ def _into(made: Future[T], work: Callable[[], T]) -> None:
         made.set_exception(error)
 
 
-class interruption_after:
-    """Raise a Ctrl-C that arrives during the block once, and only after it.
+class _handling:
+    """A handler of Ctrl-C for the length of a block, on the main thread alone.
 
     Handlers are exchanged by `_signal`, since `signal` searches an enum for each handler in vain:
     70 us of the 250 that a known query takes besides what its engine does.
+    """
+
+    __slots__ = ("_before",)
+
+    _before: Any
+
+    def __enter__(self) -> Any:
+        self._before = None
+        if get_ident() == main_thread().ident:
+            before = getsignal(_SIGINT)
+            if callable(before):
+                self._before = before
+                set_handler(_SIGINT, self._signalled)
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._before is not None:
+            set_handler(_SIGINT, self._before)
+
+    def _signalled(self, *about: Any) -> None:
+        raise NotImplementedError
+
+
+class interruption_after(_handling):
+    """Raise a Ctrl-C that arrives during the block once, and only after it.
 
     Args:
         stops: raise it within the block too, where it may be taken for another error; otherwise the
             block, which is short, continues.
     """
 
-    __slots__ = ("_came", "_ours", "_stops")
+    __slots__ = ("_came", "_stops")
 
     def __init__(self, stops: bool = False) -> None:
         self._stops = stops
         self._came: tuple[Any, ...] = ()
 
-    def __enter__(self) -> None:
-        self._ours = _signal.getsignal(_SIGINT)
-        if threading.current_thread() is not threading.main_thread() or not callable(self._ours):
-            self._ours = None
-        else:
-            _signal.signal(_SIGINT, self._signalled)
-
-    def __exit__(self, *error: object) -> None:
-        if self._ours is not None:
-            _signal.signal(_SIGINT, self._ours)
-            if self._came:
-                self._ours(*self._came)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        super().__exit__(kind, error, trace)
+        if self._came:
+            self._before(*self._came)
 
     def _signalled(self, *about: Any) -> None:
         self._came = self._came or about
         if self._stops:
-            self._ours(*about)
+            self._before(*about)
+
+
+class interruption_stops(_handling):
+    """Call `stop` once a Ctrl-C is raised during the block; `stopped` says that it was.
+
+    DuckDB 2.0 leaves a query at a Ctrl-C on the thread that waits for it, and then waits until its
+    other threads have done the rest of it, unless these are told to stop as well.
+    """
+
+    __slots__ = ("_stop", "stopped")
+
+    def __init__(self, stop: Stop | None) -> None:
+        self._stop = stop
+        self.stopped = False
+
+    def __enter__(self) -> Any:
+        self._before = None
+        return self if self._stop is None else super().__enter__()
+
+    def _signalled(self, *about: Any) -> None:
+        try:
+            self._before(*about)
+        except BaseException:
+            self.stopped = True
+            if self._stop is not None:
+                self._stop()
+            raise

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import duckdb
 
 from sqlml.errors import excerpt
+from sqlml.interruption import Stop, interruption_stops
 from sqlml.parsing.moved_place import place_in
 from sqlml.planner.binding.function_hints import hint
 from sqlml.udfs.duckdb.engine import DuckDBEngine
@@ -22,28 +23,38 @@ from sqlml.udfs.parked_errors import claim
 _PLACE = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
 
 
-class user_errors:
-    """Raise what `user_error` says in place of the engine's errors.
+class user_errors(interruption_stops):
+    """Raise what `user_error` says in place of the engine's errors, which a Ctrl-C stops whole.
 
     A class, as `reworded_errors` is: contextlib's generator would take longer than all else here.
+
+    Args:
+        stop: the `interrupt` of the connection; None: a Ctrl-C stops this thread alone.
     """
 
     __slots__ = ("_engine", "_texts")
 
-    def __init__(self, texts: Sequence[str] = (), engine: DuckDBEngine | None = None) -> None:
+    def __init__(
+        self,
+        stop: Stop | None,
+        texts: Sequence[str] = (),
+        engine: DuckDBEngine | None = None,
+    ) -> None:
+        super().__init__(stop)
         self._texts = texts
         self._engine = engine
 
-    def __enter__(self) -> None:
-        pass
-
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        super().__exit__(kind, error, trace)
         if isinstance(error, duckdb.Error | RuntimeError):
-            raise user_error(error, self._texts, self._engine) from None
+            raise user_error(error, self._texts, self._engine, self.stopped) from None
 
 
 def user_error(
-    error: BaseException, texts: Sequence[str] = (), engine: DuckDBEngine | None = None
+    error: BaseException,
+    texts: Sequence[str] = (),
+    engine: DuckDBEngine | None = None,
+    stopped: bool = False,
 ) -> BaseException:
     """The error to raise in place of `error`: another one, or itself.
 
@@ -52,9 +63,10 @@ def user_error(
     Args:
         texts: pieces of SQL that the engine was given.
         engine: whose statement failed; None: that of a relation, which is always about models.
+        stopped: a Ctrl-C stopped the engine.
     """
     interrupted = is_interrupt if engine is None else engine.is_interrupt
-    if interrupted(error):
+    if interrupted(error, stopped):
         return KeyboardInterrupt()
     if not isinstance(error, duckdb.Error | RuntimeError):
         return error

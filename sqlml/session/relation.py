@@ -7,6 +7,7 @@ from typing import Any
 
 import duckdb
 
+from sqlml.interruption import Stop
 from sqlml.session.engine_errors import user_errors
 from sqlml.udfs.duckdb.user_frame import Wrapper
 
@@ -15,11 +16,15 @@ class Relation(Wrapper):
     """A DuckDBPyRelation; everything it does is delegated to it.
 
     `native` is the relation itself, for functions that insist on DuckDB's own class.
+
+    Args:
+        stop: the `interrupt` of its connection.
     """
 
-    def __init__(self, native: Any) -> None:
+    def __init__(self, native: Any, stop: Stop) -> None:
         super().__init__()
         self.native = native
+        self._stop = stop
 
     def __getattr__(self, name: str) -> Any:
         if name == "__arrow_c_stream__":
@@ -27,46 +32,47 @@ class Relation(Wrapper):
             # https://github.com/duckdb/duckdb-python/issues/85
             raise AttributeError(name)
         value = getattr(self.native, name)
-        return _guarded(value) if callable(value) else value
+        return _guarded(value, self._stop) if callable(value) else value
 
     def __len__(self) -> int:
-        with user_errors():
+        with user_errors(self._stop):
             return len(self.native)
 
     def __getitem__(self, key: Any) -> Any:
-        return wrap(self.native[key])
+        return wrap(self.native[key], self._stop)
 
     def __contains__(self, key: Any) -> bool:
         return key in self.native
 
     def __str__(self) -> str:
-        with user_errors():
+        with user_errors(self._stop):
             return str(self.native)
 
     def __repr__(self) -> str:
-        with user_errors():
+        with user_errors(self._stop):
             return repr(self.native)
 
     def arrow(self) -> Any:
         """The result as a pyarrow Table, on every version of DuckDB."""
-        with user_errors():
+        with user_errors(self._stop):
             if hasattr(self.native, "to_arrow_table"):
                 return self.native.to_arrow_table()
             return self.native.fetch_arrow_table()
 
 
-def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+def _guarded(method: Callable[..., Any], stop: Stop) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         texts = [a for a in (*args, *kwargs.values()) if isinstance(a, str)]
-        with user_errors(texts):
-            return wrap(method(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()}))
+        with user_errors(stop, texts):
+            made = method(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()})
+            return wrap(made, stop)
 
     return call
 
 
-def wrap(value: Any) -> Any:
+def wrap(value: Any, stop: Stop) -> Any:
     """A relation of DuckDB's as a Relation; anything else as it is."""
-    return Relation(value) if isinstance(value, duckdb.DuckDBPyRelation) else value
+    return Relation(value, stop) if isinstance(value, duckdb.DuckDBPyRelation) else value
 
 
 def unwrap(value: Any) -> Any:

@@ -210,8 +210,13 @@ class Session(ModelMethods):
                 kwargs = {k: unwrap(v) for k, v in kwargs.items()}
             if texts and name == "create_function":
                 self._macros.make_room(texts[0])
-            with user_errors(texts, self._engine):
+            # A result's first row may take long, but then DuckDB works only a little ahead.
+            stop = (
+                None if name == "fetchone" and self._engine.is_read else self._connection.interrupt
+            )
+            with user_errors(stop, texts, self._engine):
                 result = self._functions.retrying(lambda: method(*args, **kwargs))
+            self._engine.is_read = name == "fetchone"
             if name == "commit":
                 self._refresh()
             return self if result is self._connection else result
@@ -300,9 +305,10 @@ class Session(ModelMethods):
                 made = self._functions.retrying(
                     lambda: self._engine.relation(sql, parameters, alias)
                 )
-            return wrap(made)
-        answer = self._answer(statement, parameters)
-        return None if answer is None else wrap(self._engine.relation(*answer, alias))
+        else:
+            answer = self._answer(statement, parameters)
+            made = None if answer is None else self._engine.relation(*answer, alias)
+        return wrap(made, self._connection.interrupt)
 
     def _answer(self, statement: Statement, parameters: Any) -> tuple[str, Any] | None:
         """Carry out a statement about models; the query whose result is its answer, if any."""

@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from sqlml.errors import SqlmlError
+from sqlml.interruption import interruption_stops
 from sqlml.parsing.statements import Statement
 from sqlml.session.engine_errors import user_error
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.user_frame import user_frame
 
 
-class Calling:
-    """The user's frame is in sight, and errors are typed and show their place in the user's text.
+class Calling(interruption_stops):
+    """The user's frame is in sight, a Ctrl-C stops the engine as well, and errors are typed and
+    show their place in the user's text.
 
     A class and not a generator, since contextlib's frame would stand between us and the user.
     """
 
     def __init__(self, engine: DuckDBEngine, query: Any = None) -> None:
+        super().__init__(engine.native.interrupt)
         self._engine = engine
         self._query = query
         self._begin = 0
@@ -25,6 +28,7 @@ class Calling:
 
     def __enter__(self) -> Calling:
         if self._outermost:
+            super().__enter__()
             self._engine.frame = user_frame()
             self._engine.begin(about_models=self._query is None)
         return self
@@ -35,12 +39,12 @@ class Calling:
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._outermost:
+            super().__exit__(kind, error, trace)
             self._engine.frame = None
         if error is None:
             return
-        told = user_error(
-            error, [self._query] if isinstance(self._query, str) else [], self._engine
-        )
+        texts = [self._query] if isinstance(self._query, str) else []
+        told = user_error(error, texts, self._engine, self.stopped)
         if told is not error:
             raise told from None
         if isinstance(error, SqlmlError):

@@ -29,7 +29,7 @@ import sqlml
 ROWS = 8_000_000
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(RNG.normal(size=(300, 3)), columns=list("abc"))
-MODEL = RandomForestClassifier(60, random_state=0).fit(FRAME, FRAME.a > 0)
+MODEL = RandomForestClassifier(500, random_state=0).fit(FRAME, FRAME.a * FRAME.b > FRAME.c)
 SCORES = "SELECT predict('m', *) AS p FROM t"
 COUNT = f"SELECT count(*) FROM ({SCORES}) WHERE p"
 

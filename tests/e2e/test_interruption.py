@@ -30,7 +30,7 @@ pytestmark = [
 ]
 
 INTERRUPTED = "KeyboardInterrupt"
-LATE = 3.0
+LATE = 2.0
 """CPU seconds of all threads within which an interrupt must be raised."""
 
 Row = tuple[str, str, float, bool]
@@ -101,6 +101,19 @@ def test_a_users_function_beside_a_model_is_interrupted(run: str, threads: int) 
         assert con.execute("SELECT round(predict('m', a := 3.0), 6)").fetchall() == [(5.0,)]
 
 
+@pytest.mark.parametrize("run", ["execute", "sql"])
+def test_a_handler_that_raises_nothing_lets_the_query_go_on(run: str) -> None:
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    with sqlml.connect() as con:
+        con.create_model("m", LinearRegression().fit([[1.0], [2.0]], [3.0, 4.0]), inputs=["a"])
+        con.create_function("stopped", stopped, ["DOUBLE"], "DOUBLE", type="arrow")
+        query = "SELECT sum(predict('m', a := stopped(range::DOUBLE))) FROM range(100_000)"
+        ((total,),) = getattr(con, run)(query).fetchall()
+        assert came
+        assert round(total) == 100_000 * 99_999 // 2 + 2 * 100_000
+
+
 @pytest.mark.parametrize("argument", ["late(range)", "predict('m', a := late(range))"])
 def test_an_unread_result_is_interrupted_while_it_is_finished(argument: str) -> None:
     """DuckDB 2.0 streams results; the next statement about models runs them to their end."""
@@ -143,7 +156,9 @@ def test_a_library_is_imported_whole_though_its_query_is_interrupted(tmp_path: P
 def test_interrupts_at_any_moment(tmp_path: Path) -> None:
     found = met(tmp_path, seconds=0.4, rounds=30)
     assert len(found) == 30 * len(WAYS)
-    assert {came for _, came, _, _ in found} == {INTERRUPTED}
+    early = ("a view", "RuntimeError: Query interrupted")  # as ever, before models have their turn
+    assert {(name, came) for name, came, *_ in found} - {early} == {(w, INTERRUPTED) for w in WAYS}
+    assert max(took for _, _, took, _ in found) < LATE
     assert all(answers for *_, answers in found)
 
 

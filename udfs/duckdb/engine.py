@@ -46,7 +46,8 @@ class DuckDBEngine:
 
     `native` is DuckDB's own object, and `connection` what the catalog reads and writes by.
     `frame` is the user's frame while one of their calls is carried out (`user_frame.py`).
-    `about_models` is whether the statement that was run last, whose result may be open, says so.
+    `about_models` is whether the statement that was run last, whose result may be open, says so,
+    and `is_read` whether a row of that was fetched.
     """
 
     def __init__(self, native: duckdb.DuckDBPyConnection, registry: Registry) -> None:
@@ -55,17 +56,18 @@ class DuckDBEngine:
         self.registry = registry
         self.frame: FrameType | None = None
         self.about_models = False
+        self.is_read = False
         self._batches = 0
         self._visible: set[str] = set()
         self._twins: dict[str, str] = {}
 
     def begin(self, about_models: bool) -> None:
         """Another call of the user's begins."""
-        self.about_models, self._batches = about_models, batches()
+        self.about_models, self.is_read, self._batches = about_models, False, batches()
 
-    def is_interrupt(self, error: BaseException) -> bool:
+    def is_interrupt(self, error: BaseException, stopped: bool = False) -> bool:
         """Whether it is a Ctrl-C during a statement that is about models, or scores by a view."""
-        return is_interrupt(error) and (self.about_models or batches() > self._batches)
+        return is_interrupt(error, stopped) and (self.about_models or batches() > self._batches)
 
     # -- questions of the planner
 

@@ -6,15 +6,23 @@ from __future__ import annotations
 
 import re
 
+import duckdb
+
 _INTERRUPTED = re.compile(
     r"\AQuery interrupted\Z|\AKeyboardInterrupt: <EMPTY MESSAGE>"
     r"|executing the UDF: KeyboardInterrupt\b"
 )
 
 
-def is_interrupt(error: BaseException) -> bool:
+def is_interrupt(error: BaseException, stopped: bool = False) -> bool:
     """Whether it is how DuckDB reports a Ctrl-C: a RuntimeError between the functions of a query,
-    an InvalidInputException in one, and on 1.5 an Error where rows become Python's."""
+    an InvalidInputException in one, and on 1.5 an Error where rows become Python's.
+
+    Args:
+        stopped: a Ctrl-C made us stop the engine, so that an InterruptException is one, too.
+    """
+    if stopped and isinstance(error, duckdb.InterruptException):
+        return True
     return isinstance(error, Exception) and _INTERRUPTED.search(str(error)) is not None
 
 
