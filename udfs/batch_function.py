@@ -15,6 +15,7 @@ from sqlml.backends.base import Compiled, Filler, filler_of
 from sqlml.errors import InputTypeError, ScoringError, UnknownCategoryError
 from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import text_input
+from sqlml.planner.program.function_names import Field
 from sqlml.types import Array
 from sqlml.udfs.category_codes import Lookup
 from sqlml.udfs.parked_errors import park
@@ -28,6 +29,10 @@ that says more.
 """
 
 
+_KINDS = {"INTEGER": pa.int32(), "DOUBLE": pa.float64()}
+"""Of results, by their SQL types."""
+
+
 @dataclass(frozen=True)
 class BatchFunction:
     """Scores a batch: fixed-size list array (rows of numbers) in, numbers out.
@@ -37,8 +42,8 @@ class BatchFunction:
     since an engine may hand a VARCHAR over in several layouts.
 
     `compiled` reads `input_name` (n, width) of `dtype` and makes `output`; one column comes back
-    as a plain array, several (and one, when `listed`) as lists. Any number of threads may call it
-    at once.
+    as a plain array, several (and one, when `listed`) as lists, or as a struct of such `fields`.
+    Any number of threads may call it at once.
 
     Several targets: `groups` are the lengths of the lists that a row's numbers are dealt into
     (none: one list), `shifts` what is added to the class numbers of each target. `explain` adds
@@ -63,6 +68,7 @@ class BatchFunction:
     lookup: Lookup | None = None
     texts: int = 0
     by_column: bool = False
+    fields: tuple[Field, ...] = ()
 
     @property
     def arguments(self) -> int:
@@ -101,24 +107,32 @@ class BatchFunction:
 
     def of_matrix(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         """What rows (n, given) of `dtype` give; it raises the typed errors themselves."""
-        looked_up: dict[str, Texts] = {}
-        if self.lookup is not None:
-            looked_up = self.lookup.texts(texts)
-            matrix, texts = self.lookup.completed(matrix, looked_up), self.lookup.rest(texts)
-        try:
-            numbers = self._made(matrix, texts)
-        except UnknownCategoryError as error:
-            inputs = {self.input_name: matrix, **texts}
-            told = error if self.explain is None else self.explain(error, inputs, looked_up)
-            raise told from None
+        numbers, rows = self.numbers(matrix, texts), matrix.shape[0]
+        if self.fields:
+            columns = np.frombuffer(numbers.buffers()[1], np.float64, len(numbers))
+            each = zip(columns.reshape(rows, self.columns).T, self.fields, strict=True)
+            made = [_plain(column, _KINDS[kind]) for column, (_, kind) in each]
+            return pa.StructArray.from_arrays(made, [name for name, _ in self.fields])
         if self.columns == 1 and not self.listed:
             return numbers
-        rows = matrix.shape[0]
         if not self.groups:
             return _lists(numbers, np.arange(0, rows * self.columns + 1, self.columns))
         ends = np.append(0, np.cumsum(np.tile(self.groups, rows)))
         groups = len(self.groups)
         return _lists(_lists(numbers, ends), np.arange(0, rows * groups + 1, groups))
+
+    def numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
+        """All numbers of what rows give, row by row."""
+        looked_up: dict[str, Texts] = {}
+        if self.lookup is not None:
+            looked_up = self.lookup.texts(texts)
+            matrix, texts = self.lookup.completed(matrix, looked_up), self.lookup.rest(texts)
+        try:
+            return self._made(matrix, texts)
+        except UnknownCategoryError as error:
+            inputs = {self.input_name: matrix, **texts}
+            told = error if self.explain is None else self.explain(error, inputs, looked_up)
+            raise told from None
 
     def _made(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         """All numbers, row by row."""
@@ -136,7 +150,7 @@ class BatchFunction:
 
     @property
     def _kind(self) -> pa.DataType:
-        return pa.int32() if self.integer else pa.float64()
+        return _KINDS["INTEGER" if self.integer else "DOUBLE"]
 
     @cached_property
     def _filler(self) -> Filler | None:

@@ -14,8 +14,8 @@ from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import PACKED
 from sqlml.planner.choice.choose import Choice
-from sqlml.planner.program.function_names import FunctionSpec, Part
-from sqlml.planner.program.prepare import ALL, Prepared, compile_core, prepare_parts
+from sqlml.planner.program.function_names import FunctionSpec, Part, struct_of
+from sqlml.planner.program.prepare import ALL, Prepared, compile_core, fields_of, prepare_parts
 from sqlml.planner.program.result_sql import first_positions
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, Explain
@@ -75,6 +75,7 @@ def engine_function(
     if len(labels) > 1 and integer:
         shifts = first_positions(labels)
     listed = part.output == "proba" and part.column is None or made.width > 1
+    fields = fields_of(program, spec.parts, spec.by_column)
     result = ("INTEGER" if integer else "DOUBLE") + "[]" * (listed + bool(groups))
     batch = BatchFunction(
         compiled,
@@ -94,11 +95,14 @@ def engine_function(
         lookup,
         len(prepared.split.whole),
         spec.by_column,
+        fields,
     )
     if spec.by_column:
         taken = (sql_type,) * batch.given + ("VARCHAR",) * batch.texts
     else:
         taken = (f"{sql_type}[{batch.given}]",) + ("BLOB[]",) * bool(batch.texts)
+    if fields:
+        result = struct_of(fields)
     return EngineFunction(spec.name, batch, taken, result, spec.once, spec.by_column)
 
 

@@ -218,7 +218,9 @@ def _written(draft: CallDraft) -> PlacedCall:
     discarded = no_row(draft.call, draft.scope.sql) if dialect.lazy_calls else None
     missing = either(discarded, any_missing(draft.bounds, draft.null_where, dialect))
     made, column, row = _function_call(draft, spec, missing)
-    scored = draft.shared.element(dialect.value_of(made), program, target.part, dialect)
+    scored = draft.shared.element(
+        dialect.value_of(made), program, target.part, spec.by_column, dialect
+    )
     result = decoded(scored, program, target.output, target.chosen, dialect)
     result, choice = dialect.checked(made, result), draft.choice
     if draft.expression is not None:
@@ -289,6 +291,6 @@ def _function_call(
     made = f"{dialect.scorer(spec.name)}({arguments})"
     if not draft.shared.in_from:
         return made, None, row
-    returned = dialect.returned(draft.shared.type(draft.model.program))
+    returned = dialect.returned(draft.shared.type(draft.model.program, spec.by_column))
     column = Column(spec.name, unless(missing, made), arguments, returned)
     return dialect.quote_name(spec.name), column, row

@@ -7,6 +7,7 @@ name: the Program's hash, the outputs, the layout of the packed matrix and how i
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -49,7 +50,7 @@ class Part:
 class FunctionSpec:
     """One engine function: which Program, which parts of its outputs, run how.
 
-    Several parts come side by side as a list of DOUBLE. `again` says that rows come again in
+    Several parts come side by side (`prepare.fields_of`). `again` says that rows come again in
     another clause of the query, so that the function shall remember some, and `once` that the
     engine shall evaluate it where it is written and nowhere else. A `twin` is the same function
     under another name, for a transaction that cannot see the first. `constants` are inputs that
@@ -85,6 +86,19 @@ class FunctionSpec:
             + "_c" * self.by_column
             + ("" if self.twin is None else f"_t{self.twin}")
         )
+
+
+Field = tuple[str, str]
+"""The name of a part of a function's result, and its SQL type."""
+
+
+def struct_of(fields: Sequence[Field]) -> str:
+    """The SQL type of a struct.
+
+    >>> struct_of([("label", "INTEGER"), ("proba1", "DOUBLE")])
+    'STRUCT(label INTEGER, proba1 DOUBLE)'
+    """
+    return f"STRUCT({', '.join(map(' '.join, fields))})"
 
 
 def refused_text_names(text: str) -> frozenset[str]:

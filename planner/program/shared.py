@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.ir.program import Program
-from sqlml.planner.program.function_names import Part
-from sqlml.planner.program.prepare import width_of
+from sqlml.planner.program.function_names import Part, struct_of
+from sqlml.planner.program.prepare import fields_of, width_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,11 @@ class Shared:
         """What is left for one call that shares nothing."""
         return Shared(parts=(part,), once=self.once)
 
-    def type(self, program: Program) -> str:
+    def type(self, program: Program, by_column: bool) -> str:
         """The SQL type of the function of all parts."""
         part = self.parts[0]
+        if fields := fields_of(program, self.parts, by_column):
+            return struct_of(fields)
         if len(self.parts) > 1:
             return "DOUBLE[]"
         number = "INTEGER" if part.output == "label" and program.labels else "DOUBLE"
@@ -41,10 +43,14 @@ class Shared:
         listed = width > 1 or (part.output == "proba" and part.column is None)
         return number + "[]" * listed
 
-    def element(self, call: str, program: Program, part: Part, dialect: Dialect = DUCKDB) -> str:
+    def element(
+        self, call: str, program: Program, part: Part, by_column: bool, dialect: Dialect = DUCKDB
+    ) -> str:
         """What `part` is of the result of `call`, the function of all parts."""
         if len(self.parts) == 1:
             return call
+        if fields_of(program, self.parts, by_column):
+            return dialect.field(call, str(part))
         first = 1 + sum(width_of(program, p) for p in self.parts[: self.parts.index(part)])
         width = width_of(program, part)
         if part.column is None and (width > 1 or part.output == "proba"):

@@ -3,7 +3,7 @@ SELECT predict('forest', *) AS y, predict_proba('forest', *, class := 1) AS p FR
 -- without the rule
 SELECT array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_forest_label_f64_native_traverse_cpu_c("a", "b"), 1)) AS y, sqlml_forest_proba1_f64_native_traverse_cpu_c("a", "b") AS p FROM t;
 -- with it
-SELECT array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(CAST(array_extract(sqlml_forest_label_proba1_f64_native_traverse_cpu_c("a", "b"), 1) AS INTEGER), 1)) AS y, array_extract(sqlml_forest_label_proba1_f64_native_traverse_cpu_c("a", "b"), 2) AS p FROM t;
+SELECT array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(struct_extract(sqlml_forest_label_proba1_f64_native_traverse_cpu_c("a", "b"), 'label'), 1)) AS y, struct_extract(sqlml_forest_label_proba1_f64_native_traverse_cpu_c("a", "b"), 'proba1') AS p FROM t;
 
 -- rows that a filter passes on
 SELECT predict('forest', t.*) AS y FROM t, d WHERE predict('forest', t.*) = 1;

@@ -14,6 +14,7 @@ _FORMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "duckdb_create_logical_type": (_POINTER, (_INT,)),
     "duckdb_create_list_type": (_POINTER, (_POINTER,)),
     "duckdb_create_array_type": (_POINTER, (_POINTER, ctypes.c_uint64)),
+    "duckdb_create_struct_type": (_POINTER, (_POINTER, _POINTER, ctypes.c_uint64)),
     "duckdb_destroy_logical_type": (None, (_POINTER,)),
     "duckdb_create_scalar_function": (_POINTER, ()),
     "duckdb_destroy_scalar_function": (None, (_POINTER,)),

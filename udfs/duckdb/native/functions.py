@@ -16,7 +16,6 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from sqlml.errors import ArtifactError, ScoringError
 from sqlml.ir.utf8_column import Texts
@@ -219,8 +218,14 @@ def _sweep() -> None:
 
 
 def with_type(name: str, use: Callable[[ctypes.c_void_p], Any]) -> None:
-    """Call `use` with a logical type: DOUBLE, INTEGER[][], DOUBLE[28]. It is freed after that."""
+    """Call `use` with a logical type: DOUBLE, INTEGER[][], DOUBLE[28], STRUCT(a INTEGER, b DOUBLE).
+
+    It is freed after that.
+    """
     api = c_api.library()
+    if name.startswith("STRUCT("):
+        _with_struct(name.removeprefix("STRUCT(").removesuffix(")").split(", "), use)
+        return
     element, bracket, size = name.removesuffix("]").rpartition("[")
     if bracket:
 
@@ -233,6 +238,18 @@ def with_type(name: str, use: Callable[[ctypes.c_void_p], Any]) -> None:
         with_type(element, listed)
         return
     _with(ctypes.c_void_p(api.duckdb_create_logical_type(_KINDS[name])), use)
+
+
+def _with_struct(fields: list[str], use: Callable[[ctypes.c_void_p], Any]) -> None:
+    """The same with a struct of fields: "label INTEGER" and more."""
+    api = c_api.library()
+    names, kinds = zip(*(field.split(" ") for field in fields), strict=True)
+    types = [ctypes.c_void_p(api.duckdb_create_logical_type(_KINDS[kind])) for kind in kinds]
+    listed = (ctypes.c_void_p * len(types))(*types)
+    texts = (ctypes.c_char_p * len(types))(*(name.encode() for name in names))
+    _with(ctypes.c_void_p(api.duckdb_create_struct_type(listed, texts, len(types))), use)
+    for made in types:
+        api.duckdb_destroy_logical_type(ctypes.byref(made))
 
 
 def _with(made: ctypes.c_void_p, use: Callable[[ctypes.c_void_p], Any]) -> None:
@@ -346,9 +363,7 @@ def _ask(number: int, info: int, told: int, plan_at: int) -> int:
         plan = next(p for p in plans if p is not None and p.words.address == plan_at)
         function = plan.function
         at, rows, result, texts = (ctypes.c_int64 * 4).from_address(told)
-        numbers = function.of_matrix(*_given(function, plan.words.width, at, rows, texts))
-        while pa.types.is_list(numbers.type):
-            numbers = numbers.flatten()
+        numbers = function.numbers(*_given(function, plan.words.width, at, rows, texts))
         held = np.frombuffer(numbers.buffers()[1], numbers.type.to_pandas_dtype(), len(numbers), 0)
         ctypes.memmove(result, held.ctypes.data, held.nbytes)
         return 1

@@ -48,7 +48,11 @@ HEAD = 16
 ) = range(HEAD)
 """Words of a plan. After them stand the place of each of the COLUMNS of numbers in the rows of the
 matrix, or -1, the bytes a row of each of the PLACES between, of which the TEXTS come first, and the
-ends of the GROUPS. Python is asked about each block of rows where there are no calls."""
+ends of the GROUPS, or the bytes of each field of a struct. Python is asked about each block of rows
+where there are no calls."""
+
+STRUCT = -1
+"""LEVELS of a plan whose results are the fields of a struct; else how deep their lists are."""
 
 NOT_MADE = -1
 """A number of calls: the plan lacks them still, and Python makes another one."""

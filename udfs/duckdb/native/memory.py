@@ -52,6 +52,7 @@ bytes_at = _array_at("uint8")
 words_at = _array_at("int64")
 bits_at = _array_at("uint64")
 floats_at = _array_at("float32")
+whole_at = _array_at("int32")
 doubles_at = _array_at("float64")
 
 

@@ -14,7 +14,7 @@ from sqlml.backends.native.kernel_calls import INPUT, RESULT, Call, KernelCalls,
 from sqlml.backends.native.rows.columns import converted, shifted
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction
-from sqlml.udfs.duckdb.native.layout import HEAD, NOT_MADE, TEXT_BYTES
+from sqlml.udfs.duckdb.native.layout import HEAD, NOT_MADE, STRUCT, TEXT_BYTES
 from sqlml.udfs.duckdb.native.string_codes import code_calls, text_place
 
 VECTOR = 2048
@@ -22,6 +22,9 @@ VECTOR = 2048
 
 BLOCK_BYTES, FEWEST_ROWS = 4 << 20, 64
 """Memory that the numbers of one block of rows may take, if it has more rows than these."""
+
+_BYTES = {"INTEGER": 4, "DOUBLE": 8}
+"""Of a field of a result."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,7 +138,8 @@ def _written(
     number = np.dtype(function.dtype).itemsize
     row = width * number + sum(sizes)
     levels = 2 if function.groups else int(function.columns > 1 or function.listed)
-    groups = (function.groups or (function.columns,)) if levels else ()
+    levels = STRUCT if function.fields else levels
+    groups = (function.groups or (function.columns,)) if levels > 0 else ()
     head = (
         function.given,
         function.texts,
@@ -150,7 +154,7 @@ def _written(
         len(groups),
     )
     assert len(head) == HEAD
-    ends = np.cumsum([0, *groups]) if levels else ()
+    ends = np.cumsum([0, *groups]) if groups else [_BYTES[kind] for _, kind in function.fields]
     return np.array([*head, *places, *sizes, *ends], np.int64)
 
 

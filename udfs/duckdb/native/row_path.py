@@ -50,6 +50,7 @@ from sqlml.udfs.duckdb.native.layout import (
     RESULT_BYTES,
     ROWS_OF,
     STATE,
+    STRUCT,
     TEXTS,
     TURN,
     USERS,
@@ -66,6 +67,7 @@ from sqlml.udfs.duckdb.native.memory import (
     exchange,
     floats_at,
     python,
+    whole_at,
     words_at,
 )
 
@@ -92,6 +94,7 @@ duckdb_data_chunk_get_vector = engine_function_2("duckdb_data_chunk_get_vector")
 duckdb_vector_get_data = engine_function_1("duckdb_vector_get_data")
 duckdb_vector_get_validity = engine_function_1("duckdb_vector_get_validity")
 duckdb_array_vector_get_child = engine_function_1("duckdb_array_vector_get_child")
+duckdb_struct_vector_get_child = engine_function_2("duckdb_struct_vector_get_child")
 duckdb_list_vector_get_child = engine_function_1("duckdb_list_vector_get_child")
 duckdb_list_vector_reserve = engine_function_2("duckdb_list_vector_reserve")
 duckdb_list_vector_set_size = engine_function_2("duckdb_list_vector_set_size")
@@ -105,6 +108,7 @@ CALLED = (
     "duckdb_vector_get_data",
     "duckdb_vector_get_validity",
     "duckdb_array_vector_get_child",
+    "duckdb_struct_vector_get_child",
     "duckdb_list_vector_get_child",
     "duckdb_list_vector_reserve",
     "duckdb_list_vector_set_size",
@@ -210,6 +214,26 @@ def _gather_texts(strings_at: Any, mask: Any, first: Any, rows: Any, out_at: Any
 
 
 @helper
+def _scatter(made_at: Any, first: Any, rows: Any, sizes: Any, struct: Any) -> None:
+    """Write a block's numbers (rows, fields) to a struct, from row `first` on.
+
+    sizes int64 (fields,): bytes of an INTEGER or a DOUBLE.
+    """
+    width = sizes.size
+    made = doubles_at(made_at, rows * width)
+    for c in range(width):
+        field = duckdb_vector_get_data(duckdb_struct_vector_get_child(struct, c))
+        if sizes[c] == 4:
+            whole = whole_at(field, first + rows)
+            for r in range(rows):
+                whole[first + r] = np.int32(made[r * width + c])
+        else:
+            numbers = doubles_at(field, first + rows)
+            for r in range(rows):
+                numbers[first + r] = made[r * width + c]
+
+
+@helper
 def _calls(plan: Any, rows: Any) -> Any:
     return plan[FEW_CALLS] if rows < plan[TURN] else plan[MANY_CALLS]
 
@@ -289,6 +313,9 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     most, taken, given = plan[MOST_WORDS], ALIGN, k + texts
     for i in range(count):
         taken += _aligned(sizes[i] * block)
+    made_bytes = plan[WIDTH] * plan[RESULT_BYTES]
+    if plan[LEVELS] == STRUCT:
+        taken += made_bytes * block
     room = most + 2 * given + count + 2 + TOLD
     held_at = malloc(8 * room + _aligned(width * size * block) + taken)
     if held_at == 0:
@@ -321,7 +348,7 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
             told[0], told[1] = 0, groups
             vector = _lists(vector, rows, told[:2])
         vector = _lists(vector, rows, ends)
-    result = duckdb_vector_get_data(vector)
+    result = at if plan[LEVELS] == STRUCT else duckdb_vector_get_data(vector)
     for first in range(0, rows, block):
         here = min(block, rows - first)
         if is_packed:
@@ -335,13 +362,16 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
             _gather(columns[:k], masks, to, first, here, width, y)
         for t in range(texts):
             _gather_texts(columns[k + t], masks[k + t], first, here, places[2 + t])
-        places[1] = result + first * plan[WIDTH] * plan[RESULT_BYTES]
+        places[1] = result if plan[LEVELS] == STRUCT else result + first * made_bytes
         if calls == 0 or _follow(table, calls, here, places, words) != -1:
             told[0], told[1], told[2] = places[0], here, places[1]
             told[3] = places.ctypes.data + 16
             told_at = told.ctypes.data
             if python(state[ASK], state[DIED], state[NUMBER], info, told_at, plan_at) == 0:
                 break
+        if plan[LEVELS] == STRUCT:
+            sizes_of = words_at(plan_at + 8 * (HEAD + k + count), plan[WIDTH])
+            _scatter(result, first, here, sizes_of, out)
     free(held_at)
     if state[MEASURE] != 0:
         python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
