@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -16,36 +15,14 @@ import numpy as np
 
 from sqlml.errors import VerificationError
 from sqlml.types import Array
+from sqlml.verifying.asked import Asked
 
 if TYPE_CHECKING:  # a model is registered without pandas, too; then there is nothing to compare
     import pandas as pd
 
-    from sqlml.ir.program import Program
 
 Answers = dict[str, Array]
 """Output -> numbers (n, k), or labels (n, targets)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What to ask of a model: the outputs by name, whether there are classes, and which columns are
-    texts; `numbers` says that all columns are numbers."""
-
-    outputs: tuple[str, ...]
-    classes: bool
-    texts: tuple[str, ...]
-    numbers: bool
-
-    @classmethod
-    def of(cls, program: Program) -> Asked:
-        """What a Program has."""
-        kinds = {f.name: f.kind for f in program.features}
-        return cls(
-            tuple(program.outputs),
-            bool(program.labels),
-            tuple(name for name, kind in kinds.items() if kind == "string"),
-            all(kind == "number" for kind in kinds.values()),
-        )
 
 
 def has_source(model: Any) -> bool:

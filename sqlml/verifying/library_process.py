@@ -17,7 +17,8 @@ from sqlml.child_process import SECONDS, Child, Ended, Failed
 from sqlml.errors import ArtifactError, SqlmlError, VerificationError, named
 from sqlml.ir.damaged_file import reading
 from sqlml.types import Array
-from sqlml.verifying.ask_library import Answers, Asked, answers
+from sqlml.verifying.ask_library import Answers, answers
+from sqlml.verifying.asked import Asked
 from sqlml.verifying.compare import bound_of
 from sqlml.verifying.load_original import LIBRARIES, original
 

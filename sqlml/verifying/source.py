@@ -25,7 +25,8 @@ from sqlml.importers.spark_ml.stages import SparkModel
 from sqlml.importers.sqlml_file import StoredModel
 from sqlml.ir.program import Program
 from sqlml.scorer.scorer import Scorer
-from sqlml.verifying.ask_library import METHODS, Answers, Asked, answers, family_of
+from sqlml.verifying.ask_library import METHODS, Answers, answers, family_of
+from sqlml.verifying.asked import Asked
 from sqlml.verifying.compare import bound_of
 from sqlml.verifying.library_process import FileSource
 from sqlml.verifying.spark_session import loaded
