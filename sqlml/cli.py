@@ -24,17 +24,17 @@ def parser() -> argparse.ArgumentParser:
     """The arguments of `sqlml`."""
     made = argparse.ArgumentParser(
         prog="sqlml",
-        description="Run SQL on a DuckDB database with models as statements and functions.",
+        description="Run SQL on a DuckDB database, with statements and functions for models.",
         epilog="`sqlml demo` scores the flights of 2013 in one run, `sqlml calibrate` measures "
         "this machine for the choice of backends, `sqlml native` says whether DuckDB calls models "
-        "without Python, `sqlml warm` compiles kernels ahead; see their --help.",
+        "without Python, `sqlml warm` compiles kernels ahead of time; see their --help.",
     )
     made.add_argument(
         "database", nargs="?", default=":memory:", help="a DuckDB file (default: in memory)"
     )
     source = made.add_mutually_exclusive_group()
-    source.add_argument("-c", "--command", metavar="SQL", help="run this SQL and end")
-    source.add_argument("-f", "--file", metavar="FILE", help="run the SQL of this file and end")
+    source.add_argument("-c", "--command", metavar="SQL", help="run this SQL and exit")
+    source.add_argument("-f", "--file", metavar="FILE", help="run the SQL of this file and exit")
     made.add_argument("--read-only", action="store_true", help="open the database read-only")
     made.add_argument(
         "--allow-pickle",
@@ -102,7 +102,7 @@ def _native(arguments: Sequence[str]) -> int:
     made = argparse.ArgumentParser(
         prog="sqlml native",
         description="Say whether DuckDB calls models without Python on this machine, by an "
-        "extension that sqlml installs below DuckDB's own folder when it is first used.",
+        "extension that sqlml installs in DuckDB's own folder when it first needs it.",
         epilog=f"With the environment variable {OFF}=0 it is neither installed nor used.",
     )
     made.add_argument("--remove", action="store_true", help="remove what was installed")
@@ -119,7 +119,7 @@ def _native(arguments: Sequence[str]) -> int:
         except Unavailable as error:
             print(f"native functions are unavailable: {error}")
             return 0
-    done = "installed in" if place.path.is_file() else "installed when they are first used, in"
+    done = "installed at" if place.path.is_file() else "installed when they are first used, at"
     print(f"native functions are {done} {place.path}")
     return 0
 
@@ -143,7 +143,11 @@ def _warm(arguments: Sequence[str]) -> int:
         print(f"sqlml: cannot keep kernels: {error}", file=sys.stderr)
         return 1
     seconds = time.monotonic() - started
-    print(f"compiled {count} kernels in {seconds:.0f} s" if count else "all kernels are compiled")
+    print(
+        f"compiled {count} kernels in {seconds:.0f} s"
+        if count
+        else "all common kernels are compiled"
+    )
     with duckdb.connect() as own:
         try:
             installed(own)

@@ -1,9 +1,9 @@
-"""What a Ctrl-C must not stop halfway, and what it must stop besides the thread that it comes to.
+"""What a Ctrl-C must not stop halfway, and what it must stop besides the thread that gets it.
 
-`uninterrupted` work: a library of which half is imported stays broken for the rest of the process,
-since Python imports the parts that are missing, and they miss what was set up before.
-`interruption_after` a block: a change of models of which half is written may be committed by the
-user. `interruption_stops` the engine.
+`uninterrupted` is for work that imports a library: a half-imported one stays broken for the rest of
+the process, since Python then imports the missing parts without what was set up before.
+`interruption_after` is for a change of models: the user might commit one that is half written.
+`interruption_stops` is for the engine, whose other threads would go on.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _SIGINT = int(signal.SIGINT)
 def uninterrupted(work: Callable[[], T]) -> T:
     """What `work` gives, or raises.
 
-    Ctrl-C is raised at once as ever, while the work goes on in a thread of its own, which Python
-    sends no signals. Whoever needs the same next waits for it by locks of the work itself.
+    Ctrl-C still raises at once, while the work goes on in its own thread, to which Python sends no
+    signals. Whoever needs the same next waits for it on the work's own locks.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -73,7 +73,7 @@ class _handling:
 
 
 class interruption_after(_handling):
-    """Raise a Ctrl-C that arrives during the block once, and only after it.
+    """Hold back a Ctrl-C that arrives during the block, and raise it once, after the block.
 
     Args:
         stops: raise it within the block too, where it may be taken for another error; otherwise the
@@ -98,10 +98,10 @@ class interruption_after(_handling):
 
 
 class interruption_stops(_handling):
-    """Call `stop` once a Ctrl-C is raised during the block; `stopped` says that it was.
+    """Call `stop` when a Ctrl-C is raised during the block; `stopped` says whether it was.
 
-    DuckDB 2.0 leaves a query at a Ctrl-C on the thread that waits for it, and then waits until its
-    other threads have done the rest of it, unless these are told to stop as well.
+    At a Ctrl-C, the thread that waits for a query leaves it, but DuckDB 2.0 then waits until its
+    other threads have done the rest, unless they are told to stop as well.
     """
 
     __slots__ = ("_stop", "stopped")

@@ -37,9 +37,9 @@ _KINDS = {"INTEGER": pa.int32(), "DOUBLE": pa.float64()}
 class BatchFunction:
     """Scores a batch: fixed-size list array (rows of numbers) in, numbers out.
 
-    A function called `by_column` takes an array of numbers a column, then an array of texts each.
-    Else, where `texts` is not 0, each row has a list of so many texts besides, as bytes of UTF-8,
-    since an engine may hand a VARCHAR over in several layouts.
+    With `by_column` it takes an array for each column of numbers, then one for each column of
+    texts. Otherwise, where `texts` is not 0, each row also has a list of that many texts, as UTF-8
+    bytes, since an engine may hand a VARCHAR over in several layouts.
 
     `compiled` reads `input_name` (n, width) of `dtype` and makes `output`; one column comes back
     as a plain array, several (and one, when `listed`) as lists, or as a struct of such `fields`.
@@ -185,7 +185,8 @@ class BatchFunction:
 
 
 def texts_of(lists: pa.Array | pa.ChunkedArray, columns: int) -> list[Texts]:
-    """Lists of `columns` bytes or NULLs as that many columns. No copy of one chunk.
+    """Split lists of `columns` texts (bytes or NULL) into that many columns; one chunk is not
+    copied.
 
     Raises:
         InputTypeError: another type, or a list of another length.

@@ -24,7 +24,7 @@ _PLACE = re.compile(r"\n\nLINE (\d+): (.*)\n( *)\^[~^]*", re.DOTALL)
 
 
 class user_errors(interruption_stops):
-    """Raise what `user_error` says in place of the engine's errors, which a Ctrl-C stops whole.
+    """Raise `user_error` in place of the engine's errors; a Ctrl-C stops all of its threads.
 
     A class, as `reworded_errors` is: contextlib's generator would take longer than all else here.
 

@@ -15,8 +15,9 @@ _INTERRUPTED = re.compile(
 
 
 def is_interrupt(error: BaseException, stopped: bool = False) -> bool:
-    """Whether it is how DuckDB reports a Ctrl-C: a RuntimeError between the functions of a query,
-    an InvalidInputException in one, and on 1.5 an Error where rows become Python's.
+    """Whether `error` is how DuckDB reports a Ctrl-C: a RuntimeError between the functions of a
+    query, an InvalidInputException within one, and on 1.5 an Error where rows become Python
+    objects.
 
     Args:
         stopped: a Ctrl-C made us stop the engine, so that an InterruptException is one, too.
@@ -27,6 +28,6 @@ def is_interrupt(error: BaseException, stopped: bool = False) -> bool:
 
 
 def pass_interrupt(error: BaseException) -> None:
-    """Raise KeyboardInterrupt where the engine's error, which is of no matter else, is a Ctrl-C."""
+    """Raise KeyboardInterrupt if the engine's error is a Ctrl-C; else do nothing."""
     if is_interrupt(error):
         raise KeyboardInterrupt from None

@@ -60,7 +60,7 @@ def own_compiler(target: str) -> str | None:
 
 
 def compiler(target: str) -> list[str] | None:
-    """The C compiler for a platform, as the begin of a command line; None if there is none.
+    """The C compiler for a platform, as the beginning of a command line; None if there is none.
 
     That is the system's own, else the one in the package `ziglang`.
     """

@@ -1,4 +1,4 @@
-"""DuckDB's C API as the wheel of Python has it: what ctypes calls, and what LLVM finds by name."""
+"""DuckDB's C API as its Python wheel has it: what ctypes calls, and what LLVM finds by name."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _OPEN: dict[int, NativeConnection] = {}
 _ended: deque[NativeConnection] = deque()
 _numbers = itertools.count(1)
 
-if hasattr(os, "register_at_fork"):  # no child shall wait for a thread that it does not have
+if hasattr(os, "register_at_fork"):  # a child must not wait for a thread that it does not have
     os.register_at_fork(
         before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
     )

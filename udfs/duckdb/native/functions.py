@@ -102,7 +102,7 @@ _left: list[tuple[State, _Plan]] = []
 """Plans that were taken away, kept while a thread may still follow one."""
 LOCK = threading.RLock()
 
-if hasattr(os, "register_at_fork"):  # no child shall wait for a thread that it does not have
+if hasattr(os, "register_at_fork"):  # a child must not wait for a thread that it does not have
     os.register_at_fork(
         before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release
     )
@@ -175,7 +175,7 @@ def batches() -> int:
 
 
 def forget(names: tuple[str, ...]) -> None:
-    """Take the plans of functions away whose names begin with one of `names`.
+    """Take away the plans of functions whose names begin with one of `names`.
 
     The next rows that come to one of them make another.
     """
@@ -267,8 +267,8 @@ def types_of(function: BatchFunction) -> tuple[str, ...]:
 
 
 def is_at_hand() -> bool:
-    """Whether the row path need not be compiled first, for which nobody shall wait who only opens
-    a database."""
+    """Whether the row path is compiled already: nobody who only opens a database should wait for
+    it."""
     from sqlml.backends.native.jit.specialise import in_use, is_kept
     from sqlml.udfs.duckdb.native import row_path
 
@@ -323,7 +323,7 @@ def _measure(number: int, info: int, rows: int, _: int) -> int:
 
 
 def _make(number: int, info: int, rows: int, _: int) -> int:
-    """Make a plan of a function that has the calls for a batch of so many rows.
+    """Make a plan of a function, with the calls for a batch of `rows` rows.
 
     Returns 0 where that fails, and DuckDB was told why.
     """

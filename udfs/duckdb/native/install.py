@@ -1,10 +1,11 @@
 """`installed`: the shim as an extension that DuckDB trusts, installed once on a machine.
 
 DuckDB 2.0 trusts an extension of a repository whose public key it was given. So in a database of
-our own, in memory, the folder of the package is named as the repository "sqlml" with the key that
-signed its one file, and the file is installed, which copies it below DuckDB's home folder. Users'
-connections load it from there under their default settings; none of these is changed. Each build of
-sqlml has a repository of its own, so that several may be installed on a machine.
+our own, in memory, a temporary folder with the one signed file is named as the repository
+`sqlml_<digest>`, with its public key, and the file is installed, which copies it into DuckDB's home
+folder. Users' connections load it from there under their default settings; none of these is
+changed. Each build of sqlml has a repository of its own, so that several may be installed on a
+machine.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def where(connection: duckdb.DuckDBPyConnection, built: Path = BUILT) -> Install
     if os.environ.get(OFF) == "0":
         raise Unavailable(f"{OFF} is 0")
     if not IS_TWO:
-        raise Unavailable(f"DuckDB {duckdb.__version__} has none; 2.0 has")
+        raise Unavailable(f"they need DuckDB 2.0, and this is {duckdb.__version__}")
     shim = built / EXTENSION
     if this_platform() is None or not shim.is_file():
         raise Unavailable("this installation of sqlml was built without them")

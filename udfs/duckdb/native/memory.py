@@ -84,7 +84,8 @@ def _exchange(typing: Any, address: Any, number: Any) -> Any:
 
 
 def _add(typing: Any, address: Any, number: Any) -> Any:
-    """Add to the word at an address, whole, whoever else does; the word that was there."""
+    """Add to the word at an address atomically, whatever other threads do; the word that was
+    there."""
 
     def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
         place = b.inttoptr(arguments[0], LONG.as_pointer())
@@ -94,10 +95,10 @@ def _add(typing: Any, address: Any, number: Any) -> Any:
 
 
 def _python(typing: Any, function: Any, died: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    """What a function of Python's returns for four numbers, called under its lock; 0 if it raises.
+    """What a Python function returns for four numbers, called under the GIL; 0 if it raises.
 
-    Its first instruction may raise what a signal's handler does, before any `try`: then `died` is
-    called, with b and the class of that.
+    A signal handler may raise at its first instruction, before any `try`: then `died` is called,
+    with b and the class of the exception.
     """
     return _integers(6), _call_python
 

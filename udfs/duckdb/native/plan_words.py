@@ -29,7 +29,7 @@ _BYTES = {"INTEGER": 4, "DOUBLE": 8}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanWords:
-    """A plan of the row path, whose matrix has so many columns, and all that it points to.
+    """A plan of the row path, whose matrix has `width` columns, and all that the plan points to.
 
     The calls for batches of few rows and of many are made when such a batch comes, since each has
     kernels to compile.
@@ -61,7 +61,7 @@ def obstacle(function: BatchFunction) -> str | None:
 def plan_words(function: BatchFunction, rows: int, before: PlanWords | None = None) -> PlanWords:
     """The plan of a function, without calls where Python scores its batches.
 
-    It has the calls for batches of so many rows, and those that the plan `before` has.
+    It has the calls for batches of `rows` rows, and those that the plan `before` has.
     """
     filler = None if obstacle(function) else _filler(function)
     made = None if filler is None else _of_calls(function, filler, rows, before)

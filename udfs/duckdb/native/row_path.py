@@ -240,7 +240,7 @@ def _calls(plan: Any, rows: Any) -> Any:
 
 @helper
 def _follow(table: Any, calls: Any, rows: Any, places: Any, words: Any) -> Any:
-    """Make the calls of a table for a block of rows; what the first says that is not below 0."""
+    """Make the calls of a table for a block of rows; the first result other than -1, else -1."""
     at = 0
     for _ in range(calls):
         address, size, changes = table[at], table[at + 1], table[at + 2]

@@ -34,7 +34,7 @@ SWAPPED = ord(">" if sys.byteorder == "little" else "<")
 
 @cache
 def known() -> bool:
-    """Whether arrays are so in this process, by looking at one."""
+    """Whether this process lays arrays out like that, judged by one of them."""
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         return False
     if ctypes.sizeof(ctypes.c_void_p) != 8:

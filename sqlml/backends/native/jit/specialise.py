@@ -4,7 +4,7 @@ A kernel is compiled for arrays of any layout, once, rather than for each layout
 flag that a caller happens to pass; and only for the dtypes that models have. Its machine code is
 kept on disk (`code_store.py`), and later processes load it without numba (`object_code.py`).
 Machine code of an older sqlml would read arrays of another meaning, so the content of all kernels'
-files is part of the name of each. That of common kernels comes with the package
+source files is part of the name of each. The machine code of common kernels comes with the package
 (`shipped_code.py`).
 
 Why not numba's own cache (`njit(cache=True)`)? A later process that scores a forest and a network
@@ -85,7 +85,7 @@ _COMPILED: dict[tuple[Callable[..., Any], Signature], Callable[..., Any]] = {}
 _ENTRIES: dict[Callable[..., Any], Entry] = {}
 _LOCK = threading.Lock()
 
-if hasattr(os, "register_at_fork"):  # no child shall wait for a thread that it does not have
+if hasattr(os, "register_at_fork"):  # a child must not wait for a thread that it does not have
     os.register_at_fork(
         before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release
     )
