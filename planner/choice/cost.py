@@ -207,7 +207,7 @@ def _native(shape: TreeShape, own: _Rates, rows: int) -> tuple[float, str]:
     blocks = min(made.cursor, made.descent) * max(1.0, BLOCK / max(rows, 1))
     blocks += made.batch / max(rows, 1)
     block_kernel = "cursor" if made.cursor <= made.descent else "descent"
-    ways = {"lockstep": made.lockstep, block_kernel: blocks}
+    ways = {"lockstep": made.by_lockstep(rows), block_kernel: blocks}
     kernel = min(ways, key=lambda k: ways[k])
     return ways[kernel], kernel
 

@@ -39,8 +39,9 @@ SHIPPED: Costs = MappingProxyType(
         "column.call": 10_000.0,
         # Trees, a row: a node over a block of bytes, of 16-bit numbers or of their pages; a tree; a
         # value of a leaf that lies in registers, or in memory; a column's bin; a set's; entering a
-        # descent, and a step of it; a row in a tree by lockstep, and a step of it. Far steps are
-        # those in trees of 64 MB, which no cache holds; far nodes and wide steps those in tables of
+        # descent, and a step of it; a row in a tree by lockstep, and a step of it; a row in the top
+        # of a tree of a turned block, and a number that is turned. Far steps are those in trees of
+        # 64 MB, which no cache holds; far nodes and wide steps those in tables of
         # 2,000 columns. A batch by blocks takes so much more than one by lockstep.
         "native.node": 0.0045,
         "native.far_node": 0.105,
@@ -59,6 +60,9 @@ SHIPPED: Costs = MappingProxyType(
         "native.pair_step": 0.85,
         "native.far_pair_step": 1.9,
         "native.wide_pair_step": 2.3,
+        "native.top": 2.9,
+        "native.turned_number": 0.35,
+        "native.wide_turned_step": 1.4,
         "native.batch": 3_000.0,
         # An operator's call, a number that it makes, and a multiplication with its addition.
         "native.call": 1_000.0,

@@ -30,6 +30,14 @@ NEAR_BLOCK, FAR_BLOCK = 64 << 10, 1 << 20
 
 BLOCK_ROWS = 512
 
+LANES, TOP = 64, 4
+"""Rows of a turned block, and levels of a tree that are answered for all of them (`top_levels.py`).
+"""
+
+LOW, TURNED_COLUMNS = 12, 12
+"""Levels of the trees that go down turned blocks, and the most columns for each tree: more take
+longer to be turned than is won."""
+
 WIDE = 2000
 """Columns of the tables that far nodes and wide steps are measured with: the values of a few rows,
 and the bins of a block, are then more than the near caches hold."""
@@ -39,9 +47,10 @@ and the bins of a block, are then more than the near caches hold."""
 class TreeCosts:
     """Nanoseconds per row on one thread, in large batches, of an Ensemble.
 
-    Infinite where a kernel cannot run it. batch: extra nanoseconds that a batch in blocks of rows
-    takes. paged: the cursor kernel reads its bins in pages. cut int64 (T,): the depths where the
-    descent begins; L, the number of levels, where it never does.
+    Infinite where a kernel cannot run it. lockstep: row by row; turned: in turned blocks. batch:
+    extra nanoseconds that a batch in blocks of rows takes. paged: the cursor kernel reads its bins
+    in pages. cut int64 (T,): the depths where the descent begins; L, the number of levels, where it
+    never does.
     """
 
     cursor: float
@@ -50,6 +59,11 @@ class TreeCosts:
     batch: float
     paged: bool
     cut: Array
+    turned: float = np.inf
+
+    def by_lockstep(self, rows: int) -> float:
+        """The same of the lockstep kernel in batches of so many rows."""
+        return self.lockstep if rows < LANES else min(self.lockstep, self.turned)
 
 
 def tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
@@ -61,9 +75,10 @@ def tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
     lockstep = float(
         trees * costs["native.pair"] + shape.steps.sum() * pair_step + values * costs["native.leaf"]
     )
-    batch = costs["native.batch"]
+    batch, turned = costs["native.batch"], _turned(shape, costs)
     if shape.thresholds > SHORT_BINS:
-        return TreeCosts(np.inf, np.inf, lockstep, batch, False, np.zeros(trees, np.int64))
+        none = np.zeros(trees, np.int64)
+        return TreeCosts(np.inf, np.inf, lockstep, batch, False, none, turned)
     step = _step(costs, "step", places * PACKED_NODE_BYTES)
     step *= _wide(costs, "step", shape.columns)
     far = _far_node(costs, shape.columns)
@@ -88,7 +103,20 @@ def tree_costs(shape: TreeShape, costs: Costs) -> TreeCosts:
         batch=batch,
         paged=paged < walked,
         cut=best.cut,
+        turned=turned,
     )
+
+
+def _turned(shape: TreeShape, costs: Costs) -> float:
+    """Lockstep in turned blocks: the upper levels of a tree at once, and steps below them."""
+    trees, levels = shape.nodes.shape
+    if shape.sets or levels > LOW or shape.columns > TURNED_COLUMNS * trees:
+        return np.inf
+    step = _step(costs, "pair_step", 2 * float(shape.nodes.sum()) * BARE_NODE_BYTES)
+    step *= _wide(costs, "pair_step", shape.columns, "wide_turned_step")
+    enter = trees * costs["native.top"] + shape.columns * costs["native.turned_number"]
+    values = trees * shape.values * costs["native.leaf"]
+    return float(enter + shape.inside[:, TOP:].sum() * step + values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,9 +160,9 @@ def _far_node(costs: Costs, columns: int) -> float:
     return float((costs["native.far_node"] - costs["native.node"]) * min(share, 1.0))
 
 
-def _wide(costs: Costs, name: str, columns: int) -> float:
+def _wide(costs: Costs, name: str, columns: int, wide: str | None = None) -> float:
     """How many times as long a step takes in tables of so many columns."""
-    most = costs[f"native.wide_{name}"] / costs[f"native.{name}"]
+    most = costs[f"native.{wide or f'wide_{name}'}"] / costs[f"native.{name}"]
     return float(1 + (max(most, 1.0) - 1) * min(columns / WIDE, 1.0))
 
 

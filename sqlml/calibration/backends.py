@@ -107,8 +107,8 @@ def _native() -> dict[str, float]:
         cut = np.full(DEEP_TREES, 5)
         return _time(descent_forest(e, tests, cut, x.dtype), x)
 
-    def lockstep(depth: int, columns: int = COLUMNS, rows: int = 32) -> float:
-        e = perfect_trees(depth, TREES, columns, few)
+    def lockstep(depth: int, columns: int = COLUMNS, rows: int = 32, trees: int = TREES) -> float:
+        e = perfect_trees(depth, trees, columns, few)
         x = tables[columns]
         return _time(lockstep_forest(e, x.dtype), x[:rows])
 
@@ -124,6 +124,10 @@ def _native() -> dict[str, float]:
     above = DEEP_TREES * 31 * short + COLUMNS * bin_
     enter = (descent(9) - above) / DEEP_TREES - 4 * step - leaf
     pair_step = (lockstep(8) - lockstep(3)) / (TREES * 5)
+    # So many rows go down in turned blocks, where trees are not too few for the columns.
+    top, wide_top = (lockstep(4, n, ROWS, SHORT_TREES) for n in (COLUMNS, WIDE))
+    turned_number = (wide_top - top) / (WIDE - COLUMNS)
+    wide_turned = lockstep(8, WIDE, ROWS, SHORT_TREES) - wide_top
     # So many trees test every column, be they short or tall.
     far = cursor(6, few, WIDE, WIDE_TREES) - cursor(3, few, WIDE, WIDE_TREES)
     return {
@@ -143,6 +147,9 @@ def _native() -> dict[str, float]:
         "native.descent": enter,
         "native.pair_step": pair_step,
         "native.pair": lockstep(3) / TREES - 3 * pair_step,
+        "native.top": (top - COLUMNS * turned_number) / SHORT_TREES - leaf,
+        "native.turned_number": turned_number,
+        "native.wide_turned_step": wide_turned / (SHORT_TREES * 4),
         **_numbers("native", "cpu", "native"),
     }
 

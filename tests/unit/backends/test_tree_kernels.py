@@ -14,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sqlml.backends import tree_costs
 from sqlml.backends.base import BACKENDS
-from sqlml.backends.native.trees import lockstep
+from sqlml.backends.native.trees import lockstep, top_levels
 from sqlml.backends.native.trees import lockstep_forest as lockstep_forest_module
 from sqlml.backends.native.trees.binned import binned
 from sqlml.backends.native.trees.block_forest import BlockForest
@@ -102,6 +103,32 @@ def check_random_trees(
         kernel = descent_forest(e, tests, cut, x.dtype)
         assert kernel is not None
         np.testing.assert_array_equal(kernel(x), wanted)
+
+
+def test_the_costs_know_what_the_kernel_does() -> None:
+    """They are apart, since costs are asked before numba is imported."""
+    for name in ("LANES", "TOP", "LOW", "TURNED_COLUMNS"):
+        assert getattr(tree_costs, name) == getattr(top_levels, name)
+    assert top_levels.LOW == lockstep.LEVELS
+
+
+@pytest.mark.parametrize("depth", [0, 3, 4, 5, 9])
+@pytest.mark.parametrize("dtypes", SOURCES)
+def test_upper_levels_are_answered_for_many_rows_of_many_columns(
+    dtypes: tuple[str, str], depth: int
+) -> None:
+    """Blocks that are not full, columns that are no multiple of a vector, NaN in a pass of some."""
+    e = grow(Recipe(7, 40, depth, *dtypes))
+    rng = np.random.default_rng(depth)
+    columns = rng.permutation(43)[:WIDTH]
+    kernel = lockstep_forest(e, np.dtype(dtypes[0]), columns)
+    for n in (64, 65, 127, 7000):
+        values = rows_for(e, n, n)
+        if n == 7000:
+            values[:4000] = np.nan_to_num(values[:4000], posinf=np.inf, neginf=-np.inf)
+        x = rng.normal(size=(n, 43)).astype(values.dtype)
+        x[:, columns] = values
+        np.testing.assert_array_equal(kernel(x), want(e, values))
 
 
 @pytest.mark.parametrize(("dtypes", "sets"), one_in(2, [(d, s) for d in SOURCES for s in (0, 1)]))

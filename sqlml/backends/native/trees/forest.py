@@ -23,7 +23,7 @@ from sqlml.backends.native.trees.descent_forest import descent_forest
 from sqlml.backends.native.trees.lockstep import ANY, NAN_TOO
 from sqlml.backends.native.trees.lockstep_forest import LockstepForest, lockstep_forest
 from sqlml.backends.native.trees.walk import BLOCK_BYTES
-from sqlml.backends.tree_costs import BYTE_BINS, TreeCosts, tree_costs
+from sqlml.backends.tree_costs import BYTE_BINS, LANES, TreeCosts, tree_costs
 from sqlml.errors import BackendError
 from sqlml.ir.decisions import for_float32
 from sqlml.ir.tree_shape import TreeShape, tree_shape
@@ -117,14 +117,17 @@ class Forest:
         costs = self._costs
         of_bytes = self._shape.thresholds <= BYTE_BINS or costs.paged
         rows = BLOCK_BYTES if of_bytes else BLOCK_BYTES // 2
-        return (rows * min(costs.cursor, costs.descent) + costs.batch) / max(costs.lockstep, 1e-3)
+        a_block = rows * min(costs.cursor, costs.descent) + costs.batch
+        few = a_block / max(costs.lockstep, 1e-3)
+        return few if few < LANES else max(LANES, a_block / max(costs.by_lockstep(LANES), 1e-3))
 
     def _blocks(self) -> BlockForest | None:
         costs, e = self._costs, self._ensemble
         tests = binned(e)
         if tests is None:
             return None
-        if self._strategy == "traverse" and costs.lockstep < min(costs.cursor, costs.descent):
+        others = min(costs.cursor, costs.descent)
+        if self._strategy == "traverse" and costs.by_lockstep(BLOCK_BYTES) < others:
             return None
         if self._strategy == "cursor" or (
             self._strategy == "traverse" and costs.cursor <= costs.descent

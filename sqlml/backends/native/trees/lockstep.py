@@ -14,7 +14,8 @@ number in its tree, so a row that has arrived reads no more of the tree.
 Few rows go down the trees of a window by depth, the deepest first, so that those which may still
 move are the first ones, however many levels there are. Many rows go down one tree block by block,
 as many blocks as a second-level cache holds, so that a tree is read from memory that often less,
-and the next tree is asked for meanwhile. Below LEVELS levels the pairs that have arrived are left
+and the next tree is asked for meanwhile; where trees are low, the upper levels are answered for a
+block of rows at once (`top_levels.py`). Below LEVELS levels the pairs that have arrived are left
 out. Where NaN may go left, rows are looked through for it, and none without it asks for it again.
 """
 
@@ -25,6 +26,14 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.specialise import helper
+from sqlml.backends.native.trees.top_levels import (
+    LANES,
+    NODES,
+    TOP,
+    TURNED_COLUMNS,
+    enter,
+    turn_rows,
+)
 from sqlml.backends.native.vm.prefetch import LINE_BYTES, fetch
 
 PAIRS = 256
@@ -98,6 +107,105 @@ def _level(
 
 
 @helper
+def _go_on(
+    held: Any,
+    nodes: Any,
+    bits: Any,
+    left: Any,
+    sets: Any,
+    missing: Any,
+    state: Any,
+    row: Any,
+    going: Any,
+    room: Any,
+) -> None:
+    """Replace the first nodes of `state` with the leaves below them, leaving out who has arrived.
+
+    room: three times as many numbers.
+    """
+    behind = nodes.link.dtype.type((1 << bits) - 1)
+    size = room.size // 3
+    at, pair, begins = room[:size], room[size : 2 * size], room[2 * size :]
+    for i in range(going):
+        at[i], begins[i], pair[i] = state[i], row[i], i
+    while going > 0:
+        kept = _U(0)
+        for i in range(going):
+            place, begun, which = at[i], begins[i], pair[i]
+            state[_U(which)] = place
+            at[kept], begins[kept], pair[kept] = place, begun, which
+            kept += _U((nodes[_U(place)].link & behind) != 0)
+        going = kept
+        for _ in range(LOOKS):
+            _level(held, nodes, bits, left, sets, missing, at, begins, going)
+
+
+@helper
+def _go_down_turned(
+    flat: Any,
+    pass_start: Any,
+    held_rows: Any,
+    stride: Any,
+    columns: Any,
+    thresholds: Any,
+    exits: Any,
+    trees: Any,
+    nodes: Any,
+    bits: Any,
+    leaf: Any,
+    target: Any,
+    values: Any,
+    out: Any,
+    turned: Any,
+) -> None:
+    """Add the leaves of some rows to out, block by block of LANES rows, none of which is NaN where
+    that goes left."""
+    number, words = _number(leaf), _U(nodes.itemsize // leaf.itemsize)
+    blocks = (held_rows + LANES - 1) // LANES
+    size = stride * LANES
+    for b in range(blocks):
+        used = min(LANES, held_rows - b * LANES)
+        turn_rows(flat, pass_start + b * LANES, stride, used, turned[b * size :])
+    answers, which = np.empty(NODES, np.uint64), np.empty(LANES, np.int32)
+    part = np.empty(LANES, np.uint32)
+    behind, shift = nodes.link.dtype.type((1 << bits) - 1), nodes.link.dtype.type(bits)
+    for t in range(trees.shape[0]):
+        depth = trees[t - t % WINDOW + trees[t, 2], 1]
+        from_leaf, to = _U(trees[t, 3]), target[t]
+        for b in range(blocks):
+            _fetch_tree(trees, min(t + 1, trees.shape[0] - 1), nodes, b, blocks)
+            held = turned[b * size :]
+            enter(held, columns, thresholds, exits, t, answers, which, part)
+            for _ in range(TOP, depth):
+                for r in range(_U(LANES)):
+                    place = part[r]
+                    node = nodes[_U(place)]
+                    yes = held[_U(node.link >> shift) * _U(LANES) + r] <= node.threshold
+                    part[r] = np.uint32(place + np.uint32(node.link & behind) - np.uint32(yes))
+            start = pass_start + b * LANES
+            for r in range(min(LANES, held_rows - b * LANES)):
+                own = leaf[_U(part[r]) * words] & number
+                for k in range(values.shape[1]):
+                    out[start + r, to + k] += values[from_leaf + _U(own), _U(k)]
+
+
+@helper
+def _fetch_tree(trees: Any, t: Any, nodes: Any, part: Any, parts: Any) -> None:
+    """Ask the memory for one of some parts of tree t."""
+    a_line = LINE_BYTES // nodes.itemsize
+    root, share = trees[t - t % WINDOW + trees[t, 2], 0], trees[t, 4] // (parts * a_line) + 1
+    for line in range(part * share, (part + 1) * share):
+        fetch(nodes, _U(root + line * a_line))
+
+
+@helper
+def _number(leaf: Any) -> Any:
+    """The bits of a leaf's threshold that are its number in its tree."""
+    payload = PAYLOAD if leaf.itemsize == 4 else LONG_PAYLOAD
+    return leaf.dtype.type((_U(1) << _U(payload)) - _U(1))
+
+
+@helper
 def _look(flat: Any, begin: Any, end: Any) -> Any:
     """How many of some numbers are infinite, and how many NaN."""
     odd, missing = 0, 0
@@ -122,6 +230,7 @@ def score(
     leaf: Any,
     left: Any,
     sets: Any,
+    tops: Any,
     target: Any,
     values: Any,
     base: Any,
@@ -142,6 +251,7 @@ def score(
     left uint8 (places,) says where NaN goes left; without sets it is empty if that is nowhere. sets
     is None, or the first word and the number of categories of each node's set, uint32 (places,),
     and the words' bits; then the lowest bit of a link's column says that a test is for membership.
+    tops is None, or what `top_levels.enter` needs of each tree.
     values (leaves, V), tree by tree.
     """
     n, count, outputs = out.shape[0], trees.shape[0], values.shape[1]
@@ -155,15 +265,16 @@ def score(
     room = np.empty((window + 4 * group) * rows, np.uint32)
     state = room[: window * rows]
     row = room[window * rows : (window + group) * rows]
-    at = room[(window + group) * rows : (window + 2 * group) * rows]
-    pair = room[(window + 2 * group) * rows : (window + 3 * group) * rows]
-    begins = room[(window + 3 * group) * rows :]
-    behind = nodes.link.dtype.type((1 << bits) - 1)
-    number = leaf.dtype.type((_U(1) << _U(PAYLOAD if leaf.itemsize == 4 else LONG_PAYLOAD)) - _U(1))
+    others = room[(window + group) * rows :]
+    number = _number(leaf)
     words = _U(nodes.itemsize // leaf.itemsize)
-    a_line = LINE_BYTES // nodes.itemsize
-    for pass_start in range(0, n, blocks * rows):
-        held_rows = min(blocks * rows, n - pass_start)
+    pass_rows = blocks * rows
+    is_turned = tops is not None and n >= LANES and stride <= count * TURNED_COLUMNS
+    if is_turned:
+        pass_rows = LANES * max(1, PASS_NUMBERS // (LANES * stride))
+    turned = np.zeros(pass_rows * stride if is_turned else 0, flat.dtype)
+    for pass_start in range(0, n, pass_rows):
+        held_rows = min(pass_rows, n - pass_start)
         missing = 0
         if allowed != ANY or left.size > 0:
             ends = (pass_start + held_rows) * stride
@@ -178,19 +289,35 @@ def score(
         for r in range(held_rows):
             for k in range(base.size):
                 out[pass_start + r, k] = base[k]
+        if tops is not None:
+            if is_turned and not asks:
+                _go_down_turned(
+                    flat,
+                    pass_start,
+                    held_rows,
+                    stride,
+                    tops[0],
+                    tops[1],
+                    tops[2],
+                    trees,
+                    nodes,
+                    bits,
+                    leaf,
+                    target,
+                    values,
+                    out,
+                    turned,
+                )
+                continue
         for begin in range(0, count, window):
             end = min(count, begin + window)
             # Alone, a tree stands at its own place.
             alone = begin - begin % WINDOW + trees[begin, 2]
-            ahead, share = 0, 0
-            if window == 1 and end < count:
-                ahead = trees[end - end % WINDOW + trees[end, 2], 0]
-                share = trees[end, 4] // (blocks * a_line) + 1
             for b in range((held_rows + rows - 1) // rows):
                 start = pass_start + b * rows
                 used = min(rows, n - start)
-                for line in range(b * share, (b + 1) * share):
-                    fetch(nodes, _U(ahead + line * a_line))
+                if window == 1 and end < count:
+                    _fetch_tree(trees, end, nodes, b, blocks)
                 held = tested[start * stride :] if columns is None else copied[b * rows * width :]
                 if used == 1:
                     row[:] = np.uint32(0)
@@ -217,18 +344,7 @@ def score(
                     if depth > LEVELS:
                         alive = moving[begin // WINDOW, LEVELS] - (first - begin)
                         going = _U((min(alive, last - first) if window > 1 else 1) * used)
-                        for i in range(going):
-                            at[i], begins[i], pair[i] = part[i], row[i], i
-                        while going > 0:
-                            kept = _U(0)
-                            for i in range(going):
-                                place, begun, which = at[i], begins[i], pair[i]
-                                part[_U(which)] = place
-                                at[kept], begins[kept], pair[kept] = place, begun, which
-                                kept += _U((nodes[_U(place)].link & behind) != 0)
-                            going = kept
-                            for _ in range(LOOKS):
-                                _level(held, nodes, bits, left, sets, asks, at, begins, going)
+                        _go_on(held, nodes, bits, left, sets, asks, part, row, going, others)
                 if rows == 1 and outputs == base.size:
                     for k in range(outputs):
                         total = out[start, k]

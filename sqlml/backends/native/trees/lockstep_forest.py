@@ -18,6 +18,7 @@ from sqlml.backends.native.jit.specialise import (
 from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.backends.native.trees.lockstep import ANY, LEVELS, PAYLOAD, WINDOW, score
 from sqlml.backends.native.trees.siblings import Siblings, siblings
+from sqlml.backends.native.trees.top_levels import LOW, tops
 from sqlml.ir.decisions import largest_below
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
@@ -71,6 +72,7 @@ def lockstep_forest(
     numbered = siblings(e.roots, np.ones(e.trees, np.int64), e.left, e.right)
     column = (read if copied is None else np.arange(used.size))[np.searchsorted(used, e.feature)]
     nodes, bits = _nodes(e, column, numbered)
+    is_turned = copied is None and not e.has_categories and e.depths().max(initial=0) < LOW
     arguments = (
         None if copied is None else read,
         *_by_depth(e, numbered),
@@ -79,6 +81,7 @@ def lockstep_forest(
         nodes.view(f"u{nodes['threshold'].itemsize}"),
         _left(e, numbered),
         _sets(e, numbered) if e.has_categories else None,
+        _tops(e, nodes, bits, numbered) if is_turned else None,
         e.target.astype(np.int64),
         np.ascontiguousarray(e.leaf_values[~numbered.reference[~numbered.inner]]),
         np.ascontiguousarray(e.base),
@@ -136,6 +139,14 @@ def _nodes(e: Ensemble, column: Array, numbered: Siblings) -> tuple[Array, int]:
     words[~is_inner, 0] = np.array(np.nan, kind).view(words.dtype)
     words[~is_inner, 0] |= number[~is_inner].astype(words.dtype)
     return nodes, bits
+
+
+def _tops(e: Ensemble, nodes: Array, bits: int, numbered: Siblings) -> tuple[Array, Array, Array]:
+    """The trees' upper levels."""
+    link = nodes["link"].astype(np.int64)
+    right = np.arange(link.size) + (link & ((1 << bits) - 1))
+    threshold = nodes["threshold"].astype(e.threshold.dtype)
+    return tops(numbered.begin[:-1], link >> bits, threshold, right)
 
 
 def _left(e: Ensemble, numbered: Siblings) -> Array:

@@ -19,7 +19,7 @@ SIDE = 8
 def _turner(
     typing: Any, rows: Any, place: Any, width: Any, turned: Any, start: Any, step: Any
 ) -> Any:
-    """Write numbers of rows (flat, `width` long each) from `place` on as float64.
+    """Write numbers of rows (flat, `width` long each) from `place` on, as wide or wider ones.
 
     Row r and column c of the square go to turned[start + c * step + r].
     """
@@ -35,7 +35,7 @@ turn = intrinsic(_turner)
 def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     kinds = signature.args
     number = context.get_data_type(kinds[0].dtype)
-    double = ir.DoubleType()
+    made = context.get_data_type(kinds[3].dtype)
 
     def data(i: int) -> Any:
         return context.make_array(kinds[i])(context, builder, arguments[i]).data
@@ -61,10 +61,10 @@ def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any
             for i in range(half)
             for mask in masks
         ]
-    wide = ir.VectorType(double, SIDE)
+    wide = ir.VectorType(made, SIDE)
     for c, column in enumerate(held):
-        value = column if number == double else builder.fpext(column, wide)
+        value = column if number == made else builder.fpext(column, wide)
         at = builder.add(start, builder.mul(step, ir.Constant(long, c)))
         pointer = builder.bitcast(builder.gep(target, [at]), wide.as_pointer())
-        builder.store(value, pointer, align=8)
+        builder.store(value, pointer, align=kinds[3].dtype.bitwidth // 8)
     return context.get_dummy_value()
