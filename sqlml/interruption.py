@@ -45,7 +45,7 @@ def _into(made: Future[T], work: Callable[[], T]) -> None:
 
 
 class _handling:
-    """A handler of Ctrl-C for the length of a block, on the main thread alone.
+    """A handler of Ctrl-C, `_signalled`, for the length of a block, on the main thread alone.
 
     Handlers are exchanged by `_signal`, since `signal` searches an enum for each handler in vain:
     70 us of the 250 that a known query takes besides what its engine does.
@@ -54,6 +54,7 @@ class _handling:
     __slots__ = ("_before",)
 
     _before: Any
+    _signalled: Callable[..., None]
 
     def __enter__(self) -> Any:
         self._before = None
@@ -67,9 +68,6 @@ class _handling:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._before is not None:
             set_handler(_SIGINT, self._before)
-
-    def _signalled(self, *about: Any) -> None:
-        raise NotImplementedError
 
 
 class interruption_after(_handling):

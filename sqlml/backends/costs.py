@@ -41,8 +41,8 @@ SHIPPED: Costs = MappingProxyType(
         # value of a leaf that lies in registers, or in memory; a column's bin; a set's; entering a
         # descent, and a step of it; a row in a tree by lockstep, and a step of it; a row in the top
         # of a tree of a turned block, and a number that is turned. Far steps are those in trees of
-        # 64 MB, which no cache holds; far nodes and wide steps those in tables of
-        # 2,000 columns. A batch by blocks takes so much more than one by lockstep.
+        # 64 MB, which no cache holds; far nodes and wide steps those in tables of 2,000 columns. A
+        # batch by blocks takes so much more than one by lockstep.
         "native.node": 0.0045,
         "native.far_node": 0.105,
         "native.short_node": 0.012,

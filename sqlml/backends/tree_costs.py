@@ -62,7 +62,7 @@ class TreeCosts:
     turned: float = np.inf
 
     def by_lockstep(self, rows: int) -> float:
-        """The same of the lockstep kernel in batches of so many rows."""
+        """Nanoseconds per row by the lockstep kernel, in batches of `rows` rows."""
         return self.lockstep if rows < LANES else min(self.lockstep, self.turned)
 
 

@@ -71,6 +71,24 @@ def models() -> dict[str, Any]:
     }
 
 
+def filled(*names: str) -> sqlml.Session:
+    """A session with the people, also with holes, and with the models, strict and not."""
+    con = sqlml.connect()
+    con.register("made", people())
+    con.execute("CREATE TABLE t AS SELECT row_number() OVER () AS id, * FROM made")
+    con.execute(
+        "CREATE TABLE holes AS SELECT * REPLACE (CASE WHEN id % 7 THEN b END AS b, "
+        "CASE WHEN id % 5 THEN city END AS city, "
+        "CASE WHEN id % 11 THEN note ELSE 'a note that nobody has seen' END AS note) FROM t"
+    )
+    for name, model in models().items():
+        if name in names or not names:
+            con.create_model(name, model)
+            if name != "scaler":
+                con.create_model(f"{name}_null", model, on_null="null")
+    return con
+
+
 def simple() -> Any:
     """A model that is too large to be written as SQL."""
     forest = RandomForestClassifier(30, max_depth=5, random_state=0)

@@ -10,25 +10,14 @@ import pytest
 
 import sqlml
 from sqlml.errors import MissingValueError, SqlmlError, UnknownCategoryError
-from tests.e2e.native_models import NEEDS_NATIVE, ROWS, models, people, routes
+from tests.e2e.native_models import NEEDS_NATIVE, ROWS, filled, routes
 
 pytestmark = NEEDS_NATIVE
 
 
 @pytest.fixture(scope="module")
 def con() -> Iterator[sqlml.Session]:
-    with sqlml.connect() as con:
-        con.register("made", people())
-        con.execute("CREATE TABLE t AS SELECT row_number() OVER () AS id, * FROM made")
-        con.execute(
-            "CREATE TABLE holes AS SELECT * REPLACE (CASE WHEN id % 7 THEN b END AS b, "
-            "CASE WHEN id % 5 THEN city END AS city, "
-            "CASE WHEN id % 11 THEN note ELSE 'a note that nobody has seen' END AS note) FROM t"
-        )
-        for name, model in models().items():
-            con.create_model(name, model)
-            if name != "scaler":
-                con.create_model(f"{name}_null", model, on_null="null")
+    with filled() as con:
         yield con
 
 

@@ -13,22 +13,14 @@ import pytest
 import sqlml
 from sqlml.udfs.duckdb.native import functions as native_functions
 from sqlml.udfs.parked_errors import claim
-from tests.e2e.native_models import NEEDS_NATIVE, models, people
+from tests.e2e.native_models import NEEDS_NATIVE, filled
 
 pytestmark = NEEDS_NATIVE
 
 
 @pytest.fixture(scope="module")
 def con() -> Iterator[sqlml.Session]:
-    with sqlml.connect() as con:
-        con.register("made", people())
-        con.execute("CREATE TABLE t AS SELECT row_number() OVER () AS id, * FROM made")
-        con.execute(
-            "CREATE TABLE holes AS SELECT * REPLACE (CASE WHEN id % 7 THEN b END AS b) FROM t"
-        )
-        for name in ("forest", "boosted", "scaler"):
-            con.create_model(name, models()[name])
-        con.create_model("forest_null", models()["forest"], on_null="null")
+    with filled("forest", "boosted", "scaler") as con:
         yield con
 
 

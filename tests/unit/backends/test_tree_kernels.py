@@ -117,7 +117,7 @@ def test_the_costs_know_what_the_kernel_does() -> None:
 def test_upper_levels_are_answered_for_many_rows_of_many_columns(
     dtypes: tuple[str, str], depth: int
 ) -> None:
-    """Blocks that are not full, columns that are no multiple of a vector, NaN in a pass of some."""
+    """The last block is not full, 43 columns do not fill vectors, and some passes have NaN."""
     e = grow(Recipe(7, 40, depth, *dtypes))
     rng = np.random.default_rng(depth)
     columns = rng.permutation(43)[:WIDTH]

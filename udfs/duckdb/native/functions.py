@@ -241,7 +241,10 @@ def with_type(name: str, use: Callable[[ctypes.c_void_p], Any]) -> None:
 
 
 def _with_struct(fields: list[str], use: Callable[[ctypes.c_void_p], Any]) -> None:
-    """The same with a struct of fields: "label INTEGER" and more."""
+    """Call `use` with the logical type of a struct, and free it after that.
+
+    fields: a name and a type each, as in "label INTEGER".
+    """
     api = c_api.library()
     names, kinds = zip(*(field.split(" ") for field in fields), strict=True)
     types = [ctypes.c_void_p(api.duckdb_create_logical_type(_KINDS[kind])) for kind in kinds]
