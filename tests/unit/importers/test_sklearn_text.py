@@ -81,14 +81,16 @@ def test_every_way_to_cut_hard_letters(options: dict[str, Any]) -> None:
     np.testing.assert_array_equal(transformed(hashing, documents, backend="reference"), want)
 
 
+@pytest.mark.parametrize("most", [1, 3])
 @pytest.mark.parametrize("pattern", [*RUNS, r"\b[^\W\d_]{2,}\b", r"(?i)[a-z]+", r"a(.)|b", r"\S+"])
-def test_patterns_and_stop_words(pattern: str) -> None:
+def test_patterns_and_stop_words(pattern: str, most: int) -> None:
     if re.compile(pattern).groups > 1:
         pytest.skip("scikit-learn takes one group at most")
     documents = scribbles(200, 2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = CountVectorizer(token_pattern=pattern, stop_words=["b", "ab", "é"]).fit(documents)
+        options = {"token_pattern": pattern, "ngram_range": (1, most)}
+        model = CountVectorizer(**options, stop_words=["b", "ab", "é"]).fit(documents)
     np.testing.assert_array_equal(
         transformed(model, documents), model.transform(documents).toarray()
     )

@@ -147,19 +147,25 @@ def _encode(code: Any, out: Any, at: Any) -> Any:
     return at + 4
 
 
+@called
+def is_hard(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any) -> Any:
+    """Whether data[start:stop] has a character of `mark`, or one beyond ASCII if `accents`."""
+    at = start
+    while at < stop:
+        if data[at] < 0x80:
+            at += 1
+            continue
+        code, at = _decode(data, at, stop)
+        if accents or marks[code] & mark:
+            return True
+    return False
+
+
 def scan(texts: Any, marks: Any, mark: Any, accents: Any, found: Any) -> None:
-    """Mark in bool (n,) the texts with a character of `mark`, or beyond ASCII if `accents`."""
+    """Mark the texts in bool (n,) that `is_hard`."""
     data, start, stop = texts
     for row in range(start.size):
-        at = start[row]
-        while at < stop[row]:
-            if data[at] < 0x80:
-                at += 1
-                continue
-            code, at = _decode(data, at, stop[row])
-            if accents or marks[code] & mark:
-                found[row] = True
-                break
+        found[row] = is_hard(data, start[row], stop[row], marks, mark, accents)
 
 
 def cut_words(texts: Any, tables: Any, lowering: Any, least: Any, cut: Any) -> None:
@@ -195,17 +201,23 @@ def cut_words(texts: Any, tables: Any, lowering: Any, least: Any, cut: Any) -> N
 
 
 def drop_words(cut: Any, table: Any) -> None:
-    """Take the words that are in a table out of what `cut_words` wrote."""
+    """Take the words that are in a table out of what `cut_words` wrote, and close the gaps."""
     out, first, last, heads = cut
-    units = 0
+    units, size = 0, 0
     for row in range(heads.size - 1):
         start, heads[row] = heads[row], units
         for unit in range(start, heads[row + 1]):
             a, b = first[unit], last[unit]
             word, _ = find_word(out, a, b, hash_bytes(out, a, b), table)
             if word < 0:
-                first[units], last[units] = a, b
+                first[units] = size
+                for k in range(a, b):
+                    out[size] = out[k]
+                    size += 1
+                last[units] = size
                 units += 1
+                out[size] = 0x20
+                size += 1
     heads[heads.size - 1] = units
 
 
@@ -292,6 +304,44 @@ def _sort(keys: Any, size: Any) -> None:
         gap //= 3
 
 
+@called
+def find_keys(cut: Any, begin: Any, end: Any, grams: Any, places: Any, keys: Any) -> Any:
+    """Write the keys of the n-grams in groups `begin` up to `end` in order; how many they are.
+
+    A key is twice a column, and one more where the n-gram counts as -1. Arguments as of `count`.
+    """
+    out, first, last, heads = cut
+    within, min_n, max_n = grams
+    table, width, signed, hashed = places
+    found = 0
+    for group in range(begin, end):
+        units = heads[group + 1] - heads[group]
+        for n in range(min_n, max_n + 1):
+            size = n
+            if n >= units:
+                if within:
+                    size = units
+                elif n > units:
+                    break
+            for unit in range(heads[group], heads[group + 1] - size + 1):
+                a, b = first[unit], last[unit + size - 1]
+                h = hash_bytes(out, a, b)
+                if hashed:
+                    negative = h >= _U(0x80000000)
+                    number = np.int64(_U(0x100000000) - h) if negative else np.int64(h)
+                    keys[found] = (number % width) * 2 + (1 if negative and signed else 0)
+                    found += 1
+                else:
+                    word, _ = find_word(out, a, b, h, table)
+                    if word >= 0:
+                        keys[found] = word * 2
+                        found += 1
+            if within and n >= units:
+                break
+    _sort(keys, found)
+    return found
+
+
 def count(cut: Any, groups: Any, grams: Any, places: Any, keys: Any, made: Any) -> None:
     """Count the n-grams of the units of each text, the columns of a text in order.
 
@@ -300,38 +350,10 @@ def count(cut: Any, groups: Any, grams: Any, places: Any, keys: Any, made: Any) 
     columns of the result and whether hashes are `signed`. `keys` is room for the n-grams of one
     text. made: indptr, which starts with 0, indices and counts.
     """
-    out, first, last, heads = cut
-    within, min_n, max_n = grams
-    table, width, signed, hashed = places
     indptr, indices, counts = made
     stored = 0
     for row in range(groups.size - 1):
-        found = 0
-        for group in range(groups[row], groups[row + 1]):
-            units = heads[group + 1] - heads[group]
-            for n in range(min_n, max_n + 1):
-                size = n
-                if n >= units:
-                    if within:
-                        size = units
-                    elif n > units:
-                        break
-                for unit in range(heads[group], heads[group + 1] - size + 1):
-                    a, b = first[unit], last[unit + size - 1]
-                    h = hash_bytes(out, a, b)
-                    if hashed:
-                        negative = h >= _U(0x80000000)
-                        number = np.int64(_U(0x100000000) - h) if negative else np.int64(h)
-                        keys[found] = (number % width) * 2 + (1 if negative and signed else 0)
-                        found += 1
-                    else:
-                        word, _ = find_word(out, a, b, h, table)
-                        if word >= 0:
-                            keys[found] = word * 2
-                            found += 1
-                if within and n >= units:
-                    break
-        _sort(keys, found)
+        found = find_keys(cut, groups[row], groups[row + 1], grams, places, keys)
         for k in range(found):
             column = keys[k] >> 1
             sign = 1 - 2 * (keys[k] & 1)
