@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
-from sqlml.backends.base import Filler, filler_of
+from sqlml.backends.base import Filler, filler_of, text_filler_of
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import UnknownCategoryError
 from sqlml.ir.program import Program
@@ -44,6 +44,10 @@ class CompiledOnUse:
     def filler(self, output: str, columns: Sequence[int], width: int) -> Filler | None:
         """What writes an output straight into memory that is given, if the backend has it."""
         return filler_of(compile_core(self.program, self.choice), output, columns, width)
+
+    def text_filler(self, output: str) -> Any:
+        """What writes an output of a matrix and columns of texts, if the backend has it."""
+        return text_filler_of(compile_core(self.program, self.choice), output)
 
 
 def engine_function(

@@ -65,6 +65,13 @@ def filler_of(compiled: Compiled, output: str, columns: Sequence[int], width: in
     return found
 
 
+def text_filler_of(compiled: Compiled, output: str) -> Any:
+    """The result of its method `text_filler`, where it has one: what writes an output of a matrix
+    and columns of texts as calls of kernels alone; else None."""
+    make = getattr(compiled, "text_filler", None)
+    return None if make is None else make(output)
+
+
 class Backend(Protocol):
     """Something that runs Programs. It never changes one."""
 

@@ -45,7 +45,7 @@ from sklearn import (
 )
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor, make_column_transformer
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401  # its import is its use
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.impute import IterativeImputer, KNNImputer, MissingIndicator, SimpleImputer
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import StandardScaler
@@ -379,7 +379,23 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
         "CatBoostRegressor": Family(
             lambda: cb.CatBoostRegressor(**_CAT), "value", **_in(NUMBERS)
         ),
-        # everything at once
+        # texts alone, and everything at once
+        "a linear model of texts": Family(
+            lambda: make_pipeline(
+                ColumnTransformer([
+                    ("words", TfidfVectorizer(token_pattern=r"(?u)\b\w+\b"), "note"),
+                    ("characters", TfidfVectorizer(analyzer="char_wb", ngram_range=(1, 2)), "note"),
+                    ("numbers", SimpleImputer(), ["age"]),
+                ]),
+                _logistic(),
+            ), "string", ("note", "age"),
+        ),
+        "a forest of texts": Family(
+            lambda: make_pipeline(
+                ColumnTransformer([("words", CountVectorizer(), "note")]),
+                ensemble.RandomForestClassifier(10, max_depth=4, random_state=0),
+            ), "string", ("note",),
+        ),
         "text, categories and numbers": Family(
             lambda: make_pipeline(
                 ColumnTransformer([

@@ -10,7 +10,7 @@ import numpy as np
 
 from sqlml.backends.base import unsupported
 from sqlml.backends.native.stages import Stages
-from sqlml.backends.native.step_filler import StagedFiller, StepFiller
+from sqlml.backends.native.step_filler import StagedFiller, StepFiller, TextFiller
 from sqlml.backends.native.stepwise import Stepwise, bind
 from sqlml.backends.native.trees.filler import TreeFiller
 from sqlml.backends.native.vm.whole_output import Fused
@@ -77,6 +77,12 @@ class NativeCompiled:
         if stages is None:
             return StepFiller(steps, output, columns, width)
         return StagedFiller(steps, output, columns, width, stages)
+
+    def text_filler(self, output: str) -> TextFiller | None:
+        """What writes an output of a matrix and columns of texts, if kernels make all of it."""
+        steps = self._stepwise()
+        stages = Stages.of(steps, output)
+        return None if stages is None else TextFiller(steps, output, stages)
 
     def _stepwise(self) -> Stepwise:
         with self._lock:

@@ -1,25 +1,29 @@
-"""`Stages`: an output as calls of the machine and of trees, one after the other.
+"""`Stages`: an output as calls of the machine, of trees and over texts, one after the other.
 
 The machine prepares the columns that an ensemble of trees reads (imputes, scales, makes one-hot
 columns), the trees go down, and the machine makes the output of their margins. Votes and stacks
 have several such stages. A stage reads the rows, or what one stage before it has made; where it
-needs more, these lie side by side in rows of their own.
+needs more, these lie side by side in rows of their own. A linear layer over sparse rows is a stage
+that reads texts, and columns beside them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.backends.native.rows.columns import converted, taken
+from sqlml.backends.native.rows.sparse import added, added_products, filled
 from sqlml.backends.native.stepwise import Stepwise
+from sqlml.backends.native.text.linear_of_texts import TextSums
 from sqlml.backends.native.trees import Forest
 from sqlml.backends.native.vm.whole_output import Fused
+from sqlml.backends.schedule import Step
 from sqlml.ir.program import Node, Program, freeze
-from sqlml.types import ROWS, TensorType
+from sqlml.types import ROWS, TEXTUAL, Array, TensorType, numpy_dtype
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,19 +45,38 @@ class _Trees:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Sparse:
+    """The value of `node`, a linear layer over texts and the values of the nodes `reads`.
+
+    Each part adds its own sums to `start` (m,), in the order of the columns: those of texts, or of
+    the values of a node with their weights. The bias (m,) comes last.
+    """
+
+    node: int
+    reads: tuple[int, ...]
+    parts: tuple[TextSums | tuple[int, Array], ...]
+    start: Array
+    bias: Array | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Stages:
-    """The stages of an output, whose rows are the value of node `rows`."""
+    """The stages of an output, whose rows are the value of node `rows`, its texts of `texts`."""
 
     rows: int
-    stages: tuple[_Machine | _Trees, ...]
+    texts: tuple[int, ...]
+    stages: tuple[_Machine | _Trees | _Sparse, ...]
 
     @classmethod
     def of(cls, steps: Stepwise, output: str) -> Stages | None:
-        """None where the output needs another kernel, or has no trees."""
+        """None where the output needs another kernel, or has no trees and no texts."""
         program, last = steps.program, steps.program.outputs[output]
-        (rows,) = program.inputs.values()
-        forests = [s for s in steps.schedule_of((output,)).steps if isinstance(s.function, Forest)]
-        known, stages = {rows}, list[_Machine | _Trees]()
+        kinds = {i: program.nodes[i].type.dtype for i in program.inputs.values()}
+        rows, *others = [i for i, dtype in kinds.items() if dtype not in TEXTUAL] or [-1]
+        texts = tuple(i for i, dtype in kinds.items() if dtype == "string")
+        if others or rows < 0 or len(texts) + 1 < len(kinds):
+            return None
+        known, stages = {rows}, list[_Machine | _Trees | _Sparse]()
 
         def reach(node: int) -> bool:
             if node not in known:
@@ -64,23 +87,40 @@ class Stages:
                 known.add(node)
             return True
 
-        for step in forests:
-            (below,) = step.inputs
-            if not reach(below):
-                return None
-            assert isinstance(step.function, Forest)
-            stages.append(_Trees(step.node, (below,), step.function))
-            known.add(step.node)
-        return cls(rows, tuple(stages)) if forests and reach(last) else None
+        for step in steps.schedule_of((output,)).steps:
+            stage = _own_stage(program, step)
+            if stage is not None:
+                if not all(map(reach, stage.reads)):
+                    return None
+                stages.append(stage)
+                known.add(step.node)
+        return cls(rows, texts, tuple(stages)) if stages and reach(last) else None
 
     def turn(self) -> float:
         """Blocks of fewer rows are filled by other calls."""
-        return min(s.forest.few_rows for s in self.stages if isinstance(s, _Trees))
+        trees = [s.forest.few_rows for s in self.stages if isinstance(s, _Trees)]
+        return min(trees, default=0)
 
-    def calls(self, x: Rows, out: Rows, places: Iterator[int], rows: int) -> tuple[Call, ...]:
-        """The calls that fill `out` from whole rows `x`, for a block of so many rows."""
+    def calls(
+        self,
+        x: Rows,
+        out: Rows,
+        places: Iterator[int],
+        rows: int,
+        texts: Sequence[tuple[Rows, Rows]] = (),
+    ) -> tuple[Call, ...]:
+        """The calls that fill `out` from whole rows `x`, for a block of so many rows.
+
+        texts: the addresses where each text of a column begins, and where it ends.
+        """
         made, values = list[Call](), {self.rows: x}
+        ends = dict(zip(self.texts, texts, strict=True))
         for stage in self.stages:
+            if isinstance(stage, _Sparse):
+                own = Rows(next(places), stage.start.dtype, stage.start.size)
+                made += _sums(stage, values, ends, own)
+                values[stage.node] = own
+                continue
             given, copies = _side_by_side([values[node] for node in stage.reads], places)
             made += copies
             if isinstance(stage, _Trees):
@@ -95,6 +135,54 @@ class Stages:
         if own is not out:
             made.append(converted(own.line(), out.line()))
         return tuple(made)
+
+
+def _own_stage(program: Program, step: Step) -> _Trees | _Sparse | None:
+    """The stage of a step that the machine has not: of trees, or over sparse rows."""
+    if isinstance(step.function, Forest):
+        (below,) = step.inputs
+        return _Trees(step.node, (below,), step.function)
+    node = program.nodes[step.node]
+    if node.op == "densify":
+        counts = TextSums.of(program, node.inputs[0])
+        start = np.full(node.type.width, node.attrs["fill"], numpy_dtype(node.type.dtype))
+        return None if counts is None else _Sparse(step.node, (), (counts,), start, None)
+    if node.op != "linear" or not program.nodes[node.inputs[0]].type.sparse:
+        return None
+    weights, bias = node.attrs["weights"], node.attrs["bias"]
+    parts: list[TextSums | tuple[int, Array]] = []
+    first = 0
+    for i in _side_by_side_in(program, node.inputs[0]):
+        kind = program.nodes[i].type
+        own = weights[first : first + kind.width]
+        first += kind.width
+        found = TextSums.of(program, i, own) if kind.sparse else (i, np.ascontiguousarray(own))
+        if found is None or kind.dtype != node.type.dtype:
+            return None
+        parts.append(found)
+    reads = tuple(part[0] for part in parts if isinstance(part, tuple))
+    return _Sparse(step.node, reads, tuple(parts), np.zeros_like(bias), bias)
+
+
+def _side_by_side_in(program: Program, i: int) -> tuple[int, ...]:
+    """The nodes whose columns, side by side, are those of node i."""
+    node = program.nodes[i]
+    return node.inputs if node.op == "concat" else (i,)
+
+
+def _sums(
+    stage: _Sparse, values: Mapping[int, Rows], texts: Mapping[int, tuple[Rows, Rows]], out: Rows
+) -> Iterator[Call]:
+    """The calls that write a layer over sparse rows to `out`."""
+    yield filled(stage.start, out)
+    for part in stage.parts:
+        if isinstance(part, TextSums):
+            yield from part.calls(*texts[part.node], out)
+        else:
+            node, weights = part
+            yield added_products(values[node], weights, out)
+    if stage.bias is not None:
+        yield added(stage.bias, out)
 
 
 def _segment(program: Program, node: int, known: Collection[int]) -> _Machine | None:

@@ -61,6 +61,20 @@ class StepFiller:
         return -1
 
 
+class TextFiller:
+    """One output of a matrix and columns of texts, as calls of kernels alone. Thread-safe.
+
+    Attributes:
+        input: dtype of the matrix; dtype: of the output.
+    """
+
+    def __init__(self, steps: Stepwise, output: str, stages: Stages) -> None:
+        program = steps.program
+        self.input = numpy_dtype(program.nodes[stages.rows].type.dtype)
+        self.dtype = numpy_dtype(program.output_type(output).dtype)
+        self.turn, self.calls = stages.turn, stages.calls
+
+
 class StagedFiller(StepFiller):
     """A `StepFiller` that can write down its steps as calls of kernels."""
 

@@ -1,4 +1,4 @@
-"""What the row path does besides arithmetic: read memory by its address, call by address, count.
+"""What the row path does besides arithmetic and reading memory: call Python and kernels, count.
 
 Each is an intrinsic of numba: a function that writes LLVM's own language.
 """
@@ -7,70 +7,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 
-from sqlml.backends.native.jit.argument_kinds import ArrayKind, numba_type
-from sqlml.backends.native.jit.llvm_values import INT, LONG, POINTER, array_value, declared, long
-from sqlml.backends.native.jit.specialise import intrinsic
-
-
-def _array_at(dtype: str) -> Any:
-    """An intrinsic: `count` numbers of `dtype` at an address, as an array."""
-
-    def at(typing: Any, address: Any, count: Any) -> Any:
-        from numba import types  # only to compile
-
-        kind = ArrayKind(np.dtype(dtype), 1, "C", False)
-
-        def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-            data = b.inttoptr(arguments[0], POINTER)
-            return array_value(context, b, kind, data, [arguments[1]], [long(kind.dtype.itemsize)])
-
-        return numba_type(kind)(types.int64, types.int64), generate
-
-    return intrinsic(at)
-
-
-def _alike(typing: Any, like: Any, address: Any, count: Any) -> Any:
-    """`count` numbers of the dtype of another array at an address, as an array."""
-    from numba import types
-
-    made = types.Array(like.dtype, 1, "C")
-
-    def generate(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-        data = b.inttoptr(arguments[1], POINTER)
-        size = like.dtype.bitwidth // 8
-        kind = ArrayKind(np.dtype(str(like.dtype)), 1, "C", False)
-        return array_value(context, b, kind, data, [arguments[2]], [long(size)])
-
-    return made(like, types.int64, types.int64), generate
-
-
-alike = intrinsic(_alike)
-bytes_at = _array_at("uint8")
-words_at = _array_at("int64")
-bits_at = _array_at("uint64")
-floats_at = _array_at("float32")
-whole_at = _array_at("int32")
-doubles_at = _array_at("float64")
+from sqlml.backends.native.jit.helpers import intrinsic
+from sqlml.backends.native.jit.llvm_values import INT, LONG, POINTER, declared, long
+from sqlml.backends.native.jit.process_memory import integers
 
 
 def _call_1(typing: Any, address: Any, a: Any) -> Any:
     """The function at an address, int64 (int64)."""
-    return _integers(2), _call
+    return integers(3), _call
 
 
 def _call(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
     address, *given = arguments
     form = ir.FunctionType(LONG, [LONG] * len(given))
     return b.call(b.inttoptr(address, form.as_pointer()), given)
-
-
-def _integers(count: int) -> Any:
-    from numba import types
-
-    return types.int64(*[types.int64] * count)
 
 
 def _exchange(typing: Any, address: Any, number: Any) -> Any:
@@ -80,7 +32,7 @@ def _exchange(typing: Any, address: Any, number: Any) -> Any:
         place = b.inttoptr(arguments[0], LONG.as_pointer())
         return b.atomic_rmw("xchg", place, arguments[1], "seq_cst")
 
-    return _integers(2), generate
+    return integers(3), generate
 
 
 def _add(typing: Any, address: Any, number: Any) -> Any:
@@ -91,7 +43,7 @@ def _add(typing: Any, address: Any, number: Any) -> Any:
         place = b.inttoptr(arguments[0], LONG.as_pointer())
         return b.atomic_rmw("add", place, arguments[1], "seq_cst")
 
-    return _integers(2), generate
+    return integers(3), generate
 
 
 def _python(typing: Any, function: Any, died: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
@@ -100,7 +52,7 @@ def _python(typing: Any, function: Any, died: Any, a: Any, b: Any, c: Any, d: An
     A signal handler may raise at its first instruction, before any `try`: then `died` is called,
     with b and the class of the exception.
     """
-    return _integers(6), _call_python
+    return integers(7), _call_python
 
 
 def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
@@ -145,25 +97,3 @@ def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
 
 call_1, python = intrinsic(_call_1), intrinsic(_python)
 add, exchange = intrinsic(_add), intrinsic(_exchange)
-
-
-def engine_function_1(name: str) -> Any:
-    """An intrinsic that calls a function of one word by its name in the process."""
-
-    def call(typing: Any, a: Any) -> Any:
-        return _integers(1), lambda _, b, __, given: _named(b, name, given)
-
-    return intrinsic(call)
-
-
-def engine_function_2(name: str) -> Any:
-    """An intrinsic that calls a function of two words by its name in the process."""
-
-    def call(typing: Any, a: Any, b: Any) -> Any:
-        return _integers(2), lambda _, builder, __, given: _named(builder, name, given)
-
-    return intrinsic(call)
-
-
-def _named(builder: Any, name: str, given: Any) -> Any:
-    return builder.call(declared(builder.module, name, LONG, *given), given)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from sqlml.backends.base import filler_of
+from sqlml.backends.base import filler_of, text_filler_of
 from sqlml.backends.native.kernel_calls import INPUT, RESULT, Call, KernelCalls, Rows
 from sqlml.backends.native.rows.columns import converted, shifted
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.native.layout import HEAD, NOT_MADE, STRUCT, TEXT_BYTES
-from sqlml.udfs.duckdb.native.string_codes import code_calls, text_place
+from sqlml.udfs.duckdb.native.string_codes import code_calls, text_ends, text_place
 
 VECTOR = 2048
 """Most rows that DuckDB hands over at once."""
@@ -53,9 +53,12 @@ def obstacle(function: BatchFunction) -> str | None:
     """What keeps machine code from scoring a function's batches; None if nothing does."""
     if function.last is not None:
         return "it remembers rows that come again"
-    if function.texts > _looked_up(function):
-        return "it reads texts as a whole"
-    return None if _filler(function) is not None else "some of the model's steps are numpy's"
+    if _filler(function) is not None:
+        return None
+    return "some of its steps over texts are Python's" if whole_texts(function) else _NUMPY
+
+
+_NUMPY = "some of the model's steps are numpy's"
 
 
 def plan_words(function: BatchFunction, rows: int, before: PlanWords | None = None) -> PlanWords:
@@ -73,15 +76,18 @@ def plan_words(function: BatchFunction, rows: int, before: PlanWords | None = No
     )
 
 
-def _looked_up(function: BatchFunction) -> int:
-    """How many of a function's texts have codes that it looks up itself."""
-    return 0 if function.lookup is None else len(function.lookup.inputs)
+def whole_texts(function: BatchFunction) -> int:
+    """How many of a function's texts the model itself reads; the codes of others are looked up."""
+    return function.texts if function.lookup is None else function.lookup.first
 
 
 def _filler(function: BatchFunction) -> Any:
     """The function's filler, if it can write its output as kernel calls; else None."""
     width = function.width
-    filler = filler_of(function.compiled, function.output, range(width), width)
+    if whole_texts(function):
+        filler = text_filler_of(function.compiled, function.output)
+    else:
+        filler = filler_of(function.compiled, function.output, range(width), width)
     fits = hasattr(filler, "calls") and filler is not None and filler.input == function.dtype
     return filler if fits else None
 
@@ -167,9 +173,18 @@ def _calls(
     result = Rows(RESULT, dtype, function.columns)
     made = result if filler.dtype == dtype else Rows(next(places), filler.dtype, function.columns)
     with_rows = (rows,) if hasattr(filler, "turn") else ()
-    calls: Sequence[Call] = filler.calls(x, made, places, *with_rows)
+    ends = [_ends(places) for _ in range(whole_texts(function))]
+    with_texts = {"texts": ends} if ends else {}
+    before += tuple(text_ends(k, *pair) for k, pair in enumerate(ends))
+    calls: Sequence[Call] = filler.calls(x, made, places, *with_rows, **with_texts)
     if function.shifts:
         calls = (*calls, shifted(made, np.array(function.shifts, np.int64), result))
     elif made is not result:
         calls = (*calls, converted(made.line(), result.line()))
     return KernelCalls((*before, *calls))
+
+
+def _ends(places: Iterator[int]) -> tuple[Rows, Rows]:
+    """Rows for the addresses where each text of a column begins, and where it ends."""
+    start, stop = (Rows(next(places), np.dtype(np.int64), 1, flat=True) for _ in range(2))
+    return start, stop

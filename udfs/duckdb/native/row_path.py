@@ -19,8 +19,21 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.backends.native.jit.process_memory import (
+    alike,
+    bits_at,
+    doubles_at,
+    floats_at,
+    free,
+    malloc,
+    process_function_1,
+    process_function_2,
+    whole_at,
+    words_at,
+)
 from sqlml.backends.native.jit.specialise import COUNT, Signature, helper
 from sqlml.backends.native.kernel_calls import ADDRESS
+from sqlml.udfs.duckdb.native.intrinsics import add, call_1, exchange, python
 from sqlml.udfs.duckdb.native.layout import (
     ALL_BATCHES,
     ASK,
@@ -56,20 +69,6 @@ from sqlml.udfs.duckdb.native.layout import (
     USERS,
     WIDTH,
 )
-from sqlml.udfs.duckdb.native.memory import (
-    add,
-    alike,
-    bits_at,
-    call_1,
-    doubles_at,
-    engine_function_1,
-    engine_function_2,
-    exchange,
-    floats_at,
-    python,
-    whole_at,
-    words_at,
-)
 
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)
 """`score` takes addresses: of the call, the columns, and the result."""
@@ -85,19 +84,18 @@ TILE = 64
 
 _U = np.uint64
 
-malloc, free = engine_function_1("malloc"), engine_function_1("free")
-duckdb_scalar_function_set_error = engine_function_2("duckdb_scalar_function_set_error")
-duckdb_scalar_function_get_extra_info = engine_function_1("duckdb_scalar_function_get_extra_info")
-duckdb_scalar_function_get_bind_data = engine_function_1("duckdb_scalar_function_get_bind_data")
-duckdb_data_chunk_get_size = engine_function_1("duckdb_data_chunk_get_size")
-duckdb_data_chunk_get_vector = engine_function_2("duckdb_data_chunk_get_vector")
-duckdb_vector_get_data = engine_function_1("duckdb_vector_get_data")
-duckdb_vector_get_validity = engine_function_1("duckdb_vector_get_validity")
-duckdb_array_vector_get_child = engine_function_1("duckdb_array_vector_get_child")
-duckdb_struct_vector_get_child = engine_function_2("duckdb_struct_vector_get_child")
-duckdb_list_vector_get_child = engine_function_1("duckdb_list_vector_get_child")
-duckdb_list_vector_reserve = engine_function_2("duckdb_list_vector_reserve")
-duckdb_list_vector_set_size = engine_function_2("duckdb_list_vector_set_size")
+duckdb_scalar_function_set_error = process_function_2("duckdb_scalar_function_set_error")
+duckdb_scalar_function_get_extra_info = process_function_1("duckdb_scalar_function_get_extra_info")
+duckdb_scalar_function_get_bind_data = process_function_1("duckdb_scalar_function_get_bind_data")
+duckdb_data_chunk_get_size = process_function_1("duckdb_data_chunk_get_size")
+duckdb_data_chunk_get_vector = process_function_2("duckdb_data_chunk_get_vector")
+duckdb_vector_get_data = process_function_1("duckdb_vector_get_data")
+duckdb_vector_get_validity = process_function_1("duckdb_vector_get_validity")
+duckdb_array_vector_get_child = process_function_1("duckdb_array_vector_get_child")
+duckdb_struct_vector_get_child = process_function_2("duckdb_struct_vector_get_child")
+duckdb_list_vector_get_child = process_function_1("duckdb_list_vector_get_child")
+duckdb_list_vector_reserve = process_function_2("duckdb_list_vector_reserve")
+duckdb_list_vector_set_size = process_function_2("duckdb_list_vector_set_size")
 
 CALLED = (
     "duckdb_scalar_function_set_error",

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.argument_kinds import ArrayKind
+from sqlml.backends.native.jit.process_memory import bytes_at
 from sqlml.backends.native.jit.specialise import COUNT, called, kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import INPUT, MEMORY, Call, Rows
 from sqlml.backends.native.text.count_tokens import TABLE, table
@@ -21,7 +22,6 @@ from sqlml.ir.program import Program
 from sqlml.ir.utf8_column import CODEC, Texts, pack
 from sqlml.types import Array
 from sqlml.udfs.category_codes import Lookup
-from sqlml.udfs.duckdb.native.memory import bytes_at
 
 INLINE = 12
 """The most bytes of a short text."""
@@ -60,6 +60,17 @@ def code_calls(lookup: Lookup, width: int) -> Iterator[Call]:
         )
         kernel = specialise(look_up, kinds)
         yield Call(kernel, (strings, MEMORY, *tables, codes[-2:].copy(), out))
+
+
+def text_ends(k: int, start: Rows, stop: Rows) -> Call:
+    """The call that writes the addresses between which the texts of argument k lie.
+
+    It ends with the first text that is NULL.
+    """
+    strings = Rows(text_place(k), np.dtype(np.uint64), 2, flat=True)
+    address = writes(np.int64, 1)
+    kernel = specialise(find_ends, (writes(np.uint64, 1), address, address))
+    return Call(kernel, (strings, start, stop))
 
 
 def text_place(k: int) -> int:
@@ -162,6 +173,18 @@ def look_up(
             if word >= 0:
                 code = long[word]
         out[r, 0] = code
+
+
+def find_ends(strings: Any, start: Any, stop: Any) -> Any:
+    """Write where texts, uint64 (2 n,), begin and end in memory; the first of NULL, else -1."""
+    for r in range(start.size):
+        length = strings[2 * r] & _LENGTH
+        if length == _NULL:
+            return r
+        short = np.int64(strings.ctypes.data) + 16 * r + 4
+        start[r] = short if length <= _INLINE else np.int64(strings[2 * r + 1])
+        stop[r] = start[r] + np.int64(length)
+    return -1
 
 
 def texts_of(strings: Array) -> Texts:

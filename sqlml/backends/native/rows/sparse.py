@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.specialise import FLAG, kinds_of, reads, specialise, writes
+from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.ir.csr import Csr
 from sqlml.types import Array
 
@@ -37,8 +38,45 @@ def normaliser(norm: str, dtype: Any) -> Callable[[Csr], Any]:
     return normalise
 
 
+def filled(row: Array, out: Rows) -> Call:
+    """The call that writes a row (m,) to all rows."""
+    return Call(specialise(_fill, (*kinds_of(row), writes(out.dtype, 2))), (row, out))
+
+
+def added_products(x: Rows, weights: Array, out: Rows) -> Call:
+    """The call that adds x @ weights (k, m) to `out`, but for the columns of x that are 0."""
+    kinds = (reads(x.dtype, 2), *kinds_of(weights), writes(out.dtype, 2))
+    return Call(specialise(_add_products, kinds), (x, weights, out))
+
+
+def added(row: Array, out: Rows) -> Call:
+    """The call that adds a row (m,) to all rows."""
+    return Call(specialise(_add, (*kinds_of(row), writes(out.dtype, 2))), (row, out))
+
+
 def _rows(dtype: Any) -> tuple[Any, Any, Any]:
     return reads(dtype, 1), reads(np.int32, 1), reads(np.int64, 1)
+
+
+def _fill(row: Any, out: Any) -> None:
+    for r in range(out.shape[0]):
+        for m in range(out.shape[1]):
+            out[r, m] = row[m]
+
+
+def _add_products(x: Any, weights: Any, out: Any) -> None:
+    for r in range(out.shape[0]):
+        for k in range(x.shape[1]):
+            value = x[r, k]
+            if value != 0:
+                for m in range(out.shape[1]):
+                    out[r, m] += value * weights[k, m]
+
+
+def _add(row: Any, out: Any) -> None:
+    for r in range(out.shape[0]):
+        for m in range(out.shape[1]):
+            out[r, m] += row[m]
 
 
 def _linear(data: Any, indices: Any, indptr: Any, weights: Any, bias: Any, out: Any) -> None:

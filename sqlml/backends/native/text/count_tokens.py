@@ -41,16 +41,10 @@ Count = Callable[..., Any]
 def counter(attrs: Attrs, hashed: bool) -> Count:
     """A function that does what `count_tokens`, or `hash_tokens` if `hashed`, says."""
     analyzer = analyzer_of(attrs)
-    if hashed:
-        words, ends, width = _EMPTY, np.zeros(0, np.int64), int(attrs["width"])
-    else:
-        words, ends = attrs["words"], attrs["ends"]
-        width = ends.size
-    signed = bool(attrs.get("alternate_sign", False))
     dtype = np.dtype(str(attrs["dtype"]))
-    by_table = analyzer.kind != "word" or analyzer.pattern in RUNS
-
-    places = (table(words, ends), width, signed, hashed)
+    by_table = is_cut_by_table(analyzer)
+    places = places_of(attrs, hashed)
+    width = places[1]
 
     def run(texts: Texts, how: _How) -> Csr:
         parts = [_counted(part, how, places) for part in _chunks(texts)]
@@ -86,7 +80,7 @@ def counter(attrs: Attrs, hashed: bool) -> Count:
 
     @cache
     def vocabulary() -> dict[str, int]:
-        return {word: i for i, word in enumerate(unpack(words, ends))}
+        return {word: i for i, word in enumerate(unpack(attrs["words"], attrs["ends"]))}
 
     def count(*columns: Any) -> Csr:
         texts = [Texts.of(column) for column in columns]
@@ -97,6 +91,33 @@ def counter(attrs: Attrs, hashed: bool) -> Count:
         )
 
     return count
+
+
+Table = tuple[Array, Array, Array, Array]
+"""A hash table of packed words (`table`)."""
+
+Places = tuple[Table, int, bool, bool]
+"""Where tokens are counted: a table of words, how many columns there are, whether hashes count as
+-1 where they are negative, and whether hashes take the place of the table."""
+
+
+def places_of(attrs: Attrs, hashed: bool) -> Places:
+    """The columns of `count_tokens`, or of `hash_tokens` if `hashed`."""
+    if hashed:
+        words, ends, width = _EMPTY, np.zeros(0, np.int64), int(attrs["width"])
+    else:
+        words, ends, width = attrs["words"], attrs["ends"], attrs["ends"].size
+    return table(words, ends), width, bool(attrs.get("alternate_sign", False)), hashed
+
+
+def is_cut_by_table(analyzer: Analyzer) -> bool:
+    """Whether kernels find the tokens: Python alone has other patterns than runs of words."""
+    return analyzer.kind != "word" or analyzer.pattern in RUNS
+
+
+def stop_words(analyzer: Analyzer) -> Table:
+    """The words that are dropped."""
+    return table(*pack(sorted(analyzer.stop_words)))
 
 
 _WHOLE_TEXT = Analyzer("whole", False, "", "", frozenset(), 1, 1)
@@ -122,7 +143,7 @@ class _How:
         if self.kind == "word":
             self.arguments += (RUNS.get(analyzer.pattern, 1),)
             if analyzer.stop_words:
-                self.stop = table(*pack(sorted(analyzer.stop_words)))
+                self.stop = stop_words(analyzer)
 
 
 def _chunks(texts: Texts) -> Iterator[Texts]:
@@ -150,7 +171,7 @@ def _counted(texts: Texts, how: _How, places: tuple[Any, ...]) -> tuple[Array, A
         made: tuple[Any, ...] = ((out, first, last, heads),)
         if how.kind == "char_wb":
             made = (*made, groups)
-        _cutter(how.kind)(_parts(texts), _tables(), *how.arguments, *made)
+        _cutter(how.kind)(_parts(texts), tables(), *how.arguments, *made)
         if how.stop is not None:
             _dropper()(*made, how.stop)
     units = np.diff(heads[groups])
@@ -169,7 +190,7 @@ SAME = 64
 
 
 @cache
-def _tables() -> tuple[Array, Array]:
+def tables() -> tuple[Array, Array]:
     """Lower case, int32, and marks, uint8, of each code point."""
     lower = np.arange(CODE_POINTS, dtype=np.int32)
     everything = lower.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
@@ -199,7 +220,7 @@ def _hard(texts: Texts, analyzer: Analyzer) -> Array:
         return np.zeros(len(texts), bool)  # not even the scanner has to be compiled
     look_for = (HARD if analyzer.lowercase else 0), bool(analyzer.accents)
     found = np.zeros(len(texts), bool)
-    _scanner()(_parts(texts), _tables()[1], *look_for, found)
+    _scanner()(_parts(texts), tables()[1], *look_for, found)
     return found
 
 
@@ -233,9 +254,6 @@ def _grouped(parts: Sequence[Csr], rows: Sequence[Array], count: int) -> Csr:
 def _parts(texts: Texts) -> tuple[Array, Array, Array]:
     """Texts as kernels read them."""
     return np.ascontiguousarray(texts.data), texts.start, texts.stop
-
-
-Table = tuple[Array, Array, Array, Array]
 
 
 def table(words: Array, ends: Array) -> Table:

@@ -1,0 +1,294 @@
+"""A linear layer over the counted tokens of texts, in one pass and without Python.
+
+What `count_tokens.py` and the operators of sparse rows do one after the other for a batch is done
+here text by text: cut, count, look up, weight, normalise, and add to the sums. The order of every
+sum, and each rounding, are those of the operators. Python looks at texts whose lower case or
+accents no table has, and at those that a model refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.native.jit.process_memory import bytes_at, doubles_at, free, malloc, words_at
+from sqlml.backends.native.jit.specialise import called, kinds_of, reads, specialise, writes
+from sqlml.backends.native.kernel_calls import MEMORY, Call, Rows
+from sqlml.backends.native.text import token_kernels as kernels
+from sqlml.backends.native.text.count_tokens import (
+    CHUNK,
+    is_cut_by_table,
+    places_of,
+    stop_words,
+    tables,
+)
+from sqlml.backends.native.text.token_kernels import HARD, find_keys, is_hard
+from sqlml.ir.analyzer import RUNS
+from sqlml.ir.operators.text import TEXT, analyzer_of
+from sqlml.ir.program import Node, Program
+from sqlml.types import Array
+
+WORDS, CHARACTERS, WITHIN = range(3)
+"""How a text is cut (`Analyzer.kind`)."""
+
+_KINDS = {"word": WORDS, "char": CHARACTERS, "char_wb": WITHIN}
+
+SCALE, LOG, ONE, POSITIVE, L1, L2, FINITE, CAST = range(8)
+"""Operators of stored numbers (`ir/operators/sparse.py`)."""
+
+_MAPS = {"sublinear": LOG, "one": ONE, "positive": POSITIVE}
+_NORMS = {"l1": L1, "l2": L2}
+
+MOST_TOKENS = 1 << 24
+"""Fewer of a text can be counted in float32."""
+
+LOGS = 1024
+"""Counts below have their logarithm in a table: numpy's own, whose last bit another may miss."""
+
+_cut_words, _drop_words = called(kernels.cut_words), called(kernels.drop_words)
+_cut_characters, _cut_within = called(kernels.cut_characters), called(kernels.cut_within)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextSums:
+    """What the counted tokens of a column of texts add to a linear layer.
+
+    node: the input that holds the texts; counted: the node that counts. stored: int64 (k, 4), for
+    each operator of the counts what it is, whether it is float32's, where its factors begin, and
+    how many they are. weights:
+    (columns, m), or None: what is counted is written to its columns.
+    """
+
+    node: int
+    counted: Node
+    stored: Array
+    factors: Array
+    weights: Array | None
+
+    @classmethod
+    def of(cls, program: Program, i: int, weights: Array | None = None) -> TextSums | None:
+        """The sums of the sparse rows of node `i`; None where Python has to make them."""
+        stored: list[tuple[int, int, int, int]] = []
+        factors: list[Array] = []
+        node = program.nodes[i]
+        while node.op not in TEXT:
+            made = _stored(node, sum(f.size for f in factors))
+            if made is None:
+                return None
+            stored.append(made)
+            if made[0] == SCALE:
+                factors.append(node.attrs["factors"].astype(np.float64))
+            node = program.nodes[node.inputs[0]]
+        stored.reverse()
+        analyzer = analyzer_of(node.attrs)
+        given = program.nodes[node.inputs[0]].op == "input" and len(node.inputs) == 1
+        if not given or not is_cut_by_table(analyzer) or analyzer.kind not in _KINDS:
+            return None
+        if LOG in (op for op, *_ in stored[1:]):
+            return None
+        table = np.array(stored, np.int64).reshape(-1, 4)
+        return cls(node.inputs[0], node, table, np.concatenate([np.empty(0), *factors]), weights)
+
+    def calls(self, start: Rows, stop: Rows, out: Rows) -> Iterator[Call]:
+        """The call that adds the sums to `out`, for texts whose bytes lie between addresses."""
+        attrs = self.counted.attrs
+        analyzer = analyzer_of(attrs)
+        least = RUNS[analyzer.pattern] if analyzer.kind == "word" else 1
+        how = (_KINDS[analyzer.kind], analyzer.lowercase, bool(analyzer.accents), least)
+        grams = (analyzer.kind == "char_wb", analyzer.min_n, analyzer.max_n)
+        stop_table = (bool(analyzer.stop_words), stop_words(analyzer))
+        places = places_of(attrs, self.counted.op == "hash_tokens")
+        values = (self.stored, self.factors, _logs(np.dtype(str(attrs["dtype"]))))
+        weights = np.empty((0, 0), out.dtype)
+        if self.weights is not None:
+            weights = np.ascontiguousarray(self.weights)
+        constants = (tables(), how, stop_table, grams, places, values, weights)
+        address = reads(np.int64, 1, "C")
+        kinds = (reads(np.uint8, 1, "C"), address, address, *kinds_of(*constants))
+        kernel = specialise(add_text_sums, (*kinds, writes(out.dtype, 2)))
+        yield Call(kernel, (MEMORY, start, stop, *constants, out))
+
+
+def _stored(node: Node, first: int) -> tuple[int, int, int, int] | None:
+    """An operator of stored numbers, whose factors are to begin at `first`; None: another one."""
+    single = int(node.type.dtype == "float32")
+    if node.op == "scale_stored":
+        return SCALE, single, first, node.attrs["factors"].size
+    if node.op == "map_stored":
+        return _MAPS[node.attrs["function"]], single, 0, 0
+    if node.op == "normalise_stored":
+        return _NORMS[node.attrs["norm"]], single, 0, 0
+    own = {"require_finite_stored": FINITE, "cast": CAST}
+    return (own[node.op], single, 0, 0) if node.op in own else None
+
+
+def _logs(dtype: np.dtype[Any]) -> Array:
+    """float64 (LOGS,): log(x) + 1 of counts, as numpy computes it in a dtype."""
+    with np.errstate(divide="ignore"):
+        made = np.log(np.arange(LOGS, dtype=dtype)) + dtype.type(1)
+    logs: Array = made.astype(np.float64)
+    return logs
+
+
+@called
+def _cut_texts(texts: Any, tables: Any, how: Any, stop: Any, groups: Any, cut: Any) -> None:
+    """Cut texts into units, and write which groups each has."""
+    kind, lowering, _, least = how
+    for row in range(groups.size):
+        groups[row] = row
+    if kind == WORDS:
+        _cut_words(texts, tables, lowering, least, cut)
+        if stop[0]:
+            _drop_words(cut, stop[1])
+    elif kind == CHARACTERS:
+        _cut_characters(texts, tables, lowering, cut)
+    else:
+        _cut_within(texts, tables, lowering, cut, groups)
+
+
+@called
+def _counts(keys: Any, found: Any, columns: Any, values: Any) -> Any:
+    """Write the columns and counts of sorted keys (`find_keys`); how many columns there are."""
+    count = 0
+    for k in range(found):
+        sign = 1 - 2 * (keys[k] & 1)
+        if k and keys[k] >> 1 == columns[count - 1]:
+            values[count - 1] += sign
+        else:
+            columns[count], values[count] = keys[k] >> 1, sign
+            count += 1
+    return count
+
+
+@called
+def _apply(operators: Any, columns: Any, values: Any, count: Any) -> Any:
+    """Apply the operators to the counts of one text; whether it is not refused.
+
+    values: float64 (count,), rounded to float32 where an operator is float32's.
+    """
+    stored, factors, logs = operators
+    for k in range(stored.shape[0]):
+        op, single = stored[k, 0], stored[k, 1] != 0
+        total = 0.0
+        if op == L1 or op == L2:
+            for j in range(count):
+                size = values[j] * values[j] if op == L2 else abs(values[j])
+                total += np.float64(np.float32(size)) if single else size
+            if op == L2:
+                total = np.sqrt(total)
+            if total == 0.0:
+                total = 1.0
+        for j in range(count):
+            value = values[j]
+            if op == SCALE:
+                value *= factors[stored[k, 2] + (columns[j] if stored[k, 3] > 1 else 0)]
+            elif op == LOG:
+                if not 0 <= value < logs.size:
+                    return False
+                value = logs[np.int64(value)]
+            elif op == ONE:
+                value = 1.0
+            elif op == POSITIVE:
+                value = 1.0 if value > 0 else 0.0
+            elif op == L1 or op == L2:
+                value /= total
+            elif op == FINITE and not np.isfinite(value):
+                return False
+            values[j] = np.float64(np.float32(value)) if single else value
+    return True
+
+
+@called
+def _chunk_end(memory: Any, start: Any, stop: Any, at: Any, marks: Any, hard: Any) -> Any:
+    """(the text behind those from `at` on that have up to CHUNK bytes, or one that has more; the
+    first of them that Python must prepare, or -1).
+
+    hard: the mark of characters that are hard, and whether those beyond ASCII are.
+    """
+    mark, accents = hard
+    end, size = at, 0
+    while end < start.size and (end == at or size + stop[end] - start[end] <= CHUNK):
+        size += stop[end] - start[end]
+        if (mark or accents) and is_hard(memory, start[end], stop[end], marks, mark, accents):
+            return end, end
+        end += 1
+    return end, -1
+
+
+def add_text_sums(
+    memory: Any,
+    start: Any,
+    stop: Any,
+    tables: Any,
+    how: Any,
+    stop_table: Any,
+    grams: Any,
+    places: Any,
+    operators: Any,
+    weights: Any,
+    out: Any,
+) -> Any:
+    """Add to out (n, m) what the tokens of texts have as weights, or write what is counted there
+    where there are none; -1, or a text for Python.
+
+    start, stop: int64 (n,), the addresses between which a text lies. how: the kind of units,
+    whether texts are lowered, whether accents are taken off, and the least characters of a word.
+    stop_table: whether words are dropped, and which. grams, places: as of `token_kernels.count`.
+    operators: those of stored numbers, their factors, and a table of logarithms.
+    """
+    kind, lowering, accents, _ = how
+    hard = (HARD if lowering else 0, accents)
+    rows, size = start.size, CHUNK
+    for r in range(rows):
+        size = max(size, stop[r] - start[r])
+    # A character takes half as many bytes more in lower case at most, and a space with it.
+    units, characters = 2 * size + 2 * rows + 8, 3 * size + 2 * rows + 8
+    words = 2 * units + size + 2 * rows + 2
+    held_at = malloc(8 * words + characters)
+    if held_at == 0:
+        return 0
+    held = words_at(held_at, words)
+    groups, heads = held[: rows + 1], held[rows + 1 : words - 2 * units]
+    first, last = held[words - 2 * units : words - units], held[words - units :]
+    written = bytes_at(held_at + 8 * words, characters)
+    each = grams[2] - grams[1] + 1
+    room, room_at, failed, at = 0, 0, -1, 0
+    while at < rows and failed < 0:
+        end, failed = _chunk_end(memory, start, stop, at, tables[1], hard)
+        if failed >= 0:
+            break
+        here = groups[: end - at + 1]
+        cut = (written, first, last, heads if kind == WITHIN else heads[: end - at + 1])
+        _cut_texts((memory, start[at:end], stop[at:end]), tables, how, stop_table, here, cut)
+        most = 0
+        for r in range(end - at):
+            most = max(most, each * (heads[here[r + 1]] - heads[here[r]]))
+        if most > room:
+            free(room_at)
+            room = 2 * most
+            room_at = malloc(3 * 8 * room)
+        if (room and room_at == 0) or most >= MOST_TOKENS:
+            failed = at
+            break
+        keys, columns = words_at(room_at, room), words_at(room_at + 8 * room, room)
+        values = doubles_at(room_at + 16 * room, room)
+        for r in range(at, end):
+            found = find_keys(cut, here[r - at], here[r - at + 1], grams, places, keys)
+            count = _counts(keys, found, columns, values)
+            if not _apply(operators, columns, values, count):
+                failed = r
+                break
+            for j in range(count):
+                value, place = out.dtype.type(values[j]), columns[j]
+                if weights.size == 0:
+                    out[r, place] = value
+                    continue
+                for m in range(out.shape[1]):
+                    out[r, m] += value * weights[place, m]
+        at = end
+    free(room_at)
+    free(held_at)
+    return failed
