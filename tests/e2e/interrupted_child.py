@@ -1,8 +1,8 @@
 """Queries that a Ctrl-C meets; run as a script by test_interruption.py, with a kernel cache of its
 own.
 
-Arguments: which, comma-separated (all by default), the seconds after which a SIGINT comes, and how
-often. For each a line of JSON: its name, what came of it, after how many CPU seconds since
+Arguments: which, separated by semicolons (all by default), the seconds after which a SIGINT comes,
+and how often. For each a line of JSON: its name, what came of it, after how many CPU seconds since
 the SIGINT, and whether the session answers right afterwards.
 """
 

@@ -62,9 +62,21 @@ def met(
     return [tuple(json.loads(line)) for line in done.stdout.splitlines()]
 
 
+BY_DAY = (
+    "execute",
+    "execute, rows one by one",
+    "execute, a frame",
+    "a relation",
+    "a view",
+    "EXPLAIN ANALYZE",
+    "a statement after an unread result",
+)
+"""Ways of `WAYS`; each night meets all of them often."""
+
+
 def test_a_query_that_scores_is_interrupted(tmp_path: Path) -> None:
-    found = met(tmp_path)
-    assert [name for name, *_ in found] == list(WAYS)
+    found = met(tmp_path, ";".join(BY_DAY))
+    assert tuple(name for name, *_ in found) == BY_DAY
     for name, came, took, answers in found:
         assert (came, answers) == (INTERRUPTED, True), name
         assert took < LATE, name

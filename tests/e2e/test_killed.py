@@ -20,7 +20,7 @@ from tests.e2e.killed_child import STEPS, state
 
 pytestmark = pytest.mark.version
 
-KILLS = 15
+KILLS = 8
 MANY_KILLS = 50
 """Of each of four runs at night."""
 

@@ -130,7 +130,7 @@ def race(con: sqlml.Session, threads: int, seconds: float) -> tuple[Race, list[f
 
 def test_each_query_sees_one_version_and_none_that_is_older() -> None:
     with sqlml.connect() as con:
-        found, _ = race(con, 8, 3.0)
+        found, _ = race(con, 8, 1.0)
     assert not found.failures, found.failures[:5]
     assert found.has_seen(50, 2)
 
@@ -156,7 +156,7 @@ def test_two_attached_databases_change_from_two_threads(tmp_path: Path) -> None:
             threads.append(found.guarded(found.replace, 5))
         for thread in threads:
             thread.start()
-        time.sleep(3.0)
+        time.sleep(1.0)
         for found in races:
             found.wait_for(20, 2)
             found.over = True

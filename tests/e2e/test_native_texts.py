@@ -88,6 +88,10 @@ MODELS: dict[str, Callable[[], Any]] = {
     "trees": lambda: make_pipeline(
         CountVectorizer(max_features=20), RandomForestClassifier(5, max_depth=3, random_state=0)
     ),
+    "trees that read a few columns": lambda: make_pipeline(
+        HashingVectorizer(n_features=300, norm="l2"),
+        RandomForestClassifier(5, max_depth=3, random_state=0),
+    ),
     "single": lambda: make_pipeline(
         TfidfVectorizer(dtype=np.float32, sublinear_tf=True), LogisticRegression()
     ),

@@ -20,8 +20,9 @@ from sqlml.udfs.duckdb.native.string_codes import code_calls, text_ends, text_pl
 VECTOR = 2048
 """Most rows that DuckDB hands over at once."""
 
-BLOCK_BYTES, FEWEST_ROWS = 4 << 20, 64
-"""Memory that the numbers of one block of rows may take, if it has more rows than these."""
+BLOCK_BYTES, FEWEST_ROWS, FEWEST_BYTES = 4 << 20, 64, 16 << 20
+"""Memory that the numbers of one block of rows may take; so many rows may take more, up to the last
+number."""
 
 _BYTES = {"INTEGER": 4, "DOUBLE": 8}
 """Of a field of a result."""
@@ -151,7 +152,7 @@ def _written(
         function.texts,
         width,
         number,
-        min(VECTOR, max(FEWEST_ROWS, BLOCK_BYTES // row), function.most or VECTOR),
+        min(_block(row), function.most or VECTOR),
         *calls,
         len(sizes),
         function.columns,
@@ -162,6 +163,16 @@ def _written(
     assert len(head) == HEAD
     ends = np.cumsum([0, *groups]) if groups else [_BYTES[kind] for _, kind in function.fields]
     return np.array([*head, *places, *sizes, *ends], np.int64)
+
+
+def _block(row: int) -> int:
+    """How many rows of so many bytes are scored together.
+
+    >>> [_block(row) for row in (8, 4096, 1 << 17, 1 << 20, 1 << 25)]
+    [2048, 1024, 64, 16, 1]
+    """
+    fewest = max(1, min(FEWEST_ROWS, FEWEST_BYTES // row))
+    return min(VECTOR, max(fewest, BLOCK_BYTES // row))
 
 
 def _calls(

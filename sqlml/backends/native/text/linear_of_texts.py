@@ -36,8 +36,9 @@ WORDS, CHARACTERS, WITHIN = range(3)
 
 _KINDS = {"word": WORDS, "char": CHARACTERS, "char_wb": WITHIN}
 
-SCALE, LOG, ONE, POSITIVE, L1, L2, FINITE, CAST = range(8)
-"""Operators of stored numbers (`ir/operators/sparse.py`)."""
+SCALE, LOG, ONE, POSITIVE, L1, L2, FINITE, CAST, SELECT = range(9)
+"""Operators of stored numbers (`ir/operators/sparse.py`), and `select`, whose factors are the new
+places of columns, or -1."""
 
 _MAPS = {"sublinear": LOG, "one": ONE, "positive": POSITIVE}
 _NORMS = {"l1": L1, "l2": L2}
@@ -72,16 +73,17 @@ class TextSums:
     def of(cls, program: Program, i: int, weights: Array | None = None) -> TextSums | None:
         """The sums of the sparse rows of node `i`; None where Python has to make them."""
         stored: list[tuple[int, int, int, int]] = []
-        factors: list[Array] = []
+        factors: list[Array] = [np.empty(0)]
         node = program.nodes[i]
         while node.op not in TEXT:
-            made = _stored(node, sum(f.size for f in factors))
-            if made is None:
+            below = program.nodes[node.inputs[0]]
+            op, own = _stored(node, below.type.width)
+            if op is None:
                 return None
-            stored.append(made)
-            if made[0] == SCALE:
-                factors.append(node.attrs["factors"].astype(np.float64))
-            node = program.nodes[node.inputs[0]]
+            single = int(node.type.dtype == "float32")
+            stored.append((op, single, sum(f.size for f in factors), own.size))
+            factors.append(own)
+            node = below
         stored.reverse()
         analyzer = analyzer_of(node.attrs)
         given = program.nodes[node.inputs[0]].op == "input" and len(node.inputs) == 1
@@ -90,7 +92,7 @@ class TextSums:
         if LOG in (op for op, *_ in stored[1:]):
             return None
         table = np.array(stored, np.int64).reshape(-1, 4)
-        return cls(node.inputs[0], node, table, np.concatenate([np.empty(0), *factors]), weights)
+        return cls(node.inputs[0], node, table, np.concatenate(factors), weights)
 
     def calls(self, start: Rows, stop: Rows, out: Rows) -> Iterator[Call]:
         """The call that adds the sums to `out`, for texts whose bytes lie between addresses."""
@@ -112,17 +114,21 @@ class TextSums:
         yield Call(kernel, (MEMORY, start, stop, *constants, out))
 
 
-def _stored(node: Node, first: int) -> tuple[int, int, int, int] | None:
-    """An operator of stored numbers, whose factors are to begin at `first`; None: another one."""
-    single = int(node.type.dtype == "float32")
+def _stored(node: Node, width: int) -> tuple[int | None, Array]:
+    """An operator of sparse rows of `width` columns, or None for another one, and its factors."""
+    none = np.empty(0)
     if node.op == "scale_stored":
-        return SCALE, single, first, node.attrs["factors"].size
+        return SCALE, node.attrs["factors"].astype(np.float64)
     if node.op == "map_stored":
-        return _MAPS[node.attrs["function"]], single, 0, 0
+        return _MAPS[node.attrs["function"]], none
     if node.op == "normalise_stored":
-        return _NORMS[node.attrs["norm"]], single, 0, 0
-    own = {"require_finite_stored": FINITE, "cast": CAST}
-    return (own[node.op], single, 0, 0) if node.op in own else None
+        return _NORMS[node.attrs["norm"]], none
+    if node.op == "select":
+        chosen = node.attrs["indices"]
+        places = np.full(width, -1.0)
+        places[chosen] = np.arange(chosen.size)
+        return SELECT if np.unique(chosen).size == chosen.size else None, places
+    return {"require_finite_stored": FINITE, "cast": CAST}.get(node.op), none
 
 
 def _logs(dtype: np.dtype[Any]) -> Array:
@@ -165,13 +171,23 @@ def _counts(keys: Any, found: Any, columns: Any, values: Any) -> Any:
 
 @called
 def _apply(operators: Any, columns: Any, values: Any, count: Any) -> Any:
-    """Apply the operators to the counts of one text; whether it is not refused.
+    """Apply the operators to the counts of one text; how many columns there are then, or -1: it is
+    refused.
 
     values: float64 (count,), rounded to float32 where an operator is float32's.
     """
     stored, factors, logs = operators
     for k in range(stored.shape[0]):
         op, single = stored[k, 0], stored[k, 1] != 0
+        if op == SELECT:
+            left = 0
+            for j in range(count):
+                place = np.int64(factors[stored[k, 2] + columns[j]])
+                if place >= 0:
+                    columns[left], values[left] = place, values[j]
+                    left += 1
+            count = left
+            continue
         total = 0.0
         if op == L1 or op == L2:
             for j in range(count):
@@ -187,7 +203,7 @@ def _apply(operators: Any, columns: Any, values: Any, count: Any) -> Any:
                 value *= factors[stored[k, 2] + (columns[j] if stored[k, 3] > 1 else 0)]
             elif op == LOG:
                 if not 0 <= value < logs.size:
-                    return False
+                    return -1
                 value = logs[np.int64(value)]
             elif op == ONE:
                 value = 1.0
@@ -196,9 +212,9 @@ def _apply(operators: Any, columns: Any, values: Any, count: Any) -> Any:
             elif op == L1 or op == L2:
                 value /= total
             elif op == FINITE and not np.isfinite(value):
-                return False
+                return -1
             values[j] = np.float64(np.float32(value)) if single else value
-    return True
+    return count
 
 
 @called
@@ -278,7 +294,8 @@ def add_text_sums(
         for r in range(at, end):
             found = find_keys(cut, here[r - at], here[r - at + 1], grams, places, keys)
             count = _counts(keys, found, columns, values)
-            if not _apply(operators, columns, values, count):
+            count = _apply(operators, columns, values, count)
+            if count < 0:
                 failed = r
                 break
             for j in range(count):
