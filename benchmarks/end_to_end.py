@@ -10,7 +10,8 @@
 * expression: for the linear model, the probability written as SQL by hand.
 
 "pipeline" is a scikit-learn pipeline of one-hot and scaled columns over 25 FLOATs and 5 VARCHARs;
-its kernel is given a frame.
+its kernel is given a frame. "texts" is a TF-IDF vectoriser before a logistic regression, over a
+tenth as many rows of one VARCHAR of some 20 words; its kernel is given an Arrow table.
 
 And the most memory that a process takes to score so many rows of a table that is made while it is
 read, and a hundred times as many.
@@ -32,7 +33,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from sklearn.compose import make_column_transformer
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -48,7 +51,8 @@ from benchmarks.tables import TABLES, table
 TABLE = "higgs"
 LINEAR = "logistic regression"
 PIPELINE = "pipeline"
-MODELS = (LINEAR, "xgboost", "lightgbm", "random forest", PIPELINE)
+TEXTS = "texts"
+MODELS = (LINEAR, "xgboost", "lightgbm", "random forest", PIPELINE, TEXTS)
 QUERY = "SELECT sum(predict_proba('m', *, class := 1)) FROM t"
 
 
@@ -62,6 +66,10 @@ def subject_of(kind: str, options: argparse.Namespace) -> Subject:
         both = make_column_transformer((hot, texts), (StandardScaler(), numbers))
         model = make_pipeline(both, LogisticRegression(max_iter=200)).fit(frame, y)
         return Subject(model, "scikit-learn", "predict_proba", True, kind, (x, y))
+    if kind == TEXTS:
+        texts, y = reviews(options.train, options.seed)
+        model = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(texts, y)
+        return Subject(model, "scikit-learn", "predict_proba", True, kind, (texts, y))
     if kind != LINEAR:
         return ensemble(
             kind,
@@ -81,7 +89,8 @@ def subject_of(kind: str, options: argparse.Namespace) -> Subject:
 def measure(kind: str, options: argparse.Namespace) -> list[Row]:
     """Times of one model: the query as contender "sqlml", and what it is compared with."""
     subject = subject_of(kind, options)
-    x, _ = table(TABLE, options.rows, options.seed + 1)
+    rows = options.rows // 10 if kind == TEXTS else options.rows
+    x, _ = table(TABLE, rows, options.seed + 1)
     setting = Setting(options.threads, cache=options.cache)
     scorer = sqlml.compile(subject.model, threads=options.threads)
     given: Any = x
@@ -90,6 +99,13 @@ def measure(kind: str, options: argparse.Namespace) -> list[Row]:
     if kind == PIPELINE:
         given = frame = with_texts(x, options.seed + 1)
         library = subject.model.predict_proba
+    if kind == TEXTS:
+        texts, _ = reviews(rows, options.seed + 1)
+        frame, given = texts.to_frame(), pa.table({"text": pa.array(texts, pa.string())})
+
+        def library(frame: Any) -> Any:
+            return subject.model.predict_proba(frame.text)
+
     names = list(frame.columns)
     with sqlml.connect(":memory:") as con:
         con.execute(f"SET threads = {options.threads}")
@@ -100,8 +116,8 @@ def measure(kind: str, options: argparse.Namespace) -> list[Row]:
 
         def by_frame() -> Any:
             frame = con.execute("SELECT * FROM t").df()
-            rows = frame if kind == PIPELINE else frame.to_numpy()
-            p = canonical(library(rows), subject.method)[:, 0]
+            fetched = frame if kind in (PIPELINE, TEXTS) else frame.to_numpy()
+            p = canonical(library(fetched), subject.method)[:, 0]
             con.register("scored", pd.DataFrame({"p": p}))
             total = con.execute("SELECT sum(p) FROM scored").fetchall()
             con.unregister("scored")
@@ -128,18 +144,18 @@ def measure(kind: str, options: argparse.Namespace) -> list[Row]:
         }
         if kind == LINEAR:
             ways["expression"] = ask(f"SELECT sum({by_hand(subject.model, names)}) FROM t")
-        difference = _difference(con, subject, given)
+        difference = _difference(con, subject, frame.text if kind == TEXTS else given)
         times = best_calls(
             list(ways.values()), options.rounds, least=options.least, patience=options.patience
         )
-    case = {"model": kind, "rows": options.rows, "features": len(names)}
+    case = {"model": kind, "rows": rows, "features": len(names)}
     return with_ratios(
         [
             row_of(
                 case,
                 name,
                 threads=options.threads,
-                ns=t.seconds / options.rows * 1e9,
+                ns=t.seconds / rows * 1e9,
                 rounds=t.rounds,
                 difference=difference if name == "sqlml" else None,
             )
@@ -170,6 +186,17 @@ def with_texts(x: Any, seed: int) -> pd.DataFrame:
         names = np.array([f"c{i}" if i % 2 else f"category number {i}" for i in range(count)])
         frame[f"s{k}"] = names[rng.integers(0, count, len(frame))].astype(object)
     return frame
+
+
+def reviews(rows: int, seed: int) -> tuple[pd.Series, Any]:
+    """Texts of 1 to 40 words, the frequent ones of 20,000 often, and whether they are good."""
+    rng = np.random.default_rng(seed)
+    words = np.array([f"word{k}" for k in range(20_000)], object)
+    good, length = rng.random(rows) < 0.5, rng.integers(1, 41, rows)
+    drawn = (rng.zipf(1.2, int(length.sum())) + 7 * np.repeat(good, length)) % words.size
+    ends = np.cumsum(length)
+    texts = [" ".join(words[part]) for part in np.split(drawn, ends[:-1])]
+    return pd.Series(texts, name="text", dtype=object), good.astype(int)
 
 
 def by_hand(pipeline: Any, names: list[str]) -> str:
@@ -237,7 +264,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows = measure(kind, options)
         kept += rows
         save("end_to_end", options, kept)
-        print(f"{kind}, {options.rows:,} rows, ns a row:")
+        print(f"{kind}, {rows[0].case['rows']:,} rows, ns a row:")
         print(
             "\n".join(f"  {r.contender:<12}{r.ns:>10,.1f}{r.ratio:>8.2f}x" for r in rows),
             flush=True,
