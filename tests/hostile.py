@@ -22,9 +22,10 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import pytest
 
 from sqlml.backends import base
-from sqlml.errors import ProgramError, SqlmlError
+from sqlml.errors import ModelError, ProgramError, SqlmlError
 from sqlml.importers.file_formats import read_artifact, read_folder
 from sqlml.importers.registry import import_model
 from sqlml.importers.xgboost import ubjson
@@ -286,6 +287,13 @@ def one_row(program: Program, value: float) -> dict[str, Array]:
             with np.errstate(all="ignore"):
                 made[name] = np.full((1, kind.width), value, np.float64)
     return made
+
+
+def refused(content: bytes, format: str, match: str = "...") -> None:
+    """An ArtifactError or UnsupportedModelError, within the limits of time and memory."""
+    with bounded_memory(), pytest.raises(ModelError, match=match):
+        model = read_artifact(content, format=format, path="file", allow_pickle=False)
+        import_model(model)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from sqlml.ir.builder import Builder
 from sqlml.planner.choice.choose import choose
 from sqlml.planner.program.prepare import compile_core, prepare
 from tests import hostile, small_files
-from tests.contract.test_hostile_files import chained
+from tests.contract.test_hostile_xgboost import chained
 from tests.oracles import ensembles
 
 

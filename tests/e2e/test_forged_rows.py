@@ -11,7 +11,7 @@ import pytest
 from tests.forged_rows import findings
 
 NIGHTLY = 60_000
-"""With 40,000 stored Programs (tests/contract/test_hostile_files.py) a hundred thousand."""
+"""With 40,000 stored Programs (tests/contract/test_damaged_files.py) a hundred thousand."""
 
 
 @pytest.mark.parametrize("first", range(0, 200, 100))
