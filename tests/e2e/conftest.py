@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -102,3 +103,10 @@ def con(database: Path, tmp_path: Path) -> Iterator[sqlml.Session]:
     shutil.copyfile(database, path)
     with sqlml.connect(path) as session:
         yield session
+
+
+@pytest.fixture
+def plain(con: sqlml.Session) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection to the same database that knows nothing of sqlml."""
+    with con.connection.cursor() as own:
+        yield own

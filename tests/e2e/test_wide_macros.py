@@ -55,12 +55,6 @@ def con() -> Iterator[sqlml.Session]:
     con.close()
 
 
-@pytest.fixture
-def plain(con: sqlml.Session) -> Iterator[duckdb.DuckDBPyConnection]:
-    with con.connection.cursor() as own:
-        yield own
-
-
 @pytest.mark.parametrize(
     "call, starred",
     [
