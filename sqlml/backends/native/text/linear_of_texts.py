@@ -59,8 +59,7 @@ class TextSums:
 
     node: the input that holds the texts; counted: the node that counts. stored: int64 (k, 4), for
     each operator of the counts what it is, whether it is float32's, where its factors begin, and
-    how many they are. weights:
-    (columns, m), or None: what is counted is written to its columns.
+    how many they are. weights: (columns, m), or None: what is counted is written to its columns.
     """
 
     node: int
@@ -78,7 +77,7 @@ class TextSums:
         while node.op not in TEXT:
             below = program.nodes[node.inputs[0]]
             op, own = _stored(node, below.type.width)
-            if op is None:
+            if op is None or node.type.dtype == "float16":
                 return None
             single = int(node.type.dtype == "float32")
             stored.append((op, single, sum(f.size for f in factors), own.size))

@@ -27,8 +27,8 @@ from sqlml.backends.native.vm.composed import (
     smallest,
     summed,
 )
+from sqlml.backends.native.vm.elementary_functions import expm1, sigmoid, single_sigmoid, tanh
 from sqlml.backends.native.vm.run import LISTED
-from sqlml.backends.native.vm.sigmoid_tanh import sigmoid, single_sigmoid, tanh
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array
 
@@ -412,6 +412,7 @@ RULES: Mapping[str, Callable[[_Work], Array]] = MappingProxyType(
         "exp": _instruction("exp"),
         "log": _composed(lambda asm, a: asm.emit("log", a, asm.constant(0.0))),
         "log1p": _composed(lambda asm, a: asm.emit("log", a, asm.constant(1.0))),
+        "expm1": _composed(expm1),
         "sigmoid": _sigmoid,
         "tanh": _composed(tanh),
         "sum": _reduced(summed),
