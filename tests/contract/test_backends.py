@@ -29,7 +29,7 @@ from tests.random_trees import Recipe, grow, program_of, rows_for
 from tests.tree_recipes import RECIPES
 
 OWN_MATHEMATICS = frozenset({"exp", "expm1", "log", "log1p", "sigmoid", "softmax", "tanh"})
-"""Operators that the native backend computes otherwise than numpy (`vm/elementary_functions.py`)."""
+"""Operators that the native backend computes otherwise than numpy."""
 
 
 def same(got: np.ndarray, want: np.ndarray, exact: bool) -> None:

@@ -8,13 +8,21 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import (
+    KBinsDiscretizer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    PowerTransformer,
+    QuantileTransformer,
+    StandardScaler,
+)
 from xgboost import XGBClassifier
 
 import sqlml
@@ -63,6 +71,15 @@ def models() -> dict[str, Any]:
         "pair": RandomForestRegressor(5, max_depth=3).fit(x, table[["b", "c"]]),
         "near": KNeighborsClassifier(3).fit(x.head(200), named[:200]),
         "scaler": StandardScaler().fit(x),
+        "steps": make_pipeline(
+            make_column_transformer(
+                (QuantileTransformer(n_quantiles=50, random_state=0), ["a"]),
+                (KBinsDiscretizer(5), ["b"]),
+                (PowerTransformer(), ["c"]),
+            ),
+            LogisticRegression(),
+        ).fit(x, named),
+        "calibrated": CalibratedClassifierCV(clone(forest), method="isotonic", cv=2).fit(x, named),
         "hot": make_pipeline(
             make_column_transformer(hot, (StandardScaler(), NUMBERS)), LogisticRegression()
         ).fit(table, named),

@@ -28,6 +28,9 @@ QUERIES = [
     "SELECT id, transform('scaler', *) FROM {t}",
     "SELECT id, predict('targets_null', *), predict_proba('targets_null', *) FROM {t}",
     "SELECT id, predict('pair', *) FROM {t}",
+    "SELECT id, predict('steps_null', *), "
+    "round(predict_proba('steps_null', *, class := 'low'), 13) FROM {t}",
+    "SELECT id, predict('calibrated', *), predict_proba('calibrated', *) FROM {t}",
     "SELECT id, predict('near_null', *), predict_proba('near_null', *, class := 'low') FROM {t}",
     "SELECT id, predict('hot_null', *), predict_proba('hot_null', *) FROM {t}",
     "SELECT id, predict('coded', *) FROM {t}",
@@ -70,6 +73,10 @@ def test_both_routes_give_the_same(con: sqlml.Session, table: str) -> None:
 
 def test_the_route_is_told(con: sqlml.Session) -> None:
     assert routes(con, "SELECT predict('forest', *), predict('hot', *) FROM t") == ["native"] * 2
+    assert (
+        routes(con, "SELECT predict('steps', *), predict_proba('calibrated', *) FROM t")
+        == ["native"] * 2
+    )
     assert routes(con, "SELECT predict('near', *) FROM t") == ["native with python"]
     text = " ".join(con.explain("SELECT predict('near', *) FROM t").split())
     assert "route native, but Python scores the packed rows: some of the model's steps" in text

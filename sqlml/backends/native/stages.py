@@ -9,13 +9,15 @@ that reads texts, and columns beside them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from sqlml.backends.native.kernel_calls import Call, Rows
+from sqlml.backends.native.operators import KERNEL_FLOATS
 from sqlml.backends.native.rows.columns import converted, taken
+from sqlml.backends.native.rows.piecewise import interpolated, searched
 from sqlml.backends.native.rows.sparse import added, added_products, filled
 from sqlml.backends.native.stepwise import Stepwise
 from sqlml.backends.native.text.linear_of_texts import TextSums
@@ -45,6 +47,19 @@ class _Trees:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Kernel:
+    """The value of `node`, float64, made of the value of the one node that it reads by a kernel.
+
+    `call` takes the rows of both.
+    """
+
+    node: int
+    reads: tuple[int]
+    width: int
+    call: Callable[[Rows, Rows], Call]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Sparse:
     """The value of `node`, a linear layer over texts and the values of the nodes `reads`.
 
@@ -65,18 +80,18 @@ class Stages:
 
     rows: int
     texts: tuple[int, ...]
-    stages: tuple[_Machine | _Trees | _Sparse, ...]
+    stages: tuple[_Stage, ...]
 
     @classmethod
     def of(cls, steps: Stepwise, output: str) -> Stages | None:
-        """None where the output needs another kernel, or has no trees and no texts."""
+        """None where the output needs another kernel, or the machine alone makes it."""
         program, last = steps.program, steps.program.outputs[output]
         kinds = {i: program.nodes[i].type.dtype for i in program.inputs.values()}
         rows, *others = [i for i, dtype in kinds.items() if dtype not in TEXTUAL] or [-1]
         texts = tuple(i for i, dtype in kinds.items() if dtype == "string")
         if others or rows < 0 or len(texts) + 1 < len(kinds):
             return None
-        known, stages = {rows}, list[_Machine | _Trees | _Sparse]()
+        known, stages = {rows}, list[_Stage]()
 
         def reach(node: int) -> bool:
             if node not in known:
@@ -126,6 +141,9 @@ class Stages:
             if isinstance(stage, _Trees):
                 own = Rows(next(places), stage.forest.dtype, stage.forest.outputs)
                 made += stage.forest.calls(given, own, places, rows)
+            elif isinstance(stage, _Kernel):
+                own = Rows(next(places), np.dtype(np.float64), stage.width)
+                made.append(stage.call(given, own))
             else:
                 last = stage is self.stages[-1]
                 own = Rows(next(places), stage.kernel.dtype, stage.kernel.width)
@@ -137,12 +155,18 @@ class Stages:
         return tuple(made)
 
 
-def _own_stage(program: Program, step: Step) -> _Trees | _Sparse | None:
-    """The stage of a step that the machine has not: of trees, or over sparse rows."""
+_Stage = _Machine | _Trees | _Kernel | _Sparse
+
+
+def _own_stage(program: Program, step: Step) -> _Trees | _Kernel | _Sparse | None:
+    """The stage of a step that the machine has not: of trees, a kernel, or over sparse rows."""
     if isinstance(step.function, Forest):
         (below,) = step.inputs
         return _Trees(step.node, (below,), step.function)
     node = program.nodes[step.node]
+    kernel = _kernel(node, program.nodes[node.inputs[0]].type) if node.inputs else None
+    if kernel is not None:
+        return _Kernel(step.node, (node.inputs[0],), node.type.width, kernel)
     if node.op == "densify":
         counts = TextSums.of(program, node.inputs[0])
         start = np.full(node.type.width, node.attrs["fill"], numpy_dtype(node.type.dtype))
@@ -162,6 +186,18 @@ def _own_stage(program: Program, step: Step) -> _Trees | _Sparse | None:
         parts.append(found)
     reads = tuple(part[0] for part in parts if isinstance(part, tuple))
     return _Sparse(step.node, reads, tuple(parts), np.zeros_like(bias), bias)
+
+
+def _kernel(node: Node, x: TensorType) -> Callable[[Rows, Rows], Call] | None:
+    """What calls the kernel of a node that the machine has not, from its input's type."""
+    attrs = node.attrs
+    if node.op == "interpolate" and x.dtype == "float64":
+        return lambda x, out: interpolated(
+            x, attrs["points"], attrs["values"], attrs["offsets"], out
+        )
+    if node.op == "search_sorted" and x.dtype in KERNEL_FLOATS:
+        return lambda x, out: searched(x, attrs["edges"], attrs["offsets"], attrs["side"], out)
+    return None
 
 
 def _side_by_side_in(program: Program, i: int) -> tuple[int, ...]:
@@ -217,11 +253,11 @@ _NAME = "rows"
 
 def _inputs(kinds: Sequence[TensorType]) -> tuple[list[Node], list[int]]:
     """The input of a part, and the nodes of it that are values of these types."""
-    if len(kinds) == 1:
+    if len(kinds) == 1 and kinds[0].dtype in KERNEL_FLOATS:
         return [_input(kinds[0])], [0]
     width = sum(kind.width for kind in kinds)
     nodes, first = [_input(TensorType("float64", (ROWS, width)))], 0
-    for kind in kinds:  # a float32 is exact as a float64
+    for kind in kinds:  # a float32 is exact as a float64, and so is a whole number of a search
         columns = freeze({"indices": np.arange(first, first + kind.width)})
         nodes.append(Node("select", (0,), columns, kind))
         first += kind.width

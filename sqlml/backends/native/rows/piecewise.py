@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.native.jit.specialise import helper, kinds_of, reads, specialise, writes
+from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.types import Array
 
 Kernel = Callable[[Array], Array]
@@ -23,14 +24,11 @@ _U = np.uint64
 
 def searcher(edges: Array, offsets: Array, side: str) -> Kernel:
     """x (n, k) of the edges' dtype -> int64 (n, k): numpy.searchsorted in each column's edges."""
-    edges, offsets = np.ascontiguousarray(edges), np.ascontiguousarray(offsets)
-    right = side != "left"
-    signature = (reads(edges.dtype, 2), *kinds_of(edges, offsets, right), writes(np.int64, 2))
-    kernel = specialise(_search, signature)
+    kernel, constants = _searching(edges, offsets, side, np.dtype(np.int64))
 
     def search(x: Array) -> Array:
         out = np.empty(x.shape, np.int64)
-        kernel(x, edges, offsets, right, out)
+        kernel(x, *constants, out)
         return out
 
     return search
@@ -38,19 +36,48 @@ def searcher(edges: Array, offsets: Array, side: str) -> Kernel:
 
 def interpolator(points: Array, values: Array, offsets: Array) -> Kernel:
     """x (n, k) float64 -> (n, k): `numpy.interp` of each column, NaN where x is."""
+    kernel, constants = _interpolating(points, values, offsets)
+
+    def interpolate(x: Array) -> Array:
+        out = np.empty(x.shape)
+        kernel(x, *constants, out)
+        return out
+
+    return interpolate
+
+
+def searched(x: Rows, edges: Array, offsets: Array, side: str, out: Rows) -> Call:
+    """The call of a `searcher`."""
+    kernel, constants = _searching(edges, offsets, side, out.dtype)
+    return Call(kernel, (x, *constants, out))
+
+
+def interpolated(x: Rows, points: Array, values: Array, offsets: Array, out: Rows) -> Call:
+    """The call of an `interpolator`."""
+    kernel, constants = _interpolating(points, values, offsets)
+    return Call(kernel, (x, *constants, out))
+
+
+def _searching(
+    edges: Array, offsets: Array, side: str, dtype: np.dtype[Any]
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The kernel that writes places as a dtype, and its constants."""
+    constants = (*map(np.ascontiguousarray, (edges, offsets)), side != "left")
+    kinds = (reads(edges.dtype, 2), *kinds_of(*constants), writes(dtype, 2))
+    return specialise(_search, kinds), constants
+
+
+def _interpolating(
+    points: Array, values: Array, offsets: Array
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The kernel, and its constants."""
     points, values, offsets = map(np.ascontiguousarray, (points, values, offsets))
     slopes = np.zeros(points.size)
     with np.errstate(all="ignore"):
         slopes[:-1] = np.diff(values) / np.diff(points)
-    line = kinds_of(points, values, slopes, offsets)
-    kernel = specialise(_interpolate, (reads(np.float64, 2), *line, writes(np.float64, 2)))
-
-    def interpolate(x: Array) -> Array:
-        out = np.empty(x.shape)
-        kernel(x, points, values, slopes, offsets, out)
-        return out
-
-    return interpolate
+    constants = (points, values, slopes, offsets)
+    kinds = (reads(np.float64, 2), *kinds_of(*constants), writes(np.float64, 2))
+    return specialise(_interpolate, kinds), constants
 
 
 @helper
