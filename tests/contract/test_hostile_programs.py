@@ -51,6 +51,10 @@ PROGRAMS: dict[str, tuple[Make, str]] = {
         "too many",
     ),
     "a column outside": (lambda b, x: b.op("select", x, indices=np.array([3])), "outside"),
+    "a layer of no columns": (
+        lambda b, x: b.op("linear", x, weights=np.zeros((3, 0)), bias=np.zeros(0)),
+        "weights",
+    ),
     "a column of no table": (lambda b, x: b.op("select", x, indices=np.array([-1])), "outside"),
     "no column to choose": (
         lambda b, x: b.op("argmax", b.op("select", x, indices=np.zeros(0, np.int64)), axis=1),

@@ -27,6 +27,7 @@ from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder, StandardScaler
 
 import sqlml
 from sqlml.errors import MissingValueError, SqlmlError
+from sqlml.udfs.duckdb.native import functions
 from tests.e2e.native_models import NEEDS_NATIVE, routes
 
 pytestmark = NEEDS_NATIVE
@@ -48,7 +49,7 @@ def reviews() -> pd.DataFrame:
     often = rng.zipf(1.2, (ROWS, 30)) % len(WORDS)
     texts = [" ".join(np.array(WORDS)[row[: rng.integers(0, 30)]]) for row in often]
     titles = [" ".join(np.array(WORDS)[row[:3]]) for row in often[::-1]]
-    texts[5], texts[2100] = "", " ".join(WORDS * 900)
+    texts[5], texts[700], texts[701] = "", " ".join(WORDS * 900), "Ⱥ" * 30_000
     texts[-1] = texts[-2] = f"a {HARD[0]} of {HARD[1]}"
     return pd.DataFrame(
         {
@@ -69,6 +70,9 @@ MODELS: dict[str, Callable[[], Any]] = {
     "words": lambda: make_pipeline(TfidfVectorizer(sublinear_tf=True), LogisticRegression()),
     "stop words": lambda: make_pipeline(
         CountVectorizer(stop_words="english", ngram_range=(1, 2), dtype=np.int32), MultinomialNB()
+    ),
+    "accents": lambda: make_pipeline(
+        TfidfVectorizer(strip_accents="unicode", ngram_range=(1, 2)), LogisticRegression()
     ),
     "presence": lambda: make_pipeline(CountVectorizer(binary=True), BernoulliNB()),
     "characters": lambda: make_pipeline(
@@ -167,6 +171,45 @@ def test_they_are_those_of_scikit_learn(con: sqlml.Session, name: str) -> None:
     found = np.array([[row[0][label] for label in model.classes_] for row in rows])
     tolerance = 1e-6 if name == "single" else 1e-12
     assert np.abs(found - model.predict_proba(x)).max() < tolerance
+
+
+def blocks_of_python(con: sqlml.Session, asked: str, patch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of each block that Python scores for a query."""
+    blocks: list[int] = []
+    given = functions._given
+
+    def noted(function: Any, width: int, at: int, rows: int, texts: int) -> Any:
+        blocks.append(rows)
+        return given(function, width, at, rows, texts)
+
+    with patch.context() as own:
+        own.setattr(functions, "_given", noted)
+        con.execute(asked).fetchall()
+    return blocks
+
+
+def test_python_scores_the_blocks_with_a_text_that_it_must_prepare(
+    con: sqlml.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    easy, often = (
+        f"(FROM t WHERE id < {ROWS - 2})",
+        "(SELECT repeat('hot ', 1100 + id) AS body FROM t WHERE id < 2)",
+    )
+    for name, table, blocks in (
+        ("words", easy, []),
+        ("words", "t", [ROWS - 2048]),
+        ("characters", easy, []),
+        ("within words, hashed", easy, []),
+        ("trees that read a few columns", easy, []),
+        ("beside numbers", easy, []),
+        ("case kept, one letter", "t", []),
+        ("accents", "(FROM t WHERE id = 701)", [1]),
+        ("words", often, [2]),
+        ("presence", often, []),
+    ):
+        asked = query(name, "predict", table)
+        assert blocks_of_python(con, asked, monkeypatch) == blocks, (name, table)
+        assert answer(con, asked, "native") == answer(con, asked, "arrow")
 
 
 def test_a_missing_text_is_refused_by_either(con: sqlml.Session) -> None:

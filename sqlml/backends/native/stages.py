@@ -4,7 +4,7 @@ The machine prepares the columns that an ensemble of trees reads (imputes, scale
 columns), the trees go down, and the machine makes the output of their margins. Votes and stacks
 have several such stages. A stage reads the rows, or what one stage before it has made; where it
 needs more, these lie side by side in rows of their own. A linear layer over sparse rows is a stage
-that reads texts, and columns beside them.
+that reads texts, and columns beside them; so is what makes the values of texts dense.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class _Kernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sparse:
-    """The value of `node`, a linear layer over texts and the values of the nodes `reads`.
+    """The value of `node`: a linear layer over texts and the values of the nodes `reads`, or the
+    values of texts, made dense.
 
     Each part adds its own sums to `start` (m,), in the order of the columns: those of texts, or of
     the values of a node with their weights. The bias (m,) comes last.
@@ -159,7 +160,7 @@ _Stage = _Machine | _Trees | _Kernel | _Sparse
 
 
 def _own_stage(program: Program, step: Step) -> _Trees | _Kernel | _Sparse | None:
-    """The stage of a step that the machine has not: of trees, a kernel, or over sparse rows."""
+    """The stage of a step that the machine lacks: of trees, a kernel, or over sparse rows."""
     if isinstance(step.function, Forest):
         (below,) = step.inputs
         return _Trees(step.node, (below,), step.function)
@@ -189,7 +190,7 @@ def _own_stage(program: Program, step: Step) -> _Trees | _Kernel | _Sparse | Non
 
 
 def _kernel(node: Node, x: TensorType) -> Callable[[Rows, Rows], Call] | None:
-    """What calls the kernel of a node that the machine has not, from its input's type."""
+    """What calls the kernel of a node that the machine lacks, from its input's type."""
     attrs = node.attrs
     if node.op == "interpolate" and x.dtype == "float64":
         return lambda x, out: interpolated(

@@ -47,6 +47,7 @@ def _linear_type(types: Types, attrs: Attrs) -> TensorType:
     need(
         weights.ndim == 2
         and weights.shape[0] == types[0].width
+        and weights.shape[1] > 0
         and bias.shape == weights.shape[1:],
         f"weights {weights.shape} and bias {bias.shape} for {types[0]!r}",
     )

@@ -1,6 +1,6 @@
 """What the row path does besides arithmetic and reading memory: call Python and kernels, count.
 
-Each is an intrinsic of numba: a function that writes LLVM's own language.
+Each is an intrinsic of numba: a function that emits LLVM IR.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlml.backends.native.jit.process_memory import integers
 
 def _call_1(typing: Any, address: Any, a: Any) -> Any:
     """The function at an address, int64 (int64)."""
-    return integers(3), _call
+    return integers(2), _call
 
 
 def _call(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
@@ -32,7 +32,7 @@ def _exchange(typing: Any, address: Any, number: Any) -> Any:
         place = b.inttoptr(arguments[0], LONG.as_pointer())
         return b.atomic_rmw("xchg", place, arguments[1], "seq_cst")
 
-    return integers(3), generate
+    return integers(2), generate
 
 
 def _add(typing: Any, address: Any, number: Any) -> Any:
@@ -43,7 +43,7 @@ def _add(typing: Any, address: Any, number: Any) -> Any:
         place = b.inttoptr(arguments[0], LONG.as_pointer())
         return b.atomic_rmw("add", place, arguments[1], "seq_cst")
 
-    return integers(3), generate
+    return integers(2), generate
 
 
 def _python(typing: Any, function: Any, died: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
@@ -52,7 +52,7 @@ def _python(typing: Any, function: Any, died: Any, a: Any, b: Any, c: Any, d: An
     A signal handler may raise at its first instruction, before any `try`: then `died` is called,
     with b and the class of the exception.
     """
-    return integers(7), _call_python
+    return integers(6), _call_python
 
 
 def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:

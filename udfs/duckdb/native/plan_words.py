@@ -21,8 +21,7 @@ VECTOR = 2048
 """Most rows that DuckDB hands over at once."""
 
 BLOCK_BYTES, FEWEST_ROWS, FEWEST_BYTES = 4 << 20, 64, 16 << 20
-"""Memory that the numbers of one block of rows may take; so many rows may take more, up to the last
-number."""
+"""The most bytes of a block; FEWEST_ROWS may take more than BLOCK_BYTES, up to FEWEST_BYTES."""
 
 _BYTES = {"INTEGER": 4, "DOUBLE": 8}
 """Of a field of a result."""
@@ -54,12 +53,7 @@ def obstacle(function: BatchFunction) -> str | None:
     """What keeps machine code from scoring a function's batches; None if nothing does."""
     if function.last is not None:
         return "it remembers rows that come again"
-    if _filler(function) is not None:
-        return None
-    return "some of its steps over texts are Python's" if whole_texts(function) else _NUMPY
-
-
-_NUMPY = "some of the model's steps are numpy's"
+    return None if _filler(function) is not None else "some of the model's steps run in Python"
 
 
 def plan_words(function: BatchFunction, rows: int, before: PlanWords | None = None) -> PlanWords:

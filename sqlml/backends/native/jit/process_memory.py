@@ -1,6 +1,6 @@
 """What kernels know by an address or a name: arrays in memory, and functions of the process.
 
-Each is an intrinsic of numba: a function that writes LLVM's own language.
+Each is an intrinsic of numba: a function that emits LLVM IR.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ whole_at = _array_at("int32")
 doubles_at = _array_at("float64")
 
 
-def integers(count: int) -> Any:
-    """The type of a function of some int64, the first of them its result."""
+def integers(arguments: int) -> Any:
+    """The type of a function of so many int64, whose result is one too."""
     from numba import types
 
-    return types.int64(*[types.int64] * (count - 1))
+    return types.int64(*[types.int64] * arguments)
 
 
 def process_function_1(name: str) -> Any:
     """An intrinsic that calls a function of one word by its name in the process."""
 
     def call(typing: Any, a: Any) -> Any:
-        return integers(2), lambda _, b, __, given: _named(b, name, given)
+        return integers(1), lambda _, b, __, given: _named(b, name, given)
 
     return intrinsic(call)
 
@@ -75,7 +75,7 @@ def process_function_2(name: str) -> Any:
     """An intrinsic that calls a function of two words by its name in the process."""
 
     def call(typing: Any, a: Any, b: Any) -> Any:
-        return integers(3), lambda _, builder, __, given: _named(builder, name, given)
+        return integers(2), lambda _, builder, __, given: _named(builder, name, given)
 
     return intrinsic(call)
 

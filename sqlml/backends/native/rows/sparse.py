@@ -44,7 +44,7 @@ def filled(row: Array, out: Rows) -> Call:
 
 
 def added_products(x: Rows, weights: Array, out: Rows) -> Call:
-    """The call that adds x @ weights (k, m) to `out`, but for the columns of x that are 0."""
+    """The call that adds x @ weights (k, m) to `out`, skipping the zeros of x."""
     kinds = (reads(x.dtype, 2), *kinds_of(weights), writes(out.dtype, 2))
     return Call(specialise(_add_products, kinds), (x, weights, out))
 

@@ -164,9 +164,9 @@ def _counted(texts: Texts, how: _How, places: tuple[Any, ...]) -> tuple[Array, A
     if how.kind == "whole":
         out, first, last, heads = texts.data.copy(), texts.start.copy(), texts.stop.copy(), groups
     else:
-        # A character takes half as many bytes more in lower case at most, and a space with it.
-        out = np.empty(3 * size + 2 * rows + 8, np.uint8)
-        first, last = np.empty((2, 2 * size + 2 * rows + 8), np.int64)
+        most, size_of_all = kernels.room(size, rows)
+        out = np.empty(size_of_all, np.uint8)
+        first, last = np.empty((2, most), np.int64)
         heads = np.empty((rows if how.kind != "char_wb" else size + rows) + 1, np.int64)
         made: tuple[Any, ...] = ((out, first, last, heads),)
         if how.kind == "char_wb":

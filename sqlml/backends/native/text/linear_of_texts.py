@@ -2,8 +2,10 @@
 
 What `count_tokens.py` and the operators of sparse rows do one after the other for a batch is done
 here text by text: cut, count, look up, weight, normalise, and add to the sums. The order of every
-sum, and each rounding, are those of the operators. Python looks at texts whose lower case or
-accents no table has, and at those that a model refuses.
+sum, and each rounding, are those of the operators.
+
+Python scores the blocks that hold a text which it must prepare (`is_hard`), one that the model
+refuses, one of MOST_TOKENS, or a count of LOGS under a logarithm.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from sqlml.backends.native.text.count_tokens import (
     stop_words,
     tables,
 )
-from sqlml.backends.native.text.token_kernels import HARD, find_keys, is_hard
+from sqlml.backends.native.text.token_kernels import HARD, count_keys, find_keys, is_hard
 from sqlml.ir.analyzer import RUNS
 from sqlml.ir.operators.text import TEXT, analyzer_of
 from sqlml.ir.program import Node, Program
@@ -44,13 +46,15 @@ _MAPS = {"sublinear": LOG, "one": ONE, "positive": POSITIVE}
 _NORMS = {"l1": L1, "l2": L2}
 
 MOST_TOKENS = 1 << 24
-"""Fewer of a text can be counted in float32."""
+"""float32 counts fewer tokens than this exactly."""
 
 LOGS = 1024
-"""Counts below have their logarithm in a table: numpy's own, whose last bit another may miss."""
+"""Logarithms of smaller counts come from a table that numpy made; another log may differ in its
+last bit."""
 
 _cut_words, _drop_words = called(kernels.cut_words), called(kernels.drop_words)
 _cut_characters, _cut_within = called(kernels.cut_characters), called(kernels.cut_within)
+_room = called(kernels.room)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +63,8 @@ class TextSums:
 
     node: the input that holds the texts; counted: the node that counts. stored: int64 (k, 4), for
     each operator of the counts what it is, whether it is float32's, where its factors begin, and
-    how many they are. weights: (columns, m), or None: what is counted is written to its columns.
+    how many they are. weights: (columns, m), or None: the values themselves are written to their
+    columns.
     """
 
     node: int
@@ -88,8 +93,9 @@ class TextSums:
         given = program.nodes[node.inputs[0]].op == "input" and len(node.inputs) == 1
         if not given or not is_cut_by_table(analyzer) or analyzer.kind not in _KINDS:
             return None
-        if LOG in (op for op, *_ in stored[1:]):
-            return None
+        operators = [op for op, *_ in stored]
+        if LOG in operators and not {*operators[: operators.index(LOG)]} <= {FINITE, SELECT}:
+            return None  # it is one of other numbers than counts
         table = np.array(stored, np.int64).reshape(-1, 4)
         return cls(node.inputs[0], node, table, np.concatenate(factors), weights)
 
@@ -103,10 +109,9 @@ class TextSums:
         stop_table = (bool(analyzer.stop_words), stop_words(analyzer))
         places = places_of(attrs, self.counted.op == "hash_tokens")
         values = (self.stored, self.factors, _logs(np.dtype(str(attrs["dtype"]))))
-        weights = np.empty((0, 0), out.dtype)
-        if self.weights is not None:
-            weights = np.ascontiguousarray(self.weights)
-        constants = (tables(), how, stop_table, grams, places, values, weights)
+        weights = np.empty((0, 0), out.dtype) if self.weights is None else self.weights
+        sums = (self.weights is not None, np.ascontiguousarray(weights))
+        constants = (tables(), how, stop_table, grams, places, values, sums)
         address = reads(np.int64, 1, "C")
         kinds = (reads(np.uint8, 1, "C"), address, address, *kinds_of(*constants))
         kernel = specialise(add_text_sums, (*kinds, writes(out.dtype, 2)))
@@ -152,20 +157,6 @@ def _cut_texts(texts: Any, tables: Any, how: Any, stop: Any, groups: Any, cut: A
         _cut_characters(texts, tables, lowering, cut)
     else:
         _cut_within(texts, tables, lowering, cut, groups)
-
-
-@called
-def _counts(keys: Any, found: Any, columns: Any, values: Any) -> Any:
-    """Write the columns and counts of sorted keys (`find_keys`); how many columns there are."""
-    count = 0
-    for k in range(found):
-        sign = 1 - 2 * (keys[k] & 1)
-        if k and keys[k] >> 1 == columns[count - 1]:
-            values[count - 1] += sign
-        else:
-            columns[count], values[count] = keys[k] >> 1, sign
-            count += 1
-    return count
 
 
 @called
@@ -218,8 +209,8 @@ def _apply(operators: Any, columns: Any, values: Any, count: Any) -> Any:
 
 @called
 def _chunk_end(memory: Any, start: Any, stop: Any, at: Any, marks: Any, hard: Any) -> Any:
-    """(the text behind those from `at` on that have up to CHUNK bytes, or one that has more; the
-    first of them that Python must prepare, or -1).
+    """Where the chunk that begins at text `at` ends (up to CHUNK bytes, or one longer text), and
+    its first text that Python must prepare, or -1.
 
     hard: the mark of characters that are hard, and whether those beyond ASCII are.
     """
@@ -243,24 +234,26 @@ def add_text_sums(
     grams: Any,
     places: Any,
     operators: Any,
-    weights: Any,
+    sums: Any,
     out: Any,
 ) -> Any:
-    """Add to out (n, m) what the tokens of texts have as weights, or write what is counted there
-    where there are none; -1, or a text for Python.
+    """Add the products of the texts' values and weights to out (n, m), or write the values there.
+
+    Returns -1, or a text that Python must score (0 where there is no memory).
 
     start, stop: int64 (n,), the addresses between which a text lies. how: the kind of units,
     whether texts are lowered, whether accents are taken off, and the least characters of a word.
     stop_table: whether words are dropped, and which. grams, places: as of `token_kernels.count`.
-    operators: those of stored numbers, their factors, and a table of logarithms.
+    operators: those of stored numbers, their factors, and a table of logarithms. sums: whether
+    there are weights, and these.
     """
+    weighted, weights = sums
     kind, lowering, accents, _ = how
     hard = (HARD if lowering else 0, accents)
     rows, size = start.size, CHUNK
     for r in range(rows):
         size = max(size, stop[r] - start[r])
-    # A character takes half as many bytes more in lower case at most, and a space with it.
-    units, characters = 2 * size + 2 * rows + 8, 3 * size + 2 * rows + 8
+    units, characters = _room(size, rows)
     words = 2 * units + size + 2 * rows + 2
     held_at = malloc(8 * words + characters)
     if held_at == 0:
@@ -270,7 +263,7 @@ def add_text_sums(
     first, last = held[words - 2 * units : words - units], held[words - units :]
     written = bytes_at(held_at + 8 * words, characters)
     each = grams[2] - grams[1] + 1
-    room, room_at, failed, at = 0, 0, -1, 0
+    held_keys, keys_at, failed, at = 0, 0, -1, 0
     while at < rows and failed < 0:
         end, failed = _chunk_end(memory, start, stop, at, tables[1], hard)
         if failed >= 0:
@@ -281,30 +274,33 @@ def add_text_sums(
         most = 0
         for r in range(end - at):
             most = max(most, each * (heads[here[r + 1]] - heads[here[r]]))
-        if most > room:
-            free(room_at)
-            room = 2 * most
-            room_at = malloc(3 * 8 * room)
-        if (room and room_at == 0) or most >= MOST_TOKENS:
+        if most >= MOST_TOKENS:
             failed = at
             break
-        keys, columns = words_at(room_at, room), words_at(room_at + 8 * room, room)
-        values = doubles_at(room_at + 16 * room, room)
+        if most > held_keys:
+            free(keys_at)
+            held_keys = 2 * most
+            keys_at = malloc(3 * 8 * held_keys)
+            if keys_at == 0:
+                failed = at
+                break
+        keys, columns = words_at(keys_at, held_keys), words_at(keys_at + 8 * held_keys, held_keys)
+        values = doubles_at(keys_at + 16 * held_keys, held_keys)
         for r in range(at, end):
             found = find_keys(cut, here[r - at], here[r - at + 1], grams, places, keys)
-            count = _counts(keys, found, columns, values)
+            count = count_keys(keys, found, columns, values)
             count = _apply(operators, columns, values, count)
             if count < 0:
                 failed = r
                 break
             for j in range(count):
                 value, place = out.dtype.type(values[j]), columns[j]
-                if weights.size == 0:
+                if weighted:
+                    for m in range(out.shape[1]):
+                        out[r, m] += value * weights[place, m]
+                else:
                     out[r, place] = value
-                    continue
-                for m in range(out.shape[1]):
-                    out[r, m] += value * weights[place, m]
         at = end
-    free(room_at)
+    free(keys_at)
     free(held_at)
     return failed

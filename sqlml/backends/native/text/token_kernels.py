@@ -147,6 +147,15 @@ def _encode(code: Any, out: Any, at: Any) -> Any:
     return at + 4
 
 
+def room(size: Any, rows: Any) -> Any:
+    """The most units, and the most bytes of them, that are cut of texts of so many bytes.
+
+    A byte that is no character becomes the three of U+FFFD, lower case adds half of a character at
+    most, and `cut_within` puts a space before and behind each word.
+    """
+    return 2 * size + 2 * rows + 8, 3 * size + 2 * rows + 8
+
+
 @called
 def is_hard(data: Any, start: Any, stop: Any, marks: Any, mark: Any, accents: Any) -> Any:
     """Whether data[start:stop] has a character of `mark`, or one beyond ASCII if `accents`."""
@@ -342,6 +351,22 @@ def find_keys(cut: Any, begin: Any, end: Any, grams: Any, places: Any, keys: Any
     return found
 
 
+@called
+def count_keys(keys: Any, found: Any, columns: Any, counts: Any) -> Any:
+    """Write the columns and counts of sorted keys (`find_keys`); how many columns there are."""
+    stored = 0
+    for k in range(found):
+        column = keys[k] >> 1
+        sign = 1 - 2 * (keys[k] & 1)
+        if k and column == keys[k - 1] >> 1:
+            counts[stored - 1] += sign
+        else:
+            columns[stored] = column
+            counts[stored] = sign
+            stored += 1
+    return stored
+
+
 def count(cut: Any, groups: Any, grams: Any, places: Any, keys: Any, made: Any) -> None:
     """Count the n-grams of the units of each text, the columns of a text in order.
 
@@ -354,13 +379,5 @@ def count(cut: Any, groups: Any, grams: Any, places: Any, keys: Any, made: Any) 
     stored = 0
     for row in range(groups.size - 1):
         found = find_keys(cut, groups[row], groups[row + 1], grams, places, keys)
-        for k in range(found):
-            column = keys[k] >> 1
-            sign = 1 - 2 * (keys[k] & 1)
-            if k and column == keys[k - 1] >> 1:
-                counts[stored - 1] += sign
-            else:
-                indices[stored] = column
-                counts[stored] = sign
-                stored += 1
+        stored += count_keys(keys, found, indices[stored:], counts[stored:])
         indptr[row + 1] = stored
