@@ -15,7 +15,14 @@ from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import PACKED
 from sqlml.planner.choice.choose import Choice
 from sqlml.planner.program.function_names import FunctionSpec, Part, struct_of
-from sqlml.planner.program.prepare import ALL, Prepared, compile_core, fields_of, prepare_parts
+from sqlml.planner.program.prepare import (
+    ALL,
+    Prepared,
+    compile_core,
+    fields_of,
+    is_listed,
+    prepare_parts,
+)
 from sqlml.planner.program.result_sql import first_positions
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction, Explain
@@ -78,7 +85,7 @@ def engine_function(
         groups = tuple(map(len, labels))
     if len(labels) > 1 and integer:
         shifts = first_positions(labels)
-    listed = part.output == "proba" and part.column is None or made.width > 1
+    listed = is_listed(part, made.width)
     fields = fields_of(program, spec.parts, spec.by_column)
     result = ("INTEGER" if integer else "DOUBLE") + "[]" * (listed + bool(groups))
     batch = BatchFunction(

@@ -78,14 +78,19 @@ def width_of(program: Program, part: Part) -> int:
     return 1 if part.column is not None else program.output_type(part.output).width
 
 
+def is_listed(part: Part, width: int) -> bool:
+    """Whether a part of so many numbers is a list: probabilities are, also those of one class."""
+    return width > 1 or (part.output == "proba" and part.column is None)
+
+
 def fields_of(program: Program, parts: tuple[Part, ...], by_column: bool) -> tuple[Field, ...]:
     """The fields of the struct that a function of several parts returns; none where it is a list.
 
     A field costs the engine nothing, an element of a list 3 ns a row; but Arrow hands a list over
     faster, and a struct has no place for an output of several numbers.
     """
-    alone = len(parts) == 1 or any(width_of(program, part) > 1 for part in parts)
-    if alone or not by_column:
+    listed = any(is_listed(part, width_of(program, part)) for part in parts)
+    if len(parts) == 1 or listed or not by_column:
         return ()
     whole = bool(program.labels)
     return tuple(

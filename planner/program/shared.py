@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.ir.program import Program
 from sqlml.planner.program.function_names import Part, struct_of
-from sqlml.planner.program.prepare import fields_of, width_of
+from sqlml.planner.program.prepare import fields_of, is_listed, width_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +39,7 @@ class Shared:
         if len(self.parts) > 1:
             return "DOUBLE[]"
         number = "INTEGER" if part.output == "label" and program.labels else "DOUBLE"
-        width = width_of(program, part)
-        listed = width > 1 or (part.output == "proba" and part.column is None)
-        return number + "[]" * listed
+        return number + "[]" * is_listed(part, width_of(program, part))
 
     def element(
         self, call: str, program: Program, part: Part, by_column: bool, dialect: Dialect = DUCKDB
@@ -53,7 +51,7 @@ class Shared:
             return dialect.field(call, str(part))
         first = 1 + sum(width_of(program, p) for p in self.parts[: self.parts.index(part)])
         width = width_of(program, part)
-        if part.column is None and (width > 1 or part.output == "proba"):
+        if is_listed(part, width):
             return dialect.part(call, first, first + width - 1)
         element = dialect.at(call, first)
         whole = part.output == "label" and bool(program.labels)

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.mixture import GaussianMixture
 
 import sqlml
 from sqlml.udfs.repeated_rows import LastRows
@@ -126,6 +127,16 @@ def test_a_view_keeps_what_its_query_shares(con: sqlml.Session) -> None:
     plain = con.cursor()
     rows = plain.execute("SELECT id, y FROM v ORDER BY id").fetchall()
     assert rows == [(int(i), LABEL[i]) for i in np.flatnonzero(LABEL != "mid")]
+
+
+def test_a_model_of_a_single_class_gives_a_map_beside_its_label(con: sqlml.Session) -> None:
+    con.create_model("one", GaussianMixture(1).fit(FRAME.head(500)), verify=False)
+    calls = "predict('one', *), predict_proba('one', *), predict_score('one', *)"
+    query = f"SELECT {calls} FROM t LIMIT 100"
+    assert len(functions(con, query)) == 1
+    for label, probabilities, score in con.execute(query).fetchall():
+        assert (label, probabilities) == (0, {0: 1.0})
+        assert isinstance(score, float)
 
 
 def test_rows_that_come_again_are_found_by_their_bits() -> None:

@@ -290,6 +290,17 @@ def row_path_at() -> int | None:
     for name in row_path.CALLED:
         llvm.add_symbol(name, c_api.address(name))
     entry = entry_of(specialise(row_path.score, row_path.SIGNATURE))
+    same_at()  # compiled along, so that a later process finds both on disk
+    return None if entry is None else entry.numbers
+
+
+@cache
+def same_at() -> int | None:
+    """Where `row_path.same` lies; None where numba itself would have to run it."""
+    from sqlml.backends.native.jit.specialise import COUNT, entry_of, specialise
+    from sqlml.udfs.duckdb.native import row_path
+
+    entry = entry_of(specialise(row_path.same, (COUNT,)))
     return None if entry is None else entry.numbers
 
 

@@ -20,6 +20,7 @@ from sqlml.udfs.duckdb.native.functions import (
     create,
     is_at_hand,
     row_path_at,
+    same_at,
     text_of,
 )
 from sqlml.udfs.duckdb.native.layout import NAMED, PACKED_ROWS
@@ -41,7 +42,7 @@ def register_named(connection: int, function: EngineFunction, find: Find) -> boo
     Returns:
         Whether DuckDB took it; never where the row path has no machine code yet.
     """
-    if not is_at_hand() or row_path_at() is None or _same() is None:
+    if not is_at_hand() or row_path_at() is None or same_at() is None:
         return False
     with LOCK:
         state = _named.get(function.name)
@@ -74,23 +75,13 @@ def _binding() -> tuple[ctypes.c_void_p, Any]:
     return ctypes.cast(kept, ctypes.c_void_p), kept
 
 
-@cache
-def _same() -> int | None:
-    """Where `row_path.same` lies; None where numba itself would have to run it."""
-    from sqlml.backends.native.jit.specialise import COUNT, entry_of, specialise
-    from sqlml.udfs.duckdb.native import row_path
-
-    entry = entry_of(specialise(row_path.same, (COUNT,)))
-    return None if entry is None else entry.numbers
-
-
 def _bind(info: int) -> None:
     api = c_api.library()
     try:
         caller = _by_address[api.duckdb_scalar_function_bind_get_extra_info(info)]
         state = _state_of(caller, _constant_text(info, 0))
         api.duckdb_scalar_function_set_bind_data(info, state.words.ctypes.data, None)
-        api.duckdb_scalar_function_set_bind_data_copy(info, _same())
+        api.duckdb_scalar_function_set_bind_data_copy(info, same_at())
     except BaseException as error:
         api.duckdb_scalar_function_bind_set_error(info, text_of(error))
 
