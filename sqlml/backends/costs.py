@@ -43,10 +43,10 @@ SHIPPED: Costs = MappingProxyType(
         # of a tree of a turned block, and a number that is turned. Far steps are those in trees of
         # 64 MB, which no cache holds; far nodes and wide steps those in tables of 2,000 columns. A
         # batch by blocks takes so much more than one by lockstep.
-        "native.node": 0.0045,
+        "native.node": 0.007,
         "native.far_node": 0.105,
-        "native.short_node": 0.012,
-        "native.paged_node": 0.007,
+        "native.short_node": 0.018,
+        "native.paged_node": 0.0105,
         "native.tree": 0.05,
         "native.cursor_leaf": 0.15,
         "native.leaf": 0.5,
@@ -58,7 +58,7 @@ SHIPPED: Costs = MappingProxyType(
         "native.wide_step": 30.0,
         "native.pair": 2.0,
         "native.pair_step": 0.85,
-        "native.far_pair_step": 1.9,
+        "native.far_pair_step": 1.0,
         "native.wide_pair_step": 2.3,
         "native.top": 2.9,
         "native.turned_number": 0.35,
