@@ -10,8 +10,8 @@
 * expression: for the linear model, the probability written as SQL by hand.
 
 "pipeline" is a scikit-learn pipeline of one-hot and scaled columns over 25 FLOATs and 5 VARCHARs;
-its kernel is given a frame. "texts" is a TF-IDF vectoriser before a logistic regression, over a
-tenth as many rows of one VARCHAR of some 20 words; its kernel is given an Arrow table.
+its kernel is given a frame. "texts" is a TF-IDF vectoriser before a logistic regression, over half
+as many rows of one VARCHAR of some 20 words; its kernel is given an Arrow table.
 
 And the most memory that a process takes to score so many rows of a table that is made while it is
 read, and a hundred times as many.
@@ -89,7 +89,7 @@ def subject_of(kind: str, options: argparse.Namespace) -> Subject:
 def measure(kind: str, options: argparse.Namespace) -> list[Row]:
     """Times of one model: the query as contender "sqlml", and what it is compared with."""
     subject = subject_of(kind, options)
-    rows = options.rows // 10 if kind == TEXTS else options.rows
+    rows = options.rows // 2 if kind == TEXTS else options.rows
     x, _ = table(TABLE, rows, options.seed + 1)
     setting = Setting(options.threads, cache=options.cache)
     scorer = sqlml.compile(subject.model, threads=options.threads)
