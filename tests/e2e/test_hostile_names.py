@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 import sqlml
 from sqlml.types import fold
-from tests.e2e.test_macros import CONFIG
+from tests.e2e.macro_checks import CONFIG
 
 PIECES = st.sampled_from(
     [
