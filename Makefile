@@ -20,7 +20,7 @@ TRITON ?= .venv-triton
 WORKERS ?= 2
 
 PY := $(VENV)/bin/python
-# Python compiles what it imports; to compile all files of all packages takes half of the time of pip.
+# Python compiles what it imports; compiling every file of every package takes pip half of its time.
 PIP := SQLML_KERNELS=none $(PY) -m pip install --no-compile --quiet --disable-pip-version-check --constraint constraints.txt
 DUCKDB15 := 1.5.6
 TRITON_WHEELS := "triton==3.9.0; sys_platform == 'linux'" ziglang==0.17.1

@@ -77,7 +77,7 @@ CATBOOST: dict[str, Callable[[Any], Any]] = {
     "a text that is nested without end": lambda d: d["model_info"].update(
         training='{"a": ' + "[" * 100_000
     ),
-    "a bias that is no list": lambda d: d["scale_and_bias"].__setitem__(1, 0.5),
+    "a bias that is not a list": lambda d: d["scale_and_bias"].__setitem__(1, 0.5),
     "a bias that is true": lambda d: d["scale_and_bias"][1].__setitem__(0, True),
     "null for scale and bias": lambda d: d.update(scale_and_bias=None),
     "booleans the other way round": lambda d: d["model_info"]["class_params"].update(

@@ -64,7 +64,7 @@ XGBOOST: dict[str, tuple[Callable[[Any], None], str]] = {
     "a root with a parent": (in_tree("parents", 0), "parents in a tree"),
     "a parent before the tree": (in_tree("parents", -7), "parents in a tree"),
     "another parent": (set_to(lambda n: tree(n)["parents"], -1, 0), "parents in a tree"),
-    "a parent that is no number": (in_tree("parents", 1e30), "not an integer"),
+    "a parent that is not an integer": (in_tree("parents", 1e30), "not an integer"),
     "a parent beyond int32": (in_tree("parents", 2**31), "out of range"),
     "fewer parents": (lambda learner: tree(learner)["parents"].pop(), "parents"),
     "no parents": (lambda learner: tree(learner).pop("parents"), "parents"),

@@ -107,6 +107,6 @@ def con(database: Path, tmp_path: Path) -> Iterator[sqlml.Session]:
 
 @pytest.fixture
 def plain(con: sqlml.Session) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to the same database that knows nothing of sqlml."""
+    """A plain DuckDB connection to the database of `con`, without a session."""
     with con.connection.cursor() as own:
         yield own

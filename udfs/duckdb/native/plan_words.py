@@ -71,7 +71,7 @@ def plan_words(function: BatchFunction, rows: int, before: PlanWords | None = No
     )
 
 
-def whole_texts(function: BatchFunction) -> int:
+def _whole_texts(function: BatchFunction) -> int:
     """How many of a function's texts the model itself reads; the codes of others are looked up."""
     return function.texts if function.lookup is None else function.lookup.first
 
@@ -79,7 +79,7 @@ def whole_texts(function: BatchFunction) -> int:
 def _filler(function: BatchFunction) -> Any:
     """The function's filler, if it can write its output as kernel calls; else None."""
     width = function.width
-    if whole_texts(function):
+    if _whole_texts(function):
         filler = text_filler_of(function.compiled, function.output)
     else:
         filler = filler_of(function.compiled, function.output, range(width), width)
@@ -178,7 +178,7 @@ def _calls(
     result = Rows(RESULT, dtype, function.columns)
     made = result if filler.dtype == dtype else Rows(next(places), filler.dtype, function.columns)
     with_rows = (rows,) if hasattr(filler, "turn") else ()
-    ends = [_ends(places) for _ in range(whole_texts(function))]
+    ends = [_ends(places) for _ in range(_whole_texts(function))]
     with_texts = {"texts": ends} if ends else {}
     before += tuple(text_ends(k, *pair) for k, pair in enumerate(ends))
     calls: Sequence[Call] = filler.calls(x, made, places, *with_rows, **with_texts)

@@ -95,7 +95,7 @@ class TextSums:
             return None
         operators = [op for op, *_ in stored]
         if LOG in operators and not {*operators[: operators.index(LOG)]} <= {FINITE, SELECT}:
-            return None  # it is one of other numbers than counts
+            return None  # of numbers that are no longer counts: the table lacks them
         table = np.array(stored, np.int64).reshape(-1, 4)
         return cls(node.inputs[0], node, table, np.concatenate(factors), weights)
 
