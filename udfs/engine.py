@@ -45,9 +45,8 @@ def names_to_call(
         program: finds a Program by its hash.
     """
     names: dict[str, str] = {}
-    for name, (place, *_) in plan.functions.items():
+    for name, spec in plan.specs.items():
         if f"{name}(" in plan.sql:  # else all rows of its calls are computed in SQL
-            call = plan.calls[place]
             known = engine.registered(name)
-            names[name] = known or engine.register(call.spec, program(call.spec.program))
+            names[name] = known or engine.register(spec, program(spec.program))
     return names

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sqlml.catalog.cascade import Cascade
 from sqlml.catalog.model import Model
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.ir.program import Program
@@ -50,6 +51,7 @@ class Context:
         type_of: the SQL type of a parameter's value.
         no_columns: why functions cannot take columns (`Route`); None if they can.
         needs_python: why such a function needs Python nevertheless.
+        cascade: the small model that stands before a version.
     """
 
     describe: Describe
@@ -62,4 +64,5 @@ class Context:
     type_of: TypeOf = _nothing
     no_columns: Callable[[], str | None] = _packs
     needs_python: NeedsPython = _unknown
+    cascade: Callable[[Model], Cascade | None] = _nothing
     dialect: Dialect = DUCKDB

@@ -24,7 +24,13 @@ ROUTES = ("auto", "native", "arrow")
 """How rows may reach a function (`planner.program.route`)."""
 
 _VALUES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"backend": NAMES, "strategy": STRATEGIES, "device": DEVICES, "route": ROUTES}
+    {
+        "backend": NAMES,
+        "strategy": STRATEGIES,
+        "device": DEVICES,
+        "route": ROUTES,
+        "approximate": ("true", "false"),
+    }
 )
 """The settings of a session, and what each of them takes."""
 
@@ -44,7 +50,7 @@ def with_setting(settings: Mapping[str, str], name: str, value: Any) -> Mapping[
     others = {k: v for k, v in settings.items() if k != name}
     if value is None:
         return others
-    text = value.lower() if isinstance(value, str) else ""
+    text = str(value).lower() if isinstance(value, str | bool) else ""
     if text not in known:
         raise ConfigError(f"unknown {name} {value!r}; sqlml_{name} takes {', '.join(known)}")
     return {**others, name: text}
@@ -62,6 +68,16 @@ def batch_rows(options: Mapping[str, Any]) -> int | None:
             f"option batch_size must be a number of rows from 1 to {MOST_ROWS}, not {rows!r}"
         )
     return rows
+
+
+def may_approximate(options: Mapping[str, Any], asked: bool | None) -> bool:
+    """Whether a call may be answered by a cascade.
+
+    Args:
+        options: of the model, and those of the session in their place.
+        asked: what the call says of itself.
+    """
+    return str(options.get("approximate")).lower() == "true" if asked is None else asked
 
 
 def asks_for_sql(options: Mapping[str, Any]) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from sqlml.catalog.cascade import CascadeFacts
 from sqlml.ir.program import Program
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.estimated_rows import Rows
@@ -28,6 +29,8 @@ class PlannedCall:
 
     `others` are columns that a star brings in and that are not features, `null_where` features
     without which a row's result is NULL; `source` is the Program that `spec` computes parts of.
+    `small` is the call of the small model that is asked first, and `cascade` what is known of it;
+    `exact` says why a call that may be approximated is not.
     """
 
     written: str
@@ -49,6 +52,14 @@ class PlannedCall:
     others: tuple[str, ...] = ()
     null_where: tuple[str, ...] = ()
     route: Route = ARROW
+    small: PlannedCall | None = None
+    cascade: CascadeFacts | None = None
+    exact: str = ""
+
+    def after(self, small: PlannedCall, facts: CascadeFacts) -> PlannedCall:
+        """This call for the rows of which `small`, the same call of a small model, is not sure."""
+        sql = f"coalesce({small.sql}, {self.sql})"
+        return replace(self, sql=sql, small=small, cascade=facts)
 
     @property
     def calls_function(self) -> bool:
@@ -101,6 +112,10 @@ class PlannedCall:
             "parts": [str(part) for part in self.spec.parts],
             "remembers_rows": self.spec.again,
             "sql": self.sql,
+            "cascade": None
+            if self.small is None or self.cascade is None
+            else {"small": self.small.to_dict(), "facts": asdict(self.cascade)},
+            "exact_because": self.exact or None,
         }
 
 
@@ -132,6 +147,12 @@ class Plan:
             if call.calls_function:
                 found[call.spec.name] = (*found.get(call.spec.name, ()), place)
         return MappingProxyType(found)
+
+    @cached_property
+    def specs(self) -> Mapping[str, FunctionSpec]:
+        """The engine functions by name, those of small models too."""
+        calls = [*self.calls, *(call.small for call in self.calls if call.small is not None)]
+        return {call.spec.name: call.spec for call in calls if call.calls_function}
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values, for tools.

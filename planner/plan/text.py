@@ -83,6 +83,7 @@ def _block(call: PlannedCall) -> list[tuple[str, str]]:
         ("chosen by", call.choice.reason),
         *_estimates(call.choice),
         *_shared(call),
+        *_approximate(call),
         ("function", call.spec.name if call.calls_function else "none"),
     ]
 
@@ -119,6 +120,27 @@ def _shared(call: PlannedCall) -> list[tuple[str, str]]:
     if call.shared.in_from:
         text += ", made in FROM for WHERE and the other clauses to read"
     return [("shared", text)]
+
+
+def _approximate(call: PlannedCall) -> list[tuple[str, str]]:
+    """The small model that is asked first, or why there is none."""
+    if call.exact:
+        return [("approximate", f"no: {call.exact}")]
+    if call.small is None or call.cascade is None:
+        return []
+    facts, reads = call.cascade, [f"{name} {bound.type}" for name, bound in call.small.reads]
+    left = [group.name for group in facts.groups if not group.chosen]
+    where = call.small.spec.name if call.small.calls_function else "in SQL"
+    return [
+        ("approximate", f"a small model first, {where}, which reads {_listed(reads)}"),
+        ("only if unsure", f"{_listed(left)}, for {1 - facts.confident:.1%} of the rows"),
+        (
+            "guarantee",
+            f"accuracy falls by at most {facts.accuracy_loss:g} (97.5% sure); {facts.loss:.4f} "
+            f"was measured on {facts.held_out:,} rows held out",
+        ),
+        ("expected gain", f"{facts.gain:.2f} times as fast"),
+    ]
 
 
 def _in_sql(call: PlannedCall) -> str:
@@ -162,7 +184,23 @@ def _measured(plan: Plan, place: int) -> list[tuple[str, str]]:
     text = _function(measured, plan.calls[place].choice.backend == "sql")
     if rest:
         text += f", for calls {', '.join(str(k + 1) for k in (first, *rest))}"
-    return [("measured", text)]
+    return [("measured", text), *_confident(plan, plan.calls[place], measured)]
+
+
+def _confident(plan: Plan, call: PlannedCall, full: Measured) -> list[tuple[str, str]]:
+    """The share of rows of which the small model was sure."""
+    if call.small is None or call.cascade is None or plan.analysis is None:
+        return []
+    small = plan.analysis.functions.get(call.small.spec.name)
+    if small is None or not small.rows:
+        return []
+    share = 1 - full.rows / small.rows
+    return [
+        (
+            "confident",
+            f"{share:.1%} of {_count(small.rows, 'row')}; {call.cascade.confident:.1%} expected",
+        )
+    ]
 
 
 def _function(measured: Measured, is_sql: bool) -> str:

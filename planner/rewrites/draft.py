@@ -8,6 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from sqlml.catalog.cascade import Cascade
 from sqlml.dialects import Dialect
 from sqlml.parsing.places import Span
 from sqlml.planner.binding.context import Context
@@ -36,6 +37,8 @@ class Draft:
         given: the parameters with their values; some are used up by the plan.
         written_out: the table forms as subqueries, where there were some.
         targets: what each model call computes.
+        cascades: the small models that calls ask first.
+        exact: why calls that might be approximated are not.
         edits: place -> text, of what changes outside of calls.
         negated: the calls of which the negative is compared.
         shared: what each call computes together with others on the same row.
@@ -55,6 +58,8 @@ class Draft:
     given: Parameters
     written_out: WrittenOut | None = None
     targets: Mapping[ModelCall, Target] = field(default_factory=dict)
+    cascades: Mapping[ModelCall, Cascade] = field(default_factory=dict)
+    exact: Mapping[ModelCall, str] = field(default_factory=dict)
     edits: Mapping[Span, str] = field(default_factory=dict)
     negated: frozenset[ModelCall] = frozenset()
     shared: Mapping[ModelCall, Shared] = field(default_factory=dict)
@@ -99,6 +104,11 @@ class Draft:
     def probe(self) -> str:
         """The statement for the engine's binder: calls and parameters are NULLs of their types."""
         return self._without_joins(self.probed())
+
+    @property
+    def shareable(self) -> Mapping[ModelCall, Target]:
+        """The calls that may share an evaluation with others: those without a cascade."""
+        return {c: t for c, t in self.targets.items() if c not in self.cascades}
 
     def together(self, call: ModelCall) -> Shared:
         """What a call computes together with others: by itself its own part."""

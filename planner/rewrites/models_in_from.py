@@ -30,7 +30,7 @@ def models_in_from(draft: Draft) -> Draft:
     """The statement in which FROM may make what calls in WHERE share with others."""
     shared: dict[ModelCall, Shared] = {}
     sources: dict[ModelCall, Source] = {}
-    for calls in same_rows(draft.targets):
+    for calls in same_rows(draft.shareable):
         together = draft.together(calls[0])
         if not together.again or not any(map(_filters, calls)):
             continue

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.planner.rewrites.called_models import called_models
+from sqlml.planner.rewrites.cascaded_calls import cascaded_calls
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.models_in_from import models_in_from
 from sqlml.planner.rewrites.planned_calls import planned_calls
@@ -27,6 +28,7 @@ Rule = Callable[[Draft], Draft]
 RULES: tuple[Rule, ...] = (
     table_form,
     called_models,
+    cascaded_calls,
     probability_comparisons,
     shared_calls,
     volatile_calls,

@@ -40,27 +40,32 @@ def _with_call(draft: Draft, call: ModelCall) -> Draft:
     if draft.written_out is not None and draft.written_out.added(call.span.start):
         refuse_hidden(draft.outline, call, other_columns(call, (), scope), draft.dialect)
     target = draft.targets[call]
+    plan = partial(
+        plan_call,
+        call=call,
+        shared=draft.together(call),
+        scope=scope,
+        context=draft.context,
+        rows=rows_of(call, scope),
+    )
     try:
-        made = plan_call(
-            call=call,
-            target=target,
-            shared=draft.together(call),
-            scope=scope,
-            context=draft.context,
-            rows=rows_of(call, scope),
-            row_in_from=call in draft.rows_from,
-        )
+        made = plan(target=target, row_in_from=call in draft.rows_from)
+        planned = replace(made.planned, exact=draft.exact.get(call, ""))
+        if (cascade := draft.cascades.get(call)) is not None:
+            before = replace(target, model=replace(target.model, program=cascade.small))
+            small = plan(target=before, row_in_from=False).planned
+            planned = planned.after(small, cascade.facts)
     except StatementError:
         if call.unused:
             return draft  # the engine does not bind it
         raise
     except SqlmlError as error:  # what the model is, or is asked to run on
         raise error.at(draft.text, call.span.start, f"model {target.model.name!r}: ") from None
-    sql = made.planned.sql + target.key
+    sql = planned.sql + target.key
     written = draft.dialect.negated(sql) if call in draft.negated else sql
     return replace(
         draft,
-        planned=(*draft.planned, made.planned),
+        planned=(*draft.planned, planned),
         written={**draft.written, call: written},
         probes={**draft.probes, call: _probe(draft, call, made, written)},
         in_from=_in_from(draft, call, made, scope),

@@ -24,8 +24,8 @@ _FIRST = frozenset({"WHERE", "FROM"})
 
 def shared_calls(draft: Draft) -> Draft:
     """The statement with what each call shares, with itself at least."""
-    shared: dict[ModelCall, Shared] = {}
-    for calls in same_rows(draft.targets):
+    shared = {c: Shared(parts=(draft.targets[c].part,)) for c in draft.cascades}
+    for calls in same_rows(draft.shareable):
         parts = tuple(sorted({draft.targets[c].part for c in calls}, key=str))
         again = len({call.clause in _FIRST for call in calls}) > 1
         shared |= dict.fromkeys(calls, Shared(parts=parts, calls=len(calls), again=again))

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import BindError, ParseError
@@ -21,6 +22,8 @@ FUNCTIONS = ("predict", "predict_proba", "predict_score", "transform")
 _STAR_CLAUSES = frozenset(
     {"EXCLUDE", "EXCEPT", "REPLACE", "RENAME", "LIKE", "ILIKE", "NOT", "GLOB", "SIMILAR"}
 )
+
+_TRUTHS = MappingProxyType({"true": True, "false": False})
 
 _SETS_OF_COLUMNS = frozenset({"LIKE", "ILIKE", "GLOB", "SIMILAR", "NOT"})
 """What may follow a star and does not go with EXCLUDE."""
@@ -155,10 +158,14 @@ class Arguments:
             return None
         arguments: list[Argument] = []
         chosen: Argument | None = None
+        approximate: bool | None = None
         for begin, end in rest:
             if begin == end:
                 raise BindError("an argument is empty", self._sql, tokens[min(end, close)].start)
             argument = self._argument(begin, end)
+            if argument.name is not None and tokens[begin].upper == "APPROXIMATE":
+                approximate = self._truth(argument, approximate)
+                continue
             if argument.name is None or tokens[begin].upper != "CLASS":
                 arguments.append(argument)
                 continue
@@ -179,7 +186,32 @@ class Arguments:
             fold(t.text) for a in arguments for t in self._within(a.span) if t.is_identifier
         )
         whole = Span(tokens[first].start, tokens[last - 1].end)
-        return ModelCall(function, place, model, whole, tuple(arguments), chosen, spelled, words)
+        return ModelCall(
+            function,
+            place,
+            model,
+            whole,
+            tuple(arguments),
+            chosen,
+            spelled,
+            words,
+            approximate=approximate,
+        )
+
+    def _truth(self, argument: Argument, before: bool | None) -> bool:
+        """The value of `approximate := true`."""
+        value = argument.literal
+        said = _TRUTHS.get(fold(value.text)) if value and value.kind == "word" else None
+        if said is None or before is not None:
+            raise BindError(
+                "approximate := is given twice"
+                if said is not None
+                else "approximate := takes true or false (a feature of that name is written "
+                '"approximate" := ..)',
+                self._sql,
+                argument.name_start,
+            )
+        return said
 
     def number(self, place: Span | None) -> Literal | Parameter | None:
         """The number or the parameter that stands at a place by itself."""

@@ -178,7 +178,7 @@ class ModelCall:
     has_local_names: some are in sight. depth: how many calls and brackets are around it; queries:
     how many queries. always_asked: its clause evaluates it for each row. defines: it stands in a
     table's definition. unused: it stands in the definition of a WITH clause whose name is written
-    nowhere else.
+    nowhere else. approximate: what it says of itself, if anything.
     """
 
     function: str
@@ -202,6 +202,7 @@ class ModelCall:
     unused: bool = False
     compared: Compared | None = None
     key: Key | None = None
+    approximate: bool | None = None
 
     @property
     def planned_with(self) -> tuple[Parameter, ...]:

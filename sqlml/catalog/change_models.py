@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlml.catalog.change_stamps import drop_stamp, write_stamp
 from sqlml.catalog.model import NewVersion, Reference
+from sqlml.catalog.tables import CASCADES
 from sqlml.catalog.writer import Writer, check_there, checked_number, now
 from sqlml.errors import CatalogError, ModelExistsError
 from sqlml.types import fold
@@ -84,7 +85,9 @@ class ModelChanges(Writer):
                 self.connection.write(
                     f"DELETE FROM {schema}.catalog_{table} WHERE key = ?", [reference.key]
                 )
-            self.catalog.programs.collect([str(digest) for (digest,) in programs], schema)
+            gone = self.without_cascades(schema, reference.key)
+            gone += [str(digest) for (digest,) in programs]
+            self.catalog.programs.collect(gone, schema)
             self.macros.keep(schema, reference.database, reference.key, (), shared)
             drop_stamp(self.connection, schema, reference.key)
 
@@ -116,9 +119,10 @@ class ModelChanges(Writer):
             )
             if to.key == reference.key:
                 return
-            for table in ("versions", "aliases", "tags"):
+            tables = {"catalog_versions", "catalog_aliases", "catalog_tags", CASCADES}
+            for table in sorted(tables & self.connection.tables(schema)):
                 self.connection.write(
-                    f"UPDATE {schema}.catalog_{table} SET key = ? WHERE key = ?",
+                    f"UPDATE {schema}.{table} SET key = ? WHERE key = ?",
                     [to.key, reference.key],
                 )
             drop_stamp(self.connection, schema, reference.key)

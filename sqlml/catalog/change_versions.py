@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from sqlml.catalog.cascade import Cascade
 from sqlml.catalog.model import SPECIAL, Model, NewVersion, Reference
+from sqlml.catalog.tables import CASCADES
 from sqlml.catalog.writer import Writer, as_json, check_there, checked_number
-from sqlml.errors import CatalogError, ModelExistsError
+from sqlml.errors import CatalogError, ConflictError, ModelExistsError
 from sqlml.types import fold
 
 
@@ -41,6 +43,8 @@ class VersionChanges(Writer):
                 f"UPDATE {schema}.catalog_models SET last_version = ? WHERE key = ?",
                 [checked_number(version), reference.key],
             )
+            if new.cascade is not None:  # an older sqlml made no table for it
+                self.make_tables(schema, reference.database)
             self.insert(reference, schema, version, new)
 
         self.change(reference, work)
@@ -72,7 +76,8 @@ class VersionChanges(Writer):
             at = [reference.key, version]
             ((digest,),) = self.connection.read(f"SELECT program {where}", at)
             self.connection.write(f"DELETE {where}", at)
-            self.catalog.programs.collect([str(digest)], schema)
+            gone = [str(digest), *self.without_cascades(schema, reference.key, version)]
+            self.catalog.programs.collect(gone, schema)
 
         self.change(reference, work)
 
@@ -124,6 +129,41 @@ class VersionChanges(Writer):
                 f"DELETE FROM {schema}.catalog_aliases WHERE key = ? AND alias = ?",
                 [reference.key, fold(alias)],
             )
+
+        self.change(reference, work)
+
+    def add_cascade(self, model: Model, cascade: Cascade) -> None:
+        """Let a cascade stand before a version, in place of the one that it has."""
+        reference = Reference(model.name, model.database, model.version)
+
+        def work(schema: str, shared: bool) -> None:
+            self.make_tables(schema, model.database)
+            if self.catalog.get(reference).program.hash != model.program.hash:
+                raise ConflictError(f"model {model.label} has changed meanwhile; try again")
+            small, at = cascade.small, [reference.key, model.version]
+            had = self.connection.read(
+                f"SELECT program FROM {schema}.{CASCADES} WHERE key = ? AND version = ?", at
+            )
+            self.insert_cascade(reference.key, schema, model.version, cascade)
+            self.catalog.programs.collect([str(d) for (d,) in had if d != small.hash], schema)
+
+        self.change(reference, work)
+
+    def drop_cascade(self, reference: Reference) -> None:
+        """Remove the cascade of the version that `reference` names.
+
+        Raises:
+            CatalogError: it has none.
+        """
+
+        def work(schema: str, shared: bool) -> None:
+            version = self.catalog.version(reference)
+            gone = self.without_cascades(schema, reference.key, version)
+            if not gone:
+                raise CatalogError(
+                    f"model {reference.name!r} has no cascade for its version {version}"
+                )
+            self.catalog.programs.collect(gone, schema)
 
         self.change(reference, work)
 

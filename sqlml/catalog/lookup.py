@@ -6,6 +6,7 @@ import time
 from functools import lru_cache
 
 from sqlml.bounded_cache import Recent
+from sqlml.catalog.cascade import Cascade
 from sqlml.catalog.model import Model, parse_reference
 from sqlml.catalog.read import Catalog
 from sqlml.errors import UnknownModelError
@@ -55,6 +56,10 @@ class Lookup:
                 continue
             self._known.put(name, (stamp, found), found.program.nbytes)
             return found
+
+    def cascade(self, model: Model) -> Cascade | None:
+        """The cascade of a version; None if it has none. Raises ArtifactError if it is damaged."""
+        return self._catalog.cascade(model)
 
     def stamp(self, name: str) -> object:
         """A value that changes with the model; None if that is unknown."""

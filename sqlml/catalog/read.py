@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from sqlml.catalog.cascade import Cascade, loads
 from sqlml.catalog.change_stamps import read_stamp
 from sqlml.catalog.connection import Connection
 from sqlml.catalog.model import SPECIAL, Model, Origin, Reference
 from sqlml.catalog.stored_programs import Programs
-from sqlml.catalog.tables import MODELS, VERSIONS
+from sqlml.catalog.tables import CASCADES, MODELS, VERSIONS
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import ArtifactError, CatalogError, UnknownModelError
 from sqlml.ir.program import Program
@@ -79,6 +80,32 @@ class Catalog:
     def program(self, digest: str, database: str | None = None) -> Program:
         """The stored Program of a content hash; see `Programs.get`."""
         return self.programs.get(digest, self._connection.schema(database))
+
+    def cascade(self, model: Model) -> Cascade | None:
+        """The cascade of a version; None if it has none.
+
+        Raises:
+            ArtifactError: it is damaged.
+        """
+        schema = self._connection.schema(model.database)
+        if CASCADES not in self._connection.tables(schema):
+            return None
+        rows = self._connection.read(
+            f"SELECT program, facts FROM {schema}.{CASCADES} WHERE key = ? AND version = ?",
+            [fold(model.name), model.version],
+        )
+        if not rows:
+            return None
+        digest, facts = rows[0]
+        if not isinstance(digest, str) or len(digest) != _HASH_DIGITS:
+            raise ArtifactError(f"the cascade of model {model.name!r} is damaged; drop it")
+        found = Cascade(self.programs.get(digest, schema), loads(facts, model.name))
+        if not found.fits(model.program):
+            raise ArtifactError(
+                f"the cascade of model {model.name!r} does not fit it; ALTER MODEL .. DROP CASCADE "
+                "removes it"
+            )
+        return found
 
     def stored_bytes(self, model: Model) -> int:
         """What the model's Program takes in the database."""

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from sqlml.bounded_cache import Recent
 from sqlml.catalog.connection import Connection
+from sqlml.catalog.tables import CASCADES
 from sqlml.errors import ArtifactError, UnknownModelError
 from sqlml.ir import store
 from sqlml.ir.program import Program
@@ -125,12 +126,16 @@ class TablePrograms:
 
     def collect(self, digests: list[str], schema: str) -> None:
         """Remove those of these Programs that no version needs any more."""
+        tables = {"catalog_versions", CASCADES} & self._connection.tables(schema)
+        needed = " ".join(
+            f"AND NOT EXISTS (SELECT 1 FROM {schema}.{table} WHERE program = hash)"
+            for table in sorted(tables)
+        )
         unneeded = [
             digest
             for (digest,) in self._connection.read(
                 f"SELECT hash FROM {schema}.catalog_programs "
-                "WHERE system.main.list_contains(?::VARCHAR[], hash) "
-                f"AND NOT EXISTS (SELECT 1 FROM {schema}.catalog_versions WHERE program = hash)",
+                f"WHERE system.main.list_contains(?::VARCHAR[], hash) {needed}",
                 [digests],
             )
         ]

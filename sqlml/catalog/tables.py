@@ -1,7 +1,8 @@
 """The catalog's tables and views, as DDL; docs/format.md describes them.
 
-Programs are stored once each, by content hash; a model's versions point to them. Keys are the
-names as `fold` makes them, since the engine's own names ignore case in ASCII. Times are UTC.
+Programs are stored once each, by content hash; a model's versions and their cascades point to them.
+Keys are the names as `fold` makes them, since the engine's own names ignore case in ASCII. Times
+are UTC.
 
 A macro of the file hides a function of the engine, but for one that is called by its full name
 (`dialects.duckdb.builtin`).
@@ -107,7 +108,20 @@ TABLES: tuple[str, ...] = (
         PRIMARY KEY (key, tag)
     )
     """,
+    """
+    CREATE TABLE IF NOT EXISTS {schema}.catalog_cascades (
+        key VARCHAR,
+        version INTEGER,
+        program VARCHAR NOT NULL,
+        facts VARCHAR NOT NULL,
+        created_at TIMESTAMP NOT NULL,
+        PRIMARY KEY (key, version)
+    )
+    """,
 )
+
+CASCADES = "catalog_cascades"
+"""A table that the files of an older sqlml lack until something is written to them."""
 
 MACRO_TABLES: tuple[str, ...] = (
     """

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlml.catalog.cascade import Cascade, dumps
 from sqlml.catalog.change_stamps import write_stamp
 from sqlml.catalog.connection import Connection
 from sqlml.catalog.model import MOST_VERSIONS, NewVersion, Reference
 from sqlml.catalog.plain_macros.keep import Macros, ModelCall
 from sqlml.catalog.read import Catalog
-from sqlml.catalog.tables import TABLES, VIEWS
+from sqlml.catalog.tables import CASCADES, TABLES, VIEWS
 from sqlml.errors import CatalogError
 from sqlml.types import fold
 
@@ -130,6 +131,16 @@ class Writer:
         ]
         marks = ", ".join("?" * len(row))
         self.connection.write(f"INSERT INTO {schema}.catalog_versions VALUES ({marks})", row)
+        if new.cascade is not None:
+            self.insert_cascade(reference.key, schema, version, new.cascade)
+
+    def insert_cascade(self, key: str, schema: str, version: int, cascade: Cascade) -> None:
+        """Store a version's cascade, in place of one that it has."""
+        self.catalog.programs.put(cascade.small, schema)
+        self.connection.write(
+            f"INSERT OR REPLACE INTO {schema}.{CASCADES} VALUES (?, ?, ?, ?, ?)",
+            [key, version, cascade.small.hash, dumps(cascade.facts), now()],
+        )
 
     def set_column(self, reference: Reference, schema: str, column: str, value: str | None) -> int:
         """Change a column of the version that `reference` names; its number."""
@@ -139,6 +150,16 @@ class Writer:
             [value, reference.key, version],
         )
         return version
+
+    def without_cascades(self, schema: str, key: str, version: int | None = None) -> list[str]:
+        """Remove the cascades of a model, or of one of its versions; the hashes of their
+        Programs."""
+        if CASCADES not in self.connection.tables(schema):
+            return []
+        where = f"FROM {schema}.{CASCADES} WHERE key = ? AND version = coalesce(?, version)"
+        found = self.connection.read(f"SELECT program {where}", [key, version])
+        self.connection.write(f"DELETE {where}", [key, version])
+        return [str(digest) for (digest,) in found]
 
     def keep_default(self, reference: Reference, schema: str, shared: bool) -> None:
         """Let the macros compute the model's default version as it is now."""

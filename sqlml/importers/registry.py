@@ -142,6 +142,15 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
     )
 
 
+def imported_onto(model: Any, frame: Frame) -> Frame | Outputs:
+    """What a fitted object makes of the columns of a frame.
+
+    Raises:
+        UnsupportedModelError: unfitted, of another class, or with a parameter we do not cover.
+    """
+    return _converter(set())(model, frame)
+
+
 def _gaps(model: Any, path: str, parts: Set[str]) -> Gaps:
     """What XGBoost takes for missing where a sparse matrix has nothing, the others take for 0."""
     cell: float | None = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -21,7 +22,8 @@ class StoredModel:
     """A Program with the table that it reads, and its source.
 
     `features` has every column of the training table in order, as `Imported` has it. `options` are
-    those of the model, and not checked.
+    those of the model, and not checked. `cascade` is the small model before it, with what is known
+    of that as text, not checked either.
     """
 
     program: Program
@@ -29,6 +31,7 @@ class StoredModel:
     source: str
     library: str
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    cascade: tuple[Program, str] | None = None
 
 
 def read_stored(content: bytes) -> Program | StoredModel:
@@ -50,14 +53,24 @@ def read_stored(content: bytes) -> Program | StoredModel:
 
 
 def about(
-    features: tuple[Feature, ...], source: str, library: str, options: Mapping[str, Any]
+    features: tuple[Feature, ...],
+    source: str,
+    library: str,
+    options: Mapping[str, Any],
+    cascade: tuple[Program, str] | None = None,
 ) -> dict[str, Any]:
     """What `read_stored` reads back."""
+    held = {}
+    if cascade is not None:
+        small, facts = cascade
+        content = base64.b64encode(store.dumps(small)).decode()
+        held["cascade"] = {"program": content, "facts": facts}
     return {
         "features": [[f.name, f.kind] for f in features],
         "source": source,
         "library": library,
         "options": dict(options),
+        **held,
     }
 
 
@@ -86,4 +99,13 @@ def _stored(program: Program, told: Mapping[str, Any]) -> StoredModel:
     options = told.get("options", {})
     if not isinstance(options, dict):
         raise TypeError("the options are not an object")
-    return StoredModel(program, tuple(features), source, library, MappingProxyType(options))
+    held = told.get("cascade")
+    cascade = None
+    if held is not None:
+        small = store.loads(base64.b64decode(held["program"], validate=True))
+        if not isinstance(held["facts"], str):
+            raise TypeError("what is known of the cascade is not text")
+        cascade = small, held["facts"]
+    return StoredModel(
+        program, tuple(features), source, library, MappingProxyType(options), cascade
+    )

@@ -9,9 +9,11 @@ from sqlglot.tokenizer_core import TokenType
 
 from sqlml.parsing.from_clause import FromClause
 from sqlml.parsing.statements import (
+    AddCascade,
     AddVersion,
     AlterModel,
     Change,
+    DropCascade,
     DropVersion,
     ModelName,
     Rename,
@@ -102,6 +104,16 @@ class AlterModelRules(FromClause):
     def _rename_model(self, name: ModelName) -> Change:
         return Rename(self._name("the new name of the model"))
 
+    def _add_cascade(self, name: ModelName) -> Change:
+        self._expect("USING")
+        query = self._query()
+        if not self._match_texts(("OPTIONS", "WITH")):
+            return AddCascade(query)
+        return AddCascade(query, self._options())
+
+    def _drop_cascade(self, name: ModelName) -> Change:
+        return DropCascade()
+
     def _names(self, what: str) -> tuple[str, ...]:
         names = [self._name(what)]
         while self._match(TokenType.COMMA):
@@ -121,9 +133,11 @@ CHANGES: Mapping[str, Callable[[AlterModelRules, ModelName], Change | None]] = M
         "SET OPTIONS": AlterModelRules._set_options,
         "RESET OPTIONS": AlterModelRules._reset_options,
         "RENAME TO": AlterModelRules._rename_model,
+        "ADD CASCADE": AlterModelRules._add_cascade,
+        "DROP CASCADE": AlterModelRules._drop_cascade,
     }
 )
 """The words after the model's name, and the rule of what follows them."""
 
-_OF_A_VERSION = ("SET OPTIONS", "RESET OPTIONS")
+_OF_A_VERSION = ("SET OPTIONS", "RESET OPTIONS", "ADD CASCADE", "DROP CASCADE")
 """Changes to the named version; the others apply to the whole model."""

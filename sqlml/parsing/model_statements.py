@@ -170,12 +170,7 @@ class ModelStatements(AlterModelRules):
             return None
         name = self._model_version()
         self._expect("USING")
-        if self._curr.token_type != TokenType.L_PAREN:
-            raise self._failed("expected '('")
-        close = self._closing()
-        query = self.sql[self._curr.end + 1 : self._tokens[close].start]
-        self._advance(close + 1 - self._index)
-        against = None
+        query, against = self._query(), None
         if self._accept("AGAINST"):
             against = self._text("the path of the original model file")
         self._expect_end()

@@ -175,6 +175,15 @@ class StatementParts(Parser):
                 return i
         raise self._failed("this bracket is not closed")
 
+    def _query(self) -> str:
+        """The text of a query in brackets, without them."""
+        if self._curr.token_type != TokenType.L_PAREN:
+            raise self._failed("expected '('")
+        close = self._closing()
+        query = self.sql[self._curr.end + 1 : self._tokens[close].start]
+        self._advance(close + 1 - self._index)
+        return query
+
     def _columns(self) -> tuple[tuple[str, str], ...]:
         """`(name TYPE, ..)`; the types are for the engine to read."""
         if self._curr.token_type != TokenType.L_PAREN:

@@ -171,6 +171,19 @@ class Rename(Change):
 
 
 @dataclass(frozen=True, slots=True)
+class AddCascade(Change):
+    """ADD CASCADE USING (query) [OPTIONS (..)] to the version that is named, or the default one."""
+
+    query: str
+    options: Options = field(default_factory=_none)
+
+
+@dataclass(frozen=True, slots=True)
+class DropCascade(Change):
+    """DROP CASCADE of the version that is named, or the default one."""
+
+
+@dataclass(frozen=True, slots=True)
 class AlterModel(OfModel):
     """ALTER MODEL [IF EXISTS] m and one change."""
 

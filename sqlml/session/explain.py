@@ -57,12 +57,11 @@ class Explaining:
 
     def _analysed(self, plan: Plan, parameters: Any) -> tuple[Plan, list[tuple[str, str]]]:
         """Run the plan once with functions that measure; the plan with that, and EXPLAIN's rows."""
-        called = {n: places[0] for n, places in plan.functions.items() if f"{n}(" in plan.sql}
+        called = {name: spec for name, spec in plan.specs.items() if f"{name}(" in plan.sql}
         makers: dict[str, Callable[[], EngineFunction]] = {}
-        for name, place in () if plan.kept else called.items():
-            call = plan.calls[place]
-            program = self._functions.find_program(call.spec.program)
-            makers[name] = partial(engine_function, call.spec, program)
+        for name, spec in () if plan.kept else called.items():
+            program = self._functions.find_program(spec.program)
+            makers[name] = partial(engine_function, spec, program)
         with metered(makers) as (meter, twins, measured):
             names = {name: self._engine.add(f) for name, f in twins.items()}
             calling = self._functions.calling
@@ -70,7 +69,7 @@ class Explaining:
             start = time.perf_counter()
             rows = self._explain(sql, remaining(plan, parameters), True)
             seconds = time.perf_counter() - start
-            idle = {name: Measured() for name in plan.functions if name not in called}
+            idle = {name: Measured() for name in plan.specs if name not in called}
             analysis = Analysis(seconds, meter.inside, {**idle, **measured()})
         return replace(plan, analysis=analysis), rows
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from sqlml.catalog.lookup import Lookup
@@ -19,7 +20,8 @@ class Queries(PlanCache):
     """The plans of one connection's queries, and the statements that they become."""
 
     def __init__(self, engine: DuckDBEngine, functions: Functions, lookup: Lookup) -> None:
-        super().__init__(engine.context(lookup.model), lookup.stamp)
+        context = replace(engine.context(lookup.model), cascade=lookup.cascade)
+        super().__init__(context, lookup.stamp)
         self._engine = engine
         self._functions = functions
         self._told: tuple[Plan | None, Plan | None] = None, None

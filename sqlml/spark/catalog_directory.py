@@ -123,7 +123,8 @@ class Directory:
 def _named(tables: dict[str, Any]) -> set[str]:
     """The hashes of the Programs that an index names."""
     try:
-        return {str(row["program"]) for row in tables["versions"]}
+        rows = [*tables["versions"], *tables.get("cascades", ())]
+        return {str(row["program"]) for row in rows}
     except (KeyError, TypeError) as error:
         raise CatalogError(f"not an sqlml index: {error}") from None
 

@@ -23,6 +23,8 @@ _ATTEMPTS = 20
 
 _SCHEMA = '"sqlml"'
 _TABLES = ("models", "versions", "aliases", "tags")
+_LATER = ("cascades",)
+"""Tables that an index of an older sqlml lacks."""
 
 
 class Mirror(Connection):
@@ -94,6 +96,8 @@ class Mirror(Connection):
                     run(statement.format(schema=_SCHEMA))
                 for table in _TABLES:
                     self._fill(f"{_SCHEMA}.catalog_{table}", tables[table])
+                for table in _LATER:
+                    self._fill(f"{_SCHEMA}.catalog_{table}", tables.get(table, ()))
             run("COMMIT")
         except (duckdb.Error, KeyError, TypeError, AttributeError) as error:
             run("ROLLBACK")
@@ -112,7 +116,7 @@ class Mirror(Connection):
 
     def _tables(self) -> dict[str, Any]:
         tables = {}
-        for table in _TABLES:
+        for table in (*_TABLES, *_LATER):
             relation = self.native.sql(f"FROM {_SCHEMA}.catalog_{table} ORDER BY ALL")
             names = relation.columns
             tables[table] = [dict(zip(names, row, strict=True)) for row in relation.fetchall()]

@@ -8,9 +8,11 @@ from typing import Any
 
 from sqlml.catalog.model import Model, Reference
 from sqlml.parsing.statements import (
+    AddCascade,
     AddVersion,
     AlterModel,
     CommentOn,
+    DropCascade,
     DropModel,
     DropVersion,
     Rename,
@@ -23,6 +25,8 @@ from sqlml.parsing.statements import (
     UnsetTags,
 )
 from sqlml.statements import options as model_options
+from sqlml.statements.answer import Answer
+from sqlml.statements.cascade import add_cascade, drop_cascade
 from sqlml.statements.create import add_version
 from sqlml.statements.models import Models, referred, whole
 from sqlml.statements.options import check_fit
@@ -30,13 +34,13 @@ from sqlml.statements.options import check_fit
 Options = Mapping[str, Any]
 
 
-def alter_model(models: Models, statement: AlterModel) -> None:
-    """ALTER MODEL [IF EXISTS] and one change."""
+def alter_model(models: Models, statement: AlterModel) -> Answer | None:
+    """ALTER MODEL [IF EXISTS] and one change; ADD CASCADE answers what it has learned."""
     reference = referred(statement.name)
     if statement.if_exists and not models.exists(reference):
         models.changes.report(reference, False)  # another session may have dropped it
-        return
-    CHANGES[type(statement.change)](models, reference, statement.change)
+        return None
+    return CHANGES[type(statement.change)](models, reference, statement.change)
 
 
 def comment_on(models: Models, statement: CommentOn) -> None:
@@ -65,17 +69,15 @@ def _change_options(
     models: Models, reference: Reference, change: Callable[[Options], Options]
 ) -> None:
     def altered(model: Model) -> Options:
-        kept = {k: v for k, v in model.options.items() if k == model_options.OUTPUT}
-        options = model_options.altered(
-            change({k: v for k, v in model.options.items() if k not in kept})
-        )
+        had = model_options.given(model.options)
+        options = model_options.altered(change(had))
         check_fit(model.program, options)
-        return {**options, **kept}
+        return {**options, **{k: v for k, v in model.options.items() if k not in had}}
 
     models.versions.set_options(reference, altered)
 
 
-CHANGES: Mapping[type, Callable[[Models, Reference, Any], None]] = MappingProxyType(
+CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = MappingProxyType(
     {
         AddVersion: add_version,
         DropVersion: lambda models, _, c: models.versions.drop(referred(c.version)),
@@ -86,6 +88,8 @@ CHANGES: Mapping[type, Callable[[Models, Reference, Any], None]] = MappingProxyT
         UnsetTags: lambda models, model, c: models.changes.untag(model, c.tags),
         SetOptions: _set_options,
         ResetOptions: _reset_options,
+        AddCascade: add_cascade,
+        DropCascade: drop_cascade,
         Rename: lambda models, model, c: models.changes.rename(model, c.name),
     }
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sqlml.catalog.cascade import dumps
 from sqlml.catalog.model import Reference
 from sqlml.errors import ConfigError
 from sqlml.importers.sqlml_file import about
@@ -33,7 +34,13 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
     ending = path.rsplit(".", 1)[-1].upper()
     if format is None and ending not in FORMATS:
         raise ConfigError(f"cannot tell the format of {path!r}; write FORMAT ONNX, SQLML or SQL")
-    origin = model.origin
-    told = about(model.features, origin.source, origin.library, model.options)
+    origin, cascade = model.origin, models.catalog.cascade(model)
+    told = about(
+        model.features,
+        origin.source,
+        origin.library,
+        model.options,
+        None if cascade is None else (cascade.small, dumps(cascade.facts)),
+    )
     content = export(model.program, format or ending, model.name, told, model.options)
     models.host.write_file(path, content)

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from sqlml.cascades.recipe import recipe_of
+from sqlml.catalog.cascade import Cascade, loads
 from sqlml.catalog.model import NewVersion, Origin
-from sqlml.errors import ConfigError, UnsupportedModelError
+from sqlml.errors import ArtifactError, ConfigError, UnsupportedModelError
+from sqlml.importers.foreign import check_model
 from sqlml.importers.model_file import ModelFile
 from sqlml.importers.registry import import_model
 from sqlml.importers.sqlml_file import StoredModel
@@ -36,12 +39,34 @@ def version_of(model: Any, wanted: Registration, file: ModelFile | None = None) 
         )
     _check_numbers(imported.program)
     model_options.check_fit(imported.program, kept)
+    recipe = recipe_of(model)
+    if recipe is not None:
+        kept[model_options.ESTIMATOR] = recipe.to_dict()
     if wanted.output is not None:
         kept[model_options.OUTPUT] = label_name(imported.program, wanted.output)
     origin = Origin(imported.source, imported.library)
     if file is not None:
         origin = replace(origin, path=file.path, format=file.format, sha256=file.sha256)
-    return NewVersion(imported.program, imported.features, _used(imported.program), origin, kept)
+    return NewVersion(
+        imported.program,
+        imported.features,
+        _used(imported.program),
+        origin,
+        kept,
+        cascade=_cascade(model, imported.program),
+    )
+
+
+def _cascade(model: Any, program: Program) -> Cascade | None:
+    """The cascade that a file of ours brings."""
+    if not isinstance(model, StoredModel) or model.cascade is None:
+        return None
+    small, facts = model.cascade
+    check_model(small)
+    found = Cascade(small, loads(facts, "in the file"))
+    if not found.fits(program):
+        raise ArtifactError("the cascade in the file does not fit its model; export it again")
+    return found
 
 
 def _check_numbers(program: Program) -> None:

@@ -14,13 +14,17 @@ from sqlml.planner.choice.settings import batch_rows
 
 STORED = (
     *("backend", "strategy", "device", "batch_size"),
-    *("on_null", "on_missing_column", "positive_class"),
+    *("on_null", "on_missing_column", "positive_class", "approximate"),
 )
 """Options that are kept with the model and decide how it is run, and what it answers."""
 AT_CREATION = ("allow_pickle", "sha256", "verify")
 """Options that matter while a model is read and compared with its source."""
 OUTPUT = "output"
 """Under this name the label's own is kept with the options: the OUTPUT clause gives it."""
+ESTIMATOR = "estimator"
+"""Under this name the recipe of the last estimator is kept with the options: `Recipe.to_dict`."""
+BESIDE = (OUTPUT, ESTIMATOR)
+"""What is kept with the options and is none that a user gives."""
 VERIFY = (True, False, "record")
 """Values of `verify`: refuse a model that answers otherwise than its source, do not compare them,
 or compare them and keep what was found."""
@@ -49,12 +53,19 @@ def stored(options: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(
                 f"option {name} cannot be {options[name]!r}; it takes 'error' or 'null'"
             )
+    if type(options.get("approximate", False)) is not bool:
+        raise ConfigError("option approximate must be true or false")
     batch_rows(options)
     if not isinstance(options.get("positive_class", ""), str | int | float | bool):
         raise ConfigError(
             "option positive_class must be a class of the model: a string or a number"
         )
     return {k: v for k, v in options.items() if k in STORED}
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A model's options without what is kept beside them."""
+    return {name: value for name, value in options.items() if name not in BESIDE}
 
 
 def read_back(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,8 +77,8 @@ def read_back(options: Mapping[str, Any]) -> dict[str, Any]:
     label = options.get(OUTPUT)
     if not (label is None or isinstance(label, str)):
         raise ConfigError(f"invalid name {label!r} for what a model predicts")
-    kept = stored({name: value for name, value in options.items() if name != OUTPUT})
-    return kept if label is None else {**kept, OUTPUT: label}
+    kept = stored(given(options))
+    return {**kept, **{name: options[name] for name in BESIDE if options.get(name) is not None}}
 
 
 def altered(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from sqlml.cascades.recipe import Recipe
 from sqlml.catalog.model import Reference
 from sqlml.dialects.duckdb import builtin
 from sqlml.ir.program import Program
@@ -13,7 +14,9 @@ from sqlml.ir.trees import Ensemble
 from sqlml.parsing.statements import DescribeModel, ExplainModel, ShowModels, ShowVersions
 from sqlml.planner.plan.explain_model import explain_model
 from sqlml.statements.answer import Answer, rows
+from sqlml.statements.cascade import told
 from sqlml.statements.models import Models, referred, whole
+from sqlml.statements.options import ESTIMATOR, given
 from sqlml.statements.show_create import sql_type
 
 NOT_USED = "(not used)"
@@ -79,10 +82,14 @@ def describe_model(models: Models, statement: DescribeModel) -> Answer:
         ("bytes", str(program.nbytes)),
         ("stored_bytes", str(catalog.stored_bytes(model))),
         ("hash", program.hash),
-        ("options", ", ".join(f"{k}={v}" for k, v in model.options.items())),
+        ("options", ", ".join(f"{k}={v}" for k, v in given(model.options).items())),
         ("verification", _verification(model.verification)),
+        ("estimator", _estimator(model.options.get(ESTIMATOR))),
         ("created_at", str(model.created_at)),
     ]
+    cascade = catalog.cascade(model)
+    if cascade is not None:
+        properties += [(f"cascade: {name}", text) for name, text in told(cascade.facts)]
     inputs = [
         (f"input {n}", f"{f.name} {sql_type(program, f) if f.name in model.used else NOT_USED}")
         for n, f in enumerate(model.features, 1)
@@ -99,6 +106,15 @@ def _trees(program: Program) -> str:
     return f"{trees} with {nodes} nodes"
 
 
+def _estimator(kept: Any) -> str:
+    """The class of the last estimator, with the parameters that are not its defaults."""
+    if kept is None:
+        return ""
+    recipe = Recipe.of(kept)
+    name = recipe.path.rpartition(".")[2]
+    return f"{name}({', '.join(f'{k}={v!r}' for k, v in recipe.parameters.items())})"
+
+
 def _verification(found: Mapping[str, Any] | None) -> str:
     return "" if found is None else ", ".join(f"{k}={v}" for k, v in found.items())
 
@@ -107,4 +123,7 @@ def explain(models: Models, statement: ExplainModel) -> Answer:
     """EXPLAIN MODEL: what the passes make of a version."""
     model = models.catalog.get(referred(statement.name))
     found = explain_model(model.program, model.options)
+    cascade = models.catalog.cascade(model)
+    if cascade is not None:
+        found += [(f"cascade: {name}", text) for name, text in told(cascade.facts)]
     return rows(("explain_key", "explain_value"), found)

@@ -16,7 +16,7 @@ from sqlml.parsing.statements import ShowCreate
 from sqlml.planner.program.result_sql import result_type
 from sqlml.statements.answer import Answer, rows
 from sqlml.statements.models import Models, referred
-from sqlml.statements.options import OUTPUT
+from sqlml.statements.options import OUTPUT, given
 from sqlml.types import Feature, Kind
 
 
@@ -51,8 +51,10 @@ def _text(catalog: Catalog, reference: Reference, model: Model, dialect: Dialect
         )
         lines += [f"CREATE MODEL {name}", f"INPUT ({columns})"]
         lines.append(f"FROM {dialect.quote_string(origin.path)} FORMAT {origin.format}")
-    options = {**model.options, **({} if origin.sha256 is None else {"sha256": origin.sha256})}
-    label = options.pop(OUTPUT, None)
+    options = given(model.options)
+    if origin.sha256 is not None:
+        options["sha256"] = origin.sha256
+    label = model.options.get(OUTPUT)
     if label is not None:
         kind = result_type(model.program, "label", None)
         lines.insert(-1, f"OUTPUT ({dialect.quote_name(str(label))} {kind})")
@@ -65,6 +67,13 @@ def _text(catalog: Catalog, reference: Reference, model: Model, dialect: Dialect
     if comment is not None:
         lines.append(f"COMMENT {dialect.quote_string(comment)}")
     text = "\n".join(lines) + ";"
+    cascade = catalog.cascade(model)
+    if cascade is not None and origin.path is not None:  # a file of ours brings it
+        facts = cascade.facts
+        text += (
+            f"\nALTER MODEL {name} ADD CASCADE USING ({facts.query})\nOPTIONS (label = "
+            f"{dialect.quote_string(facts.label)}, accuracy_loss = {facts.accuracy_loss!r});"
+        )
     for tag, value in catalog.tags(every).items():
         told = f"{dialect.quote_name(tag)} = {dialect.quote_string(value)}"
         text += f"\nALTER MODEL {name} SET TAG {told};"

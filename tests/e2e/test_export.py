@@ -243,6 +243,10 @@ def test_a_file_of_ours_has_all_that_the_model_is(tmp_path: Path) -> None:
         assert json.loads(con.execute(told).fetchall()[0][0]) == {
             **{"on_null": "null", "batch_size": 9},
             "output": "gap",
+            "estimator": {
+                "class": "sklearn.tree._classes.DecisionTreeRegressor",
+                "parameters": {"max_depth": 3},
+            },
         }
 
 

@@ -20,12 +20,19 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
 from sqlml.bounded_cache import Recent
+from sqlml.cascades.parts import CONFIDENCE
+from sqlml.cascades.small_model import confident
+from sqlml.catalog.cascade import Cascade, CascadeFacts
+from sqlml.catalog.model import Reference
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import DuckDB
 from sqlml.errors import ConfigError
+from sqlml.importers.registry import import_model
+from sqlml.ir.builder import Builder
 from sqlml.planner import plan_cache
 from sqlml.planner.binding.context import Context
 from sqlml.planner.call import literal_arguments
@@ -42,6 +49,11 @@ STATEMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "a table": "SELECT a, predicted_label FROM ml_predict(MODEL forest, TABLE t) AS p",
             "a query in another's rows": "FROM ML.PREDICT(MODEL linear, (SELECT * EXCLUDE "
             "(predicted_label, predicted_label_probs) FROM ml_predict(MODEL forest, TABLE t)))",
+        },
+        "cascaded_calls": {
+            "a label": "SELECT predict('forest', *, approximate := true) AS y FROM t",
+            "a probability is exact": "SELECT predict('forest', *, approximate := true) AS y, "
+            "predict_proba('forest', *, approximate := true, class := 1) AS p FROM t",
         },
         "probability_comparisons": {
             "above a number": "SELECT a FROM t WHERE predict_proba('linear', *, class := 1) > 0.8",
@@ -116,7 +128,34 @@ def con() -> Iterator[sqlml.Session]:
             "near": KNeighborsClassifier(3).fit(x, y),
         }.items():
             con.create_model(name, model, inputs=["a", "b"], verify=False)
+        forest = con._catalog.get(Reference("forest"))
+        con._models.versions.add_cascade(forest, cascade_of(x, y))
         yield con
+
+
+def cascade_of(x: np.ndarray, y: np.ndarray) -> Cascade:
+    """A tree over the first column, which is sure of some rows."""
+    tree = DecisionTreeClassifier(max_depth=2, random_state=0).fit(x[:, :1], y)
+    program = import_model(tree, ["a"]).program
+    b = Builder(program.nodes)
+    sure = b.op("max", b.value(program.outputs["proba"]), axis=1)
+    outputs = {"label": b.value(program.outputs["label"]), CONFIDENCE: sure}
+    facts = CascadeFacts(
+        query="FROM t",
+        label="y",
+        accuracy_loss=0.01,
+        threshold=0.8,
+        confident=0.4,
+        accuracy=0.9,
+        loss=0.0,
+        most_loss=0.01,
+        trained=300,
+        held_out=100,
+        exact_ns=200.0,
+        expected_ns=100.0,
+        groups=(),
+    )
+    return Cascade(confident(b.build(outputs), 0.8, program.labels), facts)
 
 
 @pytest.fixture
@@ -144,6 +183,8 @@ def planned(sql: str, context: Context, without: tuple[str, ...] = ()) -> str:
     text = DUCKDB.shown(made.sql)
     for call in made.calls:
         text = text.replace(call.spec.program[:24], call.model)
+        if call.small is not None:
+            text = text.replace(call.small.spec.program[:24], f"small_{call.model}")
     return text
 
 

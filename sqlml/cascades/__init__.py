@@ -1,0 +1,1 @@
+"""Cascades and top-K filters: small models learned beside a model (Willump, section 4)."""

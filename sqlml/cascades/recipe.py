@@ -1,0 +1,140 @@
+"""`Recipe`: how a model's last estimator is made, kept with the model so that a small one can be
+trained like it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import MissingDependencyError, UnsupportedModelError
+from sqlml.importers.registry import COMPOSITES, IMPORTERS, class_path
+
+_PLAIN = (type(None), bool, int, float, str)
+_LIBRARIES = ("sklearn", "xgboost", "lightgbm", "catboost")
+"""Packages whose estimators follow scikit-learn's conventions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """The class of an estimator, and its parameters that are not the class's own defaults.
+
+    Values are None, booleans, numbers, strings, and lists and dicts of these.
+    """
+
+    path: str
+    parameters: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, told: Any) -> Recipe:
+        """What `to_dict` made.
+
+        Raises:
+            UnsupportedModelError: it is something else.
+        """
+        try:
+            path, parameters = told["class"], told["parameters"]
+        except (TypeError, KeyError):
+            path, parameters = None, None
+        if not isinstance(path, str) or not isinstance(parameters, Mapping):
+            raise UnsupportedModelError("what the catalog says of the estimator is damaged")
+        return cls(path, parameters)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the catalog keeps it."""
+        return {"class": self.path, "parameters": dict(self.parameters)}
+
+    def estimator(self) -> Any:
+        """A new estimator, not fitted.
+
+        Raises:
+            UnsupportedModelError: sqlml imports no such class, or it has no such parameters.
+            MissingDependencyError: its library is not installed.
+        """
+        module, _, name = self.path.rpartition(".")
+        package = module.split(".")[0]
+        if self.path not in IMPORTERS and self.path not in COMPOSITES or package not in _LIBRARIES:
+            raise UnsupportedModelError(f"no model is trained as a {self.path}")
+        try:
+            kind = getattr(importlib.import_module(module), name)
+        except ImportError:
+            raise MissingDependencyError(
+                f"a small model is trained by {package}, which is not installed: "
+                f"pip install 'sqlml[{package}]'"
+            ) from None
+        except AttributeError:
+            raise UnsupportedModelError(f"this {package} has no {name}") from None
+        try:
+            return kind(**self.parameters)
+        except TypeError as error:
+            raise UnsupportedModelError(f"cannot make a {name}: {error}") from None
+
+
+def recipe_of(model: Any) -> Recipe | None:
+    """How the last estimator of a fitted object was made; None if that cannot be written down."""
+    last = _last(model)
+    path = class_path(last)
+    if path.split(".")[0] not in _LIBRARIES or not hasattr(last, "get_params"):
+        return None
+    try:
+        given = last.get_params(deep=False)
+    except Exception:  # an object from a file may lack what its class expects
+        return None
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(type(last).__init__).parameters.items()
+    }
+    chosen = {}
+    for name, value in given.items():
+        if name in _OF_A_RUN or _same(value, defaults.get(name)):
+            continue
+        plain = _plain(value)
+        if plain is _ODD:
+            return None
+        chosen[name] = plain
+    return Recipe(path, MappingProxyType(chosen))
+
+
+_OF_A_RUN = frozenset({"verbose", "verbosity", "n_jobs", "thread_count", "callbacks", "missing"})
+"""Parameters that say how a model is fitted, not what it becomes."""
+
+_ODD: Any = object()
+
+
+def _last(model: Any) -> Any:
+    """The estimator at the end: of a pipeline its last step, of a stack its final estimator."""
+    while True:
+        steps = getattr(model, "steps", None)
+        if isinstance(steps, list) and steps:
+            model = steps[-1][1]
+            continue
+        inner = next((getattr(model, n, None) for n in _INNER if getattr(model, n, None)), None)
+        if inner is None:
+            return model
+        model = inner
+
+
+_INNER = ("best_estimator_", "final_estimator_")
+"""Where searches and stacks keep the estimator that answers."""
+
+
+def _same(value: Any, default: Any) -> bool:
+    return type(value) is type(default) and bool(value == default or value is default)
+
+
+def _plain(value: Any) -> Any:
+    """A value of a parameter as JSON has it, or `_ODD`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, list | tuple):
+        items = [_plain(item) for item in value]
+        return _ODD if any(item is _ODD for item in items) else items
+    if isinstance(value, dict):
+        held = {str(key): _plain(item) for key, item in value.items()}
+        return _ODD if any(item is _ODD for item in held.values()) else held
+    return value if isinstance(value, _PLAIN) else _ODD

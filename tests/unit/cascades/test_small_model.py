@@ -1,0 +1,138 @@
+"""Small models: trained by the source library on what the last estimator reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+
+from sqlml.cascades.last_estimator import last_estimator
+from sqlml.cascades.parts import CONFIDENCE
+from sqlml.cascades.recipe import Recipe, recipe_of
+from sqlml.cascades.small_model import confident, small_classifier, small_scorer
+from sqlml.cascades.timing import answers
+from sqlml.errors import MissingDependencyError, UnsupportedModelError
+from sqlml.importers.registry import import_model
+from tests.unit.cascades.models import MODELS, arrays, fitted, rows
+
+
+def read(name: str, frame: pd.DataFrame) -> Any:
+    """What the model's last estimator reads of some rows, as its own library makes it."""
+    model, columns = fitted(name), MODELS[name][1]
+    if name == "boosted":
+        return frame[columns].to_numpy()
+    return (model[:-1] if name == "texts" else model).transform(frame[columns])
+
+
+@pytest.mark.parametrize("name", ["texts", "boosted", "stack"])
+def test_the_same_class_on_the_same_columns_says_the_same(name: str) -> None:
+    model, columns = fitted(name), MODELS[name][1]
+    program = import_model(model).program
+    last = last_estimator(program)
+    places = sorted(last.blocks[0].places + last.blocks[1].places)
+    recipe = recipe_of(model)
+    assert recipe is not None
+    frame, labels = rows(600, seed=3)
+    held = arrays(frame[columns])
+    small = small_classifier(program, last, places, recipe, held, labels)
+
+    wanted = recipe.estimator().fit(read(name, frame)[:, places], labels)
+    fresh, _ = rows(300, seed=4)
+    held, matrix = arrays(fresh[columns]), read(name, fresh)
+    assert (answers(small, "label", held)[:, 0] == wanted.predict(matrix[:, places])).all()
+    sure = wanted.predict_proba(matrix[:, places]).max(axis=1)
+    np.testing.assert_allclose(answers(small, CONFIDENCE, held)[:, 0], sure, rtol=1e-5)
+
+
+def test_labels_that_no_row_has_keep_their_places() -> None:
+    """The model knows three classes, the rows to train on have the first and the last."""
+    model = fitted("scaled")
+    program = import_model(model).program
+    last = last_estimator(program)
+    frame, labels = rows(600, seed=3)
+    kept = labels != 1
+    recipe = recipe_of(model)
+    assert recipe is not None
+    held = arrays(frame.loc[kept, ["x", "y", "z"]])
+    small = small_classifier(program, last, [0, 1], recipe, held, labels[kept])
+    assert set(np.unique(answers(small, "label", held))) == {0, 2}
+
+
+def test_a_label_below_the_threshold_is_minus_one() -> None:
+    model = fitted("scaled")
+    program = import_model(model).program
+    last = last_estimator(program)
+    frame, labels = rows(600, seed=3)
+    recipe = recipe_of(model)
+    assert recipe is not None
+    held = arrays(frame[["x", "y", "z"]])
+    small = small_classifier(program, last, [0, 1], recipe, held, labels)
+    sure, label = (answers(small, name, held)[:, 0] for name in (CONFIDENCE, "label"))
+    limit = float(np.median(sure))
+    got = answers(confident(small, limit, program.labels), "label", held)[:, 0]
+    assert (got == np.where(sure > limit, label, -1)).all()
+    assert 0.4 < (got == -1).mean() < 0.6
+
+
+def test_a_small_scorer_follows_scores() -> None:
+    program = import_model(fitted("scaled")).program
+    last = last_estimator(program)
+    frame, _ = rows(600, seed=3)
+    held = arrays(frame[["x", "y", "z"]])
+    recipe = Recipe("sklearn.linear_model._base.LinearRegression", {})
+    target = frame.x.to_numpy() * 3 - frame.y.to_numpy()
+    small = small_scorer(program, last, [0, 1], recipe, held, target)
+    np.testing.assert_allclose(answers(small, CONFIDENCE, held)[:, 0], target, atol=1e-9)
+
+
+def test_a_model_that_cannot_be_trained_says_why() -> None:
+    program = import_model(fitted("scaled")).program
+    last = last_estimator(program)
+    frame, labels = rows(100, seed=3)
+    held = arrays(frame[["x", "y", "z"]])
+    recipe = Recipe("sklearn.linear_model._logistic.LogisticRegression", {"C": -1.0})
+    with pytest.raises(UnsupportedModelError, match=r"no small LogisticRegression .* 'C'"):
+        small_classifier(program, last, [0], recipe, held, labels)
+
+
+def test_recipes_hold_what_is_not_the_default() -> None:
+    recipe = recipe_of(LogisticRegression(C=0.5, n_jobs=2, max_iter=np.int64(300)))
+    assert recipe is not None
+    assert recipe.path == "sklearn.linear_model._logistic.LogisticRegression"
+    assert dict(recipe.parameters) == {"C": 0.5, "max_iter": 300}
+    assert Recipe.of(recipe.to_dict()) == recipe
+    assert recipe.estimator().C == 0.5
+
+
+def test_a_function_among_the_parameters_cannot_be_written_down() -> None:
+    assert recipe_of(KNeighborsClassifier(weights=lambda d: d)) is None
+    assert recipe_of(fitted("vote")) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("subprocess.Popen", "no model is trained as a subprocess.Popen"),
+        ("sklearn.linear_model._logistic.os", "no model is trained as"),
+        ("sklearn.utils.estimator_checks.check_estimator", "no model is trained as"),
+        ("torch.nn.modules.linear.Linear", "no model is trained as"),
+    ],
+)
+def test_a_stranger_s_recipe_makes_nothing_but_estimators(path: str, message: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=message):
+        Recipe(path, {"args": "touch /tmp/x"}).estimator()
+
+
+def test_a_parameter_that_a_class_lacks_is_an_error() -> None:
+    with pytest.raises(UnsupportedModelError, match="cannot make a Ridge: .*no_such"):
+        Recipe("sklearn.linear_model._ridge.Ridge", {"no_such": 1}).estimator()
+
+
+def test_an_absent_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "lightgbm.sklearn", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'sqlml\[lightgbm\]'"):
+        Recipe("lightgbm.sklearn.LGBMClassifier", {}).estimator()
