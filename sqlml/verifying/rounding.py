@@ -105,11 +105,13 @@ def _terms(b: Builder, terms: Value, dice: np.random.Generator) -> Value:
 
 
 def _as_of_squares(b: Builder, distance: Value, x: Value, dice: np.random.Generator) -> Value:
-    """Squared distances (n, m), an ulp of |x|^2 off, as if they were made of squares."""
+    """Squared distances (n, m), off as if they were made of squares: a sum of k terms is mostly
+    within sqrt(k) / 2 ulps of |x|^2."""
     dtype = np.dtype(distance.type.dtype)
     signs = dice.choice([-1, 1], distance.type.width)
     size = b.op("sum", b.op("square", x), axis=1)
-    ulps = (np.finfo(dtype).eps * signs).astype(dtype)
+    off = np.finfo(dtype).eps * max(1.0, x.type.width**0.5 / 2)
+    ulps = (off * signs).astype(dtype)
     return b.op("add", distance, b.op("mul", size, ulps))
 
 

@@ -42,15 +42,24 @@ def test_many_pipelines_score_as_scikit_learn_does(recipe: Recipe) -> None:
     check(recipe)
 
 
-def test_what_is_left_of_two_large_distances_is_rounding() -> None:
+@pytest.mark.parametrize(
+    ("columns", "gaps"),
+    [
+        (("age", "income", "ratio"), ("standard",)),
+        (("ratio", "age", "income", "visits", "zip"), ()),  # 253 terms in each sum
+    ],
+)
+def test_what_is_left_of_two_large_distances_is_rounding(
+    columns: tuple[str, ...], gaps: tuple[str, ...]
+) -> None:
     """Polynomials of polynomials: the score is the difference of two numbers of 1e19."""
     check(
         Recipe(
             seed=0,
             task="two",
             labels="string",
-            columns=("age", "income", "ratio"),
-            gaps=("standard",),
+            columns=columns,
+            gaps=gaps,
             imputer="mean",
             dense=("polynomial", "polynomial"),
             strings=None,
