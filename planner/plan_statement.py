@@ -65,7 +65,7 @@ def _plan(sql: str, draft: Draft) -> Plan:
     return Plan(
         statement=sql,
         sql=made,
-        calls=draft.planned,
+        calls=tuple(draft.planned.values()),
         parameters=rest,
         dropped_names=dropped,
         dropped_joins=tuple(" ".join(join.split()) for join in draft.joins),

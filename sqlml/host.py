@@ -28,6 +28,14 @@ class Host(Protocol):
         """
         ...
 
+    def columns(self, query: str) -> list[str]:
+        """The names of a query's columns. Raises ProbeError if the engine cannot bind it."""
+        ...
+
+    def function_type(self, name: str) -> str | None:
+        """What a function that the user has made returns; None for any other."""
+        ...
+
     def fetch_frame(self, query: str) -> Any:
         """The rows of a query as a pandas frame. Raises ParseError if it is not a query."""
         ...

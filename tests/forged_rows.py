@@ -31,7 +31,7 @@ TABLES = {
     "catalog_programs": ("hash", "format", "content"),
     "catalog_aliases": ("key", "alias", "version"),
     "catalog_tags": ("key", "tag", "value"),
-    "catalog_cascades": ("key", "version", "program", "facts"),
+    "catalog_small_models": ("key", "version", "kind", "program", "facts"),
     "catalog_calls": ("key", "kind", "macro", "function", "arguments", "result"),
     "catalog_choosers": ("kind", "prefix", "macro", "names", "by_digit"),
     "catalog_stale": ("key", "macro"),

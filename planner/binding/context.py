@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlml.catalog.cascade import Cascade
 from sqlml.catalog.model import Model
+from sqlml.catalog.small_models import SmallModel
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.ir.program import Program
 from sqlml.planner.binding.estimated_rows import AskRows
@@ -27,6 +27,11 @@ def _nothing(_: Any) -> None:
     """The answer of an engine that cannot say."""
 
 
+def _none(_: Any) -> Mapping[str, Any]:
+    """The answer of an engine that has no use for them."""
+    return {}
+
+
 def _packs() -> str:
     """The answer of an engine whose functions are all Python's."""
     return "this engine has no other route"
@@ -44,6 +49,7 @@ class Context:
         describe: names and types of a query's columns, without running it.
         model: the model that a reference in a query means.
         is_user_function: whether the user has a function of that name.
+        function_type: what such a function returns, if it is none of SQL (a macro).
         unique_keys: the declared keys of a table; None if joins are never left out.
         settings: the session's `SET sqlml_..`.
         rows: how many rows the engine expects of a query.
@@ -51,12 +57,13 @@ class Context:
         type_of: the SQL type of a parameter's value.
         no_columns: why functions cannot take columns (`Route`); None if they can.
         needs_python: why such a function needs Python nevertheless.
-        cascade: the small model that stands before a version.
+        small_models: those that stand before a version, by kind.
     """
 
     describe: Describe
     model: Callable[[str], Model]
     is_user_function: Callable[[str], bool]
+    function_type: Callable[[str], str | None] = _nothing
     unique_keys: UniqueKeys | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     rows: AskRows = _nothing
@@ -64,5 +71,5 @@ class Context:
     type_of: TypeOf = _nothing
     no_columns: Callable[[], str | None] = _packs
     needs_python: NeedsPython = _unknown
-    cascade: Callable[[Model], Cascade | None] = _nothing
+    small_models: Callable[[Model], Mapping[str, SmallModel]] = _none
     dialect: Dialect = DUCKDB

@@ -59,8 +59,13 @@ def plan_call(
     context: Context,
     rows: Rows,
     row_in_from: bool,
+    bounds: Mapping[str, Bound] | None = None,
 ) -> PlacedCall:
-    """The call as planned; `row_in_from` says that FROM can make its packed numbers.
+    """The call as planned.
+
+    Args:
+        row_in_from: FROM can make its packed numbers.
+        bounds: what feeds its features, where that is known.
 
     Raises:
         BindError and its kin: an argument does not fit.
@@ -83,6 +88,7 @@ def plan_call(
         route=route,
         used=frozenset(prepared.program.inputs),
         choice=choose(prepared.split.core, options, by_column=route.by_column),
+        bounds={} if bounds is None else dict(bounds),
     )
     for stage in STAGES:
         draft = stage(draft)
@@ -105,7 +111,9 @@ def _route(options: Mapping[str, Any], row_in_from: bool, context: Context) -> R
 
 
 def bound_arguments(draft: CallDraft) -> CallDraft:
-    """What feeds each feature."""
+    """What feeds each feature, unless that is known."""
+    if draft.bounds:
+        return draft
     model = draft.model
     bounds = bind(
         draft.call,

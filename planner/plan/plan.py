@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.catalog.cascade import CascadeFacts
+from sqlml.catalog.small_models import CascadeFacts, FilterFacts
 from sqlml.ir.program import Program
 from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.estimated_rows import Rows
@@ -29,8 +29,9 @@ class PlannedCall:
 
     `others` are columns that a star brings in and that are not features, `null_where` features
     without which a row's result is NULL; `source` is the Program that `spec` computes parts of.
-    `small` is the call of the small model that is asked first, and `cascade` what is known of it;
-    `exact` says why a call that may be approximated is not.
+    `small` is the call of the small model that is asked first, `cascade` or `filtered` what is
+    known of it, and `idle` what the rest of the query computes only for the rows that are left to
+    the full model; `exact` says why a call that may be approximated is not.
     """
 
     written: str
@@ -54,12 +55,19 @@ class PlannedCall:
     route: Route = ARROW
     small: PlannedCall | None = None
     cascade: CascadeFacts | None = None
+    filtered: FilterFacts | None = None
+    idle: tuple[str, ...] = ()
     exact: str = ""
 
     def after(self, small: PlannedCall, facts: CascadeFacts) -> PlannedCall:
         """This call for the rows of which `small`, the same call of a small model, is not sure."""
         sql = f"coalesce({small.sql}, {self.sql})"
         return replace(self, sql=sql, small=small, cascade=facts)
+
+    @property
+    def small_reads(self) -> tuple[tuple[str, Bound], ...]:
+        """What the small model reads, where there is one."""
+        return () if self.small is None else self.small.reads
 
     @property
     def calls_function(self) -> bool:
@@ -114,7 +122,11 @@ class PlannedCall:
             "sql": self.sql,
             "cascade": None
             if self.small is None or self.cascade is None
-            else {"small": self.small.to_dict(), "facts": asdict(self.cascade)},
+            else {
+                "small": self.small.to_dict(),
+                "facts": asdict(self.cascade),
+                "idle": list(self.idle),
+            },
             "exact_because": self.exact or None,
         }
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sqlml.catalog.small_models import FilterFacts
 from sqlml.planner.choice.choose import Choice
 from sqlml.planner.choice.cost import BATCH
 from sqlml.planner.plan.measured import Analysis, Measured
@@ -126,18 +128,45 @@ def _approximate(call: PlannedCall) -> list[tuple[str, str]]:
     """The small model that is asked first, or why there is none."""
     if call.exact:
         return [("approximate", f"no: {call.exact}")]
+    if call.small is not None and call.filtered is not None:
+        return _of_filter(call, call.small, call.filtered)
     if call.small is None or call.cascade is None:
         return []
     facts, reads = call.cascade, [f"{name} {bound.type}" for name, bound in call.small.reads]
-    left = [group.name for group in facts.groups if not group.chosen]
+    left = [g.name for g in facts.groups if not g.chosen and g.name not in call.idle]
     where = call.small.spec.name if call.small.calls_function else "in SQL"
     return [
         ("approximate", f"a small model first, {where}, which reads {_listed(reads)}"),
-        ("only if unsure", f"{_listed(left)}, for {1 - facts.confident:.1%} of the rows"),
+        (
+            "only if unsure",
+            f"{_listed([*call.idle, *left])}, for {1 - facts.confident:.1%} of the rows",
+        ),
         (
             "guarantee",
             f"accuracy falls by at most {facts.accuracy_loss:g} (97.5% sure); {facts.loss:.4f} "
             f"was measured on {facts.held_out:,} rows held out",
+        ),
+        ("expected gain", f"{facts.gain:.2f} times as fast"),
+    ]
+
+
+def _of_filter(call: PlannedCall, small: PlannedCall, facts: FilterFacts) -> list[tuple[str, str]]:
+    """What a top-K filter does."""
+    reads = [f"{name} {bound.type}" for name, bound in small.reads]
+    where = small.spec.name if small.calls_function else "in SQL"
+    left = [g.name for g in facts.groups if not g.chosen and g.name not in call.idle]
+    share = facts.ratio * facts.k / facts.rows
+    return [
+        ("approximate", f"a small model ranks all rows, {where}, which reads {_listed(reads)}"),
+        (
+            "only of the best",
+            f"{_listed([*call.idle, *left])}, for {math.ceil(facts.ratio * facts.k)} rows, or "
+            f"{share:.2%} of them if that is more",
+        ),
+        (
+            "guarantee",
+            f"of the best {facts.k} rows at least {facts.precision:.0%} are right in 95% of "
+            f"queries (97.5% sure), over {facts.rows:,} rows",
         ),
         ("expected gain", f"{facts.gain:.2f} times as fast"),
     ]

@@ -8,7 +8,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.catalog.cascade import Cascade
+from sqlml.catalog.small_models import Cascade, TopKFilter
 from sqlml.dialects import Dialect
 from sqlml.parsing.places import Span
 from sqlml.planner.binding.context import Context
@@ -38,6 +38,7 @@ class Draft:
         written_out: the table forms as subqueries, where there were some.
         targets: what each model call computes.
         cascades: the small models that calls ask first.
+        filters: the small models that may filter tables for the order that calls make.
         exact: why calls that might be approximated are not.
         edits: place -> text, of what changes outside of calls.
         negated: the calls of which the negative is compared.
@@ -59,6 +60,7 @@ class Draft:
     written_out: WrittenOut | None = None
     targets: Mapping[ModelCall, Target] = field(default_factory=dict)
     cascades: Mapping[ModelCall, Cascade] = field(default_factory=dict)
+    filters: Mapping[ModelCall, TopKFilter] = field(default_factory=dict)
     exact: Mapping[ModelCall, str] = field(default_factory=dict)
     edits: Mapping[Span, str] = field(default_factory=dict)
     negated: frozenset[ModelCall] = frozenset()
@@ -67,7 +69,7 @@ class Draft:
     rows_from: Mapping[ModelCall, Source] = field(default_factory=dict)
     filters_first: bool = False
     in_from: Mapping[Source, MadeInFrom] = field(default_factory=dict)
-    planned: tuple[PlannedCall, ...] = ()
+    planned: Mapping[ModelCall, PlannedCall] = field(default_factory=dict)
     written: Mapping[ModelCall, str] = field(default_factory=dict)
     probes: Mapping[ModelCall, str] = field(default_factory=dict)
     names: Mapping[int, str] = field(default_factory=dict)

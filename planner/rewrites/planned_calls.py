@@ -36,7 +36,7 @@ def planned_calls(draft: Draft) -> Draft:
 
 def _with_call(draft: Draft, call: ModelCall) -> Draft:
     """The statement with one more of its calls planned."""
-    scope = _scope(draft, call)
+    scope = scope_of(draft, call)
     if draft.written_out is not None and draft.written_out.added(call.span.start):
         refuse_hidden(draft.outline, call, other_columns(call, (), scope), draft.dialect)
     target = draft.targets[call]
@@ -65,14 +65,14 @@ def _with_call(draft: Draft, call: ModelCall) -> Draft:
     written = draft.dialect.negated(sql) if call in draft.negated else sql
     return replace(
         draft,
-        planned=(*draft.planned, planned),
+        planned={**draft.planned, call: planned},
         written={**draft.written, call: written},
         probes={**draft.probes, call: _probe(draft, call, made, written)},
         in_from=_in_from(draft, call, made, scope),
     )
 
 
-def _scope(draft: Draft, call: ModelCall) -> Scope:
+def scope_of(draft: Draft, call: ModelCall) -> Scope:
     """Where the call stands, with the calls that are planned already as they are written now."""
     blanks = {**draft.given.as_nulls(), **dict.fromkeys(call.local, "NULL")}
     return Scope(

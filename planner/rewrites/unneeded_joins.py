@@ -51,7 +51,7 @@ def _unneeded(
         text = probed[join.span.start : join.span.end]
         if rewritten.count(text) != 1 or probed.count(text) != 1:
             continue
-        if not _is_unique(join, unique_keys):
+        if not is_unique(join, unique_keys):
             continue
         try:
             types = {fold(c.name): c.type for c in describe(f"SELECT * FROM {join.table}")}
@@ -67,7 +67,7 @@ def _unneeded(
     return None
 
 
-def _is_unique(join: LeftJoin, unique_keys: UniqueKeys) -> bool:
+def is_unique(join: LeftJoin, unique_keys: UniqueKeys) -> bool:
     """Whether at most one row of the joined table has the values of the join's keys."""
     if join.distinct is not None:
         return bool(join.distinct) and join.distinct <= join.keys.keys()

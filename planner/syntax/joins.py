@@ -22,7 +22,7 @@ class LeftJoin:
 
     before: the FROM clause up to it. keys: a column of the table -> what it is equated with, as
     written. distinct: of a subquery the columns whose values no two of its rows share. using: the
-    keys are those of USING.
+    keys are those of USING. others: where an ON has what the keys are equated with.
     """
 
     span: Span
@@ -32,6 +32,7 @@ class LeftJoin:
     keys: Mapping[str, str]
     distinct: frozenset[str] | None
     using: bool
+    others: tuple[Span, ...] = ()
 
 
 def left_joins(sql: str) -> list[LeftJoin]:
@@ -86,6 +87,7 @@ def _left_join(sql: str, join: exp.Join) -> LeftJoin | None:
         keys = {fold(u.name): _text(sql, u) for u in using}
     else:
         keys = _equated(sql, join.args.get("on"), own)
+    others = () if using else _others(join.args.get("on"), own)
     return LeftJoin(
         place,
         written,
@@ -94,6 +96,7 @@ def _left_join(sql: str, join: exp.Join) -> LeftJoin | None:
         keys,
         distinct,
         bool(using),
+        others,
     )
 
 
@@ -143,6 +146,17 @@ def _equated(sql: str, condition: exp.Expr | None, own: str) -> dict[str, str]:
         mine, other = sides if tables[0] == own else sides[::-1]
         keys[fold(mine.name)] = _text(sql, other)
     return keys
+
+
+def _others(condition: exp.Expr | None, own: str) -> tuple[Span, ...]:
+    """The places of the sides of equations that are not of the table itself."""
+    sides = [
+        side
+        for term in (() if condition is None else terms_of(condition))
+        for side in (term.this, term.expression)
+        if _table_of(side) != own
+    ]
+    return tuple(place for side in sides if (place := span(side)) is not None)
 
 
 def _table_of(node: exp.Expr) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from sqlml.cascades.last_estimator import MIXING, Block, LastEstimator
-from sqlml.catalog.cascade import FeatureGroup
+from sqlml.catalog.small_models import FeatureGroup
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Program
 
@@ -119,19 +119,13 @@ def feature_groups(
 
 
 def _parts(program: Program, last: LastEstimator, sources: Sources) -> list[_Part]:
-    """The blocks, those together that come from the same tables and cost the model nothing."""
-    cheap: dict[frozenset[str], _Part] = {}
-    parts = []
+    """The blocks, those together that need the same expensive steps and tables."""
+    parts: dict[tuple[frozenset[int], frozenset[str]], _Part] = {}
     for block in last.blocks:
         heavy = frozenset(i for i in block.nodes if OPS[program.nodes[i].op].group in MIXING)
         behind = sources.behind(block.inputs)
-        if heavy:
-            parts.append(_Part([block], heavy, behind))
-        elif behind in cheap:
-            cheap[behind].blocks.append(block)
-        else:
-            parts.append(cheap.setdefault(behind, _Part([block], heavy, behind)))
-    return parts
+        parts.setdefault((heavy, behind), _Part([], heavy, behind)).blocks.append(block)
+    return list(parts.values())
 
 
 def _leader(leads: list[int], i: int) -> int:

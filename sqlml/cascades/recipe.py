@@ -45,6 +45,21 @@ class Recipe:
             raise UnsupportedModelError("what the catalog says of the estimator is damaged")
         return cls(path, parameters)
 
+    def regression(self) -> Recipe:
+        """The same for a regression; itself, where it is one.
+
+        Raises:
+            UnsupportedModelError: there is none of the kind.
+        """
+        name = self.path.rpartition(".")[2]
+        path = _REGRESSIONS.get(name, self.path)
+        if path == self.path and ("Classifier" in name or name in _NO_REGRESSION):
+            raise UnsupportedModelError(f"no regression is known that is like a {name}")
+        if path == _RIDGE and path != self.path:
+            return Recipe(path, {})
+        kept = {k: v for k, v in self.parameters.items() if k not in _OF_CLASSES}
+        return Recipe(path, MappingProxyType(kept))
+
     def to_dict(self) -> dict[str, Any]:
         """As the catalog keeps it."""
         return {"class": self.path, "parameters": dict(self.parameters)}
@@ -53,7 +68,7 @@ class Recipe:
         """A new estimator, not fitted.
 
         Raises:
-            UnsupportedModelError: sqlml imports no such class, or it has no such parameters.
+            UnsupportedModelError: sqlml imports no such class, or it may not have a parameter.
             MissingDependencyError: its library is not installed.
         """
         module, _, name = self.path.rpartition(".")
@@ -70,9 +85,14 @@ class Recipe:
         except AttributeError:
             raise UnsupportedModelError(f"this {package} has no {name}") from None
         try:
-            return kind(**self.parameters)
-        except TypeError as error:
-            raise UnsupportedModelError(f"cannot make a {name}: {error}") from None
+            plain = kind().get_params()
+        except TypeError:  # it holds others, which a recipe cannot say
+            raise UnsupportedModelError(f"no model is trained as a {self.path}") from None
+        known = {*inspect.signature(kind.__init__).parameters, *plain} - _OF_FILES
+        odd = sorted(self.parameters.keys() - known)
+        if odd:
+            raise UnsupportedModelError(f"no {name} is trained with parameter {odd[0]!r}")
+        return kind(**{**self.parameters, **_QUIET.get(package, {})})
 
 
 def recipe_of(model: Any) -> Recipe | None:
@@ -100,8 +120,62 @@ def recipe_of(model: Any) -> Recipe | None:
     return Recipe(path, MappingProxyType(chosen))
 
 
-_OF_A_RUN = frozenset({"verbose", "verbosity", "n_jobs", "thread_count", "callbacks", "missing"})
+_RIDGE = "sklearn.linear_model._ridge.Ridge"
+
+_REGRESSIONS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            "BernoulliNB ComplementNB LinearSVC LogisticRegression LogisticRegressionCV "
+            "MultinomialNB PassiveAggressiveClassifier Perceptron RidgeClassifier "
+            "RidgeClassifierCV SGDClassifier".split(),
+            _RIDGE,
+        ),
+        "SVC": "sklearn.svm._classes.SVR",
+        "NuSVC": "sklearn.svm._classes.NuSVR",
+        "RandomForestClassifier": "sklearn.ensemble._forest.RandomForestRegressor",
+        "ExtraTreesClassifier": "sklearn.ensemble._forest.ExtraTreesRegressor",
+        "GradientBoostingClassifier": "sklearn.ensemble._gb.GradientBoostingRegressor",
+        "HistGradientBoostingClassifier": "sklearn.ensemble._hist_gradient_boosting."
+        "gradient_boosting.HistGradientBoostingRegressor",
+        "DecisionTreeClassifier": "sklearn.tree._classes.DecisionTreeRegressor",
+        "ExtraTreeClassifier": "sklearn.tree._classes.ExtraTreeRegressor",
+        "MLPClassifier": "sklearn.neural_network._multilayer_perceptron.MLPRegressor",
+        "KNeighborsClassifier": "sklearn.neighbors._regression.KNeighborsRegressor",
+        "XGBClassifier": "xgboost.sklearn.XGBRegressor",
+        "XGBRFClassifier": "xgboost.sklearn.XGBRFRegressor",
+        "LGBMClassifier": "lightgbm.sklearn.LGBMRegressor",
+        "CatBoostClassifier": "catboost.core.CatBoostRegressor",
+    }
+)
+"""The name of a classifier's class -> the regression that is like it."""
+
+_NO_REGRESSION = frozenset("CategoricalNB GaussianNB NearestCentroid".split())
+
+_OF_CLASSES = frozenset(
+    "auto_class_weights class_weight class_weights criterion loss loss_function objective "
+    "probability scale_pos_weight".split()
+)
+"""Parameters that concern classes, or are of another meaning to a regression."""
+
+_OF_A_RUN = frozenset(
+    "allow_writing_files callbacks early_stopping_rounds eval_metric missing n_jobs "
+    "thread_count verbose verbosity".split()
+)
 """Parameters that say how a model is fitted, not what it becomes."""
+
+_OF_FILES = frozenset(
+    "callbacks input_borders memory output_borders save_snapshot snapshot_file train_dir".split()
+)
+"""Parameters that name files or run code: the recipe may come from a stranger's database."""
+
+_QUIET: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "catboost": {"allow_writing_files": False, "verbose": False},
+        "lightgbm": {"verbose": -1},
+        "xgboost": {"verbosity": 0},
+    }
+)
+"""Package -> what keeps its estimators from writing files and to the terminal."""
 
 _ODD: Any = object()
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlml.catalog.cascade import Cascade
 from sqlml.catalog.model import SPECIAL, Model, NewVersion, Reference
-from sqlml.catalog.tables import CASCADES
+from sqlml.catalog.small_models import KINDS, SmallModel, kind_of
+from sqlml.catalog.tables import SMALL_MODELS
 from sqlml.catalog.writer import Writer, as_json, check_there, checked_number
 from sqlml.errors import CatalogError, ConflictError, ModelExistsError
 from sqlml.types import fold
@@ -43,7 +43,7 @@ class VersionChanges(Writer):
                 f"UPDATE {schema}.catalog_models SET last_version = ? WHERE key = ?",
                 [checked_number(version), reference.key],
             )
-            if new.cascade is not None:  # an older sqlml made no table for it
+            if new.small_models:  # an older sqlml made no table for it
                 self.make_tables(schema, reference.database)
             self.insert(reference, schema, version, new)
 
@@ -76,7 +76,7 @@ class VersionChanges(Writer):
             at = [reference.key, version]
             ((digest,),) = self.connection.read(f"SELECT program {where}", at)
             self.connection.write(f"DELETE {where}", at)
-            gone = [str(digest), *self.without_cascades(schema, reference.key, version)]
+            gone = [str(digest), *self.without_small_models(schema, reference.key, version)]
             self.catalog.programs.collect(gone, schema)
 
         self.change(reference, work)
@@ -132,25 +132,28 @@ class VersionChanges(Writer):
 
         self.change(reference, work)
 
-    def add_cascade(self, model: Model, cascade: Cascade) -> None:
-        """Let a cascade stand before a version, in place of the one that it has."""
+    def add_small_model(self, model: Model, small: SmallModel) -> None:
+        """Let a small model stand before a version, in place of one of its kind."""
         reference = Reference(model.name, model.database, model.version)
 
         def work(schema: str, shared: bool) -> None:
             self.make_tables(schema, model.database)
             if self.catalog.get(reference).program.hash != model.program.hash:
                 raise ConflictError(f"model {model.label} has changed meanwhile; try again")
-            small, at = cascade.small, [reference.key, model.version]
+            at = [reference.key, model.version, kind_of(small)]
             had = self.connection.read(
-                f"SELECT program FROM {schema}.{CASCADES} WHERE key = ? AND version = ?", at
+                f"SELECT program FROM {schema}.{SMALL_MODELS} "
+                "WHERE key = ? AND version = ? AND kind = ?",
+                at,
             )
-            self.insert_cascade(reference.key, schema, model.version, cascade)
-            self.catalog.programs.collect([str(d) for (d,) in had if d != small.hash], schema)
+            self.insert_small_model(reference.key, schema, model.version, small)
+            gone = [str(digest) for (digest,) in had if digest != small.small.hash]
+            self.catalog.programs.collect(gone, schema)
 
         self.change(reference, work)
 
-    def drop_cascade(self, reference: Reference) -> None:
-        """Remove the cascade of the version that `reference` names.
+    def drop_small_model(self, reference: Reference, kind: str) -> None:
+        """Remove the small model of a kind from the version that `reference` names.
 
         Raises:
             CatalogError: it has none.
@@ -158,10 +161,11 @@ class VersionChanges(Writer):
 
         def work(schema: str, shared: bool) -> None:
             version = self.catalog.version(reference)
-            gone = self.without_cascades(schema, reference.key, version)
+            gone = self.without_small_models(schema, reference.key, version, kind)
             if not gone:
                 raise CatalogError(
-                    f"model {reference.name!r} has no cascade for its version {version}"
+                    f"model {reference.name!r} has no {KINDS[kind][2].lower()} for its version "
+                    f"{version}"
                 )
             self.catalog.programs.collect(gone, schema)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import lru_cache
 
 from sqlml.bounded_cache import Recent
-from sqlml.catalog.cascade import Cascade
 from sqlml.catalog.model import Model, parse_reference
 from sqlml.catalog.read import Catalog
+from sqlml.catalog.small_models import SmallModel
 from sqlml.errors import UnknownModelError
 
 PATIENCE = 1.0
@@ -57,9 +58,9 @@ class Lookup:
             self._known.put(name, (stamp, found), found.program.nbytes)
             return found
 
-    def cascade(self, model: Model) -> Cascade | None:
-        """The cascade of a version; None if it has none. Raises ArtifactError if it is damaged."""
-        return self._catalog.cascade(model)
+    def small_models(self, model: Model) -> Mapping[str, SmallModel]:
+        """The small models of a version, by kind. Raises ArtifactError if one is damaged."""
+        return self._catalog.small_models(model)
 
     def stamp(self, name: str) -> object:
         """A value that changes with the model; None if that is unknown."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.catalog.cascade import Cascade
+from sqlml.catalog.small_models import SmallModel
 from sqlml.errors import UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.types import Feature, fold
@@ -36,7 +36,7 @@ class NewVersion:
     `features` has every column of the training table in order; those of kind "any" are not inputs
     of the Program, and `used` are those of the others that its outputs need. `options` are the
     OPTIONS that it was created with, `verification` is what comparing it with its source gave.
-    `cascade` is what its file brings; of one that is stored, `Catalog.cascade` says.
+    `small_models` are what its file brings; of a stored one `Catalog.small_models` says.
     """
 
     program: Program
@@ -46,7 +46,7 @@ class NewVersion:
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     verification: Mapping[str, Any] | None = None
     comment: str | None = None
-    cascade: Cascade | None = None
+    small_models: tuple[SmallModel, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from sqlml.catalog.cascade import Cascade, loads
 from sqlml.catalog.change_stamps import read_stamp
 from sqlml.catalog.connection import Connection
 from sqlml.catalog.model import SPECIAL, Model, Origin, Reference
+from sqlml.catalog.small_models import KINDS, SmallModel, loads
 from sqlml.catalog.stored_programs import Programs
-from sqlml.catalog.tables import CASCADES, MODELS, VERSIONS
+from sqlml.catalog.tables import MODELS, SMALL_MODELS, VERSIONS
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import ArtifactError, CatalogError, UnknownModelError
 from sqlml.ir.program import Program
@@ -81,30 +81,29 @@ class Catalog:
         """The stored Program of a content hash; see `Programs.get`."""
         return self.programs.get(digest, self._connection.schema(database))
 
-    def cascade(self, model: Model) -> Cascade | None:
-        """The cascade of a version; None if it has none.
+    def small_models(self, model: Model) -> dict[str, SmallModel]:
+        """The small models of a version, by kind.
 
         Raises:
-            ArtifactError: it is damaged.
+            ArtifactError: one is damaged.
         """
         schema = self._connection.schema(model.database)
-        if CASCADES not in self._connection.tables(schema):
-            return None
+        if SMALL_MODELS not in self._connection.tables(schema):
+            return {}
         rows = self._connection.read(
-            f"SELECT program, facts FROM {schema}.{CASCADES} WHERE key = ? AND version = ?",
+            f"SELECT kind, program, facts FROM {schema}.{SMALL_MODELS} "
+            "WHERE key = ? AND version = ? ORDER BY kind",
             [fold(model.name), model.version],
         )
-        if not rows:
-            return None
-        digest, facts = rows[0]
-        if not isinstance(digest, str) or len(digest) != _HASH_DIGITS:
-            raise ArtifactError(f"the cascade of model {model.name!r} is damaged; drop it")
-        found = Cascade(self.programs.get(digest, schema), loads(facts, model.name))
-        if not found.fits(model.program):
-            raise ArtifactError(
-                f"the cascade of model {model.name!r} does not fit it; ALTER MODEL .. DROP CASCADE "
-                "removes it"
-            )
+        found = {}
+        for kind, digest, facts in rows:
+            if kind not in KINDS or not isinstance(digest, str) or len(digest) != _HASH_DIGITS:
+                raise ArtifactError(
+                    f"a small model before {model.name!r} is damaged; ALTER MODEL .. DROP CASCADE "
+                    "and DROP TOP_K FILTER remove what there is"
+                )
+            small = self.programs.get(digest, schema)
+            found[kind] = loads(kind, small, facts, model.program, model.name)
         return found
 
     def stored_bytes(self, model: Model) -> int:

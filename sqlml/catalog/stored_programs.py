@@ -7,7 +7,7 @@ from typing import Protocol
 
 from sqlml.bounded_cache import Recent
 from sqlml.catalog.connection import Connection
-from sqlml.catalog.tables import CASCADES
+from sqlml.catalog.tables import SMALL_MODELS
 from sqlml.errors import ArtifactError, UnknownModelError
 from sqlml.ir import store
 from sqlml.ir.program import Program
@@ -126,7 +126,7 @@ class TablePrograms:
 
     def collect(self, digests: list[str], schema: str) -> None:
         """Remove those of these Programs that no version needs any more."""
-        tables = {"catalog_versions", CASCADES} & self._connection.tables(schema)
+        tables = {"catalog_versions", SMALL_MODELS} & self._connection.tables(schema)
         needed = " ".join(
             f"AND NOT EXISTS (SELECT 1 FROM {schema}.{table} WHERE program = hash)"
             for table in sorted(tables)

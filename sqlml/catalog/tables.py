@@ -109,18 +109,19 @@ TABLES: tuple[str, ...] = (
     )
     """,
     """
-    CREATE TABLE IF NOT EXISTS {schema}.catalog_cascades (
+    CREATE TABLE IF NOT EXISTS {schema}.catalog_small_models (
         key VARCHAR,
         version INTEGER,
+        kind VARCHAR,
         program VARCHAR NOT NULL,
         facts VARCHAR NOT NULL,
         created_at TIMESTAMP NOT NULL,
-        PRIMARY KEY (key, version)
+        PRIMARY KEY (key, version, kind)
     )
     """,
 )
 
-CASCADES = "catalog_cascades"
+SMALL_MODELS = "catalog_small_models"
 """A table that the files of an older sqlml lack until something is written to them."""
 
 MACRO_TABLES: tuple[str, ...] = (

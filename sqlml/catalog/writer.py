@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlml.catalog.cascade import Cascade, dumps
 from sqlml.catalog.change_stamps import write_stamp
 from sqlml.catalog.connection import Connection
 from sqlml.catalog.model import MOST_VERSIONS, NewVersion, Reference
 from sqlml.catalog.plain_macros.keep import Macros, ModelCall
 from sqlml.catalog.read import Catalog
-from sqlml.catalog.tables import CASCADES, TABLES, VIEWS
+from sqlml.catalog.small_models import SmallModel, dumps, kind_of
+from sqlml.catalog.tables import SMALL_MODELS, TABLES, VIEWS
 from sqlml.errors import CatalogError
 from sqlml.types import fold
 
@@ -131,15 +131,16 @@ class Writer:
         ]
         marks = ", ".join("?" * len(row))
         self.connection.write(f"INSERT INTO {schema}.catalog_versions VALUES ({marks})", row)
-        if new.cascade is not None:
-            self.insert_cascade(reference.key, schema, version, new.cascade)
+        for small in new.small_models:
+            self.insert_small_model(reference.key, schema, version, small)
 
-    def insert_cascade(self, key: str, schema: str, version: int, cascade: Cascade) -> None:
-        """Store a version's cascade, in place of one that it has."""
-        self.catalog.programs.put(cascade.small, schema)
+    def insert_small_model(self, key: str, schema: str, version: int, small: SmallModel) -> None:
+        """Store a small model of a version, in place of one of its kind."""
+        program = small.small
+        self.catalog.programs.put(program, schema)
         self.connection.write(
-            f"INSERT OR REPLACE INTO {schema}.{CASCADES} VALUES (?, ?, ?, ?, ?)",
-            [key, version, cascade.small.hash, dumps(cascade.facts), now()],
+            f"INSERT OR REPLACE INTO {schema}.{SMALL_MODELS} VALUES (?, ?, ?, ?, ?, ?)",
+            [key, version, kind_of(small), program.hash, dumps(small.facts), now()],
         )
 
     def set_column(self, reference: Reference, schema: str, column: str, value: str | None) -> int:
@@ -151,14 +152,19 @@ class Writer:
         )
         return version
 
-    def without_cascades(self, schema: str, key: str, version: int | None = None) -> list[str]:
-        """Remove the cascades of a model, or of one of its versions; the hashes of their
-        Programs."""
-        if CASCADES not in self.connection.tables(schema):
+    def without_small_models(
+        self, schema: str, key: str, version: int | None = None, kind: str | None = None
+    ) -> list[str]:
+        """Remove the small models of a model, of one of its versions, or of one kind; the hashes
+        of their Programs."""
+        if SMALL_MODELS not in self.connection.tables(schema):
             return []
-        where = f"FROM {schema}.{CASCADES} WHERE key = ? AND version = coalesce(?, version)"
-        found = self.connection.read(f"SELECT program {where}", [key, version])
-        self.connection.write(f"DELETE {where}", [key, version])
+        where = (
+            f"FROM {schema}.{SMALL_MODELS} WHERE key = ? AND version = coalesce(?, version) "
+            "AND kind = coalesce(?, kind)"
+        )
+        found = self.connection.read(f"SELECT program {where}", [key, version, kind])
+        self.connection.write(f"DELETE {where}", [key, version, kind])
         return [str(digest) for (digest,) in found]
 
     def keep_default(self, reference: Reference, schema: str, shared: bool) -> None:

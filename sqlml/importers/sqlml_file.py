@@ -22,8 +22,8 @@ class StoredModel:
     """A Program with the table that it reads, and its source.
 
     `features` has every column of the training table in order, as `Imported` has it. `options` are
-    those of the model, and not checked. `cascade` is the small model before it, with what is known
-    of that as text, not checked either.
+    those of the model, and not checked. `small_models` are those that stand before it, by kind,
+    each with what is known of it as text, not checked either.
     """
 
     program: Program
@@ -31,7 +31,9 @@ class StoredModel:
     source: str
     library: str
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    cascade: tuple[Program, str] | None = None
+    small_models: Mapping[str, tuple[Program, str]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
 
 def read_stored(content: bytes) -> Program | StoredModel:
@@ -46,7 +48,7 @@ def read_stored(content: bytes) -> Program | StoredModel:
         return program
     try:
         return _stored(program, about)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ArtifactError(
             f"the columns in the header of the model file are damaged ({error}); export it again"
         ) from error
@@ -57,20 +59,19 @@ def about(
     source: str,
     library: str,
     options: Mapping[str, Any],
-    cascade: tuple[Program, str] | None = None,
+    small_models: Mapping[str, tuple[Program, str]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """What `read_stored` reads back."""
-    held = {}
-    if cascade is not None:
-        small, facts = cascade
-        content = base64.b64encode(store.dumps(small)).decode()
-        held["cascade"] = {"program": content, "facts": facts}
+    held = {
+        kind: {"program": base64.b64encode(store.dumps(small)).decode(), "facts": facts}
+        for kind, (small, facts) in small_models.items()
+    }
     return {
         "features": [[f.name, f.kind] for f in features],
         "source": source,
         "library": library,
         "options": dict(options),
-        **held,
+        **({"small_models": held} if held else {}),
     }
 
 
@@ -99,13 +100,9 @@ def _stored(program: Program, told: Mapping[str, Any]) -> StoredModel:
     options = told.get("options", {})
     if not isinstance(options, dict):
         raise TypeError("the options are not an object")
-    held = told.get("cascade")
-    cascade = None
-    if held is not None:
-        small = store.loads(base64.b64decode(held["program"], validate=True))
-        if not isinstance(held["facts"], str):
-            raise TypeError("what is known of the cascade is not text")
-        cascade = small, held["facts"]
-    return StoredModel(
-        program, tuple(features), source, library, MappingProxyType(options), cascade
-    )
+    held = {}
+    for kind, one in told.get("small_models", {}).items():
+        if not isinstance(one["facts"], str):
+            raise TypeError("what is known of a small model is not text")
+        held[kind] = store.loads(base64.b64decode(one["program"], validate=True)), one["facts"]
+    return StoredModel(program, tuple(features), source, library, MappingProxyType(options), held)

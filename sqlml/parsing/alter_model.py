@@ -10,12 +10,15 @@ from sqlglot.tokenizer_core import TokenType
 from sqlml.parsing.from_clause import FromClause
 from sqlml.parsing.statements import (
     AddCascade,
+    AddTopKFilter,
     AddVersion,
     AlterModel,
     Change,
     DropCascade,
+    DropTopKFilter,
     DropVersion,
     ModelName,
+    Options,
     Rename,
     Reserved,
     ResetOptions,
@@ -105,14 +108,23 @@ class AlterModelRules(FromClause):
         return Rename(self._name("the new name of the model"))
 
     def _add_cascade(self, name: ModelName) -> Change:
-        self._expect("USING")
-        query = self._query()
-        if not self._match_texts(("OPTIONS", "WITH")):
-            return AddCascade(query)
-        return AddCascade(query, self._options())
+        return AddCascade(*self._rows_to_learn_from())
 
     def _drop_cascade(self, name: ModelName) -> Change:
         return DropCascade()
+
+    def _add_filter(self, name: ModelName) -> Change:
+        return AddTopKFilter(*self._rows_to_learn_from())
+
+    def _drop_filter(self, name: ModelName) -> Change:
+        return DropTopKFilter()
+
+    def _rows_to_learn_from(self) -> tuple[str, Options]:
+        """USING (query) [OPTIONS (..)]."""
+        self._expect("USING")
+        query = self._query()
+        given = self._match_texts(("OPTIONS", "WITH"))
+        return query, self._options() if given else MappingProxyType({})
 
     def _names(self, what: str) -> tuple[str, ...]:
         names = [self._name(what)]
@@ -135,9 +147,14 @@ CHANGES: Mapping[str, Callable[[AlterModelRules, ModelName], Change | None]] = M
         "RENAME TO": AlterModelRules._rename_model,
         "ADD CASCADE": AlterModelRules._add_cascade,
         "DROP CASCADE": AlterModelRules._drop_cascade,
+        "ADD TOP_K FILTER": AlterModelRules._add_filter,
+        "DROP TOP_K FILTER": AlterModelRules._drop_filter,
     }
 )
 """The words after the model's name, and the rule of what follows them."""
 
-_OF_A_VERSION = ("SET OPTIONS", "RESET OPTIONS", "ADD CASCADE", "DROP CASCADE")
+_OF_A_VERSION = (
+    *("SET OPTIONS", "RESET OPTIONS"),
+    *("ADD CASCADE", "DROP CASCADE", "ADD TOP_K FILTER", "DROP TOP_K FILTER"),
+)
 """Changes to the named version; the others apply to the whole model."""

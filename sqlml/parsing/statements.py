@@ -184,6 +184,19 @@ class DropCascade(Change):
 
 
 @dataclass(frozen=True, slots=True)
+class AddTopKFilter(Change):
+    """ADD TOP_K FILTER USING (query) [OPTIONS (..)], as ADD CASCADE."""
+
+    query: str
+    options: Options = field(default_factory=_none)
+
+
+@dataclass(frozen=True, slots=True)
+class DropTopKFilter(Change):
+    """DROP TOP_K FILTER of the version that is named, or the default one."""
+
+
+@dataclass(frozen=True, slots=True)
 class AlterModel(OfModel):
     """ALTER MODEL [IF EXISTS] m and one change."""
 

@@ -123,7 +123,7 @@ class Directory:
 def _named(tables: dict[str, Any]) -> set[str]:
     """The hashes of the Programs that an index names."""
     try:
-        rows = [*tables["versions"], *tables.get("cascades", ())]
+        rows = [*tables["versions"], *tables.get("small_models", ())]
         return {str(row["program"]) for row in rows}
     except (KeyError, TypeError) as error:
         raise CatalogError(f"not an sqlml index: {error}") from None

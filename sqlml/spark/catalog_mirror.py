@@ -23,7 +23,7 @@ _ATTEMPTS = 20
 
 _SCHEMA = '"sqlml"'
 _TABLES = ("models", "versions", "aliases", "tags")
-_LATER = ("cascades",)
+_LATER = ("small_models",)
 """Tables that an index of an older sqlml lacks."""
 
 

@@ -56,6 +56,14 @@ class SparkHost:
         folder, name = os.path.split(path)
         return files_of(folder or ".", self._spark), name
 
+    def columns(self, query: str) -> list[str]:
+        """The names of a query's columns."""
+        return list(self._spark.sql(query).columns)
+
+    def function_type(self, name: str) -> str | None:
+        """None: nobody asks, since Spark calls functions of Python for every row."""
+        return None
+
     def fetch_frame(self, query: str) -> Any:
         """The rows of a query as a pandas frame.
 

@@ -9,11 +9,13 @@ from typing import Any
 from sqlml.catalog.model import Model, Reference
 from sqlml.parsing.statements import (
     AddCascade,
+    AddTopKFilter,
     AddVersion,
     AlterModel,
     CommentOn,
     DropCascade,
     DropModel,
+    DropTopKFilter,
     DropVersion,
     Rename,
     ResetOptions,
@@ -30,6 +32,7 @@ from sqlml.statements.cascade import add_cascade, drop_cascade
 from sqlml.statements.create import add_version
 from sqlml.statements.models import Models, referred, whole
 from sqlml.statements.options import check_fit
+from sqlml.statements.top_k_filter import add_top_k_filter, drop_top_k_filter
 
 Options = Mapping[str, Any]
 
@@ -90,6 +93,8 @@ CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = Mapp
         ResetOptions: _reset_options,
         AddCascade: add_cascade,
         DropCascade: drop_cascade,
+        AddTopKFilter: add_top_k_filter,
+        DropTopKFilter: drop_top_k_filter,
         Rename: lambda models, model, c: models.changes.rename(model, c.name),
     }
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sqlml.catalog.cascade import dumps
 from sqlml.catalog.model import Reference
+from sqlml.catalog.small_models import dumps
 from sqlml.errors import ConfigError
 from sqlml.importers.sqlml_file import about
 from sqlml.parsing.statements import ExportModel
@@ -34,13 +34,13 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
     ending = path.rsplit(".", 1)[-1].upper()
     if format is None and ending not in FORMATS:
         raise ConfigError(f"cannot tell the format of {path!r}; write FORMAT ONNX, SQLML or SQL")
-    origin, cascade = model.origin, models.catalog.cascade(model)
+    origin, small_models = model.origin, models.catalog.small_models(model)
     told = about(
         model.features,
         origin.source,
         origin.library,
         model.options,
-        None if cascade is None else (cascade.small, dumps(cascade.facts)),
+        {kind: (small.small, dumps(small.facts)) for kind, small in small_models.items()},
     )
     content = export(model.program, format or ending, model.name, told, model.options)
     models.host.write_file(path, content)

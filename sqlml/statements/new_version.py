@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from sqlml.cascades.recipe import recipe_of
-from sqlml.catalog.cascade import Cascade, loads
 from sqlml.catalog.model import NewVersion, Origin
+from sqlml.catalog.small_models import KINDS, SmallModel, loads
 from sqlml.errors import ArtifactError, ConfigError, UnsupportedModelError
 from sqlml.importers.foreign import check_model
 from sqlml.importers.model_file import ModelFile
@@ -53,20 +53,20 @@ def version_of(model: Any, wanted: Registration, file: ModelFile | None = None) 
         _used(imported.program),
         origin,
         kept,
-        cascade=_cascade(model, imported.program),
+        small_models=_small_models(model, imported.program),
     )
 
 
-def _cascade(model: Any, program: Program) -> Cascade | None:
-    """The cascade that a file of ours brings."""
-    if not isinstance(model, StoredModel) or model.cascade is None:
-        return None
-    small, facts = model.cascade
-    check_model(small)
-    found = Cascade(small, loads(facts, "in the file"))
-    if not found.fits(program):
-        raise ArtifactError("the cascade in the file does not fit its model; export it again")
-    return found
+def _small_models(model: Any, program: Program) -> tuple[SmallModel, ...]:
+    """The small models that a file of ours brings."""
+    found = []
+    brought = model.small_models if isinstance(model, StoredModel) else {}
+    for kind, (small, facts) in brought.items():
+        if kind not in KINDS:
+            raise ArtifactError(f"the file holds a small model of an unknown kind, {kind!r}")
+        check_model(small)
+        found.append(loads(kind, small, facts, program, "in the file"))
+    return tuple(found)
 
 
 def _check_numbers(program: Program) -> None:

@@ -14,10 +14,10 @@ from sqlml.ir.trees import Ensemble
 from sqlml.parsing.statements import DescribeModel, ExplainModel, ShowModels, ShowVersions
 from sqlml.planner.plan.explain_model import explain_model
 from sqlml.statements.answer import Answer, rows
-from sqlml.statements.cascade import told
 from sqlml.statements.models import Models, referred, whole
 from sqlml.statements.options import ESTIMATOR, given
 from sqlml.statements.show_create import sql_type
+from sqlml.statements.told_small_models import told
 
 NOT_USED = "(not used)"
 
@@ -87,9 +87,7 @@ def describe_model(models: Models, statement: DescribeModel) -> Answer:
         ("estimator", _estimator(model.options.get(ESTIMATOR))),
         ("created_at", str(model.created_at)),
     ]
-    cascade = catalog.cascade(model)
-    if cascade is not None:
-        properties += [(f"cascade: {name}", text) for name, text in told(cascade.facts)]
+    properties += told(catalog.small_models(model))
     inputs = [
         (f"input {n}", f"{f.name} {sql_type(program, f) if f.name in model.used else NOT_USED}")
         for n, f in enumerate(model.features, 1)
@@ -123,7 +121,5 @@ def explain(models: Models, statement: ExplainModel) -> Answer:
     """EXPLAIN MODEL: what the passes make of a version."""
     model = models.catalog.get(referred(statement.name))
     found = explain_model(model.program, model.options)
-    cascade = models.catalog.cascade(model)
-    if cascade is not None:
-        found += [(f"cascade: {name}", text) for name, text in told(cascade.facts)]
+    found += told(models.catalog.small_models(model))
     return rows(("explain_key", "explain_value"), found)

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlml.catalog.model import Model, Reference
 from sqlml.catalog.read import Catalog
+from sqlml.catalog.small_models import CascadeFacts, SmallModel
 from sqlml.dialects import Dialect
 from sqlml.ir.operators.items import unpack_items
 from sqlml.ir.program import Program
@@ -67,17 +68,26 @@ def _text(catalog: Catalog, reference: Reference, model: Model, dialect: Dialect
     if comment is not None:
         lines.append(f"COMMENT {dialect.quote_string(comment)}")
     text = "\n".join(lines) + ";"
-    cascade = catalog.cascade(model)
-    if cascade is not None and origin.path is not None:  # a file of ours brings it
-        facts = cascade.facts
-        text += (
-            f"\nALTER MODEL {name} ADD CASCADE USING ({facts.query})\nOPTIONS (label = "
-            f"{dialect.quote_string(facts.label)}, accuracy_loss = {facts.accuracy_loss!r});"
-        )
+    for small in catalog.small_models(model).values() if origin.path is not None else ():
+        text += f"\n{_learned(name, small, dialect)}"  # a file of ours brings them
     for tag, value in catalog.tags(every).items():
         told = f"{dialect.quote_name(tag)} = {dialect.quote_string(value)}"
         text += f"\nALTER MODEL {name} SET TAG {told};"
     return text
+
+
+def _learned(name: str, small: SmallModel, dialect: Dialect) -> str:
+    """The statement that learns a small model again."""
+    facts = small.facts
+    if isinstance(facts, CascadeFacts):
+        what = "CASCADE"
+        label = dialect.quote_string(facts.label)
+        options = f"label = {label}, accuracy_loss = {facts.accuracy_loss!r}"
+    else:
+        what = "TOP_K FILTER"
+        options = f"k = {facts.k}, precision = {facts.precision!r}"
+        options += f", class = {facts.chosen}" if facts.chosen else ""
+    return f"ALTER MODEL {name} ADD {what} USING ({facts.query})\nOPTIONS ({options});"
 
 
 def _literal(value: Any, dialect: Dialect) -> str:

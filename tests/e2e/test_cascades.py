@@ -18,8 +18,8 @@ from sklearn.tree import DecisionTreeClassifier
 import sqlml
 from sqlml.cascades.parts import CONFIDENCE
 from sqlml.cascades.small_model import confident
-from sqlml.catalog.cascade import Cascade, CascadeFacts
 from sqlml.catalog.model import Reference
+from sqlml.catalog.small_models import Cascade, CascadeFacts
 from sqlml.errors import (
     ArtifactError,
     BindError,
@@ -180,7 +180,7 @@ def test_a_small_model_of_each_form(small: Any, backend: str, classes: tuple[Any
     with sqlml.connect() as con:
         con.create_model("m", full, inputs=["a", "b"])
         stored = con._catalog.get(Reference("m"))
-        con._models.versions.add_cascade(
+        con._models.versions.add_small_model(
             stored, Cascade(confident(made, 0.8, stored.program.labels), facts())
         )
         con.execute("CREATE TABLE fresh (id INTEGER, a DOUBLE, b DOUBLE)")
@@ -225,11 +225,67 @@ def test_an_expensive_argument_is_computed_for_unsure_rows_alone(con: Session) -
     assert sorted(seen) == unsure.tolist()
 
 
+ROWS = "(SELECT id, x, y FROM fresh) AS r"
+
+
+@pytest.mark.parametrize(
+    ("query", "idle"),
+    [
+        (f"SELECT r.id, {CALL} FROM {ROWS} LEFT JOIN texts ON r.id = texts.id", "join texts"),
+        (f"SELECT id, {CALL} FROM (SELECT r.*, fetched(id) AS t FROM {ROWS})", "fetched(id)"),
+        (
+            f"WITH q AS (SELECT r.*, unnest(parts(id)) FROM {ROWS}) SELECT id, {CALL} FROM q",
+            "parts(id)",
+        ),
+        (
+            f"SELECT id, {CALL} FROM (SELECT r.*, texts.t FROM {ROWS} LEFT JOIN texts "
+            "ON r.id = texts.id)",
+            "join texts",
+        ),
+        (f"SELECT id, t, {CALL} FROM (SELECT r.*, fetched(id) AS t FROM {ROWS})", None),
+        (f"SELECT r.id, {CALL} FROM {ROWS} LEFT JOIN several ON r.id = several.id", None),
+    ],
+)
+def test_joins_and_functions_are_for_unsure_rows_alone(
+    con: Session, query: str, idle: str | None
+) -> None:
+    """Whatever the shape of the query, each row is answered as it is from the table."""
+    con.execute("CREATE TABLE texts (id BIGINT PRIMARY KEY, t VARCHAR)")
+    con.execute("INSERT INTO texts SELECT id, t FROM fresh")
+    con.execute("CREATE TABLE several AS SELECT id, t FROM fresh")
+    seen: list[int] = []
+
+    def fetched(place: int) -> str:
+        seen.append(place)
+        return texts[place]
+
+    texts = [t for (t,) in con.execute("SELECT t FROM fresh ORDER BY id").fetchall()]
+    con.create_function("fetched", fetched, ["BIGINT"], "VARCHAR")
+    kind = "STRUCT(t VARCHAR, more INTEGER)"
+    con.create_function("parts", lambda i: {"t": fetched(i), "more": 1}, ["BIGINT"], kind)
+    rows = sorted(con.execute(query).fetchall())
+    assert [r[-1] for r in rows] == labels(con, CALL)
+    assert con.plan(query).calls[0].idle == (() if idle is None else (idle,))
+    unsure = np.flatnonzero(np.isnan(small_says(con))).tolist()
+    if "(" in (idle or ""):
+        assert sorted(seen) == unsure
+
+
+def test_groups_are_what_a_query_joins_and_calls(con: Session) -> None:
+    con.execute("CREATE TABLE texts (id BIGINT PRIMARY KEY, t VARCHAR)")
+    con.execute("INSERT INTO texts SELECT id, t FROM train")
+    options = "OPTIONS (label = y, accuracy_loss = 0.01)"
+    query = "SELECT x, texts.t, y FROM train LEFT JOIN texts ON train.id = texts.id"
+    con.execute(f"ALTER MODEL m ADD CASCADE USING ({query}) {options}").fetchall()
+    (call,) = con.plan(f"SELECT {CALL} FROM fresh").calls
+    assert [g.name for g in call.cascade.groups] == ["x", "join texts, characters of t"]
+
+
 def test_other_outputs_are_exact_and_explain_says_so(con: Session) -> None:
     exact = labels(con, "predict_score('m', *)")
     assert labels(con, "predict_score('m', *, approximate := true)") == exact
     text = con.explain("SELECT predict_score('m', *, approximate := true) FROM fresh")
-    assert "approximate       no: a cascade answers predict(..) alone" in text
+    assert "no: version 1 has no top-K filter for its order: ALTER MODEL" in " ".join(text.split())
 
 
 def test_a_view_is_approximated_for_everyone(con: Session, tmp_path: Path) -> None:
@@ -288,7 +344,7 @@ def test_what_was_learned_is_the_answer_of_the_statement(con: Session) -> None:
     assert told["small model reads"] == "x"
     assert told["group 1"].startswith("x: 0 ns a row, importance 0.")
     assert told["group 2"].startswith("characters of t: ")
-    assert con.execute("SELECT count(*) FROM sqlml.catalog_cascades").fetchall() == [(1,)]
+    assert con.execute("SELECT count(*) FROM sqlml.catalog_small_models").fetchall() == [(1,)]
 
 
 def test_nothing_is_stored_where_nothing_is_gained(con: Session) -> None:
@@ -352,7 +408,7 @@ def test_a_cascade_goes_with_its_version(con: Session) -> None:
     assert programs(con) == 3
     con.execute("ALTER MODEL m DROP VERSION 1")
     assert programs(con) == 1
-    assert con.execute("SELECT count(*) FROM sqlml.catalog_cascades").fetchall() == [(0,)]
+    assert con.execute("SELECT count(*) FROM sqlml.catalog_small_models").fetchall() == [(0,)]
 
 
 def test_a_cascade_goes_with_its_model(con: Session) -> None:
@@ -361,7 +417,7 @@ def test_a_cascade_goes_with_its_model(con: Session) -> None:
     assert labels(con, of("n")) == fast
     con.execute("DROP MODEL n")
     assert programs(con) == 0
-    assert con.execute("SELECT count(*) FROM sqlml.catalog_cascades").fetchall() == [(0,)]
+    assert con.execute("SELECT count(*) FROM sqlml.catalog_small_models").fetchall() == [(0,)]
 
 
 def test_dropping_it(con: Session) -> None:
@@ -383,7 +439,7 @@ def test_learning_it_is_part_of_the_transaction(con: Session) -> None:
 
 def test_a_file_of_an_older_sqlml_has_no_table_of_cascades(con: Session) -> None:
     con.execute("ALTER MODEL m DROP CASCADE")
-    con.execute("DROP TABLE sqlml.catalog_cascades")
+    con.execute("DROP TABLE sqlml.catalog_small_models")
     assert labels(con, CALL) == labels(con, "predict('m', *)")
     con.execute(LEARN)
     assert labels(con, CALL) != labels(con, "predict('m', *)")
@@ -402,7 +458,7 @@ def test_a_file_of_an_older_sqlml_has_no_table_of_cascades(con: Session) -> None
     ],
 )
 def test_damaged_facts_are_refused(con: Session, facts: str, message: str) -> None:
-    con.execute(f"UPDATE sqlml.catalog_cascades SET facts = {facts}")
+    con.execute(f"UPDATE sqlml.catalog_small_models SET facts = {facts}")
     with pytest.raises(ArtifactError, match=message):
         labels(con, CALL)
     assert labels(con, "predict('m', *)")
@@ -412,8 +468,8 @@ def test_a_foreign_program_is_refused(con: Session) -> None:
     frame = pd.DataFrame({"q": [0.0, 1.0]})
     con.create_model("other", LogisticRegression().fit(frame, ["a", "b"]))
     con.execute(
-        "UPDATE sqlml.catalog_cascades SET program = (SELECT program FROM sqlml.catalog_versions "
-        "WHERE key = 'other')"
+        "UPDATE sqlml.catalog_small_models SET program = (SELECT program "
+        "FROM sqlml.catalog_versions WHERE key = 'other')"
     )
     with pytest.raises(ArtifactError, match="does not fit it; ALTER MODEL .. DROP CASCADE"):
         labels(con, CALL)

@@ -10,7 +10,7 @@ import itertools
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from types import FrameType
 from typing import Any
 
@@ -77,6 +77,7 @@ class DuckDBEngine:
             describe=self.bind,
             model=model,
             is_user_function=self.has_function,
+            function_type=self.function_type,
             unique_keys=partial(declared_keys, self.connection.read),
             rows=self.rows,
             column_name=self.registry.column_name,
@@ -132,6 +133,18 @@ class DuckDBEngine:
             [fold(name), OURS],
         )
         return bool(rows)
+
+    def function_type(self, name: str) -> str | None:
+        """What a function of that name returns which DuckDB does not bring along; None if there is
+        none, or it is a macro, or ours."""
+        if fold(name) in _built_in() or fold(name).startswith("sqlml_"):
+            return None
+        rows = self.connection.read(
+            "SELECT return_type FROM system.main.duckdb_functions() "
+            f"WHERE {folded('function_name')} = ? AND function_type = 'scalar' LIMIT 1",
+            [fold(name)],
+        )
+        return str(rows[0][0]) if rows else None
 
     def knows_function(self, name: str) -> bool:
         """`has_function` after an error, when the transaction may answer no more (2.0)."""
@@ -251,6 +264,14 @@ class DuckDBEngine:
         with suppress(duckdb.Error):
             self.native.execute("SELECT 1").fetchall()
         return True
+
+
+@cache
+def _built_in() -> frozenset[str]:
+    """The names of the functions that DuckDB brings along, folded."""
+    with duckdb.connect() as fresh:
+        rows = fresh.execute("SELECT DISTINCT function_name FROM duckdb_functions()").fetchall()
+    return frozenset(fold(str(name)) for (name,) in rows)
 
 
 @lru_cache(maxsize=64)

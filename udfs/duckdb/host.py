@@ -53,6 +53,18 @@ class DuckDBHost:
             [content],
         )
 
+    def columns(self, query: str) -> list[str]:
+        """The names of a query's columns.
+
+        Raises:
+            ProbeError: the engine cannot bind it.
+        """
+        return [column.name for column in self._engine.bind(query)]
+
+    def function_type(self, name: str) -> str | None:
+        """What a function that the user has made returns; None for any other."""
+        return self._engine.function_type(name)
+
     def fetch_frame(self, query: str) -> Any:
         """The rows of a query as a pandas frame.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,7 @@ def test_a_function_among_the_parameters_cannot_be_written_down() -> None:
         ("sklearn.linear_model._logistic.os", "no model is trained as"),
         ("sklearn.utils.estimator_checks.check_estimator", "no model is trained as"),
         ("torch.nn.modules.linear.Linear", "no model is trained as"),
+        ("sklearn.pipeline.Pipeline", "no model is trained as"),
     ],
 )
 def test_a_stranger_s_recipe_makes_nothing_but_estimators(path: str, message: str) -> None:
@@ -127,9 +129,24 @@ def test_a_stranger_s_recipe_makes_nothing_but_estimators(path: str, message: st
         Recipe(path, {"args": "touch /tmp/x"}).estimator()
 
 
-def test_a_parameter_that_a_class_lacks_is_an_error() -> None:
-    with pytest.raises(UnsupportedModelError, match="cannot make a Ridge: .*no_such"):
-        Recipe("sklearn.linear_model._ridge.Ridge", {"no_such": 1}).estimator()
+@pytest.mark.parametrize(
+    ("path", "parameter"),
+    [
+        ("sklearn.linear_model._ridge.Ridge", "no_such"),
+        ("lightgbm.sklearn.LGBMClassifier", "output_model"),
+        ("catboost.core.CatBoostClassifier", "train_dir"),
+    ],
+)
+def test_a_parameter_that_a_class_lacks_or_that_names_a_file(path: str, parameter: str) -> None:
+    with pytest.raises(UnsupportedModelError, match=f"is trained with parameter '{parameter}'"):
+        Recipe(path, {parameter: "x"}).estimator()
+
+
+def test_training_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = Recipe("catboost.core.CatBoostClassifier", {"iterations": 3}).estimator()
+    made.fit(np.eye(4), [0, 1, 0, 1])
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_absent_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,12 @@ import pytest
 from sqlml.errors import ParseError
 from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import (
+    AddCascade,
     AddVersion,
     AlterModel,
     CommentOn,
     DescribeModel,
+    DropCascade,
     DropVersion,
     ExplainModel,
     ExportModel,
@@ -92,6 +94,18 @@ def test_options_are_those_of_the_version_that_is_named() -> None:
     assert isinstance(made, AlterModel) and made.name == ModelName("m", alias="champion")
 
 
+def test_a_cascade_is_learned_from_a_query() -> None:
+    change = altered("ADD CASCADE USING (SELECT (a), 'x)' FROM t) OPTIONS (Label = y)").change
+    assert isinstance(change, AddCascade)
+    assert change.query == "SELECT (a), 'x)' FROM t"
+    assert dict(change.options) == {"label": "y"}
+    change = altered("ADD CASCADE USING (FROM t)").change
+    assert isinstance(change, AddCascade) and not change.options
+    made = one("ALTER MODEL m/2 DROP CASCADE")
+    assert isinstance(made, AlterModel) and made.change == DropCascade()
+    assert made.name == ModelName("m", version=2)
+
+
 def test_training_a_version_is_reserved() -> None:
     made = one("ALTER MODEL m ADD VERSION OPTIONS (model_type = 'x') AS SELECT 1")
     assert isinstance(made, Reserved) and "training" in made.what
@@ -120,6 +134,11 @@ def test_training_a_version_is_reserved() -> None:
         ("RENAME TO a.b", "expected the end"),
         ("RENAME TO", "expected the new name"),
         ("UNSET ALIAS a b", "expected the end"),
+        ("ADD CASCADE (FROM t)", "expected USING"),
+        ("ADD CASCADE USING FROM t", "expected '('"),
+        ("ADD CASCADE USING (FROM t", "this bracket is not closed"),
+        ("ADD CASCADE USING (FROM t) label = 'y'", "expected the end"),
+        ("DROP CASCADE c", "expected the end"),
     ],
 )
 def test_what_is_written_otherwise_shows_its_place(rest: str, says: str) -> None:

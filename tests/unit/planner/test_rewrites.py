@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
@@ -26,8 +26,8 @@ import sqlml
 from sqlml.bounded_cache import Recent
 from sqlml.cascades.parts import CONFIDENCE
 from sqlml.cascades.small_model import confident
-from sqlml.catalog.cascade import Cascade, CascadeFacts
 from sqlml.catalog.model import Reference
+from sqlml.catalog.small_models import Cascade, CascadeFacts, FilterFacts, TopKFilter
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import DuckDB
 from sqlml.errors import ConfigError
@@ -85,6 +85,17 @@ STATEMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "an expression": "SELECT predict_score('linear', *) AS s FROM t",
             "calls in calls": "SELECT predict('forest', a, predict('forest', a, b)) AS y FROM t",
         },
+        "gated_sources": {
+            "a joined table": "SELECT predict('forest', a := t.a, b := d.c, approximate := true) "
+            "AS y FROM t LEFT JOIN d ON t.k = d.id",
+            "a function of the user's": "SELECT k, predict('forest', *, approximate := true) AS y "
+            "FROM (SELECT k, a, slow(b) AS b FROM t) AS q",
+        },
+        "top_k_filters": {
+            "the best rows": "SELECT k FROM t LEFT JOIN d ON t.k = d.id WHERE k > 2 ORDER BY "
+            "predict_proba('forest', a := t.a, b := d.c, class := 1, approximate := true) DESC "
+            "LIMIT 5",
+        },
         "unneeded_joins": {
             "a key that is unique": "SELECT predict('forest', *) AS y FROM t "
             "LEFT JOIN d ON t.k = d.id",
@@ -122,6 +133,7 @@ def con() -> Iterator[sqlml.Session]:
     with sqlml.connect() as con:
         con.execute("CREATE TABLE t (a DOUBLE, b DOUBLE, k INTEGER)")
         con.execute("CREATE TABLE d (id INTEGER PRIMARY KEY, c DOUBLE)")
+        con.create_function("slow", float, ["DOUBLE"], "DOUBLE")
         for name, model in {
             "linear": linear,
             "forest": RandomForestClassifier(40, max_depth=6, random_state=0).fit(x, y),
@@ -129,8 +141,41 @@ def con() -> Iterator[sqlml.Session]:
         }.items():
             con.create_model(name, model, inputs=["a", "b"], verify=False)
         forest = con._catalog.get(Reference("forest"))
-        con._models.versions.add_cascade(forest, cascade_of(x, y))
+        con._models.versions.add_small_model(forest, cascade_of(x, y))
+        con._models.versions.add_small_model(forest, filter_of(x, y))
         yield con
+
+
+LEARNED = {
+    "query": "FROM t",
+    "trained": 300,
+    "held_out": 100,
+    "exact_ns": 200.0,
+    "expected_ns": 100.0,
+    "groups": (),
+}
+"""What might be known of a small model."""
+
+
+def filter_of(x: np.ndarray, y: np.ndarray) -> TopKFilter:
+    """A weighted sum over the first column."""
+    program = import_model(LinearRegression().fit(x[:, :1], y), ["a"]).program
+    b = Builder(program.nodes)
+    facts = FilterFacts(
+        **LEARNED,
+        output="proba",
+        column=1,
+        chosen="1",
+        k=5,
+        precision=0.9,
+        ratio=2.0,
+        rows=100,
+        trials=100,
+        failures=0,
+        low=0.96,
+        high=1.0,
+    )
+    return TopKFilter(b.build({"score": b.value(program.outputs["label"])}), facts)
 
 
 def cascade_of(x: np.ndarray, y: np.ndarray) -> Cascade:
@@ -141,7 +186,7 @@ def cascade_of(x: np.ndarray, y: np.ndarray) -> Cascade:
     sure = b.op("max", b.value(program.outputs["proba"]), axis=1)
     outputs = {"label": b.value(program.outputs["label"]), CONFIDENCE: sure}
     facts = CascadeFacts(
-        query="FROM t",
+        **LEARNED,
         label="y",
         accuracy_loss=0.01,
         threshold=0.8,
@@ -149,11 +194,6 @@ def cascade_of(x: np.ndarray, y: np.ndarray) -> Cascade:
         accuracy=0.9,
         loss=0.0,
         most_loss=0.01,
-        trained=300,
-        held_out=100,
-        exact_ns=200.0,
-        expected_ns=100.0,
-        groups=(),
     )
     return Cascade(confident(b.build(outputs), 0.8, program.labels), facts)
 

@@ -8,10 +8,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from sqlml.cascades.learn import NoGain, learn_cascade
+from sqlml.cascades.learn_cascade import NoGain, learn_cascade
 from sqlml.cascades.recipe import recipe_of
 from sqlml.cascades.timing import answers
-from sqlml.catalog.cascade import Cascade
+from sqlml.catalog.small_models import Cascade
 from sqlml.errors import ConfigError
 from sqlml.importers.registry import import_model
 from tests.cascaded import features, model, table

@@ -1,0 +1,94 @@
+"""`gated_sources`: what only the full model of a cascade needs is computed for few rows.
+
+::
+
+    SELECT id, coalesce(small(x), full(x, f)) FROM s LEFT JOIN a ON s.k = a.k
+    SELECT id, coalesce(small(x), full(x, f))
+    FROM s LEFT JOIN a ON CASE WHEN TRY(small(x)) IS NULL THEN s.k END = a.k
+
+A row of which the small model is sure has no partner then, and so with a call of a function of
+the user's: it becomes `CASE WHEN TRY(small(x)) IS NULL THEN f(..) END`. That is done where nothing
+else needs them (`syntax/idle_sources.py`), where the table's key is unique, so that there is one
+row with and without a partner, and where the engine's binder finds the same columns as before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlml.parsing.places import Span
+from sqlml.planner.rewrites.asked_first import (
+    as_cascaded,
+    binds,
+    columns_of,
+    read_by,
+    small_call,
+    stand_in,
+    statement_text,
+)
+from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.rewrites.unneeded_joins import is_unique
+from sqlml.planner.syntax.idle_sources import IdleSource, idle_sources
+from sqlml.planner.syntax.joins import LeftJoin, left_joins
+from sqlml.planner.syntax.outline import ModelCall
+from sqlml.planner.syntax.splice import splice
+
+
+def gated_sources(draft: Draft) -> Draft:
+    """The statement in which such joins and calls ask the small model first."""
+    text = statement_text(draft)
+    calls = [c for c in draft.cascades if c in draft.planned]
+    if not calls or text is None:
+        return draft
+    made = [
+        as_cascaded(c, p, frozenset(name for name, _ in p.small_reads))
+        for c, p in draft.planned.items()
+        if c in draft.cascades
+    ]
+    cascaded = [one for one in made if one is not None]
+    if len(cascaded) < len(made):
+        return draft
+    found = idle_sources(
+        text,
+        cascaded,
+        read_by(draft, frozenset(calls)),
+        [call.span for call in draft.outline.calls],
+        lambda query: columns_of(draft, query),
+        draft.context.function_type,
+    )
+    joins = left_joins(text) if found else []
+    calls = [c for c in draft.planned if c in draft.cascades]
+    for source in found:
+        draft = _gated(draft, calls[source.cascaded], source, joins) or draft
+    return draft
+
+
+def _gated(draft: Draft, call: ModelCall, idle: IdleSource, joins: list[LeftJoin]) -> Draft | None:
+    """The statement with one source that asks first; None where it cannot."""
+    source, planned = idle.source, draft.planned[call]
+    if any(source.span.holds(c.span) for c in draft.outline.calls):
+        return None
+    places: tuple[Span, ...] = (source.span,)
+    if source.kind == "join":
+        keys = draft.context.unique_keys
+        join = next((j for j in joins if j.span.holds(source.span)), None)
+        if join is None or keys is None or join.using or not is_unique(join, keys):
+            return None
+        places = join.others
+    blanks, ask = draft.given.as_nulls(), stand_in(idle.features)
+    probes = {p: _asking(ask, splice(draft.text, draft.nulls, blanks, p)) for p in places}
+    if planned.small is None or not binds(draft, probes):
+        return None
+    # In TRY: there may be rows that nobody asks the call for, and which the small model refuses.
+    small = f"TRY({small_call(draft, call, idle.features, planned.small).sql})"
+    edits = {place: _asking(small, draft.part(place)) for place in places}
+    planned = replace(planned, idle=(*planned.idle, source.name))
+    return replace(
+        draft,
+        edits={**draft.edits, **edits},
+        planned={**draft.planned, call: planned},
+    )
+
+
+def _asking(small: str, text: str) -> str:
+    return f"CASE WHEN {small} IS NULL THEN {text} END"

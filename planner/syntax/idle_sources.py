@@ -1,0 +1,236 @@
+"""`idle_sources`: what a query computes for the sake of cascades alone.
+
+A joined table, or a function of the user's, is idle for the rows of which a small model is sure if
+nothing but features of the full model needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.scope import Scope
+
+from sqlml.errors import ParseError
+from sqlml.parsing.places import Span, is_written, span
+from sqlml.parsing.recursion_limit import deeply
+from sqlml.planner.syntax.lineage import ColumnsOf, FeatureSource, Lineage, TypeOf, joined
+
+
+@dataclass(frozen=True, slots=True)
+class Cascaded:
+    """A call that asks a small model first, and its block.
+
+    reads: feature -> the expression that feeds it there. small: the features that the small model
+    reads.
+    """
+
+    call: Span
+    block: Span
+    reads: Mapping[str, str]
+    small: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSource:
+    """What only the rows need of which a small model is not sure.
+
+    cascaded: the number of the call. features: of the small model, as expressions in the block of
+    the source.
+    """
+
+    source: FeatureSource
+    cascaded: int
+    features: Mapping[str, str]
+
+
+def idle_sources(
+    sql: str,
+    cascaded: Sequence[Cascaded],
+    exact: Sequence[tuple[Span, str]],
+    calls: Sequence[Span],
+    columns: ColumnsOf,
+    returned: TypeOf,
+) -> list[IdleSource]:
+    """What is idle in a DuckDB statement that is one query; nothing where it cannot be followed.
+
+    Args:
+        exact: what other calls read: a block, and an expression in it.
+        calls: the places of all calls.
+    """
+    work = partial(_idle, sql, cascaded, exact, calls, columns, returned)
+    try:
+        return deeply(sql, "duckdb", work)
+    except (ParseError, SqlglotError, ValueError):
+        return []
+
+
+def _idle(
+    sql: str,
+    cascaded: Sequence[Cascaded],
+    exact: Sequence[tuple[Span, str]],
+    calls: Sequence[Span],
+    columns: ColumnsOf,
+    returned: TypeOf,
+) -> list[IdleSource]:
+    needs = Needs(sql, cascaded, exact, calls, columns, returned)
+    found = []
+    for n in range(len(cascaded)):
+        for source in needs.idle(n):
+            features = needs.features(n, source.block)
+            if features is not None:
+                found.append(IdleSource(source, n, features))
+    return found
+
+
+class Needs:
+    """What the cascaded calls of a statement need, and what the rest of it does.
+
+    Raises:
+        ParseError, SqlglotError, ValueError: it cannot be followed.
+    """
+
+    def __init__(
+        self,
+        sql: str,
+        cascaded: Sequence[Cascaded],
+        exact: Sequence[tuple[Span, str]],
+        calls: Sequence[Span],
+        columns: ColumnsOf,
+        returned: TypeOf,
+    ) -> None:
+        more: dict[Span, list[str]] = {}
+        first = []
+        for one in cascaded:
+            texts = more.setdefault(one.block, [])
+            first.append(len(texts))
+            texts += one.reads.values()
+        own = {block: len(texts) for block, texts in more.items()}
+        for block, text in exact:
+            more.setdefault(block, []).append(text)
+        self.lineage = Lineage(sql, columns, returned, more, calls)
+        self._cascaded = cascaded
+        self._names = [
+            self.lineage.added[one.block][at : at + len(one.reads)]
+            for one, at in zip(cascaded, first, strict=True)
+        ]
+        self._rest = _rest(self.lineage, own)
+        self._of_calls = [self._needs(n) for n in range(len(cascaded))]
+
+    def idle(self, n: int) -> list[FeatureSource]:
+        """What only features of a call need that its small model does not read."""
+        full, small = self._of_calls[n]
+        others = (f | s for m, (f, s) in enumerate(self._of_calls) if m != n)
+        left = full - small - self._rest - self.lineage.across_rows
+        return sorted(left.difference(*others), key=lambda source: source.span.start)
+
+    def features(self, n: int, block: Span) -> Mapping[str, str] | None:
+        """The features of a call's small model as expressions of its block or one below it; None
+        where they cannot be written there, or where its rows are not those of the call."""
+        one, made = self._cascaded[n], {}
+        for feature, name in zip(one.reads, self._names[n], strict=True):
+            if feature not in one.small:
+                continue
+            node = _followed(self.lineage, one.block, name, block)
+            if node is None or not all(isinstance(part, _STEADY) for part in node.walk()):
+                return None
+            text = one.reads[feature] if block == one.block else _text(self.lineage.sql, node)
+            if text is None:
+                return None
+            made[feature] = text
+        return made
+
+    def _needs(self, n: int) -> tuple[Found, Found]:
+        """What the features of a call need that only the full model reads, and the others."""
+        one = self._cascaded[n]
+        scope = self.lineage.block(one.block)
+        full, small = set[FeatureSource](), set[FeatureSource]()
+        for feature, name in zip(one.reads, self._names[n], strict=True):
+            item = None if scope is None else self.lineage.item(scope, name)
+            if scope is None or item is None:
+                raise ValueError("a feature that cannot be followed")
+            (small if feature in one.small else full).update(self.lineage.needs(item, scope))
+        return frozenset(full), frozenset(small)
+
+
+Found = frozenset[FeatureSource]
+
+
+def _rest(lineage: Lineage, own: Mapping[Span, int]) -> Found:
+    """What anything but a cascaded call needs.
+
+    Args:
+        own: how many of the items that were added to a block are such calls'; they come first.
+    """
+    found = set[FeatureSource]()
+    for scope in lineage.whole.traverse():
+        select = scope.expression
+        if not isinstance(select, exp.Select):
+            continue
+        place = span(select)
+        names = lineage.added.get(place, ()) if place is not None else ()
+        calls = set(names[: own.get(place, 0)]) if place is not None else set()
+        whole = not (scope.is_derived_table or scope.is_cte)
+        if whole and lineage.has_star(scope):
+            found |= lineage.unnamed(scope)
+        for item in select.selects:
+            if item.alias_or_name not in calls and (whole or lineage.is_added(item)):
+                found |= lineage.needs(item, scope)
+        for key, value in select.args.items():
+            if key in ("expressions", "with_", "from_", "joins"):
+                continue
+            for node in value if isinstance(value, list) else [value]:
+                if isinstance(node, exp.Expr):
+                    found |= lineage.needs(node, scope)
+        for join in select.args.get("joins") or ():
+            on, itself = join.args.get("on"), f"join {join.this.alias_or_name}"
+            if on is not None:
+                found |= {s for s in lineage.needs(on, scope) if s.name != itself}
+    return frozenset(found)
+
+
+def _followed(lineage: Lineage, begin: Span, name: str, end: Span) -> exp.Expr | None:
+    """What an item of a block is in another block below it, from which it takes its rows."""
+    scope = lineage.block(begin)
+    item = None if scope is None else lineage.item(scope, name)
+    while scope is not None and item is not None and span(scope.expression) != end:
+        node = item.unalias()
+        if not isinstance(node, exp.Column) or joined(scope, node.table) is not None:
+            return None
+        below = scope.sources.get(node.table)
+        if not isinstance(below, Scope) or not keeps_rows(below):
+            return None
+        scope, item = below, lineage.item(below, node.name)
+    return None if item is None else item.unalias()
+
+
+def keeps_rows(scope: Scope) -> bool:
+    """Whether a block makes a row of each of its rows, whatever is in them."""
+    select = scope.expression
+    if not isinstance(select, exp.Select):
+        return False
+    if any(select.args.get(key) for key in ("distinct", "group", "having", "qualify")):
+        return False
+    return not any(item.find(exp.AggFunc) for item in select.selects)
+
+
+_STEADY = (
+    *(exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Cast),
+    *(exp.DataType, exp.DataTypeParam, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Coalesce),
+)
+"""Nodes of expressions that are the same whenever they are evaluated: a row's small model is asked
+where a source stands, and once more where the call stands."""
+
+
+def _text(sql: str, node: exp.Expr) -> str | None:
+    """An expression as its block has it, a column of a star by its table."""
+    place = span(node)
+    if is_written(node) and place is not None:
+        return f"({sql[place.start : place.end]})"
+    if isinstance(node, exp.Column) and node.table:
+        quoted = [part.replace('"', '""') for part in (node.table, node.name)]
+        return ".".join(f'"{part}"' for part in quoted)
+    return None

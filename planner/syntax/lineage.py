@@ -1,0 +1,337 @@
+"""`Lineage`: which column of which table each expression of a query comes from.
+
+sqlglot's optimizer resolves the names, in a tree in which each table has the columns that the
+engine says. The text of the query stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from sqlglot import exp
+from sqlglot.optimizer.qualify import qualify
+from sqlglot.optimizer.scope import Scope, build_scope, traverse_scope
+
+from sqlml.parsing.places import Span, is_written, span
+from sqlml.parsing.trees import trees
+from sqlml.types import fold
+
+ColumnsOf = Callable[[str], Sequence[str]]
+"""The names of the columns of a query."""
+
+TypeOf = Callable[[str], str | None]
+"""What a function that the user has made returns; None for any other function."""
+
+_PLACE, _CALLED, _STAR = "sqlml_table", "sqlml_called", "sqlml_star"
+"""What the tree keeps of a table: its place without the alias, and its name if it has no alias; and
+of a block whether it selects a star."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSource:
+    """A joined table, or a call of a function of the user's, and the query block where it stands.
+
+    name: as EXPLAIN has it. span: its place in the text, of a table without its alias; called: the
+    name of a table that has none, as written. block: the place of the block.
+    """
+
+    name: str
+    kind: str
+    span: Span
+    block: Span
+    called: str = ""
+
+    def idle(self, sql: str) -> str:
+        """What stands in its place in `sql` where it is not needed: no row, or NULL."""
+        written = sql[self.span.start : self.span.end]
+        if self.kind == "join":
+            return f"(SELECT * FROM {written} LIMIT 0) {self.called}".rstrip()
+        return f"CASE WHEN false THEN {written} END"
+
+
+class Lineage:
+    """The columns of one DuckDB query and what they need.
+
+    Args:
+        more: expressions that a block, by its place, is to select besides its own.
+        without: the places of calls that count for nothing.
+
+    Raises:
+        ParseError, SqlglotError: it cannot be followed.
+    """
+
+    def __init__(
+        self,
+        sql: str,
+        columns: ColumnsOf,
+        returned: TypeOf,
+        more: Mapping[Span, Sequence[str]] = MappingProxyType({}),
+        without: Sequence[Span] = (),
+    ) -> None:
+        self.sql = sql
+        self._returned = returned
+        self.across_rows = set[FeatureSource]()
+        self._entered = set[int]()
+        (tree,) = trees(sql)
+        _take_out(tree, without)
+        schema: dict[str, object] = {}
+        known = [sql]
+        for number, table in enumerate(_tables(tree)):
+            place = _place(table)
+            if place is None:
+                raise ValueError("a table without a place")
+            written = sql[place.start : place.end]
+            names = columns(f"SELECT * FROM {written}")
+            schema[f"t{number}"] = dict.fromkeys(names, "UNKNOWN")
+            _rename(table, f"t{number}", place)
+            known += names
+        self._added = _unused("sqlml_", known)
+        self.added = {place: self._select(tree, place, texts) for place, texts in more.items()}
+        for select in tree.find_all(exp.Select):
+            select.meta[_STAR] = any(item.find(exp.Star) for item in select.expressions)
+        made = qualify(
+            tree,
+            schema=schema,
+            dialect="duckdb",
+            quote_identifiers=False,
+            validate_qualify_columns=False,
+        )
+        for joined in list(made.find_all(exp.Coalesce)):
+            if not is_written(joined) and joined.meta.get(_PLACE) is None:
+                if isinstance(joined.this, exp.Column) and _is_of_using(joined):
+                    joined.replace(joined.this)
+        whole = build_scope(made)
+        if whole is None:
+            raise ValueError("not a query")
+        self.whole = whole
+
+    def _select(self, tree: exp.Expr, place: Span, texts: Sequence[str]) -> tuple[str, ...]:
+        """Let the block at a place select some expressions; the names of these."""
+        select = next(s for s in tree.find_all(exp.Select) if span(s) == place)
+        names = tuple(f"{self._added}{n}" for n in range(len(texts)))
+        for name, text in zip(names, texts, strict=True):
+            (query,) = trees(f"SELECT {text}")
+            (item,) = query.expressions
+            for node in item.walk():
+                node.meta.clear()  # it stands nowhere in the text
+            select.append("expressions", exp.alias_(item, name, quoted=True))
+        return names
+
+    def is_added(self, item: exp.Expr) -> bool:
+        """Whether it is an item that a block selects besides its own."""
+        return item.alias_or_name.startswith(self._added)
+
+    def block(self, place: Span) -> Scope | None:
+        """The query block at a place."""
+        found = [s for s in self.whole.traverse() if span(s.expression) == place]
+        return found[0] if found else None
+
+    def item(self, scope: Scope, name: str) -> exp.Expr | None:
+        """What a block selects under a name."""
+        if not isinstance(scope.expression, exp.Select):
+            return None
+        items = scope.expression.selects
+        return next((i for i in items if i.alias_or_name == name), None)
+
+    def needs(self, node: exp.Expr, scope: Scope) -> frozenset[FeatureSource]:
+        """What an expression of a query block needs that is not computed for all columns.
+
+        What feeds an aggregate, a window or a list that is unnested goes to `across_rows`, too: the
+        results of other rows depend on it.
+        """
+        found = set[FeatureSource]()
+        spread = node.find(exp.AggFunc, exp.Window) is not None
+        for call in functions(node):
+            found |= self._of_call(call, scope)
+        if any(_is_any_column(n) for n in node.walk()):
+            found |= self.everything(scope)
+        for column in node.find_all(exp.Column):
+            found |= self._of_column(column, scope)
+        if spread:
+            self.across_rows |= found
+        return frozenset(found)
+
+    def everything(self, scope: Scope) -> frozenset[FeatureSource]:
+        """What any column of a block may need, where nobody can say which it is: that of a struct
+        that is unnested, a whole row, or one from outside."""
+        if id(scope) in self._entered:
+            return frozenset()  # a CTE that reads itself
+        self._entered.add(id(scope))
+        found = set[FeatureSource]()
+        for call in functions(scope.expression):
+            found |= self._of_call(call, scope)
+        for join in scope.expression.args.get("joins") or ():
+            found |= self._of_join(join, scope)
+        for below in scope.sources.values():
+            if isinstance(below, Scope):
+                found |= self.everything(below)
+        self._entered.remove(id(scope))
+        return frozenset(found)
+
+    def _of_call(self, call: exp.Anonymous, scope: Scope) -> set[FeatureSource]:
+        place, kind = span(call), self._returned(call.name)
+        if place is None or kind is None:
+            return set()
+        written = " ".join(self.sql[place.start : place.end].split())
+        block = span(call.find_ancestor(exp.Select) or scope.expression) or _block(scope)
+        source = FeatureSource(written, "call", place, block)
+        if _is_unnested(call) and not _is_a_struct(call, kind):
+            self.across_rows.add(source)
+        return {source}
+
+    def _of_column(self, column: exp.Column, scope: Scope) -> frozenset[FeatureSource]:
+        if not column.table:
+            return self.everything(scope)
+        join = joined(scope, column.table)
+        if join is not None:
+            return self._of_join(join, scope)
+        below = scope.sources.get(column.table)
+        if below is None:
+            return self.everything(self.whole)
+        if not isinstance(below, Scope):
+            return frozenset()
+        item = self.item(below, column.name)
+        return self.everything(below) if item is None else self.needs(item, below)
+
+    def _of_join(self, join: exp.Join, scope: Scope) -> frozenset[FeatureSource]:
+        place = self.place_of(join.this) if is_left(join) else None
+        if place is None:
+            return frozenset()
+        called, table = join.this.meta.get(_CALLED, ""), join.this.alias_or_name
+        return frozenset({FeatureSource(f"join {table}", "join", place, _block(scope), called)})
+
+    def unnamed(self, scope: Scope) -> frozenset[FeatureSource]:
+        """What the structs need that a block unnests, or one below it whose columns it takes by a
+        star: they make columns of which the tree does not know the names."""
+        found, waiting, seen = set[FeatureSource](), [scope], set[int]()
+        while waiting:
+            block = waiting.pop()
+            seen.add(id(block))
+            select = block.expression
+            for item in select.selects if isinstance(select, exp.Select) else ():
+                if any(fold(f.name) == "unnest" for f in functions(item)):
+                    found |= self.everything(block)
+            if self.has_star(block):
+                below = [s for s in block.sources.values() if isinstance(s, Scope)]
+                waiting += [s for s in below if id(s) not in seen]
+        return frozenset(found)
+
+    def has_star(self, scope: Scope) -> bool:
+        """Whether a block selects all columns of a table, whatever they are."""
+        return bool(scope.expression.meta.get(_STAR))
+
+    def called(self, table: exp.Expr) -> str:
+        """The name by which a block calls a table or subquery, as SQL."""
+        own = table.meta.get(_CALLED)
+        if own:
+            return str(own)
+        return exp.to_identifier(table.alias_or_name, quoted=True).sql("duckdb")
+
+    def place_of(self, table: exp.Expr) -> Span | None:
+        """The place of a table or subquery of FROM without its alias."""
+        if isinstance(table, exp.Subquery):
+            whole, inner = span(table), span(table.this)
+            if whole is None or inner is None:
+                return None
+            end = self.sql.find(")", inner.end)
+            return Span(whole.start, end + 1) if end >= 0 else None
+        return _place(table) if isinstance(table, exp.Table) else None
+
+
+def _unused(prefix: str, texts: Sequence[str]) -> str:
+    """A beginning of a name that nothing in some texts has."""
+    while any(prefix in fold(text) for text in texts):
+        prefix += "_"
+    return prefix
+
+
+def functions(node: exp.Expr) -> Iterator[exp.Anonymous]:
+    """The calls of functions that sqlglot does not know."""
+    yield from node.find_all(exp.Anonymous)
+
+
+def joined(scope: Scope, table: str) -> exp.Join | None:
+    """The join of a block that brings a table."""
+    joins = scope.expression.args.get("joins") or ()
+    return next((join for join in joins if join.this.alias_or_name == table), None)
+
+
+def _is_any_column(node: exp.Expr) -> bool:
+    """Whether it stands for columns that nobody has counted: a star in a function, COLUMNS(..), a
+    whole row."""
+    if isinstance(node, exp.Star):
+        above = node.parent
+        counts = isinstance(above, exp.Anonymous) and fold(above.name) == "count"
+        return not (counts or isinstance(above, exp.Count | exp.Column))
+    columns = isinstance(node, exp.Anonymous) and fold(node.name) == "columns"
+    return columns or isinstance(node, exp.Columns | exp.Pivot | exp.TableColumn)
+
+
+def _is_unnested(call: exp.Anonymous) -> bool:
+    above = call.parent
+    while above is not None and not isinstance(above, exp.Select):
+        if isinstance(above, exp.Anonymous) and fold(above.name) == "unnest":
+            return True
+        above = above.parent
+    return False
+
+
+def _is_a_struct(call: exp.Anonymous, kind: str) -> bool:
+    """Whether UNNEST makes columns of a call, and no rows."""
+    above = call.parent
+    direct = isinstance(above, exp.Anonymous) and fold(above.name) == "unnest"
+    return direct and kind.upper().startswith("STRUCT") and kind.endswith(")")
+
+
+def is_left(join: exp.Join) -> bool:
+    return str(join.args.get("side") or "").upper() == "LEFT"
+
+
+def _is_of_using(node: exp.Coalesce) -> bool:
+    """Whether it is what qualify makes of a column of USING."""
+    return all(isinstance(c, exp.Column) and c.name == node.this.name for c in node.expressions)
+
+
+def _block(scope: Scope) -> Span:
+    place = span(scope.expression)
+    assert place is not None, "a block stands in the text"
+    return place
+
+
+def _take_out(tree: exp.Expr, places: Sequence[Span]) -> None:
+    """NULL in place of the calls at some places."""
+    starts = {place.start for place in places}
+    for call in list(tree.find_all(exp.Anonymous)):
+        if call.meta.get("start") in starts or (p := span(call)) is not None and p.start in starts:
+            call.replace(exp.Null())
+
+
+def _tables(tree: exp.Expr) -> list[exp.Table]:
+    """The tables of the database that a query reads, each where it is named."""
+    found = {}
+    for scope in traverse_scope(tree):
+        for source in scope.sources.values():
+            if isinstance(source, exp.Table):
+                found[id(source)] = source
+    return list(found.values())
+
+
+def _place(table: exp.Table) -> Span | None:
+    """The place of a table, a file or a table function, without its alias."""
+    if _PLACE in table.meta:
+        return Span(*table.meta[_PLACE])
+    parts = [place for part in table.parts if (place := span(part)) is not None]
+    return Span(parts[0].start, parts[-1].end) if parts else None
+
+
+def _rename(table: exp.Table, name: str, place: Span) -> None:
+    """Call a table by a name that the schema has, in the tree alone."""
+    table.meta[_PLACE] = place.start, place.end
+    if not table.alias:
+        table.meta[_CALLED] = table.this.sql("duckdb") if table.name else ""
+        table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
+    table.set("this", exp.to_identifier(name))
+    table.set("db", None)
+    table.set("catalog", None)

@@ -1,0 +1,117 @@
+"""`Candidates`: the sets of features that small models may read, and the rows to try them on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sqlml.cascades.feature_groups import Group, Sources, feature_groups
+from sqlml.cascades.feature_matrix import Rows, feature_ns
+from sqlml.cascades.knapsack import most_important
+from sqlml.cascades.last_estimator import LastEstimator, last_estimator
+from sqlml.cascades.parts import SHUFFLED, shuffled
+from sqlml.errors import ConfigError
+from sqlml.ir.program import Program
+from sqlml.types import Array
+
+BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+"""Parts of the cost of all features that those of a small model may cost."""
+
+HELD_OUT = 0.25
+"""The part of the rows on which nothing is trained."""
+
+LEAST_GAIN = 1.05
+"""A smaller gain may be but noise of the measurement."""
+
+Harm = Callable[[Program, Rows], float]
+"""What a model loses that reads some features from other rows."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Groups of a model's features (Willump, 4.1.2), and the sets of them that are worth a try.
+
+    train, held: the places of the rows to train on, and of those held out; trained, kept: the rows.
+    """
+
+    last: LastEstimator
+    groups: tuple[Group, ...]
+    sources: Sources
+    train: Array
+    held: Array
+    trained: Rows
+    kept: Rows
+
+    def __iter__(self) -> Iterator[frozenset[int]]:
+        """Sets of groups, each once: some of them and not all, worth the most for their cost."""
+        costs = [group.cost for group in self.groups]
+        worth = [group.importance for group in self.groups]
+        tried = set[frozenset[int]]()
+        for part in BUDGETS:
+            chosen = most_important(costs, worth, part * sum(costs))
+            if chosen and len(chosen) < len(self.groups) and chosen not in tried:
+                tried.add(chosen)
+                yield chosen
+
+    def places(self, chosen: frozenset[int]) -> list[int]:
+        """The columns of the last estimator's matrix that some groups have."""
+        return sorted(place for i in chosen for place in self.groups[i].places)
+
+    def source_ns(self, chosen: frozenset[int]) -> float:
+        """Nanoseconds a row of what the query computes for some groups."""
+        behind = frozenset[str]().union(*(self.groups[i].sources for i in chosen))
+        return self.sources.cost(behind)
+
+
+def split(n: int, random: np.random.Generator, held_out: float = HELD_OUT) -> tuple[Array, Array]:
+    """The places of rows to train on, and of those held out."""
+    order = random.permutation(n)
+    kept = round(n * held_out)
+    return np.sort(order[kept:]), np.sort(order[:kept])
+
+
+def taken(rows: Rows, places: Array) -> dict[str, Array]:
+    """Some of the rows."""
+    return {name: values[places] for name, values in rows.items()}
+
+
+def candidates(
+    program: Program,
+    rows: Rows,
+    parts: tuple[Array, Array],
+    sources: Sources,
+    random: np.random.Generator,
+    harm: Callable[[Rows], Harm],
+) -> Candidates:
+    """The groups with costs, measured on the rows to train on, and importances, on the others.
+
+    Args:
+        parts: as `split` makes them.
+        harm: of the rows held out, what a model loses there.
+
+    Raises:
+        ConfigError: all features belong to one group.
+    """
+    train, held = parts
+    trained, kept = taken(rows, train), taken(rows, held)
+    last = last_estimator(program)
+
+    def cost(places: Sequence[int]) -> float:
+        return feature_ns(program, last, places, trained)
+
+    groups = feature_groups(program, last, sources, cost)
+    if len(groups) < 2:
+        raise ConfigError(
+            f"all features of the model are computed together ({groups[0].name}), so that no small "
+            "model can do without some"
+        )
+    order = random.permutation(held.size)
+    other = {SHUFFLED.format(name): values[order] for name, values in kept.items()}
+    lost = harm(kept)
+    weighed = tuple(
+        replace(group, importance=lost(shuffled(program, last, group.places), {**kept, **other}))
+        for group in groups
+    )
+    return Candidates(last, weighed, sources, train, held, trained, kept)

@@ -1,0 +1,127 @@
+"""`rows_to_learn_from`: the rows of a query from which ALTER MODEL learns a small model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sqlml.cascades.feature_groups import Sources
+from sqlml.cascades.recipe import Recipe
+from sqlml.cascades.source_costs import Needs, source_costs
+from sqlml.catalog.model import Model
+from sqlml.dialects.duckdb import builtin
+from sqlml.errors import ConfigError, ParseError
+from sqlml.importers.gaps import Gaps
+from sqlml.passes.split import PackedColumn
+from sqlml.planner.binding.probe_queries import ProbeError
+from sqlml.planner.syntax.feature_sources import feature_sources
+from sqlml.planner.syntax.text import text_of
+from sqlml.scorer.input_table import Table
+from sqlml.statements.models import Models
+from sqlml.statements.options import ESTIMATOR
+from sqlml.types import Array, Feature, fold
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LearningRows:
+    """The rows of a query.
+
+    frame: all its columns, a pandas frame. sources: what it computes for single features;
+    rest_ns: nanoseconds a row of the rest of it.
+    """
+
+    query: str
+    frame: Any
+    sources: Sources
+    rest_ns: float
+
+    def inputs(self, model: Model, kept: Array | None = None) -> dict[str, Array]:
+        """The inputs of a model, (n,) each, of the rows of which `kept` (n,) bool is true.
+
+        Raises:
+            MissingColumnError: the query lacks a feature.
+        """
+        features = model.program.features
+        table = Table.of(self.frame if kept is None else self.frame[kept], features, Gaps())
+        return {f.name: _values(table, f) for f in features}
+
+
+def rows_to_learn_from(models: Models, model: Model, query: str, statement: str) -> LearningRows:
+    """The rows of a query, and what its parts cost.
+
+    Raises:
+        ConfigError: the engine gains nothing by a small model.
+        ParseError: it is no query, or calls models.
+    """
+    if not models.dialect.lazy_calls:
+        raise ConfigError(
+            "a small model saves nothing in this engine, which evaluates both models for every "
+            "row; learn and use it in DuckDB"
+        )
+    query = query.strip()
+    if text_of(query).calls_models:
+        raise ParseError(f"ALTER MODEL .. {statement} USING takes a query without model calls")
+    try:
+        frame = models.host.fetch_frame(query)
+    except ParseError as error:
+        raise ParseError(f"ALTER MODEL .. {statement} USING takes one query: {error}") from None
+
+    def run(text: str) -> None:
+        """Let the engine compute all columns of a query, and hand over but one number."""
+        models.host.fetch_frame(
+            f"SELECT {builtin('max')}({builtin('hash')}(sqlml_rows)) "
+            f"FROM (\n{text}\n) AS sqlml_rows"
+        )
+
+    needs = _needs(models, query, model)
+    sources, rest_ns = source_costs(query, needs, run, max(1, len(frame)))
+    return LearningRows(query, frame, sources, rest_ns)
+
+
+def recipe_of_model(model: Model) -> Recipe:
+    """How the model's last estimator was made.
+
+    Raises:
+        ConfigError: nobody knows.
+    """
+    found = model.options.get(ESTIMATOR)
+    if found is None:
+        raise ConfigError(
+            f"nothing is known of how model {model.label} was trained: it came from a file that "
+            "does not say so, or was registered by an earlier sqlml; register the fitted object "
+            "again"
+        )
+    return Recipe.of(found)
+
+
+def check_options(options: Mapping[str, Any], known: tuple[str, ...], statement: str) -> None:
+    """Raise ConfigError for an option that a statement does not have."""
+    for name in options:
+        if name not in known:
+            raise ConfigError(
+                f"unknown option {name!r}; options of {statement}: {', '.join(known)}"
+            )
+
+
+def _needs(models: Models, query: str, model: Model) -> Needs:
+    """What the query computes for single features of the model."""
+    try:
+        found = feature_sources(query, models.host.columns, models.host.function_type)
+    except ProbeError:
+        return {}
+    features = {f.name: found.get(fold(f.name), frozenset()) for f in model.features}
+    return {name: needed for name, needed in features.items() if needed}
+
+
+def _values(table: Table, feature: Feature) -> Array:
+    """A feature's values (n,), as a Program takes them."""
+    if feature.kind == "number":
+        return table.packed((PackedColumn(feature.name, False),), {}, np.dtype(np.float64))[:, 0]
+    if feature.kind == "string":
+        return table.objects(feature.name)[:, 0]
+    texts = table.texts(feature.name)
+    held = [None if gone else texts.text(i) for i, gone in enumerate(texts.missing)]
+    return np.array([*held, None], object)[:-1]  # never taken for a matrix of characters
