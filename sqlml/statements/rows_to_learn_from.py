@@ -6,23 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from sqlml.cascades.feature_groups import Sources
 from sqlml.cascades.recipe import Recipe
 from sqlml.cascades.source_costs import Needs, source_costs
 from sqlml.catalog.model import Model
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import ConfigError, ParseError
-from sqlml.importers.gaps import Gaps
-from sqlml.passes.split import PackedColumn
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.syntax.feature_sources import feature_sources
 from sqlml.planner.syntax.text import text_of
-from sqlml.scorer.input_table import Table
 from sqlml.statements.models import Models
 from sqlml.statements.options import ESTIMATOR
-from sqlml.types import Array, Feature, fold
+from sqlml.types import fold
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,16 +32,6 @@ class LearningRows:
     frame: Any
     sources: Sources
     rest_ns: float
-
-    def inputs(self, model: Model, kept: Array | None = None) -> dict[str, Array]:
-        """The inputs of a model, (n,) each, of the rows of which `kept` (n,) bool is true.
-
-        Raises:
-            MissingColumnError: the query lacks a feature.
-        """
-        features = model.program.features
-        table = Table.of(self.frame if kept is None else self.frame[kept], features, Gaps())
-        return {f.name: _values(table, f) for f in features}
 
 
 def rows_to_learn_from(models: Models, model: Model, query: str, statement: str) -> LearningRows:
@@ -114,14 +99,3 @@ def _needs(models: Models, query: str, model: Model) -> Needs:
         return {}
     features = {f.name: found.get(fold(f.name), frozenset()) for f in model.features}
     return {name: needed for name, needed in features.items() if needed}
-
-
-def _values(table: Table, feature: Feature) -> Array:
-    """A feature's values (n,), as a Program takes them."""
-    if feature.kind == "number":
-        return table.packed((PackedColumn(feature.name, False),), {}, np.dtype(np.float64))[:, 0]
-    if feature.kind == "string":
-        return table.objects(feature.name)[:, 0]
-    texts = table.texts(feature.name)
-    held = [None if gone else texts.text(i) for i, gone in enumerate(texts.missing)]
-    return np.array([*held, None], object)[:-1]  # never taken for a matrix of characters

@@ -14,6 +14,7 @@ from sqlml.planner.program.result_sql import label_literal
 from sqlml.statements.answer import Answer
 from sqlml.statements.cascade import stored
 from sqlml.statements.models import Models
+from sqlml.statements.program_inputs import program_inputs
 from sqlml.statements.rows_to_learn_from import (
     check_options,
     recipe_of_model,
@@ -46,7 +47,7 @@ def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter
     found = learn_filter(
         model.program,
         recipe,
-        given.inputs(model),
+        program_inputs(model.program, given.frame),
         query=given.query,
         output=output,
         column=column,

@@ -1,12 +1,16 @@
-"""VERIFY MODEL: a stored model and its source asked about the same rows."""
+"""VERIFY MODEL: a stored model and its source asked about the same rows, and what its small models
+lose on them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any
 
+from sqlml.cascades.real_loss import loss_of_cascade, loss_of_filter
 from sqlml.catalog.model import Model
+from sqlml.catalog.small_models import Cascade, SmallModel, TopKFilter
 from sqlml.errors import ConfigError, MissingColumnError, ParseError
 from sqlml.host import Host
 from sqlml.importers.file_formats import check_trusted
@@ -15,43 +19,94 @@ from sqlml.parsing.statements import VerifyModel
 from sqlml.planner.syntax.text import text_of
 from sqlml.statements.answer import Answer, table
 from sqlml.statements.models import Models, referred
+from sqlml.statements.program_inputs import program_inputs
+from sqlml.statements.true_labels import label_codes, label_column
 from sqlml.types import fold
-from sqlml.verifying.source import source_of
+from sqlml.verifying.source import Source, source_of
 from sqlml.verifying.verify import verify_rows
 
 
 def verify_model(models: Models, statement: VerifyModel) -> Answer:
     """VERIFY MODEL .. USING (query) [AGAINST 'path'].
 
+    Answers a row for each output of the model, where the file that it came from is known, and one
+    for each small model: a cascade where the query has its column of true labels.
+
     Raises:
-        ConfigError: the model has no file, or the query no rows.
+        ConfigError: there is nothing to compare, or the query has no rows.
         UntrustedArtifactError: reading the file would execute code.
         ParseError, MissingColumnError: the query does not fit.
     """
     model = models.catalog.get(referred(statement.name))
-    path, sha256, form = statement.against, None, "AUTO"
-    if path is None:
-        path, sha256, form = model.origin.path, model.origin.sha256, model.origin.format or form
-    if path is None:
+    small_models = models.catalog.small_models(model)
+    path = statement.against or model.origin.path
+    if path is None and not small_models:
         raise ConfigError(
             f"model {model.label} was made from a Python object, which is not kept; name a file "
             "of the original: VERIFY MODEL .. USING (..) AGAINST 'path'"
         )
-    trusted = models.allow_pickle
-    check_trusted(form, path, trusted)  # before it is looked for
-    file = read_file(path, models.host, format=form, sha256=sha256, allow_pickle=trusted)
-    with source_of(file, model.program, allow_pickle=trusted) as source:
+    with nullcontext() if path is None else _original(models, model, statement.against) as source:
         frame = _rows(models.host, statement.query, model)
-        found = verify_rows(source, model.program, model.features, model.options, frame)
-    rows = [
-        (d.output, d.rows, d.absolute, d.relative, d.bound, d.flips, d.agrees)
-        for d in found.differences
-    ]
+        rows = [] if source is None else _differences(source, model, frame)
+    rows += _losses(model, small_models, frame)
+    if not rows:
+        labels = [s.facts.label for s in small_models.values() if isinstance(s, Cascade)]
+        raise ConfigError(
+            f"the query has no column {', '.join(labels)} with the true labels, by which the "
+            f"cascade of {model.label} is measured, and the model was made from a Python object, "
+            "which is not kept; add the column, or name a file of the original: AGAINST 'path'"
+        )
     return table(_COLUMNS, rows)
 
 
+def _original(models: Models, model: Model, against: str | None) -> AbstractContextManager[Source]:
+    """The source in a file that the statement names, or in the one of which the model was made."""
+    path, sha256, form = against, None, "AUTO"
+    if path is None:
+        path, sha256, form = (
+            str(model.origin.path),
+            model.origin.sha256,
+            model.origin.format or form,
+        )
+    trusted = models.allow_pickle
+    check_trusted(form, path, trusted)  # before it is looked for
+    file = read_file(path, models.host, format=form, sha256=sha256, allow_pickle=trusted)
+    return source_of(file, model.program, allow_pickle=trusted)
+
+
+def _differences(source: Source, model: Model, frame: Any) -> list[tuple[Any, ...]]:
+    """A row for each output."""
+    features = _features(model, frame)
+    found = verify_rows(source, model.program, model.features, model.options, features)
+    return [
+        (d.output, d.rows, d.absolute, d.relative, d.bound, d.flips, d.agrees)
+        for d in found.differences
+    ]
+
+
+def _losses(
+    model: Model, small_models: Mapping[str, SmallModel], frame: Any
+) -> Iterator[tuple[Any, ...]]:
+    """A row for each small model; for a cascade only where the true labels are known."""
+    for small in small_models.values():
+        match small:
+            case Cascade(facts=facts):
+                if fold(facts.label) not in {fold(str(column)) for column in frame.columns}:
+                    continue
+                codes = label_codes(frame[label_column(facts.label, model, frame)], model)
+                if (codes < 0).all():
+                    raise ConfigError(f"all labels in column {facts.label} are NULL")
+                inputs = program_inputs(model.program, frame[codes >= 0])
+                found = loss_of_cascade(model.program, small, inputs, codes[codes >= 0])
+                name = "cascade"
+            case TopKFilter():
+                found = loss_of_filter(model.program, small, program_inputs(model.program, frame))
+                name = "top_k filter"
+        yield name, found.rows, found.loss, None, found.allowed, found.differing, found.agrees
+
+
 def _rows(host: Host, query: str, model: Model) -> Any:
-    """The rows of a query as a pandas frame with the model's own columns, in their order."""
+    """The rows of a query as a pandas frame, which has the model's columns and may have more."""
     if text_of(query).calls_models:
         raise ParseError("VERIFY MODEL .. USING takes a query without model calls")
     try:
@@ -60,13 +115,19 @@ def _rows(host: Host, query: str, model: Model) -> Any:
         raise ParseError(f"VERIFY MODEL .. USING takes one query: {error}") from None
     if frame.empty:
         raise ConfigError("the query of VERIFY MODEL gives no rows, so nothing is compared")
-    have = {fold(str(column)): column for column in frame.columns}
+    have = {fold(str(column)) for column in frame.columns}
     missing = [f.name for f in model.features if fold(f.name) not in have]
     if missing:
         raise MissingColumnError(
             f"model {model.label} needs {', '.join(missing)}; the query has "
             f"{', '.join(map(str, frame.columns))}"
         )
+    return frame
+
+
+def _features(model: Model, frame: Any) -> Any:
+    """The model's own columns of a frame, in their order and by their names."""
+    have = {fold(str(column)): column for column in frame.columns}
     return frame[[have[fold(f.name)] for f in model.features]].set_axis(
         [f.name for f in model.features], axis=1
     )

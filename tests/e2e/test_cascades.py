@@ -554,3 +554,45 @@ def test_a_setting_that_is_neither(con: Session) -> None:
         con.execute("SET sqlml_approximate = 'maybe'")
     with pytest.raises(ConfigError, match="option approximate must be true or false"):
         con.execute("ALTER MODEL m SET OPTIONS (approximate = 1)")
+
+
+# -- VERIFY MODEL
+
+
+def test_verify_measures_what_a_cascade_really_loses(con: Session) -> None:
+    exact, fast = labels(con, "predict('m', *)"), labels(con, CALL)
+    truth = [y for (y,) in con.execute("SELECT y FROM fresh ORDER BY id").fetchall()]
+    lost = np.mean(np.equal(exact, truth)) - np.mean(np.equal(fast, truth))
+    flips = int(np.not_equal(exact, fast).sum())
+    found = con.execute("VERIFY MODEL m USING (FROM fresh)").fetchall()
+    assert found == [("cascade", 5_000, pytest.approx(lost), None, 0.01, flips, True)]
+    some = "FROM fresh SELECT x, t, CASE WHEN id < 4000 THEN y END AS Y"  # no label, no vote
+    assert con.execute(f"VERIFY MODEL m USING ({some})").fetchall()[0][1] == 4_000
+
+
+def test_verify_finds_that_a_cascade_loses_more_than_it_may(con: Session) -> None:
+    """Where texts say more than those that it saw, rows of which it is sure go wrong."""
+    texts = "repeat(CASE WHEN x > 0 THEN 'no ' ELSE 'yes ' END, 20)"
+    con.execute(f"CREATE TABLE texts AS SELECT x, {texts} AS t FROM fresh")
+    con.execute("CREATE TABLE drifted AS SELECT *, predict('m', *) AS y FROM texts")
+    wrong = len(con.execute(f"FROM drifted WHERE {CALL} <> y").fetchall())
+    (found,) = con.execute("VERIFY MODEL m USING (FROM drifted)").fetchall()
+    assert found[:3] == ("cascade", 5_000, pytest.approx(wrong / 5_000))
+    assert wrong > 5_000 * 0.02
+    assert found[5:] == (wrong, False)
+
+
+@pytest.mark.parametrize(
+    ("query", "error", "message"),
+    [
+        ("SELECT x, t FROM fresh", ConfigError, "no column y with the true labels"),
+        ("SELECT x, t, NULL AS y FROM fresh", ConfigError, "all labels in column y are NULL"),
+        ("SELECT x, t, 'odd' AS y FROM fresh", ConfigError, "'odd', which is no class of model m"),
+        ("SELECT x, y FROM fresh", MissingColumnError, "needs t"),
+    ],
+)
+def test_rows_by_which_no_cascade_is_measured(
+    con: Session, query: str, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        con.execute(f"VERIFY MODEL m USING ({query})")

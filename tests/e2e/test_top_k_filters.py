@@ -175,3 +175,14 @@ def test_on_plain_connections_nothing_is_approximated(path: Path) -> None:
     with duckdb.connect(str(path), read_only=True) as plain:
         rows = plain.execute("SELECT kind FROM sqlml.catalog_small_models").fetchall()
     assert rows == [("top_k",)]
+
+
+def test_verify_tells_how_many_of_the_best_rows_are_right(con: Session) -> None:
+    con.execute(f"CREATE TABLE joined AS {WHOLE}")
+    query = "SELECT a, b, far FROM joined ORDER BY {} DESC LIMIT 10"
+    exact = best(con, query.format("predict('m', *)"))
+    fast = best(con, query.format(SCORE))
+    wrong = K - len(set(exact) & set(fast))
+    found = con.execute("VERIFY MODEL m USING (FROM joined)").fetchall()
+    told = ("top_k filter", 5_000, wrong / K, None, pytest.approx(0.1), wrong, True)
+    assert found == [told]

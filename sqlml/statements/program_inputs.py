@@ -1,0 +1,34 @@
+"""`program_inputs`: the rows of a frame, as a model's Program takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sqlml.importers.gaps import Gaps
+from sqlml.ir.program import Program
+from sqlml.passes.split import PackedColumn
+from sqlml.scorer.input_table import Table
+from sqlml.types import Array, Feature
+
+
+def program_inputs(program: Program, frame: Any) -> dict[str, Array]:
+    """The inputs of a Program, by name, of a pandas frame's rows: (n,) each.
+
+    Raises:
+        MissingColumnError: the frame lacks a feature.
+    """
+    table = Table.of(frame, program.features, Gaps())
+    return {f.name: _values(table, f) for f in program.features}
+
+
+def _values(table: Table, feature: Feature) -> Array:
+    """A feature's values (n,), as a Program takes them."""
+    if feature.kind == "number":
+        return table.packed((PackedColumn(feature.name, False),), {}, np.dtype(np.float64))[:, 0]
+    if feature.kind == "string":
+        return table.objects(feature.name)[:, 0]
+    texts = table.texts(feature.name)
+    held = [None if gone else texts.text(i) for i, gone in enumerate(texts.missing)]
+    return np.array([*held, None], object)[:-1]  # never taken for a matrix of characters
