@@ -14,9 +14,12 @@ row with and without a partner, and where the engine's binder finds the same col
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from sqlml.parsing.places import Span
+from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.rewrites.asked_first import (
     as_cascaded,
     binds,
@@ -27,9 +30,10 @@ from sqlml.planner.rewrites.asked_first import (
     statement_text,
 )
 from sqlml.planner.rewrites.draft import Draft
-from sqlml.planner.rewrites.unneeded_joins import is_unique
+from sqlml.planner.rewrites.unneeded_joins import has_one_partner
 from sqlml.planner.syntax.idle_sources import IdleSource, idle_sources
 from sqlml.planner.syntax.joins import LeftJoin, left_joins
+from sqlml.planner.syntax.lineage import FeatureSource
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.planner.syntax.splice import splice
 
@@ -37,13 +41,13 @@ from sqlml.planner.syntax.splice import splice
 def gated_sources(draft: Draft) -> Draft:
     """The statement in which such joins and calls ask the small model first."""
     text = statement_text(draft)
-    calls = [c for c in draft.cascades if c in draft.planned]
+    calls = [c for c in draft.planned if c in draft.cascades and not c.has_local_names]
     if not calls or text is None:
         return draft
     made = [
         as_cascaded(c, p, frozenset(name for name, _ in p.small_reads))
         for c, p in draft.planned.items()
-        if c in draft.cascades
+        if c in calls
     ]
     cascaded = [one for one in made if one is not None]
     if len(cascaded) < len(made):
@@ -57,7 +61,6 @@ def gated_sources(draft: Draft) -> Draft:
         draft.context.function_type,
     )
     joins = left_joins(text) if found else []
-    calls = [c for c in draft.planned if c in draft.cascades]
     for source in found:
         draft = _gated(draft, calls[source.cascaded], source, joins) or draft
     return draft
@@ -68,26 +71,48 @@ def _gated(draft: Draft, call: ModelCall, idle: IdleSource, joins: list[LeftJoin
     source, planned = idle.source, draft.planned[call]
     if any(source.span.holds(c.span) for c in draft.outline.calls):
         return None
-    places: tuple[Span, ...] = (source.span,)
+    if any(made.span.holds(source.span) for made in draft.in_from):
+        return None  # FROM makes columns of calls, and is written anew
+    join: LeftJoin | None = None
     if source.kind == "join":
         keys = draft.context.unique_keys
         join = next((j for j in joins if j.span.holds(source.span)), None)
-        if join is None or keys is None or join.using or not is_unique(join, keys):
+        if join is None or keys is None or draft.outline.kept:
+            return None  # a view or macro outlives the keys that its tables have now
+        if join.using and join.as_using is None:
             return None
-        places = join.others
+        try:
+            if not has_one_partner(join, keys, draft.context.describe):
+                return None
+        except ProbeError:
+            return None
     blanks, ask = draft.given.as_nulls(), stand_in(idle.features)
-    probes = {p: _asking(ask, splice(draft.text, draft.nulls, blanks, p)) for p in places}
+    probes = _edits(source, join, ask, lambda p: splice(draft.text, draft.nulls, blanks, p))
     if planned.small is None or not binds(draft, probes):
         return None
     # In TRY: there may be rows that nobody asks the call for, and which the small model refuses.
     small = f"TRY({small_call(draft, call, idle.features, planned.small).sql})"
-    edits = {place: _asking(small, draft.part(place)) for place in places}
+    edits = _edits(source, join, small, draft.part)
     planned = replace(planned, idle=(*planned.idle, source.name))
     return replace(
         draft,
         edits={**draft.edits, **edits},
         planned={**draft.planned, call: planned},
     )
+
+
+def _edits(
+    source: FeatureSource, join: LeftJoin | None, small: str, part: Callable[[Span], str]
+) -> dict[Span, str]:
+    """Place -> text, where a source asks the small model first.
+
+    Args:
+        part: the text of a place as it is now.
+    """
+    if join is not None and join.as_using is not None:
+        return join.as_using.as_on(partial(_asking, small))
+    places = (source.span,) if join is None else join.others
+    return {place: _asking(small, part(place)) for place in places}
 
 
 def _asking(small: str, text: str) -> str:

@@ -18,6 +18,7 @@ from dataclasses import replace
 from sqlml.catalog.small_models import FilterFacts
 from sqlml.dialects.duckdb import builtin
 from sqlml.planner.binding.estimated_rows import rows_of
+from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.call.plan_call import plan_call
 from sqlml.planner.plan.plan import PlannedCall
@@ -34,7 +35,7 @@ from sqlml.planner.rewrites.asked_first import (
 )
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.planned_calls import scope_of
-from sqlml.planner.rewrites.unneeded_joins import is_unique
+from sqlml.planner.rewrites.unneeded_joins import has_one_partner
 from sqlml.planner.syntax.joins import left_joins
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.planner.syntax.splice import splice
@@ -118,7 +119,13 @@ def _all_unique(draft: Draft, text: str, found: TopK) -> bool:
         return True
     joins = left_joins(text)
     own = [next((j for j in joins if j.span.holds(place)), None) for place in found.joins]
-    return keys is not None and all(j is not None and is_unique(j, keys) for j in own)
+    describe = draft.context.describe
+    try:
+        return keys is not None and all(
+            j is not None and has_one_partner(j, keys, describe) for j in own
+        )
+    except ProbeError:
+        return False
 
 
 def _table(found: TopK, table: str, filters: list[str], small: str, rows: str) -> str:

@@ -51,12 +51,10 @@ def _unneeded(
         text = probed[join.span.start : join.span.end]
         if rewritten.count(text) != 1 or probed.count(text) != 1:
             continue
-        if not is_unique(join, unique_keys):
-            continue
         try:
-            types = {fold(c.name): c.type for c in describe(f"SELECT * FROM {join.table}")}
-            if not _same_types(join, types, describe):
+            if not has_one_partner(join, unique_keys, describe):
                 continue
+            types = [fold(c.name) for c in describe(f"SELECT * FROM {join.table}")]
             read = set(types) - set(join.keys if join.using else ())
             if _is_written(rewritten, text, join.names, read):
                 continue
@@ -67,7 +65,19 @@ def _unneeded(
     return None
 
 
-def is_unique(join: LeftJoin, unique_keys: UniqueKeys) -> bool:
+def has_one_partner(join: LeftJoin, unique_keys: UniqueKeys, describe: Describe) -> bool:
+    """Whether a row has at most one partner in the joined table.
+
+    Raises:
+        ProbeError: the engine cannot bind the join by itself.
+    """
+    if not _is_unique(join, unique_keys):
+        return False
+    types = {fold(c.name): c.type for c in describe(f"SELECT * FROM {join.table}")}
+    return _same_types(join, types, describe)
+
+
+def _is_unique(join: LeftJoin, unique_keys: UniqueKeys) -> bool:
     """Whether at most one row of the joined table has the values of the join's keys."""
     if join.distinct is not None:
         return bool(join.distinct) and join.distinct <= join.keys.keys()

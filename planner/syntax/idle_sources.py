@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope
 
-from sqlml.errors import ParseError
 from sqlml.parsing.places import Span, is_written, span
 from sqlml.parsing.recursion_limit import deeply
 from sqlml.planner.syntax.lineage import ColumnsOf, FeatureSource, Lineage, TypeOf, joined
+from sqlml.types import fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def idle_sources(
     work = partial(_idle, sql, cascaded, exact, calls, columns, returned)
     try:
         return deeply(sql, "duckdb", work)
-    except (ParseError, SqlglotError, ValueError):
+    except Exception:  # sqlglot's optimizer raises what it likes
         return []
 
 
@@ -141,7 +140,7 @@ class Needs:
             if text is None:
                 return None
             made[feature] = text
-        return made
+        return made if made else None
 
     def _needs(self, n: int) -> tuple[Found, Found]:
         """What the features of a call need that only the full model reads, and the others."""
@@ -174,10 +173,11 @@ def _rest(lineage: Lineage, own: Mapping[Span, int]) -> Found:
         names = lineage.added.get(place, ()) if place is not None else ()
         calls = set(names[: own.get(place, 0)]) if place is not None else set()
         whole = not (scope.is_derived_table or scope.is_cte)
+        every = whole or _rows_depend_on_items(lineage, select)
         if whole and lineage.has_star(scope):
             found |= lineage.unnamed(scope)
         for item in select.selects:
-            if item.alias_or_name not in calls and (whole or lineage.is_added(item)):
+            if item.alias_or_name not in calls and (every or lineage.is_added(item)):
                 found |= lineage.needs(item, scope)
         for key, value in select.args.items():
             if key in ("expressions", "with_", "from_", "joins"):
@@ -186,10 +186,28 @@ def _rest(lineage: Lineage, own: Mapping[Span, int]) -> Found:
                 if isinstance(node, exp.Expr):
                     found |= lineage.needs(node, scope)
         for join in select.args.get("joins") or ():
-            on, itself = join.args.get("on"), f"join {join.this.alias_or_name}"
-            if on is not None:
-                found |= {s for s in lineage.needs(on, scope) if s.name != itself}
+            if (on := join.args.get("on")) is not None:
+                found |= lineage.needs(on, scope) - lineage.of_join(join, scope)
     return frozenset(found)
+
+
+def _rows_depend_on_items(lineage: Lineage, select: exp.Select) -> bool:
+    """Whether the items of a block decide which rows it has, though nobody reads them."""
+    if select.args.get("distinct") is not None:
+        return True
+    if any(lineage.makes_rows(item) for item in select.selects):
+        return True
+    group, order = select.args.get("group"), select.args.get("order")
+    if group is not None and any(v for k, v in group.args.items() if k != "expressions"):
+        return True
+    keys = [k for clause in (group, order) if clause is not None for k in clause.expressions]
+    return not all(k.find(exp.Column, exp.Func) is not None and not _is_all(k) for k in keys)
+
+
+def _is_all(key: exp.Expr) -> bool:
+    """Whether a key of GROUP BY or ORDER BY is ALL, or stands for an item by its place."""
+    key = key.this if isinstance(key, exp.Ordered) else key
+    return isinstance(key, exp.Column) and not key.table and fold(key.name) == "all"
 
 
 def _followed(lineage: Lineage, begin: Span, name: str, end: Span) -> exp.Expr | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +16,39 @@ from sqlml.parsing.trees import trees
 from sqlml.planner.syntax.items import terms_of
 from sqlml.types import fold
 
+_USING, _BRACKET = re.compile(r"\s*USING\s*\(\s*", re.IGNORECASE), re.compile(r"\s*\)")
+"""What stands before the keys of USING, and after them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Using:
+    """A USING that can become an ON.
+
+    table: the place of the table without its alias; alias: what is written after it, with a blank;
+    called: the table's name; end: of the USING. keys: its columns as written.
+    """
+
+    table: Span
+    alias: str
+    called: str
+    end: int
+    keys: tuple[str, ...]
+
+    def as_on(self, asked: Callable[[str], str]) -> dict[Span, str]:
+        """Place -> text of a join that goes by `asked(key)` in place of a key.
+
+        The table calls its keys otherwise then, so that everywhere else they are those of the
+        tables before it, as USING has it.
+        """
+        renamed = {key: f"sqlml_key_{n}" for n, key in enumerate(self.keys)}
+        listed = ", ".join(f"{key} AS {name}" for key, name in renamed.items())
+        equal = [f"{asked(key)} = {self.called}.{name}" for key, name in renamed.items()]
+        begin = f"(SELECT * EXCLUDE ({', '.join(self.keys)}), {listed} FROM "
+        return {
+            Span(self.table.start, self.table.start): begin,
+            Span(self.table.end, self.end): f"){self.alias} ON {' AND '.join(equal)}",
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class LeftJoin:
@@ -22,7 +56,8 @@ class LeftJoin:
 
     before: the FROM clause up to it. keys: a column of the table -> what it is equated with, as
     written. distinct: of a subquery the columns whose values no two of its rows share. using: the
-    keys are those of USING. others: where an ON has what the keys are equated with.
+    keys are those of USING. others: where an ON has what the keys are equated with. as_using: the
+    USING, where it can become an ON.
     """
 
     span: Span
@@ -33,6 +68,7 @@ class LeftJoin:
     distinct: frozenset[str] | None
     using: bool
     others: tuple[Span, ...] = ()
+    as_using: Using | None = None
 
 
 def left_joins(sql: str) -> list[LeftJoin]:
@@ -74,6 +110,8 @@ def _left_join(sql: str, join: exp.Join) -> LeftJoin | None:
     if isinstance(table, exp.Subquery):
         whole, names, distinct = span(table.this), set[str](), _distinct(table.this)
         written = None if whole is None else _bracketed(sql, table)
+    elif _is_cte(table):
+        return None
     elif isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
         names = {fold(table.name)}  # elsewhere it would be a CTE of this name, or the table again
         written = _parts(sql, table)
@@ -87,7 +125,7 @@ def _left_join(sql: str, join: exp.Join) -> LeftJoin | None:
         keys = {fold(u.name): _text(sql, u) for u in using}
     else:
         keys = _equated(sql, join.args.get("on"), own)
-    others = () if using else _others(join.args.get("on"), own)
+    others = () if using or not keys else _others(join.args["on"], own)
     return LeftJoin(
         place,
         written,
@@ -97,7 +135,44 @@ def _left_join(sql: str, join: exp.Join) -> LeftJoin | None:
         distinct,
         bool(using),
         others,
+        _using(sql, join) if using else None,
     )
+
+
+def _using(sql: str, join: exp.Join) -> Using | None:
+    """The USING of a join, if nothing counts the columns of the query or names them by place."""
+    table, whole = join.this, join.root()
+    named = any(alias.args.get("columns") for alias in whole.find_all(exp.TableAlias))
+    if named or whole.find(exp.Pivot, exp.Columns) is not None:
+        return None
+    name = table.args["alias"].this if table.args.get("alias") else table.this
+    place, keys = span(name), [span(key) for key in join.args["using"]]
+    begin, first = span(table), keys[0]
+    if isinstance(table, exp.Subquery):
+        own = _bracketed(sql, table)
+    else:
+        own = _parts(sql, table)
+    if place is None or begin is None or first is None or own is None or None in keys:
+        return None
+    table_place = Span(begin.start, begin.start + len(own))
+    written = [sql[key.start : key.end] for key in keys if key is not None]
+    last = keys[-1]
+    assert last is not None
+    between = _USING.fullmatch(sql[place.end : first.start])
+    closed = _BRACKET.match(sql, last.end)
+    if between is None or closed is None:
+        return None
+    called = sql[place.start : place.end]
+    alias = sql[table_place.end : place.end] or f" AS {called}"
+    return Using(table_place, alias, called, closed.end(), tuple(written))
+
+
+def _is_cte(table: exp.Expr) -> bool:
+    """Whether a table may be a CTE, of which no keys are known."""
+    if not isinstance(table, exp.Table) or table.args.get("db"):
+        return False
+    names = {fold(cte.alias) for cte in table.root().find_all(exp.CTE)}
+    return fold(table.name) in names
 
 
 def _has_parameter(join: exp.Expr) -> bool:
@@ -148,11 +223,11 @@ def _equated(sql: str, condition: exp.Expr | None, own: str) -> dict[str, str]:
     return keys
 
 
-def _others(condition: exp.Expr | None, own: str) -> tuple[Span, ...]:
+def _others(condition: exp.Expr, own: str) -> tuple[Span, ...]:
     """The places of the sides of equations that are not of the table itself."""
     sides = [
         side
-        for term in (() if condition is None else terms_of(condition))
+        for term in terms_of(condition)
         for side in (term.this, term.expression)
         if _table_of(side) != own
     ]
@@ -170,6 +245,8 @@ def _distinct(query: exp.Expr) -> frozenset[str]:
     """The columns whose values no two rows of a subquery share; none if that is not obvious."""
     if not isinstance(query, exp.Select):
         return frozenset()
+    if any(is_unnest(node) for item in query.expressions for node in item.walk()):
+        return frozenset()  # it makes several rows of one
     selected = list(map(_plain, query.expressions))
     distinct, group = query.args.get("distinct"), query.args.get("group")
     if distinct is not None:
@@ -183,6 +260,12 @@ def _distinct(query: exp.Expr) -> frozenset[str]:
     if None in grouped or not set(grouped) <= set(selected):
         return frozenset()
     return frozenset(g for g in grouped if g)
+
+
+def is_unnest(node: exp.Expr) -> bool:
+    """Whether it makes several rows of one where a query selects it."""
+    made = isinstance(node, exp.Anonymous) and fold(node.name) == "unnest"
+    return made or isinstance(node, exp.Unnest | exp.Explode)
 
 
 def _plain(node: exp.Expr) -> str | None:

@@ -16,6 +16,7 @@ from sqlglot.optimizer.scope import Scope, build_scope, traverse_scope
 
 from sqlml.parsing.places import Span, is_written, span
 from sqlml.parsing.trees import trees
+from sqlml.planner.syntax.joins import is_unnest
 from sqlml.types import fold
 
 ColumnsOf = Callable[[str], Sequence[str]]
@@ -75,6 +76,7 @@ class Lineage:
         self.across_rows = set[FeatureSource]()
         self._entered = set[int]()
         (tree,) = trees(sql)
+        _check_followed(tree)
         _take_out(tree, without)
         schema: dict[str, object] = {}
         known = [sql]
@@ -105,11 +107,15 @@ class Lineage:
         whole = build_scope(made)
         if whole is None:
             raise ValueError("not a query")
+        if any(s.is_derived_table and s.external_columns for s in whole.traverse()):
+            raise ValueError("a subquery that sees the tables before it")
         self.whole = whole
 
     def _select(self, tree: exp.Expr, place: Span, texts: Sequence[str]) -> tuple[str, ...]:
         """Let the block at a place select some expressions; the names of these."""
-        select = next(s for s in tree.find_all(exp.Select) if span(s) == place)
+        select = next((s for s in tree.find_all(exp.Select) if span(s) == place), None)
+        if select is None:
+            raise ValueError("a block that is not in the tree")
         names = tuple(f"{self._added}{n}" for n in range(len(texts)))
         for name, text in zip(names, texts, strict=True):
             (query,) = trees(f"SELECT {text}")
@@ -163,7 +169,7 @@ class Lineage:
         for call in functions(scope.expression):
             found |= self._of_call(call, scope)
         for join in scope.expression.args.get("joins") or ():
-            found |= self._of_join(join, scope)
+            found |= self.of_join(join, scope)
         for below in scope.sources.values():
             if isinstance(below, Scope):
                 found |= self.everything(below)
@@ -172,8 +178,8 @@ class Lineage:
 
     def _of_call(self, call: exp.Anonymous, scope: Scope) -> set[FeatureSource]:
         place, kind = span(call), self._returned(call.name)
-        if place is None or kind is None:
-            return set()
+        if place is None or kind is None or self.sql[: place.start].rstrip().endswith("."):
+            return set()  # of a schema, it could not be replaced
         written = " ".join(self.sql[place.start : place.end].split())
         block = span(call.find_ancestor(exp.Select) or scope.expression) or _block(scope)
         source = FeatureSource(written, "call", place, block)
@@ -184,18 +190,16 @@ class Lineage:
     def _of_column(self, column: exp.Column, scope: Scope) -> frozenset[FeatureSource]:
         if not column.table:
             return self.everything(scope)
-        join = joined(scope, column.table)
-        if join is not None:
-            return self._of_join(join, scope)
-        below = scope.sources.get(column.table)
+        join, below = joined(scope, column.table), scope.sources.get(column.table)
+        own = frozenset[FeatureSource]() if join is None else self.of_join(join, scope)
         if below is None:
-            return self.everything(self.whole)
+            return own | self.everything(self.whole)
         if not isinstance(below, Scope):
-            return frozenset()
+            return own
         item = self.item(below, column.name)
-        return self.everything(below) if item is None else self.needs(item, below)
+        return own | (self.everything(below) if item is None else self.needs(item, below))
 
-    def _of_join(self, join: exp.Join, scope: Scope) -> frozenset[FeatureSource]:
+    def of_join(self, join: exp.Join, scope: Scope) -> frozenset[FeatureSource]:
         place = self.place_of(join.this) if is_left(join) else None
         if place is None:
             return frozenset()
@@ -217,6 +221,16 @@ class Lineage:
                 below = [s for s in block.sources.values() if isinstance(s, Scope)]
                 waiting += [s for s in below if id(s) not in seen]
         return frozenset(found)
+
+    def makes_rows(self, item: exp.Expr) -> bool:
+        """Whether an item of a block unnests lists, so that a row becomes several or none."""
+        return any(is_unnest(node) and not self._is_a_struct(node) for node in item.walk())
+
+    def _is_a_struct(self, node: exp.Expr) -> bool:
+        """Whether UNNEST makes columns of what a function of the user's gives, and no rows."""
+        inner = node.expressions[0] if len(node.expressions) == 1 else node.this
+        kind = self._returned(inner.name) if isinstance(inner, exp.Anonymous) else None
+        return kind is not None and _is_a_struct(inner, kind)
 
     def has_star(self, scope: Scope) -> bool:
         """Whether a block selects all columns of a table, whatever they are."""
@@ -296,8 +310,25 @@ def _is_of_using(node: exp.Coalesce) -> bool:
 
 def _block(scope: Scope) -> Span:
     place = span(scope.expression)
-    assert place is not None, "a block stands in the text"
+    if place is None:
+        raise ValueError("a block that does not stand in the text")
     return place
+
+
+def _check_followed(tree: exp.Expr) -> None:
+    """Raise ValueError for what is in FROM but tables, subqueries and joins of these."""
+    if tree.find(exp.Pivot, exp.Lateral) is not None:
+        raise ValueError("a PIVOT or LATERAL")
+    if any(not isinstance(join.parent, exp.Select) for join in tree.find_all(exp.Join)):
+        raise ValueError("joins in brackets")
+    for select in tree.find_all(exp.Select):
+        joins = select.args.get("joins") or ()
+        for made in (select.args.get("from_"), *joins):
+            table = None if made is None else made.this
+            if table is None or isinstance(table, exp.Subquery):
+                continue
+            if not isinstance(table, exp.Table) or table.find(exp.Column) is not None:
+                raise ValueError("a table that depends on those before it")
 
 
 def _take_out(tree: exp.Expr, places: Sequence[Span]) -> None:

@@ -85,11 +85,13 @@ def candidates(
     random: np.random.Generator,
     harm: Callable[[Rows], Harm],
 ) -> Candidates:
-    """The groups with costs, measured on the rows to train on, and importances, on the others.
+    """The groups with their costs and importances, measured on the rows to train on.
+
+    The rows held out have no say in which groups are tried: what is shown on them holds then.
 
     Args:
         parts: as `split` makes them.
-        harm: of the rows held out, what a model loses there.
+        harm: of the rows to train on, what a model loses there.
 
     Raises:
         ConfigError: all features belong to one group.
@@ -107,11 +109,11 @@ def candidates(
             f"all features of the model are computed together ({groups[0].name}), so that no small "
             "model can do without some"
         )
-    order = random.permutation(held.size)
-    other = {SHUFFLED.format(name): values[order] for name, values in kept.items()}
-    lost = harm(kept)
+    order = random.permutation(train.size)
+    other = {SHUFFLED.format(name): values[order] for name, values in trained.items()}
+    lost = harm(trained)
     weighed = tuple(
-        replace(group, importance=lost(shuffled(program, last, group.places), {**kept, **other}))
+        replace(group, importance=lost(shuffled(program, last, group.places), {**trained, **other}))
         for group in groups
     )
     return Candidates(last, weighed, sources, train, held, trained, kept)

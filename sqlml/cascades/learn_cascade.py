@@ -71,12 +71,12 @@ def learn_cascade(
             "or a larger accuracy_loss"
         )
 
-    def right(model: Program, of: Rows) -> Array:
-        return np.asarray(answers(model, "label", of)[:, 0] == labels[held])
+    def right(model: Program, of: Rows, places: Array = held) -> Array:
+        return np.asarray(answers(model, "label", of)[:, 0] == labels[places])
 
-    def harm(kept: Rows) -> Harm:
-        full = right(program, kept).mean()
-        return lambda model, of: float(full - right(model, of).mean())
+    def harm(trained: Rows) -> Harm:
+        full = right(program, trained, train).mean()
+        return lambda model, of: float(full - right(model, of, train).mean())
 
     found = candidates(program, rows, parts, sources, random, harm)
     full_right = right(program, found.kept)

@@ -72,8 +72,8 @@ def learn_filter(
     def score(model: Program, of: Rows) -> Array:
         return np.asarray(answers(model, output, of)[:, column], np.float64)
 
-    def harm(kept: Rows) -> Harm:
-        full = score(program, kept)
+    def harm(trained: Rows) -> Harm:
+        full = score(program, trained)
         return lambda model, of: float(np.mean((score(model, of) - full) ** 2))
 
     found = candidates(program, rows, parts, sources, random, harm)

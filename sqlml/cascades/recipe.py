@@ -88,11 +88,19 @@ class Recipe:
             plain = kind().get_params()
         except TypeError:  # it holds others, which a recipe cannot say
             raise UnsupportedModelError(f"no model is trained as a {self.path}") from None
-        known = {*inspect.signature(kind.__init__).parameters, *plain} - _OF_FILES
+        known = {*inspect.signature(kind.__init__).parameters, *plain} - _FORBIDDEN
         odd = sorted(self.parameters.keys() - known)
         if odd:
             raise UnsupportedModelError(f"no {name} is trained with parameter {odd[0]!r}")
-        return kind(**{**self.parameters, **_QUIET.get(package, {})})
+        if any(_is_several(value) for value in self.parameters.values()):
+            raise UnsupportedModelError(f"what the catalog says of the {name} is damaged")
+        kept = {k: v for k, v in self.parameters.items() if k not in _OF_A_RUN}
+        try:
+            return kind(**{**kept, **_QUIET.get(package, {})})
+        except Exception as error:  # a library raises what it likes
+            raise UnsupportedModelError(
+                f"no {name} can be made as the model was: {type(error).__name__}: {error}"
+            ) from error
 
 
 def recipe_of(model: Any) -> Recipe | None:
@@ -158,15 +166,26 @@ _OF_CLASSES = frozenset(
 """Parameters that concern classes, or are of another meaning to a regression."""
 
 _OF_A_RUN = frozenset(
-    "allow_writing_files callbacks early_stopping_rounds eval_metric missing n_jobs "
-    "thread_count verbose verbosity".split()
+    "allow_writing_files callbacks early_stopping_rounds eval_metric logging_level missing n_jobs "
+    "silent thread_count train_dir verbose verbose_eval verbosity".split()
 )
 """Parameters that say how a model is fitted, not what it becomes."""
 
-_OF_FILES = frozenset(
-    "callbacks input_borders memory output_borders save_snapshot snapshot_file train_dir".split()
+_FORBIDDEN = frozenset(
+    "callbacks input_borders kwargs memory output_borders save_snapshot self snapshot_file "
+    "train_dir".split()
 )
 """Parameters that name files or run code: the recipe may come from a stranger's database."""
+
+
+def _is_several(value: Any) -> bool:
+    """Whether it holds a string that LightGBM would read as more than one parameter."""
+    if isinstance(value, list):
+        return any(map(_is_several, value))
+    if isinstance(value, dict):
+        return any(map(_is_several, [*value, *value.values()]))
+    return isinstance(value, str) and any(c.isspace() or c == "=" for c in value)
+
 
 _QUIET: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {

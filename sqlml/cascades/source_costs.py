@@ -35,10 +35,15 @@ def source_costs(
     return Sources(of, costs), rest
 
 
+def without(query: str, idle: Collection[FeatureSource]) -> str:
+    """A query in which some of its sources are idle."""
+    patches = {source.span: source.idle(query) for source in idle}
+    return splice(query, {}, patches, Span(0, len(query)))
+
+
 def _seconds(query: str, idle: Collection[FeatureSource], run: Callable[[str], object]) -> float:
     """What a query takes with some of its sources idle."""
-    patches = {source.span: source.idle(query) for source in idle}
-    made = splice(query, {}, patches, Span(0, len(query)))
+    made = without(query, idle)
     start = time.perf_counter()
     run(made)
     return time.perf_counter() - start

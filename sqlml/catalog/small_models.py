@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from types import MappingProxyType
@@ -171,7 +172,7 @@ def loads(kind: str, small: Program, text: Any, program: Program, name: str) -> 
         told = json.loads(text)
         groups = tuple(_checked(FeatureGroup, group) for group in told.pop("groups"))
         found = made(small, _checked(facts, {**told, "groups": groups}))
-    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, *_BEYOND) as error:
         raise ArtifactError(
             f"the {words.lower()} of model {name!r} is damaged ({error}); {fix}"
         ) from None
@@ -190,11 +191,18 @@ def _checked(kind: Any, told: Mapping[str, Any]) -> Any:
             value = tuple(value)
         if not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
             raise TypeError(f"{field.name} cannot be {value!r}")
+        if field.type == "float" and isinstance(value, int | float):
+            value = float(value)
+            if not math.isfinite(value) or (field.name == "expected_ns" and value <= 0):
+                raise ValueError(f"{field.name} cannot be {value!r}")
         if field.name == "features" and not all(isinstance(item, str) for item in told["features"]):
             raise TypeError(f"{field.name} cannot be {value!r}")
         made[field.name] = value
     return kind(**made)
 
+
+_BEYOND = (RecursionError, OverflowError)
+"""What texts too deep and numbers too large raise."""
 
 _TYPES: Mapping[str, tuple[type, ...]] = MappingProxyType(
     {

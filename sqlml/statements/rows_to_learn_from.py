@@ -8,12 +8,13 @@ from typing import Any
 
 from sqlml.cascades.feature_groups import Sources
 from sqlml.cascades.recipe import Recipe
-from sqlml.cascades.source_costs import Needs, source_costs
+from sqlml.cascades.source_costs import Needs, source_costs, without
 from sqlml.catalog.model import Model
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import ConfigError, ParseError
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.syntax.feature_sources import feature_sources
+from sqlml.planner.syntax.lineage import FeatureSource
 from sqlml.planner.syntax.text import text_of
 from sqlml.statements.models import Models
 from sqlml.statements.options import ESTIMATOR
@@ -98,4 +99,14 @@ def _needs(models: Models, query: str, model: Model) -> Needs:
     except ProbeError:
         return {}
     features = {f.name: found.get(fold(f.name), frozenset()) for f in model.features}
-    return {name: needed for name, needed in features.items() if needed}
+    known = {s for s in frozenset().union(*features.values()) if _can_be_idle(models, query, s)}
+    return {name: needed & known for name, needed in features.items() if needed & known}
+
+
+def _can_be_idle(models: Models, query: str, source: FeatureSource) -> bool:
+    """Whether the engine binds the query without a source, so that its cost can be measured."""
+    try:
+        models.host.columns(without(query, (source,)))
+    except ProbeError:
+        return False
+    return True

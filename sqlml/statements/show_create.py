@@ -11,9 +11,11 @@ from sqlml.catalog.model import Model, Reference
 from sqlml.catalog.read import Catalog
 from sqlml.catalog.small_models import CascadeFacts, SmallModel
 from sqlml.dialects import Dialect
+from sqlml.errors import ArtifactError, ParseError
 from sqlml.ir.operators.items import unpack_items
 from sqlml.ir.program import Program
-from sqlml.parsing.statements import ShowCreate
+from sqlml.parsing.parse import parse
+from sqlml.parsing.statements import AddCascade, AddTopKFilter, AlterModel, ShowCreate
 from sqlml.planner.program.result_sql import result_type
 from sqlml.statements.answer import Answer, rows
 from sqlml.statements.models import Models, referred
@@ -87,7 +89,24 @@ def _learned(name: str, small: SmallModel, dialect: Dialect) -> str:
         what = "TOP_K FILTER"
         options = f"k = {facts.k}, precision = {facts.precision!r}"
         options += f", class = {facts.chosen}" if facts.chosen else ""
-    return f"ALTER MODEL {name} ADD {what} USING ({facts.query})\nOPTIONS ({options});"
+    end = "\n" if "--" in facts.query else ""  # the bracket is no part of a comment
+    text = f"ALTER MODEL {name} ADD {what} USING ({facts.query}{end})\nOPTIONS ({options})"
+    if not _says_the_same(text, facts.query):
+        raise ArtifactError(
+            f"what the catalog says of the {what.lower()} of model {name} is damaged; "
+            f"ALTER MODEL {name} DROP {what} removes it"
+        )
+    return f"{text};"
+
+
+def _says_the_same(text: str, query: str) -> bool:
+    """Whether it is one statement about this query: a stranger may have written the catalog."""
+    try:
+        found = parse(text)
+    except ParseError:
+        return False
+    change = found[0].change if len(found) == 1 and isinstance(found[0], AlterModel) else None
+    return isinstance(change, AddCascade | AddTopKFilter) and change.query.strip() == query.strip()
 
 
 def _literal(value: Any, dialect: Dialect) -> str:

@@ -57,7 +57,7 @@ def _cascade(facts: CascadeFacts) -> list[tuple[str, str]]:
         ),
         (
             "measured",
-            f"accuracy {facts.accuracy - facts.loss:.4f} in place of {facts.accuracy:.4f} on "
+            f"accuracy {facts.accuracy - facts.loss:.4f} instead of {facts.accuracy:.4f} on "
             f"{facts.held_out:,} rows held out; at most {facts.most_loss:.4f} is lost",
         ),
         ("confident", f"{facts.confident:.1%} of the rows, surer than {facts.threshold:.4f}"),

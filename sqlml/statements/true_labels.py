@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -48,12 +49,21 @@ def label_codes(column: Any, model: Model) -> Array:
     try:
         codes = [-1 if m else places[_plain(v)] for v, m in zip(values, missing, strict=True)]
     except (KeyError, TypeError):
-        odd = next(v for v, m in zip(values, missing, strict=True) if not m and v not in places)
+        odd = next(
+            v for v, m in zip(values, missing, strict=True) if not m and not _is_among(v, places)
+        )
         raise ConfigError(
             f"column {column.name!r} holds {odd!r}, which is no class of model {model.label}; its "
             f"classes are {', '.join(map(repr, labels.values[:20]))}"
         ) from None
     return np.array(codes, np.int64)
+
+
+def _is_among(value: Any, places: Mapping[Any, int]) -> bool:
+    try:
+        return _plain(value) in places
+    except TypeError:  # a list or a struct
+        return False
 
 
 def _plain(value: Any) -> Any:

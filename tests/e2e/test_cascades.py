@@ -244,6 +244,37 @@ ROWS = "(SELECT id, x, y FROM fresh) AS r"
         ),
         (f"SELECT id, t, {CALL} FROM (SELECT r.*, fetched(id) AS t FROM {ROWS})", None),
         (f"SELECT r.id, {CALL} FROM {ROWS} LEFT JOIN several ON r.id = several.id", None),
+        (f"SELECT id, {CALL} FROM {ROWS} LEFT JOIN texts USING (id)", "join texts"),
+        (
+            f'SELECT id, {CALL} FROM {ROWS} LEFT JOIN main.texts AS "more" using\n( "ID" )'
+            " WHERE id >= 0",
+            "join more",
+        ),
+        (
+            f"SELECT id, {CALL} FROM (FROM {ROWS} LEFT JOIN texts /* t */ USING (id)) AS q",
+            None,  # a comment stands where the ON would
+        ),
+        (
+            f"SELECT q.id, {CALL} FROM (SELECT * FROM {ROWS} LEFT JOIN texts USING (id)) q",
+            "join texts",
+        ),
+        (
+            f"SELECT id, {CALL} FROM {ROWS} LEFT JOIN (SELECT id, max(t) AS t FROM several "
+            "GROUP BY id) USING (id)",
+            None,  # without a name nothing can be equated
+        ),
+        (
+            f"SELECT id, {CALL} FROM {ROWS} LEFT JOIN (SELECT id, y, max(t) AS t FROM fresh "
+            "GROUP BY id, y) u USING (id, y)",
+            "join u",
+        ),
+        (
+            f"WITH q(id, x, y, t) AS (FROM {ROWS} LEFT JOIN texts USING (id)) "
+            f"SELECT id, {CALL} FROM q",
+            None,  # columns are named by place
+        ),
+        (f"SELECT id, texts.id, {CALL} FROM {ROWS} LEFT JOIN texts USING (id)", None),
+        (f"SELECT id, {CALL} FROM {ROWS} LEFT JOIN several USING (id)", None),
     ],
 )
 def test_joins_and_functions_are_for_unsure_rows_alone(

@@ -136,12 +136,13 @@ class DuckDBEngine:
 
     def function_type(self, name: str) -> str | None:
         """What a function of that name returns which DuckDB does not bring along; None if there is
-        none, or it is a macro, or ours."""
+        none, or it is a macro, ours, or one with side effects."""
         if fold(name) in _built_in() or fold(name).startswith("sqlml_"):
             return None
         rows = self.connection.read(
             "SELECT return_type FROM system.main.duckdb_functions() "
-            f"WHERE {folded('function_name')} = ? AND function_type = 'scalar' LIMIT 1",
+            f"WHERE {folded('function_name')} = ? AND function_type = 'scalar' "
+            "AND stability = 'CONSISTENT' LIMIT 1",
             [fold(name)],
         )
         return str(rows[0][0]) if rows else None

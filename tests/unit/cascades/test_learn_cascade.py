@@ -84,7 +84,7 @@ def test_nothing_is_gained_where_the_rest_of_the_query_takes_all_the_time() -> N
 
 
 def test_too_few_rows_say_how_many_are_needed() -> None:
-    with pytest.raises(ConfigError, match=r"400 rows cannot show .* give at least 2,1\d\d rows"):
+    with pytest.raises(ConfigError, match=r"400 rows cannot show .* give at least 2,4\d\d rows"):
         learned(n=400)
 
 

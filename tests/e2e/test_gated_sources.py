@@ -1,0 +1,193 @@
+"""Joins and functions that ask a small model first: no answer differs from that without the rule.
+
+Each statement is run with and without it. The small model reads x, the full one f as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+
+import sqlml
+from sqlml.cascades.parts import CONFIDENCE
+from sqlml.cascades.small_model import confident
+from sqlml.catalog.model import Reference
+from sqlml.catalog.small_models import Cascade, CascadeFacts
+from sqlml.importers.registry import import_model
+from sqlml.ir.builder import Builder
+from sqlml.planner.rewrites import order
+from sqlml.session.session import Session
+
+JOINED = "songs s LEFT JOIN artists a ON s.k = a.k"
+OF_JOIN = "predict('m', x := s.x, f := a.f, approximate := true)"
+SLOW = "(SELECT id, k, x, slow(y) AS z FROM songs) q"
+OF_SLOW = "predict('m', x := q.x, f := q.z, approximate := true)"
+WITH = "WITH w AS (SELECT id, x, slow(y) AS z FROM songs)"
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[Session]:
+    random = np.random.default_rng(0)
+    matrix = random.normal(size=(600, 2))
+    labels = (matrix[:, 0] + (np.abs(matrix[:, 0]) < 0.7) * 3 * matrix[:, 1] > 0).astype(int)
+    full = RandomForestClassifier(9, max_depth=5, random_state=0).fit(matrix, labels)
+    with sqlml.connect() as made:
+        made.create_model("m", full, inputs=["x", "f"])
+        stored = made._catalog.get(Reference("m"))
+        small = import_model(LogisticRegression().fit(matrix[:, :1], labels), ["x"]).program
+        b = Builder(small.nodes)
+        sure = b.op("max", b.value(small.outputs["proba"]), axis=1)
+        told = b.build({"label": b.value(small.outputs["label"]), CONFIDENCE: sure})
+        cascade = Cascade(confident(told, 0.8, stored.program.labels), facts())
+        made._models.versions.add_small_model(stored, cascade)
+        made.execute(
+            "CREATE TABLE songs AS SELECT i AS id, (i * 7) % 40 AS k, sin(i * 1.7) * 2 AS x, "
+            "cos(i * 2.3) * 2 AS y, 't' || (i % 7) AS town FROM range(200) r(i)"
+        )
+        made.execute("CREATE TABLE artists (k BIGINT PRIMARY KEY, f DOUBLE, town VARCHAR)")
+        made.execute("INSERT INTO artists SELECT i, sin(i * 0.9) * 2, 't' || i FROM range(38) r(i)")
+        made.execute("CREATE TABLE texts (k VARCHAR PRIMARY KEY, f DOUBLE)")
+        made.execute(
+            "INSERT INTO texts SELECT z || i, i FROM range(38) r(i), (VALUES (''), ('0')) _(z)"
+        )
+        made.execute(
+            "CREATE TABLE towns AS SELECT 't' || i AS town, i * 10 AS pop FROM range(9) r(i)"
+        )
+        made.execute("CREATE TABLE plays AS SELECT i % 38 AS k, i / 40.0 AS v FROM range(99) r(i)")
+        made.create_function("slow", lambda v: v * 1.0, ["DOUBLE"], "DOUBLE")
+        made.execute("CREATE TABLE zs AS SELECT DISTINCT slow(y) AS z FROM songs")
+        yield made
+
+
+def facts() -> CascadeFacts:
+    return CascadeFacts(
+        query="FROM t",
+        label="y",
+        accuracy_loss=0.01,
+        threshold=0.8,
+        confident=0.4,
+        accuracy=0.9,
+        loss=0.0,
+        most_loss=0.01,
+        trained=300,
+        held_out=100,
+        exact_ns=200.0,
+        expected_ns=100.0,
+        groups=(),
+    )
+
+
+GATED = [
+    f"SELECT s.id, {OF_JOIN} FROM {JOINED}",
+    f"SELECT q.id, {OF_SLOW} FROM {SLOW}",
+    f"SELECT s.id, {OF_JOIN} FROM songs s LEFT JOIN artists a USING (k)",
+    f"SELECT k, count(*), sum({OF_JOIN}) FROM songs s LEFT JOIN artists a USING (k) GROUP BY k",
+    f"{WITH} SELECT q.id, {OF_SLOW} FROM w q",
+]
+"""Statements that the rule changes."""
+
+LEFT_ALONE = {
+    "keys of other types": f"SELECT s.id, {OF_JOIN} FROM songs s LEFT JOIN texts a ON s.k = a.k",
+    "a CTE that is called like a table": "WITH artists AS (SELECT k, v AS f FROM plays) "
+    f"SELECT s.id, {OF_JOIN} FROM {JOINED}",
+    "a CTE that is joined to itself": f"{WITH} SELECT q.id, b.z, {OF_SLOW} "
+    "FROM w q JOIN w b ON q.id = b.id",
+    "a CTE that is counted": f"{WITH} SELECT q.id, c, {OF_SLOW} "
+    "FROM w q CROSS JOIN (SELECT count(z) AS c FROM w) t",
+    "an anti join": f"{WITH} SELECT q.id, {OF_SLOW} FROM w q "
+    "ANTI JOIN w t ON t.id = q.id AND t.z > 0",
+    "a semi join": f"{WITH} SELECT q.id, {OF_SLOW} FROM w q "
+    "SEMI JOIN (SELECT id, z FROM w) t ON t.id = q.id AND t.z > 0",
+    "a CTE of the CTE": f"{WITH}, v AS (SELECT id, z > 0 AS b FROM w) "
+    f"SELECT q.id, v.b, {OF_SLOW} FROM w q JOIN v ON v.id = q.id",
+    "a list of FROM": f"SELECT q.id, u.u, {OF_SLOW} FROM {SLOW}, unnest([q.z]) AS u(u)",
+    "a subquery that sees it": f"SELECT q.id, l.w, {OF_SLOW} FROM {SLOW}, (SELECT q.z + 1 AS w) l",
+    "a join in brackets": f"SELECT q.id, {OF_SLOW} FROM ({SLOW} JOIN zs g ON q.z = g.z)",
+    "one name in two scopes": "SELECT q.id, a.pop, "
+    "predict('m', x := q.x, f := q.f, approximate := true) FROM "
+    f"(SELECT s.id, s.x, a.f, a.town FROM {JOINED}) q LEFT JOIN towns a ON q.town = a.town",
+    "DISTINCT": f"SELECT count(*) FROM (SELECT DISTINCT q.z, {OF_SLOW} AS p FROM {SLOW})",
+    "GROUP BY ALL": f"SELECT n, p FROM (SELECT a.town, {OF_JOIN} AS p, count(*) AS n FROM {JOINED} "
+    "GROUP BY ALL)",
+    "ORDER BY ALL": "SELECT id, p FROM (SELECT q.z, q.id, "
+    f"{OF_SLOW} AS p FROM {SLOW} ORDER BY ALL LIMIT 20)",
+    "ORDER BY a place": "SELECT id, p FROM (SELECT q.id, q.z, "
+    f"{OF_SLOW} AS p FROM {SLOW} ORDER BY #2 LIMIT 20)",
+    "ORDER BY a number": "SELECT id, p FROM (SELECT q.id, q.z, "
+    f"{OF_SLOW} AS p FROM {SLOW} ORDER BY 2 LIMIT 20)",
+    "ORDER BY ALL below": f"SELECT q.id, {OF_SLOW} FROM "
+    "(SELECT slow(y) AS z, id, x FROM songs ORDER BY ALL LIMIT 20) q",
+    "rows of a list": "SELECT id, p FROM (SELECT q.id, "
+    f"unnest(range(CAST(abs(q.z) * 2 AS BIGINT))) AS u, {OF_SLOW} AS p FROM {SLOW})",
+    "rows of a grouped list": "SELECT s.id, predict('m', x := s.x, f := a.f, approximate := true) "
+    "FROM songs s LEFT JOIN (SELECT k, unnest(list(v)) AS f FROM plays GROUP BY k) a ON s.k = a.k",
+    "a lambda": "SELECT s.id, list_transform([0.1, 0.2, 0.3]::DOUBLE[], lambda x: "
+    f"predict('m', x := x, f := a.f, approximate := true)) FROM {JOINED}",
+    "a set operation's order": "SELECT 1.0::DOUBLE AS x, 2.0::DOUBLE AS f "
+    "UNION ALL SELECT 0.1, 0.2 ORDER BY predict('m', x := x, f := f, approximate := true)",
+    "a call in VALUES": f"SELECT q.id, v.p FROM {SLOW}, (VALUES ({OF_SLOW})) v(p)",
+    "a PIVOT": f"{WITH} SELECT q.id, {OF_SLOW} FROM w q, "
+    "(PIVOT w ON id % 2 USING count(z)) pv(c, d, e)",
+    "a table that is not joined by equations": "SELECT s.id, "
+    "predict('m', x := s.x, f := s.y, approximate := true) FROM songs s LEFT JOIN towns t ON true",
+    "rows that no equation makes": "SELECT s.id, predict('m', x := s.x, f := s.y) "
+    "FROM songs s LEFT JOIN towns t ON s.town IN ('t1', 't2')",
+    "an exact query over a grouped list": "SELECT s.id, predict('m', x := s.x, f := s.y) "
+    "FROM songs s LEFT JOIN (SELECT k, unnest(list(v)) AS f FROM plays GROUP BY k) a ON s.k = a.k",
+    "columns that FROM makes": f"SELECT q.id, {OF_SLOW} FROM {SLOW} "
+    "WHERE predict('m', x := q.x, f := q.k) = 1 ORDER BY predict('m', x := q.x, f := q.k), q.id",
+}
+"""What else needs what only the full model would read -> a statement where it does."""
+
+
+def answered(con: Session, sql: str) -> list[str]:
+    return sorted(map(repr, con.execute(sql).fetchall()))
+
+
+@pytest.mark.parametrize("sql", GATED)
+def test_gated_rows_are_answered_as_without_the_rule(
+    con: Session, sql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = answered(con, sql)
+    assert con.plan(sql).calls[0].idle
+    monkeypatch.setattr(order, "RULES", [r for r in order.RULES if r.__name__ != "gated_sources"])
+    assert answered(con, f"{sql} -- without") == made
+
+
+@pytest.mark.parametrize("sql", LEFT_ALONE.values(), ids=LEFT_ALONE)
+def test_what_something_else_needs_is_computed_for_all_rows(
+    con: Session, sql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = answered(con, sql)
+    assert not any(call.idle for call in con.plan(sql).calls)
+    unwanted = ("gated_sources", "unneeded_joins")
+    monkeypatch.setattr(order, "RULES", [r for r in order.RULES if r.__name__ not in unwanted])
+    assert answered(con, f"{sql} -- without") == made
+
+
+def test_a_function_with_side_effects_is_called_for_all_rows(con: Session) -> None:
+    seen: list[float] = []
+
+    def counted(value: float) -> float:
+        seen.append(value)
+        return value
+
+    con.create_function("counted", counted, ["DOUBLE"], "DOUBLE", side_effects=True)
+    con.execute(f"SELECT q.id, {OF_SLOW} FROM {SLOW.replace('slow', 'counted')}").fetchall()
+    assert len(seen) == 200
+
+
+def test_a_view_outlives_the_keys_of_its_tables(con: Session) -> None:
+    con.execute("CREATE TABLE keyed AS FROM artists")
+    con.execute("ALTER TABLE keyed ADD PRIMARY KEY (k)")
+    joined = JOINED.replace("artists", "keyed")
+    con.execute(f"CREATE VIEW seen AS SELECT s.id, {OF_JOIN} AS p FROM {joined}")
+    con.execute("DROP TABLE keyed")
+    con.execute("CREATE TABLE keyed AS SELECT k, f, town FROM artists, range(2)")
+    assert len(con.execute("FROM seen").fetchall()) == len(
+        con.execute(f"SELECT s.id FROM {joined}").fetchall()
+    )
