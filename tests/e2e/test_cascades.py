@@ -485,6 +485,18 @@ def test_a_file_of_an_older_sqlml_has_no_table_of_cascades(con: Session) -> None
         ("'{}'", "the cascade of model 'm' is damaged"),
         ("'nonsense'", "the cascade of model 'm' is damaged"),
         ('replace(facts, \'"label": "y"\', \'"label": 3\')', "label cannot be 3"),
+        (
+            "regexp_replace(facts, '\"expected_ns\": [0-9.]+', '\"expected_ns\": 0')",
+            "expected_ns cannot be 0",
+        ),
+        (
+            "regexp_replace(facts, '\"exact_ns\": [0-9.]+', '\"exact_ns\": 1' || repeat('0', 400))",
+            "too large to convert",
+        ),
+        (
+            "regexp_replace(facts, '\"exact_ns\": [0-9.]+', '\"exact_ns\": NaN')",
+            "exact_ns cannot be nan",
+        ),
         ('replace(facts, \'"chosen": true\', \'"chosen": "x"\')', "chosen cannot be 'x'"),
     ],
 )
@@ -493,6 +505,33 @@ def test_damaged_facts_are_refused(con: Session, facts: str, message: str) -> No
     with pytest.raises(ArtifactError, match=message):
         labels(con, CALL)
     assert labels(con, "predict('m', *)")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("query", "SELECT 1) OPTIONS (label = y); DROP TABLE fresh; --"),
+        ("query", "SELECT 1 /*"),
+        ("label", "y'); DROP TABLE fresh; --"),
+    ],
+)
+def test_show_create_prints_no_statement_of_a_stranger(
+    con: Session, tmp_path: Path, name: str, value: str
+) -> None:
+    file = tmp_path / "m.pkl"
+    file.write_bytes(pickle.dumps(model()[0]))
+    con.execute(f"CREATE MODEL p FROM '{file}' OPTIONS (allow_pickle = true)")
+    con.execute(LEARN.replace("MODEL m", "MODEL p"))
+    con.execute(
+        "UPDATE sqlml.catalog_small_models SET facts = json_merge_patch(facts, json_object(?, ?))",
+        [name, value],
+    )
+    try:
+        ((_, text),) = con.execute("SHOW CREATE MODEL p").fetchall()
+    except ArtifactError as error:
+        assert "ALTER MODEL p DROP CASCADE removes it" in str(error).replace('"', "")
+    else:
+        assert "'y''); DROP TABLE fresh; --'" in text
 
 
 def test_a_foreign_program_is_refused(con: Session) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from catboost import CatBoostClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 
@@ -140,6 +141,34 @@ def test_a_stranger_s_recipe_makes_nothing_but_estimators(path: str, message: st
 def test_a_parameter_that_a_class_lacks_or_that_names_a_file(path: str, parameter: str) -> None:
     with pytest.raises(UnsupportedModelError, match=f"is trained with parameter '{parameter}'"):
         Recipe(path, {parameter: "x"}).estimator()
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"boosting_type": "gbdt forcedsplits_filename=/tmp/x"},
+        {"objective": "binary\toutput_model=/tmp/x"},
+        {"importance_type": ["1 output_model=/tmp/x"]},
+    ],
+)
+def test_a_string_that_lightgbm_would_read_as_several_parameters(
+    parameters: dict[str, Any],
+) -> None:
+    with pytest.raises(UnsupportedModelError, match="LGBMClassifier is damaged"):
+        Recipe("lightgbm.sklearn.LGBMClassifier", parameters).estimator()
+
+
+def test_no_keyword_takes_all_others() -> None:
+    with pytest.raises(UnsupportedModelError, match="with parameter 'kwargs'"):
+        Recipe("lightgbm.sklearn.LGBMClassifier", {"kwargs": {"output_model": "x"}}).estimator()
+
+
+@pytest.mark.parametrize("said", [{"logging_level": "Silent"}, {"silent": True}, {"verbose": 0}])
+def test_how_much_catboost_prints_is_no_part_of_a_recipe(said: dict[str, Any]) -> None:
+    recipe = recipe_of(CatBoostClassifier(iterations=3, train_dir="somewhere", **said))
+    assert recipe is not None
+    assert dict(recipe.parameters) == {"iterations": 3}
+    recipe.estimator().fit(np.eye(4), [0, 1, 0, 1])
 
 
 def test_training_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
