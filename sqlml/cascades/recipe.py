@@ -46,7 +46,7 @@ class Recipe:
         return cls(path, parameters)
 
     def regression(self) -> Recipe:
-        """The same for a regression; itself, where it is one.
+        """The recipe of the regression of the same kind; this one if it is a regression.
 
         Raises:
             UnsupportedModelError: there is none of the kind.

@@ -75,7 +75,7 @@ def _score(model: Model, options: Mapping[str, Any]) -> tuple[str, int, str]:
     if len(program.labels) != 1 or "proba" not in program.outputs:
         raise ConfigError(
             f"model {model.label} gives neither a number nor probabilities of classes for a row, "
-            "so that there are no best rows"
+            "so its rows cannot be ranked"
         )
     labels = program.labels[0]
     wanted = options.get("class", model.options.get("positive_class"))

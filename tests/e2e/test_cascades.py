@@ -556,7 +556,7 @@ def test_a_foreign_program_is_refused(con: Session) -> None:
         ("label = y, accuracy_loss = 0", ConfigError, "must lie between 0 and 1"),
         ("label = y, accuracy_loss = true", ConfigError, "must lie between 0 and 1"),
         ("label = y, accuracy_loss = 0.0001", ConfigError, "6,000 rows cannot show a loss"),
-        ("label = id", ConfigError, "column 'id' holds 2, which is no class of model m"),
+        ("label = id", ConfigError, "column 'id' holds 2, which is not a class of model m"),
     ],
 )
 def test_options_that_make_no_sense(
@@ -657,7 +657,7 @@ def test_verify_finds_that_a_cascade_loses_more_than_it_may(con: Session) -> Non
     [
         ("SELECT x, t FROM fresh", ConfigError, "no column y with the true labels"),
         ("SELECT x, t, NULL AS y FROM fresh", ConfigError, "all labels in column y are NULL"),
-        ("SELECT x, t, 'odd' AS y FROM fresh", ConfigError, "'odd', which is no class of model m"),
+        ("SELECT x, t, 'odd' AS y FROM fresh", ConfigError, "'odd', which is not a class of model m"),
         ("SELECT x, y FROM fresh", MissingColumnError, "needs t"),
     ],
 )
