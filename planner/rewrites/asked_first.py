@@ -20,8 +20,8 @@ from sqlml.planner.syntax.outline import ModelCall
 
 
 def statement_text(draft: Draft) -> str | None:
-    """The statement's query, with blanks for INSERT INTO, CREATE .. AS and the like before it, so that
-    places stay the same; None if the statement has no query."""
+    """The statement's query, with blanks for INSERT INTO, CREATE .. AS and the like before it, so
+    that places stay the same; None if the statement has no query."""
     prefix = draft.outline.prefix
     if prefix is None:
         return None

@@ -53,8 +53,8 @@ def label_codes(column: Any, model: Model) -> Array:
             v for v, m in zip(values, missing, strict=True) if not m and not _is_among(v, places)
         )
         raise ConfigError(
-            f"column {column.name!r} holds {odd!r}, which is not a class of model {model.label}; its "
-            f"classes are {', '.join(map(repr, labels.values[:20]))}"
+            f"column {column.name!r} holds {odd!r}, which is not a class of model "
+            f"{model.label}; its classes are {', '.join(map(repr, labels.values[:20]))}"
         ) from None
     return np.array(codes, np.int64)
 
