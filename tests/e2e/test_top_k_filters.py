@@ -45,6 +45,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         con.execute("CREATE TABLE fresh AS SELECT id, a, b FROM rows WHERE id >= 36000")
         con.execute("CREATE TABLE more (id BIGINT PRIMARY KEY, far DOUBLE)")
         con.execute("INSERT INTO more SELECT id, far FROM rows")
+        con.execute("INSERT INTO more SELECT -i, 0 FROM range(1, 400_001) t(i)")  # joins take time
         told = dict(con.execute(LEARN).fetchall())
         assert told["stored"] == "yes", told
     return made
