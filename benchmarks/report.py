@@ -320,13 +320,13 @@ def starting(results: Results) -> str:
         return _missing("starting")
     lines = []
     for row in found["rows"]:
-        case, kernels = row["case"], row["kernels"].values()
-        slowest = f"{max(kernels):.2f}" if kernels else "-"
+        case = row["case"]
+        ready = f"{row['ready']:.1f}" if "compiling" in case["process"] else "-"
         times = f"{row['open']:.3f} | {row['first']:.3f} | {row['second'] * 1000:.2f}"
         lines.append(
-            f"| {case['model']} | {case['way']} | {case['process']} | {times} | {slowest} |"
+            f"| {case['model']} | {case['way']} | {case['process']} | {times} | {ready} |"
         )
-    head = ["model", "way", "process", "open, s", "first, s", "second, ms", "slowest kernel, s"]
+    head = ["model", "way", "process", "open, s", "first, s", "second, ms", "kernels ready, s"]
     return _table(head, lines)
 
 

@@ -4,8 +4,8 @@ python -m benchmarks.starting_child scorer MODEL.pickle ROWS.pickle
 python -m benchmarks.starting_child query MODEL.duckdb QUERY
 
 `model` is to load the model with its library, and `open` what comes before there is data: for a
-scorer `sqlml.compile`, for a query `sqlml.connect`. `first` and `second` are predictions. `kernels`
-are those that had to be compiled, `loaded` says whether numba was.
+scorer `sqlml.compile`, for a query `sqlml.connect`. `first` and `second` are predictions. `ready` is
+when, after more of them, no kernel was missing any more; `loaded` says whether numba was.
 """
 
 from __future__ import annotations
@@ -23,32 +23,18 @@ import duckdb  # noqa: E402, F401
 import numpy as np  # noqa: E402
 
 import sqlml  # noqa: E402
+from sqlml.backends.native.jit.compile_beside import pending  # noqa: E402
 
 IMPORTED = time.perf_counter()
 
 
-def watched() -> dict[str, float]:
-    """Seconds of each kernel that is compiled from now on."""
-    from sqlml.backends.native.jit import object_code
-
-    compiled, seconds = object_code.compiled, dict[str, float]()
-
-    def timed(function: Callable[..., Any], signature: Any) -> Any:
-        begin = time.perf_counter()
-        try:
-            return compiled(function, signature)
-        finally:
-            name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
-            seconds[f"{name} {len(seconds)}"] = time.perf_counter() - begin
-
-    object_code.compiled = timed
-    return seconds
+PAUSE = 0.05
+"""Seconds between predictions while kernels are compiled."""
 
 
 def main() -> None:
     """Predict, and print one JSON object."""
     way, place, what = sys.argv[1:4]
-    watch = len(sys.argv) > 4
     times = [time.perf_counter()]
     predict: Callable[[], Any]
     if way == "scorer":
@@ -70,15 +56,17 @@ def main() -> None:
             return session.execute(what).fetchnumpy()["p"]
 
     times.append(time.perf_counter())
-    kernels = watched() if watch else {}
-    if watch:
-        times[-1] = time.perf_counter()
     found = predict()
     times.append(time.perf_counter())
     predict()
     times.append(time.perf_counter())
-    parts = dict(zip(("model", "open", "first", "second"), np.diff(times).tolist(), strict=True))
-    said = {"imported": IMPORTED - START, **parts, "kernels": kernels}
+    while pending():
+        time.sleep(PAUSE)
+        predict()
+    times.append(time.perf_counter())
+    names = ("model", "open", "first", "second", "ready")
+    parts = dict(zip(names, np.diff(times).tolist(), strict=True))
+    said = {"imported": IMPORTED - START, **parts}
     numbers = [float(p) for p in found]
     print(json.dumps({**said, "loaded": "numba" in sys.modules, "numbers": numbers}))
 

@@ -83,7 +83,7 @@ class PlanCache:
             return kept.plan
         answers: dict[Question, Any] = {}
         made = plan(sql, parameters, replace(self._noting(answers), settings=settings))
-        if key is not None:
+        if key is not None and not (made is not None and made.is_for_now):
             with self._lock:
                 self._kept[key] = _Kept(made, answers)
                 while len(self._kept) > MOST:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from sqlml.backends.base import Compiled, Filler, filler_of
+from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import InputTypeError, ScoringError, UnknownCategoryError
 from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import text_input
@@ -122,7 +124,17 @@ class BatchFunction:
         return _lists(_lists(numbers, ends), np.arange(0, rows * groups + 1, groups))
 
     def numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
-        """All numbers of what rows give, row by row."""
+        """All numbers of what rows give, row by row.
+
+        They are there soon: where kernels are still to be compiled, a slower way makes them.
+        """
+        try:
+            with no_wait():
+                return self._numbers(matrix, texts)
+        except NotReady:  # a kernel for which there is no slower way
+            return self._numbers(matrix, texts)
+
+    def _numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         looked_up: dict[str, Texts] = {}
         if self.lookup is not None:
             looked_up = self.lookup.texts(texts)
@@ -137,10 +149,13 @@ class BatchFunction:
     def _made(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         """All numbers, row by row."""
         last = None if texts else self.last
-        found = None if last is None else last.find(matrix)
+        found = numbers = None
+        with suppress(NotReady):
+            found = None if last is None else last.find(matrix)
         if found is not None:
             return _plain(found.ravel(), self._kind)
-        numbers = None if texts else self._filled(matrix)
+        with suppress(NotReady):
+            numbers = None if texts else self._filled(matrix)
         if numbers is None:
             numbers = self._computed(matrix, texts)
         if last is not None:

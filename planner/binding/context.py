@@ -19,6 +19,9 @@ UniqueKeys = Callable[[str], tuple[frozenset[str], ...]]
 """A table as written -> the sets of columns that are declared to be unique, folded."""
 
 
+NoColumns = Callable[[bool], str | None]
+"""Whether to wait for machine code -> why functions cannot take columns; None if they can."""
+
 NeedsPython = Callable[[FunctionSpec, Program], str | None]
 """A function of a Program -> why Python scores its batches; None if machine code does."""
 
@@ -32,7 +35,7 @@ def _none(_: Any) -> Mapping[str, Any]:
     return {}
 
 
-def _packs() -> str:
+def _packs(_: bool) -> str:
     """The answer of an engine whose functions are all Python's."""
     return "this engine has no other route"
 
@@ -69,7 +72,7 @@ class Context:
     rows: AskRows = _nothing
     column_name: Callable[[str], str | None] = _nothing
     type_of: TypeOf = _nothing
-    no_columns: Callable[[], str | None] = _packs
+    no_columns: NoColumns = _packs
     needs_python: NeedsPython = _unknown
     small_models: Callable[[Model], Mapping[str, SmallModel]] = _none
     dialect: Dialect = DUCKDB

@@ -104,7 +104,7 @@ def _route(options: Mapping[str, Any], row_in_from: bool, context: Context) -> R
     asked = str(options.get("route", "auto"))
     if asked == "arrow":
         return Route(False, "asked for")
-    why = "FROM packs the rows" if row_in_from else context.no_columns()
+    why = "FROM packs the rows" if row_in_from else context.no_columns(asked == "native")
     if asked == "native" and why is not None:
         raise BackendError(f"the native route cannot be taken: {why}; RESET sqlml_route")
     return Route(why is None, why)

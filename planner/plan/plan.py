@@ -151,6 +151,11 @@ class Plan:
     analysis: Analysis | None = None
     kept: bool = False
 
+    @property
+    def is_for_now(self) -> bool:
+        """Whether the next plan of the statement may be better."""
+        return any(call.route.is_for_now for call in self.calls)
+
     @cached_property
     def functions(self) -> Mapping[str, tuple[int, ...]]:
         """The engine functions by name, each with the places of its calls."""

@@ -31,6 +31,11 @@ class Route:
             return "arrow"
         return "native" if self.python is None else "native with python"
 
+    @property
+    def is_for_now(self) -> bool:
+        """Whether there soon is a better one, when kernels are compiled."""
+        return self.python == COMPILING
+
     def __str__(self) -> str:
         if not self.by_column:
             return f"Arrow and Python: {self.python}"
@@ -38,5 +43,8 @@ class Route:
             return "native, without Python"
         return f"native, but Python scores the packed rows: {self.python}"
 
+
+COMPILING = "its kernels are being compiled, once on this machine"
+"""A reason that soon goes away."""
 
 ARROW = Route(False, "this engine has no other route")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sqlml.backends.costs import SHIPPED, keep
+from sqlml.backends.no_wait import waiting
 from sqlml.calibration.backends import backend_costs
 from sqlml.calibration.duckdb import engine_costs
 
@@ -19,9 +20,11 @@ def calibrate() -> dict[str, float]:
     Raises:
         OSError: the file for the costs cannot be written.
     """
+    with waiting():
+        found = {**backend_costs(), **engine_costs()}
     measured = {
         name: round(value, 6)
-        for name, value in {**backend_costs(), **engine_costs()}.items()
+        for name, value in found.items()
         if SHIPPED[name] / FARTHEST < value < SHIPPED[name] * FARTHEST
     }
     keep(measured)

@@ -25,12 +25,20 @@ def interval(successes: int, trials: int, level: float = LEVEL) -> tuple[float, 
     (0.95, 1.0)
     """
     tail = (1 - level) / 2
-    low, high = 0.0, 1.0
-    if successes > 0:
-        low = _root(lambda p: at_most(trials - successes, trials, 1 - p) - tail)
-    if successes < trials:
-        high = _root(lambda p: tail - at_most(successes, trials, p))
-    return low, high
+    return least_share(successes, trials, tail), most_share(successes, trials, tail)
+
+
+def least_share(successes: int, trials: int, tail: float) -> float:
+    """What the true share of successes lies below in at most the share `tail` of all samples."""
+    return 1 - most_share(trials - successes, trials, tail)
+
+
+@lru_cache(maxsize=4096)
+def most_share(successes: int, trials: int, tail: float) -> float:
+    """What the true share of successes lies above in at most the share `tail` of all samples."""
+    if successes >= trials:
+        return 1.0
+    return _root(lambda p: tail - at_most(successes, trials, p))
 
 
 def at_most(successes: int, trials: int, share: float) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sqlml.cascades.intervals import LEVEL, interval
+from sqlml.cascades.intervals import LEVEL, least_share, most_share
 from sqlml.types import Array
 
 STEPS = 200
@@ -65,8 +65,8 @@ def most_loss(lost: int, won: int, rows: int, level: float = LEVEL) -> float:
     The exact upper bound of the one share less the exact lower bound of the other, each with half
     of the risk: of rare rows approximate intervals promise too much.
     """
-    half = (1 + level) / 2
-    return interval(lost, rows, half)[1] - interval(won, rows, half)[0]
+    tail = (1 - level) / 4
+    return most_share(lost, rows, tail) - least_share(won, rows, tail)
 
 
 def rows_needed(loss: float, level: float = LEVEL) -> int:

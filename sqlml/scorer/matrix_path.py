@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from sqlml.backends.base import Filler
+from sqlml.backends.no_wait import no_wait
 from sqlml.scorer.row_tasks import GRAIN, tasks
 from sqlml.types import Array
 
@@ -53,13 +54,18 @@ class Direct:
         self._labels = labels[0] if labels else None
 
     def score(self, x: Array) -> Array | None:
-        """(n, k) or labels (n,); None if the model refuses a row and must report it."""
+        """(n, k) or labels (n,); None if the model refuses a row and must report it.
+
+        Raises:
+            NotReady: a kernel is still being compiled.
+        """
         rows, labels = x.shape[0], self._labels
         parts = tasks(rows, self._threads, self._row_ns) if rows > GRAIN else ()
         if len(parts) < 2:
             made = np.empty((rows, self._results), self._dtype)
-            if self._fill(x, made) >= 0:
-                return None
+            with no_wait():
+                if self._fill(x, made) >= 0:
+                    return None
             return made if labels is None else labels.take(made.ravel(), mode="clip")
         if labels is None:
             out = np.empty((rows, self._results), self._dtype)
@@ -69,9 +75,11 @@ class Direct:
         def part(rows: slice) -> int:
             block, to = x[rows], out[rows]
             if labels is None:
-                return self._fill(block, to)
+                with no_wait():
+                    return self._fill(block, to)
             numbers = np.empty((len(block), 1), self._dtype)
-            failed = self._fill(block, numbers)
+            with no_wait():
+                failed = self._fill(block, numbers)
             if failed < 0:
                 labels.take(numbers[:, 0], out=to, mode="clip")
             return failed

@@ -12,6 +12,7 @@ import numpy as np
 from sqlml.backends.base import Compiled, filler_of
 from sqlml.backends.category_lookup import ArrowEncoder, arrow_encoders
 from sqlml.backends.costs import current
+from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
 from sqlml.importers.gaps import Gaps
 from sqlml.importers.registry import import_model
@@ -171,10 +172,17 @@ class Scorer:
         except KeyError:
             direct = _UNSETTLED
         if direct is _UNSETTLED:  # not above, where what it raises would come with a KeyError
-            direct = self._direct[output, x.dtype] = self._direct_for(output, x.dtype)
+            try:
+                with no_wait():
+                    direct = self._direct[output, x.dtype] = self._direct_for(output, x.dtype)
+            except NotReady:
+                return None
         if direct is None or x.ndim != 2 or x.shape[1] != direct.width or not x.flags.aligned:
             return None
-        return direct.score(x)
+        try:
+            return direct.score(x)
+        except NotReady:
+            return None
 
     def _direct_for(self, output: str, dtype: np.dtype[Any]) -> Direct | None:
         if dtype not in (np.float32, np.float64) or output not in self.program.outputs:
@@ -220,7 +228,17 @@ class _Ready:
     row_ns: float
 
     def score(self, table: Table) -> Array:
-        """The output for the rows of a table, (n, k)."""
+        """The output for the rows of a table, (n, k).
+
+        It is there soon: where kernels are still to be compiled, a slower way makes it.
+        """
+        try:
+            with no_wait():
+                return self._score(table)
+        except NotReady:  # a kernel for which there is no slower way
+            return self._score(table)
+
+    def _score(self, table: Table) -> Array:
         codes: Mapping[str, Array] = {}
         if self.look_up is not None:
             texts = {name: table.strings(name) for name, _ in self.look_up.values()}

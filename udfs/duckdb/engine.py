@@ -83,7 +83,7 @@ class DuckDBEngine:
             column_name=self.registry.column_name,
             type_of=self.type_of,
             dialect=DUCKDB,
-            no_columns=self.registry.no_native_functions,
+            no_columns=self.registry.no_columns,
             needs_python=needs_python,
         )
 

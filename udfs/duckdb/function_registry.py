@@ -82,6 +82,15 @@ class Registry:
                     self._no_native = str(error)
             return self._no_native
 
+    def no_columns(self, wait: bool) -> str | None:
+        """Why functions cannot take columns; None if they can.
+
+        Args:
+            wait: for their machine code, if it is being compiled.
+        """
+        why = self.no_native_functions()
+        return native.not_ready(wait) if why is None else why
+
     def _is_native(self, function: EngineFunction) -> bool:
         """Whether the function was registered as one that needs no Python to be called."""
         takes = function.by_column or function.named

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sqlml.backends.no_wait import waiting
 from sqlml.bounded_cache import Recent
 from sqlml.dialects import SPARK
 from sqlml.errors import BackendError, MissingValueError, SqlmlError
@@ -71,7 +72,8 @@ def score(
     def value_of(rows: Array | slice) -> pa.Array:
         own = [c[rows] if isinstance(rows, slice) else c.take(pa.array(rows)) for c in texts]
         held = {text_input(k): Texts.of(column) for k, column in enumerate(own)}
-        return batch.of_matrix(matrix[rows], held)
+        with waiting():  # many workers share a machine, and there are many rows
+            return batch.of_matrix(matrix[rows], held)
 
     most = batch.most or max(1, len(matrix))
     parts = [slice(k, k + most) for k in range(0, max(1, len(matrix)), most)]

@@ -1,9 +1,13 @@
-"""`NativeBackend`: Programs at model level on the CPU, in one kernel or step by step."""
+"""`NativeBackend`: Programs at model level on the CPU, in one kernel or step by step.
+
+While kernels are still to be compiled, the reference interpreter scores (`no_wait.py`).
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,8 @@ from sqlml.backends.native.step_filler import StagedFiller, StepFiller, TextFill
 from sqlml.backends.native.stepwise import Stepwise, bind
 from sqlml.backends.native.trees.filler import TreeFiller
 from sqlml.backends.native.vm.whole_output import Fused
+from sqlml.backends.no_wait import NotReady
+from sqlml.backends.row_blocks import columns_of, results_for
 from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.operators.opaque import OWNERS
@@ -23,15 +29,18 @@ from sqlml.types import TEXTUAL, Array
 __all__ = ["NativeBackend", "NativeCompiled", "bind"]
 
 
+MEANWHILE_ROWS = 1024
+"""Rows that the reference scores before kernels are asked for again."""
+
+
 class NativeCompiled:
     """A Program that the native backend runs. Thread-safe; it pickles as its Program."""
 
     def __init__(self, program: Program, strategy: str = "traverse") -> None:
         self.program = program
         self._strategy = strategy
-        self._fused = {name: Fused.of(program, name) for name in program.outputs}
+        self._kernels: _Kernels | None = None
         self._lock = threading.Lock()
-        self._steps = None if all(self._fused.values()) else Stepwise(program, strategy)
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
@@ -41,6 +50,83 @@ class NativeCompiled:
         `Compiled.run` describes arguments and result.
         """
         names = tuple(self.program.outputs) if outputs is None else tuple(outputs)
+        try:
+            return self._made().run(inputs, names)
+        except NotReady:
+            return self._run_meanwhile(inputs, names)
+
+    def _run_meanwhile(
+        self, inputs: Mapping[str, Array], names: tuple[str, ...]
+    ) -> dict[str, Array]:
+        """Score by the reference while kernels compile, and by them as soon as they are there."""
+        arrays, rows = columns_of(inputs, [name for name in self.program.inputs if name in inputs])
+        results = results_for(self.program, names, rows)
+        start = 0
+        while start < max(rows, 1):
+            stop = start + MEANWHILE_ROWS
+            made = reference.run(self.program, _rows(arrays, start, stop), names)
+            for name, result in results.items():
+                result[start:stop] = made[name]
+            start = stop
+            with suppress(NotReady):
+                if start < rows:
+                    rest = self._made().run(_rows(arrays, start, rows), names)
+                    for name, result in results.items():
+                        result[start:] = rest[name]
+                    break
+        return results
+
+    def filler(
+        self, output: str, columns: Sequence[int], width: int
+    ) -> Fused | TreeFiller | StepFiller | None:
+        """What writes an output where it shall be, reading some of the `width` columns of rows.
+
+        Raises:
+            NotReady.
+        """
+        return self._made().filler(output, columns, width)
+
+    def text_filler(self, output: str) -> TextFiller | None:
+        """What writes an output of a matrix and columns of texts, if kernels make all of it.
+
+        Raises:
+            NotReady.
+        """
+        return self._made().text_filler(output)
+
+    def _made(self) -> _Kernels:
+        made = self._kernels
+        if made is None:
+            with self._lock:
+                made = self._kernels
+                if made is None:
+                    made = self._kernels = _Kernels(self.program, self._strategy)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (NativeCompiled, (self.program, self._strategy))
+
+
+def _rows(arrays: Mapping[str, Array], start: int, stop: int) -> dict[str, Array]:
+    return {name: array[start:stop] for name, array in arrays.items()}
+
+
+class _Kernels:
+    """A Program's kernels. Thread-safe.
+
+    Raises:
+        NotReady: one of them is being compiled, and the caller need not wait; so do all methods.
+    """
+
+    def __init__(self, program: Program, strategy: str) -> None:
+        self.program = program
+        self._strategy = strategy
+        self._fused = {name: Fused.of(program, name) for name in program.outputs}
+        self._lock = threading.Lock()
+        self._steps = None if all(self._fused.values()) else Stepwise(program, strategy)
+
+    def run(self, inputs: Mapping[str, Array], names: tuple[str, ...]) -> dict[str, Array]:
+        """What `NativeCompiled.run` does."""
         if self._steps is not None and not all(self._fused[name] for name in names):
             return self._steps.run(inputs, names)
         made: dict[str, Array] = {}
@@ -61,7 +147,7 @@ class NativeCompiled:
     def filler(
         self, output: str, columns: Sequence[int], width: int
     ) -> Fused | TreeFiller | StepFiller | None:
-        """What writes an output where it shall be, reading some of the `width` columns of rows."""
+        """What `NativeCompiled.filler` does."""
         fused = self._fused.get(output)
         if fused is not None:
             return fused.reading(columns, width)
@@ -79,7 +165,7 @@ class NativeCompiled:
         return StagedFiller(steps, output, columns, width, stages)
 
     def text_filler(self, output: str) -> TextFiller | None:
-        """What writes an output of a matrix and columns of texts, if kernels make all of it."""
+        """What `NativeCompiled.text_filler` does."""
         steps = self._stepwise()
         stages = Stages.of(steps, output)
         return None if stages is None else TextFiller(steps, output, stages)
@@ -89,9 +175,6 @@ class NativeCompiled:
             if self._steps is None:
                 self._steps = Stepwise(self.program, self._strategy)
             return self._steps
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (NativeCompiled, (self.program, self._strategy))
 
 
 class NativeBackend:

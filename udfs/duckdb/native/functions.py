@@ -11,16 +11,19 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import ArtifactError, ScoringError
 from sqlml.ir.utf8_column import Texts
 from sqlml.limits import RECENT_BYTES
 from sqlml.passes.split import text_input
+from sqlml.planner.program.route import COMPILING
 from sqlml.types import Array
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.duckdb.native import c_api
@@ -42,6 +45,9 @@ from sqlml.udfs.duckdb.native.layout import (
 from sqlml.udfs.engine_function import EngineFunction, Measured
 from sqlml.udfs.parked_errors import ParkedFailure, park
 
+if TYPE_CHECKING:
+    from sqlml.udfs.duckdb.native.plan_words import PlanWords
+
 _KINDS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4, "VARCHAR": 17}
 """DuckDB's numbers of types (`duckdb_type`)."""
 
@@ -56,11 +62,15 @@ Find = Callable[[str], BatchFunction]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """What a state points to: a plan, its function, and the batches that had come before."""
+    """What a state points to: a plan, its function, and the batches that had come before.
+
+    Where kernels are still being compiled, Python scores, and there is a better plan `soon`.
+    """
 
     words: Any
     function: BatchFunction
     since: int
+    soon: bool
 
 
 class State:
@@ -202,7 +212,7 @@ def _make_room() -> None:
             _take_away(state)
         else:
             now = int(state.words[BATCHES])
-            state.plan = _Plan(plan.words, plan.function, now)
+            state.plan = replace(plan, since=now)
 
 
 def _put_plan(state: State, address: int) -> int:
@@ -279,18 +289,37 @@ def is_at_hand() -> bool:
     return path in in_use() or is_kept(*path)
 
 
+def not_ready(wait: bool) -> str | None:
+    """Why the row path cannot be taken yet, while it is being compiled; None if it can.
+
+    Args:
+        wait: until it is.
+    """
+    try:
+        with nullcontext() if wait else no_wait():
+            row_path_at()
+    except NotReady:
+        return COMPILING
+    return None
+
+
 @cache
 def row_path_at() -> int | None:
-    """Where the row path lies; None where numba itself would have to run it."""
+    """Where the row path lies; None where numba itself would have to run it.
+
+    Raises:
+        NotReady: it is being compiled, and the caller need not wait.
+    """
     import llvmlite.binding as llvm
 
-    from sqlml.backends.native.jit.specialise import entry_of, specialise
+    from sqlml.backends.native.jit.specialise import COUNT, entry_of, specialise
     from sqlml.udfs.duckdb.native import row_path
 
     for name in row_path.CALLED:
         llvm.add_symbol(name, c_api.address(name))
     entry = entry_of(specialise(row_path.score, row_path.SIGNATURE))
-    same_at()  # compiled along, so that a later process finds both on disk
+    same_at()  # compiled along, so that a later process finds all on disk
+    specialise(row_path.put_plan, (COUNT, COUNT))
     return None if entry is None else entry.numbers
 
 
@@ -343,26 +372,37 @@ def _make(number: int, info: int, rows: int, _: int) -> int:
     """
     state = _states[number]
     try:
-        from sqlml.udfs.duckdb.native.plan_words import plan_words
-
         before = state.plan
         function = state.find(state.name) if before is None else before.function
         if state.wanted is not None and types_of(function) != state.wanted.types[1:]:
             raise park(ArtifactError(f"the types of {state.name} do not match its call"))
-        words = plan_words(function, rows, None if before is None else before.words)
+        words, soon = _soon_planned(function, rows, None if before is None else before.words)
         with LOCK:
             if state.plan is before:
                 if before is None:
                     _make_room()
                 else:
                     _left.append((state, before))
-                state.plan = _Plan(words, function, int(state.words[BATCHES]) - 1)
+                state.plan = _Plan(words, function, int(state.words[BATCHES]) - 1, soon)
                 _put_plan(state, words.address)
             _sweep()
         return 1
     except BaseException as error:
         _tell(info, error)
         return 0
+
+
+def _soon_planned(
+    function: BatchFunction, rows: int, before: PlanWords | None
+) -> tuple[PlanWords, bool]:
+    """The plan of a function (`plan_words`), and whether a better one comes soon."""
+    from sqlml.udfs.duckdb.native.plan_words import plan_words, python_scores
+
+    try:
+        with no_wait():
+            return plan_words(function, rows, before), False
+    except NotReady:
+        return python_scores(function), True
 
 
 def _ask(number: int, info: int, told: int, plan_at: int) -> int:
@@ -380,6 +420,10 @@ def _ask(number: int, info: int, told: int, plan_at: int) -> int:
         numbers = function.numbers(*_given(function, plan.words.width, at, rows, texts))
         held = np.frombuffer(numbers.buffers()[1], numbers.type.to_pandas_dtype(), len(numbers), 0)
         ctypes.memmove(result, held.ctypes.data, held.nbytes)
+        if plan.soon:
+            with LOCK:
+                if state.plan is plan:
+                    _take_away(state)  # the next batch makes another
         return 1
     except BaseException as error:
         _tell(info, error)

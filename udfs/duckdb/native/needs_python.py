@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.bounded_cache import of_programs
 from sqlml.ir.program import Program
 from sqlml.planner.program.function_names import FunctionSpec
+from sqlml.planner.program.route import COMPILING
 from sqlml.udfs.batch_function import BatchFunction
 from sqlml.udfs.make_function import engine_function
 
@@ -15,7 +17,11 @@ def needs_python(spec: FunctionSpec, program: Program) -> str | None:
     Raises:
         ConfigError, BackendError: it cannot be compiled.
     """
-    return _needs_python(program, spec)
+    try:
+        with no_wait():
+            return _needs_python(program, spec)
+    except NotReady:
+        return COMPILING
 
 
 @of_programs

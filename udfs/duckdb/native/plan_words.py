@@ -60,11 +60,17 @@ def plan_words(function: BatchFunction, rows: int, before: PlanWords | None = No
     """The plan of a function, without calls where Python scores its batches.
 
     It has the calls for batches of `rows` rows, and those that the plan `before` has.
+
+    Raises:
+        NotReady: a kernel is being compiled, and the caller need not wait.
     """
     filler = None if obstacle(function) else _filler(function)
     made = None if filler is None else _of_calls(function, filler, rows, before)
-    if made is not None:
-        return made
+    return python_scores(function) if made is None else made
+
+
+def python_scores(function: BatchFunction) -> PlanWords:
+    """The plan of a function whose packed batches Python scores."""
     texts, places = (TEXT_BYTES,) * function.texts, range(function.given)
     return PlanWords(
         _written(function, places, function.given, (0, 0, 0, 0, 0, 0), texts), len(places)

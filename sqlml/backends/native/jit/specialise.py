@@ -41,6 +41,7 @@ from sqlml.backends.native.jit.argument_kinds import (
     spelled,
     writes,
 )
+from sqlml.backends.native.jit.compile_beside import compiled_beside
 from sqlml.backends.native.jit.helpers import (
     called,
     compilable,
@@ -51,6 +52,7 @@ from sqlml.backends.native.jit.helpers import (
 )
 from sqlml.backends.native.jit.kernel_sources import sources
 from sqlml.backends.native.jit.object_code import Loaded, ObjectCode
+from sqlml.backends.no_wait import waits
 from sqlml.interruption import uninterrupted
 
 __all__ = [
@@ -97,16 +99,22 @@ def specialise(function: Callable[..., Any], signature: Signature) -> Callable[.
     It takes its arguments by place, and raises TypeError where one is not of its kind. It may
     return None, a bool or an int. Floating-point arithmetic is as written (no fastmath): the order
     of sums is part of a model.
+
+    Raises:
+        NotReady: it is being compiled, and the caller need not wait (`no_wait.py`).
     """
     found = _COMPILED.get((function, signature))
-    return uninterrupted(lambda: _once(function, signature)) if found is None else found
+    if found is not None:
+        return found
+    wait = waits()
+    return uninterrupted(lambda: _once(function, signature, wait))
 
 
-def _once(function: Callable[..., Any], signature: Signature) -> Callable[..., Any]:
+def _once(function: Callable[..., Any], signature: Signature, wait: bool) -> Callable[..., Any]:
     key = (function, signature)
     with _LOCK:
         if key not in _COMPILED:
-            made = _loaded(function, signature) if array_fields.known() else None
+            made = _loaded(function, signature, wait) if array_fields.known() else None
             if made is None:
                 _COMPILED[key] = _by_numba(function, signature)
             else:
@@ -125,19 +133,25 @@ def entry_of(kernel: Callable[..., Any]) -> Entry | None:
     return _ENTRIES.get(kernel)
 
 
-def _loaded(function: Callable[..., Any], signature: Signature) -> Loaded | None:
-    """The kernel's machine code, from disk or made now; None if only numba can run it."""
+def _loaded(function: Callable[..., Any], signature: Signature, wait: bool) -> Loaded | None:
+    """The kernel's machine code, from disk or made now; None if only numba can run it.
+
+    Raises:
+        NotReady: it is being compiled, and need not be waited for.
+    """
     for code in _kept(function, signature):
         with suppress(object_code.NotLoadable):  # this process lacks what another one had
             return object_code.loaded(code, function.__name__)
     compile_notice.tell(code_store.writable())
+    name = _file(function, signature)
     try:
-        code = object_code.compiled(function, signature)
-        made = object_code.loaded(code, function.__name__)
+        made = None if wait else compiled_beside(function, signature, name)
+        if made is None:
+            made = object_code.compiled(function, signature)
+            code_store.write(name, made)
+        return object_code.loaded(made, function.__name__)
     except object_code.NotLoadable:
         return None
-    code_store.write(_file(function, signature), code)
-    return made
 
 
 def _kept(function: Callable[..., Any], signature: Signature) -> Iterator[ObjectCode]:
