@@ -60,9 +60,12 @@ def main() -> None:
     times.append(time.perf_counter())
     predict()
     times.append(time.perf_counter())
-    while pending():
+    asked = True
+    while asked:
         time.sleep(PAUSE)
+        asked = pending() > 0
         predict()
+        asked = asked or pending() > 0
     times.append(time.perf_counter())
     names = ("model", "open", "first", "second", "ready")
     parts = dict(zip(names, np.diff(times).tolist(), strict=True))
