@@ -323,9 +323,7 @@ def starting(results: Results) -> str:
         case = row["case"]
         ready = f"{row['ready']:.1f}" if "compiling" in case["process"] else "-"
         times = f"{row['open']:.3f} | {row['first']:.3f} | {row['second'] * 1000:.2f}"
-        lines.append(
-            f"| {case['model']} | {case['way']} | {case['process']} | {times} | {ready} |"
-        )
+        lines.append(f"| {case['model']} | {case['way']} | {case['process']} | {times} | {ready} |")
     head = ["model", "way", "process", "open, s", "first, s", "second, ms", "kernels ready, s"]
     return _table(head, lines)
 

@@ -2,11 +2,10 @@
 
 Three kinds of process: the first one on a machine (an empty cache folder) where a wheel has brought
 kernels, the first one where they are compiled meanwhile, as in a checkout, and later ones, which
-load them; and of each the ways there are, `sqlml.compile(model)` with `predict_proba`, and a query of a
-model that is stored in a database. What is measured is the first
-prediction when sqlml and DuckDB are imported, the model is loaded, and the scorer or session is
-open. The asked times are 2 s for the first prediction on a machine, and 0.2 s for that of a later
-process.
+load them; and of each the ways there are, `sqlml.compile(model)` with `predict_proba`, and a query
+of a model that is stored in a database. What is measured is the first prediction when sqlml and
+DuckDB are imported, the model is loaded, and the scorer or session is open. The asked times are 2 s
+for the first prediction on a machine, and 0.2 s for that of a later process.
 
     python -m benchmarks.starting [--rounds N] [--model NAME]... [--write FILE]
 """

@@ -4,8 +4,8 @@ python -m benchmarks.starting_child scorer MODEL.pickle ROWS.pickle
 python -m benchmarks.starting_child query MODEL.duckdb QUERY
 
 `model` is to load the model with its library, and `open` what comes before there is data: for a
-scorer `sqlml.compile`, for a query `sqlml.connect`. `first` and `second` are predictions. `ready` is
-when, after more of them, no kernel was missing any more; `loaded` says whether numba was.
+scorer `sqlml.compile`, for a query `sqlml.connect`. `first` and `second` are predictions. `ready`
+is when, after more of them, no kernel was missing any more; `loaded` says whether numba was.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ Stamp = Callable[[str], Any]
 """A value that changes with the model behind a reference; None if it is unknown."""
 
 Question = tuple[str, str]
-"""What was asked ("describe", "model", "function" or "keys"), and about which text."""
+"""What was asked (a name in `PlanCache`), and about which text."""
 
 _PLAIN = (type(None), bool, int, float, str, bytes, datetime.date, datetime.time, decimal.Decimal)
 
@@ -51,6 +51,8 @@ class PlanCache:
             "describe": context.describe,
             "function": context.is_user_function,
             "keys": context.unique_keys or str,  # where there are none, nobody asks
+            "function type": context.function_type,
+            "steady": context.is_steady,
         }
         self._settings: Mapping[str, str] = {}
         self._kept: OrderedDict[Any, _Kept] = OrderedDict()
@@ -92,7 +94,8 @@ class PlanCache:
 
     def _holds(self, kept: _Kept) -> bool:
         for question, answer in kept.answers.items():
-            if answer is None or self._answer(*question) != answer:
+            unknown = answer is None and question[0] == "model"
+            if unknown or self._answer(*question) != answer:
                 return False
         return True
 
@@ -125,6 +128,8 @@ class PlanCache:
             model=partial(noted, "model", context.model),
             is_user_function=partial(noted, "function", context.is_user_function),
             unique_keys=None if keys is None else partial(noted, "keys", keys),
+            function_type=partial(noted, "function type", context.function_type),
+            is_steady=partial(noted, "steady", context.is_steady),
         )
 
 

@@ -30,6 +30,11 @@ def _nothing(_: Any) -> None:
     """The answer of an engine that cannot say."""
 
 
+def _unsteady(_: Any) -> bool:
+    """The answer of an engine that does not know."""
+    return False
+
+
 def _none(_: Any) -> Mapping[str, Any]:
     """The answer of an engine that has no use for them."""
     return {}
@@ -53,6 +58,7 @@ class Context:
         model: the model that a reference in a query means.
         is_user_function: whether the user has a function of that name.
         function_type: what such a function returns, if it is none of SQL (a macro).
+        is_steady: whether a function gives the same for the same rows, as far as is known.
         unique_keys: the declared keys of a table; None if joins are never left out.
         settings: the session's `SET sqlml_..`.
         rows: how many rows the engine expects of a query.
@@ -67,6 +73,7 @@ class Context:
     model: Callable[[str], Model]
     is_user_function: Callable[[str], bool]
     function_type: Callable[[str], str | None] = _nothing
+    is_steady: Callable[[str], bool] = _unsteady
     unique_keys: UniqueKeys | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     rows: AskRows = _nothing

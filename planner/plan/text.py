@@ -133,7 +133,7 @@ def _approximate(call: PlannedCall) -> list[tuple[str, str]]:
     if call.small is None or call.cascade is None:
         return []
     facts, reads = call.cascade, [f"{name} {bound.type}" for name, bound in call.small.reads]
-    left = [g.name for g in facts.groups if not g.chosen and g.name not in call.idle]
+    left = [group.name for group in facts.groups if group.inside and not group.chosen]
     where = call.small.spec.name if call.small.calls_function else "in SQL"
     return [
         ("approximate", f"a small model first, {where}, which reads {_listed(reads)}"),
@@ -154,7 +154,7 @@ def _of_filter(call: PlannedCall, small: PlannedCall, facts: FilterFacts) -> lis
     """What a top-K filter does."""
     reads = [f"{name} {bound.type}" for name, bound in small.reads]
     where = small.spec.name if small.calls_function else "in SQL"
-    left = [g.name for g in facts.groups if not g.chosen and g.name not in call.idle]
+    left = [group.name for group in facts.groups if group.inside and not group.chosen]
     share = facts.ratio * facts.k / facts.rows
     return [
         ("approximate", f"a small model ranks all rows, {where}, which reads {_listed(reads)}"),

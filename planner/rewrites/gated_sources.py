@@ -7,7 +7,8 @@
     FROM s LEFT JOIN a ON CASE WHEN TRY(small(x)) IS NULL THEN s.k END = a.k
 
 A row of which the small model is sure has no partner then, and so with a call of a function of
-the user's: it becomes `CASE WHEN TRY(small(x)) IS NULL THEN f(..) END`. That is done where nothing
+the user's: it becomes `CASE WHEN TRY(small(x)) IS NULL THEN f(..) END`. Of a joined subquery that
+groups, only the groups of the other rows are made (`needed_groups.py`). That is done where nothing
 else needs them (`syntax/idle_sources.py`), where the table's key is unique, so that there is one
 row with and without a partner, and where the engine's binder finds the same columns as before.
 """
@@ -30,6 +31,16 @@ from sqlml.planner.rewrites.asked_first import (
     statement_text,
 )
 from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.rewrites.needed_groups import (
+    ROWS,
+    UNSURE,
+    TextOf,
+    before_block,
+    grouped,
+    only_needed_groups,
+    rows_of_block,
+    where,
+)
 from sqlml.planner.rewrites.unneeded_joins import has_one_partner
 from sqlml.planner.syntax.idle_sources import IdleSource, idle_sources
 from sqlml.planner.syntax.joins import LeftJoin, left_joins
@@ -61,9 +72,52 @@ def gated_sources(draft: Draft) -> Draft:
         draft.context.function_type,
     )
     joins = left_joins(text) if found else []
+    asking: dict[tuple[int, Span], IdleSource] = {}
     for source in found:
-        draft = _gated(draft, calls[source.cascaded], source, joins) or draft
+        made_of = _gated(draft, calls[source.cascaded], source, joins)
+        if made_of is not None:
+            draft = made_of
+            if source.source.kind == "join":
+                asking.setdefault((source.cascaded, source.source.block), source)
+    for (number, block), source in asking.items():
+        own = [i.source.span for i in found if (i.cascaded, i.source.block) == (number, block)]
+        theirs = [join for join in joins if any(join.span.holds(place) for place in own)]
+        draft = _without_groups(draft, text, calls[number], source, theirs)
     return draft
+
+
+def _without_groups(
+    draft: Draft, text: str, call: ModelCall, idle: IdleSource, joins: list[LeftJoin]
+) -> Draft:
+    """The statement in which the joins of a block make no groups for rows of which a small model
+    is sure.
+
+    Args:
+        idle: one of the sources of the block.
+    """
+    block, small = idle.source.block, draft.planned[call].small
+    joins = grouped(draft, joins, block)
+    table = rows_of_block(draft, text, block) if joins else None
+    if table is None or small is None or Span(block.start, block.start) in draft.edits:
+        return draft
+    rows, alias = f"SELECT * FROM {{}} AS {table.alias}", table.alias
+
+    def edits(ask: str, part: TextOf) -> dict[Span, str]:
+        conditions = [part(place) for place in table.conditions]
+        unsure = f"{rows.format(ROWS)} WHERE {ask} IS NULL"
+        tables = {ROWS: rows.format(part(table.written)) + where(conditions), UNSURE: unsure}
+        return {
+            **before_block(block, tables),
+            **only_needed_groups(joins, UNSURE, alias, part),
+            table.place: f"{ROWS} AS {alias}",
+        }
+
+    blanks = draft.given.as_nulls()
+    probes = edits(stand_in(idle.features), lambda p: splice(draft.text, draft.nulls, blanks, p))
+    if not binds(draft, probes):
+        return draft
+    asked = f"TRY({small_call(draft, call, idle.features, small).sql})"
+    return replace(draft, edits={**draft.edits, **edits(asked, draft.part)})
 
 
 def _gated(draft: Draft, call: ModelCall, idle: IdleSource, joins: list[LeftJoin]) -> Draft | None:

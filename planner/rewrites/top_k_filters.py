@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from sqlml.catalog.small_models import FilterFacts
 from sqlml.dialects.duckdb import builtin
+from sqlml.parsing.places import Span
 from sqlml.planner.binding.estimated_rows import rows_of
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.binding.requested_output import Target
@@ -34,9 +35,18 @@ from sqlml.planner.rewrites.asked_first import (
     statement_text,
 )
 from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.rewrites.needed_groups import (
+    ROWS,
+    TextOf,
+    before_block,
+    grouped,
+    only_needed_groups,
+    rows_of_block,
+    where,
+)
 from sqlml.planner.rewrites.planned_calls import scope_of
 from sqlml.planner.rewrites.unneeded_joins import has_one_partner
-from sqlml.planner.syntax.joins import left_joins
+from sqlml.planner.syntax.joins import LeftJoin, left_joins
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.planner.syntax.splice import splice
 from sqlml.planner.syntax.top_k import TopK, top_k
@@ -76,24 +86,47 @@ def _filtered(draft: Draft, call: ModelCall) -> Draft | str:
         return found
     if found.k > facts.k:
         return f"it asks for {found.k} rows, and the top-K filter is for {facts.k} at most"
-    if not _all_unique(draft, text, found):
+    joins = left_joins(text) if found.joins else []
+    if not _all_unique(draft, joins, found):
         return "a joined table has no key that is known to be unique"
     if any(place.holds(c.span) for place in found.filters for c in draft.outline.calls):
         return "a condition calls a model"
+    if not all(map(draft.context.is_steady, found.functions)):
+        return "a condition may have another answer when it is asked once more"
     blanks = draft.given.as_nulls()
     asked = [splice(draft.text, draft.nulls, blanks, p) for p in (found.written, *found.filters)]
-    probe = _table(found, asked[0], asked[1:], stand_in(found.features), "1")
-    if not binds(draft, {found.source: probe}):
+    probe = _best(found, asked[0], asked[1:], stand_in(found.features), "1")
+    if not binds(draft, {found.source: f"({probe}) AS {found.alias}"}):
         return "its conditions, or the small model's features, are not of the first table alone"
     ranked = small_call(draft, call, found.features, small)
     table, *filters = (draft.part(place) for place in (found.written, *found.filters))
-    made = _table(found, table, filters, ranked.sql, _rows(found, table, filters, facts))
+    best = _best(found, table, filters, ranked.sql, _rows(found, table, filters, facts))
+    made = {found.source: f"({best}) AS {found.alias}"}
+    made = _with_few_groups(draft, text, found, joins, best) or made
     planned = replace(planned, small=ranked, filtered=facts, idle=found.idle)
-    return replace(
-        draft,
-        edits={**draft.edits, found.source: made},
-        planned={**draft.planned, call: planned},
-    )
+    return replace(draft, edits={**draft.edits, **made}, planned={**draft.planned, call: planned})
+
+
+def _with_few_groups(
+    draft: Draft, text: str, found: TopK, joins: list[LeftJoin], best: str
+) -> dict[Span, str]:
+    """Place -> text of the filtered table before its block, if joins make only the groups that its
+    rows need; nothing where they cannot."""
+    joins = grouped(draft, joins, found.block)
+    if not joins or rows_of_block(draft, text, found.block) is None:
+        return {}
+    source = {found.source: f"{ROWS} AS {found.alias}"}
+    blanks = draft.given.as_nulls()
+
+    def edits(query: str, part: TextOf) -> dict[Span, str]:
+        needed = only_needed_groups(joins, ROWS, found.alias, part)
+        return {**before_block(found.block, {ROWS: query}), **needed, **source}
+
+    def asked(place: Span) -> str:
+        return splice(draft.text, draft.nulls, blanks, place)
+
+    all_rows = f"SELECT * FROM {asked(found.written)} AS {found.alias}"
+    return edits(best, draft.part) if binds(draft, edits(all_rows, asked)) else {}
 
 
 def _small(draft: Draft, call: ModelCall) -> PlannedCall:
@@ -112,12 +145,11 @@ def _small(draft: Draft, call: ModelCall) -> PlannedCall:
     return made.planned
 
 
-def _all_unique(draft: Draft, text: str, found: TopK) -> bool:
+def _all_unique(draft: Draft, joins: list[LeftJoin], found: TopK) -> bool:
     """Whether each row has one partner at most in each joined table."""
     keys = draft.context.unique_keys
     if not found.joins:
         return True
-    joins = left_joins(text)
     own = [next((j for j in joins if j.span.holds(place)), None) for place in found.joins]
     describe = draft.context.describe
     try:
@@ -128,11 +160,11 @@ def _all_unique(draft: Draft, text: str, found: TopK) -> bool:
         return False
 
 
-def _table(found: TopK, table: str, filters: list[str], small: str, rows: str) -> str:
-    """The filtered table, under its own name."""
+def _best(found: TopK, table: str, filters: list[str], small: str, rows: str) -> str:
+    """The query for the filtered table."""
     return (
-        f"(SELECT * FROM {table} AS {found.alias}{_where(filters)} "
-        f"ORDER BY {small} DESC NULLS LAST LIMIT {rows}) AS {found.alias}"
+        f"SELECT * FROM {table} AS {found.alias}{where(filters)} "
+        f"ORDER BY {small} DESC NULLS LAST LIMIT {rows}"
     )
 
 
@@ -142,9 +174,5 @@ def _rows(found: TopK, table: str, filters: list[str], facts: FilterFacts) -> st
     counted = f"{builtin('ceil')}({share!r} * {builtin('count')}(*))"
     return (
         f"(SELECT {builtin('greatest')}({least}, CAST({counted} AS BIGINT)) "
-        f"FROM {table} AS {found.alias}{_where(filters)})"
+        f"FROM {table} AS {found.alias}{where(filters)})"
     )
-
-
-def _where(filters: list[str]) -> str:
-    return f" WHERE {' AND '.join(f'({f})' for f in filters)}" if filters else ""

@@ -79,7 +79,7 @@ def _idle(
     found = []
     for n in range(len(cascaded)):
         for source in needs.idle(n):
-            features = needs.features(n, source.block)
+            features = needs.features(n, source.block, calls=source.kind == "call")
             if features is not None:
                 found.append(IdleSource(source, n, features))
     return found
@@ -111,6 +111,7 @@ class Needs:
         for block, text in exact:
             more.setdefault(block, []).append(text)
         self.lineage = Lineage(sql, columns, returned, more, calls)
+        self._returned = returned
         self._cascaded = cascaded
         self._names = [
             self.lineage.added[one.block][at : at + len(one.reads)]
@@ -126,21 +127,31 @@ class Needs:
         left = full - small - self._rest - self.lineage.across_rows
         return sorted(left.difference(*others), key=lambda source: source.span.start)
 
-    def features(self, n: int, block: Span) -> Mapping[str, str] | None:
+    def features(self, n: int, block: Span, calls: bool = True) -> Mapping[str, str] | None:
         """The features of a call's small model as expressions of its block or one below it; None
-        where they cannot be written there, or where its rows are not those of the call."""
+        where they cannot be written there, or where its rows are not those of the call.
+
+        Args:
+            calls: they may call functions of the user's: the engine evaluates them once where a
+                block selects them twice, but for a join once more.
+        """
         one, made = self._cascaded[n], {}
         for feature, name in zip(one.reads, self._names[n], strict=True):
             if feature not in one.small:
                 continue
             node = _followed(self.lineage, one.block, name, block)
-            if node is None or not all(isinstance(part, _STEADY) for part in node.walk()):
+            if node is None or not all(self._is_steady(part, calls) for part in node.walk()):
                 return None
             text = one.reads[feature] if block == one.block else _text(self.lineage.sql, node)
             if text is None:
                 return None
             made[feature] = text
         return made if made else None
+
+    def _is_steady(self, node: exp.Expr, calls: bool) -> bool:
+        if calls and isinstance(node, exp.Anonymous):
+            return self._returned(node.name) is not None
+        return isinstance(node, _STEADY)
 
     def _needs(self, n: int) -> tuple[Found, Found]:
         """What the features of a call need that only the full model reads, and the others."""
@@ -238,9 +249,10 @@ def keeps_rows(scope: Scope) -> bool:
 _STEADY = (
     *(exp.Column, exp.Identifier, exp.Literal, exp.Null, exp.Boolean, exp.Paren, exp.Cast),
     *(exp.DataType, exp.DataTypeParam, exp.Neg, exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Coalesce),
+    exp.Dot,
 )
-"""Nodes of expressions that are the same whenever they are evaluated: a row's small model is asked
-where a source stands, and once more where the call stands."""
+"""Nodes of expressions that are the same whenever they are evaluated, as functions of the user's
+are: a row's small model is asked where a source stands, and once more where the call stands."""
 
 
 def _text(sql: str, node: exp.Expr) -> str | None:

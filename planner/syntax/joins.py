@@ -51,13 +51,36 @@ class Using:
 
 
 @dataclass(frozen=True, slots=True)
+class Grouped:
+    """A subquery that groups by columns which it selects as they are.
+
+    A condition about these can stand before it groups: at `place`, where another condition stands
+    if that is not empty. functions: what the subquery calls, but for what sqlglot knows.
+    """
+
+    place: Span
+    functions: frozenset[str]
+
+    def where(self, text: str, condition: str) -> dict[Span, str]:
+        """Place -> text of the subquery with one more condition.
+
+        Args:
+            text: what stands at `place`.
+        """
+        if not text:
+            return {self.place: f"WHERE {condition} "}
+        return {self.place: f"({text}) AND {condition}"}
+
+
+@dataclass(frozen=True, slots=True)
 class LeftJoin:
     """A LEFT JOIN: its place, and its table as written, with its names.
 
     before: the FROM clause up to it. keys: a column of the table -> what it is equated with, as
     written. distinct: of a subquery the columns whose values no two of its rows share. using: the
     keys are those of USING. others: where an ON has what the keys are equated with. as_using: the
-    USING, where it can become an ON.
+    USING, where it can become an ON. block: the place of the query. grouped: a subquery whose rows
+    are groups by the keys, and maybe other columns.
     """
 
     span: Span
@@ -69,6 +92,8 @@ class LeftJoin:
     using: bool
     others: tuple[Span, ...] = ()
     as_using: Using | None = None
+    block: Span | None = None
+    grouped: Grouped | None = None
 
 
 def left_joins(sql: str) -> list[LeftJoin]:
@@ -136,7 +161,37 @@ def _left_join(sql: str, join: exp.Join) -> LeftJoin | None:
         bool(using),
         others,
         _using(sql, join) if using else None,
+        span(query),
+        _grouped(sql, table.this, keys) if distinct else None,
     )
+
+
+def _grouped(sql: str, query: exp.Expr, keys: Mapping[str, str]) -> Grouped | None:
+    """The subquery, if it groups by all keys, and nothing but aggregates looks at several rows."""
+    group = query.args.get("group")
+    if group is None or any(query.args.get(key) for key in _OF_SEVERAL_GROUPS):
+        return None
+    grouped = set(map(_plain, group.expressions))
+    if not set(keys) <= grouped or query.find(exp.Window) is not None:
+        return None
+    where, first = query.args.get("where"), span(group.expressions[0])
+    if where is not None:
+        place = span(where.this)
+    else:
+        found = None if first is None else _GROUP_BY.search(sql, 0, first.start)
+        place = None if found is None else Span(found.start(), found.start())
+    return None if place is None else Grouped(place, functions_of(query))
+
+
+def functions_of(node: exp.Expr) -> frozenset[str]:
+    """The functions that an expression or query calls, by the names that the engine knows."""
+    made = {call.name for call in node.find_all(exp.Anonymous)}
+    made |= {"random" for _ in node.find_all(exp.Rand)} | {"uuid" for _ in node.find_all(exp.Uuid)}
+    return frozenset(made)
+
+
+_GROUP_BY = re.compile(r"\bGROUP\s+BY\s*\Z", re.IGNORECASE)
+_OF_SEVERAL_GROUPS = ("with_", "qualify", "windows", "limit", "offset", "sample", "pivots")
 
 
 def _using(sql: str, join: exp.Join) -> Using | None:
@@ -147,14 +202,9 @@ def _using(sql: str, join: exp.Join) -> Using | None:
         return None
     name = table.args["alias"].this if table.args.get("alias") else table.this
     place, keys = span(name), [span(key) for key in join.args["using"]]
-    begin, first = span(table), keys[0]
-    if isinstance(table, exp.Subquery):
-        own = _bracketed(sql, table)
-    else:
-        own = _parts(sql, table)
-    if place is None or begin is None or first is None or own is None or None in keys:
+    first, of_table = keys[0], table_place(sql, table)
+    if place is None or of_table is None or first is None or None in keys:
         return None
-    table_place = Span(begin.start, begin.start + len(own))
     written = [sql[key.start : key.end] for key in keys if key is not None]
     last = keys[-1]
     assert last is not None
@@ -163,8 +213,8 @@ def _using(sql: str, join: exp.Join) -> Using | None:
     if between is None or closed is None:
         return None
     called = sql[place.start : place.end]
-    alias = sql[table_place.end : place.end] or f" AS {called}"
-    return Using(table_place, alias, called, closed.end(), tuple(written))
+    alias = sql[of_table.end : place.end] or f" AS {called}"
+    return Using(of_table, alias, called, closed.end(), tuple(written))
 
 
 def _is_cte(table: exp.Expr) -> bool:
@@ -187,6 +237,16 @@ def _has_parameter(join: exp.Expr) -> bool:
 def _text(sql: str, node: exp.Expr) -> str:
     place = span(node)
     return "" if place is None else sql[place.start : place.end]
+
+
+def table_place(sql: str, table: exp.Expr) -> Span | None:
+    """The place of a table or subquery of FROM without its alias."""
+    begin = span(table)
+    if isinstance(table, exp.Subquery):
+        own = _bracketed(sql, table)
+    else:
+        own = _parts(sql, table) if isinstance(table, exp.Table) else None
+    return None if begin is None or own is None else Span(begin.start, begin.start + len(own))
 
 
 def _bracketed(sql: str, table: exp.Subquery) -> str | None:

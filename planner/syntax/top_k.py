@@ -23,6 +23,7 @@ from sqlml.parsing.recursion_limit import deeply
 from sqlml.parsing.trees import trees
 from sqlml.planner.syntax.idle_sources import Cascaded, Needs, keeps_rows
 from sqlml.planner.syntax.items import terms_of
+from sqlml.planner.syntax.joins import functions_of
 from sqlml.planner.syntax.lineage import ColumnsOf, TypeOf, is_left
 
 
@@ -31,19 +32,23 @@ class TopK:
     """The best `k` rows by a call, OFFSET included.
 
     Attributes:
+        block: the place of the query of which it is the first table.
         source: the place of the table or subquery that may be filtered, with its alias; written:
             without it; alias: as it is written, or the table's own name.
-        filters: the places of the conditions that hold for its rows.
+        filters: the places of the conditions that hold for its rows; functions: that these call,
+            but for what sqlglot knows.
         joins: the places of the tables that are joined to it, and must have unique keys.
         features: of the small model, as expressions over the table.
         idle: what is computed for the rows that are left alone.
     """
 
     k: int
+    block: Span
     source: Span
     written: Span
     alias: str
     filters: tuple[Span, ...]
+    functions: frozenset[str]
     joins: tuple[Span, ...]
     features: Mapping[str, str]
     idle: tuple[str, ...]
@@ -117,10 +122,12 @@ def _top_k(
         return MIXED
     return TopK(
         k,
+        end,
         place,
         written,
         lineage.called(source),
         tuple(p for p in filters if p is not None),
+        frozenset() if where is None else functions_of(where.this),
         tuple(p for p in joins if p is not None),
         features,
         tuple(source.name for source in idle),

@@ -21,14 +21,16 @@ class Group:
     """Features that are computed together.
 
     places: their columns in the last estimator's matrix. inputs: the model's features that they
-    depend on. sources: what the query computes for them alone. cost: nanoseconds a row, of sources
-    and model. importance: what the model's score loses without them.
+    depend on. sources: what the query computes for them alone; inside: whether the model has steps
+    of their own. cost: nanoseconds a row, of both. importance: what the model's score loses without
+    them.
     """
 
     name: str
     places: tuple[int, ...]
     inputs: frozenset[str]
     sources: frozenset[str]
+    inside: bool
     cost: float
     importance: float = 0.0
 
@@ -37,6 +39,7 @@ class Group:
         return FeatureGroup(
             name=self.name,
             features=tuple(sorted(self.inputs)),
+            inside=self.inside,
             cost=self.cost,
             importance=self.importance,
             chosen=chosen,
@@ -114,7 +117,7 @@ def feature_groups(
         heavy = frozenset[int]().union(*(parts[i].heavy for i in members))
         costs = sources.cost(needed) + (cost(places) if heavy else 0.0)
         name = _name(program, last, places, heavy, needed, inputs)
-        groups.append(Group(name, tuple(places), inputs, needed, costs))
+        groups.append(Group(name, tuple(places), inputs, needed, bool(heavy), costs))
     return tuple(sorted(groups, key=lambda group: group.cost))
 
 

@@ -24,8 +24,8 @@ def source_costs(
     """What each source costs, and the rest of the query, in nanoseconds a row.
 
     A source costs what the query takes less where the joined table is empty, or the function is
-    called for no row. Short queries run several times, in turn, so that what else the machine does
-    is not taken for a cost.
+    called for no row; all calls of a function with the same arguments are one. Short queries run
+    several times, in turn, so that what else the machine does is not taken for a cost.
 
     Args:
         run: runs a query and fetches its rows, `rows` of them.
@@ -33,7 +33,8 @@ def source_costs(
     sources = frozenset[FeatureSource]().union(*needs.values())
     if not sources:
         return Sources({}, {}), 0.0
-    idle = [frozenset[FeatureSource](), sources, *(frozenset((s,)) for s in sources)]
+    names = {s.name: frozenset(t for t in sources if t.name == s.name) for s in sources}
+    idle = [frozenset[FeatureSource](), sources, *names.values()]
     least = dict.fromkeys(idle, float("inf"))
     start = time.perf_counter()
     for _ in range(ROUNDS):
@@ -42,7 +43,7 @@ def source_costs(
         if time.perf_counter() - start > ENOUGH:
             break
     whole = least[frozenset()]
-    costs = {s.name: max(whole - least[frozenset((s,))], 0.0) / rows * 1e9 for s in sources}
+    costs = {name: max(whole - least[own], 0.0) / rows * 1e9 for name, own in names.items()}
     rest = least[sources] / rows * 1e9
     of = {feature: frozenset(s.name for s in needed) for feature, needed in needs.items()}
     return Sources(of, costs), rest

@@ -17,12 +17,14 @@ from sqlml.ir.program import Program
 class FeatureGroup:
     """Features that are computed together.
 
-    cost: nanoseconds a row. importance: what the model loses where the group is shuffled among
-    rows: accuracy, or the mean square by which its score changes. chosen: the small model reads it.
+    inside: whether the model has steps that make them, such as a vectorizer. cost: nanoseconds a
+    row. importance: what the model loses where the group is shuffled among rows: accuracy, or the
+    mean square by which its score changes. chosen: the small model reads it.
     """
 
     name: str
     features: tuple[str, ...]
+    inside: bool
     cost: float
     importance: float
     chosen: bool

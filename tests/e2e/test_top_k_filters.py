@@ -22,6 +22,9 @@ LEARN = (
 )
 SCORE = "predict('m', *, approximate := true)"
 JOINED = "fresh LEFT JOIN more ON fresh.id = more.id"
+GROUPED = (
+    "fresh LEFT JOIN (SELECT id, max(far) AS far FROM more GROUP BY id) AS t ON fresh.id = t.id"
+)
 WHOLE = f"SELECT fresh.*, far FROM {JOINED}"
 
 
@@ -92,11 +95,15 @@ def test_few_rows_meet_the_full_model(con: Session) -> None:
         f"SELECT id FROM ({WHOLE}) q ORDER BY {{}} DESC LIMIT 10",
         f"WITH w AS ({WHOLE}) SELECT id FROM w ORDER BY {{}} DESC LIMIT 10",
         f"SELECT count(*) FROM (SELECT fresh.id FROM {JOINED} ORDER BY {{}} DESC LIMIT 10)",
+        f"SELECT fresh.id FROM {GROUPED} WHERE b > 0 AND a < 9 ORDER BY {{}} DESC LIMIT 10",
+        f"SELECT id FROM (SELECT fresh.*, far FROM {GROUPED}) q ORDER BY {{}} DESC LIMIT 5",
     ],
 )
 def test_forms_of_a_query(con: Session, query: str) -> None:
     exact, fast = query.format("predict('m', *)"), query.format(SCORE)
-    assert con.plan(fast).calls[0].filtered is not None
+    plan = con.plan(fast)
+    assert plan.calls[0].filtered is not None
+    assert ("far FROM more WHERE id IN" in plan.sql) == (GROUPED in query)
     found, wanted = best(con, fast), best(con, exact)
     assert len(found) == len(wanted)
     if "count" not in query:
@@ -115,6 +122,10 @@ def test_forms_of_a_query(con: Session, query: str) -> None:
         (
             f"SELECT fresh.id FROM {JOINED} WHERE far > 0 ORDER BY {SCORE} DESC LIMIT 5",
             "are not of the first table alone",
+        ),
+        (
+            f"SELECT fresh.id FROM {JOINED} WHERE b > random() - 9 ORDER BY {SCORE} DESC LIMIT 5",
+            "may have another answer when it is asked once more",
         ),
         (
             "SELECT fresh.id FROM fresh LEFT JOIN (FROM more) more ON fresh.id = more.id "

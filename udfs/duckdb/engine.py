@@ -78,6 +78,7 @@ class DuckDBEngine:
             model=model,
             is_user_function=self.has_function,
             function_type=self.function_type,
+            is_steady=self.is_steady,
             unique_keys=partial(declared_keys, self.connection.read),
             rows=self.rows,
             column_name=self.registry.column_name,
@@ -146,6 +147,16 @@ class DuckDBEngine:
             [fold(name)],
         )
         return str(rows[0][0]) if rows else None
+
+    def is_steady(self, name: str) -> bool:
+        """Whether functions of a name are the same for the same rows; of macros nobody knows."""
+        (found,) = self.connection.read(
+            "SELECT count(*) FROM system.main.duckdb_functions() "
+            f"WHERE {folded('function_name')} = ? AND function_type <> 'aggregate' "
+            "AND (function_type <> 'scalar' OR stability = 'VOLATILE')",
+            [fold(name)],
+        )
+        return bool(found[0] == 0)
 
     def knows_function(self, name: str) -> bool:
         """`has_function` after an error, when the transaction may answer no more (2.0)."""
