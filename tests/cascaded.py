@@ -1,4 +1,5 @@
-"""A model that a cascade suits: a number tells most rows, an expensive text the others."""
+"""A model that a cascade suits: a number tells most rows, an expensive text the others; and small
+models that were not learned."""
 
 from __future__ import annotations
 
@@ -11,8 +12,20 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 
+from sqlml.cascades.parts import CONFIDENCE
+from sqlml.cascades.small_model import confident
+from sqlml.catalog.model import Reference
+from sqlml.catalog.small_models import Cascade, CascadeFacts
 from sqlml.importers.registry import import_model
+from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
+from sqlml.session.session import Session
+
+LEARN = (
+    "ALTER MODEL m ADD CASCADE USING (SELECT x, t, y FROM train) "
+    "OPTIONS (label = 'y', accuracy_loss = 0.01)"
+)
+CALL = "predict('m', *, approximate := true)"
 
 
 def table(n: int, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
@@ -39,3 +52,37 @@ def model() -> tuple[Pipeline, Program]:
     frame, labels = table(4_000, 0)
     fitted = make_pipeline(features(), LogisticRegression(C=100.0, max_iter=500)).fit(frame, labels)
     return fitted, import_model(fitted).program
+
+
+def labels(con: Session, call: str) -> list[int]:
+    """What a call says of the rows of `fresh`."""
+    return [p for (p,) in con.execute(f"SELECT {call} FROM fresh ORDER BY id").fetchall()]
+
+
+def put_before(con: Session, name: str, small: Program) -> None:
+    """Let a Program with labels and probabilities be the small model of a model."""
+    stored = con._catalog.get(Reference(name))
+    b = Builder(small.nodes)
+    sure = b.op("max", b.value(small.outputs["proba"]), axis=1)
+    told = b.build({"label": b.value(small.outputs["label"]), CONFIDENCE: sure})
+    made = Cascade(confident(told, 0.8, stored.program.labels), facts())
+    con._models.versions.add_small_model(stored, made)
+
+
+def facts() -> CascadeFacts:
+    """What might be known of a cascade."""
+    return CascadeFacts(
+        query="FROM t",
+        label="y",
+        accuracy_loss=0.01,
+        threshold=0.8,
+        confident=0.4,
+        accuracy=0.9,
+        loss=0.0,
+        most_loss=0.01,
+        trained=300,
+        held_out=100,
+        exact_ns=200.0,
+        expected_ns=100.0,
+        groups=(),
+    )

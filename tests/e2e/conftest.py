@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import sqlml
+from tests import cascaded as cascaded_model
 
 ROWS = 500
 
@@ -110,3 +111,26 @@ def plain(con: sqlml.Session) -> Iterator[duckdb.DuckDBPyConnection]:
     """A plain DuckDB connection to the database of `con`, without a session."""
     with con.connection.cursor() as own:
         yield own
+
+
+@pytest.fixture(scope="session")
+def cascaded_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with a model, its cascade, and rows."""
+    made = tmp_path_factory.mktemp("cascades") / "c.duckdb"
+    with sqlml.connect(str(made)) as con:
+        con.create_model("m", cascaded_model.model()[0])
+        for name, rows, seed in (("train", 6_000, 1), ("fresh", 5_000, 99)):
+            frame, labels = cascaded_model.table(rows, seed)
+            con.register("frame", frame.assign(id=range(rows), y=labels))
+            con.execute(f"CREATE TABLE {name} AS FROM frame")
+        con.execute(cascaded_model.LEARN)
+    return made
+
+
+@pytest.fixture
+def cascaded(cascaded_file: Path, tmp_path: Path) -> Iterator[sqlml.Session]:
+    """A copy of that database."""
+    copy = tmp_path / "c.duckdb"
+    copy.write_bytes(cascaded_file.read_bytes())
+    with sqlml.connect(str(copy)) as made:
+        yield made

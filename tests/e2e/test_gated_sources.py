@@ -14,14 +14,10 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
 import sqlml
-from sqlml.cascades.parts import CONFIDENCE
-from sqlml.cascades.small_model import confident
-from sqlml.catalog.model import Reference
-from sqlml.catalog.small_models import Cascade, CascadeFacts
 from sqlml.importers.registry import import_model
-from sqlml.ir.builder import Builder
 from sqlml.planner.rewrites import order
 from sqlml.session.session import Session
+from tests.cascaded import put_before
 
 JOINED = "songs s LEFT JOIN artists a ON s.k = a.k"
 OF_JOIN = "predict('m', x := s.x, f := a.f, approximate := true)"
@@ -38,13 +34,8 @@ def con() -> Iterator[Session]:
     full = RandomForestClassifier(9, max_depth=5, random_state=0).fit(matrix, labels)
     with sqlml.connect() as made:
         made.create_model("m", full, inputs=["x", "f"])
-        stored = made._catalog.get(Reference("m"))
         small = import_model(LogisticRegression().fit(matrix[:, :1], labels), ["x"]).program
-        b = Builder(small.nodes)
-        sure = b.op("max", b.value(small.outputs["proba"]), axis=1)
-        told = b.build({"label": b.value(small.outputs["label"]), CONFIDENCE: sure})
-        cascade = Cascade(confident(told, 0.8, stored.program.labels), facts())
-        made._models.versions.add_small_model(stored, cascade)
+        put_before(made, "m", small)
         made.execute(
             "CREATE TABLE songs AS SELECT i AS id, (i * 7) % 40 AS k, sin(i * 1.7) * 2 AS x, "
             "cos(i * 2.3) * 2 AS y, 't' || (i % 7) AS town FROM range(200) r(i)"
@@ -64,24 +55,6 @@ def con() -> Iterator[Session]:
         made.create_function("looked", lambda k: {"a": k - 19, "b": k % 3}, ["BIGINT"], pair)
         made.execute("CREATE TABLE zs AS SELECT DISTINCT slow(y) AS z FROM songs")
         yield made
-
-
-def facts() -> CascadeFacts:
-    return CascadeFacts(
-        query="FROM t",
-        label="y",
-        accuracy_loss=0.01,
-        threshold=0.8,
-        confident=0.4,
-        accuracy=0.9,
-        loss=0.0,
-        most_loss=0.01,
-        trained=300,
-        held_out=100,
-        exact_ns=200.0,
-        expected_ns=100.0,
-        groups=(),
-    )
 
 
 GATED = [
