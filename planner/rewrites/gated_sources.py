@@ -147,7 +147,8 @@ def _gated(draft: Draft, call: ModelCall, idle: IdleSource, joins: list[LeftJoin
     # In TRY: there may be rows that nobody asks the call for, and which the small model refuses.
     small = f"TRY({small_call(draft, call, idle.features, planned.small).sql})"
     edits = _edits(source, join, small, draft.part)
-    planned = replace(planned, idle=(*planned.idle, source.name))
+    if source.name not in planned.idle:  # the same function may be called for several features
+        planned = replace(planned, idle=(*planned.idle, source.name))
     return replace(
         draft,
         edits={**draft.edits, **edits},

@@ -130,7 +130,7 @@ def _top_k(
         frozenset() if where is None else functions_of(where.this),
         tuple(p for p in joins if p is not None),
         features,
-        tuple(source.name for source in idle),
+        tuple(dict.fromkeys(source.name for source in idle)),
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
@@ -18,6 +20,7 @@ from sqlml.errors import (
     ConfigError,
     MissingColumnError,
     ParseError,
+    UnknownModelError,
 )
 from sqlml.session.session import Session
 from tests.cascaded import CALL, LEARN, labels, model
@@ -234,6 +237,44 @@ def test_models_that_have_no_cascade(con: Session) -> None:
         con.execute(f"ALTER MODEL r {using}")
     with pytest.raises(ConfigError, match=r"are computed together \(x\)"):
         con.execute(f"ALTER MODEL one {using}")
+
+
+def test_features_that_one_join_brings_cannot_be_separated(con: Session) -> None:
+    frame = con.execute("SELECT x, cos(x) AS z, y FROM train").df()
+    forest = RandomForestClassifier(5, random_state=0).fit(frame[["x", "z"]], frame.y)
+    con.create_model("forest", forest)
+    con.execute("CREATE TABLE pairs AS SELECT id, x, cos(x) AS z FROM train")
+    con.execute("ALTER TABLE pairs ADD PRIMARY KEY (id)")
+    query = "SELECT b.x, b.z, y FROM train LEFT JOIN pairs b ON train.id = b.id"
+    with pytest.raises(ConfigError, match=r"are computed together \(join b\), so that no small"):
+        con.execute(
+            f"ALTER MODEL forest ADD CASCADE USING ({query}) "
+            "OPTIONS (label = y, accuracy_loss = 0.01)"
+        )
+
+
+@pytest.mark.parametrize("change", ["ADD", "DROP"])
+def test_a_version_that_was_dropped_has_no_cascade(con: Session, change: str) -> None:
+    con.add_version("m", model()[0])
+    con.execute("ALTER MODEL m SET DEFAULT_VERSION = 2")
+    con.execute("ALTER MODEL m DROP VERSION 1")
+    statement = LEARN.replace("MODEL m", "MODEL m/1")
+    if change == "DROP":
+        statement = "ALTER MODEL m/1 DROP CASCADE"
+    with pytest.raises(UnknownModelError, match="model .m. has no version 1"):
+        con.execute(statement)
+    with pytest.raises(UnknownModelError, match="model .m. has no version 1"):
+        con.execute("SELECT predict('m/1', *, approximate := true) FROM fresh")
+
+
+def test_a_loss_that_no_small_model_keeps_to(con: Session) -> None:
+    """The number says nothing of these rows, and the text everything."""
+    con.execute("ALTER MODEL m DROP CASCADE")
+    query = "SELECT 0.1 * sin(id) AS x, t, (t LIKE '%yes%')::INT AS y FROM train"
+    learn = LEARN.replace("SELECT x, t, y FROM train", query)
+    told = dict(con.execute(learn).fetchall())
+    assert told["stored"] == "no"
+    assert re.match("no small model is sure enough|a query would take 1", told["reason"])
 
 
 def test_rows_without_a_label_are_left_out(con: Session) -> None:
