@@ -14,8 +14,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from sqlml.cascades.parts import CONFIDENCE
 from sqlml.cascades.small_model import confident
-from sqlml.catalog.model import Reference
-from sqlml.catalog.small_models import Cascade, CascadeFacts
+from sqlml.catalog.model import parse_reference
+from sqlml.catalog.small_models import Cascade, CascadeFacts, FilterFacts, TopKFilter
 from sqlml.importers.registry import import_model
 from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
@@ -61,11 +61,39 @@ def labels(con: Session, call: str) -> list[int]:
 
 def put_before(con: Session, name: str, small: Program) -> None:
     """Let a Program with labels and probabilities be the small model of a model."""
-    stored = con._catalog.get(Reference(name))
+    stored = con._catalog.get(parse_reference(name))
     b = Builder(small.nodes)
     sure = b.op("max", b.value(small.outputs["proba"]), axis=1)
     told = b.build({"label": b.value(small.outputs["label"]), CONFIDENCE: sure})
     made = Cascade(confident(told, 0.8, stored.program.labels), facts())
+    con._models.versions.add_small_model(stored, made)
+
+
+def put_filter_before(con: Session, name: str, small: Program) -> None:
+    """Let a Program with probabilities of two classes rank the rows of a model with two."""
+    stored = con._catalog.get(parse_reference(name))
+    b = Builder(small.nodes)
+    second = b.op("select", b.value(small.outputs["proba"]), indices=np.array([1], np.int64))
+    told = FilterFacts(
+        query="FROM t",
+        output="proba",
+        column=1,
+        chosen="'yes'",
+        k=20,
+        precision=0.9,
+        ratio=2.0,
+        rows=400,
+        trials=72,
+        failures=0,
+        low=0.95,
+        high=1.0,
+        trained=300,
+        held_out=100,
+        exact_ns=200.0,
+        expected_ns=100.0,
+        groups=(),
+    )
+    made = TopKFilter(b.build({"score": second}), told)
     con._models.versions.add_small_model(stored, made)
 
 

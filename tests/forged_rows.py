@@ -11,6 +11,7 @@ import random
 import sys
 import traceback
 from collections import Counter
+from dataclasses import fields as fields_of
 from typing import Any
 
 import duckdb
@@ -20,7 +21,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
 from sqlml.bounded_cache import Recent
+from sqlml.catalog.small_models import CascadeFacts, FilterFacts
 from sqlml.errors import SqlmlError
+from sqlml.importers.registry import import_model
+from tests.cascaded import put_before, put_filter_before
 
 TABLES = {
     "catalog_models": ("key", "name", "default_version", "last_version", "comment", "created_at"),
@@ -68,6 +72,13 @@ TEXTS = (
     *("sqlml_0123456789abcdef01234567_label_f64_native_traverse_cpu", "sqlml_any_double2_integer"),
     *("DOUBLE[2]", "number", "any", "json", "PICKLE", "native", "x" * 100_000, "0" * 64, "label"),
 )
+KINDS = {
+    ("catalog_programs", "format"): "format_number",
+    ("catalog_small_models", "program"): "small_program",
+    ("catalog_small_models", "kind"): "small_kind",
+}
+"""Columns whose values are not those of others of that name."""
+
 OPTIONS = (
     *("backend", "strategy", "device", "batch_size", "on_null", "on_missing_column"),
     *("positive_class", "output", "verify", "allow_pickle", "nope", ""),
@@ -106,6 +117,13 @@ ASKED = (
     "EXPLAIN MODEL m",
     "EXPLAIN SELECT predict('m', *) FROM t",
     "SELECT * FROM sqlml.model_features",
+    "SELECT predict('m/1', *, approximate := true) FROM t",
+    "SELECT a FROM t ORDER BY predict_proba('m/1', *, class := 'yes', approximate := true) DESC "
+    "LIMIT 2",
+    "EXPLAIN SELECT predict('m/1', *, approximate := true) FROM t",
+    "VERIFY MODEL m/1 USING (SELECT *, 'yes' AS y FROM t)",
+    "ALTER MODEL m/1 DROP CASCADE",
+    "ALTER MODEL m/1 DROP TOP_K FILTER",
     "ALTER MODEL m SET OPTIONS (backend = 'native')",
     "ALTER MODEL m SET ALIAS x = 1",
     "ALTER MODEL m RENAME TO n",
@@ -134,6 +152,15 @@ def value_of(column: str, rng: random.Random) -> str:
     if column in ("labels", "outputs", "arguments", "names"):
         texts = ", ".join(quoted(rng.choice(TEXTS)) for _ in range(rng.randrange(0, 4)))
         return f"[{texts}]::VARCHAR[]"
+    if column == "facts":
+        names = [f.name for f in (*fields_of(CascadeFacts), *fields_of(FilterFacts))]
+        value = rng.choice((*VALUES, -0.5, 0.7, 1e-320, "m", [{"name": "a"}]))
+        change = json.dumps({rng.choice(names): value})
+        return rng.choice((f"json_merge_patch(facts, {quoted(change)})", quoted(text)))
+    if column == "small_program":
+        return rng.choice(("(SELECT max(hash) FROM sqlml.catalog_programs)", quoted(text)))
+    if column == "small_kind":
+        return rng.choice(("'cascade'", "'top_k'", quoted(text)))
     if column == "created_at":
         return rng.choice(("'infinity'::TIMESTAMP", "'0001-01-01'::TIMESTAMP", "now()::TIMESTAMP"))
     if column == "content":
@@ -166,6 +193,9 @@ class Shop:
             tree = DecisionTreeClassifier(max_depth=4).fit(x, y)
             self.con.add_version(name, tree, inputs=["a", "b"], on_null="null")
         self.con.execute("ALTER MODEL m SET ALIAS champion = 2; ALTER MODEL m SET TAG team = 'x'")
+        small = import_model(LogisticRegression().fit(x[:, :1], y == "yes"), ["a"]).program
+        put_before(self.con, "m/1", small)
+        put_filter_before(self.con, "m/1", small)
         self.outcomes: Counter[str] = Counter()
         self.want = self.con.execute("SELECT predict('other', *) FROM t").fetchall()
 
@@ -174,7 +204,7 @@ class Shop:
         rng = random.Random(seed)
         table = rng.choice(list(TABLES))
         column = rng.choice(TABLES[table])
-        kind = "format_number" if (table, column) == ("catalog_programs", "format") else column
+        kind = KINDS.get((table, column), column)
         change = f"UPDATE sqlml.{table} SET {column} = {value_of(kind, rng)}"
         if table == "catalog_stale":  # empty, but while macros wait to be made anew
             macro = value_of("macro", rng) if column == "macro" else "NULL"

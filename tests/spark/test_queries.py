@@ -17,7 +17,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeRegressor
 
+import sqlml
 from sqlml import errors
+from tests import cascaded
 from tests.by_day import one_in
 from tests.spark.conftest import FEATURES, NUMBERS
 
@@ -438,3 +440,24 @@ def test_rows_that_the_model_refuses(con: Any, frame: pd.DataFrame, value: Any) 
     assert sum(row[0] is None for row in found) <= 1
     null = "SELECT predict('value', *, age := NULL) AS v FROM customers LIMIT 3"
     assert rows(con, null) == [(None,)] * 3
+
+
+def test_what_may_be_approximated_is_exact(con: Any, spark: Any, tmp_path: Path) -> None:
+    """Spark would evaluate both models for every row."""
+    path = tmp_path / "m.sqlml"
+    fresh, labels = cascaded.table(300, 5)
+    with sqlml.connect() as made:
+        made.create_model("m", cascaded.model()[0])
+        frame, told = cascaded.table(6_000, 1)
+        made.register("train", frame.assign(y=told))
+        made.execute(cascaded.LEARN)
+        made.execute(f"EXPORT MODEL m TO '{path}' FORMAT SQLML")
+    con.sql(f"CREATE MODEL m FROM '{path}'")
+    fresh = fresh.assign(id=range(300), y=labels)
+    spark.createDataFrame(fresh).createOrReplaceTempView("fresh")
+    query = "SELECT predict('m', *, approximate => true) AS p FROM fresh ORDER BY id"
+    want = cascaded.model()[0].predict(fresh[["x", "t"]])
+    assert rows(con, query) == [(label,) for label in want]
+    assert "no: this engine evaluates both models for every row" in con.explain(query)
+    with pytest.raises(errors.ConfigError, match="saves nothing in this engine"):
+        con.sql(cascaded.LEARN.replace("FROM train", "FROM fresh"))
