@@ -5,6 +5,7 @@
 #        the shim for all platforms, and the remaining SQL tests on DuckDB 1.5
 # lint   ruff, mypy --strict and the import layers
 # bench  time scoring beside the source libraries and others, family by family (hours)
+# bench-cascades  time approximate queries beside exact ones (needs PostgreSQL: apt-get install postgresql)
 # bench-report  draw the results of `make bench`, and write them into docs/performance.md
 # bench-passes  time what the model passes save
 # bench-spark   time scoring in Spark SQL beside functions of Python (minutes; needs Java)
@@ -40,7 +41,7 @@ test% nightly%: export OMP_NUM_THREADS ?= 1
 test% nightly%: export OMP_THREAD_LIMIT ?= 1
 
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
-FAMILIES := trees operators scaling pipelines end_to_end choice starting planner
+FAMILIES := trees operators scaling pipelines end_to_end choice starting planner texts cascades
 
 .PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-duckdb-1.5 lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs clean
 .DELETE_ON_ERROR:

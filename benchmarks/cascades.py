@@ -33,7 +33,7 @@ from benchmarks.results import parser, save, status
 from benchmarks.rounds import best_calls
 from benchmarks.slow_link import server
 
-K, PRECISION, LOSS = 20, 0.95, 0.001
+PRECISION = 0.95
 TABLES, TABLE_ROWS = 200, 1_000
 """Queries for the best rows that are sampled, and the rows of each."""
 
@@ -145,7 +145,8 @@ def _learned(con: Any, one: Workload, kind: str, options: str) -> tuple[dict[str
 def _cascade(
     con: Any, one: Workload, case: dict[str, Any], rounds: int, options: argparse.Namespace
 ) -> Learned:
-    told, seconds = _learned(con, one, "CASCADE", f"label = {one.label}, accuracy_loss = {LOSS}")
+    allowed = f"label = {one.label}, accuracy_loss = {options.loss}"
+    told, seconds = _learned(con, one, "CASCADE", allowed)
     contender, case = "sqlml cascade", {**case, "kind": "cascade"}
     if told["stored"] != "yes":
         return Learned(case, contender, True, bar=one.cascade, reason=told["reason"])
@@ -162,7 +163,7 @@ def _cascade(
     return Learned(
         case,
         contender,
-        loss <= LOSS,
+        loss <= options.loss,
         bar=one.cascade,
         expected=_factor(told),
         seconds=round(seconds, 1),
@@ -174,7 +175,8 @@ def _cascade(
 def _top_k(
     con: Any, one: Workload, case: dict[str, Any], rounds: int, options: argparse.Namespace
 ) -> Learned:
-    told, seconds = _learned(con, one, "TOP_K FILTER", f"k = {K}, precision = {PRECISION}")
+    k = options.k
+    told, seconds = _learned(con, one, "TOP_K FILTER", f"k = {k}, precision = {PRECISION}")
     contender, case = "sqlml top_k", {**case, "kind": "top_k"}
     if told["stored"] != "yes":
         return Learned(case, contender, True, bar=one.top_k, reason=told["reason"])
@@ -182,7 +184,7 @@ def _top_k(
 
     def query(table: str, how: str) -> str:
         order = f"{call}, approximate := {how})"
-        return f"SELECT id FROM ({one.query(table)}) q ORDER BY {order} DESC LIMIT {K}"
+        return f"SELECT id FROM ({one.query(table)}) q ORDER BY {order} DESC LIMIT {k}"
 
     scored = con.execute(f"SELECT id, {call}) AS p FROM ({one.query('fresh')}) q ORDER BY id").df()
     precise = 0
@@ -191,8 +193,8 @@ def _top_k(
         part = f"(FROM fresh WHERE id >= {first} AND id < {first + TABLE_ROWS})"
         found = con.execute(query(part, "true")).df().id
         own = scored.p.to_numpy()[first : first + TABLE_ROWS]
-        least = np.partition(own, -K)[-K]  # rows that tie with the k-th are as good
-        precise += (own[found.to_numpy() - first] >= least).mean() >= PRECISION
+        least = np.partition(own, -k)[-k]  # rows that tie with the k-th are as good
+        precise += int((own[found.to_numpy() - first] >= least).mean() >= PRECISION)
     fresh = f"(FROM fresh LIMIT {options.rows})"
     times = _times(con, [query(fresh, how) for how in ("false", "true")], rounds, options)
     return Learned(
@@ -241,6 +243,8 @@ def main(arguments: list[str] | None = None) -> int:
     made.add_argument("--learn", type=int, default=120_000, help="rows for the small models")
     made.add_argument("--rows", type=int, default=100_000, help="of the timed queries")
     made.add_argument("--seeds", type=int, default=1, help="of rows that are learned on, queried")
+    made.add_argument("--loss", type=float, default=0.001, help="what the accuracy may fall by")
+    made.add_argument("-k", type=int, default=20, help="the best rows of a query")
     options = made.parse_args(arguments)
     kept: list[Learned] = []
     for name in options.workload or WORKLOADS:

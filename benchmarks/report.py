@@ -19,7 +19,7 @@ from benchmarks.results import RESULTS, read
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 FAMILIES = (
     *("trees", "operators", "scaling", "pipelines", "end_to_end", "choice", "starting"),
-    "planner",
+    *("planner", "texts", "cascades"),
 )
 Rows = Sequence[Mapping[str, Any]]
 
@@ -344,6 +344,62 @@ def planner(results: Results) -> str:
     return _table(["", "beside", "", "bar", "measured", "met"], lines)
 
 
+def texts(results: Results) -> str:
+    """Vectorizers beside scikit-learn's, by model and rows."""
+    found = results.get("texts")
+    if not found:
+        return _missing("texts")
+    lines = []
+    for contenders in by_cell(found["rows"]):
+        ours, library = contenders["sqlml"], contenders["library"]
+        case, faster = ours["case"], library["ns"] / ours["ns"]
+        lines.append(
+            f"| {case['model']} | {case['mode']} | {ours['ns']:,.0f} | {library['ns']:,.0f} "
+            f"| {_ratio(faster)} | {_ratio(case['bar'])} |"
+        )
+    head = ["model", "rows", "sqlml, ns a row", "scikit-learn, ns a row", "times as fast", "bar"]
+    return _table(head, lines)
+
+
+def cascades(results: Results) -> str:
+    """Approximate queries beside exact ones, by workload and kind of small model."""
+    found = results.get("cascades")
+    if not found:
+        return _missing("cascades")
+    lines = []
+    for row in found["rows"]:
+        if row["case"]["seed"]:
+            continue
+        own = [r for r in found["rows"] if _of(r) == _of(row)]
+        name, kind = _of(row)
+        if "reason" in row:
+            lines.append(f"| {name} | {kind} | | | {row['reason']} | | |")
+            continue
+        bar = _ratio(row["bar"]) if "bar" in row else ""
+        times = f"{row['exact_ns']:,.0f} | {row['ns']:,.0f} | {_ratio(row['ratio'])}"
+        lines.append(f"| {name} | {kind} | {times} | {bar} | {_kept(own)} |")
+    head = [
+        *("workload", "small model", "exact, ns a row", "approximate, ns a row", "times as fast"),
+        *("bar", "as promised"),
+    ]
+    return _table(head, lines)
+
+
+def _of(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["case"]["workload"], row["case"]["kind"]
+
+
+def _kept(rows: Rows) -> str:
+    """How often a small model kept its promise on fresh rows, over all seeds."""
+    kept = sum(row["exact"] for row in rows)
+    losses = [row["loss"] for row in rows if "loss" in row]
+    if losses:
+        return f"{kept} of {len(rows)} seeds, loses {max(losses):.5f} at most"
+    precise = [row["precise"] for row in rows if "precise" in row]
+    least = f", {min(precise):.1%} of queries at least" if precise else ""
+    return f"{kept} of {len(rows)} seeds{least}"
+
+
 _UNITS_OF_PLANNING = {
     "x": (">=", "times as fast"),
     "of": ("<=", "times as long"),
@@ -368,6 +424,8 @@ TABLES: Mapping[str, Callable[[Results], str]] = {
     "memory": memory,
     "choice": choice,
     "starting": starting,
+    "texts": texts,
+    "cascades": cascades,
     "planner": planner,
 }
 

@@ -30,7 +30,7 @@ def explain_model(program: Program, options: Mapping[str, Any]) -> list[tuple[st
         rows += [
             (f"{output}: passes", _passes(program, output)),
             (f"{output}: program", str(prepared.program)),
-            (f"{output}: reads", ", ".join(c.name for c in prepared.split.columns) or "nothing"),
+            (f"{output}: reads", ", ".join(prepared.program.inputs) or "nothing"),
             (f"{output}: strategies", _strategies(prepared.split.core, options)),
         ]
     return rows

@@ -19,8 +19,8 @@ def feature_sources(sql: str, columns: ColumnsOf, returned: TypeOf) -> Sources:
     """What each column of a DuckDB query needs that is not computed for all of them.
 
     That are tables that are joined LEFT, so that they take no rows from those before them, and
-    calls of functions that the user has made, in the query itself and in the subqueries and CTEs
-    that it reads. A query that cannot be followed has none.
+    calls of functions over lists and texts or that the user has made, in the query itself and in
+    the subqueries and CTEs that it reads. A query that cannot be followed has none.
     """
     try:
         return deeply(sql, "duckdb", partial(_sources, sql, columns, returned))

@@ -1,7 +1,7 @@
 """`idle_sources`: what a query computes for the sake of cascades alone.
 
-A joined table, or a function of the user's, is idle for the rows of which a small model is sure if
-nothing but features of the full model needs it.
+A joined table, or a call of a function that may take long, is idle for the rows of which a small
+model is sure if nothing but features of the full model needs it.
 """
 
 from __future__ import annotations

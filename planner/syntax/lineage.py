@@ -32,7 +32,7 @@ of a block whether it selects a star."""
 
 @dataclass(frozen=True, slots=True)
 class FeatureSource:
-    """A joined table, or a call of a function of the user's, and the query block where it stands.
+    """A joined table, or a call of a function, and the query block where it stands.
 
     name: as EXPLAIN has it. span: its place in the text, of a table without its alias; called: the
     name of a table that has none, as written. block: the place of the block.
@@ -50,6 +50,15 @@ class FeatureSource:
         if self.kind == "join":
             return f"(SELECT * FROM {written} LIMIT 0) {self.called}".rstrip()
         return f"CASE WHEN false THEN {written} END"
+
+
+_DEAR = (
+    *("list_", "array_", "regexp_", "string_split", "str_split", "json_", "levenshtein"),
+    *("damerau_levenshtein", "jaccard", "jaro_", "hamming", "editdist3"),
+)
+"""How the names of the engine's own functions begin of which a call may take long."""
+
+_AGGREGATES = ("array_agg", "json_group_")
 
 
 class Lineage:
@@ -149,7 +158,7 @@ class Lineage:
         """
         found = set[FeatureSource]()
         spread = node.find(exp.AggFunc, exp.Window) is not None
-        for call in functions(node):
+        for call in self._dear_calls(node):
             found |= self._of_call(call, scope)
         if any(_is_any_column(n) for n in node.walk()):
             found |= self.everything(scope)
@@ -166,7 +175,7 @@ class Lineage:
             return frozenset()  # a CTE that reads itself
         self._entered.add(id(scope))
         found = set[FeatureSource]()
-        for call in functions(scope.expression):
+        for call in self._dear_calls(scope.expression):
             found |= self._of_call(call, scope)
         for join in scope.expression.args.get("joins") or ():
             found |= self.of_join(join, scope)
@@ -176,8 +185,25 @@ class Lineage:
         self._entered.remove(id(scope))
         return frozenset(found)
 
+    def _dear_calls(self, node: exp.Expr) -> Iterator[exp.Anonymous]:
+        """The calls of functions that may take long, and are not in another one's arguments."""
+        dear = {id(call) for call in functions(node) if self._kind(call) is not None}
+        for call in functions(node):
+            above = call.parent
+            while above is not None and above is not node and id(above) not in dear:
+                above = above.parent
+            if id(call) in dear and (call is node or above is None or id(above) not in dear):
+                yield call
+
+    def _kind(self, call: exp.Anonymous) -> str | None:
+        """What a function that may take long returns; None for another one."""
+        name = fold(call.name)
+        if name.startswith(_DEAR) and not name.startswith(_AGGREGATES):
+            return "ANY"
+        return self._returned(call.name)
+
     def _of_call(self, call: exp.Anonymous, scope: Scope) -> set[FeatureSource]:
-        place, kind = span(call), self._returned(call.name)
+        place, kind = span(call), self._kind(call)
         if place is None or kind is None or self.sql[: place.start].rstrip().endswith("."):
             return set()  # of a schema, it could not be replaced
         written = " ".join(self.sql[place.start : place.end].split())

@@ -316,3 +316,7 @@ def test_nothing_is_stored_where_nothing_is_gained(con: Session) -> None:
     text = con.explain(f"SELECT {CALL} FROM fresh")
     assert "no: version 1 has no cascade: ALTER MODEL .. ADD CASCADE" in text
     assert labels(con, CALL) == labels(con, "predict('m', *)")
+
+
+def test_explain_model_names_the_texts_that_an_output_reads(con: Session) -> None:
+    assert dict(con.execute("EXPLAIN MODEL m").fetchall())["label: reads"] == "t, x"

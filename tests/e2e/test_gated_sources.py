@@ -63,6 +63,10 @@ GATED = [
     f"SELECT s.id, {OF_JOIN} FROM songs s LEFT JOIN artists a USING (k)",
     f"SELECT k, count(*), sum({OF_JOIN}) FROM songs s LEFT JOIN artists a USING (k) GROUP BY k",
     f"{WITH} SELECT q.id, {OF_SLOW} FROM w q",
+    f"SELECT q.id, {OF_SLOW} FROM (SELECT id, x, list_sum(list_transform([y, k], lambda v: "
+    "v / (k + 1))) AS z FROM songs) q",
+    f"SELECT q.id, {OF_SLOW} FROM (SELECT id, x, slow(list_sum([slow(y), levenshtein(town, 't1')]))"
+    " AS z FROM songs) q",
     f"SELECT q.id, {OF_SLOW} FROM (SELECT id, slow(x) AS x, slow(y) AS z FROM songs) q",
     "SELECT q.id, predict('m', x := q.x, f := q.a + q.b, approximate := true) FROM "
     "(SELECT id, x, looked(k).a AS a, looked(k).b AS b FROM songs) q",
@@ -133,6 +137,8 @@ LEFT_ALONE = {
     f"predict('m', x := x, f := a.f, approximate := true)) FROM {JOINED}",
     "a set operation's order": "SELECT 1.0::DOUBLE AS x, 2.0::DOUBLE AS f "
     "UNION ALL SELECT 0.1, 0.2 ORDER BY predict('m', x := x, f := f, approximate := true)",
+    "a list of other rows": f"SELECT q.id, {OF_SLOW} FROM (SELECT id, x, list_sum(list(y) OVER "
+    "(ORDER BY id ROWS 3 PRECEDING)) AS z FROM songs) q QUALIFY row_number() OVER (ORDER BY z) < 9",
     "a call in VALUES": f"SELECT q.id, v.p FROM {SLOW}, (VALUES ({OF_SLOW})) v(p)",
     "a PIVOT": f"{WITH} SELECT q.id, {OF_SLOW} FROM w q, "
     "(PIVOT w ON id % 2 USING count(z)) pv(c, d, e)",
