@@ -166,7 +166,7 @@ def _edits(
     """
     if join is not None and join.as_using is not None:
         return join.as_using.as_on(partial(_asking, small))
-    places = (source.span,) if join is None else join.others
+    places = source.outer or ((source.span,) if join is None else join.others)
     return {place: _asking(small, part(place)) for place in places}
 
 

@@ -79,7 +79,7 @@ def _idle(
     found = []
     for n in range(len(cascaded)):
         for source in needs.idle(n):
-            features = needs.features(n, source.block, calls=source.kind == "call")
+            features = needs.features(n, source.block, source.kind, source.names)
             if features is not None:
                 found.append(IdleSource(source, n, features))
     return found
@@ -127,22 +127,32 @@ class Needs:
         left = full - small - self._rest - self.lineage.across_rows
         return sorted(left.difference(*others), key=lambda source: source.span.start)
 
-    def features(self, n: int, block: Span, calls: bool = True) -> Mapping[str, str] | None:
+    def features(
+        self, n: int, block: Span, kind: str = "call", names: frozenset[str] = frozenset()
+    ) -> Mapping[str, str] | None:
         """The features of a call's small model as expressions of its block or one below it; None
         where they cannot be written there, or where its rows are not those of the call.
 
         Args:
-            calls: they may call functions of the user's: the engine evaluates them once where a
-                block selects them twice, but for a join once more.
+            kind: of the source that asks for them. Beside a "call" they may call functions of the
+                user's: the engine evaluates them once where a block selects them twice, but for a
+                join once more. In a "subquery" they are columns of tables by their names, none of
+                which may be among `names`.
         """
         one, made = self._cascaded[n], {}
         for feature, name in zip(one.reads, self._names[n], strict=True):
             if feature not in one.small:
                 continue
             node = _followed(self.lineage, one.block, name, block)
+            calls = kind == "call"
             if node is None or not all(self._is_steady(part, calls) for part in node.walk()):
                 return None
-            text = one.reads[feature] if block == one.block else _text(self.lineage.sql, node)
+            if kind == "subquery":
+                text = _qualified(node, names)
+            elif block == one.block:
+                text = one.reads[feature]
+            else:
+                text = _text(self.lineage.sql, node)
             if text is None:
                 return None
             made[feature] = text
@@ -243,7 +253,8 @@ def keeps_rows(scope: Scope) -> bool:
         return False
     if any(select.args.get(key) for key in ("distinct", "group", "having", "qualify")):
         return False
-    return not any(item.find(exp.AggFunc) for item in select.selects)
+    own = (n for i in select.selects for n in i.walk(prune=lambda n: isinstance(n, exp.Subquery)))
+    return not any(isinstance(n, exp.AggFunc) for n in own)
 
 
 _STEADY = (
@@ -260,7 +271,12 @@ def _text(sql: str, node: exp.Expr) -> str | None:
     place = span(node)
     if is_written(node) and place is not None:
         return f"({sql[place.start : place.end]})"
-    if isinstance(node, exp.Column) and node.table:
-        quoted = [part.replace('"', '""') for part in (node.table, node.name)]
-        return ".".join(f'"{part}"' for part in quoted)
-    return None
+    return _qualified(node)
+
+
+def _qualified(node: exp.Expr, names: frozenset[str] = frozenset()) -> str | None:
+    """A column by the name of its table, unless that is among `names`."""
+    if not isinstance(node, exp.Column) or not node.table or fold(node.table) in names:
+        return None
+    quoted = [part.replace('"', '""') for part in (node.table, node.name)]
+    return ".".join(f'"{part}"' for part in quoted)

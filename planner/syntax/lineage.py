@@ -16,6 +16,7 @@ from sqlglot.optimizer.scope import Scope, build_scope, traverse_scope
 
 from sqlml.parsing.places import Span, is_written, span
 from sqlml.parsing.trees import trees
+from sqlml.planner.syntax.correlated import Correlated, correlated, outside_of
 from sqlml.planner.syntax.joins import is_unnest
 from sqlml.types import fold
 
@@ -32,10 +33,12 @@ of a block whether it selects a star."""
 
 @dataclass(frozen=True, slots=True)
 class FeatureSource:
-    """A joined table, or a call of a function, and the query block where it stands.
+    """A joined table, a call of a function or a correlated subquery, and the query block where it
+    stands.
 
     name: as EXPLAIN has it. span: its place in the text, of a table without its alias; called: the
-    name of a table that has none, as written. block: the place of the block.
+    name of a table that has none, as written. block: the place of the block. outer: the places of a
+    subquery's columns from outside; names: by which it calls its tables, folded.
     """
 
     name: str
@@ -43,6 +46,8 @@ class FeatureSource:
     span: Span
     block: Span
     called: str = ""
+    outer: tuple[Span, ...] = ()
+    names: frozenset[str] = frozenset()
 
     def idle(self, sql: str) -> str:
         """What stands in its place in `sql` where it is not needed: no row, or NULL."""
@@ -157,14 +162,22 @@ class Lineage:
         results of other rows depend on it.
         """
         found = set[FeatureSource]()
-        spread = node.find(exp.AggFunc, exp.Window) is not None
-        for call in self._dear_calls(node):
+        subqueries = correlated(self.sql, node, scope)
+        for subquery in subqueries:
+            found.add(self._of_subquery(subquery, scope))
+            for outer in subquery.outer:
+                found |= self._of_column(outer, scope)
+            for below in subquery.sources:
+                found |= self.everything(below)
+        own = list(outside_of(node, subqueries))
+        for call in self._dear_calls(own):
             found |= self._of_call(call, scope)
-        if any(_is_any_column(n) for n in node.walk()):
+        if any(map(_is_any_column, own)):
             found |= self.everything(scope)
-        for column in node.find_all(exp.Column):
-            found |= self._of_column(column, scope)
-        if spread:
+        for column in own:
+            if isinstance(column, exp.Column):
+                found |= self._of_column(column, scope)
+        if any(isinstance(n, exp.AggFunc | exp.Window) for n in own):
             self.across_rows |= found
         return frozenset(found)
 
@@ -175,7 +188,7 @@ class Lineage:
             return frozenset()  # a CTE that reads itself
         self._entered.add(id(scope))
         found = set[FeatureSource]()
-        for call in self._dear_calls(scope.expression):
+        for call in self._dear_calls(list(scope.expression.walk())):
             found |= self._of_call(call, scope)
         for join in scope.expression.args.get("joins") or ():
             found |= self.of_join(join, scope)
@@ -185,15 +198,22 @@ class Lineage:
         self._entered.remove(id(scope))
         return frozenset(found)
 
-    def _dear_calls(self, node: exp.Expr) -> Iterator[exp.Anonymous]:
+    def _dear_calls(self, nodes: Sequence[exp.Expr]) -> Iterator[exp.Anonymous]:
         """The calls of functions that may take long, and are not in another one's arguments."""
-        dear = {id(call) for call in functions(node) if self._kind(call) is not None}
-        for call in functions(node):
+        calls = [n for n in nodes if isinstance(n, exp.Anonymous) and self._kind(n) is not None]
+        dear = set(map(id, calls))
+        for call in calls:
             above = call.parent
-            while above is not None and above is not node and id(above) not in dear:
+            while above is not None and id(above) not in dear:
                 above = above.parent
-            if id(call) in dear and (call is node or above is None or id(above) not in dear):
+            if above is None:
                 yield call
+
+    def _of_subquery(self, found: Correlated, scope: Scope) -> FeatureSource:
+        written = " ".join(self.sql[found.place.start : found.place.end].split())
+        return FeatureSource(
+            written, "subquery", found.place, _block(scope), "", found.spans, found.names
+        )
 
     def _kind(self, call: exp.Anonymous) -> str | None:
         """What a function that may take long returns; None for another one."""

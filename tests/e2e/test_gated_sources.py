@@ -63,6 +63,14 @@ GATED = [
     f"SELECT s.id, {OF_JOIN} FROM songs s LEFT JOIN artists a USING (k)",
     f"SELECT k, count(*), sum({OF_JOIN}) FROM songs s LEFT JOIN artists a USING (k) GROUP BY k",
     f"{WITH} SELECT q.id, {OF_SLOW} FROM w q",
+    f"SELECT q.id, {OF_SLOW} FROM (SELECT s.id, s.x, (SELECT max(v) FROM plays p WHERE p.k = s.k) "
+    "AS z FROM songs s) q",
+    f"SELECT q.id, {OF_SLOW} FROM (SELECT id, x, (SELECT count(*) FROM plays WHERE plays.k = "
+    "songs.k AND v > y) + (select avg(v) from plays as x where x.k < songs.k) AS z FROM songs) q",
+    f"WITH q AS (SELECT *, (SELECT sum(v) FROM plays p WHERE p.k = x.k) AS z FROM songs x) "
+    f"SELECT q.id, {OF_SLOW} FROM q ORDER BY q.id LIMIT 150",
+    f"SELECT q.id, {OF_SLOW} FROM (SELECT s.id, s.x, (SELECT max(v) FROM plays p WHERE p.k = a.k) "
+    f"AS z FROM {JOINED}) q",
     f"SELECT q.id, {OF_SLOW} FROM (SELECT id, x, list_sum(list_transform([y, k], lambda v: "
     "v / (k + 1))) AS z FROM songs) q",
     f"SELECT q.id, {OF_SLOW} FROM (SELECT id, x, slow(list_sum([slow(y), levenshtein(town, 't1')]))"
@@ -137,6 +145,16 @@ LEFT_ALONE = {
     f"predict('m', x := x, f := a.f, approximate := true)) FROM {JOINED}",
     "a set operation's order": "SELECT 1.0::DOUBLE AS x, 2.0::DOUBLE AS f "
     "UNION ALL SELECT 0.1, 0.2 ORDER BY predict('m', x := x, f := f, approximate := true)",
+    "a subquery of several rows": f"SELECT q.id, {OF_SLOW} FROM (SELECT s.id, s.x, (SELECT v FROM "
+    "plays p WHERE p.k = s.k ORDER BY v LIMIT 1) AS z FROM songs s) q",
+    "a subquery that is asked for, too": f"SELECT q.id, q.z, {OF_SLOW} FROM (SELECT s.id, s.x, "
+    "(SELECT max(v) FROM plays p WHERE p.k = s.k) AS z FROM songs s) q",
+    "a subquery that filters": f"SELECT q.id, {OF_SLOW} FROM (SELECT s.id, s.x, (SELECT max(v) "
+    "FROM plays p WHERE p.k = s.k) AS z FROM songs s) q WHERE z > 1",
+    "a table that is called as that of the rows": f"SELECT q.id, {OF_SLOW} FROM (SELECT s.id, s.x, "
+    "(SELECT max(s.v) FROM plays s WHERE s.k = y) AS z FROM songs s) q",
+    "subqueries in a subquery": f"SELECT q.id, {OF_SLOW} FROM (SELECT s.id, s.x, (SELECT max(v) "
+    "FROM plays p WHERE p.k = s.k AND v > (SELECT avg(v) FROM plays)) AS z FROM songs s) q",
     "a list of other rows": f"SELECT q.id, {OF_SLOW} FROM (SELECT id, x, list_sum(list(y) OVER "
     "(ORDER BY id ROWS 3 PRECEDING)) AS z FROM songs) q QUALIFY row_number() OVER (ORDER BY z) < 9",
     "a call in VALUES": f"SELECT q.id, v.p FROM {SLOW}, (VALUES ({OF_SLOW})) v(p)",
