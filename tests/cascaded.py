@@ -3,7 +3,9 @@ models that were not learned."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -65,52 +67,53 @@ def put_before(con: Session, name: str, small: Program) -> None:
     b = Builder(small.nodes)
     sure = b.op("max", b.value(small.outputs["proba"]), axis=1)
     told = b.build({"label": b.value(small.outputs["label"]), CONFIDENCE: sure})
-    made = Cascade(confident(told, 0.8, stored.program.labels), facts())
+    made = Cascade(confident(told, 0.8, stored.program.labels), CASCADE)
     con._models.versions.add_small_model(stored, made)
 
 
-def put_filter_before(con: Session, name: str, small: Program) -> None:
-    """Let a Program with probabilities of two classes rank the rows of a model with two."""
+def put_filter_before(con: Session, name: str, small: Program, **known: Any) -> None:
+    """Let a top-K filter rank a model's rows by the number that a Program predicts.
+
+    Args:
+        known: in place of what `FILTER` says.
+    """
     stored = con._catalog.get(parse_reference(name))
     b = Builder(small.nodes)
-    second = b.op("select", b.value(small.outputs["proba"]), indices=np.array([1], np.int64))
-    told = FilterFacts(
-        query="FROM t",
-        output="proba",
-        column=1,
-        chosen="'yes'",
-        k=20,
-        precision=0.9,
-        ratio=2.0,
-        rows=400,
-        trials=72,
-        failures=0,
-        low=0.95,
-        high=1.0,
-        trained=300,
-        held_out=100,
-        exact_ns=200.0,
-        expected_ns=100.0,
-        groups=(),
-    )
-    made = TopKFilter(b.build({"score": second}), told)
+    program = b.build({"score": b.value(small.outputs["label"])})
+    made = TopKFilter(program, replace(FILTER, **known))
     con._models.versions.add_small_model(stored, made)
 
 
-def facts() -> CascadeFacts:
-    """What might be known of a cascade."""
-    return CascadeFacts(
-        query="FROM t",
-        label="y",
-        accuracy_loss=0.01,
-        threshold=0.8,
-        confident=0.4,
-        accuracy=0.9,
-        loss=0.0,
-        most_loss=0.01,
-        trained=300,
-        held_out=100,
-        exact_ns=200.0,
-        expected_ns=100.0,
-        groups=(),
-    )
+LEARNED: dict[str, Any] = {
+    "query": "FROM t",
+    "trained": 300,
+    "held_out": 100,
+    "exact_ns": 200.0,
+    "expected_ns": 100.0,
+    "groups": (),
+}
+CASCADE = CascadeFacts(
+    **LEARNED,
+    label="y",
+    accuracy_loss=0.01,
+    threshold=0.8,
+    confident=0.4,
+    accuracy=0.9,
+    loss=0.0,
+    most_loss=0.01,
+)
+FILTER = FilterFacts(
+    **LEARNED,
+    output="proba",
+    column=1,
+    chosen="1",
+    k=5,
+    precision=0.9,
+    ratio=2.0,
+    rows=100,
+    trials=100,
+    failures=0,
+    low=0.96,
+    high=1.0,
+)
+"""What might be known of small models that were not learned."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
@@ -195,7 +195,8 @@ class Shop:
         self.con.execute("ALTER MODEL m SET ALIAS champion = 2; ALTER MODEL m SET TAG team = 'x'")
         small = import_model(LogisticRegression().fit(x[:, :1], y == "yes"), ["a"]).program
         put_before(self.con, "m/1", small)
-        put_filter_before(self.con, "m/1", small)
+        number = import_model(LinearRegression().fit(x[:, :1], x[:, 0]), ["a"]).program
+        put_filter_before(self.con, "m/1", number, chosen="'yes'")
         self.outcomes: Counter[str] = Counter()
         self.want = self.con.execute("SELECT predict('other', *) FROM t").fetchall()
 

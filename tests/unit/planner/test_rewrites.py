@@ -24,15 +24,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
 from sqlml.bounded_cache import Recent
-from sqlml.cascades.parts import CONFIDENCE
-from sqlml.cascades.small_model import confident
-from sqlml.catalog.model import Reference
-from sqlml.catalog.small_models import Cascade, CascadeFacts, FilterFacts, TopKFilter
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import DuckDB
 from sqlml.errors import ConfigError
 from sqlml.importers.registry import import_model
-from sqlml.ir.builder import Builder
 from sqlml.planner import plan_cache
 from sqlml.planner.binding.context import Context
 from sqlml.planner.call import literal_arguments
@@ -40,6 +35,7 @@ from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_statement import plan, read_statement
 from sqlml.planner.program import constants
 from sqlml.planner.rewrites.order import RULES, run
+from tests.cascaded import put_before, put_filter_before
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "rewrites"
 
@@ -140,62 +136,11 @@ def con() -> Iterator[sqlml.Session]:
             "near": KNeighborsClassifier(3).fit(x, y),
         }.items():
             con.create_model(name, model, inputs=["a", "b"], verify=False)
-        forest = con._catalog.get(Reference("forest"))
-        con._models.versions.add_small_model(forest, cascade_of(x, y))
-        con._models.versions.add_small_model(forest, filter_of(x, y))
+        tree = DecisionTreeClassifier(max_depth=2, random_state=0).fit(x[:, :1], y)
+        put_before(con, "forest", import_model(tree, ["a"]).program)
+        line = LinearRegression().fit(x[:, :1], y)
+        put_filter_before(con, "forest", import_model(line, ["a"]).program)
         yield con
-
-
-LEARNED = {
-    "query": "FROM t",
-    "trained": 300,
-    "held_out": 100,
-    "exact_ns": 200.0,
-    "expected_ns": 100.0,
-    "groups": (),
-}
-"""What might be known of a small model."""
-
-
-def filter_of(x: np.ndarray, y: np.ndarray) -> TopKFilter:
-    """A weighted sum over the first column."""
-    program = import_model(LinearRegression().fit(x[:, :1], y), ["a"]).program
-    b = Builder(program.nodes)
-    facts = FilterFacts(
-        **LEARNED,
-        output="proba",
-        column=1,
-        chosen="1",
-        k=5,
-        precision=0.9,
-        ratio=2.0,
-        rows=100,
-        trials=100,
-        failures=0,
-        low=0.96,
-        high=1.0,
-    )
-    return TopKFilter(b.build({"score": b.value(program.outputs["label"])}), facts)
-
-
-def cascade_of(x: np.ndarray, y: np.ndarray) -> Cascade:
-    """A tree over the first column, which is sure of some rows."""
-    tree = DecisionTreeClassifier(max_depth=2, random_state=0).fit(x[:, :1], y)
-    program = import_model(tree, ["a"]).program
-    b = Builder(program.nodes)
-    sure = b.op("max", b.value(program.outputs["proba"]), axis=1)
-    outputs = {"label": b.value(program.outputs["label"]), CONFIDENCE: sure}
-    facts = CascadeFacts(
-        **LEARNED,
-        label="y",
-        accuracy_loss=0.01,
-        threshold=0.8,
-        confident=0.4,
-        accuracy=0.9,
-        loss=0.0,
-        most_loss=0.01,
-    )
-    return Cascade(confident(b.build(outputs), 0.8, program.labels), facts)
 
 
 @pytest.fixture
