@@ -87,10 +87,10 @@ STATEMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "a function of the user's": "SELECT k, predict('forest', *, approximate := true) AS y "
             "FROM (SELECT k, a, slow(b) AS b FROM t) AS q",
             "a joined subquery that groups": "SELECT predict('forest', a := t.a, b := g.c, "
-            "approximate := true) AS y FROM t LEFT JOIN (SELECT id, max(c) AS c FROM d GROUP BY id) "
-            "AS g ON t.k = g.id WHERE b > 0",
-            "a correlated subquery": "SELECT k, predict('forest', *, approximate := true) AS y FROM "
-            "(SELECT k, a, (SELECT avg(c) FROM d WHERE d.id <= t.k) AS b FROM t) AS q",
+            "approximate := true) AS y FROM t LEFT JOIN (SELECT id, max(c) AS c FROM d "
+            "GROUP BY id) AS g ON t.k = g.id WHERE b > 0",
+            "a correlated subquery": "SELECT k, predict('forest', *, approximate := true) AS y "
+            "FROM (SELECT k, a, (SELECT avg(c) FROM d WHERE d.id <= t.k) AS b FROM t) AS q",
         },
         "top_k_filters": {
             "the best rows": "SELECT k FROM t LEFT JOIN d ON t.k = d.id WHERE k > 2 ORDER BY "
