@@ -115,10 +115,10 @@ def comments(rows: int, random: Random) -> pd.DataFrame:
     return frame.assign(toxic=toxic.astype(int))
 
 
-def words_and_characters(column: str) -> list[tuple[str, Any, str]]:
-    """The vectorizers of a text."""
-    words = TfidfVectorizer(min_df=3)
-    characters = TfidfVectorizer(analyzer="char", ngram_range=(2, 4), min_df=10)
+def words_and_characters(column: str, most: int | None = None) -> list[tuple[str, Any, str]]:
+    """The vectorizers of a text, of at most so many columns each."""
+    words = TfidfVectorizer(min_df=3, max_features=most)
+    characters = TfidfVectorizer(analyzer="char", ngram_range=(2, 4), min_df=10, max_features=most)
     return [("words", words, column), ("characters", characters, column)]
 
 
@@ -360,12 +360,14 @@ WORKLOADS: Mapping[str, Workload] = {
         lambda: make_pipeline(
             ColumnTransformer(
                 [
-                    ("name", TfidfVectorizer(min_df=3), "name"),
+                    ("name", TfidfVectorizer(min_df=3, max_features=500), "name"),
                     ("category", _hot(), ["category"]),
-                    *words_and_characters("description"),
+                    *words_and_characters("description", 1_500),  # sqlml makes 4,096 dense ones
                 ]
             ),
-            MLPRegressor((32,), early_stopping=True, max_iter=12, random_state=0),
+            MLPRegressor(
+                hidden_layer_sizes=(32,), early_stopping=True, max_iter=12, random_state=0
+            ),
         ),
         ("name", "category", "description"),
         "price",
