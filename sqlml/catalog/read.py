@@ -88,15 +88,10 @@ class Catalog:
             ArtifactError: one is damaged.
         """
         schema = self._connection.schema(model.database)
-        if SMALL_MODELS not in self._connection.tables(schema):
-            return {}
-        rows = self._connection.read(
-            f"SELECT kind, program, facts FROM {schema}.{SMALL_MODELS} "
-            "WHERE key = ? AND version = ? ORDER BY kind",
-            [fold(model.name), model.version],
-        )
         found = {}
-        for kind, digest, facts in rows:
+        for version, kind, digest, facts in self._small_rows(schema, fold(model.name)):
+            if version != model.version:
+                continue
             if kind not in KINDS or not isinstance(digest, str) or len(digest) != _HASH_DIGITS:
                 raise ArtifactError(
                     f"a small model before {model.name!r} is damaged; ALTER MODEL .. DROP CASCADE "
@@ -105,6 +100,16 @@ class Catalog:
             small = self.programs.get(digest, schema)
             found[kind] = loads(kind, small, facts, model.program, model.name)
         return found
+
+    def _small_rows(self, schema: str, key: str) -> list[tuple[Any, ...]]:
+        """Version, kind, Program and facts of a model's small models."""
+        if SMALL_MODELS not in self._connection.tables(schema):
+            return []
+        return self._connection.read(
+            f"SELECT version, kind, program, facts FROM {schema}.{SMALL_MODELS} "
+            "WHERE key = ? ORDER BY version, kind",
+            [key],
+        )
 
     def stored_bytes(self, model: Model) -> int:
         """What the model's Program takes in the database."""
@@ -125,7 +130,8 @@ class Catalog:
     def stamp(self, reference: Reference) -> tuple[Any, ...] | None:
         """The current stamp of the model behind a reference; None if it is unknown.
 
-        Two equal stamps mean the same Program, bound to the same columns with the same options.
+        Two equal stamps mean the same Program, bound to the same columns with the same options, and
+        the same small models before it.
         """
         database = reference.database
         schema = self._connection.schema(database) if database else '"sqlml"'
@@ -133,14 +139,15 @@ class Catalog:
         if made is not None:
             return (made,)
         try:  # an older sqlml made none, or somebody took it away
+            schema = self._checked(database)
             rows = self._rows(
                 "m.name, v.version, v.program, v.features, v.options, v.created_at",
                 reference,
-                self._checked(database),
+                schema,
             )
+            return (*rows[0], *self._small_rows(schema, reference.key)) if rows else None
         except CatalogError:
             return None
-        return rows[0] if rows else None
 
     def aliases(self, reference: Reference) -> dict[str, int]:
         """The aliases of a model and the versions that they mean."""

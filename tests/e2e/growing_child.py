@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,6 @@ FRAME = pd.DataFrame(RNG.normal(size=(500, 6)), columns=list("abcdef"))
 ASK = "SELECT count(*) FROM {}t WHERE predict('{}m', *) = 1"
 
 
-@cache
 def forest(seed: int = 0) -> RandomForestClassifier:
     """One of its own for each seed, of about 60 kB."""
     noise = np.random.default_rng(seed).normal(size=500)

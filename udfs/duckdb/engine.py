@@ -173,8 +173,12 @@ class DuckDBEngine:
         """
         try:
             (statement,) = self.native.extract_statements(query)
-        except (duckdb.Error, ValueError) as error:
+        except duckdb.Error as error:
             raise ProbeError(without_excerpt(error)) from None
+        except ValueError:
+            raise ProbeError(
+                "the engine makes several statements of it, as of a PIVOT without IN"
+            ) from None
         if statement.type not in (StatementType.SELECT, StatementType.MULTI):
             raise ProbeError("not a query")
         try:
