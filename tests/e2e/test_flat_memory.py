@@ -36,4 +36,5 @@ def test_no_program_stays(kind: str, tmp_path: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", [*growing_child.KINDS, *growing_child.DROPPED])
 def test_memory_is_flat_over_300_rounds(kind: str, tmp_path: Path) -> None:
-    assert grown(kind, 20, 300, tmp_path)[1] < FLAT
+    # It takes a hundred rounds until caches are full and the heap has its holes.
+    assert grown(kind, 100, 300, tmp_path)[1] < FLAT
