@@ -55,7 +55,7 @@ class Learned:
     bar: float | None = None
     exact_ns: float | None = None
     ns: float | None = None
-    expected: float | None = None
+    expected: str | None = None
     seconds: float | None = None
     loss: float | None = None
     precise: float | None = None
@@ -165,7 +165,7 @@ def _cascade(
         contender,
         loss <= options.loss,
         bar=one.cascade,
-        expected=_factor(told),
+        expected=told["expected"],
         seconds=round(seconds, 1),
         loss=round(loss, 6),
         **times,
@@ -202,18 +202,11 @@ def _top_k(
         contender,
         precise >= 0.95 * TABLES,
         bar=one.top_k,
-        expected=_factor(told),
+        expected=told["expected"],
         seconds=round(seconds, 1),
         precise=precise / TABLES,
         **times,
     )
-
-
-def _factor(told: dict[str, str]) -> float | None:
-    for name, text in told.items():
-        if "expected" in name:
-            return text  # type: ignore[return-value]
-    return None
 
 
 def _times(

@@ -72,17 +72,17 @@ def gated_sources(draft: Draft) -> Draft:
         draft.context.function_type,
     )
     joins = left_joins(text) if found else []
-    asking: dict[tuple[int, Span], IdleSource] = {}
+    asking: dict[tuple[int, Span], list[IdleSource]] = {}
     for source in found:
         made_of = _gated(draft, calls[source.cascaded], source, joins)
         if made_of is not None:
             draft = made_of
             if source.source.kind == "join":
-                asking.setdefault((source.cascaded, source.source.block), source)
-    for (number, block), source in asking.items():
-        own = [i.source.span for i in found if (i.cascaded, i.source.block) == (number, block)]
-        theirs = [join for join in joins if any(join.span.holds(place) for place in own)]
-        draft = _without_groups(draft, text, calls[number], source, theirs)
+                asking.setdefault((source.cascaded, source.source.block), []).append(source)
+    for (number, _), sources in asking.items():
+        places = [source.source.span for source in sources]
+        theirs = [join for join in joins if any(join.span.holds(place) for place in places)]
+        draft = _without_groups(draft, text, calls[number], sources[0], theirs)
     return draft
 
 
@@ -94,6 +94,7 @@ def _without_groups(
 
     Args:
         idle: one of the sources of the block.
+        joins: those that ask the small model, each of which gives a row one partner at most.
     """
     block, small = idle.source.block, draft.planned[call].small
     joins = grouped(draft, joins, block)

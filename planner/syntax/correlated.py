@@ -16,6 +16,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
 from sqlml.parsing.places import Span, is_written, span
+from sqlml.planner.syntax.joins import is_unnest
 from sqlml.types import fold
 
 
@@ -65,13 +66,16 @@ def _correlated(sql: str, query: exp.Subquery, scope: Scope) -> Correlated | Non
         return None
     if any(select.args.get(key) for key in _SEVERAL_ROWS) or len(select.selects) != 1:
         return None
-    if not any(map(_is_aggregate, select.selects[0].walk())):
+    item = list(select.selects[0].walk())
+    if not any(map(_is_aggregate, item)) or any(isinstance(n, exp.Window) for n in item):
         return None
     if any(below is not scope for below in scope.traverse()):
         return None  # with queries of its own
     outer = tuple(scope.external_columns)
     if not outer or not all(is_written(column) and span(column) for column in outer):
         return None
+    if any(part is column for part in item for column in outer) or any(map(is_unnest, item)):
+        return None  # what it selects is of its own rows alone: an aggregate of others is not its
     names = frozenset(fold(name) for name in scope.sources)
     end = sql.find(")", inner.end)
     if end < 0 or any(fold(column.table) in names for column in outer):

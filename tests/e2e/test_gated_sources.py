@@ -94,6 +94,9 @@ GROUPED = [
     f"SELECT id, predict('m', x := x, f := f + coalesce(m, 0), approximate := true) FROM "
     f"(SELECT songs.id, songs.x, a.f, b.m FROM songs LEFT JOIN {TOTAL} ON songs.k = a.k "
     f"LEFT JOIN {MEAN} AS b ON songs.k = b.k WHERE town <> 't1')",
+    "SELECT s.id, predict('m', x := s.x, f := a.f + b.f, approximate := true) FROM songs s "
+    "LEFT JOIN (SELECT k, v AS f FROM plays GROUP BY k, v) a ON s.k = a.k "
+    "LEFT JOIN (SELECT k, max(v) AS f FROM plays GROUP BY k) b ON s.k = b.k",
 ]
 """Statements with joined subqueries that group: not all groups are made."""
 
@@ -156,6 +159,12 @@ LEFT_ALONE = {
     "(SELECT max(s.v) FROM plays s WHERE s.k = y) AS z FROM songs s) q",
     "subqueries in a subquery": f"SELECT q.id, {OF_SLOW} FROM (SELECT s.id, s.x, (SELECT max(v) "
     "FROM plays p WHERE p.k = s.k AND v > (SELECT avg(v) FROM plays)) AS z FROM songs s) q",
+    "several groups of a key": f"SELECT s.id, {OF_JOIN} FROM songs s LEFT JOIN (SELECT k, max(v) "
+    "AS f FROM plays GROUP BY k, v) a ON s.k = a.k",
+    "an aggregate of other rows": f"SELECT q.id, {OF_SLOW} FROM (SELECT s.id, s.x, (SELECT max(v) "
+    "+ s.y FROM plays p WHERE p.k = s.k) AS z FROM songs s) q",
+    "a window in a subquery": f"SELECT q.id, {OF_SLOW} FROM (SELECT s.id, s.x, (SELECT max(f) OVER "
+    "() FROM artists p WHERE p.k = s.k) AS z FROM songs s) q",
     "a list of other rows": f"SELECT q.id, {OF_SLOW} FROM (SELECT id, x, list_sum(list(y) OVER "
     "(ORDER BY id ROWS 3 PRECEDING)) AS z FROM songs) q QUALIFY row_number() OVER (ORDER BY z) < 9",
     "a call in VALUES": f"SELECT q.id, v.p FROM {SLOW}, (VALUES ({OF_SLOW})) v(p)",

@@ -54,9 +54,12 @@ def compiled_beside(
             line = _line(function, signature)
             if line is None:
                 return None
+            try:
+                _start()
+            except RuntimeError:  # no thread starts any more: Python is ending
+                return None
             job = _jobs[name] = _Job(line, name)
             _asked.put(job)
-            _start()
         if not job.done.is_set():
             raise NotReady(name)
         return _jobs.pop(name).code
@@ -82,8 +85,9 @@ def _start() -> None:
     """Start the thread that speaks with the other process, unless it runs."""
     global _thread
     if _thread is None:
-        _thread = threading.Thread(target=_compile_all, name="sqlml-compiling", daemon=True)
-        _thread.start()
+        made = threading.Thread(target=_compile_all, name="sqlml-compiling", daemon=True)
+        made.start()
+        _thread = made
 
 
 def _compile_all() -> None:
@@ -94,7 +98,7 @@ def _compile_all() -> None:
             with Child(f"{__name__}:conversation") as child:
                 while (job := _next()) is not None:
                     _finish(job, child)
-        except (Ended, Failed):  # it cannot start, or a kernel ended it
+        except (Ended, Failed, OSError, RuntimeError):  # it cannot start, or a kernel ended it
             with _LOCK:
                 while not _asked.empty():
                     _asked.get().done.set()
