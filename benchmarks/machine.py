@@ -23,6 +23,7 @@ PACKAGES = (
     "skl2onnx",
     "onnxmltools",
     "torch",
+    "triton",
     "hummingbird-ml",
     "daal",
     "scikit-learn-intelex",

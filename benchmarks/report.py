@@ -19,7 +19,7 @@ from benchmarks.results import RESULTS, read
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 FAMILIES = (
     *("trees", "operators", "scaling", "pipelines", "end_to_end", "choice", "starting"),
-    *("planner", "texts", "cascades"),
+    *("planner", "texts", "cascades", "gpu"),
 )
 Rows = Sequence[Mapping[str, Any]]
 
@@ -385,6 +385,31 @@ def cascades(results: Results) -> str:
     return _table(head, lines)
 
 
+def gpu(results: Results) -> str:
+    """The ways to score on a GPU, by model and rows of a batch, beside one core of its machine."""
+    found = results.get("gpu")
+    if not found:
+        return _missing("gpu")
+    ways = {
+        "fused": ("fused cuda host", "torch cuda host"),
+        "rows on the GPU": ("fused cuda device", "torch cuda device"),
+        "tt": ("tt cuda host",),
+        "ptt": ("ptt cuda host",),
+        "Hummingbird": ("hummingbird cuda host",),
+        "XGBoost": ("XGBoost cuda host",),
+        "native, one core": ("native cpu",),
+    }
+    times = {(r["model"], r["rows"], r["way"]): r["ns"] for r in found["rows"]}
+    lines = []
+    for model, rows in dict.fromkeys((r["model"], r["rows"]) for r in found["rows"]):
+        cells = [
+            next((times[model, rows, n] for n in names if (model, rows, n) in times), None)
+            for names in ways.values()
+        ]
+        lines.append(f"| {model} | {rows:,} | {' | '.join(map(_ns, cells))} |")
+    return _table(["model", "rows", *ways], lines)
+
+
 def _of(row: Mapping[str, Any]) -> tuple[str, str]:
     return row["case"]["workload"], row["case"]["kind"]
 
@@ -426,6 +451,7 @@ TABLES: Mapping[str, Callable[[Results], str]] = {
     "starting": starting,
     "texts": texts,
     "cascades": cascades,
+    "gpu": gpu,
     "planner": planner,
 }
 
