@@ -86,8 +86,13 @@ class Texts:
     def __len__(self) -> int:
         return self.start.size
 
-    def __getitem__(self, rows: slice) -> Texts:
+    def __getitem__(self, rows: slice | Array) -> Texts:
         return Texts(self.data, self.start[rows], self.stop[rows], self.missing[rows])
+
+    def addresses(self) -> tuple[Array, Array]:
+        """Where each text begins in the memory of this process, and where it ends: int64 (n,)."""
+        at = self.data.ctypes.data
+        return self.start + at, self.stop + at
 
     def text(self, i: int) -> str:
         """The i-th text, which must not be missing."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.backends.base import Compiled, filler_of
+from sqlml.backends.base import Compiled, filler_of, text_filler_of
 from sqlml.backends.category_lookup import ArrowEncoder, arrow_encoders
 from sqlml.backends.costs import current
 from sqlml.backends.no_wait import NotReady, no_wait
@@ -29,6 +29,7 @@ from sqlml.scorer.input_table import Table
 from sqlml.scorer.matrix_path import Direct, decodes, pool
 from sqlml.scorer.row_tasks import tasks
 from sqlml.scorer.sparse_rows import SparseRows
+from sqlml.scorer.text_path import DirectTexts
 from sqlml.types import Array, Feature
 from sqlml.udfs.unknown_category import named
 
@@ -65,6 +66,7 @@ class Scorer:
         self._gaps = gaps or Gaps()
         self._ready: dict[tuple[Any, ...], _Ready] = {}
         self._direct: dict[tuple[str, np.dtype[Any]], Direct | None] = {}
+        self._few_texts: dict[str, DirectTexts | None] = {}
         self._labels = [labels.array() for labels in program.labels]
 
     def __reduce__(self) -> Any:
@@ -165,8 +167,10 @@ class Scorer:
 
     def _directly(self, output: str, x: Any, options: Mapping[str, Any]) -> Array | None:
         """The output of a matrix (labels as such) without a copy of it, or None: use `_run`."""
-        if options or type(x) is not np.ndarray:
+        if options:
             return None
+        if type(x) is not np.ndarray or x.dtype == object:
+            return self._texts_directly(output, x)
         try:
             direct = self._direct[output, x.dtype]
         except KeyError:
@@ -183,6 +187,35 @@ class Scorer:
             return direct.score(x)
         except NotReady:
             return None
+
+    def _texts_directly(self, output: str, x: Any) -> Array | None:
+        direct = self._few_texts.get(output, _UNSETTLED)
+        if direct is _UNSETTLED:
+            try:
+                with no_wait():
+                    direct = self._few_texts[output] = self._few_texts_for(output)
+            except NotReady:
+                return None
+        made = None if direct is None else direct.score(x)
+        if made is None or output != "label" or not self._labels:
+            return made
+        return _decoded(made, self._labels)
+
+    def _few_texts_for(self, output: str) -> DirectTexts | None:
+        if output not in self.program.outputs:
+            return None
+        ready = self._ready_for(output, "f64", self._options)
+        split = ready.split
+        if split.encoders is not None or split.columns or not split.texts:
+            return None
+        filler = text_filler_of(ready.core, output)
+        if filler is None or filler.reads_rows or not filler.texts:
+            return None
+        follower = filler.follower(1)
+        if follower is None:
+            return None
+        place = {feature.name: i for i, feature in enumerate(self.features)}
+        return DirectTexts(filler, follower, self.features, [place[name] for name in split.texts])
 
     def _direct_for(self, output: str, dtype: np.dtype[Any]) -> Direct | None:
         if dtype not in (np.float32, np.float64) or output not in self.program.outputs:

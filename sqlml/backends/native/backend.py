@@ -24,6 +24,7 @@ from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.operators.opaque import OWNERS
 from sqlml.ir.program import Program
+from sqlml.ir.utf8_column import Texts
 from sqlml.types import TEXTUAL, Array
 
 __all__ = ["NativeBackend", "NativeCompiled", "bind"]
@@ -122,14 +123,16 @@ class _Kernels:
         self.program = program
         self._strategy = strategy
         self._fused = {name: Fused.of(program, name) for name in program.outputs}
+        self._with_texts: dict[str, TextFiller | None] = {}
         self._lock = threading.Lock()
         self._steps = None if all(self._fused.values()) else Stepwise(program, strategy)
 
     def run(self, inputs: Mapping[str, Array], names: tuple[str, ...]) -> dict[str, Array]:
         """What `NativeCompiled.run` does."""
         if self._steps is not None and not all(self._fused[name] for name in names):
-            return self._steps.run(inputs, names)
-        made: dict[str, Array] = {}
+            made = self._run_texts(inputs, names[0]) if len(names) == 1 else None
+            return self._steps.run(inputs, names) if made is None else {names[0]: made}
+        results: dict[str, Array] = {}
         for name in names:
             fused = self._fused[name]
             assert fused is not None
@@ -141,8 +144,36 @@ class _Kernels:
                 block = {fused.name: x[failed:]}
                 reference.run(self.program, block, names)  # says what is wrong with which row
                 return self._stepwise().run(inputs, names)
-            made[name] = out
-        return made
+            results[name] = out
+        return results
+
+    def _run_texts(self, inputs: Mapping[str, Array], output: str) -> Array | None:
+        """An output of texts by calls of kernels, of rows that they refuse in steps; or None."""
+        filler = self.text_filler(output)
+        if filler is None or not filler.texts:
+            return None
+        nodes = self.program.nodes
+        arrays, rows = columns_of(inputs, self._stepwise().schedule_of((output,)).inputs)
+        if filler.reads_rows:
+            x = np.ascontiguousarray(reference.conform(nodes[filler.rows], arrays))
+        else:
+            x = np.empty((rows, filler.columns), filler.input)
+        texts = [Texts.of(reference.conform(nodes[i], arrays)) for i in filler.texts]
+        follower = filler.follower(rows)
+        if follower is None or any(t.missing.any() for t in texts):
+            return None
+        ends = np.stack([end for t in texts for end in t.addresses()])
+        out = np.empty((rows, filler.width), filler.dtype)
+        refused, first = list[int](), 0
+        while (first := follower.run(x, ends, out, first, rows, follower.block)) < rows:
+            stop = min(first + follower.block, rows)
+            while (first := follower.run(x, ends, out, first, stop, 1)) < stop:
+                refused.append(first)
+                first += 1
+        if refused:
+            some = {name: array[np.array(refused)] for name, array in arrays.items()}
+            out[refused] = self._stepwise().run(some, (output,))[output]
+        return out
 
     def filler(
         self, output: str, columns: Sequence[int], width: int
@@ -166,9 +197,14 @@ class _Kernels:
 
     def text_filler(self, output: str) -> TextFiller | None:
         """What `NativeCompiled.text_filler` does."""
-        steps = self._stepwise()
-        stages = Stages.of(steps, output)
-        return None if stages is None else TextFiller(steps, output, stages)
+        try:
+            return self._with_texts[output]
+        except KeyError:
+            steps = self._stepwise()
+            stages = Stages.of(steps, output)
+            made = None if stages is None else TextFiller(steps, output, stages)
+            self._with_texts[output] = made
+            return made
 
     def _stepwise(self) -> Stepwise:
         with self._lock:

@@ -1,4 +1,4 @@
-"""What the row path does besides arithmetic and reading memory: call Python and kernels, count.
+"""What the row path does besides arithmetic and reading memory: call Python, and count.
 
 Each is an intrinsic of numba: a function that emits LLVM IR.
 """
@@ -12,17 +12,6 @@ from llvmlite import ir
 from sqlml.backends.native.jit.helpers import intrinsic
 from sqlml.backends.native.jit.llvm_values import INT, LONG, POINTER, declared, long
 from sqlml.backends.native.jit.process_memory import integers
-
-
-def _call_1(typing: Any, address: Any, a: Any) -> Any:
-    """The function at an address, int64 (int64)."""
-    return integers(2), _call
-
-
-def _call(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
-    address, *given = arguments
-    form = ir.FunctionType(LONG, [LONG] * len(given))
-    return b.call(b.inttoptr(address, form.as_pointer()), given)
 
 
 def _exchange(typing: Any, address: Any, number: Any) -> Any:
@@ -95,5 +84,5 @@ def _call_python(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
     return b.load(result)
 
 
-call_1, python = intrinsic(_call_1), intrinsic(_python)
+python = intrinsic(_python)
 add, exchange = intrinsic(_add), intrinsic(_exchange)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.backends.native.follow_calls import ALIGN, aligned, follow
 from sqlml.backends.native.jit.process_memory import (
     alike,
     bits_at,
@@ -32,8 +33,7 @@ from sqlml.backends.native.jit.process_memory import (
     words_at,
 )
 from sqlml.backends.native.jit.specialise import COUNT, Signature, helper
-from sqlml.backends.native.kernel_calls import ADDRESS
-from sqlml.udfs.duckdb.native.intrinsics import add, call_1, exchange, python
+from sqlml.udfs.duckdb.native.intrinsics import add, exchange, python
 from sqlml.udfs.duckdb.native.layout import (
     ALL_BATCHES,
     ASK,
@@ -72,8 +72,6 @@ from sqlml.udfs.duckdb.native.layout import (
 
 SIGNATURE: Signature = (COUNT, COUNT, COUNT)
 """`score` takes addresses: of the call, the columns, and the result."""
-
-ALIGN = 64
 
 TOLD = 4
 """Words that `functions._ask` is given: where the rows lie, how many, where results go, and where
@@ -116,11 +114,6 @@ CALLED = (
 
 NULL = (1 << 32) - 1
 """The length of a text that is NULL (`string_codes.py`)."""
-
-
-@helper
-def _aligned(number: Any) -> Any:
-    return (number + ALIGN - 1) // ALIGN * ALIGN
 
 
 @helper
@@ -236,29 +229,6 @@ def _calls(plan: Any, rows: Any) -> Any:
     return plan[FEW_CALLS] if rows < plan[TURN] else plan[MANY_CALLS]
 
 
-@helper
-def _follow(table: Any, calls: Any, rows: Any, places: Any, words: Any) -> Any:
-    """Make the calls of a table for a block of rows; the first result other than -1, else -1."""
-    at = 0
-    for _ in range(calls):
-        address, size, changes = table[at], table[at + 1], table[at + 2]
-        at += 3
-        for i in range(size):
-            words[i] = table[at + i]
-        at += size
-        for _ in range(changes):
-            what, value = table[at + 1], table[at + 2]
-            if what == ADDRESS:
-                words[table[at]] = places[value >> 32] + (value & 0xFFFFFFFF)
-            else:
-                words[table[at]] = value * rows
-            at += 3
-        found = call_1(address, words.ctypes.data)
-        if found >= 0 or found < -1:
-            return found
-    return -1
-
-
 def put_plan(state_at: Any, plan_at: Any) -> Any:
     """Exchange a function's plan; how many threads may still follow the one before.
 
@@ -310,12 +280,12 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     # One piece of memory for a block: words of calls, addresses, and numbers.
     most, taken, given = plan[MOST_WORDS], ALIGN, k + texts
     for i in range(count):
-        taken += _aligned(sizes[i] * block)
+        taken += aligned(sizes[i] * block)
     made_bytes = plan[WIDTH] * plan[RESULT_BYTES]
     if plan[LEVELS] == STRUCT:
         taken += made_bytes * block
     room = most + 2 * given + count + 2 + TOLD
-    held_at = malloc(8 * room + _aligned(width * size * block) + taken)
+    held_at = malloc(8 * room + aligned(width * size * block) + taken)
     if held_at == 0:
         if state[MEASURE] != 0:
             python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
@@ -326,12 +296,12 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
     words, columns = held[:most], held[most : most + given]
     masks = held[most + given : most + 2 * given]
     told, places = held[most + 2 * given :][:TOLD], held[most + 2 * given + TOLD :]
-    at = _aligned(held_at + 8 * room)
+    at = aligned(held_at + 8 * room)
     places[0] = at
-    at += _aligned(width * size * block)
+    at += aligned(width * size * block)
     for i in range(count):
         places[2 + i] = at
-        at += _aligned(sizes[i] * block)
+        at += aligned(sizes[i] * block)
     is_packed = state[ROWS_OF] == PACKED_ROWS
     for c in range(1 if is_packed else given):
         column = duckdb_data_chunk_get_vector(chunk, c)
@@ -361,7 +331,7 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
         for t in range(texts):
             _gather_texts(columns[k + t], masks[k + t], first, here, places[2 + t])
         places[1] = result if plan[LEVELS] == STRUCT else result + first * made_bytes
-        if calls == 0 or _follow(table, calls, here, places, words) != -1:
+        if calls == 0 or follow(table, calls, here, places, words) != -1:
             told[0], told[1], told[2] = places[0], here, places[1]
             told[3] = places.ctypes.data + 16
             told_at = told.ctypes.data

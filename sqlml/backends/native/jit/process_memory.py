@@ -1,4 +1,4 @@
-"""What kernels know by an address or a name: arrays in memory, and functions of the process.
+"""What kernels know by an address or a name: arrays in memory, and functions.
 
 Each is an intrinsic of numba: a function that emits LLVM IR.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from llvmlite import ir
 
 from sqlml.backends.native.jit.argument_kinds import ArrayKind, numba_type
 from sqlml.backends.native.jit.helpers import intrinsic
@@ -84,4 +85,16 @@ def _named(builder: Any, name: str, given: Any) -> Any:
     return builder.call(declared(builder.module, name, LONG, *given), given)
 
 
+def _call_1(typing: Any, address: Any, a: Any) -> Any:
+    """The function at an address, int64 (int64)."""
+    return integers(2), _call
+
+
+def _call(context: Any, b: Any, signature: Any, arguments: Any) -> Any:
+    address, *given = arguments
+    form = ir.FunctionType(LONG, [LONG] * len(given))
+    return b.call(b.inttoptr(address, form.as_pointer()), given)
+
+
+call_1 = intrinsic(_call_1)
 malloc, free = process_function_1("malloc"), process_function_1("free")

@@ -64,7 +64,7 @@ def counter(attrs: Attrs, hashed: bool) -> Count:
             hard = _hard(texts, analyzer)
             if not hard.any():
                 return run(texts, raw)
-            parts = [run(_take(texts, ~hard), raw), run(_prepared(texts, hard, analyzer), ready)]
+            parts = [run(texts[~hard], raw), run(_prepared(texts, hard, analyzer), ready)]
             rows = [np.flatnonzero(~hard), np.flatnonzero(hard)]
             return _grouped(
                 parts, [r[p.rows] for r, p in zip(rows, parts, strict=True)], len(texts)
@@ -222,10 +222,6 @@ def _hard(texts: Texts, analyzer: Analyzer) -> Array:
     found = np.zeros(len(texts), bool)
     _scanner()(_parts(texts), tables()[1], *look_for, found)
     return found
-
-
-def _take(texts: Texts, rows: Array) -> Texts:
-    return Texts(texts.data, texts.start[rows], texts.stop[rows], texts.missing[rows])
 
 
 def _prepared(texts: Texts, rows: Array, analyzer: Analyzer) -> Texts:
