@@ -61,13 +61,18 @@ def labels(con: Session, call: str) -> list[int]:
     return [p for (p,) in con.execute(f"SELECT {call} FROM fresh ORDER BY id").fetchall()]
 
 
-def put_before(con: Session, name: str, small: Program) -> None:
-    """Let a Program with labels and probabilities be the small model of a model."""
+def put_before(con: Session, name: str, small: Program, **known: Any) -> None:
+    """Let a Program with labels and probabilities be the small model of a model.
+
+    Args:
+        known: in place of what `CASCADE` says.
+    """
     stored = con._catalog.get(parse_reference(name))
     b = Builder(small.nodes)
     sure = b.op("max", b.value(small.outputs["proba"]), axis=1)
     told = b.build({"label": b.value(small.outputs["label"]), CONFIDENCE: sure})
-    made = Cascade(confident(told, 0.8, stored.program.labels), CASCADE)
+    facts = replace(CASCADE, **known)
+    made = Cascade(confident(told, 0.8, stored.program.labels), facts)
     con._models.versions.add_small_model(stored, made)
 
 

@@ -9,8 +9,9 @@
 A row of which the small model is sure has no partner then, and so with a call of a function of
 the user's: it becomes `CASE WHEN TRY(small(x)) IS NULL THEN f(..) END`. Of a joined subquery that
 groups, only the groups of the other rows are made (`needed_groups.py`). That is done where nothing
-else needs them (`syntax/idle_sources.py`), where the table's key is unique, so that there is one
-row with and without a partner, and where the engine's binder finds the same columns as before.
+else needs them (`syntax/idle_sources.py`), where the table's key is unique, as the table declares
+or the user has said, so that there is one row with and without a partner, and where the engine's
+binder finds the same columns as before.
 """
 
 from __future__ import annotations
@@ -130,14 +131,14 @@ def _gated(draft: Draft, call: ModelCall, idle: IdleSource, joins: list[LeftJoin
         return None  # FROM makes columns of calls, and is written anew
     join: LeftJoin | None = None
     if source.kind == "join":
-        keys = draft.context.unique_keys
+        keys, told = draft.context.unique_keys, draft.cascades[call].facts.keys
         join = next((j for j in joins if j.span.holds(source.span)), None)
         if join is None or keys is None or draft.outline.kept:
             return None  # a view or macro outlives the keys that its tables have now
         if join.using and join.as_using is None:
             return None
         try:
-            if not has_one_partner(join, keys, draft.context.describe):
+            if not has_one_partner(join, keys, draft.context.describe, told):
                 return None
         except ProbeError:
             return None

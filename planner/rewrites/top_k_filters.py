@@ -87,8 +87,11 @@ def _filtered(draft: Draft, call: ModelCall) -> Draft | str:
     if found.k > facts.k:
         return f"it asks for {found.k} rows, and the top-K filter is for {facts.k} at most"
     joins = left_joins(text) if found.joins else []
-    if not _all_unique(draft, joins, found):
-        return "a joined table has no key that is known to be unique"
+    if not _all_unique(draft, joins, found, facts.keys):
+        return (
+            "a joined table has no key that is known to be unique; if it is, say so by option "
+            "unique_keys of ADD TOP_K FILTER"
+        )
     if any(place.holds(c.span) for place in found.filters for c in draft.outline.calls):
         return "a condition calls a model"
     if not all(map(draft.context.is_steady, found.functions)):
@@ -145,7 +148,9 @@ def _small(draft: Draft, call: ModelCall) -> PlannedCall:
     return made.planned
 
 
-def _all_unique(draft: Draft, joins: list[LeftJoin], found: TopK) -> bool:
+def _all_unique(
+    draft: Draft, joins: list[LeftJoin], found: TopK, told: tuple[frozenset[str], ...]
+) -> bool:
     """Whether each row has one partner at most in each joined table."""
     keys = draft.context.unique_keys
     if not found.joins:
@@ -154,7 +159,7 @@ def _all_unique(draft: Draft, joins: list[LeftJoin], found: TopK) -> bool:
     describe = draft.context.describe
     try:
         return keys is not None and all(
-            j is not None and has_one_partner(j, keys, describe) for j in own
+            j is not None and has_one_partner(j, keys, describe, told) for j in own
         )
     except ProbeError:
         return False

@@ -65,12 +65,22 @@ def _unneeded(
     return None
 
 
-def has_one_partner(join: LeftJoin, unique_keys: UniqueKeys, describe: Describe) -> bool:
+def has_one_partner(
+    join: LeftJoin,
+    unique_keys: UniqueKeys,
+    describe: Describe,
+    told: Collection[frozenset[str]] = (),
+) -> bool:
     """Whether a row has at most one partner in the joined table.
+
+    Args:
+        told: columns of which a user says so, whatever table is joined on them.
 
     Raises:
         ProbeError: the engine cannot bind the join by itself.
     """
+    if any(key <= join.keys.keys() for key in told):
+        return True
     if not _is_unique(join, unique_keys):
         return False
     types = {fold(c.name): c.type for c in describe(f"SELECT * FROM {join.table}")}

@@ -140,6 +140,8 @@ def _left_join(sql: str, join: exp.Join) -> LeftJoin | None:
     elif isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
         names = {fold(table.name)}  # elsewhere it would be a CTE of this name, or the table again
         written = _parts(sql, table)
+    elif isinstance(table, exp.Table) and fold(table.this.name) in _FILES:
+        names, written = set[str](), _parts(sql, table)
     else:
         return None
     own = alias or (next(iter(names)) if names else None)
@@ -189,6 +191,9 @@ def functions_of(node: exp.Expr) -> frozenset[str]:
     made |= {"random" for _ in node.find_all(exp.Rand)} | {"uuid" for _ in node.find_all(exp.Uuid)}
     return frozenset(made)
 
+
+_FILES = frozenset({"read_parquet", "parquet_scan", "read_csv", "read_csv_auto", "read_json"})
+"""Functions that read files, and have the same rows whenever they do."""
 
 _GROUP_BY = re.compile(r"\bGROUP\s+BY\s*\Z", re.IGNORECASE)
 _OF_SEVERAL_GROUPS = ("with_", "qualify", "windows", "limit", "offset", "sample", "pivots")

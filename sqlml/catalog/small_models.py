@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import ArtifactError
 from sqlml.ir.program import Program
+from sqlml.types import fold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,8 @@ class Facts:
         trained, held_out: numbers of rows.
         exact_ns, expected_ns: nanoseconds a row of a query without it, and with it.
         groups: of the model's features.
+        unique_keys: columns that are unique in any table which a query joins on them, though the
+            engine does not know; those of a key of several with commas between.
     """
 
     query: str
@@ -47,6 +50,12 @@ class Facts:
     exact_ns: float
     expected_ns: float
     groups: tuple[FeatureGroup, ...]
+    unique_keys: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> tuple[frozenset[str], ...]:
+        """The columns of each of `unique_keys`, folded."""
+        return tuple(frozenset(fold(c.strip()) for c in k.split(",")) for k in self.unique_keys)
 
     @property
     def gain(self) -> float:
@@ -111,6 +120,10 @@ class Cascade:
     small: Program
     facts: CascadeFacts
 
+    def told(self, unique_keys: tuple[str, ...]) -> Cascade:
+        """The same, where a user has said which keys of tables are unique."""
+        return replace(self, facts=replace(self.facts, unique_keys=unique_keys))
+
     def fits(self, program: Program) -> bool:
         """Whether it can stand before a Program."""
         answers = "label" in self.small.outputs and self.small.labels == program.labels
@@ -123,6 +136,10 @@ class TopKFilter:
 
     small: Program
     facts: FilterFacts
+
+    def told(self, unique_keys: tuple[str, ...]) -> TopKFilter:
+        """The same, where a user has said which keys of tables are unique."""
+        return replace(self, facts=replace(self.facts, unique_keys=unique_keys))
 
     def fits(self, program: Program) -> bool:
         """Whether it can stand before a Program."""
@@ -187,7 +204,7 @@ def _checked(kind: Any, told: Mapping[str, Any]) -> Any:
     """A value of a dataclass of ours whose fields are all there, of their types."""
     made: dict[str, Any] = {}
     for field in fields(kind):
-        value = told[field.name]
+        value = told[field.name] if field.default is MISSING else told.get(field.name, ())
         wanted = _TYPES[str(field.type)]
         if isinstance(value, list):
             value = tuple(value)
@@ -197,7 +214,8 @@ def _checked(kind: Any, told: Mapping[str, Any]) -> Any:
             value = float(value)
             if not math.isfinite(value) or (field.name == "expected_ns" and value <= 0):
                 raise ValueError(f"{field.name} cannot be {value!r}")
-        if field.name == "features" and not all(isinstance(item, str) for item in told["features"]):
+        texts = field.type == "tuple[str, ...]"
+        if texts and not all(isinstance(item, str) for item in value):
             raise TypeError(f"{field.name} cannot be {value!r}")
         made[field.name] = value
     return kind(**made)

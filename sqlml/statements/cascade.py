@@ -21,13 +21,14 @@ from sqlml.statements.rows_to_learn_from import (
 )
 from sqlml.statements.told_small_models import of_facts, of_group
 from sqlml.statements.true_labels import label_codes, label_column
+from sqlml.statements.unique_keys import UNIQUE_KEYS, unique_keys
 
 ACCURACY_LOSS = 0.001
 """What the accuracy may fall by, unless the statement says otherwise: as in Willump."""
 
 
 def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Answer:
-    """ALTER MODEL .. ADD CASCADE USING (query) OPTIONS (label = .., accuracy_loss = ..).
+    """ALTER MODEL .. ADD CASCADE USING (query) OPTIONS (label = .., accuracy_loss = .., ..).
 
     Raises:
         ConfigError: an option, the model or the rows do not suit a cascade.
@@ -36,11 +37,12 @@ def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Ans
     """
     model = models.catalog.get(reference)
     _check_classifier(model)
-    check_options(change.options, ("label", "accuracy_loss"), "ADD CASCADE")
+    check_options(change.options, ("label", "accuracy_loss", UNIQUE_KEYS), "ADD CASCADE")
     loss = _accuracy_loss(change.options)
     recipe = recipe_of_model(model)
     given = rows_to_learn_from(models, model, change.query, "ADD CASCADE")
     named = change.options.get("label", model.options.get(model_options.OUTPUT))
+    keys = unique_keys(models, change.options, given.query)
     label = label_column(named, model, given.frame)
     codes = label_codes(given.frame[label], model)
     found = learn_cascade(
@@ -54,15 +56,22 @@ def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Ans
         sources=given.sources,
         base_ns=given.rest_ns,
     )
-    return stored(models, model, found)
+    return stored(models, model, found, keys)
 
 
-def stored(models: Models, model: Model, found: SmallModel | NoGain) -> Answer:
-    """Store what was learned, if it gains anything; what there is to say of it."""
+def stored(
+    models: Models, model: Model, found: SmallModel | NoGain, keys: tuple[str, ...]
+) -> Answer:
+    """Store what was learned, if it gains anything; what there is to say of it.
+
+    Args:
+        keys: of tables (`unique_keys`).
+    """
     if isinstance(found, NoGain):
         groups = [(f"group {n}", of_group(group)) for n, group in enumerate(found.groups, 1)]
         told = [("stored", "no"), ("reason", found.reason), *groups]
     else:
+        found = found.told(keys)
         models.versions.add_small_model(model, found)
         told = [("stored", "yes"), *of_facts(found.facts)]
     return rows(("property", "value"), told)

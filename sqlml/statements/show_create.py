@@ -89,6 +89,8 @@ def _learned(name: str, small: SmallModel, dialect: Dialect) -> str:
         what = "TOP_K FILTER"
         options = f"k = {facts.k}, precision = {facts.precision!r}"
         options += f", class = {facts.chosen}" if facts.chosen else ""
+    if facts.unique_keys:
+        options += f", unique_keys = [{', '.join(map(dialect.quote_string, facts.unique_keys))}]"
     end = "\n" if "--" in facts.query else ""  # the bracket is no part of a comment
     text = f"ALTER MODEL {name} ADD {what} USING ({facts.query}{end})\nOPTIONS ({options})"
     if not _says_the_same(text, facts.query):

@@ -28,6 +28,7 @@ def of_facts(facts: CascadeFacts | FilterFacts) -> list[tuple[str, str]]:
     return [
         ("small model reads", _names(facts.groups, True)),
         ("only the full model reads", _names(facts.groups, False)),
+        *((("unique keys", "; ".join(facts.unique_keys)),) if facts.unique_keys else ()),
         *measured,
         (
             "expected",

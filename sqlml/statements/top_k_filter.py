@@ -20,13 +20,14 @@ from sqlml.statements.rows_to_learn_from import (
     recipe_of_model,
     rows_to_learn_from,
 )
+from sqlml.statements.unique_keys import UNIQUE_KEYS, unique_keys
 
 K, PRECISION = 20, 0.95
 """Unless the statement says otherwise: as in Willump, section 6.3."""
 
 
 def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter) -> Answer:
-    """ALTER MODEL .. ADD TOP_K FILTER USING (query) OPTIONS (k = .., precision = .., class = ..).
+    """ALTER MODEL .. ADD TOP_K FILTER USING (query) OPTIONS (k = .., precision = .., ..).
 
     Raises:
         ConfigError: an option, the model or the rows do not suit a filter.
@@ -34,7 +35,7 @@ def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter
         UnsupportedModelError, MissingDependencyError: no small model can be trained.
     """
     model, options = models.catalog.get(reference), change.options
-    check_options(options, ("k", "precision", "class"), "ADD TOP_K FILTER")
+    check_options(options, ("k", "precision", "class", UNIQUE_KEYS), "ADD TOP_K FILTER")
     output, column, chosen = _score(model, options)
     k: Any = options.get("k", K)
     precision: Any = options.get("precision", PRECISION)
@@ -44,6 +45,7 @@ def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter
         raise ConfigError(f"precision must lie between 0 and 1, as 0.95 does, not {precision!r}")
     recipe = recipe_of_model(model).regression()
     given = rows_to_learn_from(models, model, change.query, "ADD TOP_K FILTER")
+    keys = unique_keys(models, options, given.query)
     found = learn_filter(
         model.program,
         recipe,
@@ -57,7 +59,7 @@ def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter
         sources=given.sources,
         base_ns=given.rest_ns,
     )
-    return stored(models, model, found)
+    return stored(models, model, found, keys)
 
 
 def drop_top_k_filter(models: Models, reference: Reference, change: DropTopKFilter) -> None:
