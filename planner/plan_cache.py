@@ -51,6 +51,7 @@ class PlanCache:
             "describe": context.describe,
             "function": context.is_user_function,
             "keys": context.unique_keys or str,  # where there are none, nobody asks
+            "view": context.view,
             "function type": context.function_type,
             "steady": context.is_steady,
         }
@@ -128,6 +129,7 @@ class PlanCache:
             model=partial(noted, "model", context.model),
             is_user_function=partial(noted, "function", context.is_user_function),
             unique_keys=None if keys is None else partial(noted, "keys", keys),
+            view=partial(noted, "view", context.view),
             function_type=partial(noted, "function type", context.function_type),
             is_steady=partial(noted, "steady", context.is_steady),
         )

@@ -60,6 +60,7 @@ class Context:
         function_type: what such a function returns, if it is none of SQL (a macro).
         is_steady: whether a function gives the same for the same rows, as far as is known.
         unique_keys: the declared keys of a table; None if joins are never left out.
+        view: the query of a view, if a table of that name is one and can be written out.
         settings: the session's `SET sqlml_..`.
         rows: how many rows the engine expects of a query.
         column_name: how the engine names the column of an unnamed expression.
@@ -75,6 +76,7 @@ class Context:
     function_type: Callable[[str], str | None] = _nothing
     is_steady: Callable[[str], bool] = _unsteady
     unique_keys: UniqueKeys | None = None
+    view: Callable[[str], str | None] = _nothing
     settings: Mapping[str, Any] = field(default_factory=dict)
     rows: AskRows = _nothing
     column_name: Callable[[str], str | None] = _nothing

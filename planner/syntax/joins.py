@@ -140,7 +140,7 @@ def _left_join(sql: str, join: exp.Join) -> LeftJoin | None:
     elif isinstance(table, exp.Table) and isinstance(table.this, exp.Identifier):
         names = {fold(table.name)}  # elsewhere it would be a CTE of this name, or the table again
         written = _parts(sql, table)
-    elif isinstance(table, exp.Table) and fold(table.this.name) in _FILES:
+    elif isinstance(table, exp.Table) and fold(table.this.name) in FILES:
         names, written = set[str](), _parts(sql, table)
     else:
         return None
@@ -192,7 +192,7 @@ def functions_of(node: exp.Expr) -> frozenset[str]:
     return frozenset(made)
 
 
-_FILES = frozenset({"read_parquet", "parquet_scan", "read_csv", "read_csv_auto", "read_json"})
+FILES = frozenset({"read_parquet", "parquet_scan", "read_csv", "read_csv_auto", "read_json"})
 """Functions that read files, and have the same rows whenever they do."""
 
 _GROUP_BY = re.compile(r"\bGROUP\s+BY\s*\Z", re.IGNORECASE)
@@ -278,7 +278,7 @@ def _equated(sql: str, condition: exp.Expr | None, own: str) -> dict[str, str]:
     OR and NOT are not.
     """
     keys: dict[str, str] = {}
-    for term in () if condition is None else terms_of(condition):
+    for term in () if condition is None else _terms(condition):
         sides = [term.this, term.expression] if isinstance(term, exp.EQ) else []
         tables = [_table_of(side) for side in sides]
         if len(tables) != 2 or None in tables or (tables[0] == own) == (tables[1] == own):
@@ -288,11 +288,18 @@ def _equated(sql: str, condition: exp.Expr | None, own: str) -> dict[str, str]:
     return keys
 
 
+def _terms(condition: exp.Expr) -> list[exp.Expr]:
+    """The operands of the ANDs of a condition, of those in brackets too."""
+    bare = condition.unnest()
+    parts = terms_of(bare)
+    return [bare] if len(parts) == 1 else [term for part in parts for term in _terms(part)]
+
+
 def _others(condition: exp.Expr, own: str) -> tuple[Span, ...]:
     """The places of the sides of equations that are not of the table itself."""
     sides = [
         side
-        for term in terms_of(condition)
+        for term in _terms(condition)
         for side in (term.this, term.expression)
         if _table_of(side) != own
     ]

@@ -235,7 +235,10 @@ class Lineage:
 
     def _of_column(self, column: exp.Column, scope: Scope) -> frozenset[FeatureSource]:
         if not column.table:
-            return self.everything(scope)
+            item = self.item(scope, column.name)  # whose alias it is, as in ORDER BY
+            if item is None or any(n is column for n in item.walk()):
+                return self.everything(scope)
+            return self.needs(item, scope)
         join, below = joined(scope, column.table), scope.sources.get(column.table)
         own = frozenset[FeatureSource]() if join is None else self.of_join(join, scope)
         if below is None:

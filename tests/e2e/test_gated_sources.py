@@ -61,6 +61,8 @@ def con() -> Iterator[Session]:
 GATED = [
     f"SELECT s.id, {OF_JOIN} FROM {JOINED}",
     f"SELECT q.id, {OF_SLOW} FROM {SLOW}",
+    f"SELECT q.id, {OF_SLOW} AS p, x + 1 AS z FROM {SLOW} ORDER BY p, 1, z LIMIT 100",
+    f"SELECT {OF_SLOW} AS p, count(*) AS n FROM {SLOW} GROUP BY p HAVING n > 3 ORDER BY n",
     f"SELECT s.id, {OF_JOIN} FROM songs s LEFT JOIN artists a USING (k)",
     f"SELECT k, count(*), sum({OF_JOIN}) FROM songs s LEFT JOIN artists a USING (k) GROUP BY k",
     f"{WITH} SELECT q.id, {OF_SLOW} FROM w q",
@@ -139,6 +141,8 @@ LEFT_ALONE = {
     f"{OF_SLOW} AS p FROM {SLOW} ORDER BY #2 LIMIT 20)",
     "ORDER BY a number": "SELECT id, p FROM (SELECT q.id, q.z, "
     f"{OF_SLOW} AS p FROM {SLOW} ORDER BY 2 LIMIT 20)",
+    "ORDER BY an alias": f"SELECT q.id, {OF_SLOW}, q.z * 2 AS x FROM {SLOW} ORDER BY x LIMIT 9",
+    "DISTINCT ON an alias": f"SELECT DISTINCT ON (y) z > 0 AS y, {OF_SLOW} FROM {SLOW} ORDER BY y",
     "ORDER BY ALL below": f"SELECT q.id, {OF_SLOW} FROM "
     "(SELECT slow(y) AS z, id, x FROM songs ORDER BY ALL LIMIT 20) q",
     "rows of a list": "SELECT id, p FROM (SELECT q.id, "

@@ -35,6 +35,7 @@ from sqlml.udfs.duckdb.functions_by_name import batches
 from sqlml.udfs.duckdb.interrupt_errors import is_interrupt, pass_interrupt
 from sqlml.udfs.duckdb.native.needs_python import needs_python
 from sqlml.udfs.duckdb.user_frame import call_from
+from sqlml.udfs.duckdb.view_query import view_query
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import engine_function
 
@@ -80,6 +81,7 @@ class DuckDBEngine:
             function_type=self.function_type,
             is_steady=self.is_steady,
             unique_keys=partial(declared_keys, self.connection.read),
+            view=partial(view_query, self.connection.read, self.is_steady),
             rows=self.rows,
             column_name=self.registry.column_name,
             type_of=self.type_of,

@@ -1,0 +1,53 @@
+"""`opened_views`: the views that a statement reads become the subqueries that they stand for.
+
+::
+
+    SELECT id, predict('m', *, approximate := true) FROM v
+    SELECT id, predict('m', *, approximate := true) FROM (SELECT .. FROM s LEFT JOIN a ..) AS v
+
+That is no rule by itself: the statement is the same. But joins and functions in a view can ask a
+small model only where it is a part of the statement (`tentative_rules.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlml.errors import SqlmlError
+from sqlml.parsing.places import Span
+from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.syntax.read import outline_of
+from sqlml.planner.syntax.splice import splice
+from sqlml.planner.syntax.view_body import named_tables
+
+DEEPEST = 8
+"""Views of views that are opened."""
+
+LONGEST = 100_000
+"""Characters of a statement from which on no view is opened: each one may read others twice."""
+
+
+def opened_views(draft: Draft) -> Draft:
+    """The statement, which no rule has seen yet, without views; the same draft if it reads none, or
+    makes a view itself."""
+    if draft.outline.kept:
+        return draft
+    text = draft.text
+    for _ in range(DEEPEST):
+        edits: dict[Span, str] = {}
+        for table in named_tables(text):
+            query = draft.context.view(text[table.place.start : table.place.end])
+            if query is not None:
+                called = f" AS {table.called}" if table.called else ""
+                edits[table.place] = f"({query}){called}"
+        if not edits or len(text) + sum(map(len, edits.values())) > LONGEST:
+            break
+        text = splice(text, {}, edits, Span(0, len(text)))
+    if text == draft.text:
+        return draft
+    try:
+        outline = outline_of(text, draft.dialect.name)
+    except SqlmlError:
+        return draft
+    given = replace(draft.given, parameters=outline.parameters)
+    return replace(draft, outline=outline, given=given)

@@ -1,0 +1,103 @@
+"""`view_body`: the query of a view as the engine has written it down, and the names in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from sqlglot import exp
+
+from sqlml.errors import ParseError
+from sqlml.parsing.places import Span, span
+from sqlml.parsing.recursion_limit import deeply
+from sqlml.parsing.trees import trees
+from sqlml.planner.syntax.joins import functions_of, table_place
+from sqlml.types import fold
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTable:
+    """A table of FROM by its name: its place without the alias, the parts of its name, and how the
+    query calls it where that is no alias."""
+
+    place: Span
+    parts: tuple[str, ...]
+    called: str
+
+
+@dataclass(frozen=True, slots=True)
+class ViewBody:
+    """The query of a view. columns: the names that the view gives to its columns, as written, if it
+    gives some. functions: that the query calls, but for what sqlglot knows."""
+
+    sql: str
+    columns: str
+    tables: tuple[NamedTable, ...]
+    functions: frozenset[str]
+
+
+def view_body(statement: str) -> ViewBody | None:
+    """The query of a CREATE VIEW of DuckDB; None where it cannot be read."""
+    try:
+        return deeply(statement, "duckdb", partial(_body, statement))
+    except ParseError:
+        return None
+
+
+def named_tables(sql: str) -> tuple[NamedTable, ...]:
+    """The tables that a DuckDB query names, but for CTEs; none where it cannot be read."""
+    try:
+        return deeply(sql, "duckdb", partial(_of_query, sql))
+    except ParseError:
+        return ()
+
+
+def _of_query(sql: str) -> tuple[NamedTable, ...]:
+    found = trees(sql)
+    return tuple(_named(sql, found[0])) if len(found) == 1 else ()
+
+
+def _body(statement: str) -> ViewBody | None:
+    (tree,) = trees(statement)
+    query = tree.args.get("expression") if isinstance(tree, exp.Create) else None
+    place = None if query is None else span(query)
+    if query is None or place is None:
+        return None
+    text = list(statement)
+    for select in query.find_all(exp.Select):
+        for bracket in _brackets_of_joins(select):
+            text[bracket.start] = text[bracket.end - 1] = " "
+    sql = "".join(text)[place.start : place.end]
+    names = tree.this.expressions if isinstance(tree.this, exp.Schema) else []
+    columns = ", ".join(name.sql("duckdb") for name in names)
+    (read,) = trees(sql)
+    return ViewBody(sql, columns, tuple(_named(sql, read)), functions_of(read))
+
+
+def _brackets_of_joins(select: exp.Select) -> Iterator[Span]:
+    """The brackets that DuckDB writes around joins: they group them from left to right, as they are
+    without brackets."""
+    from_ = select.args.get("from_")
+    table = None if from_ is None else from_.this
+    if select.args.get("joins"):
+        return  # others follow behind the bracket
+    while isinstance(table, exp.Subquery) and not table.args.get("alias"):
+        place = span(table)
+        if not isinstance(table.this, exp.Table | exp.Subquery) or place is None:
+            return
+        yield place
+        table = table.this
+
+
+def _named(sql: str, tree: exp.Expr) -> Iterator[NamedTable]:
+    ctes = {fold(cte.alias) for cte in tree.find_all(exp.CTE)}
+    for table in tree.find_all(exp.Table):
+        if not all(isinstance(part, exp.Identifier) for part in table.parts):
+            continue
+        if len(table.parts) == 1 and fold(table.name) in ctes:
+            continue
+        place = table_place(sql, table)
+        if place is not None:
+            called = "" if table.args.get("alias") else table.this.sql("duckdb")
+            yield NamedTable(place, tuple(part.name for part in table.parts), called)

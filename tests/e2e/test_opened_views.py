@@ -1,0 +1,135 @@
+"""Joins and functions in views ask a small model first, where the view can be written out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+import sqlml
+from sqlml.importers.registry import import_model
+from sqlml.planner.rewrites import tentative_rules
+from sqlml.session.session import Session
+from tests.cascaded import put_before, put_filter_before
+
+CALL = "predict('m', x := q.x, f := q.f, approximate := true)"
+
+
+@pytest.fixture(scope="module")
+def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    folder = tmp_path_factory.mktemp("views")
+    random = np.random.default_rng(0)
+    matrix = random.normal(size=(600, 2))
+    labels = (matrix[:, 0] + (np.abs(matrix[:, 0]) < 0.7) * 3 * matrix[:, 1] > 0).astype(int)
+    full = RandomForestClassifier(9, max_depth=5, random_state=0).fit(matrix, labels)
+    with sqlml.connect() as made:
+        made.create_model("m", full, inputs=["x", "f"])
+        small = import_model(LogisticRegression().fit(matrix[:, :1], labels), ["x"]).program
+        put_before(made, "m", small, unique_keys=("key",))
+        number = RandomForestRegressor(3, random_state=0).fit(matrix, matrix.sum(axis=1))
+        made.create_model("r", number, inputs=["x", "f"])
+        small = import_model(LinearRegression().fit(matrix[:, :1], matrix[:, 0]), ["x"]).program
+        put_filter_before(made, "r", small, output="label", column=0, chosen="")
+        made.create_function("slow", lambda v: v * 1.0, ["DOUBLE"], "DOUBLE")
+        made.execute(
+            "CREATE TABLE songs AS SELECT i AS id, (i * 7) % 40 AS k, sin(i * 1.7) * 2 AS x "
+            "FROM range(200) r(i)"
+        )
+        made.execute("CREATE TABLE artists (k BIGINT PRIMARY KEY, f DOUBLE)")
+        made.execute("INSERT INTO artists SELECT i, sin(i * 0.9) * 2 FROM range(38) r(i)")
+        made.execute(f"COPY (SELECT k AS key, f FROM artists) TO '{folder}/a.parquet'")
+        made.execute(f"ATTACH '{folder}/other.duckdb' AS other")
+        for name, query in VIEWS.items():
+            made.execute(f"CREATE VIEW {name} AS {query.format(folder=folder)}")
+        made.execute("CREATE TABLE other.songs AS SELECT * REPLACE (x / 2 AS x) FROM main.songs")
+        made.execute("CREATE TABLE other.artists (k BIGINT PRIMARY KEY, f DOUBLE)")
+        made.execute("INSERT INTO other.artists SELECT k, -f FROM main.artists")
+        made.execute("USE other")
+        made.execute(f"CREATE VIEW other.elsewhere AS {VIEWS['joined']}")
+        made.execute("USE memory")
+        made.execute("CREATE MACRO halved(v) AS v / 2")
+        made.execute("CREATE VIEW by_macro AS SELECT id, x, slow(halved(k)) AS f FROM songs")
+        made.execute("CREATE VIEW renamed(id, x, f) AS SELECT id, x, slow(k) FROM songs")
+        made.execute("CREATE TEMP VIEW passing AS SELECT * FROM joined WHERE id > 20")
+        yield made
+
+
+VIEWS = {
+    "joined": "SELECT s.id, s.x, a.f FROM songs s LEFT JOIN artists a ON s.k = a.k",
+    "used": "SELECT id, x, f FROM songs LEFT JOIN artists USING (k)",
+    "called": "SELECT id, x, slow(k) AS f FROM songs",
+    "of_a_view": "SELECT id + 1 AS id, x, f FROM joined",
+    "with_a_cte": "WITH w AS (SELECT * FROM songs) SELECT id, x, slow(k / 3) AS f FROM w",
+    "grouped": "SELECT s.id, s.x, g.f FROM songs s LEFT JOIN (SELECT k, max(f) AS f FROM artists "
+    "GROUP BY k) g ON s.k = g.k",
+    "of_a_file": "SELECT s.id, s.x, a.f FROM songs s LEFT JOIN '{folder}/a.parquet' a "
+    "ON s.k = a.key",
+    "by_a_function": "SELECT s.id, s.x, a.f FROM songs s "
+    "LEFT JOIN read_parquet('{folder}/a.parquet') a ON s.k = a.key",
+}
+OPENED = {
+    **{name: f"SELECT q.id, {CALL} FROM {name} q" for name in (*VIEWS, "passing")},
+    "no alias": "SELECT id, predict('m', x := joined.x, f := joined.f, approximate := true) "
+    "FROM joined",
+    "of a schema": f"SELECT q.id, {CALL} FROM memory.main.joined AS q WHERE q.id % 2 = 0",
+    "a star": "SELECT predict('m', *, approximate := true), * EXCLUDE (f) FROM called",
+    "a subquery": f"SELECT q.id, {CALL} FROM (SELECT * FROM of_a_view) q ORDER BY 1",
+    "a table": f"CREATE OR REPLACE TEMP TABLE made AS SELECT q.id, {CALL} AS p FROM called q",
+    "elsewhere": f"SELECT q.id, {CALL} FROM other.elsewhere q",
+}
+LEFT = {
+    "a macro": f"SELECT q.id, {CALL} FROM by_macro q",
+    "names of its own": f"SELECT q.id, {CALL} FROM renamed q",
+    "a CTE of its name": f"WITH called AS (SELECT id, x, k AS f FROM songs) SELECT q.id, {CALL} "
+    "FROM called q",
+    "what else reads it": f"SELECT q.id, q.f, {CALL} FROM called q",
+}
+
+
+def answered(con: Session, sql: str) -> list[Any]:
+    rows = con.execute(sql).fetchall()
+    return sorted(map(repr, con.execute("FROM made").fetchall() if "CREATE" in sql else rows))
+
+
+def without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tentative_rules, "opened_views", lambda draft: draft)
+
+
+@pytest.mark.parametrize("name", [*OPENED, *LEFT])
+def test_views_are_answered_as_views(
+    con: Session, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sql = {**OPENED, **LEFT}[name]
+    made, planned = answered(con, sql), con.plan(sql).calls
+    assert any(call.idle for call in planned) == (name in OPENED), con.plan(sql).sql
+    without(monkeypatch)
+    assert answered(con, f"{sql} -- without") == made
+    assert not any(call.idle for call in con.plan(f"{sql} -- again").calls)
+
+
+def test_the_best_rows_of_a_view(con: Session) -> None:
+    order = "ORDER BY predict('r', x := q.x, f := q.f, approximate := true) DESC LIMIT 3"
+    query = f"SELECT q.id FROM joined q {order}"
+    assert con.plan(query).calls[0].filtered is not None
+    assert len(con.execute(query).fetchall()) == 3
+
+
+def test_another_view_of_the_name_is_another_plan(con: Session) -> None:
+    query = f"SELECT q.id, {CALL} FROM changing q"
+    con.execute("CREATE VIEW changing AS SELECT id, x, slow(k) AS f FROM songs")
+    first = con.execute(query).fetchall()
+    con.execute("CREATE OR REPLACE VIEW changing AS SELECT id, x, slow(-k) AS f FROM songs")
+    second = con.execute(query).fetchall()
+    assert first != second
+    assert second == con.execute(query.replace("changing q", "(FROM changing) q")).fetchall()
+
+
+def test_a_view_that_scores_stays_as_it_is(con: Session) -> None:
+    con.execute("CREATE VIEW scored AS SELECT id, x, predict('m', x, x) AS f FROM songs")
+    query = f"SELECT q.id, {CALL} FROM scored q"
+    assert "FROM scored q" in con.plan(query).sql
+    assert len(con.execute(query).fetchall()) == 200
