@@ -36,6 +36,10 @@ class Host(Protocol):
         """What a function that the user has made returns; None for any other."""
         ...
 
+    def view(self, table: str) -> str | None:
+        """The query of a view by its name in a query, if it can be written out; else None."""
+        ...
+
     def fetch_frame(self, query: str) -> Any:
         """The rows of a query as a pandas frame. Raises ParseError if it is not a query."""
         ...

@@ -11,6 +11,7 @@ small model only where it is a part of the statement (`tentative_rules.py`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from sqlml.errors import SqlmlError
@@ -30,19 +31,7 @@ LONGEST = 100_000
 def opened_views(draft: Draft) -> Draft:
     """The statement, which no rule has seen yet, without views; the same draft if it reads none, or
     makes a view itself."""
-    if draft.outline.kept:
-        return draft
-    text = draft.text
-    for _ in range(DEEPEST):
-        edits: dict[Span, str] = {}
-        for table in named_tables(text):
-            query = draft.context.view(text[table.place.start : table.place.end])
-            if query is not None:
-                called = f" AS {table.called}" if table.called else ""
-                edits[table.place] = f"({query}){called}"
-        if not edits or len(text) + sum(map(len, edits.values())) > LONGEST:
-            break
-        text = splice(text, {}, edits, Span(0, len(text)))
+    text = draft.text if draft.outline.kept else without_views(draft.text, draft.context.view)
     if text == draft.text:
         return draft
     try:
@@ -51,3 +40,23 @@ def opened_views(draft: Draft) -> Draft:
         return draft
     given = replace(draft.given, parameters=outline.parameters)
     return replace(draft, outline=outline, given=given)
+
+
+def without_views(sql: str, view: Callable[[str], str | None]) -> str:
+    """A DuckDB statement with the queries of its views in their places.
+
+    Args:
+        view: the query of a view as the statement names it; None for any other table.
+    """
+    text = sql
+    for _ in range(DEEPEST):
+        edits: dict[Span, str] = {}
+        for table in named_tables(text):
+            query = view(text[table.place.start : table.place.end])
+            if query is not None:
+                called = f" AS {table.called}" if table.called else ""
+                edits[table.place] = f"({query}){called}"
+        if not edits or len(text) + sum(map(len, edits.values())) > LONGEST:
+            break
+        text = splice(text, {}, edits, Span(0, len(text)))
+    return text

@@ -136,8 +136,8 @@ class Needs:
         Args:
             kind: of the source that asks for them. Beside a "call" they may call functions of the
                 user's: the engine evaluates them once where a block selects them twice, but for a
-                join once more. In a "subquery" they are columns of tables by their names, none of
-                which may be among `names`.
+                join once more. In a "subquery" or "lateral" they are columns of tables by their
+                names, none of which may be among `names`.
         """
         one, made = self._cascaded[n], {}
         for feature, name in zip(one.reads, self._names[n], strict=True):
@@ -147,7 +147,7 @@ class Needs:
             calls = kind == "call"
             if node is None or not all(self._is_steady(part, calls) for part in node.walk()):
                 return None
-            if kind == "subquery":
+            if kind in ("subquery", "lateral"):
                 text = _qualified(node, names)
             elif block == one.block:
                 text = one.reads[feature]
@@ -188,7 +188,7 @@ def _rest(lineage: Lineage, own: Mapping[Span, int]) -> Found:
     found = set[FeatureSource]()
     for scope in lineage.whole.traverse():
         select = scope.expression
-        if not isinstance(select, exp.Select):
+        if not isinstance(select, exp.Select) or lineage.is_followed(scope):
             continue
         place = span(select)
         names = lineage.added.get(place, ()) if place is not None else ()

@@ -16,8 +16,9 @@ from sqlglot.optimizer.scope import Scope, build_scope, traverse_scope
 
 from sqlml.parsing.places import Span, is_written, span
 from sqlml.parsing.trees import trees
-from sqlml.planner.syntax.correlated import Correlated, correlated, outside_of
+from sqlml.planner.syntax.correlated import Correlated, correlated, laterals, outside_of
 from sqlml.planner.syntax.joins import is_unnest
+from sqlml.planner.syntax.splice import splice
 from sqlml.types import fold
 
 ColumnsOf = Callable[[str], Sequence[str]]
@@ -33,8 +34,8 @@ of a block whether it selects a star."""
 
 @dataclass(frozen=True, slots=True)
 class FeatureSource:
-    """A joined table, a call of a function or a correlated subquery, and the query block where it
-    stands.
+    """A joined table, a call of a function, a correlated subquery or a part of LATERAL, and the
+    query block where it stands.
 
     name: as EXPLAIN has it. span: its place in the text, of a table without its alias; called: the
     name of a table that has none, as written. block: the place of the block. outer: the places of a
@@ -54,6 +55,9 @@ class FeatureSource:
         written = sql[self.span.start : self.span.end]
         if self.kind == "join":
             return f"(SELECT * FROM {written} LIMIT 0) {self.called}".rstrip()
+        if self.kind == "lateral" and self.outer:
+            nulls = {p: f"CASE WHEN false THEN {sql[p.start : p.end]} END" for p in self.outer}
+            return splice(sql, {}, nulls, self.span)
         return f"CASE WHEN false THEN {written} END"
 
 
@@ -121,9 +125,13 @@ class Lineage:
         whole = build_scope(made)
         if whole is None:
             raise ValueError("not a query")
-        if any(s.is_derived_table and s.external_columns for s in whole.traverse()):
-            raise ValueError("a subquery that sees the tables before it")
         self.whole = whole
+        self._laterals: dict[int, tuple[Correlated, Scope]] = {}
+        self._of_one_row = set[int]()
+        for scope in whole.traverse():
+            self._laterals |= laterals(sql, scope)
+            self._of_one_row |= {id(s.node) for s in correlated(sql, scope.expression, scope)}
+        self._of_one_row |= {id(found.node) for found, _ in self._laterals.values()}
 
     def _select(self, tree: exp.Expr, place: Span, texts: Sequence[str]) -> tuple[str, ...]:
         """Let the block at a place select some expressions; the names of these."""
@@ -142,6 +150,15 @@ class Lineage:
     def is_added(self, item: exp.Expr) -> bool:
         """Whether it is an item that a block selects besides its own."""
         return item.alias_or_name.startswith(self._added)
+
+    def is_followed(self, scope: Scope) -> bool:
+        """Whether a block is a subquery or LATERAL of one row, so that nothing needs it but what
+        reads it."""
+        return id(scope.expression.parent) in self._of_one_row
+
+    def is_lateral(self, join: exp.Join) -> bool:
+        """Whether a join brings one row for each row, by LATERAL."""
+        return id(join.this) in self._laterals
 
     def block(self, place: Span) -> Scope | None:
         """The query block at a place."""
@@ -240,6 +257,8 @@ class Lineage:
                 return self.everything(scope)
             return self.needs(item, scope)
         join, below = joined(scope, column.table), scope.sources.get(column.table)
+        if join is not None and id(join.this) in self._laterals:
+            return self._of_lateral(join.this, column.name, scope)
         own = frozenset[FeatureSource]() if join is None else self.of_join(join, scope)
         if below is None:
             return own | self.everything(self.whole)
@@ -247,6 +266,38 @@ class Lineage:
             return own
         item = self.item(below, column.name)
         return own | (self.everything(below) if item is None else self.needs(item, below))
+
+    def _of_lateral(self, table: exp.Expr, name: str, scope: Scope) -> frozenset[FeatureSource]:
+        """What a column of a LATERAL needs."""
+        subquery, own = self._laterals[id(table)]
+        called = f"lateral {table.alias_or_name}"
+        found = set[FeatureSource]()
+        block = _block(scope)
+        if subquery.outer:
+            found.add(
+                FeatureSource(
+                    called, "lateral", subquery.place, block, "", subquery.spans, subquery.names
+                )
+            )
+            for outer in subquery.outer:
+                found |= self._of_column(outer, scope)
+            for below in subquery.sources:
+                found |= self.everything(below)
+            return frozenset(found)
+        item, select = self.item(own, name), own.expression
+        if item is None or not isinstance(select, exp.Select):
+            return self.everything(self.whole)
+        nodes = list(item.walk())
+        aliases = frozenset(fold(str(name)) for name in select.named_selects)
+        for call in self._dear_calls(nodes):
+            found |= {
+                FeatureSource(s.name, "lateral", s.span, block, "", (), aliases)
+                for s in self._of_call(call, own)
+            }
+        for node in nodes:
+            if isinstance(node, exp.Column):
+                found |= self._of_column(node, scope)
+        return frozenset(found)
 
     def of_join(self, join: exp.Join, scope: Scope) -> frozenset[FeatureSource]:
         place = self.place_of(join.this) if is_left(join) else None
@@ -366,15 +417,16 @@ def _block(scope: Scope) -> Span:
 
 def _check_followed(tree: exp.Expr) -> None:
     """Raise ValueError for what is in FROM but tables, subqueries and joins of these."""
-    if tree.find(exp.Pivot, exp.Lateral) is not None:
-        raise ValueError("a PIVOT or LATERAL")
+    if tree.find(exp.Pivot) is not None:
+        raise ValueError("a PIVOT")
     if any(not isinstance(join.parent, exp.Select) for join in tree.find_all(exp.Join)):
         raise ValueError("joins in brackets")
     for select in tree.find_all(exp.Select):
         joins = select.args.get("joins") or ()
         for made in (select.args.get("from_"), *joins):
             table = None if made is None else made.this
-            if table is None or isinstance(table, exp.Subquery):
+            lateral = isinstance(table, exp.Lateral) and isinstance(table.this, exp.Subquery)
+            if table is None or isinstance(table, exp.Subquery) or lateral:
                 continue
             if not isinstance(table, exp.Table) or table.find(exp.Column) is not None:
                 raise ValueError("a table that depends on those before it")

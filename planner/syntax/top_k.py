@@ -24,7 +24,7 @@ from sqlml.parsing.trees import trees
 from sqlml.planner.syntax.idle_sources import Cascaded, Needs, keeps_rows
 from sqlml.planner.syntax.items import terms_of
 from sqlml.planner.syntax.joins import functions_of
-from sqlml.planner.syntax.lineage import ColumnsOf, TypeOf, is_left
+from sqlml.planner.syntax.lineage import ColumnsOf, Lineage, TypeOf, is_left
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def _top_k(
     lineage, idle = needs.lineage, needs.idle(0)
     blocks = {source.block for source in idle}
     end = next(iter(blocks)) if len(blocks) == 1 else call.block
-    path = _path(lineage.block(call.block), end)
+    path = _path(lineage, lineage.block(call.block), end)
     features = needs.features(0, end)
     if path is None or features is None or path[0].external_columns:
         return MIXED
@@ -117,6 +117,7 @@ def _top_k(
         lineage.place_of(join.this)
         for block in path
         for join in block.expression.args.get("joins") or ()
+        if not lineage.is_lateral(join)
     ]
     if None in joins or None in filters:
         return MIXED
@@ -178,7 +179,7 @@ def _is_call(node: exp.Expr, select: exp.Select, call: Span) -> bool:
     return span(node) == call
 
 
-def _path(begin: Scope | None, end: Span) -> list[Scope] | None:
+def _path(lineage: Lineage, begin: Scope | None, end: Span) -> list[Scope] | None:
     """The blocks from one to another below it, each of which takes its rows from the next one's;
     None if a row of theirs may be several, or none."""
     path: list[Scope] = []
@@ -187,7 +188,8 @@ def _path(begin: Scope | None, end: Span) -> list[Scope] | None:
         select = begin.expression
         if not isinstance(select, exp.Select) or select.args.get("from_") is None:
             return None
-        if not all(is_left(join) for join in select.args.get("joins") or ()):
+        joins = select.args.get("joins") or ()
+        if not all(is_left(join) or lineage.is_lateral(join) for join in joins):
             return None
         if select.args.get("laterals"):
             return None

@@ -64,6 +64,10 @@ class SparkHost:
         """None: nobody asks, since Spark calls functions of Python for every row."""
         return None
 
+    def view(self, table: str) -> str | None:
+        """None: nobody asks, since nothing in a query is saved in Spark."""
+        return None
+
     def fetch_frame(self, query: str) -> Any:
         """The rows of a query as a pandas frame.
 

@@ -13,6 +13,7 @@ from sqlml.catalog.model import Model
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import ConfigError, ParseError
 from sqlml.planner.binding.probe_queries import ProbeError
+from sqlml.planner.rewrites.opened_views import without_views
 from sqlml.planner.syntax.feature_sources import feature_sources
 from sqlml.planner.syntax.lineage import FeatureSource
 from sqlml.planner.syntax.text import text_of
@@ -62,8 +63,9 @@ def rows_to_learn_from(models: Models, model: Model, query: str, statement: str)
             f"FROM (\n{text}\n) AS sqlml_rows"
         )
 
-    needs = _needs(models, query, model)
-    sources, rest_ns = source_costs(query, needs, run, max(1, len(frame)))
+    opened = without_views(query, models.host.view)
+    needs = _needs(models, opened, model)
+    sources, rest_ns = source_costs(opened, needs, run, max(1, len(frame)))
     return LearningRows(query, frame, sources, rest_ns)
 
 

@@ -24,6 +24,7 @@ JOINED = "songs s LEFT JOIN artists a ON s.k = a.k"
 OF_JOIN = "predict('m', x := s.x, f := a.f, approximate := true)"
 SLOW = "(SELECT id, k, x, slow(y) AS z FROM songs) q"
 OF_SLOW = "predict('m', x := q.x, f := q.z, approximate := true)"
+OF_LATERAL = "predict('m', x := s.x, f := q.z, approximate := true)"
 WITH = "WITH w AS (SELECT id, x, slow(y) AS z FROM songs)"
 
 
@@ -79,6 +80,17 @@ GATED = [
     f"SELECT q.id, {OF_SLOW} FROM (SELECT id, x, slow(list_sum([slow(y), levenshtein(town, 't1')]))"
     " AS z FROM songs) q",
     f"SELECT q.id, {OF_SLOW} FROM (SELECT id, slow(x) AS x, slow(y) AS z FROM songs) q",
+    f"SELECT s.id, {OF_LATERAL} FROM songs s, LATERAL (SELECT max(v) AS z FROM plays p "
+    "WHERE p.k = s.k) q",
+    f"SELECT s.id, {OF_LATERAL} FROM songs s CROSS JOIN LATERAL (SELECT slow(y) AS z) q "
+    "WHERE id > 9",
+    f"SELECT s.id, {OF_LATERAL} FROM songs s LEFT JOIN LATERAL (SELECT p.v AS z FROM plays p "
+    "WHERE p.k = s.k AND p.v > y ORDER BY p.v LIMIT 1) q ON true",
+    f"SELECT s.id, {OF_LATERAL} AS p FROM songs s, (SELECT sum(v) + max(v) AS z, count(*) AS n "
+    "FROM plays p WHERE p.k = s.k) AS q ORDER BY p",
+    "SELECT id, predict('m', x := x, f := m + n, approximate := true) FROM (SELECT songs.*, l.m, "
+    "r.n FROM songs, LATERAL (SELECT avg(v) AS m FROM plays WHERE k = songs.k) l LEFT JOIN LATERAL "
+    "(SELECT f + l.m AS n FROM artists WHERE artists.k = songs.k LIMIT 1) r ON true)",
     "SELECT q.id, predict('m', x := q.x, f := q.a + q.b, approximate := true) FROM "
     "(SELECT id, x, looked(k).a AS a, looked(k).b AS b FROM songs) q",
 ]
@@ -172,6 +184,22 @@ LEFT_ALONE = {
     "a list of other rows": f"SELECT q.id, {OF_SLOW} FROM (SELECT id, x, list_sum(list(y) OVER "
     "(ORDER BY id ROWS 3 PRECEDING)) AS z FROM songs) q QUALIFY row_number() OVER (ORDER BY z) < 9",
     "a call in VALUES": f"SELECT q.id, v.p FROM {SLOW}, (VALUES ({OF_SLOW})) v(p)",
+    "a LATERAL of several rows": f"SELECT s.id, {OF_LATERAL} FROM songs s, LATERAL (SELECT v AS z "
+    "FROM plays p WHERE p.k = s.k) q",
+    "a LATERAL of no row": f"SELECT s.id, {OF_LATERAL} FROM songs s, LATERAL (SELECT max(v) AS z "
+    "FROM plays p WHERE p.k = s.k HAVING max(v) > 1) q",
+    "a LATERAL of the first row, if any": f"SELECT s.id, {OF_LATERAL} FROM songs s, LATERAL "
+    "(SELECT v AS z FROM plays p WHERE p.k = s.k LIMIT 1) q",
+    "a LATERAL on a condition": f"SELECT s.id, {OF_LATERAL} FROM songs s LEFT JOIN LATERAL (SELECT "
+    "max(v) AS z FROM plays p WHERE p.k = s.k) q ON q.z > 1",
+    "a LATERAL of other rows": f"SELECT s.id, {OF_LATERAL} FROM songs s, LATERAL "
+    "(SELECT max(v + y) AS z FROM plays p) q",
+    "a LATERAL that filters": f"SELECT s.id, {OF_LATERAL} FROM songs s, LATERAL (SELECT max(v) "
+    "AS z FROM plays p WHERE p.k = s.k) q WHERE q.z < 2",
+    "a LATERAL that is asked for, too": f"SELECT s.id, q.z, {OF_LATERAL} FROM songs s, LATERAL "
+    "(SELECT max(v) AS z FROM plays p WHERE p.k = s.k) q",
+    "a LATERAL that makes rows": f"SELECT s.id, {OF_LATERAL} FROM songs s, LATERAL "
+    "(SELECT unnest([slow(y), 2]) AS z) q",
     "a PIVOT": f"{WITH} SELECT q.id, {OF_SLOW} FROM w q, "
     "(PIVOT w ON id % 2 USING count(z)) pv(c, d, e)",
     "a table that is not joined by equations": "SELECT s.id, "

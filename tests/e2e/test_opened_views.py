@@ -11,9 +11,11 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 import sqlml
+from sqlml.catalog.model import parse_reference
 from sqlml.importers.registry import import_model
 from sqlml.planner.rewrites import tentative_rules
 from sqlml.session.session import Session
+from sqlml.statements.rows_to_learn_from import rows_to_learn_from
 from tests.cascaded import put_before, put_filter_before
 
 CALL = "predict('m', x := q.x, f := q.f, approximate := true)"
@@ -133,3 +135,11 @@ def test_a_view_that_scores_stays_as_it_is(con: Session) -> None:
     query = f"SELECT q.id, {CALL} FROM scored q"
     assert "FROM scored q" in con.plan(query).sql
     assert len(con.execute(query).fetchall()) == 200
+
+
+def test_what_a_view_joins_is_a_group_to_learn_from(con: Session) -> None:
+    models, model = con._models, con._catalog.get(parse_reference("m"))
+    learned = rows_to_learn_from(models, model, "SELECT x, f FROM of_a_view", "ADD CASCADE")
+    assert dict(learned.sources.of) == {"f": frozenset({"join a"})}
+    learned = rows_to_learn_from(models, model, "FROM called", "ADD CASCADE")
+    assert dict(learned.sources.of) == {"f": frozenset({"slow(k)"})}

@@ -28,6 +28,7 @@ JOINED = "fresh LEFT JOIN more ON fresh.id = more.id"
 GROUPED = (
     "fresh LEFT JOIN (SELECT id, max(far) AS far FROM more GROUP BY id) AS t ON fresh.id = t.id"
 )
+LATERAL = "fresh, LATERAL (SELECT max(far) AS far FROM more WHERE more.id = fresh.id) AS l"
 WHOLE = f"SELECT fresh.*, far FROM {JOINED}"
 
 
@@ -99,6 +100,7 @@ def test_few_rows_meet_the_full_model(con: Session) -> None:
         f"SELECT count(*) FROM (SELECT fresh.id FROM {JOINED} ORDER BY {{}} DESC LIMIT 10)",
         f"SELECT fresh.id FROM {GROUPED} WHERE b > 0 AND a < 9 ORDER BY {{}} DESC LIMIT 10",
         f"SELECT id FROM (SELECT fresh.*, far FROM {GROUPED}) q ORDER BY {{}} DESC LIMIT 5",
+        f"SELECT fresh.id FROM {LATERAL} ORDER BY {{}} DESC LIMIT 10",
     ],
 )
 def test_forms_of_a_query(con: Session, query: str) -> None:

@@ -81,7 +81,7 @@ class DuckDBEngine:
             function_type=self.function_type,
             is_steady=self.is_steady,
             unique_keys=partial(declared_keys, self.connection.read),
-            view=partial(view_query, self.connection.read, self.is_steady),
+            view=self.view,
             rows=self.rows,
             column_name=self.registry.column_name,
             type_of=self.type_of,
@@ -149,6 +149,10 @@ class DuckDBEngine:
             [fold(name)],
         )
         return str(rows[0][0]) if rows else None
+
+    def view(self, table: str) -> str | None:
+        """The query of a view by its name in a query, if it can be written out; else None."""
+        return view_query(self.connection.read, self.is_steady, table)
 
     def is_steady(self, name: str) -> bool:
         """Whether functions of a name are the same for the same rows; of macros nobody knows."""

@@ -65,6 +65,10 @@ class DuckDBHost:
         """What a function that the user has made returns; None for any other."""
         return self._engine.function_type(name)
 
+    def view(self, table: str) -> str | None:
+        """The query of a view by its name in a query, if it can be written out; else None."""
+        return self._engine.view(table)
+
     def fetch_frame(self, query: str) -> Any:
         """The rows of a query as a pandas frame.
 
