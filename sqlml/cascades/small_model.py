@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.cascades.closed_forms import closed_form
 from sqlml.cascades.feature_matrix import Rows, feature_matrix
 from sqlml.cascades.last_estimator import LastEstimator
 from sqlml.cascades.parts import CONFIDENCE, with_estimator
 from sqlml.cascades.recipe import Recipe
-from sqlml.errors import UnsupportedModelError
+from sqlml.errors import MissingDependencyError, UnsupportedModelError
 from sqlml.importers.frame import Outputs
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
@@ -69,7 +70,13 @@ def small_scorer(
 
 
 def _fitted(recipe: Recipe, matrix: Any, target: Array) -> Any:
-    estimator = recipe.estimator()
+    try:
+        estimator = recipe.estimator()
+    except MissingDependencyError:
+        made = closed_form(recipe.path, recipe.parameters, matrix, target)
+        if made is None:
+            raise
+        return made
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
