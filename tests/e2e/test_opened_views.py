@@ -130,6 +130,20 @@ def test_another_view_of_the_name_is_another_plan(con: Session) -> None:
     assert second == con.execute(query.replace("changing q", "(FROM changing) q")).fetchall()
 
 
+def test_a_temporary_table_comes_before_the_one_of_the_view(con: Session) -> None:
+    con.execute("CREATE TABLE base AS SELECT * FROM songs")
+    con.execute("CREATE VIEW above AS SELECT id, x, slow(k) AS f FROM base")
+    con.execute("CREATE VIEW above_main AS SELECT id, x, slow(k) AS f FROM main.base")
+    for view in ("above", "above_main"):
+        assert len(con.execute(f"SELECT q.id, {CALL} FROM {view} q").fetchall()) == 200
+    con.execute("CREATE TEMP TABLE base AS SELECT * FROM songs WHERE id < 50")
+    for view in ("above", "above_main"):
+        query = f"SELECT q.id, {CALL} FROM {view} q"
+        rows = con.execute(f"SELECT count(*) FROM {view}").fetchall()
+        assert [(len(con.execute(query).fetchall()),)] == rows
+    con.execute("DROP TABLE temp.base")
+
+
 def test_a_view_that_scores_stays_as_it_is(con: Session) -> None:
     con.execute("CREATE VIEW scored AS SELECT id, x, predict('m', x, x) AS f FROM songs")
     query = f"SELECT q.id, {CALL} FROM scored q"

@@ -51,11 +51,13 @@ def _full_name(read: Read, table: NamedTable, database: str, schema: str) -> str
     if not path:
         if fold(name).endswith(ENDS) and not named(read, [fold(name)]):
             return DUCKDB.quote_name(name)
-        places = [[database, schema]]
+        places = [["temp", "main"], [database, schema]]  # as the engine looks for it
         found = named(read, [fold(name)])
         if database == "temp" and len(found) == 1:  # it reads what is around it
             places.append(list(found[0][:2]))
     elif len(path) == 1:
+        if named(read, ["temp", "main", fold(name)]):
+            return None
         places = [[database, *path], [*path, "main"]]
     else:
         places = [path]
