@@ -46,6 +46,7 @@ class Workload:
         select, source: of the query that makes the features; the rows are the table `{t}`.
         relations: the other tables of the engine.
         remote: tables of the other database server.
+        learn: how many rows the small models learn from.
         cascade, top_k: how many times as fast it has to be; None where there is no bar.
     """
 
@@ -59,6 +60,7 @@ class Workload:
     relations: Callable[[Random], Mapping[str, pd.DataFrame]] = lambda _: {}
     remote: Callable[[Random], Mapping[str, pd.DataFrame]] = lambda _: {}
     classifies: bool = True
+    learn: int = 120_000
     cascade: float | None = None
     top_k: float = 1.3
 
@@ -386,6 +388,8 @@ WORKLOADS: Mapping[str, Workload] = {
         "{t} l",
         remote=clients,
         classifies=False,
+        learn=480_000,  # the larger the tables that are tried, the smaller the share that is kept
+        top_k=10.0,
     ),
 }
 """Workloads by the names that the paper gives them."""

@@ -127,7 +127,7 @@ def measure(name: str, options: argparse.Namespace) -> Iterator[Learned]:
         workload_of(con, one, options, stack)
         for seed in range(options.seeds if one.classifies else 1):
             case = {"workload": name, "seed": seed, "rows": options.rows}
-            _rows(con, one, "learn", options.learn, 100 + seed)
+            _rows(con, one, "learn", options.learn or one.learn, 100 + seed)
             queries = TABLES * TABLE_ROWS if seed == 0 else 0
             _rows(con, one, "fresh", max(options.rows, queries), 200 + seed)
             timed = options.rounds if seed == 0 else 0
@@ -236,7 +236,9 @@ def main(arguments: list[str] | None = None) -> int:
     made = parser("cascades", __doc__)
     made.add_argument("--workload", action="append", choices=WORKLOADS, help="default: all")
     made.add_argument("--train", type=int, default=20_000, help="rows to fit on")
-    made.add_argument("--learn", type=int, default=120_000, help="rows for the small models")
+    made.add_argument(
+        "--learn", type=int, help="rows for the small models (default: the workload's)"
+    )
     made.add_argument("--rows", type=int, default=100_000, help="of the timed queries")
     made.add_argument("--seeds", type=int, default=1, help="of rows that are learned on, queried")
     made.add_argument("--loss", type=float, default=0.001, help="what the accuracy may fall by")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -168,6 +169,7 @@ assert second.execute(query).fetchall() == want
 def test_they_can_be_taken_away(tmp_path: Path) -> None:
     ask = "import sys; from sqlml.cli import main; sys.exit(main(sys.argv[1:]))"
     home = {"HOME": str(tmp_path), "USERPROFILE": str(tmp_path)}
+    home["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     assert "installed when they are first used" in child.printed(ask, tmp_path, "native", **home)
     use = (
         "import sqlml; from tests.e2e.native_models import simple; con = sqlml.connect(); "
