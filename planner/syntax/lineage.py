@@ -6,7 +6,10 @@ engine says. The text of the query stays as it is.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -95,6 +98,17 @@ class Lineage:
         self._entered = set[int]()
         (tree,) = trees(sql)
         _check_followed(tree)
+        with _quiet():
+            self._resolve(tree, columns, more, without)
+
+    def _resolve(
+        self,
+        tree: exp.Expr,
+        columns: ColumnsOf,
+        more: Mapping[Span, Sequence[str]],
+        without: Sequence[Span],
+    ) -> None:
+        sql = self.sql
         _take_out(tree, without)
         schema: dict[str, object] = {}
         known = [sql]
@@ -352,6 +366,20 @@ class Lineage:
             end = self.sql.find(")", inner.end)
             return Span(whole.start, end + 1) if end >= 0 else None
         return _place(table) if isinstance(table, exp.Table) else None
+
+
+_following = ContextVar("following", default=False)
+logging.getLogger("sqlglot").addFilter(lambda _: not _following.get())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """sqlglot says nothing of what it cannot follow: nobody has asked."""
+    before = _following.set(True)
+    try:
+        yield
+    finally:
+        _following.reset(before)
 
 
 def _unused(prefix: str, texts: Sequence[str]) -> str:
