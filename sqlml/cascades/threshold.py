@@ -42,7 +42,10 @@ def lowest_threshold(
     """
     n = confidence.size
     order = np.argsort(-confidence, kind="stable")
+    order = order[: n - int(np.isnan(confidence).sum())]  # of the others no threshold is sure
     sure = confidence[order]
+    if not sure.size:
+        return None
     lost = np.cumsum((full_right & ~small_right)[order])
     won = np.cumsum((small_right & ~full_right)[order])
     ends = np.flatnonzero(np.append(sure[1:] < sure[:-1], True))  # equal confidences go together
@@ -53,7 +56,7 @@ def lowest_threshold(
         most = most_loss(int(lost[end]), int(won[end]), n, level)
         if most > loss:
             break
-        below = float(sure[end + 1]) if end + 1 < n else float("-inf")
+        below = float(sure[end + 1] if end + 1 < sure.size else np.nextafter(sure[end], -np.inf))
         found = Threshold(below, (int(end) + 1) / n, (int(lost[end]) - int(won[end])) / n, most)
     return found
 

@@ -155,7 +155,7 @@ class TablePrograms:
         The engine sees no conflict between a DELETE and an UPDATE that changes nothing.
         """
         self._connection.write(
-            f'UPDATE {schema}.catalog_programs SET format = system.main."-"(format) '
+            f"UPDATE {schema}.catalog_programs SET format = system.main.xor(format, -1) "
             "WHERE system.main.list_contains(?::VARCHAR[], hash)",
             [digests],
         )

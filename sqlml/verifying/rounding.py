@@ -31,8 +31,10 @@ _SUMS: Mapping[str, tuple[str, ...]] = {
     "linear": ("weights", "bias"),
     "pairwise": ("points",),
     "sum": (),
+    "sub": (),
 }
-"""Operators that add terms up -> the constants in these; `sum` has its terms from elsewhere."""
+"""Operators that add terms up -> the constants in these; `sum` and `sub` have their terms from
+elsewhere."""
 
 Answers = Mapping[str, Array]
 """Output -> its values for each row: numbers or labels, (n, ..)."""
@@ -81,8 +83,8 @@ def rounded_otherwise(program: Program) -> Iterator[Program]:
         def nudged(
             b: Builder, node: Node, inputs: Sequence[Value], dice: np.random.Generator = dice
         ) -> Value:
-            if node.op == "sum":
-                return b.op("sum", _terms(b, inputs[0], dice), **node.attrs)
+            if node.op in ("sum", "sub"):
+                return b.op(node.op, _terms(b, inputs[0], dice), *inputs[1:], **node.attrs)
             made = {name: _nudged(node.attrs[name], dice) for name in _SUMS[node.op]}
             value = b.op(node.op, *inputs, **{**node.attrs, **made})
             if node.op == "linear":
@@ -98,8 +100,9 @@ def rounded_otherwise(program: Program) -> Iterator[Program]:
 def _terms(b: Builder, terms: Value, dice: np.random.Generator) -> Value:
     """Terms of a sum (n, ..), an ulp off where they are floats and their number is known."""
     kind = terms.type
-    _, *shape = kind.shape
-    if np.dtype(kind.dtype).kind != "f" or kind.sparse or min(shape) < 0:
+    shape = kind.shape[1:]
+    fixed = not kind.rowwise or kind.sparse or min(shape, default=-1) < 0
+    if fixed or np.dtype(kind.dtype).kind != "f":
         return terms
     return b.op("mul", terms, _nudged(np.ones(shape, kind.dtype), dice))
 

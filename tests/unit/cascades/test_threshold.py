@@ -57,7 +57,13 @@ def test_rows_of_one_confidence_go_together() -> None:
 def test_all_rows_may_be_confident() -> None:
     right = np.ones(2_000, bool)
     found = lowest_threshold(np.linspace(0.5, 1, 2_000), right, right, loss=0.01)
-    assert found is not None and found.confident == 1.0 and found.confidence == float("-inf")
+    assert found is not None and found.confident == 1.0
+    assert 0.4999 < found.confidence < 0.5, "the catalog keeps no infinity"
+    nothing = np.full(500, np.nan)
+    known = np.concatenate([np.linspace(0.5, 1, 1_500), nothing])
+    found = lowest_threshold(known, right, right, loss=0.01)
+    assert found is not None and found.confident == 0.75
+    assert lowest_threshold(nothing, right[:500], right[:500], loss=0.01) is None
 
 
 def test_few_rows_show_no_small_loss() -> None:
