@@ -34,6 +34,17 @@ ORDERS, VISITS = 30, 50
 """Of a customer, in the mean."""
 
 
+ORDERED = ("bought", "mean", "spread", "most", "middle", "items")
+VISITED = ("visited", "pages", "favourite", "sites")
+HABITS = ("evenings", "skips", "likes", "shares", "searches", "offline")
+SOUNDS = ("tempo", "loudness", "energy", "voice", "crowd", "length")
+ACCOUNTS = ("balance", "cards", "turnover", "overdrafts", "limits", "requests")
+LISTENER, ARTIST = ("taste", "age", *HABITS), ("style", "albums", *SOUNDS)
+CLIENT = ("late", "ceiling", *ACCOUNTS)
+"""What is made of relations (by Featuretools, say), and columns of tables of the other server: as
+many as such tables have, of which one or two tell."""
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """One workload.
@@ -196,17 +207,25 @@ def songs(_: Random) -> Mapping[str, pd.DataFrame]:
     return {"songs": pd.DataFrame(made).assign(seconds=100 + song % 300)}
 
 
-def listeners_and_artists(_: Random) -> Mapping[str, pd.DataFrame]:
+def listeners_and_artists(random: Random) -> Mapping[str, pd.DataFrame]:
     """What another server knows."""
     listener, artist = np.arange(USERS), np.arange(ARTISTS)
+    known = {"key": listener, "taste": np.cos(listener * 1.3), "age": 15 + listener % 50}
+    made = {"key": artist, "style": np.sin(artist * 2.1), "albums": 1 + artist % 20}
     return {
-        "listeners": pd.DataFrame(
-            {"key": listener, "taste": np.cos(listener * 1.3), "age": 15 + listener % 50}
-        ),
-        "artists": pd.DataFrame(
-            {"key": artist, "style": np.sin(artist * 2.1), "albums": 1 + artist % 20}
-        ),
+        "listeners": pd.DataFrame({**known, **more(HABITS, USERS, random)}),
+        "artists": pd.DataFrame({**made, **more(SOUNDS, ARTISTS, random)}),
     }
+
+
+def more(names: tuple[str, ...], rows: int, random: Random) -> dict[str, Array]:
+    """Columns that come along, and say nothing."""
+    return {name: random.normal(size=rows) for name in names}
+
+
+def looked_up(call: str, names: tuple[str, ...]) -> str:
+    """The fields of a row that a function fetches."""
+    return ", ".join(f"{call}.{name} AS {name}" for name in names)
 
 
 def loans(rows: int, random: Random) -> pd.DataFrame:
@@ -226,11 +245,11 @@ def loans(rows: int, random: Random) -> pd.DataFrame:
     return frame.assign(risk=risk)
 
 
-def clients(_: Random) -> Mapping[str, pd.DataFrame]:
+def clients(random: Random) -> Mapping[str, pd.DataFrame]:
     """What another server knows."""
     client = np.arange(CLIENTS)
-    made = {"key": client, "late": (client * 7 % 13) / 13, "limit": 1_000.0 + client % 90}
-    return {"clients": pd.DataFrame(made).rename(columns={"limit": "ceiling"})}
+    made = {"key": client, "late": (client * 7 % 13) / 13, "ceiling": 1_000.0 + client % 90}
+    return {"clients": pd.DataFrame({**made, **more(ACCOUNTS, CLIENTS, random)})}
 
 
 def measurements(rows: int, random: Random) -> pd.DataFrame:
@@ -263,11 +282,12 @@ def orders_and_visits(random: Random) -> Mapping[str, pd.DataFrame]:
     """What customers did, in no order."""
     buyer = random.integers(0, CUSTOMERS, CUSTOMERS * ORDERS)
     visitor = random.integers(0, CUSTOMERS, CUSTOMERS * VISITS)
-    pages = random.integers(1, 30, visitor.size)
+    pages, site = random.integers(1, 30, visitor.size), random.integers(0, 40, visitor.size)
+    goods = random.integers(0, 500, buyer.size)
     amount = 20 + 10 * np.sin(buyer * 0.37) + random.normal(0, 2, buyer.size)
     return {
-        "orders": pd.DataFrame({"customer": buyer, "amount": amount}),
-        "visits": pd.DataFrame({"customer": visitor, "pages": pages}),
+        "orders": pd.DataFrame({"customer": buyer, "amount": amount, "item": goods}),
+        "visits": pd.DataFrame({"customer": visitor, "pages": pages, "site": site}),
     }
 
 
@@ -309,11 +329,10 @@ WORKLOADS: Mapping[str, Workload] = {
         "look-ups in a table and on another server, boosted trees",
         plays,
         boosted,
-        ("tab", "hour", "seconds", "mood", "taste", "age", "style", "albums"),
+        ("tab", "hour", "seconds", "mood", *LISTENER, *ARTIST),
         "again",
-        "p.id, p.tab, p.hour, p.again, s.seconds, s.mood, listener(p.listener).taste AS taste, "
-        "listener(p.listener).age AS age, artist(s.artist).style AS style, "
-        "artist(s.artist).albums AS albums",
+        "p.id, p.tab, p.hour, p.again, s.seconds, s.mood, "
+        f"{looked_up('listener(p.listener)', LISTENER)}, {looked_up('artist(s.artist)', ARTIST)}",
         "{t} p LEFT JOIN songs s ON p.song = s.song",
         songs,
         listeners_and_artists,
@@ -346,12 +365,14 @@ WORKLOADS: Mapping[str, Workload] = {
         "aggregates over relations, boosted trees",
         visitors,
         boosted,
-        ("age", "days", "plan", "bought", "mean", "most", "visited", "pages"),
+        ("age", "days", "plan", *ORDERED, *VISITED),
         "buys",
-        "c.id, c.age, c.days, c.plan, c.buys, o.bought, o.mean, o.most, v.visited, v.pages",
-        "{t} c LEFT JOIN (SELECT customer, count(*) AS bought, avg(amount) AS mean, max(amount) AS "
-        "most FROM orders GROUP BY customer) o ON c.customer = o.customer LEFT JOIN (SELECT "
-        "customer, count(*) AS visited, avg(pages) AS pages FROM visits GROUP BY customer) v "
+        f"c.id, c.age, c.days, c.plan, c.buys, {', '.join((*ORDERED, *VISITED))}",
+        "{t} c LEFT JOIN (SELECT customer, count(*) AS bought, avg(amount) AS mean, "
+        "stddev(amount) AS spread, max(amount) AS most, median(amount) AS middle, "
+        "count(DISTINCT item) AS items FROM orders GROUP BY customer) o ON c.customer = o.customer "
+        "LEFT JOIN (SELECT customer, count(*) AS visited, avg(pages) AS pages, "
+        "mode(site) AS favourite, count(DISTINCT site) AS sites FROM visits GROUP BY customer) v "
         "ON c.customer = v.customer",
         orders_and_visits,
         cascade=1.5,
@@ -381,10 +402,9 @@ WORKLOADS: Mapping[str, Workload] = {
         "look-ups on another server, boosted trees",
         loans,
         lambda: HistGradientBoostingRegressor(max_iter=100, random_state=0),
-        ("amount", "income", "months", "late", "ceiling"),
+        ("amount", "income", "months", *CLIENT),
         "risk",
-        "l.id, l.amount, l.income, l.months, l.risk, client(l.client).late AS late, "
-        "client(l.client).ceiling AS ceiling",
+        f"l.id, l.amount, l.income, l.months, l.risk, {looked_up('client(l.client)', CLIENT)}",
         "{t} l",
         remote=clients,
         classifies=False,

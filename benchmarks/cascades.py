@@ -153,7 +153,7 @@ def _cascade(
     contender, case = "sqlml cascade", {**case, "kind": "cascade"}
     if told["stored"] != "yes":
         return Learned(case, contender, True, bar=one.cascade, reason=told["reason"])
-    fresh = f"(FROM fresh LIMIT {options.rows})"
+    fresh = f"(FROM fresh WHERE id < {options.rows})"
 
     def query(select: str, how: str) -> str:
         call = f"predict('m', *, approximate := {how})"
@@ -198,7 +198,7 @@ def _top_k(
         own = scored.p.to_numpy()[first : first + TABLE_ROWS]
         least = np.partition(own, -k)[-k]  # rows that tie with the k-th are as good
         precise += int((own[found.to_numpy() - first] >= least).mean() >= PRECISION)
-    fresh = f"(FROM fresh LIMIT {options.rows})"
+    fresh = f"(FROM fresh WHERE id < {options.rows})"
     times = _times(con, [query(fresh, how) for how in ("false", "true")], rounds, options)
     return Learned(
         case,

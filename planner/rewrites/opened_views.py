@@ -1,4 +1,4 @@
-"""`opened_views`: the views that a statement reads become the subqueries that they stand for.
+"""`opened_views`: views and joined CTEs become the subqueries that they stand for.
 
 ::
 
@@ -6,7 +6,8 @@
     SELECT id, predict('m', *, approximate := true) FROM (SELECT .. FROM s LEFT JOIN a ..) AS v
 
 That is no rule by itself: the statement is the same. But joins and functions in a view can ask a
-small model only where it is a part of the statement (`tentative_rules.py`).
+small model only where it is a part of the statement, and of a CTE that is joined no key is known
+(`tentative_rules.py`).
 """
 
 from __future__ import annotations
@@ -17,19 +18,21 @@ from dataclasses import replace
 from sqlml.errors import SqlmlError
 from sqlml.parsing.places import Span
 from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.syntax.named_queries import joined_cte, named_tables
 from sqlml.planner.syntax.read import outline_of
 from sqlml.planner.syntax.splice import splice
-from sqlml.planner.syntax.view_body import named_tables
 
 DEEPEST = 8
 """Views of views that are opened."""
+
+MOST_CTES = 16
 
 LONGEST = 100_000
 """Characters of a statement from which on no view is opened: each one may read others twice."""
 
 
 def opened_views(draft: Draft) -> Draft:
-    """The statement, which no rule has seen yet, without views; the same draft if it reads none, or
+    """The statement, which no rule has seen yet, without them; the same draft if it reads none, or
     makes a view itself."""
     text = draft.text if draft.outline.kept else without_views(draft.text, draft.context.view)
     if text == draft.text:
@@ -43,7 +46,7 @@ def opened_views(draft: Draft) -> Draft:
 
 
 def without_views(sql: str, view: Callable[[str], str | None]) -> str:
-    """A DuckDB statement with the queries of its views in their places.
+    """A DuckDB statement with the queries of its views, and of joined CTEs, in their places.
 
     Args:
         view: the query of a view as the statement names it; None for any other table.
@@ -57,6 +60,11 @@ def without_views(sql: str, view: Callable[[str], str | None]) -> str:
                 called = f" AS {table.called}" if table.called else ""
                 edits[table.place] = f"({query}){called}"
         if not edits or len(text) + sum(map(len, edits.values())) > LONGEST:
+            break
+        text = splice(text, {}, edits, Span(0, len(text)))
+    for _ in range(MOST_CTES):
+        edits = joined_cte(text)
+        if not edits:
             break
         text = splice(text, {}, edits, Span(0, len(text)))
     return text

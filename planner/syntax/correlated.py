@@ -102,11 +102,11 @@ def _lateral(sql: str, join: exp.Join, scope: Scope) -> Correlated | None:
         return None
     if any(below is not scope for below in scope.traverse()):
         return None  # with queries of its own
-    always = not join.args.get("on") and not join.args.get("using") and not join.args.get("side")
+    always = _is_cross(join)
     names = frozenset(fold(name) for name in scope.sources)
     if select.args.get("from_") is None:
         several = any(is_unnest(n) for item in select.selects for n in item.walk())
-        if several or any(select.args.get(key) for key in ("where", "group", "having", "limit")):
+        if several or select.args.get("where") or any(select.args.get(k) for k in _FEWER_ROWS):
             return None
         return Correlated(query, Span(0, 0), (), names, ()) if always or _is_left(join) else None
     if any(fold(column.table) in names for column in outer):
@@ -119,7 +119,7 @@ def _lateral(sql: str, join: exp.Join, scope: Scope) -> Correlated | None:
     made = Correlated(query, Span(begin.start, end + 1), outer, names, below)
     if _is_left(join) and _is_of_one_row(select):
         return made
-    rows = [select.args.get(key) for key in ("group", "having", "limit", "offset")]
+    rows = [select.args.get(key) for key in _FEWER_ROWS]
     items = [list(item.walk()) for item in select.selects]
     if any(rows) or not (always or _is_left(join)):
         return None
@@ -127,6 +127,15 @@ def _lateral(sql: str, join: exp.Join, scope: Scope) -> Correlated | None:
         return None
     mixed = any(part is column or is_unnest(part) for i in items for part in i for column in outer)
     return None if mixed or any(isinstance(n, exp.Window) for i in items for n in i) else made
+
+
+_FEWER_ROWS = ("group", "having", "limit", "offset", "sample")
+
+
+def _is_cross(join: exp.Join) -> bool:
+    """Whether it is a comma or CROSS JOIN."""
+    told = any(join.args.get(key) for key in ("on", "using", "side", "method"))
+    return not told and join.args.get("kind") in (None, "", "CROSS")
 
 
 def _is_left(join: exp.Join) -> bool:

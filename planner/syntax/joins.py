@@ -319,25 +319,35 @@ def _distinct(query: exp.Expr) -> frozenset[str]:
         return frozenset()
     if any(is_unnest(node) for item in query.expressions for node in item.walk()):
         return frozenset()  # it makes several rows of one
-    selected = list(map(_plain, query.expressions))
+    names = [fold(item.alias_or_name) for item in query.expressions]
+    if len(set(names)) < len(names):
+        return frozenset()  # the engine calls one of two otherwise
+    selected = [_column(item.unalias()) for item in query.expressions]
     distinct, group = query.args.get("distinct"), query.args.get("group")
     if distinct is not None:
         plain = None not in selected and not distinct.args.get("on")
-        return frozenset(s for s in selected if s) if plain else frozenset()
+        return frozenset(names) if plain else frozenset()
     if group is None:
         return frozenset()
-    grouped = list(map(_plain, group.expressions))
+    grouped = list(map(_column, group.expressions))
     if not grouped or any(v for k, v in group.args.items() if k != "expressions"):
         return frozenset()
     if None in grouped or not set(grouped) <= set(selected):
         return frozenset()
-    return frozenset(g for g in grouped if g)
+    return frozenset(n for n, column in zip(names, selected, strict=True) if column in grouped)
 
 
 def is_unnest(node: exp.Expr) -> bool:
     """Whether it makes several rows of one where a query selects it."""
     made = isinstance(node, exp.Anonymous) and fold(node.name) == "unnest"
     return made or isinstance(node, exp.Unnest | exp.Explode)
+
+
+def _column(node: exp.Expr) -> tuple[str, str] | None:
+    """The folded names of a column's table, as written, and of the column."""
+    if not isinstance(node, exp.Column) or node.args.get("db") or isinstance(node.this, exp.Star):
+        return None
+    return fold(node.table), fold(node.name)
 
 
 def _plain(node: exp.Expr) -> str | None:

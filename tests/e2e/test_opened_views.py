@@ -18,6 +18,8 @@ from sqlml.session.session import Session
 from sqlml.statements.rows_to_learn_from import rows_to_learn_from
 from tests.cascaded import put_before, put_filter_before
 
+MOST = "WITH most AS (SELECT k, max(f) AS f FROM artists GROUP BY k)"
+OF_MOST = "predict('m', x := s.x, f := most.f, approximate := true)"
 CALL = "predict('m', x := q.x, f := q.f, approximate := true)"
 
 
@@ -82,12 +84,24 @@ OPENED = {
     "a subquery": f"SELECT q.id, {CALL} FROM (SELECT * FROM of_a_view) q ORDER BY 1",
     "a table": f"CREATE OR REPLACE TEMP TABLE made AS SELECT q.id, {CALL} AS p FROM called q",
     "elsewhere": f"SELECT q.id, {CALL} FROM other.elsewhere q",
+    "a joined CTE": f"{MOST} SELECT s.id, {OF_MOST} FROM songs s LEFT JOIN most ON s.k = most.k",
+    "a joined CTE of another name": f"{MOST} SELECT s.id, {OF_MOST} FROM songs s LEFT JOIN most AS "
+    "most USING (k) WHERE s.id > 5",
+    "two joined CTEs": "WITH a AS (SELECT k, max(f) AS f FROM artists GROUP BY k), most AS (SELECT "
+    "s.k AS key, max(a.f) AS f FROM songs s LEFT JOIN a ON s.k = a.k GROUP BY s.k) "
+    f"SELECT s.id, {OF_MOST} FROM songs s LEFT JOIN most ON s.k = most.key",
 }
 LEFT = {
     "a macro": f"SELECT q.id, {CALL} FROM by_macro q",
     "names of its own": f"SELECT q.id, {CALL} FROM renamed q",
     "a CTE of its name": f"WITH called AS (SELECT id, x, k AS f FROM songs) SELECT q.id, {CALL} "
     "FROM called q",
+    "a CTE that is read twice": f"{MOST} SELECT s.id, {OF_MOST} FROM songs s LEFT JOIN most ON "
+    "s.k = most.k WHERE s.k IN (SELECT k FROM most)",
+    "a materialized CTE": f"{MOST.replace('AS (', 'AS MATERIALIZED (')} SELECT s.id, {OF_MOST} "
+    "FROM songs s LEFT JOIN most ON s.k = most.k",
+    "a CTE before a table of its name": f"{MOST}, artists AS (SELECT k, -1.0 AS f FROM songs) "
+    f"SELECT s.id, {OF_MOST} FROM songs s LEFT JOIN most ON s.k = most.k",
     "what else reads it": f"SELECT q.id, q.f, {CALL} FROM called q",
 }
 

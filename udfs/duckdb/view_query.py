@@ -7,8 +7,8 @@ from collections.abc import Callable
 from sqlml.dialects import DUCKDB
 from sqlml.parsing.places import Span
 from sqlml.planner.syntax.joins import FILES
+from sqlml.planner.syntax.named_queries import NamedTable, view_body
 from sqlml.planner.syntax.splice import splice
-from sqlml.planner.syntax.view_body import NamedTable, view_body
 from sqlml.types import fold
 from sqlml.udfs.duckdb.named_table import Read, named, named_table
 

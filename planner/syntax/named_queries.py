@@ -1,4 +1,4 @@
-"""`view_body`: the query of a view as the engine has written it down, and the names in it."""
+"""What stands for a table in a query by a name alone: the query of a view, and that of a CTE."""
 
 from __future__ import annotations
 
@@ -51,6 +51,47 @@ def named_tables(sql: str) -> tuple[NamedTable, ...]:
         return deeply(sql, "duckdb", partial(_of_query, sql))
     except ParseError:
         return ()
+
+
+def joined_cte(sql: str) -> dict[Span, str]:
+    """Place -> text of a DuckDB query in which a CTE that is joined once is a subquery there.
+
+    Nothing if there is none. The CTE itself stays without a meaning.
+    """
+    try:
+        return deeply(sql, "duckdb", partial(_joined_cte, sql))
+    except ParseError:
+        return {}
+
+
+def _joined_cte(sql: str) -> dict[Span, str]:
+    found = trees(sql)
+    if len(found) != 1:
+        return {}
+    (tree,) = found
+    tables = [t for t in tree.find_all(exp.Table) if len(t.parts) == 1]
+    every = [fold(cte.alias) for cte in tree.find_all(exp.CTE)]
+    for with_ in tree.find_all(exp.With):
+        before = set[str]()
+        for cte in with_.expressions:
+            name, inner = fold(cte.alias), span(cte.this)
+            uses = [t for t in tables if fold(t.name) == name]
+            read = {fold(t.name) for t in cte.this.find_all(exp.Table) if len(t.parts) == 1}
+            plain = not (with_.args.get("recursive") or cte.args["alias"].args.get("columns"))
+            if (
+                plain
+                and cte.args.get("materialized") is None
+                and len(uses) == every.count(name) == 1
+                and isinstance(uses[0].parent, exp.Join)
+                and not read & (set(every) - before)  # there they would be other tables
+                and inner is not None
+                and (place := table_place(sql, uses[0])) is not None
+            ):
+                called = "" if uses[0].args.get("alias") else f" AS {uses[0].this.sql('duckdb')}"
+                query = sql[inner.start : inner.end]
+                return {place: f"({query}){called}", inner: "SELECT NULL"}
+            before.add(name)
+    return {}
 
 
 def _of_query(sql: str) -> tuple[NamedTable, ...]:
