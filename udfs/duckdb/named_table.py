@@ -26,14 +26,18 @@ _ALL = (
 def named_table(read: Read, table: str) -> TableName | None:
     """The only table or view that a query can mean by a name as it is written; None if there is
     none, or another one of that name might be meant."""
+    names = name_parts(table)
+    found = named(read, names) if names else []
+    return found[0] if len(found) == 1 else None
+
+
+def name_parts(table: str) -> list[str]:
+    """The parts of a name as a query writes it, folded; none if it is no name of a table."""
     try:
         names = [fold(t.text) for t in tokenize(table) if t.is_identifier]
     except ParseError:
-        return None
-    if not 1 <= len(names) <= 3 or table.lstrip().startswith("("):
-        return None
-    found = named(read, names)
-    return found[0] if len(found) == 1 else None
+        return []
+    return names if len(names) <= 3 and not table.lstrip().startswith("(") else []
 
 
 def named(read: Read, names: Sequence[str]) -> list[TableName]:

@@ -10,7 +10,7 @@ from sqlml.planner.syntax.joins import FILES
 from sqlml.planner.syntax.named_queries import NamedTable, view_body
 from sqlml.planner.syntax.splice import splice
 from sqlml.types import fold
-from sqlml.udfs.duckdb.named_table import Read, named, named_table
+from sqlml.udfs.duckdb.named_table import Read, name_parts, named, named_table
 
 ENDS = (".parquet", ".csv", ".json")
 """How the names of tables end that are files."""
@@ -22,15 +22,21 @@ def view_query(read: Read, is_steady: Callable[[str], bool], table: str) -> str 
     None if it is no view, if another table might be meant, if its columns have names of their own,
     if it calls macros, models or functions that are not steady, or if it cannot be read.
     """
-    meant = named_table(read, table)
-    if meant is None:
+    views = {
+        (str(database), str(schema), str(name)): str(text)
+        for database, schema, name, text in read(
+            "SELECT database_name, schema_name, view_name, sql FROM system.main.duckdb_views() "
+            "WHERE NOT internal",
+            [],
+        )
+    }
+    bare = name_parts(table)[-1:]
+    if not any([fold(name)] == bare for _, _, name in views):
         return None
-    rows = read(
-        "SELECT sql FROM system.main.duckdb_views() WHERE database_name = ? AND schema_name = ? "
-        "AND view_name = ? AND NOT internal",
-        list(meant),
-    )
-    body = view_body(str(rows[0][0])) if len(rows) == 1 else None
+    meant = named_table(read, table)
+    if meant is None or meant not in views:
+        return None
+    body = view_body(views[meant])
     if body is None or body.columns:
         return None
     for name in map(fold, body.functions):
