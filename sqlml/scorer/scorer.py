@@ -202,7 +202,8 @@ class Scorer:
         return _decoded(made, self._labels)
 
     def _few_texts_for(self, output: str) -> DirectTexts | None:
-        if output not in self.program.outputs:
+        outputs = self.program.outputs
+        if output not in outputs or self.program.output_type(output).dtype == "string":
             return None
         ready = self._ready_for(output, "f64", self._options)
         split = ready.split
