@@ -202,8 +202,10 @@ class Scorer:
         return _decoded(made, self._labels)
 
     def _few_texts_for(self, output: str) -> DirectTexts | None:
-        outputs = self.program.outputs
-        if output not in outputs or self.program.output_type(output).dtype == "string":
+        program = self.program
+        if output not in program.outputs or program.output_type(output).dtype == "string":
+            return None
+        if not all(program.input_type(name).dtype == "string" for name in program.inputs):
             return None
         ready = self._ready_for(output, "f64", self._options)
         split = ready.split
