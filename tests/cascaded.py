@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -74,6 +75,22 @@ def put_before(con: Session, name: str, small: Program, **known: Any) -> None:
     facts = replace(CASCADE, **known)
     made = Cascade(confident(told, 0.8, stored.program.labels), facts)
     con._models.versions.add_small_model(stored, made)
+
+
+def forest_behind_a_line(con: Session, **known: Any) -> np.ndarray:
+    """Make the model m of x and f, before which stands a small one of x alone; the rows (600, 2)
+    that they were fitted on.
+
+    Args:
+        known: as of `put_before`.
+    """
+    matrix = np.random.default_rng(0).normal(size=(600, 2))
+    labels = (matrix[:, 0] + (np.abs(matrix[:, 0]) < 0.7) * 3 * matrix[:, 1] > 0).astype(int)
+    full = RandomForestClassifier(9, max_depth=5, random_state=0).fit(matrix, labels)
+    con.create_model("m", full, inputs=["x", "f"])
+    small = import_model(LogisticRegression().fit(matrix[:, :1], labels), ["x"]).program
+    put_before(con, "m", small, **known)
+    return matrix
 
 
 def put_filter_before(con: Session, name: str, small: Program, **known: Any) -> None:

@@ -9,16 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import duckdb
-import numpy as np
 import pytest
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
 
 import sqlml
-from sqlml.importers.registry import import_model
 from sqlml.planner.rewrites import order
 from sqlml.session.session import Session
-from tests.cascaded import put_before
+from tests.cascaded import forest_behind_a_line
 
 JOINED = "songs s LEFT JOIN artists a ON s.k = a.k"
 OF_JOIN = "predict('m', x := s.x, f := a.f, approximate := true)"
@@ -30,14 +26,8 @@ WITH = "WITH w AS (SELECT id, x, slow(y) AS z FROM songs)"
 
 @pytest.fixture(scope="module")
 def con() -> Iterator[Session]:
-    random = np.random.default_rng(0)
-    matrix = random.normal(size=(600, 2))
-    labels = (matrix[:, 0] + (np.abs(matrix[:, 0]) < 0.7) * 3 * matrix[:, 1] > 0).astype(int)
-    full = RandomForestClassifier(9, max_depth=5, random_state=0).fit(matrix, labels)
     with sqlml.connect() as made:
-        made.create_model("m", full, inputs=["x", "f"])
-        small = import_model(LogisticRegression().fit(matrix[:, :1], labels), ["x"]).program
-        put_before(made, "m", small)
+        forest_behind_a_line(made)
         made.execute(
             "CREATE TABLE songs AS SELECT i AS id, (i * 7) % 40 AS k, sin(i * 1.7) * 2 AS x, "
             "cos(i * 2.3) * 2 AS y, 't' || (i % 7) AS town FROM range(200) r(i)"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import LinearRegression
 
 import sqlml
 from sqlml.catalog.model import parse_reference
@@ -16,7 +15,7 @@ from sqlml.importers.registry import import_model
 from sqlml.planner.rewrites import tentative_rules
 from sqlml.session.session import Session
 from sqlml.statements.rows_to_learn_from import rows_to_learn_from
-from tests.cascaded import put_before, put_filter_before
+from tests.cascaded import forest_behind_a_line, put_filter_before
 
 MOST = "WITH most AS (SELECT k, max(f) AS f FROM artists GROUP BY k)"
 OF_MOST = "predict('m', x := s.x, f := most.f, approximate := true)"
@@ -26,14 +25,8 @@ CALL = "predict('m', x := q.x, f := q.f, approximate := true)"
 @pytest.fixture(scope="module")
 def con(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     folder = tmp_path_factory.mktemp("views")
-    random = np.random.default_rng(0)
-    matrix = random.normal(size=(600, 2))
-    labels = (matrix[:, 0] + (np.abs(matrix[:, 0]) < 0.7) * 3 * matrix[:, 1] > 0).astype(int)
-    full = RandomForestClassifier(9, max_depth=5, random_state=0).fit(matrix, labels)
     with sqlml.connect() as made:
-        made.create_model("m", full, inputs=["x", "f"])
-        small = import_model(LogisticRegression().fit(matrix[:, :1], labels), ["x"]).program
-        put_before(made, "m", small, unique_keys=("key",))
+        matrix = forest_behind_a_line(made, unique_keys=("key",))
         number = RandomForestRegressor(3, random_state=0).fit(matrix, matrix.sum(axis=1))
         made.create_model("r", number, inputs=["x", "f"])
         small = import_model(LinearRegression().fit(matrix[:, :1], matrix[:, 0]), ["x"]).program

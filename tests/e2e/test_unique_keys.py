@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.ensemble import RandomForestRegressor
+from sklearn.linear_model import LinearRegression
 
 import sqlml
 from sqlml.errors import ConfigError
 from sqlml.importers.registry import import_model
 from sqlml.planner.rewrites import order
 from sqlml.session.session import Session
-from tests.cascaded import put_before, put_filter_before
+from tests.cascaded import forest_behind_a_line, put_filter_before
 
 CALL = "predict('m', x := s.x, f := a.f, approximate := true)"
 JOINED = {
@@ -37,14 +37,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def con(folder: Path) -> Iterator[Session]:
-    random = np.random.default_rng(0)
-    matrix = random.normal(size=(600, 2))
-    labels = (matrix[:, 0] + (np.abs(matrix[:, 0]) < 0.7) * 3 * matrix[:, 1] > 0).astype(int)
-    full = RandomForestClassifier(9, max_depth=5, random_state=0).fit(matrix, labels)
     with sqlml.connect() as made:
-        made.create_model("m", full, inputs=["x", "f"])
-        small = import_model(LogisticRegression().fit(matrix[:, :1], labels), ["x"]).program
-        put_before(made, "m", small, unique_keys=("K", "town"))
+        forest_behind_a_line(made, unique_keys=("K", "town"))
         made.execute(
             "CREATE TABLE songs AS SELECT i AS id, (i * 7) % 40 AS k, sin(i * 1.7) * 2 AS x, "
             "'t' || (i % 40) AS town FROM range(200) r(i)"
