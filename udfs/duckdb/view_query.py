@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sqlml.dialects import DUCKDB
+from sqlml.dialects.duckdb import folded
 from sqlml.parsing.places import Span
 from sqlml.planner.syntax.joins import FILES
 from sqlml.planner.syntax.named_queries import NamedTable, view_body
@@ -22,18 +23,18 @@ def view_query(read: Read, is_steady: Callable[[str], bool], table: str) -> str 
     None if it is no view, if another table might be meant, if its columns have names of their own,
     if it calls macros, models or functions that are not steady, or if it cannot be read.
     """
+    parts = name_parts(table)
+    if not parts:
+        return None
     views = {
         (str(database), str(schema), str(name)): str(text)
         for database, schema, name, text in read(
             "SELECT database_name, schema_name, view_name, sql FROM system.main.duckdb_views() "
-            "WHERE NOT internal",
-            [],
+            f"WHERE NOT internal AND {folded('view_name')} = ?",
+            parts[-1:],
         )
     }
-    bare = name_parts(table)[-1:]
-    if not any([fold(name)] == bare for _, _, name in views):
-        return None
-    meant = named_table(read, table)
+    meant = named_table(read, table) if views else None
     if meant is None or meant not in views:
         return None
     body = view_body(views[meant])
