@@ -79,12 +79,11 @@ def has_one_partner(
     Raises:
         ProbeError: the engine cannot bind the join by itself.
     """
-    if any(key <= join.keys.keys() for key in told):
-        return True
-    if not _is_unique(join, unique_keys):
+    is_told = any(key <= join.keys.keys() for key in told)
+    if not is_told and not _is_unique(join, unique_keys):
         return False
     types = {fold(c.name): c.type for c in describe(f"SELECT * FROM {join.table}")}
-    return _same_types(join, types, describe)
+    return _same_types(join, types, describe, bitwise=not is_told)
 
 
 def _is_unique(join: LeftJoin, unique_keys: UniqueKeys) -> bool:
@@ -94,13 +93,16 @@ def _is_unique(join: LeftJoin, unique_keys: UniqueKeys) -> bool:
     return any(key <= join.keys.keys() for key in unique_keys(join.table))
 
 
-def _same_types(join: LeftJoin, types: Mapping[str, str], describe: Describe) -> bool:
-    """Whether each key has the type of what it is equated with, and values compare bit by bit."""
+def _same_types(
+    join: LeftJoin, types: Mapping[str, str], describe: Describe, bitwise: bool
+) -> bool:
+    """Whether each key has the type of what it is equated with; and, if `bitwise`, one of which
+    equal values are the same value."""
     if not join.keys:
         return False
     others = describe(f"SELECT {', '.join(join.keys.values())} FROM {join.before}")
     return len(others) == len(join.keys) and all(
-        other.type == types.get(key) and other.type in _BITWISE
+        other.type == types.get(key) and (other.type in _BITWISE or not bitwise)
         for key, other in zip(join.keys, others, strict=True)
     )
 

@@ -120,10 +120,6 @@ class Cascade:
     small: Program
     facts: CascadeFacts
 
-    def told(self, unique_keys: tuple[str, ...]) -> Cascade:
-        """The same, where a user has said which keys of tables are unique."""
-        return replace(self, facts=replace(self.facts, unique_keys=unique_keys))
-
     def fits(self, program: Program) -> bool:
         """Whether it can stand before a Program."""
         answers = "label" in self.small.outputs and self.small.labels == program.labels
@@ -136,10 +132,6 @@ class TopKFilter:
 
     small: Program
     facts: FilterFacts
-
-    def told(self, unique_keys: tuple[str, ...]) -> TopKFilter:
-        """The same, where a user has said which keys of tables are unique."""
-        return replace(self, facts=replace(self.facts, unique_keys=unique_keys))
 
     def fits(self, program: Program) -> bool:
         """Whether it can stand before a Program."""
@@ -159,6 +151,13 @@ KINDS: Mapping[str, tuple[type[Any], type[Any], str]] = MappingProxyType(
     }
 )
 """Kind -> its class, that of what is known of it, and its name in statements."""
+
+
+def with_unique_keys(small: SmallModel, keys: tuple[str, ...]) -> SmallModel:
+    """A copy of a small model that knows which keys of joined tables the user calls unique."""
+    if isinstance(small, Cascade):
+        return replace(small, facts=replace(small.facts, unique_keys=keys))
+    return replace(small, facts=replace(small.facts, unique_keys=keys))
 
 
 def kind_of(small: SmallModel) -> str:

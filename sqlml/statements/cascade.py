@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlml.cascades.learn_cascade import NoGain, learn_cascade
 from sqlml.catalog.model import Model, Reference
-from sqlml.catalog.small_models import SmallModel
+from sqlml.catalog.small_models import SmallModel, with_unique_keys
 from sqlml.errors import ConfigError
 from sqlml.parsing.statements import AddCascade, DropCascade
 from sqlml.statements import options as model_options
@@ -42,7 +42,7 @@ def add_cascade(models: Models, reference: Reference, change: AddCascade) -> Ans
     recipe = recipe_of_model(model)
     given = rows_to_learn_from(models, model, change.query, "ADD CASCADE")
     named = change.options.get("label", model.options.get(model_options.OUTPUT))
-    keys = unique_keys(models, change.options, given.query)
+    keys = unique_keys(models, change.options, given.opened)
     label = label_column(named, model, given.frame)
     codes = label_codes(given.frame[label], model)
     found = learn_cascade(
@@ -71,7 +71,7 @@ def stored(
         groups = [(f"group {n}", of_group(group)) for n, group in enumerate(found.groups, 1)]
         told = [("stored", "no"), ("reason", found.reason), *groups]
     else:
-        found = found.told(keys)
+        found = with_unique_keys(found, keys)
         models.versions.add_small_model(model, found)
         told = [("stored", "yes"), *of_facts(found.facts)]
     return rows(("property", "value"), told)

@@ -26,11 +26,13 @@ from sqlml.types import fold
 class LearningRows:
     """The rows of a query.
 
-    frame: all its columns, a pandas frame. sources: what it computes for single features;
+    opened: the query, in which views and joined CTEs are subqueries. frame: all its columns, a
+    pandas frame. sources: what it computes for single features;
     rest_ns: nanoseconds a row of the rest of it.
     """
 
     query: str
+    opened: str
     frame: Any
     sources: Sources
     rest_ns: float
@@ -63,10 +65,20 @@ def rows_to_learn_from(models: Models, model: Model, query: str, statement: str)
             f"FROM (\n{text}\n) AS sqlml_rows"
         )
 
-    opened = without_views(query, models.host.view)
+    opened = _opened(models, query)
     needs = _needs(models, opened, model)
     sources, rest_ns = source_costs(opened, needs, run, max(1, len(frame)))
-    return LearningRows(query, frame, sources, rest_ns)
+    return LearningRows(query, opened, frame, sources, rest_ns)
+
+
+def _opened(models: Models, query: str) -> str:
+    """The query without views and joined CTEs, or as it is if its columns would be others then."""
+    opened = without_views(query, models.host.view)
+    try:
+        same = models.host.columns(opened) == models.host.columns(query)
+    except ProbeError:
+        return query
+    return opened if same else query
 
 
 def recipe_of_model(model: Model) -> Recipe:

@@ -45,7 +45,7 @@ def add_top_k_filter(models: Models, reference: Reference, change: AddTopKFilter
         raise ConfigError(f"precision must lie between 0 and 1, as 0.95 does, not {precision!r}")
     recipe = recipe_of_model(model).regression()
     given = rows_to_learn_from(models, model, change.query, "ADD TOP_K FILTER")
-    keys = unique_keys(models, options, given.query)
+    keys = unique_keys(models, options, given.opened)
     found = learn_filter(
         model.program,
         recipe,

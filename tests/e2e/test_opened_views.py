@@ -15,6 +15,7 @@ from sqlml.importers.registry import import_model
 from sqlml.planner.rewrites import tentative_rules
 from sqlml.session.session import Session
 from sqlml.statements.rows_to_learn_from import rows_to_learn_from
+from sqlml.statements.unique_keys import unique_keys
 from tests.cascaded import forest_behind_a_line, put_filter_before
 
 MOST = "WITH most AS (SELECT k, max(f) AS f FROM artists GROUP BY k)"
@@ -162,5 +163,6 @@ def test_what_a_view_joins_is_a_group_to_learn_from(con: Session) -> None:
     models, model = con._models, con._catalog.get(parse_reference("m"))
     learned = rows_to_learn_from(models, model, "SELECT x, f FROM of_a_view", "ADD CASCADE")
     assert dict(learned.sources.of) == {"f": frozenset({"join a"})}
+    assert unique_keys(models, {"unique_keys": "k"}, learned.opened) == ("k",)
     learned = rows_to_learn_from(models, model, "FROM called", "ADD CASCADE")
     assert dict(learned.sources.of) == {"f": frozenset({"slow(k)"})}

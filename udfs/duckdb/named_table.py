@@ -32,7 +32,8 @@ def named_table(read: Read, table: str) -> TableName | None:
 
 
 def name_parts(table: str) -> list[str]:
-    """The parts of a name as a query writes it, folded; none if it is no name of a table."""
+    """The parts of a table's name, case-folded: database, schema and table, as far as they are
+    written. An empty list if the text is not a table's name."""
     try:
         names = [fold(t.text) for t in tokenize(table) if t.is_identifier]
     except ParseError:
