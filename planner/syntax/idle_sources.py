@@ -15,7 +15,8 @@ from sqlglot.optimizer.scope import Scope
 
 from sqlml.parsing.places import Span, is_written, span
 from sqlml.parsing.recursion_limit import deeply
-from sqlml.planner.syntax.lineage import ColumnsOf, FeatureSource, Lineage, TypeOf, joined
+from sqlml.planner.syntax.lineage import FeatureSource, Lineage, TypeOf, joined
+from sqlml.planner.syntax.resolved_query import ColumnsOf
 from sqlml.types import fold
 
 

@@ -1,38 +1,23 @@
-"""`Lineage`: which column of which table each expression of a query comes from.
-
-sqlglot's optimizer resolves the names, in a tree in which each table has the columns that the
-engine says. The text of the query stays as it is.
-"""
+"""`Lineage`: which column of which table each expression of a query comes from."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from sqlglot import exp
-from sqlglot.optimizer.qualify import qualify
-from sqlglot.optimizer.scope import Scope, build_scope, traverse_scope
+from sqlglot.optimizer.scope import Scope
 
-from sqlml.parsing.places import Span, is_written, span
-from sqlml.parsing.trees import trees
+from sqlml.parsing.places import Span, span
 from sqlml.planner.syntax.correlated import Correlated, correlated, laterals, outside_of
 from sqlml.planner.syntax.joins import is_unnest
+from sqlml.planner.syntax.resolved_query import CALLED, STAR, ColumnsOf, named_place, resolved
 from sqlml.planner.syntax.splice import splice
 from sqlml.types import fold
 
-ColumnsOf = Callable[[str], Sequence[str]]
-"""The names of the columns of a query."""
-
 TypeOf = Callable[[str], str | None]
 """What a function that the user has made returns; None for any other function."""
-
-_PLACE, _CALLED, _STAR = "sqlml_table", "sqlml_called", "sqlml_star"
-"""What the tree keeps of a table: its place without the alias, and its name if it has no alias; and
-of a block whether it selects a star."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,70 +81,13 @@ class Lineage:
         self._returned = returned
         self.across_rows = set[FeatureSource]()
         self._entered = set[int]()
-        (tree,) = trees(sql)
-        _check_followed(tree)
-        with _quiet():
-            self._resolve(tree, columns, more, without)
-
-    def _resolve(
-        self,
-        tree: exp.Expr,
-        columns: ColumnsOf,
-        more: Mapping[Span, Sequence[str]],
-        without: Sequence[Span],
-    ) -> None:
-        sql = self.sql
-        _take_out(tree, without)
-        schema: dict[str, object] = {}
-        known = [sql]
-        for number, table in enumerate(_tables(tree)):
-            place = _place(table)
-            if place is None:
-                raise ValueError("a table without a place")
-            written = sql[place.start : place.end]
-            names = columns(f"SELECT * FROM {written}")
-            schema[f"t{number}"] = dict.fromkeys(names, "UNKNOWN")
-            _rename(table, f"t{number}", place)
-            known += names
-        self._added = _unused("sqlml_", known)
-        self.added = {place: self._select(tree, place, texts) for place, texts in more.items()}
-        for select in tree.find_all(exp.Select):
-            select.meta[_STAR] = any(item.find(exp.Star) for item in select.expressions)
-        made = qualify(
-            tree,
-            schema=schema,
-            dialect="duckdb",
-            quote_identifiers=False,
-            validate_qualify_columns=False,
-        )
-        for joined in list(made.find_all(exp.Coalesce)):
-            if not is_written(joined) and joined.meta.get(_PLACE) is None:
-                if isinstance(joined.this, exp.Column) and _is_of_using(joined):
-                    joined.replace(joined.this)
-        whole = build_scope(made)
-        if whole is None:
-            raise ValueError("not a query")
-        self.whole = whole
+        self._added, self.added, self.whole = resolved(sql, columns, more, without)
         self._laterals: dict[int, tuple[Correlated, Scope]] = {}
         self._of_one_row = set[int]()
-        for scope in whole.traverse():
+        for scope in self.whole.traverse():
             self._laterals |= laterals(sql, scope)
             self._of_one_row |= {id(s.node) for s in correlated(sql, scope.expression, scope)}
         self._of_one_row |= {id(found.node) for found, _ in self._laterals.values()}
-
-    def _select(self, tree: exp.Expr, place: Span, texts: Sequence[str]) -> tuple[str, ...]:
-        """Let the block at a place select some expressions; the names of these."""
-        select = next((s for s in tree.find_all(exp.Select) if span(s) == place), None)
-        if select is None:
-            raise ValueError("a block that is not in the tree")
-        names = tuple(f"{self._added}{n}" for n in range(len(texts)))
-        for name, text in zip(names, texts, strict=True):
-            (query,) = trees(f"SELECT {text}")
-            (item,) = query.expressions
-            for node in item.walk():
-                node.meta.clear()  # it stands nowhere in the text
-            select.append("expressions", exp.alias_(item, name, quoted=True))
-        return names
 
     def is_added(self, item: exp.Expr) -> bool:
         """Whether it is an item that a block selects besides its own."""
@@ -317,7 +245,7 @@ class Lineage:
         place = self.place_of(join.this) if is_left(join) else None
         if place is None:
             return frozenset()
-        called, table = join.this.meta.get(_CALLED, ""), join.this.alias_or_name
+        called, table = join.this.meta.get(CALLED, ""), join.this.alias_or_name
         return frozenset({FeatureSource(f"join {table}", "join", place, _block(scope), called)})
 
     def unnamed(self, scope: Scope) -> frozenset[FeatureSource]:
@@ -348,11 +276,11 @@ class Lineage:
 
     def has_star(self, scope: Scope) -> bool:
         """Whether a block selects all columns of a table, whatever they are."""
-        return bool(scope.expression.meta.get(_STAR))
+        return bool(scope.expression.meta.get(STAR))
 
     def called(self, table: exp.Expr) -> str:
         """The name by which a block calls a table or subquery, as SQL."""
-        own = table.meta.get(_CALLED)
+        own = table.meta.get(CALLED)
         if own:
             return str(own)
         return exp.to_identifier(table.alias_or_name, quoted=True).sql("duckdb")
@@ -365,28 +293,7 @@ class Lineage:
                 return None
             end = self.sql.find(")", inner.end)
             return Span(whole.start, end + 1) if end >= 0 else None
-        return _place(table) if isinstance(table, exp.Table) else None
-
-
-_following = ContextVar("following", default=False)
-logging.getLogger("sqlglot").addFilter(lambda _: not _following.get())
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """sqlglot says nothing of what it cannot follow: nobody has asked."""
-    before = _following.set(True)
-    try:
-        yield
-    finally:
-        _following.reset(before)
-
-
-def _unused(prefix: str, texts: Sequence[str]) -> str:
-    """A beginning of a name that nothing in some texts has."""
-    while any(prefix in fold(text) for text in texts):
-        prefix += "_"
-    return prefix
+        return named_place(table) if isinstance(table, exp.Table) else None
 
 
 def functions(node: exp.Expr) -> Iterator[exp.Anonymous]:
@@ -431,67 +338,8 @@ def is_left(join: exp.Join) -> bool:
     return str(join.args.get("side") or "").upper() == "LEFT"
 
 
-def _is_of_using(node: exp.Coalesce) -> bool:
-    """Whether it is what qualify makes of a column of USING."""
-    return all(isinstance(c, exp.Column) and c.name == node.this.name for c in node.expressions)
-
-
 def _block(scope: Scope) -> Span:
     place = span(scope.expression)
     if place is None:
         raise ValueError("a block that does not stand in the text")
     return place
-
-
-def _check_followed(tree: exp.Expr) -> None:
-    """Raise ValueError for what is in FROM but tables, subqueries and joins of these."""
-    if tree.find(exp.Pivot) is not None:
-        raise ValueError("a PIVOT")
-    if any(not isinstance(join.parent, exp.Select) for join in tree.find_all(exp.Join)):
-        raise ValueError("joins in brackets")
-    for select in tree.find_all(exp.Select):
-        joins = select.args.get("joins") or ()
-        for made in (select.args.get("from_"), *joins):
-            table = None if made is None else made.this
-            lateral = isinstance(table, exp.Lateral) and isinstance(table.this, exp.Subquery)
-            if table is None or isinstance(table, exp.Subquery) or lateral:
-                continue
-            if not isinstance(table, exp.Table) or table.find(exp.Column) is not None:
-                raise ValueError("a table that depends on those before it")
-
-
-def _take_out(tree: exp.Expr, places: Sequence[Span]) -> None:
-    """NULL in place of the calls at some places."""
-    starts = {place.start for place in places}
-    for call in list(tree.find_all(exp.Anonymous)):
-        if call.meta.get("start") in starts or (p := span(call)) is not None and p.start in starts:
-            call.replace(exp.Null())
-
-
-def _tables(tree: exp.Expr) -> list[exp.Table]:
-    """The tables of the database that a query reads, each where it is named."""
-    found = {}
-    for scope in traverse_scope(tree):
-        for source in scope.sources.values():
-            if isinstance(source, exp.Table):
-                found[id(source)] = source
-    return list(found.values())
-
-
-def _place(table: exp.Table) -> Span | None:
-    """The place of a table, a file or a table function, without its alias."""
-    if _PLACE in table.meta:
-        return Span(*table.meta[_PLACE])
-    parts = [place for part in table.parts if (place := span(part)) is not None]
-    return Span(parts[0].start, parts[-1].end) if parts else None
-
-
-def _rename(table: exp.Table, name: str, place: Span) -> None:
-    """Call a table by a name that the schema has, in the tree alone."""
-    table.meta[_PLACE] = place.start, place.end
-    if not table.alias:
-        table.meta[_CALLED] = table.this.sql("duckdb") if table.name else ""
-        table.set("alias", exp.TableAlias(this=exp.to_identifier(table.name, quoted=True)))
-    table.set("this", exp.to_identifier(name))
-    table.set("db", None)
-    table.set("catalog", None)

@@ -24,7 +24,8 @@ from sqlml.parsing.trees import trees
 from sqlml.planner.syntax.idle_sources import Cascaded, Needs, keeps_rows
 from sqlml.planner.syntax.items import terms_of
 from sqlml.planner.syntax.joins import functions_of
-from sqlml.planner.syntax.lineage import ColumnsOf, Lineage, TypeOf, is_left
+from sqlml.planner.syntax.lineage import Lineage, TypeOf, is_left
+from sqlml.planner.syntax.resolved_query import ColumnsOf
 
 
 @dataclass(frozen=True, slots=True)
