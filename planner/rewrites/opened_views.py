@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 
 from sqlml.errors import SqlmlError
 from sqlml.parsing.places import Span
@@ -27,8 +28,9 @@ DEEPEST = 8
 
 MOST_CTES = 16
 
-LONGEST = 100_000
-"""Characters of a statement from which on no view is opened: each one may read others twice."""
+LONGEST = 10_000
+"""Most characters that views and CTEs may bring; otherwise none is opened, since views that read
+others twice grow without end."""
 
 
 def opened_views(draft: Draft) -> Draft:
@@ -51,7 +53,7 @@ def without_views(sql: str, view: Callable[[str], str | None]) -> str:
     Args:
         view: the query of a view as the statement names it; None for any other table.
     """
-    text = sql
+    text, view = sql, cache(view)
     for _ in range(DEEPEST):
         edits: dict[Span, str] = {}
         for table in named_tables(text):
@@ -59,9 +61,11 @@ def without_views(sql: str, view: Callable[[str], str | None]) -> str:
             if query is not None:
                 called = f" AS {table.called}" if table.called else ""
                 edits[table.place] = f"({query}){called}"
-        if not edits or len(text) + sum(map(len, edits.values())) > LONGEST:
+        if not edits:
             break
         text = splice(text, {}, edits, Span(0, len(text)))
+        if len(text) > len(sql) + LONGEST:
+            return sql
     for _ in range(MOST_CTES):
         edits = joined_cte(text)
         if not edits:

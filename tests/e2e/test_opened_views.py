@@ -152,6 +152,16 @@ def test_a_temporary_table_comes_before_the_one_of_the_view(con: Session) -> Non
     con.execute("DROP TABLE temp.base")
 
 
+def test_views_that_read_others_twice_do_not_grow_without_end(con: Session) -> None:
+    con.execute("CREATE VIEW twice0 AS SELECT id, x, slow(k) AS f FROM songs")
+    for n in range(8):
+        con.execute(
+            f"CREATE VIEW twice{n + 1} AS SELECT a.id, a.x, b.f FROM twice{n} a "
+            f"LEFT JOIN twice{n} b ON a.id = b.id"
+        )
+    assert "FROM twice8 q" in con.plan(f"SELECT q.id, {CALL} FROM twice8 q").sql
+
+
 def test_a_view_that_scores_stays_as_it_is(con: Session) -> None:
     con.execute("CREATE VIEW scored AS SELECT id, x, predict('m', x, x) AS f FROM songs")
     query = f"SELECT q.id, {CALL} FROM scored q"
