@@ -170,6 +170,10 @@ class UnknownCategoryError(ScoringError):
         super().__init__(message)
 
 
+class TrainingWarning(UserWarning):
+    """What may be unintended about the rows that a model was trained on."""
+
+
 def named(name: str, message: str) -> SqlmlError | None:
     """The error of the class `name` of this module, as another process tells it; None if it has no
     such class."""

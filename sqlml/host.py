@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 
@@ -38,6 +39,22 @@ class Host(Protocol):
 
     def view(self, table: str) -> str | None:
         """The query of a view by its name in a query, if it can be written out; else None."""
+        ...
+
+    def describe(self, query: str) -> list[tuple[str, str]]:
+        """Name and type of each column of a query, in DuckDB's words.
+
+        Raises:
+            ParseError: it is not a query, or the engine cannot bind it.
+        """
+        ...
+
+    def literal(self, value: Any) -> str:
+        """A value of Python as the engine's SQL writes it, with its type."""
+        ...
+
+    def batches(self, query: str) -> Iterator[Any]:
+        """The rows of a query as pyarrow RecordBatches, as the engine makes them."""
         ...
 
     def fetch_frame(self, query: str) -> Any:

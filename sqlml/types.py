@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -149,12 +152,31 @@ class Feature:
 LabelKind = Literal["string", "int64", "float64", "bool"]
 
 
+LABEL_TYPES: Mapping[LabelKind, re.Pattern[str]] = MappingProxyType(
+    {
+        "string": re.compile(
+            r"VARCHAR|DATE|UUID|TIMESTAMP(?: WITH TIME ZONE)?"
+            r"|ENUM\('(?:[^']|'')*'(?:, '(?:[^']|'')*')*\)"
+        ),
+        "int64": re.compile("TINYINT|SMALLINT|INTEGER|BIGINT|UTINYINT|USMALLINT|UINTEGER"),
+        "float64": re.compile(r"FLOAT|DOUBLE|DECIMAL\(\d{1,2},\d{1,2}\)"),
+        "bool": re.compile("BOOLEAN"),
+    }
+)
+"""The types of a column of classes, by the kind that can hold their values."""
+
+
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The classes of a classifier, in the model's order, with the type that predict returns."""
+    """The classes of a classifier, in the model's order, with the type that predict returns.
+
+    `sql_type` is the type of the column that they come from, where it is known and not the one that
+    `kind` implies; values of an ENUM, a DATE and the like are strings that the engine casts to it.
+    """
 
     kind: LabelKind
     values: tuple[Any, ...]
+    sql_type: str = ""
 
     def array(self) -> Array:
         """The labels as a numpy array of their own dtype (objects for strings)."""

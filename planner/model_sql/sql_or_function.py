@@ -26,7 +26,7 @@ from sqlml.planner.choice.settings import SQL
 from sqlml.planner.model_sql.export_macros import expression
 from sqlml.planner.model_sql.one_tree import tree_sql
 from sqlml.planner.program.prepare import Prepared
-from sqlml.planner.program.result_sql import Chosen, decoded, label_literal, result_type
+from sqlml.planner.program.result_sql import Chosen, decoded, label_literal, label_type
 from sqlml.types import Array
 
 WORTH = 0.6
@@ -157,10 +157,11 @@ class Wanted:
         labels = self.program.labels
         if self.output == "label" and labels:
             place, known = int(value[0]), labels[0]
+            kind = self.dialect.type(label_type(known))
             if not 0 <= place < len(known):  # a small model of a cascade may not be sure
-                kind = self.dialect.type(result_type(self.program, "label", None))
                 return f"CAST(NULL AS {kind})"
-            return label_literal(known.values[place], known.kind, self.dialect)
+            made = label_literal(known.values[place], known.kind, self.dialect)
+            return f"CAST({made} AS {kind})" if known.sql_type else made
         numbers = [number(float(v)) for v in value.tolist()]
         whole = self.output == "proba" and self.column is None
         if len(numbers) > 1 or whole:

@@ -27,11 +27,20 @@ def result_type(program: Program, output: str, chosen: Chosen | None) -> str:
     """The SQL type of a call that asks for `output` of `program`."""
     labels = program.labels
     if output == "label" and labels:
-        return _several([_LABEL_TYPES[s.kind] for s in labels])
+        return _several([label_type(s) for s in labels])
     if output == "proba" and labels and chosen is None:
-        return _several([f"MAP({_LABEL_TYPES[s.kind]}, DOUBLE)" for s in labels])
+        return _several([f"MAP({label_type(s)}, DOUBLE)" for s in labels])
     single = len(labels) == 1 if output == "proba" else program.output_type(output).width == 1
     return "DOUBLE" if single else "DOUBLE[]"
+
+
+def label_type(labels: Labels) -> str:
+    """The SQL type of one label, as DuckDB spells it.
+
+    >>> label_type(Labels("int64", (0, 1))), label_type(Labels("int64", (0, 1), "TINYINT"))
+    ('BIGINT', 'TINYINT')
+    """
+    return labels.sql_type or _LABEL_TYPES[labels.kind]
 
 
 def _several(types: Sequence[str]) -> str:
@@ -140,6 +149,14 @@ _FEW = 16
 
 
 def _array(labels: Labels, dialect: Dialect) -> str:
+    """A list of the labels, of their own type."""
+    made = _plain_array(labels, dialect)
+    if not labels.sql_type:
+        return made
+    return f"CAST({made} AS {dialect.type(f'{label_type(labels)}[]')})"
+
+
+def _plain_array(labels: Labels, dialect: Dialect) -> str:
     if labels.kind == "string" and not any("\0" in str(v) for v in labels.values):
         return dialect.texts(list(map(str, labels.values)))
     if labels.kind == "int64" and len(labels) > _FEW and dialect is DUCKDB:

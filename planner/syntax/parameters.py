@@ -83,6 +83,10 @@ class Parameters:
             return (self.values[key],) if key < len(self.values) else None
         return None
 
+    def place(self, parameter: Parameter) -> str | int:
+        """The index or the name of a parameter's value."""
+        return self._place[parameter]
+
     def text(self, parameter: Parameter) -> str | None:
         """The value for a parameter when it is a text."""
         found = self.value(parameter)

@@ -212,8 +212,8 @@ def _last(model: Any) -> Any:
         model = inner
 
 
-_INNER = ("best_estimator_", "final_estimator_")
-"""Where searches and stacks keep the estimator that answers."""
+_INNER = ("best_estimator_", "final_estimator_", "classifier_")
+"""Where searches, stacks and what numbers classes keep the estimator that answers."""
 
 
 def _same(value: Any, default: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlml.catalog.change_stamps import drop_stamp, write_stamp
 from sqlml.catalog.model import NewVersion, Reference
-from sqlml.catalog.tables import SMALL_MODELS
+from sqlml.catalog.tables import LATER
 from sqlml.catalog.writer import Writer, check_there, checked_number, now
 from sqlml.errors import CatalogError, ModelExistsError
 from sqlml.types import fold
@@ -85,6 +85,7 @@ class ModelChanges(Writer):
                 self.connection.write(
                     f"DELETE FROM {schema}.catalog_{table} WHERE key = ?", [reference.key]
                 )
+            self.without_training(schema, reference.key)
             gone = self.without_small_models(schema, reference.key)
             gone += [str(digest) for (digest,) in programs]
             self.catalog.programs.collect(gone, schema)
@@ -119,7 +120,7 @@ class ModelChanges(Writer):
             )
             if to.key == reference.key:
                 return
-            tables = {"catalog_versions", "catalog_aliases", "catalog_tags", SMALL_MODELS}
+            tables = {"catalog_versions", "catalog_aliases", "catalog_tags", *LATER}
             for table in sorted(tables & self.connection.tables(schema)):
                 self.connection.write(
                     f"UPDATE {schema}.{table} SET key = ? WHERE key = ?",

@@ -76,6 +76,7 @@ class VersionChanges(Writer):
             at = [reference.key, version]
             ((digest,),) = self.connection.read(f"SELECT program {where}", at)
             self.connection.write(f"DELETE {where}", at)
+            self.without_training(schema, reference.key, version)
             gone = [str(digest), *self.without_small_models(schema, reference.key, version)]
             self.catalog.programs.collect(gone, schema)
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.catalog.small_models import SmallModel
+from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.errors import UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.types import Feature, fold
@@ -37,6 +38,8 @@ class NewVersion:
     of the Program, and `used` are those of the others that its outputs need. `options` are the
     OPTIONS that it was created with, `verification` is what comparing it with its source gave.
     `small_models` are what its file brings; of a stored one `Catalog.small_models` says.
+    `training` is how it was trained, if sqlml did, and `estimator` the pickled object; of a stored
+    one `Catalog.training` and `Catalog.estimator` say.
     """
 
     program: Program
@@ -47,6 +50,8 @@ class NewVersion:
     verification: Mapping[str, Any] | None = None
     comment: str | None = None
     small_models: tuple[SmallModel, ...] = ()
+    training: TrainingFacts | None = None
+    estimator: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from sqlml.catalog import training_facts
 from sqlml.catalog.change_stamps import read_stamp
 from sqlml.catalog.connection import Connection
 from sqlml.catalog.model import SPECIAL, Model, Origin, Reference
 from sqlml.catalog.small_models import KINDS, SmallModel, loads
 from sqlml.catalog.stored_programs import Programs
-from sqlml.catalog.tables import MODELS, SMALL_MODELS, VERSIONS
+from sqlml.catalog.tables import ESTIMATORS, MODELS, SMALL_MODELS, TRAININGS, VERSIONS
+from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import ArtifactError, CatalogError, UnknownModelError
 from sqlml.ir.program import Program
@@ -110,6 +112,31 @@ class Catalog:
             "WHERE key = ? ORDER BY version, kind",
             [key],
         )
+
+    def training(self, model: Model) -> TrainingFacts | None:
+        """How a version was trained; None if sqlml did not do it.
+
+        Raises:
+            ArtifactError: what is stored is damaged.
+        """
+        found = self._of_version(model, TRAININGS, "facts")
+        return None if found is None else training_facts.loads(found, model.name)
+
+    def estimator(self, model: Model) -> bytes | None:
+        """The pickled object of a version that was trained; None if it was not kept."""
+        found = self._of_version(model, ESTIMATORS, "pickled")
+        return found if isinstance(found, bytes) else None
+
+    def _of_version(self, model: Model, table: str, column: str) -> Any:
+        """What one of the later tables has for a version."""
+        schema = self._connection.schema(model.database)
+        if table not in self._connection.tables(schema):
+            return None
+        rows = self._connection.read(
+            f"SELECT {column} FROM {schema}.{table} WHERE key = ? AND version = ?",
+            [fold(model.name), model.version],
+        )
+        return rows[0][0] if rows else None
 
     def stored_bytes(self, model: Model) -> int:
         """What the model's Program takes in the database."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.catalog.tables import CHOOSERS, MACRO_TABLES, TABLES
+from sqlml.catalog.tables import CHOOSERS, MACRO_TABLES, TABLES, TRAINING_TABLES
 from sqlml.dialects.duckdb import folded
 from sqlml.errors import CatalogError
 from sqlml.types import fold
@@ -95,14 +95,16 @@ def _unquoted(quoted: re.Match[str]) -> str:
 
 def _shapes() -> Mapping[str, str]:
     made = {}
-    for statement in (*TABLES, *MACRO_TABLES, CHOOSERS):
+    for statement in _ALL:
         found = _NAME.search(" ".join(statement.split()).replace("EXISTS", "exists"))
         if found is not None:
             made[found[1]] = _shape(found[2])
     return MappingProxyType(made)
 
 
-_OUR_WORDS = frozenset(re.findall(r"\w+", fold(" ".join((*TABLES, *MACRO_TABLES, CHOOSERS)))))
+_ALL = (*TABLES, *TRAINING_TABLES, *MACRO_TABLES, CHOOSERS)
+
+_OUR_WORDS = frozenset(re.findall(r"\w+", fold(" ".join(_ALL))))
 _OUR_WORDS -= {"primary", "not", "null"}
 """Words of our own definitions, without the keywords that `_shape` leaves out."""
 

@@ -121,8 +121,33 @@ TABLES: tuple[str, ...] = (
     """,
 )
 
+TRAINING_TABLES: tuple[str, ...] = (
+    """
+    CREATE TABLE IF NOT EXISTS {schema}.catalog_trainings (
+        key VARCHAR,
+        version INTEGER,
+        facts VARCHAR NOT NULL,
+        created_at TIMESTAMP NOT NULL,
+        PRIMARY KEY (key, version)
+    )
+    """,
+    """
+    CREATE TABLE IF NOT EXISTS {schema}.catalog_estimators (
+        key VARCHAR,
+        version INTEGER,
+        pickled BLOB NOT NULL,
+        created_at TIMESTAMP NOT NULL,
+        PRIMARY KEY (key, version)
+    )
+    """,
+)
+"""Made with the first model that is trained."""
+
 SMALL_MODELS = "catalog_small_models"
-"""A table that the files of an older sqlml lack until something is written to them."""
+TRAININGS = "catalog_trainings"
+ESTIMATORS = "catalog_estimators"
+LATER = (SMALL_MODELS, TRAININGS, ESTIMATORS)
+"""Tables that the files of an older sqlml lack until something is written to them."""
 
 MACRO_TABLES: tuple[str, ...] = (
     """

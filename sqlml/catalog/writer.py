@@ -8,13 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlml.catalog import training_facts
 from sqlml.catalog.change_stamps import write_stamp
 from sqlml.catalog.connection import Connection
 from sqlml.catalog.model import MOST_VERSIONS, NewVersion, Reference
 from sqlml.catalog.plain_macros.keep import Macros, ModelCall
 from sqlml.catalog.read import Catalog
 from sqlml.catalog.small_models import SmallModel, dumps, kind_of
-from sqlml.catalog.tables import SMALL_MODELS, TABLES, VIEWS
+from sqlml.catalog.tables import (
+    ESTIMATORS,
+    SMALL_MODELS,
+    TABLES,
+    TRAINING_TABLES,
+    TRAININGS,
+    VIEWS,
+)
+from sqlml.dialects.duckdb import folded
 from sqlml.errors import CatalogError
 from sqlml.types import fold
 
@@ -69,6 +78,25 @@ class Writer:
         self.connection.atomic(checked)
         self.report(reference, computes)
 
+    def check_writable(self, reference: Reference) -> None:
+        """Refuse what will take long, if its result cannot be stored in the end.
+
+        Raises:
+            CatalogError: no such database, or it is read-only.
+        """
+        self.catalog.check_database(reference.database)
+        name = reference.database
+        which = "system.main.current_database()" if name is None else "?"
+        found = self.connection.read(
+            "SELECT readonly FROM system.main.duckdb_databases() "
+            f"WHERE {folded('database_name')} = {folded(which)}",
+            [] if name is None else [name],
+        )
+        if found and found[0][0]:
+            raise CatalogError(
+                "the database is read-only: attach it without READ_ONLY to store models in it"
+            )
+
     def make_tables(self, schema: str, database: str | None) -> None:
         """Make the tables and views of a catalog, where they are not there."""
         for statement in TABLES:
@@ -105,7 +133,7 @@ class Writer:
         return found
 
     def insert(self, reference: Reference, schema: str, version: int, new: NewVersion) -> None:
-        """Store a version and its Program."""
+        """Store a version, its Program, and how it was trained."""
         program, origin = new.program, new.origin
         self.catalog.programs.put(program, schema)
         labels = program.labels
@@ -133,6 +161,17 @@ class Writer:
         self.connection.write(f"INSERT INTO {schema}.catalog_versions VALUES ({marks})", row)
         for small in new.small_models:
             self.insert_small_model(reference.key, schema, version, small)
+        for statement in TRAINING_TABLES if new.training is not None else ():
+            self.connection.write(statement.format(schema=schema))
+        for table, value in (
+            (TRAININGS, None if new.training is None else training_facts.dumps(new.training)),
+            (ESTIMATORS, new.estimator),
+        ):
+            if value is not None:
+                self.connection.write(
+                    f"INSERT INTO {schema}.{table} VALUES (?, ?, ?, ?)",
+                    [reference.key, version, value, now()],
+                )
 
     def insert_small_model(self, key: str, schema: str, version: int, small: SmallModel) -> None:
         """Store a small model of a version, in place of one of its kind."""
@@ -151,6 +190,14 @@ class Writer:
             [value, reference.key, version],
         )
         return version
+
+    def without_training(self, schema: str, key: str, version: int | None = None) -> None:
+        """Forget how a model, or one of its versions, was trained."""
+        for table in {TRAININGS, ESTIMATORS} & self.connection.tables(schema):
+            self.connection.write(
+                f"DELETE FROM {schema}.{table} WHERE key = ? AND version = coalesce(?, version)",
+                [key, version],
+            )
 
     def without_small_models(
         self, schema: str, key: str, version: int | None = None, kind: str | None = None

@@ -58,6 +58,8 @@ class Spark(Dialect):
             return f"ARRAY<{self.type(inner)}>"
         if types is not None:
             return f"MAP<{', '.join(map(self.type, types))}>"
+        if fields is None and name.startswith("ENUM("):
+            return "STRING"
         if fields is None:
             return _NAMES.get(name, name)
         made = ", ".join(f"{self.quote_name(f.name)}: {self.type(f.type)}" for f in fields)

@@ -163,6 +163,11 @@ class Frame:
         """Column `i` as (n, 1) numbers."""
         return self.take([i]).matrix(dtype)
 
+    def makes_strings(self, i: int) -> bool:
+        """Whether an earlier step made column `i`, of strings."""
+        (block,) = self.take([i]).blocks
+        return not isinstance(block, RawColumn) and block.type.dtype == "string"
+
     def strings(self, i: int) -> Value:
         """Column `i` as (n, 1) strings.
 

@@ -150,7 +150,7 @@ class Program:
                 put(node.attrs[key])
         put(tuple(self.inputs.items()))
         put(tuple(self.outputs.items()))
-        put(tuple((labels.kind, *labels.values) for labels in self.labels))
+        put(tuple((s.kind, *s.values, *([s.sql_type] if s.sql_type else [])) for s in self.labels))
         return digest.hexdigest()
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlml.errors import ProgramError
 from sqlml.ir import ops
 from sqlml.ir.program import Program
-from sqlml.types import NESTED, Labels
+from sqlml.types import LABEL_TYPES, NESTED, Labels
 
 OUTPUTS = ("label", "proba", "score", "samples", "transform")
 """Names that a model's outputs may have; intermediate Programs may use others."""
@@ -45,6 +45,8 @@ def verify(program: Program) -> Program:
     if program.labels:
         for labels in program.labels:
             _verify_labels(labels)
+        if len(program.labels) > 1 and any(labels.sql_type for labels in program.labels):
+            raise ProgramError("labels of several targets have no SQL type of their own")
         _verify_classifier(program)
     return program
 
@@ -52,6 +54,10 @@ def verify(program: Program) -> Program:
 def _verify_labels(labels: Labels) -> None:
     if not labels.values or len(set(labels.values)) != len(labels):
         raise ProgramError("a classifier needs distinct labels")
+    if labels.sql_type and not (
+        isinstance(labels.sql_type, str) and LABEL_TYPES[labels.kind].fullmatch(labels.sql_type)
+    ):
+        raise ProgramError(f"labels of kind {labels.kind} cannot be {labels.sql_type!r}")
     for label in labels.values:
         if isinstance(label, str) and not label.isprintable():
             try:

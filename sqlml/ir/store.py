@@ -98,7 +98,10 @@ def dumps(program: Program, about: Mapping[str, Any] | None = None) -> bytes:
         "nodes": nodes,
         "inputs": list(program.inputs.items()),
         "outputs": list(program.outputs.items()),
-        "labels": [[s.kind, [pack(v) for v in s.values]] for s in program.labels],
+        "labels": [
+            [s.kind, [pack(v) for v in s.values], *([s.sql_type] if s.sql_type else [])]
+            for s in program.labels
+        ],
     }
     if about is not None:
         header["about"] = dict(about)
@@ -243,9 +246,9 @@ def _loads(blob: bytes) -> Program:
             )
         )
     labels = []
-    for kind, values in header["labels"]:
+    for kind, values, *sql_type in header["labels"]:
         python = {"string": str, "int64": int, "float64": float, "bool": bool}[kind]
-        labels.append(Labels(kind, tuple(unpack(v) for v in values)))
+        labels.append(Labels(kind, tuple(unpack(v) for v in values), *sql_type))
         if not all(type(v) is python for v in labels[-1].values):
             raise ValueError("labels of mixed types")
         if kind == "int64" and not all(-(2**63) <= v < 2**63 for v in labels[-1].values):

@@ -94,6 +94,12 @@ class Texts:
         at = self.data.ctypes.data
         return self.start + at, self.stop + at
 
+    def objects(self) -> Array:
+        """(n, 1) str, None where one is missing."""
+        made = np.empty((len(self), 1), object)
+        made[:, 0] = [None if gone else self.text(i) for i, gone in enumerate(self.missing)]
+        return made
+
     def text(self, i: int) -> str:
         """The i-th text, which must not be missing."""
         return self.data[self.start[i] : self.stop[i]].tobytes().decode("utf-8", CODEC)

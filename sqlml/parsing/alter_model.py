@@ -19,13 +19,16 @@ from sqlml.parsing.statements import (
     DropVersion,
     ModelName,
     Options,
+    Promotion,
     Rename,
-    Reserved,
     ResetOptions,
+    Retrain,
     SetAlias,
     SetDefault,
     SetOptions,
     SetTags,
+    Training,
+    TrainVersion,
     UnsetAlias,
     UnsetTags,
 )
@@ -35,7 +38,7 @@ from sqlml.types import fold
 class AlterModelRules(FromClause):
     """ALTER MODEL, and a method for each of the changes that it makes."""
 
-    def _alter_model(self) -> AlterModel | Reserved | None:
+    def _alter_model(self) -> AlterModel | None:
         """ALTER MODEL [IF EXISTS] m ..; None if it alters something else.
 
         Raises:
@@ -53,17 +56,39 @@ class AlterModelRules(FromClause):
                 self._retreat(place)
                 raise self._failed(f"{words} applies to the whole model; name it without a version")
             change = rule(self, name)
-            if change is None:
-                what = "ALTER MODEL .. ADD VERSION .. AS SELECT (training)"
-                return Reserved(self._statement, what, name)
             self._expect_end()
             return AlterModel(self._statement, name, change, if_exists)
         raise self._failed(f"expected {', '.join(CHANGES)}")
 
-    def _add_version(self, name: ModelName) -> Change | None:
+    def _add_version(self, name: ModelName) -> Change:
         number = self._number("the number of the version") if self._digits() else None
-        found = self._artifact()
-        return None if found is None else AddVersion(found, number)
+        found = self._origin()
+        if isinstance(found, Training):
+            return TrainVersion(found, number)
+        return AddVersion(found, number)
+
+    def _retrain(self, name: ModelName) -> Change:
+        """[AS query] [PROMOTE IF ..], or the other way round."""
+        promotion = self._promotion()
+        query = self._query_before("PROMOTE", "IF") if self._accept("AS") else None
+        return Retrain(query, promotion or self._promotion())
+
+    def _promotion(self) -> Promotion | None:
+        """PROMOTE IF metric >= CURRENT."""
+        if not self._accept("PROMOTE"):
+            return None
+        self._expect("IF")
+        metric = fold(self._name("the name of a metric"))
+        symbol = self._curr.text if self._curr else ""
+        if symbol not in COMPARISONS:
+            raise self._failed(f"expected one of {' '.join(COMPARISONS)}")
+        self._advance()
+        if self._accept("CURRENT"):
+            return Promotion(metric, symbol)
+        least = self._value()
+        if isinstance(least, bool) or not isinstance(least, int | float):
+            raise self._failed("expected CURRENT or a number", back=1)
+        return Promotion(metric, symbol, float(least))
 
     def _drop_version(self, name: ModelName) -> Change:
         return DropVersion(self._version_of(name))
@@ -133,9 +158,13 @@ class AlterModelRules(FromClause):
         return tuple(names)
 
 
-CHANGES: Mapping[str, Callable[[AlterModelRules, ModelName], Change | None]] = MappingProxyType(
+COMPARISONS = (">=", ">", "<=", "<")
+"""How the metric of a retrained version may compare to what it must reach."""
+
+CHANGES: Mapping[str, Callable[[AlterModelRules, ModelName], Change]] = MappingProxyType(
     {
         "ADD VERSION": AlterModelRules._add_version,
+        "RETRAIN": AlterModelRules._retrain,
         "DROP VERSION": AlterModelRules._drop_version,
         "SET DEFAULT_VERSION": AlterModelRules._set_default,
         "SET ALIAS": AlterModelRules._set_alias,
@@ -154,7 +183,7 @@ CHANGES: Mapping[str, Callable[[AlterModelRules, ModelName], Change | None]] = M
 """The words after the model's name, and the rule of what follows them."""
 
 _OF_A_VERSION = (
-    *("SET OPTIONS", "RESET OPTIONS"),
+    *("SET OPTIONS", "RESET OPTIONS", "RETRAIN"),
     *("ADD CASCADE", "DROP CASCADE", "ADD TOP_K FILTER", "DROP TOP_K FILTER"),
 )
 """Changes to the named version; the others apply to the whole model."""

@@ -23,12 +23,13 @@ from sqlml.parsing.statements import (
     ModelName,
     OptionValue,
     Query,
-    Reserved,
     SetOption,
     ShowCreate,
     ShowModels,
     ShowVersions,
     Statement,
+    Training,
+    TrainModel,
     VerifyModel,
 )
 from sqlml.types import fold
@@ -66,9 +67,9 @@ class ModelStatements(AlterModelRules):
         if or_replace and if_not_exists:
             raise self._failed("OR REPLACE and IF NOT EXISTS exclude each other")
         name = self._model_name()
-        found = self._artifact()
-        if found is None:
-            return Reserved(self._statement, "CREATE MODEL .. AS SELECT (training)", name)
+        found = self._origin()
+        if isinstance(found, Training):
+            return TrainModel(self._statement, name, found, or_replace, if_not_exists)
         return CreateModel(self._statement, name, found, or_replace, if_not_exists)
 
     def _drop_model(self) -> Statement | None:

@@ -14,7 +14,7 @@ from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlml.errors import ParseError
-from sqlml.parsing.statements import ModelName, OptionValue
+from sqlml.parsing.statements import Call, ModelName, OptionValue
 from sqlml.types import fold
 
 _DEEPEST = 20
@@ -31,8 +31,13 @@ _WORD = re.compile(r"[^\W\d][\w$]*|\d+[^\W\d]\w*")
 _SUFFIXED = re.compile(r"([\d.]+(?:[eE][+-]?\d+)?)(?:[LSYDF]|BD)", re.IGNORECASE)
 """A number of Spark with the letter of its type, `10L`."""
 
-_OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
+OPENING = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
 _CLOSING = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
+_ITEM = "expected an expression, such as ln(charges) AS log_charges"
+_LISTS = (
+    (TokenType.L_BRACKET, TokenType.R_BRACKET),
+    (TokenType.L_PAREN, TokenType.R_PAREN),
+)
 _COLUMN = "expected a column name and its type, such as tenure DOUBLE"
 _CONSTANTS: Mapping[str, OptionValue] = MappingProxyType(
     {"TRUE": True, "FALSE": False, "NULL": None}
@@ -170,7 +175,7 @@ class StatementParts(Parser):
         depth = 0
         for i in range(self._index, self._tokens_size):
             kind = self._tokens[i].token_type
-            depth += (kind in _OPENING) - (kind in _CLOSING)
+            depth += (kind in OPENING) - (kind in _CLOSING)
             if not depth:
                 return i
         raise self._failed("this bracket is not closed")
@@ -206,10 +211,30 @@ class StatementParts(Parser):
         self._advance()
         return tuple(columns)
 
+    def _item_texts(self) -> tuple[str, ...]:
+        """`(item, ..)`, each as it is written; the engine reads them."""
+        if self._curr.token_type != TokenType.L_PAREN:
+            raise self._failed("expected '('")
+        close = self._closing()
+        self._advance()
+        items: list[str] = []
+        while self._index < close:
+            if items:
+                self._expect_symbol(TokenType.COMMA, ",")
+            first = self._index
+            self._skip_type(close)
+            if self._index == first:
+                raise self._failed(_ITEM)
+            items.append(self._find_sql(self._tokens[first], self._prev))
+        if not items:
+            raise self._failed(_ITEM)
+        self._advance()
+        return tuple(items)
+
     def _skip_type(self, end: int) -> None:
         """To the next comma that stands in no bracket, or to the token `end`."""
         while self._index < end and self._curr.token_type != TokenType.COMMA:
-            opens = self._curr.token_type in _OPENING
+            opens = self._curr.token_type in OPENING
             self._advance(self._closing() + 1 - self._index if opens else 1)
 
     def _items(self, close: TokenType) -> Iterator[None]:
@@ -235,7 +260,7 @@ class StatementParts(Parser):
         return MappingProxyType(options)
 
     def _value(self, depth: int = 0) -> OptionValue:
-        """A literal, a list of them, or a bare word, as in DuckDB's own options."""
+        """A literal, a list or struct of them, a call, or a bare word, as in DuckDB's options."""
         if not self._curr:
             raise self._failed("expected a value")
         sign = -1 if self._match(TokenType.DASH) else 1
@@ -253,10 +278,15 @@ class StatementParts(Parser):
         if word in _CONSTANTS:
             self._advance()
             return _CONSTANTS[word]
-        if depth < _DEEPEST and self._match(TokenType.L_BRACKET):
-            return tuple([self._value(depth + 1) for _ in self._items(TokenType.R_BRACKET)])
+        for opening, closing in _LISTS if depth < _DEEPEST else ():
+            if self._match(opening):
+                return tuple([self._value(depth + 1) for _ in self._items(closing)])
         if word:
-            return self._name("a value")
+            name = self._name("a value")
+            if depth < _DEEPEST and self._match(TokenType.L_PAREN):
+                items = [self._value(depth + 1) for _ in self._items(TokenType.R_PAREN)]
+                return Call(fold(name), tuple(items))
+            return name
         raise self._failed("expected a literal value")
 
 

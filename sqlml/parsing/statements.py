@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-OptionValue = str | int | float | bool | None | tuple[Any, ...]
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An option's value that is a call, such as `hparam_range(0.01, 0.3)`; its name is folded."""
+
+    name: str
+    arguments: tuple[Any, ...]
+
+
+OptionValue = str | int | float | bool | None | tuple[Any, ...] | Call
 Options = Mapping[str, OptionValue]
 
 
@@ -49,6 +58,31 @@ class Artifact:
 
 
 @dataclass(frozen=True, slots=True)
+class Training:
+    """[TRANSFORM (..)] [OPTIONS (..)] [COMMENT ..] AS query.
+
+    `transform` are the texts of the items in its brackets; None without the clause.
+    """
+
+    query: str
+    options: Options = field(default_factory=_none)
+    transform: tuple[str, ...] | None = None
+    comment: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """PROMOTE IF metric >= CURRENT, or a number: when a retrained version becomes the default.
+
+    `least` is None for CURRENT, the default version's own.
+    """
+
+    metric: str
+    symbol: str
+    least: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Statement:
     """What a text consists of; `sql` is its own text."""
 
@@ -86,6 +120,15 @@ class CreateModel(OfModel):
 
 
 @dataclass(frozen=True, slots=True)
+class TrainModel(OfModel):
+    """CREATE [OR REPLACE] MODEL [IF NOT EXISTS] m .. AS query."""
+
+    training: Training
+    or_replace: bool = False
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class DropModel(OfModel):
     """DROP MODEL [IF EXISTS] m."""
 
@@ -104,6 +147,22 @@ class AddVersion(Change):
 
     artifact: Artifact
     number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainVersion(Change):
+    """ADD VERSION [number] .. AS query."""
+
+    training: Training
+    number: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retrain(Change):
+    """RETRAIN [PROMOTE IF ..] [AS query]: another version by the definition of the one named."""
+
+    query: str | None = None
+    promotion: Promotion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,14 +320,3 @@ class SetOption(Statement):
 
     option: str
     value: OptionValue
-
-
-@dataclass(frozen=True, slots=True)
-class Reserved(Statement):
-    """A statement that is parsed already and carried out by a later version.
-
-    `what` is its name as an error shows it, e.g. "CREATE MODEL .. AS SELECT (training)".
-    """
-
-    what: str
-    name: ModelName

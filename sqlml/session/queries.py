@@ -57,6 +57,10 @@ class Queries(PlanCache):
                     raise  # else another connection replaced the model after it was planned
         return sql, parameters
 
+    def runnable(self, sql: str) -> str:
+        """A query without parameters that may call models, as the engine runs it."""
+        return self.rewritten(sql, None)[0]
+
     def _latest(self, sql: str, parameters: Any) -> Plan | None:
         """The plan with the models of now, also where an open result holds older ones in sight."""
         try:

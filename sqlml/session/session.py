@@ -35,6 +35,7 @@ from sqlml.session.registered_functions import Functions
 from sqlml.session.relation import unwrap, wrap
 from sqlml.session.user_call import Calling
 from sqlml.statements.answer import rows as answer_of
+from sqlml.statements.bound_query import with_parameters
 from sqlml.statements.model_methods import ModelMethods
 from sqlml.statements.models import Models
 from sqlml.statements.plain_calls import calls_of
@@ -84,8 +85,11 @@ class Session(ModelMethods):
         changed = partial(_model_changed, self._lookup, self._functions)
         writer = own, self._catalog, self._macros, calls_of, changed
         changes, versions = ModelChanges(*writer), VersionChanges(*writer)
-        self._models = Models(host, self._catalog, changes, versions, allow_pickle)
-        self._queries = Queries(self._engine, self._functions, self._lookup)
+        queries = Queries(self._engine, self._functions, self._lookup)
+        self._models = Models(
+            host, self._catalog, changes, versions, allow_pickle, queries.runnable
+        )
+        self._queries = queries
         self._explaining = Explaining(self._engine, self._functions, self._queries)
         beside = partial(_functions_beside, connection, self._engine.registry, self._loaded)
         self._arrivals = Arrivals(self._functions, beside)  # holds no session: a cycle goes late
@@ -320,6 +324,7 @@ class Session(ModelMethods):
                 return statement.sql, parameters
             rows = self._explaining.explained(statement.query, parameters, statement.analyze)
             return answer_of(("explain_key", "explain_value"), rows)
+        statement = with_parameters(self._models.host, statement, parameters)
         return carry_out(self._models, statement)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import duckdb
 
 from sqlml.catalog.connection import Connection
-from sqlml.catalog.tables import TABLES
+from sqlml.catalog.tables import TABLES, TRAINING_TABLES
 from sqlml.dialects import DUCKDB
 from sqlml.errors import CatalogError, ConflictError
 from sqlml.spark.catalog_directory import Directory
@@ -23,7 +23,7 @@ _ATTEMPTS = 20
 
 _SCHEMA = '"sqlml"'
 _TABLES = ("models", "versions", "aliases", "tags")
-_LATER = ("small_models",)
+_LATER = ("small_models", "trainings")
 """Tables that an index of an older sqlml lacks."""
 
 
@@ -92,7 +92,7 @@ class Mirror(Connection):
         try:
             run("DROP SCHEMA IF EXISTS sqlml CASCADE")
             if tables is not None:
-                for statement in TABLES:
+                for statement in (*TABLES, *TRAINING_TABLES):
                     run(statement.format(schema=_SCHEMA))
                 for table in _TABLES:
                     self._fill(f"{_SCHEMA}.catalog_{table}", tables[table])
@@ -116,11 +116,16 @@ class Mirror(Connection):
 
     def _tables(self) -> dict[str, Any]:
         tables = {}
-        for table in (*_TABLES, *_LATER):
+        for table in (*_TABLES, *self._later()):
             relation = self.native.sql(f"FROM {_SCHEMA}.catalog_{table} ORDER BY ALL")
             names = relation.columns
             tables[table] = [dict(zip(names, row, strict=True)) for row in relation.fetchall()]
         return tables
+
+    def _later(self) -> list[str]:
+        """Those of the later tables that are there."""
+        there = self.tables(_SCHEMA)
+        return [table for table in _LATER if f"catalog_{table}" in there]
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

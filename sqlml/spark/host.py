@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from sqlml.errors import ArtifactError, ParseError
+from sqlml.errors import ArtifactError, ConfigError, ParseError
 from sqlml.regular_files import check_regular
 from sqlml.spark.files import Files, files_of
 
@@ -67,6 +68,25 @@ class SparkHost:
     def view(self, table: str) -> str | None:
         """None: nobody asks, since nothing in a query is saved in Spark."""
         return None
+
+    def describe(self, query: str) -> list[tuple[str, str]]:
+        """Training reads rows from DuckDB alone.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(
+            "models are trained in DuckDB sessions: train there, and move the model with EXPORT "
+            "MODEL .. TO 'm.sqlml'"
+        )
+
+    def literal(self, value: Any) -> str:
+        """Values of parameters are written out before (`literal_parameters.py`)."""
+        raise NotImplementedError
+
+    def batches(self, query: str) -> Iterator[Any]:
+        """As `describe`."""
+        raise NotImplementedError
 
     def fetch_frame(self, query: str) -> Any:
         """The rows of a query as a pandas frame.

@@ -18,6 +18,11 @@ class SparkQueries(PlanCache):
         self._engine = engine
         self._catalog = catalog
 
+    def runnable(self, sql: str) -> str:
+        """A query that may call models as Spark runs it."""
+        plan = self.plan(sql, None)
+        return sql if plan is None else self.ready(plan)
+
     def ready(self, plan: Plan) -> str:
         """The plan's SQL once all its functions are registered, each by its own name."""
         names_to_call(self._engine, plan, self._catalog.program)

@@ -75,7 +75,9 @@ class SparkSession(ModelMethods):
         writer = self._mirror, self._catalog, macros, lambda version: (), changed
         changes, versions = ModelChanges(*writer), VersionChanges(*writer)
         host = SparkHost(spark)
-        self._models = Models(host, self._catalog, changes, versions, allow_pickle, SPARK)
+        self._models = Models(
+            host, self._catalog, changes, versions, allow_pickle, self._queries.runnable, SPARK
+        )
         self._functions.make_all()
 
     def sql(self, query: str, args: Any = None, **kwargs: Any) -> pyspark.sql.DataFrame:

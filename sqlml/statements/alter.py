@@ -23,6 +23,7 @@ from sqlml.parsing.statements import (
     SetDefault,
     SetOptions,
     SetTags,
+    TrainVersion,
     UnsetAlias,
     UnsetTags,
 )
@@ -33,6 +34,7 @@ from sqlml.statements.create import add_version
 from sqlml.statements.models import Models, referred, whole
 from sqlml.statements.options import check_fit
 from sqlml.statements.top_k_filter import add_top_k_filter, drop_top_k_filter
+from sqlml.statements.train import train_version
 
 Options = Mapping[str, Any]
 
@@ -83,6 +85,7 @@ def _change_options(
 CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = MappingProxyType(
     {
         AddVersion: add_version,
+        TrainVersion: train_version,
         DropVersion: lambda models, _, c: models.versions.drop(referred(c.version)),
         SetDefault: lambda models, _, c: models.versions.set_default(referred(c.version)),
         SetAlias: lambda models, _, c: models.versions.set_alias(referred(c.version), c.alias),

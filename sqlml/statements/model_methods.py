@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from types import MappingProxyType
 from typing import Any, Self
 
 from sqlml.catalog.model import parse_reference
+from sqlml.errors import TrainingWarning
+from sqlml.parsing.statements import Training
+from sqlml.planner.syntax.inlined_parameters import with_values
 from sqlml.statements.create import add_object, create_from_object
 from sqlml.statements.export import export_model
 from sqlml.statements.models import Models
 from sqlml.statements.registration import Registration, whole_model
+from sqlml.statements.train import stored_estimator, train_object
 
 
 class ModelMethods(ABC):
@@ -84,6 +90,68 @@ class ModelMethods(ABC):
             )
             add_object(self._models, model, wanted)
         return self
+
+    def train(
+        self,
+        name: str,
+        what: Any,
+        query: str,
+        *,
+        label: str | None = None,
+        parameters: Any = None,
+        or_replace: bool = False,
+        if_not_exists: bool = False,
+        comment: str | None = None,
+        **options: Any,
+    ) -> Self:
+        """Train a model on the rows of a query, as CREATE MODEL .. AS SELECT does.
+
+        Args:
+            name: `model` or `database.model`.
+            what: the name of a model type ("boosted_tree_classifier"), or an estimator that is not
+                fitted (also a pipeline or a search); a clone of it is fitted to a pandas frame.
+            label: the column to predict.
+            parameters: values of the query's parameters.
+            options: those of OPTIONS (..); with an estimator only sqlml's own.
+
+        Raises:
+            ConfigError, MissingColumnError, MissingDependencyError: an option or the rows do not
+                suit the model.
+            ModelExistsError, UnsupportedModelError, VerificationError, ParseError.
+        """
+        given = {**options, **({} if label is None else {"label": label})}
+        with self._calling():
+            self._before_change()
+            host = self._models.host
+            query = with_values(query, parameters, host.literal) if parameters else query
+            training = Training(query, MappingProxyType(given), None, comment)
+            found = train_object(
+                self._models,
+                whole_model(name),
+                what,
+                training,
+                or_replace=or_replace,
+                if_not_exists=if_not_exists,
+            )
+        for notice in found:
+            warnings.warn(f"model {name}: {notice}", TrainingWarning, stacklevel=2)
+        return self
+
+    def estimator(self, name: str) -> Any:
+        """The fitted object of a model that was trained by `train` or CREATE MODEL .. AS SELECT.
+
+        Args:
+            name: `model` or `database.model`, also of a version: `model/2`.
+
+        Raises:
+            UntrustedArtifactError: it would be unpickled, which executes code of the database, and
+                the session was not opened with allow_pickle=True.
+            CatalogError: it was not trained by sqlml, or with keep_estimator = false.
+            UnknownModelError.
+        """
+        with self._calling():
+            self._before_change()  # which lets go of an open result
+            return stored_estimator(self._models, parse_reference(name))
 
     def export_model(
         self, name: str, path: str | os.PathLike[str], *, format: str | None = None

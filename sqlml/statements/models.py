@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sqlml.catalog.change_models import ModelChanges
@@ -17,7 +18,8 @@ from sqlml.parsing.statements import ModelName
 class Models:
     """The models of one connection, and the files that it reads and writes.
 
-    Each statement is carried out whole or not at all. `allow_pickle` says that the user trusts
+    Each statement is carried out whole or not at all. `runnable` makes of a query that may call
+    models one that the engine runs. `allow_pickle` says that the user trusts
     files that execute code; SHOW CREATE MODEL answers in the words of `dialect`.
     """
 
@@ -26,6 +28,7 @@ class Models:
     changes: ModelChanges
     versions: VersionChanges
     allow_pickle: bool
+    runnable: Callable[[str], str]
     dialect: Dialect = DUCKDB
 
     def exists(self, reference: Reference) -> bool:

@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.errors import NotYetError
 from sqlml.parsing import statements
-from sqlml.parsing.statements import Reserved
 from sqlml.statements import alter, create, show
 from sqlml.statements.answer import Answer
 from sqlml.statements.export import export_statement
 from sqlml.statements.models import Models
 from sqlml.statements.show_create import show_create
+from sqlml.statements.train import train_model
 from sqlml.statements.verify import verify_model
 
 
@@ -26,15 +25,10 @@ def carry_out(models: Models, statement: Any) -> Answer | None:
     return STATEMENTS[type(statement)](models, statement)
 
 
-def _not_yet(models: Models, statement: Reserved) -> None:
-    raise NotYetError(
-        f"{statement.what} is reserved for a later version of sqlml", statement.sql, 0
-    )
-
-
 STATEMENTS: Mapping[type, Callable[[Models, Any], Answer | None]] = MappingProxyType(
     {
         statements.CreateModel: create.create_model,
+        statements.TrainModel: train_model,
         statements.AlterModel: alter.alter_model,
         statements.DropModel: alter.drop_model,
         statements.CommentOn: alter.comment_on,
@@ -45,7 +39,6 @@ STATEMENTS: Mapping[type, Callable[[Models, Any], Answer | None]] = MappingProxy
         statements.DescribeModel: show.describe_model,
         statements.ExplainModel: show.explain,
         statements.VerifyModel: verify_model,
-        statements.Reserved: _not_yet,
     }
 )
 """Statement -> what carries it out. `alter.CHANGES` has the changes of ALTER MODEL."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlml.cascades.recipe import Recipe
 from sqlml.catalog.model import Reference
+from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.dialects.duckdb import builtin
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
@@ -87,6 +88,7 @@ def describe_model(models: Models, statement: DescribeModel) -> Answer:
         ("estimator", _estimator(model.options.get(ESTIMATOR))),
         ("created_at", str(model.created_at)),
     ]
+    properties += _trained(catalog.training(model))
     properties += told(catalog.small_models(model))
     inputs = [
         (f"input {n}", f"{f.name} {sql_type(program, f) if f.name in model.used else NOT_USED}")
@@ -113,6 +115,21 @@ def _estimator(kept: Any) -> str:
     return f"{name}({', '.join(f'{k}={v!r}' for k, v in recipe.parameters.items())})"
 
 
+def _trained(facts: TrainingFacts | None) -> list[tuple[str, str]]:
+    """How a version was trained, and how good it is."""
+    if facts is None:
+        return []
+    split = ", ".join(f"{k}={v}" for k, v in facts.split.items() if v is not None)
+    metrics = ", ".join(f"{k}={v:.6g}" for k, v in facts.metrics.items() if v is not None)
+    return [
+        ("model_type", f"{facts.model_type} by {facts.library}"),
+        ("trained_on", f"{facts.rows:,} rows, {facts.held_out:,} held out"),
+        ("split", split),
+        ("metrics", metrics),
+        ("query", facts.query),
+    ]
+
+
 def _verification(found: Mapping[str, Any] | None) -> str:
     return "" if found is None else ", ".join(f"{k}={v}" for k, v in found.items())
 
@@ -120,6 +137,8 @@ def _verification(found: Mapping[str, Any] | None) -> str:
 def explain(models: Models, statement: ExplainModel) -> Answer:
     """EXPLAIN MODEL: what the passes make of a version."""
     model = models.catalog.get(referred(statement.name))
-    found = explain_model(model.program, model.options)
+    training = models.catalog.training(model)
+    found = [] if training is None else [("pipeline", training.pipeline)]
+    found += explain_model(model.program, model.options)
     found += told(models.catalog.small_models(model))
     return rows(("explain_key", "explain_value"), found)

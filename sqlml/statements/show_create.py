@@ -20,6 +20,8 @@ from sqlml.planner.program.result_sql import result_type
 from sqlml.statements.answer import Answer, rows
 from sqlml.statements.models import Models, referred
 from sqlml.statements.options import OUTPUT, given
+from sqlml.statements.training_statement import training_statement
+from sqlml.training.model_types import MODEL_TYPES
 from sqlml.types import Feature, Kind
 
 
@@ -34,11 +36,18 @@ def show_create(models: Models, statement: ShowCreate) -> Answer:
 def _text(catalog: Catalog, reference: Reference, model: Model, dialect: Dialect) -> str:
     """CREATE MODEL, followed by what ALTER MODEL adds.
 
-    A model made from a Python object has no file; its statement names one that EXPORT MODEL writes.
+    A model that was trained is trained again. One made from a Python object has no file; its
+    statement names one that EXPORT MODEL writes.
     """
     name, origin = dialect.quote_name(model.name), model.origin
     if reference.database is not None:
         name = f"{dialect.quote_name(reference.database)}.{name}"
+    every = Reference(reference.name, reference.database)
+    training = catalog.training(model)
+    if training is not None and training.model_type in MODEL_TYPES:
+        comment = catalog.comment(every)
+        made = training_statement(name, model, training, comment, dialect)
+        return f"{made};{_added(catalog, every, name, model, dialect)}"
     lines = []
     if origin.path is None:
         path = f"{model.name}.sqlml"
@@ -65,13 +74,18 @@ def _text(catalog: Catalog, reference: Reference, model: Model, dialect: Dialect
         lines.append(
             f"OPTIONS ({', '.join(f'{k} = {_literal(v, dialect)}' for k, v in options.items())})"
         )
-    every = Reference(reference.name, reference.database)
     comment = catalog.comment(every)
     if comment is not None:
         lines.append(f"COMMENT {dialect.quote_string(comment)}")
-    text = "\n".join(lines) + ";"
-    for small in catalog.small_models(model).values() if origin.path is not None else ():
-        text += f"\n{_learned(name, small, dialect)}"  # a file of ours brings them
+    return "\n".join(lines) + ";" + _added(catalog, every, name, model, dialect)
+
+
+def _added(catalog: Catalog, every: Reference, name: str, model: Model, dialect: Dialect) -> str:
+    """The statements that add small models and tags."""
+    text = ""
+    brought = model.origin.path is None and catalog.training(model) is None  # by a file of ours
+    for small in () if brought else catalog.small_models(model).values():
+        text += f"\n{_learned(name, small, dialect)}"
     for tag, value in catalog.tags(every).items():
         told = f"{dialect.quote_name(tag)} = {dialect.quote_string(value)}"
         text += f"\nALTER MODEL {name} SET TAG {told};"

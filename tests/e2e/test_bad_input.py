@@ -211,19 +211,6 @@ def test_a_malformed_statement_shows_its_place(
         assert says in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "ALTER MODEL churn ADD VERSION AS SELECT 1",
-        "CREATE MODEL m OPTIONS (model_type = 'xgboost_classifier') AS SELECT 1",
-        "CREATE MODEL m TRANSFORM (a) OPTIONS (model_type = 'x') AS SELECT 1",
-    ],
-)
-def test_what_is_reserved_says_not_yet_by_name(con: sqlml.Session, statement: str) -> None:
-    with pytest.raises(errors.NotYetError, match="later version"):
-        con.execute(statement)
-
-
 def test_an_existing_name_needs_or_replace(con: sqlml.Session, value_model: Any) -> None:
     with pytest.raises(errors.ModelExistsError, match="OR REPLACE MODEL.*or_replace=True"):
         con.create_model("CHURN", value_model)

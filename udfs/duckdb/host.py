@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -10,6 +11,9 @@ from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError
 from sqlml.regular_files import check_regular, local_path
 from sqlml.udfs.duckdb.engine import DuckDBEngine
+
+_BATCH = 122_880
+"""Rows of a batch: a row group of DuckDB's."""
 
 
 class DuckDBHost:
@@ -68,6 +72,39 @@ class DuckDBHost:
     def view(self, table: str) -> str | None:
         """The query of a view by its name in a query, if it can be written out; else None."""
         return self._engine.view(table)
+
+    def describe(self, query: str) -> list[tuple[str, str]]:
+        """Name and type of each column of a query, duplicates included.
+
+        Raises:
+            ParseError: it is not one query.
+            duckdb.Error: the engine cannot bind it.
+        """
+        try:
+            (statement,) = self._engine.native.extract_statements(query)
+        except (duckdb.ParserException, ValueError) as error:
+            raise ParseError(f"training takes one query: {error}") from None
+        if statement.type != duckdb.StatementType.SELECT:
+            raise ParseError("training takes a query, such as SELECT * FROM customers")
+        relation = self._engine.relation(query)
+        return list(zip(relation.columns, map(str, relation.types), strict=True))
+
+    def literal(self, value: Any) -> str:
+        """A value of Python as the engine's SQL writes it, with its type."""
+        if value is None or isinstance(value, bool):
+            return "NULL" if value is None else str(value).lower()
+        if type(value) is int and abs(value) < 1 << 63:
+            return str(value)
+        if isinstance(value, str) and "\0" not in value:
+            return DUCKDB.quote_string(value)
+        with self._engine.native.cursor() as own:
+            ask = "SELECT CAST(? AS VARCHAR), system.main.typeof(?)"
+            ((text, kind),) = own.execute(ask, [value, value]).fetchall()
+        return f"CAST({DUCKDB.text(text)} AS {kind})"
+
+    def batches(self, query: str) -> Iterator[Any]:
+        """The rows of a query as pyarrow RecordBatches, as the engine makes them."""
+        return iter(self._engine.relation(query).to_arrow_reader(_BATCH))
 
     def fetch_frame(self, query: str) -> Any:
         """The rows of a query as a pandas frame.

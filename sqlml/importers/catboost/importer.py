@@ -172,7 +172,9 @@ def _raw(model: CatBoostModel, frame: Frame) -> Value:
 
 def _columns(model: CatBoostModel, frame: Frame) -> Value:
     """All features as (n, F) float32; categories as the code of their value, or -1."""
-    return coded_columns(frame, range(frame.width), model.categorical, _codes, "float32")
+    untested = {i: () for i in range(frame.width) if frame.makes_strings(i)}
+    categorical = {**untested, **model.categorical}
+    return coded_columns(frame, range(frame.width), categorical, _codes, "float32")
 
 
 def _codes(frame: Frame, i: int, values: tuple[str, ...] | Array) -> Value:
@@ -182,7 +184,7 @@ def _codes(frame: Frame, i: int, values: tuple[str, ...] | Array) -> Value:
     if texts is None:
         hashes = np.asarray(values)
         codes = b.op("encode_hashed", frame.strings(i), hashes=hashes, missing=len(values))
-    elif all(is_whole(text) for text in texts):
+    elif all(is_whole(text) for text in texts) and not frame.makes_strings(i):
         numbers = np.array([float(text) for text in texts])
         codes = b.op("encode", frame.numbers(i), categories=numbers, missing=len(texts))
     else:

@@ -40,6 +40,7 @@ from sqlml.importers.sklearn.linear_model import linear
 from sqlml.importers.sklearn.meta import (
     calibration,
     compose,
+    encoded_target,
     multiclass,
     multioutput,
     target_transform,
@@ -314,6 +315,9 @@ COMPOSITES: Mapping[str, Callable[[Any, Frame, Recurse], Frame | Outputs]] = Map
         "sklearn.pipeline.Pipeline": compose.pipeline,
         "sklearn.semi_supervised._self_training.SelfTrainingClassifier": (
             compose.self_training_classifier
+        ),
+        "sqlml.training.encoded_target.EncodedTargetClassifier": (
+            encoded_target.encoded_target_classifier
         ),
     }
 )

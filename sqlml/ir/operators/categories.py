@@ -11,6 +11,7 @@ from sqlml.errors import UnknownCategoryError
 from sqlml.ir.operators.elementwise import missing
 from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
+from sqlml.ir.utf8_column import Texts
 from sqlml.types import INTEGERS, Array, TensorType, dtype_of, matrix
 
 
@@ -51,8 +52,12 @@ def _one_hot_type(types: Types, attrs: Attrs) -> TensorType:
     return matrix(attrs["dtype"], attrs["width"])
 
 
+def _plain(x: Array | Texts) -> Array:
+    return x.objects() if isinstance(x, Texts) else x
+
+
 def _fill(args: Sequence[Array], attrs: Attrs) -> Array:
-    (x,) = args
+    x = _plain(args[0])
     gone = missing(x)
     if "missing" in attrs:
         return np.where(x == attrs["missing"], attrs["value"], x)
@@ -60,7 +65,7 @@ def _fill(args: Sequence[Array], attrs: Attrs) -> Array:
 
 
 def _encode(args: Sequence[Array], attrs: Attrs) -> Array:
-    (x,) = args
+    x = _plain(args[0])
     categories: Array = attrs["categories"]
     codes = np.full(x.shape, -1, np.int64)
     gone = missing(x) if x.dtype.kind in "fO" else np.zeros(x.shape, bool)

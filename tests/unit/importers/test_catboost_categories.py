@@ -9,6 +9,9 @@ import catboost as cb
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline
 
 from sqlml.errors import (
     MissingValueError,
@@ -17,6 +20,7 @@ from sqlml.errors import (
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference, store
 from sqlml.ir.operators.hashing import city_hash32
+from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import split
 from tests import oracles
 from tests.catboost_checks import (
@@ -109,3 +113,26 @@ def test_target_statistics_are_refused_with_the_reason(shop: Any) -> None:
     model = cb.CatBoostRegressor(**SMALL, cat_features=["city"]).fit(train, target)
     with pytest.raises(UnsupportedModelError, match="one_hot_max_size"):
         import_model(model)
+
+
+def test_strings_that_an_earlier_step_makes_stay_strings_though_they_are_digits() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "ratio": rng.normal(size=300),
+            "zip": pd.Series(rng.choice(["10", "20", "30", np.nan], 300), dtype=object),
+            "idle": pd.Series(rng.choice(["x", "y"], 300), dtype=object),
+        }
+    )
+    fill = SimpleImputer(strategy="constant", fill_value="NULL")
+    steps = [("number", "passthrough", ["ratio"]), ("category", fill, ["zip", "idle"])]
+    features = ColumnTransformer(steps).set_output(transform="pandas")
+    model = cb.CatBoostRegressor(**SMALL, one_hot_max_size=50, cat_features=[1, 2])
+    pipeline = Pipeline([("features", features), ("model", model)])
+    pipeline.fit(table, table["ratio"] + (table["zip"] == "10"))
+    program = import_model(pipeline).program
+    words = {name: table[name].to_numpy(object) for name in ("zip", "idle")}
+    for columns in (words, {name: Texts.of(word) for name, word in words.items()}):
+        inputs = {"ratio": table["ratio"].to_numpy(), **columns}
+        found = reference.run(program, inputs)["label"][:, 0]
+        np.testing.assert_allclose(found, pipeline.predict(table), rtol=1e-12)

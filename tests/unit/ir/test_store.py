@@ -17,6 +17,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
 from sqlml.ir.trees import RawTrees, ensemble
+from sqlml.ir.utf8_column import Texts
 from sqlml.limits import FORMAT_VERSION
 from sqlml.types import Labels
 
@@ -396,3 +397,50 @@ def test_a_row_of_nothing_has_no_axis_beyond_what_numpy_counts() -> None:
     assert b.op("reshape", nothing, shape=(0, 7)).type.shape == (-1, 0, 7)
     with pytest.raises(ProgramError, match="too many, the limit is"):
         b.op("reshape", nothing, shape=(0, 2**64))
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        Labels("int64", (0, 1), "TINYINT"),
+        Labels("string", ("2026-01-01", "2026-02-01"), "DATE"),
+        Labels("string", ("it's", "b"), "ENUM('b', 'it''s', 'c')"),
+        Labels("float64", (0.5, 1.5), "DECIMAL(3,1)"),
+    ],
+)
+def test_labels_keep_their_sql_type_which_counts_in_the_hash(labels: Labels) -> None:
+    made = several((labels,), 1, 2)
+    plain = several((Labels(labels.kind, labels.values),), 1, 2)
+    after = store.loads(store.dumps(made))
+    assert after.labels == (labels,) and after.hash == made.hash != plain.hash
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        Labels("int64", (0, 1), "INTEGER[]"),
+        Labels("string", ("a", "b"), "INTEGER"),
+        Labels("string", ("a", "b"), "VARCHAR); DROP TABLE t; --"),
+        Labels("string", ("a", "b"), "ENUM('a', 'b'); --')"),
+        Labels("string", ("a", "b"), "ENUM('a' || 'b')"),
+        Labels("string", ("a", "b"), 3),  # type: ignore[arg-type]
+    ],
+)
+def test_an_sql_type_that_is_none_of_labels_is_refused(labels: Labels) -> None:
+    with pytest.raises(ProgramError, match="cannot be"):
+        verify(several((labels,), 1, 2))
+
+
+def test_labels_of_several_targets_have_no_sql_type() -> None:
+    typed = Labels("int64", (0, 1), "TINYINT")
+    with pytest.raises(ProgramError, match="no SQL type"):
+        verify(several((typed, typed), 2, 4))
+
+
+def test_the_reference_takes_texts_in_either_form() -> None:
+    before = program()
+    words = np.array(["a", None, "it's", "zzz"], object)
+    inputs = {"x": np.array([0.1, 0.9, np.nan, 1.0])}
+    expected = reference.run(before, {**inputs, "plan": words})["score"]
+    packed = reference.run(before, {**inputs, "plan": Texts.of(words)})["score"]  # type: ignore[dict-item]
+    np.testing.assert_array_equal(packed, expected)

@@ -17,9 +17,10 @@ from sqlml.parsing.statements import (
     ExplainModel,
     ExportModel,
     ModelName,
+    Promotion,
     Rename,
-    Reserved,
     ResetOptions,
+    Retrain,
     SetAlias,
     SetDefault,
     SetOptions,
@@ -28,6 +29,8 @@ from sqlml.parsing.statements import (
     ShowModels,
     ShowVersions,
     Statement,
+    Training,
+    TrainVersion,
     UnsetAlias,
     UnsetTags,
     VerifyModel,
@@ -106,15 +109,29 @@ def test_a_cascade_is_learned_from_a_query() -> None:
     assert made.name == ModelName("m", version=2)
 
 
-def test_training_a_version_is_reserved() -> None:
-    made = one("ALTER MODEL m ADD VERSION OPTIONS (model_type = 'x') AS SELECT 1")
-    assert isinstance(made, Reserved) and "training" in made.what
+def test_a_version_is_trained_on_a_query() -> None:
+    change = altered("ADD VERSION 3 OPTIONS (model_type = 'x') AS SELECT 1").change
+    assert change == TrainVersion(Training("SELECT 1", {"model_type": "x"}), 3)
+
+
+@pytest.mark.parametrize(
+    ("rest", "query", "promotion"),
+    [
+        ("", None, None),
+        (" AS SELECT (1) FROM t", "SELECT (1) FROM t", None),
+        (" PROMOTE IF roc_auc >= CURRENT", None, Promotion("roc_auc", ">=")),
+        (" PROMOTE IF loss < 0.5 AS FROM t", "FROM t", Promotion("loss", "<", 0.5)),
+        (" AS FROM t PROMOTE IF roc_auc > 1", "FROM t", Promotion("roc_auc", ">", 1.0)),
+    ],
+)
+def test_a_model_is_retrained(rest: str, query: str | None, promotion: Promotion | None) -> None:
+    assert altered(f"RETRAIN{rest}").change == Retrain(query, promotion)
 
 
 @pytest.mark.parametrize(
     ("rest", "says"),
     [
-        ("FLY", "expected ADD VERSION, DROP VERSION"),
+        ("FLY", "expected ADD VERSION, RETRAIN, DROP VERSION"),
         ("", "expected ADD VERSION"),
         ("ADD VERSION", "expected FROM"),
         ("ADD VERSION 1.5 FROM 'x'", "expected the number of the version"),

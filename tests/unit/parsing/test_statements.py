@@ -7,15 +7,17 @@ import pytest
 from sqlml.errors import ParseError
 from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import (
+    Call,
     CreateModel,
     DescribeModel,
     DropModel,
     Explain,
     ModelName,
     Query,
-    Reserved,
     ShowModels,
     Statement,
+    Training,
+    TrainModel,
 )
 
 
@@ -118,9 +120,41 @@ def test_explain_has_a_mode_on_spark_alone() -> None:
     assert one("EXPLAIN COST") == Explain("EXPLAIN COST", "COST", False)
 
 
-def test_training_is_reserved() -> None:
-    made = one("CREATE MODEL m OPTIONS (model_type = 'x') AS SELECT * FROM t")
-    assert isinstance(made, Reserved) and "training" in made.what
+def test_a_model_is_trained_on_a_query() -> None:
+    made = one(
+        "CREATE OR REPLACE MODEL m TRANSFORM (a, f(b, c) AS d) OPTIONS (Model_Type = 'x', "
+        "w = [('yes', 2.0)], depth = hparam_range(2, 8)) COMMENT 'c' "
+        "AS\n SELECT * FROM t WHERE a < ?"
+    )
+    assert isinstance(made, TrainModel) and made.or_replace and not made.if_not_exists
+    training = made.training
+    assert training.query == "SELECT * FROM t WHERE a < ?"
+    assert training.transform == ("a", "f(b, c) AS d") and training.comment == "c"
+    assert dict(training.options) == {
+        "model_type": "x",
+        "w": (("yes", 2.0),),
+        "depth": Call("hparam_range", (2, 8)),
+    }
+    assert one("CREATE MODEL m AS FROM t") == TrainModel(
+        "CREATE MODEL m AS FROM t", ModelName("m"), Training("FROM t")
+    )
+
+
+@pytest.mark.parametrize(
+    ("rest", "says"),
+    [
+        ("AS", "expected the query"),
+        ("OPTIONS (a = 1)", "expected AS and the query"),
+        ("OPTIONS (a = 1) OPTIONS (b = 2) AS FROM t", "OPTIONS is given twice"),
+        ("OPTIONS (a = 1) FROM 'x'", "goes behind FROM"),
+        ("TRANSFORM () AS FROM t", "expected an expression"),
+        ("TRANSFORM (a,) AS FROM t", "expected an expression"),
+        ("TRANSFORM (a AS FROM t", "not closed"),
+    ],
+)
+def test_training_that_is_malformed(rest: str, says: str) -> None:
+    with pytest.raises(ParseError, match=says):
+        parse(f"CREATE MODEL m {rest}")
 
 
 def test_several_statements_keep_their_own_text() -> None:

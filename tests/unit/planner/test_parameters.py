@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import re
+from typing import Any
 
 import numpy as np
+import pytest
 
+from sqlml.errors import ParseError
 from sqlml.planner.syntax.arguments import parameters_of as places
+from sqlml.planner.syntax.inlined_parameters import with_values
 from sqlml.planner.syntax.parameters import Parameters
 
 
@@ -101,3 +106,22 @@ def test_more_values_than_parameters_stay_for_the_engine_to_refuse() -> None:
 def test_a_name_that_the_rewritten_text_lost_is_given_no_more() -> None:
     given = Parameters(places("SELECT f($A, $b)"), {"a": 1, "B": 2, "c": 3})
     assert given.fitted("SELECT g($b)") == ("SELECT g($b)", None, frozenset({"a"}))
+
+
+def test_values_are_written_into_a_query() -> None:
+    sql = "SELECT '?', $1 FROM t WHERE a = $2 AND b = $1 -- ?"
+    assert with_values(sql, [1, "x"], repr) == "SELECT '?', 1 FROM t WHERE a = 'x' AND b = 1 -- ?"
+    assert with_values("SELECT $b, $A", {"a": 1, "B": None}, str) == "SELECT None, 1"
+
+
+@pytest.mark.parametrize(
+    ("sql", "values", "says"),
+    [
+        ("SELECT ?, ?", [1], "no value is given for parameter ?"),
+        ("SELECT $a", {"b": 1}, "no value is given for parameter $a"),
+        ("SELECT ?", [1, 2], "2 values are given for 1 parameters"),
+    ],
+)
+def test_values_must_be_those_of_the_parameters(sql: str, values: Any, says: str) -> None:
+    with pytest.raises(ParseError, match=re.escape(says)):
+        with_values(sql, values, str)

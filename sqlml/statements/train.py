@@ -1,0 +1,213 @@
+"""CREATE MODEL .. AS SELECT, ADD VERSION .. AS SELECT: a model is trained, checked and stored."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any
+
+from sqlml.catalog.model import NewVersion, Reference
+from sqlml.catalog.training_facts import TrainingFacts
+from sqlml.errors import CatalogError, ModelExistsError, UntrustedArtifactError
+from sqlml.parsing.statements import Training, TrainModel, TrainVersion
+from sqlml.statements.answer import Answer, rows
+from sqlml.statements.models import Models, whole
+from sqlml.statements.options import AT_CREATION, STORED
+from sqlml.statements.registration import Registration
+from sqlml.statements.training_statement import as_json
+from sqlml.statements.verified_version import verified
+from sqlml.training.request import request_of
+from sqlml.training.train import Trained, train
+from sqlml.training.train_estimator import estimator_request, train_estimator
+
+
+def train_model(models: Models, statement: TrainModel) -> Answer | None:
+    """CREATE MODEL .. AS query: the model is trained and stored, or nothing has changed.
+
+    Raises:
+        ModelExistsError: the name is taken, without OR REPLACE.
+        ConfigError, ParseError, MissingColumnError, MissingDependencyError: an option, the query or
+            its rows do not suit the model.
+        CatalogError: the database cannot be written to.
+    """
+    reference, training = whole(statement.name), statement.training
+    how = {"or_replace": statement.or_replace, "if_not_exists": statement.if_not_exists}
+    new = _created(models, reference, training, partial(_by_type, models, training), **how)
+    return None if new is None else told(reference, new)
+
+
+def train_object(
+    models: Models,
+    reference: Reference,
+    what: Any,
+    training: Training,
+    *,
+    or_replace: bool,
+    if_not_exists: bool,
+) -> tuple[str, ...]:
+    """Train a model type, or an estimator of Python's, and store it; the notices for the user.
+
+    Args:
+        what: the name of a type, or an estimator that is not fitted.
+    """
+    if isinstance(what, str):
+        given = MappingProxyType({**training.options, "model_type": what})
+        training = replace(training, options=given)
+        work = partial(_by_type, models, training)
+    else:
+        work = partial(_by_estimator, models, training, what)
+    how = {"or_replace": or_replace, "if_not_exists": if_not_exists}
+    new = _created(models, reference, training, work, **how)
+    return () if new is None or new.training is None else new.training.notices
+
+
+def train_version(models: Models, reference: Reference, change: TrainVersion) -> Answer:
+    """ALTER MODEL .. ADD VERSION .. AS query."""
+    models.catalog.version(Reference(reference.name, reference.database))
+    models.changes.check_writable(reference)
+    new = new_version(reference, change.training, _by_type(models, change.training))
+    models.versions.add(reference, replace(new, comment=change.training.comment), change.number)
+    return told(reference, new)
+
+
+def stored_estimator(models: Models, reference: Reference) -> Any:
+    """The fitted object of a version that was trained.
+
+    Raises:
+        UntrustedArtifactError: the user has not allowed to unpickle it.
+        CatalogError: it was not kept, or sqlml did not train the model.
+    """
+    model = models.catalog.get(reference)
+    kept = models.catalog.estimator(model)
+    if kept is None:
+        raise CatalogError(
+            f"no fitted object is kept of model {model.label}: sqlml did not train it, it cannot "
+            "be pickled, or the option keep_estimator is false"
+        )
+    if not models.allow_pickle and sha256(kept).digest() not in _OWN_PICKLES:
+        raise UntrustedArtifactError(
+            f"the fitted object of model {model.label} is kept as a pickle, and unpickling can "
+            "execute code that somebody put into the database: if you trust it, open it with "
+            "allow_pickle=True"
+        )
+    return pickle.loads(kept)
+
+
+def _created(
+    models: Models,
+    reference: Reference,
+    training: Training,
+    work: Callable[[], Trained],
+    *,
+    or_replace: bool,
+    if_not_exists: bool,
+) -> NewVersion | None:
+    """A model that was trained and stored; None if there is one of that name already."""
+    if if_not_exists and models.exists(reference):
+        models.changes.report(reference, True)  # another session may have made it
+        return None
+    if not or_replace and models.exists(reference):  # said before hours of work, not after
+        raise ModelExistsError(
+            f"model {reference.name!r} already exists; CREATE OR REPLACE MODEL (in Python: "
+            "train(.., or_replace=True)) adds a version to it, DROP MODEL removes it"
+        )
+    models.changes.check_writable(reference)
+    new = new_version(reference, training, work())
+    models.changes.create(
+        reference,
+        new,
+        comment=training.comment,
+        or_replace=or_replace,
+        if_not_exists=if_not_exists,
+    )
+    return new
+
+
+def _by_type(models: Models, training: Training) -> Trained:
+    """A model of a type, trained on the rows of the statement's query."""
+    request = request_of(training.options, _KEPT)
+    return train(models.host, models.runnable(training.query), request)
+
+
+def _by_estimator(models: Models, training: Training, estimator: Any) -> Trained:
+    """An estimator of Python's, fitted to the rows of a query."""
+    request = estimator_request(estimator, training.options, _KEPT)
+    return train_estimator(models.host, models.runnable(training.query), estimator, request)
+
+
+_KEPT = (*STORED, "verify")
+"""Options of a training statement that are kept with the model, or say how it is stored."""
+
+
+def new_version(reference: Reference, training: Training, trained: Trained) -> NewVersion:
+    """A version of what was trained, once its Program answers as the trained object does.
+
+    Raises:
+        VerificationError: it does not.
+        UnsupportedModelError: sqlml cannot import what these options make.
+    """
+    request = trained.request
+    kept = {n: v for n, v in request.kept.items() if n in STORED or n in AT_CREATION}
+    new = verified(trained.model, Registration(reference, options=kept), None)
+    if trained.labels is not None and len(new.program.labels) == 1:
+        new = replace(new, program=replace(new.program, labels=(trained.labels,)))
+    options = dict(new.options)
+    if request.label is not None:
+        options["output"] = request.label
+    facts = TrainingFacts(
+        model_type=request.model_type,
+        library=request.library,
+        query=training.query,
+        options={name: as_json(value) for name, value in request.given.items()},
+        transform=training.transform,
+        split=asdict(trained.split),
+        seed=request.seed,
+        rows=trained.rows,
+        held_out=trained.held_out,
+        metrics=dict(trained.metrics),
+        loss=trained.log.metric,
+        rounds=tuple(
+            (r.iteration, r.loss, r.eval_loss, round(r.seconds, 6)) for r in trained.log.rounds
+        ),
+        features=trained.statistics,
+        pipeline=repr(trained.model),
+        notices=trained.notices,
+        versions=trained.versions,
+        seconds=round(trained.seconds, 3),
+    )
+    pickled = _pickled(trained.model) if request.keep_estimator else None
+    return replace(new, options=options, training=facts, estimator=pickled)
+
+
+def _pickled(model: Any) -> bytes | None:
+    """The fitted object as bytes; None if it cannot be pickled."""
+    try:
+        made = pickle.dumps(model)
+    except Exception:  # objects say in their own ways that they cannot be
+        return None
+    _OWN_PICKLES.add(sha256(made).digest())
+    return made
+
+
+_OWN_PICKLES: set[bytes] = set()
+"""Digests of the pickles that this process has made, and can trust wherever it finds them."""
+
+
+def told(reference: Reference, new: NewVersion) -> Answer:
+    """What the statement answers: what was trained, how good it is, and what may be unintended."""
+    facts = new.training
+    assert facts is not None
+    found = [
+        ("model", reference.name),
+        ("model_type", f"{facts.model_type} by {facts.library}"),
+        ("rows", f"{facts.rows:,}"),
+        ("held_out", f"{facts.held_out:,}"),
+        *((name, f"{value:.6g}") for name, value in facts.metrics.items() if value is not None),
+        *(("notice", text) for text in facts.notices),
+        ("seconds", f"{facts.seconds:.3g}"),
+    ]
+    return rows(("property", "value"), found)

@@ -1,0 +1,144 @@
+"""`check_rows`: what is wrong with the rows, before any work: errors, and notices for the user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ConfigError
+from sqlml.training.classes import Classes
+from sqlml.training.columns import TrainingColumn
+from sqlml.training.request import Request
+from sqlml.training.rows import Side, TrainingRows
+from sqlml.types import Array
+
+MOST_CLASSES = 1000
+
+_SAMPLE = 100_000
+"""Rows among which a leak or a key is looked for first."""
+
+_KEY_SHARE = 0.9
+"""A column of names is a key if it has so many of them per row."""
+
+_FEWEST_KEYS = 100
+"""Rows below which a key cannot be told from any other column."""
+
+
+def check_rows(rows: TrainingRows, request: Request) -> list[str]:
+    """Notices of what may be unintended.
+
+    Raises:
+        ConfigError: nothing can be learned from these rows, or a feature equals the label and the
+            option `leaks` is 'error'.
+    """
+    _check_counts(rows, request)
+    notices = []
+    if rows.unlabelled:
+        notices.append(f"{rows.unlabelled:,} rows were left out: their label is NULL")
+    if rows.kept:
+        listed = ", ".join(map(repr, rows.kept[:10]))
+        notices.append(f"only held-out rows had the classes {listed}: they are trained on")
+    for feature in rows.features:
+        if rows.statistics[feature.name].is_constant:
+            notices.append(f"column {feature.name!r} has one value in all rows")
+        elif _is_key(rows, feature):
+            left_out = " and is left out" if feature.role == "category" else ""
+            notices.append(
+                f"column {feature.name!r} is like a key, with a value of its own in nearly every "
+                f"row{left_out}"
+            )
+        elif _equals_label(rows, feature, request):
+            found = f"column {feature.name!r} tells the label {request.label!r} exactly"
+            if request.leaks == "error":
+                raise ConfigError(
+                    f"{found}: leave it out of the query, or set leaks = 'warn' if that is intended"
+                )
+            notices.append(f"{found}: a leak? leave it out of the query if it is")
+    return notices
+
+
+def left_out(rows: TrainingRows) -> frozenset[str]:
+    """The names of features that no model can learn from: names that are a key."""
+    return frozenset(f.name for f in rows.features if f.role == "category" and _is_key(rows, f))
+
+
+def _check_counts(rows: TrainingRows, request: Request) -> None:
+    label = request.label
+    if rows.fitted.rows == 0:
+        if rows.unlabelled:
+            raise ConfigError(f"all values of the label {label!r} are NULL")
+        what = "no rows" if rows.held_out is None else "only rows that are held out"
+        raise ConfigError(f"the query returns {what}: there is nothing to train on")
+    if rows.classes is not None:
+        check_classes(rows.classes, rows.fitted.rows, request)
+
+
+def check_classes(classes: Classes, everything: int, request: Request) -> None:
+    """Refuse classes that nothing can be learned of.
+
+    Args:
+        everything: the number of rows that are trained on.
+
+    Raises:
+        ConfigError: one class, too many of them, or more than rows.
+    """
+    label, count = request.label, len(classes)
+    if count == 1:
+        raise ConfigError(
+            f"the label {label!r} is {classes.values()[0]!r} in all rows: a classifier needs at "
+            "least two classes"
+        )
+    if count > MOST_CLASSES:
+        regression = request.model_type.replace("classifier", "regressor")
+        other = "" if regression == request.model_type else f", or train a {regression}"
+        raise ConfigError(
+            f"the label {label!r} has {count:,} classes, and a classifier at most "
+            f"{MOST_CLASSES:,}: group them in the query{other}"
+        )
+    if everything < count:
+        raise ConfigError(f"there are fewer rows to train on ({everything}) than classes ({count})")
+
+
+def _is_key(rows: TrainingRows, feature: TrainingColumn) -> bool:
+    """Whether nearly every row has a value of its own, and the values are names or integers."""
+    statistics = rows.statistics[feature.name]
+    present = statistics.rows - statistics.nulls
+    if present < _FEWEST_KEYS:
+        return False
+    if feature.role == "category":
+        return (statistics.distinct or 0) >= _KEY_SHARE * present
+    if not feature.type.endswith("INT") and feature.type != "INTEGER":
+        return False
+    sample = _column(rows, feature, rows.fitted)[:_SAMPLE]
+    return len(np.unique(sample)) == len(sample) >= _FEWEST_KEYS
+
+
+def _equals_label(rows: TrainingRows, feature: TrainingColumn, request: Request) -> bool:
+    """Whether a feature and the label tell each other."""
+    label = rows.fitted.label
+    if label is None or request.task == "rank":
+        return False
+    for most in (_SAMPLE, rows.fitted.rows):
+        values, wanted = _column(rows, feature, rows.fitted)[:most], label[:most]
+        if rows.classes is None:
+            if not np.array_equal(values, wanted.astype(values.dtype)):
+                return False
+            continue
+        found, places = np.unique(values, return_inverse=True)
+        if not 2 <= len(found) <= len(rows.classes):
+            return False
+        pairs = np.unique(places.astype(np.int64) * len(rows.classes) + wanted)
+        if not len(found) == len(pairs) == len(np.unique(wanted)):
+            return False
+    return True
+
+
+def _column(rows: TrainingRows, feature: TrainingColumn, side: Side) -> Array:
+    """(n,) values of a feature: numbers, or the codes of categories."""
+    held: Any = side.features
+    if isinstance(held, np.ndarray):
+        column: Array = held[:, rows.features.index(feature)]
+        return column
+    made: Array = held[feature.name]
+    return made

@@ -1,0 +1,94 @@
+"""`ColumnStatistics`: what a feature looked like in training."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from sqlml.types import Array
+
+
+class ColumnStatistics:
+    """Counts and moments of a column, batch by batch.
+
+    rows, nulls: counts. least, most, sum: of numbers. distinct: of categories. spread: the sum of
+    squared distances from the mean.
+    """
+
+    def __init__(self, name: str, sql_type: str) -> None:
+        self.name = name
+        self.sql_type = sql_type
+        self.rows = self.nulls = 0
+        self.distinct: int | None = None
+        self.least: float | None = None
+        self.most: float | None = None
+        self.mean = 0.0
+        self.spread = 0.0
+        self.infinite = False
+
+    def add_numbers(self, numbers: Array) -> None:
+        """Count (n,) numbers, NaN for NULL."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._add(numbers)
+
+    def _add(self, numbers: Array) -> None:
+        rows = len(numbers)
+        self.rows += rows
+        if numbers.dtype.kind == "f":
+            total = float(numbers.sum(dtype=np.float64))
+            if total - total != 0:  # NaN or infinite
+                missing = np.isnan(numbers)
+                self.nulls += int(missing.sum())
+                numbers = numbers[~missing]
+                self.infinite = self.infinite or bool(np.isinf(numbers).any())
+        if not len(numbers) or self.infinite:
+            return
+        least, most = float(numbers.min()), float(numbers.max())
+        self.least = least if self.least is None else min(self.least, least)
+        self.most = most if self.most is None else max(self.most, most)
+        self._add_moments(numbers)
+
+    def _add_moments(self, numbers: Array) -> None:
+        """The mean and spread of all so far, as Chan, Golub and LeVeque add two parts (1979)."""
+        had = self.rows - self.nulls - len(numbers)
+        mean = float(numbers.mean(dtype=np.float64))
+        square = float(np.dot(numbers.astype(np.float64) - mean, numbers - mean))
+        both = had + len(numbers)
+        step = mean - self.mean
+        self.spread += square + step * step * had * len(numbers) / both
+        self.mean += step * len(numbers) / both
+
+    def add_codes(self, codes: Array) -> None:
+        """Count (n,) codes of categories, -1 for NULL."""
+        self.rows += len(codes)
+        self.nulls += int((codes < 0).sum())
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all rows have one value; NULL is a value, too."""
+        present = self.rows - self.nulls
+        if self.nulls and present:
+            return False
+        if self.distinct is not None:
+            return self.distinct + bool(self.nulls) <= 1
+        return self.least == self.most
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the catalog keeps it."""
+        present = self.rows - self.nulls
+        mean = stddev = None
+        if self.distinct is None and present > 0 and math.isfinite(self.spread):
+            mean, stddev = self.mean, math.sqrt(self.spread / present)
+        return {
+            "name": self.name,
+            "type": self.sql_type,
+            "rows": self.rows,
+            "nulls": self.nulls,
+            "distinct": self.distinct,
+            "min": self.least,
+            "max": self.most,
+            "mean": mean,
+            "stddev": stddev,
+        }

@@ -1,0 +1,206 @@
+"""`fit`: an estimator is fitted as its library does it, with rows held out and rounds logged."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from sqlml.training.request import Request
+from sqlml.training.training_log import TrainingLog
+from sqlml.types import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Rows as an estimator takes them: X (n, k), y (n,), weight (n,), group (n,), or None each."""
+
+    X: Any
+    y: Array | None
+    weight: Array | None
+    group: Array | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fitting:
+    """What is fitted to what.
+
+    parameters: of the estimator. categories: places of the columns of X that are categories.
+    held_out: None if no rows are.
+    """
+
+    request: Request
+    parameters: dict[str, Any]
+    categories: list[int]
+    fitted: Part
+    held_out: Part | None
+    log: TrainingLog
+
+    @property
+    def patience(self) -> int | None:
+        """The rounds without a gain after which training ends; None: all rounds are made."""
+        return None if self.held_out is None else self.request.early_stopping_rounds
+
+
+def fit(fitting: Fitting) -> Any:
+    """The fitted estimator.
+
+    Raises:
+        Exception: whatever the library raises.
+    """
+    fitting.log.start()
+    return FITTERS[fitting.request.trainer.package](fitting)
+
+
+def _fit_xgboost(fitting: Fitting) -> Any:
+    from xgboost.callback import TrainingCallback
+
+    log, data, held_out = fitting.log, fitting.fitted, fitting.held_out
+
+    class Logging(TrainingCallback):
+        """A round is logged with the losses that XGBoost has computed."""
+
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            sides = [list(metrics.items())[-1] for metrics in evals_log.values()]
+            log.metric = sides[-1][0] if sides else ""
+            last = [float(np.atleast_1d(values[-1])[0]) for _, values in sides]
+            log.round(last[0] if last else None, last[1] if len(last) > 1 else None)
+            return False
+
+    kind = fitting.request.trainer.estimator_class()
+    parameters = dict(fitting.parameters)
+    if fitting.categories:
+        width = data.X.shape[1]
+        types = ["c" if k in fitting.categories else "q" for k in range(width)]
+        parameters["feature_types"] = types
+    if not fitting.request.trainer.stops_early:  # a forest is made in one round
+        weight = fitting.fitted.weight
+        return kind(**parameters).fit(data.X, data.y, sample_weight=weight, verbose=False)
+    estimator = kind(**parameters, early_stopping_rounds=fitting.patience, callbacks=[Logging()])
+    parts = [data] if held_out is None else [data, held_out]
+    options: dict[str, Any] = {"eval_set": [(part.X, part.y) for part in parts]}
+    if data.weight is not None:
+        options["sample_weight"] = data.weight
+        options["sample_weight_eval_set"] = [part.weight for part in parts]
+    if data.group is not None:
+        options["qid"] = data.group
+        options["eval_qid"] = [part.group for part in parts]
+    estimator.fit(data.X, data.y, verbose=False, **options)
+    return estimator.set_params(callbacks=None)
+
+
+def _fit_lightgbm(fitting: Fitting) -> Any:
+    import lightgbm
+
+    log, data, held_out = fitting.log, fitting.fitted, fitting.held_out
+
+    def logging(environment: Any) -> None:
+        """A round is logged with the losses that LightGBM has computed."""
+        found = {side: value for side, _, value, *_ in environment.evaluation_result_list}
+        names = [metric for _, metric, *_ in environment.evaluation_result_list]
+        log.metric = names[0] if names else ""
+        log.round(found.get("training"), found.get("held out"))
+
+    parameters = dict(fitting.parameters)
+    if fitting.categories:
+        parameters["categorical_column"] = fitting.categories
+    estimator = fitting.request.trainer.estimator_class()(**parameters)
+    parts = {"training": data} if held_out is None else {"training": data, "held out": held_out}
+    callbacks: list[Any] = [logging]
+    if fitting.patience is not None:
+        callbacks.append(lightgbm.early_stopping(fitting.patience, verbose=False))
+    options: dict[str, Any] = {"eval_names": list(parts), "callbacks": callbacks}
+    if "eval_X" in inspect.signature(estimator.fit).parameters:  # from 4.7
+        options["eval_X"] = tuple(part.X for part in parts.values())
+        options["eval_y"] = tuple(part.y for part in parts.values())
+    else:
+        options["eval_set"] = [(part.X, part.y) for part in parts.values()]
+    if data.weight is not None:
+        options["sample_weight"] = data.weight
+        options["eval_sample_weight"] = [part.weight for part in parts.values()]
+    if data.group is not None:
+        options["group"] = _sizes(data.group)
+        options["eval_group"] = [
+            _sizes(part.group) for part in parts.values() if part.group is not None
+        ]
+    return estimator.fit(data.X, data.y, **options)
+
+
+def _fit_catboost(fitting: Fitting) -> Any:
+    import catboost
+
+    log, held_out = fitting.log, fitting.held_out
+
+    class Logging:
+        """A round is logged with the losses that CatBoost has computed."""
+
+        def after_iteration(self, info: Any) -> bool:
+            last = {
+                side: list(metrics.items())[0] for side, metrics in info.metrics.items() if metrics
+            }
+            log.metric = next(iter(last.values()))[0] if last else ""
+            losses = {side: values[-1] for side, (_, values) in last.items()}
+            log.round(losses.get("learn"), losses.get("validation"))
+            return True
+
+    def pool(part: Part) -> Any:
+        options = {} if part.group is None else {"group_id": part.group}
+        names = fitting.categories
+        return catboost.Pool(part.X, part.y, cat_features=names, weight=part.weight, **options)
+
+    estimator = fitting.request.trainer.estimator_class()(**fitting.parameters)
+    options: dict[str, Any] = {}
+    if held_out is not None:
+        options["eval_set"] = pool(held_out)
+        options["early_stopping_rounds"] = fitting.patience
+        options["use_best_model"] = fitting.patience is not None
+    return estimator.fit(pool(fitting.fitted), callbacks=[Logging()], **options)
+
+
+def _fit_sklearn(fitting: Fitting) -> Any:
+    data, held_out = fitting.fitted, fitting.held_out
+    kind = fitting.request.trainer.estimator_class()
+    parameters, options = dict(fitting.parameters), {}
+    histograms = fitting.request.trainer.stops_early
+    if histograms:
+        parameters["categorical_features"] = fitting.categories or None
+        parameters["early_stopping"] = fitting.patience is not None
+        if fitting.patience is not None and held_out is not None:
+            parameters["n_iter_no_change"] = fitting.patience
+            options = {"X_val": held_out.X, "y_val": held_out.y}
+            if held_out.weight is not None:
+                options["sample_weight_val"] = held_out.weight
+    if data.weight is not None:
+        options["sample_weight"] = data.weight
+    estimator = kind(**parameters)
+    arguments = (data.X,) if data.y is None else (data.X, data.y)
+    estimator.fit(*arguments, **options)
+    if histograms and fitting.patience is not None:
+        for loss, eval_loss in zip(
+            estimator.train_score_[1:], estimator.validation_score_[1:], strict=True
+        ):
+            fitting.log.metric = "loss"
+            fitting.log.round(-float(loss), -float(eval_loss))
+    return estimator
+
+
+def _sizes(group: Array) -> Array:
+    """(g,) the numbers of neighbours with equal ids (n,)."""
+    ends = np.flatnonzero(np.diff(group)) + 1
+    made: Array = np.diff(np.concatenate([[0], ends, [len(group)]]))
+    return made
+
+
+FITTERS: Mapping[str, Callable[[Fitting], Any]] = MappingProxyType(
+    {
+        "xgboost": _fit_xgboost,
+        "lightgbm": _fit_lightgbm,
+        "catboost": _fit_catboost,
+        "sklearn": _fit_sklearn,
+    }
+)
+"""Package of an estimator -> what fits it."""

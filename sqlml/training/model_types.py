@@ -1,0 +1,246 @@
+"""`MODEL_TYPES`: what can be trained, the libraries that train it, and what they call things.
+
+A literal table: a library is added to a type by a row. Names on the left of `names` are BigQuery's,
+and others that users know; on the right is the library's own parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import Any, Literal
+
+from sqlml.errors import ConfigError, MissingDependencyError
+from sqlml.suggestions import closest
+
+Task = Literal["classify", "regress", "rank", "cluster", "project", "isolate"]
+"""What a model says of a row: a class, a number, its place among others, the cluster it is in, its
+coordinates, or whether it is an outlier."""
+
+SUPERVISED: frozenset[Task] = frozenset({"classify", "regress", "rank"})
+"""Tasks that are learned from a label."""
+
+Features = Literal["ordinal", "named", "one_hot", "scaled", "given"]
+"""How an estimator takes its features (`feature_pipeline.py`): with categories as numbers that it
+knows to be categories, with categories as names, with columns of 0 and 1 in place of categories, or
+with these and with numbers that are scaled and have no gaps; or as the query has them ("given")."""
+
+
+def _row(**items: Any) -> Mapping[str, Any]:
+    return MappingProxyType(items)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trainer:
+    """How a library trains a type of model.
+
+    path: its estimator. features: how that takes them. names: other name of a parameter -> its own.
+    defaults: parameters that sqlml sets unless the statement does. seed: the parameter that takes
+    the seed; None if the estimator draws no random numbers. stops_early: whether it can stop when
+    held-out rows gain no more.
+    """
+
+    path: str
+    features: Features
+    names: Mapping[str, str] = field(default_factory=_row)
+    defaults: Mapping[str, Any] = field(default_factory=_row)
+    seed: str | None = "random_state"
+    stops_early: bool = False
+
+    @property
+    def package(self) -> str:
+        """The package that it needs, as Python imports it."""
+        return self.path.partition(".")[0]
+
+    def estimator_class(self) -> Any:
+        """The class of the estimator."""
+        module, _, name = self.path.rpartition(".")
+        return getattr(import_module(module), name)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ModelType:
+    """A type of model: its task, and what trains it, by library, the preferred one first."""
+
+    task: Task
+    trainers: Mapping[str, Trainer]
+
+
+_TREES = _row(
+    max_tree_depth="max_depth",
+    learn_rate="learning_rate",
+    max_iterations="n_estimators",
+    num_trees="n_estimators",
+    l1_reg="reg_alpha",
+    l2_reg="reg_lambda",
+)
+_XGBOOST = _row(
+    **_TREES,
+    eta="learning_rate",
+    alpha="reg_alpha",
+    **{"lambda": "reg_lambda"},
+    min_split_loss="gamma",
+    min_tree_child_weight="min_child_weight",
+    booster_type="booster",
+    num_boost_round="n_estimators",
+    nthread="n_jobs",
+)
+_LIGHTGBM = _row(
+    **_TREES,
+    min_split_loss="min_split_gain",
+    min_tree_child_weight="min_child_weight",
+    booster_type="boosting_type",
+    colsample_bynode="feature_fraction_bynode",
+)
+_CATBOOST = _row(
+    max_tree_depth="depth",
+    max_depth="depth",
+    learn_rate="learning_rate",
+    max_iterations="iterations",
+    num_trees="iterations",
+    n_estimators="iterations",
+    l2_reg="l2_leaf_reg",
+    reg_lambda="l2_leaf_reg",
+    colsample_bylevel="rsm",
+)
+_HIST = _row(
+    max_tree_depth="max_depth",
+    learn_rate="learning_rate",
+    max_iterations="max_iter",
+    num_trees="max_iter",
+    n_estimators="max_iter",
+    l2_reg="l2_regularization",
+)
+_FOREST = _row(
+    max_tree_depth="max_depth",
+    num_trees="n_estimators",
+    num_parallel_tree="n_estimators",
+    max_iterations="n_estimators",
+    colsample_bynode="max_features",
+    subsample="max_samples",
+)
+_LINEAR = _row(max_iterations="max_iter", min_rel_progress="tol")
+_OF_CATEGORIES = _row(enable_categorical=True, tree_method="hist")
+_REPEATABLE = _row(verbosity=-1, deterministic=True, force_row_wise=True)
+_SILENT = _row(verbose=False, allow_writing_files=False, one_hot_max_size=255)
+
+
+def _boosted(kind: str) -> Mapping[str, Trainer]:
+    """The libraries that boost trees; `kind` ends the name of their estimators."""
+    sklearn = f"sklearn.ensemble.HistGradientBoosting{kind}"
+    made = {
+        "xgboost": Trainer(f"xgboost.XGB{kind}", "ordinal", _XGBOOST, _OF_CATEGORIES),
+        "lightgbm": Trainer(f"lightgbm.LGBM{kind}", "ordinal", _LIGHTGBM, _REPEATABLE),
+        "catboost": Trainer(f"catboost.CatBoost{kind}", "named", _CATBOOST, _SILENT, "random_seed"),
+        "sklearn": Trainer(sklearn, "ordinal", _HIST),
+    }
+    if kind == "Ranker":
+        del made["sklearn"]
+    return MappingProxyType({name: _early(trainer) for name, trainer in made.items()})
+
+
+def _early(trainer: Trainer) -> Trainer:
+    made = trainer.path, trainer.features, trainer.names, trainer.defaults, trainer.seed
+    return Trainer(*made, stops_early=True)
+
+
+def _forest(kind: str) -> Mapping[str, Trainer]:
+    sklearn = Trainer(f"sklearn.ensemble.RandomForest{kind}", "one_hot", _FOREST)
+    xgboost = Trainer(f"xgboost.XGBRF{kind}", "ordinal", _XGBOOST, _OF_CATEGORIES)
+    return _row(sklearn=sklearn, xgboost=xgboost)
+
+
+_PLAIN_REGRESSION = Trainer("sklearn.linear_model.LinearRegression", "scaled", _LINEAR, seed=None)
+_LOGISTIC_REGRESSION = Trainer(
+    "sklearn.linear_model.LogisticRegression", "scaled", _LINEAR, _row(max_iter=1000)
+)
+_KMEANS = Trainer(
+    "sklearn.cluster.KMeans",
+    "scaled",
+    _row(num_clusters="n_clusters", max_iterations="max_iter", min_rel_progress="tol"),
+)
+_PCA = Trainer(
+    "sklearn.decomposition.PCA",
+    "scaled",
+    _row(
+        num_principal_components="n_components",
+        pca_explained_variance_ratio="n_components",
+        pca_solver="svd_solver",
+    ),
+)
+_ISOLATION_FOREST = Trainer(
+    "sklearn.ensemble.IsolationForest", "one_hot", _row(num_trees="n_estimators")
+)
+
+MODEL_TYPES: Mapping[str, ModelType] = MappingProxyType(
+    {
+        "linear_reg": ModelType("regress", _row(sklearn=_PLAIN_REGRESSION)),
+        "logistic_reg": ModelType("classify", _row(sklearn=_LOGISTIC_REGRESSION)),
+        "boosted_tree_classifier": ModelType("classify", _boosted("Classifier")),
+        "boosted_tree_regressor": ModelType("regress", _boosted("Regressor")),
+        "boosted_tree_ranker": ModelType("rank", _boosted("Ranker")),
+        "random_forest_classifier": ModelType("classify", _forest("Classifier")),
+        "random_forest_regressor": ModelType("regress", _forest("Regressor")),
+        "kmeans": ModelType("cluster", _row(sklearn=_KMEANS)),
+        "pca": ModelType("project", _row(sklearn=_PCA)),
+        "isolation_forest": ModelType("isolate", _row(sklearn=_ISOLATION_FOREST)),
+    }
+)
+"""Name in OPTIONS (model_type = ..) -> what it is."""
+
+
+def model_type_of(name: Any) -> tuple[str, ModelType]:
+    """The type of a name in any case.
+
+    >>> model_type_of("KMEANS")[1].task
+    'cluster'
+
+    Raises:
+        ConfigError: none is called so; the message has the closest one.
+    """
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"training needs the option model_type; model types: {', '.join(MODEL_TYPES)}"
+        )
+    key = name.lower()
+    if key not in MODEL_TYPES:
+        near = closest(key, MODEL_TYPES)
+        hint = f"did you mean {near!r}? " if near else ""
+        raise ConfigError(
+            f"unknown model type {name!r}; {hint}Model types: {', '.join(MODEL_TYPES)}"
+        )
+    return key, MODEL_TYPES[key]
+
+
+def trainer_of(model_type: str, library: Any = None) -> tuple[str, Trainer]:
+    """The library that trains a type of model: the one that is named, or the first installed.
+
+    Raises:
+        ConfigError: it does not train such models.
+        MissingDependencyError: it is not installed, or none of them is.
+    """
+    trainers = MODEL_TYPES[model_type].trainers
+    known = ", ".join(trainers)
+    if library is not None and library not in trainers:
+        raise ConfigError(
+            f"library {library!r} does not train {model_type} models; libraries: {known}"
+        )
+    for name, trainer in trainers.items():
+        if library in (None, name) and not missing_packages(trainer.package):
+            return name, trainer
+    wanted = library or next(iter(trainers))
+    missing = missing_packages(trainers[wanted].package)
+    raise MissingDependencyError(
+        f"training {model_type} models needs {' and '.join(missing)}, which is not installed: "
+        f"pip install 'sqlml[train,{wanted}]'"
+        + ("" if library or len(trainers) == 1 else f"; libraries: {known}")
+    )
+
+
+def missing_packages(*packages: str) -> list[str]:
+    """Those of the packages that training needs, and of `packages`, that are not installed."""
+    needed = dict.fromkeys(("sklearn", "pandas", *packages))
+    return [package for package in needed if find_spec(package) is None]

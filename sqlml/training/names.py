@@ -1,0 +1,48 @@
+"""`Names`: the categories of a column, numbered as they come, batch by batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sqlml.types import Array
+
+
+class Names:
+    """Texts with the numbers that they got when they were first seen."""
+
+    def __init__(self) -> None:
+        self._place: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def codes(self, values: Any) -> Array:
+        """(n,) int32 numbers of the texts in a pyarrow Array, -1 for NULL."""
+        import pyarrow as pa
+
+        coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+        place = self._place
+        known = [place.setdefault(name, len(place)) for name in _used(coded)]
+        of_dictionary = np.array([*known, -1], np.int32)
+        indices = coded.indices.fill_null(-1) if coded.null_count else coded.indices
+        made: Array = of_dictionary[indices.to_numpy(zero_copy_only=False)]
+        return made
+
+    def sorted(self) -> tuple[str, ...]:
+        """The names in the order of their code points."""
+        return tuple(sorted(self._place))
+
+    def sorted_places(self) -> Array:
+        """(k,) int32: number when it was first seen -> place among the sorted names."""
+        made = np.empty(len(self._place), np.int32)
+        for place, name in enumerate(self.sorted()):
+            made[self._place[name]] = place
+        return made
+
+
+def _used(coded: Any) -> list[str]:
+    """The names of a dictionary."""
+    names: list[str] = coded.dictionary.to_pylist()
+    return names

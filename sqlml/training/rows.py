@@ -1,0 +1,290 @@
+"""`read_rows`: the rows of a training query, batch by batch, as estimators take them.
+
+Numbers and the numbers of categories go straight into one matrix, or column by column into arrays;
+there is no frame of the whole query beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sqlml.dialects.duckdb import DUCKDB
+from sqlml.errors import ConfigError
+from sqlml.host import Host
+from sqlml.training.buffers import Buffer
+from sqlml.training.classes import Classes
+from sqlml.training.column_statistics import ColumnStatistics
+from sqlml.training.columns import TrainingColumn, label_sql
+from sqlml.training.names import Names
+from sqlml.training.request import Request
+from sqlml.training.splits import Split
+from sqlml.types import Array
+
+_NARROW = ("FLOAT", "BOOLEAN", "TINYINT", "SMALLINT", "UTINYINT", "USMALLINT")
+"""Types of numbers that float32 holds without rounding."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """The rows that a model is fitted to, or those held out.
+
+    features: (n, k) float32 or float64, the numbers and the codes of categories in the order of
+        `TrainingRows.features`, NaN for NULL; or the columns by name: numbers as float64 (n,) with
+        NaN, the codes of categories as int32 (n,) with -1 for NULL.
+    label: (n,) the codes of classes, int64, or numbers, float64; None without a label.
+    weight: (n,) float64, or None. group: (n,) int64, equal for neighbours of one group, or None.
+    """
+
+    features: Array | Mapping[str, Array]
+    label: Array | None
+    weight: Array | None
+    group: Array | None
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingRows:
+    """The rows of a query.
+
+    order: the names of the features as the query has them. features: numbers, then categories.
+    names: of the categories of each column, in order. classes: of the label, or None. statistics:
+    of each feature. held_out: None if all rows are fitted to. split: as it was settled. kept:
+    classes that only held-out rows have had; these are fitted to. unlabelled: rows that were left
+    out, since their label is NULL.
+    """
+
+    order: tuple[str, ...]
+    features: tuple[TrainingColumn, ...]
+    names: Mapping[str, tuple[str, ...]]
+    classes: Classes | None
+    statistics: Mapping[str, ColumnStatistics]
+    fitted: Side
+    held_out: Side | None
+    split: Split
+    kept: tuple[Any, ...]
+    unlabelled: int
+
+
+def read_rows(
+    host: Host, query: str, columns: Sequence[TrainingColumn], request: Request
+) -> TrainingRows:
+    """Run a query once, and keep what a model learns from.
+
+    Raises:
+        ConfigError: infinite values, or a label that nothing can be learned from.
+    """
+    reader = _Reader(columns, request)
+    for batch in host.batches(reader.sql(query)):
+        reader.take(batch)
+    return reader.rows()
+
+
+class _Reader:
+    """What is kept of the batches so far."""
+
+    def __init__(self, columns: Sequence[TrainingColumn], request: Request) -> None:
+        self.columns = tuple(columns)
+        self.request = request
+        numbers = [column for column in columns if column.role == "number"]
+        categories = [column for column in columns if column.role == "category"]
+        self.features = (*numbers, *categories)
+        self.types = {column.name: column.type for column in columns}
+        self.statistics = {c.name: ColumnStatistics(c.name, c.type) for c in self.features}
+        self.names = {c.name: Names() for c in self.features if c.role == "category"}
+        label = request.label
+        task = request.task
+        self.classes = Classes(self.types[label]) if label and task == "classify" else None
+        self.label = Buffer(np.float64 if self.classes is None else np.int64) if label else None
+        self.weight = Buffer(np.float64) if request.weight else None
+        self.group = Names() if request.group else None
+        self.groups = Buffer(np.int64) if request.group else None
+        self.places: list[Any] = []
+        self.unlabelled = 0
+        self.matrix: Buffer | None = None
+        self.arrays: dict[str, Buffer] = {}
+        if request.trainer.features == "ordinal":
+            self.matrix = Buffer(self._matrix_type(), len(self.features))
+        else:
+            kinds = {
+                c.name: np.int32 if c.role == "category" else np.float64 for c in self.features
+            }
+            self.arrays = {name: Buffer(kind) for name, kind in kinds.items()}
+
+    def _matrix_type(self) -> Any:
+        narrow = all(c.role == "category" or c.type in _NARROW for c in self.features)
+        return np.float32 if narrow or self.request.trainer.package == "xgboost" else np.float64
+
+    def sql(self, query: str) -> str:
+        """The query whose batches `take` takes: features, label, weight, group, place."""
+        request = self.request
+        items = [column.sql for column in self.features]
+        if request.label is not None:
+            items.append(label_sql(request.label, self.types[request.label], request))
+        if request.weight is not None:
+            items.append(f"CAST({DUCKDB.quote_name(request.weight)} AS DOUBLE)")
+        order = ""
+        own = [column.hashed for column in self.columns]
+        if request.group is not None:
+            own = [f"CAST({DUCKDB.quote_name(request.group)} AS VARCHAR)"]  # a group stays together
+            items.append(own[0])
+            order = f" ORDER BY {own[0]}"
+        place = request.split.place(own, request.seed)
+        items += [] if place is None else [place]
+        listed = ", ".join(f"{item} AS c{n}" for n, item in enumerate(items))
+        return f"SELECT {listed} FROM (\n{query}\n) AS sqlml_rows{order}"
+
+    def take(self, batch: Any) -> None:
+        """Keep one batch of the engine."""
+        import pyarrow.compute as pc
+
+        request = self.request
+        if request.label is not None:
+            labelled = pc.is_valid(batch.column(len(self.features)))
+            if not pc.all(labelled).as_py():
+                whole = batch.num_rows
+                batch = batch.filter(labelled)
+                self.unlabelled += whole - batch.num_rows
+        arrays = iter(batch.columns)
+        rows = batch.num_rows
+        block = None if self.matrix is None else self.matrix.grow(rows)
+        for k, column in enumerate(self.features):
+            values = self._feature(column, next(arrays))
+            if block is None:
+                self.arrays[column.name].append(values)
+            elif column.role == "category":
+                block[:, k] = np.where(values < 0, np.nan, values)
+            else:
+                block[:, k] = values
+        if self.label is not None:
+            values = next(arrays)
+            self.label.append(
+                _numbers(values) if self.classes is None else self.classes.codes(values)
+            )
+        if self.weight is not None:
+            self.weight.append(self._weights(_numbers(next(arrays))))
+        if self.group is not None and self.groups is not None:
+            self.groups.append(self.group.codes(next(arrays)))
+        for values in arrays:
+            self.places.append(values)
+
+    def _feature(self, column: TrainingColumn, values: Any) -> Array:
+        """(n,) codes or numbers, counted."""
+        statistics = self.statistics[column.name]
+        if column.role == "category":
+            codes = self.names[column.name].codes(values)
+            statistics.add_codes(codes)
+            return codes
+        numbers = _numbers(values)
+        statistics.add_numbers(numbers)
+        if statistics.infinite:
+            raise ConfigError(
+                f"column {column.name!r} has infinite values, which models cannot learn from; turn "
+                f"them into NULL in the query: CASE WHEN isfinite({column.name}) THEN "
+                f"{column.name} END"
+            )
+        return numbers
+
+    def _weights(self, weights: Array) -> Array:
+        if not (weights >= 0).all():
+            raise ConfigError(
+                f"column {self.request.weight!r} must have weights of at least 0, and no NULL"
+            )
+        return weights
+
+    def rows(self) -> TrainingRows:
+        """All that was kept, its rows held out and its categories in order."""
+        self._sort_names()
+        if self.classes is not None and self.label is not None:
+            held = self.label.array()
+            held[:] = self.classes.sorted_places()[held]
+        split, mask = self._held_out()
+        kept = self._keep_classes(mask)
+        held_out = self._side(mask) if mask is not None and mask.any() else None
+        return TrainingRows(
+            tuple(column.name for column in self.columns if column.role),
+            self.features,
+            {name: names.sorted() for name, names in self.names.items()},
+            self.classes,
+            self.statistics,
+            self._side(None),
+            held_out,
+            split,
+            kept,
+            self.unlabelled,
+        )
+
+    def _sort_names(self) -> None:
+        """Number the categories anew, in the order of their names."""
+        for k, column in enumerate(self.features):
+            names = self.names.get(column.name)
+            if names is None:
+                continue
+            self.statistics[column.name].distinct = len(names)
+            place = names.sorted_places()
+            if self.matrix is None:
+                codes = self.arrays[column.name].array()
+                codes[:] = np.where(codes < 0, -1, place[codes]) if len(place) else -1
+                continue
+            held = self.matrix.array()
+            for start in range(0, len(held), _BLOCK):
+                block = held[start : start + _BLOCK, k]
+                known = ~np.isnan(block)
+                block[known] = place[block[known].astype(np.int64)]
+
+    def _held_out(self) -> tuple[Split, Array | None]:
+        """The split, and which rows are held out, (n,) bool; None if none is."""
+        import pyarrow as pa
+
+        split = self.request.split.settled(sum(map(len, self.places)))
+        if split.method == "none" or not self.places:
+            return split, None
+        return split, split.held_out(pa.concat_arrays(self.places))
+
+    def _keep_classes(self, mask: Array | None) -> tuple[Any, ...]:
+        """Fit to the rows of classes that no other row has; those classes."""
+        if mask is None or self.classes is None or self.label is None:
+            return ()
+        codes = self.label.array()
+        fitted = np.bincount(codes[~mask], minlength=len(self.classes))
+        alone = np.flatnonzero(fitted == 0)
+        mask[np.isin(codes, alone)] = False
+        values = self.classes.values()
+        return tuple(values[k] for k in alone)
+
+    def _side(self, mask: Array | None) -> Side:
+        """The rows of a mask, taken out; or all that are left."""
+
+        def part(buffer: Buffer) -> Array:
+            return buffer.array() if mask is None else buffer.take_out(mask)
+
+        features: Array | dict[str, Array]
+        if self.matrix is not None:
+            features = part(self.matrix)
+            rows = len(features)
+        else:
+            features = {name: part(buffer) for name, buffer in self.arrays.items()}
+            rows = len(next(iter(features.values())))
+        others = (self.label, self.weight, self.groups)
+        label, weight, group = (None if b is None else part(b) for b in others)
+        return Side(features, label, weight, group, rows)
+
+
+_BLOCK = 1 << 18
+"""Rows whose codes are changed at a time."""
+
+
+def _numbers(values: Any) -> Array:
+    """(n,) numbers of a column of Arrow, NaN for NULL, without a copy where none is needed."""
+    if values.null_count:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        narrow = pa.types.is_float32(values.type)
+        kind = pa.float32() if narrow else pa.float64()
+        values = pc.fill_null(values.cast(kind, safe=False), float("nan"))
+    made: Array = values.to_numpy(zero_copy_only=False)
+    return made

@@ -1,0 +1,217 @@
+"""`train`: from a query and a `Request` to a fitted pipeline, and what is to be known of it.
+
+::
+
+    query -> columns -> rows, split, checked -> features -> estimator, fitted -> metrics
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ConfigError, SqlmlError
+from sqlml.host import Host
+from sqlml.training.checks import check_rows, left_out
+from sqlml.training.columns import columns_of
+from sqlml.training.feature_pipeline import FeatureGroups, feature_groups, feature_transformer
+from sqlml.training.fit import Fitting, Part, fit
+from sqlml.training.metrics import Metrics, metrics_of
+from sqlml.training.request import Request
+from sqlml.training.rows import Side, TrainingRows, read_rows
+from sqlml.training.splits import Split
+from sqlml.training.training_log import TrainingLog
+from sqlml.types import Labels
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """A model that was trained, and what is to be known of it.
+
+    model: the fitted pipeline. labels: its classes in their SQL type, or None. rows, held_out:
+    numbers of rows fitted to and held out. metrics: on those held out, or, without any, on those
+    fitted to. statistics: of the features. notices: for the user.
+    """
+
+    model: Any
+    labels: Labels | None
+    request: Request
+    split: Split
+    rows: int
+    held_out: int
+    metrics: Metrics
+    log: TrainingLog
+    statistics: tuple[Mapping[str, Any], ...]
+    notices: tuple[str, ...]
+    versions: Mapping[str, str]
+    seconds: float
+
+
+def train(host: Host, query: str, request: Request) -> Trained:
+    """Train what is asked for on the rows of a query.
+
+    Raises:
+        ConfigError: the rows do not suit the model, or the library refuses them.
+        ParseError: it is no query.
+    """
+    start = time.perf_counter()
+    described = host.describe(query)
+    columns, request = columns_of(described, request)
+    rows = read_rows(host, query, columns, request)
+    notices = [*_not_learned(columns, request), *check_rows(rows, request)]
+    gone = left_out(rows)
+    features = [f for f in rows.features if f.name not in gone]
+    if not features:
+        raise ConfigError("the query has no column that a model can learn from")
+    groups = feature_groups(features, rows.names, request)
+    log = TrainingLog()
+    try:
+        model, metrics = _fitted(rows, groups, request, log)
+    except SqlmlError:
+        raise
+    except Exception as error:  # libraries raise what they like
+        kind = request.trainer.path.rpartition(".")[2]
+        text = str(error).split("\nStack trace")[0]  # as XGBoost's errors have it
+        raise ConfigError(f"{kind} cannot be trained: {type(error).__name__}: {text}") from error
+    return Trained(
+        model,
+        None if rows.classes is None else rows.classes.labels(),
+        request,
+        rows.split,
+        rows.fitted.rows,
+        0 if rows.held_out is None else rows.held_out.rows,
+        metrics,
+        log,
+        tuple(rows.statistics[f.name].to_dict() for f in features),
+        tuple(notices),
+        versions_of(request),
+        time.perf_counter() - start,
+    )
+
+
+def _not_learned(columns: Any, request: Request) -> list[str]:
+    """Notices of columns that are no features, though no option names them."""
+    return [
+        f"column {column.name!r} is left out: models do not learn from {column.type}"
+        for column in columns
+        if column.role is None and column.name not in request.other_columns
+    ]
+
+
+def _fitted(
+    rows: TrainingRows, groups: FeatureGroups, request: Request, log: TrainingLog
+) -> tuple[Any, Metrics]:
+    """The fitted pipeline, and its metrics."""
+    from sklearn.pipeline import Pipeline
+
+    transformer = feature_transformer(groups, rows.names, request)
+    as_matrix = isinstance(rows.fitted.features, np.ndarray) and not groups.many
+    if as_matrix:
+        transformer.fit(_frame(rows, rows.fitted, groups, slice(0, 1)))
+        X = _matrix(rows, rows.fitted, groups)
+        held_X = None if rows.held_out is None else _matrix(rows, rows.held_out, groups)
+    else:
+        frame = _frame(rows, rows.fitted, groups)
+        supervised = () if rows.fitted.label is None else (rows.fitted.label,)
+        X = transformer.fit_transform(frame, *supervised)
+        held_X = None
+        if rows.held_out is not None:
+            held_X = transformer.transform(_frame(rows, rows.held_out, groups))
+    first = len(groups.numbers)
+    fitted = _part(rows.fitted, X, request, rows, weighs_classes=True)
+    held_out = None if rows.held_out is None else _part(rows.held_out, held_X, request, rows)
+    categories = list(range(first, first + len(groups.few)))
+    native = request.trainer.features in ("ordinal", "named")
+    parameters = dict(request.parameters)
+    fitting = Fitting(request, parameters, categories if native else [], fitted, held_out, log)
+    estimator = fit(fitting)
+    classes = 0 if rows.classes is None else len(rows.classes)
+    known = _part(rows.fitted, X, request, rows) if held_out is None else held_out
+    metrics = metrics_of(estimator, known, request.task, classes)
+    model = Pipeline([("features", transformer), ("model", estimator)])
+    if rows.classes is not None and not rows.classes.is_numbered():
+        model = _named(model, rows)
+    return model, metrics
+
+
+def _named(model: Any, rows: TrainingRows) -> Any:
+    """A classifier of numbers as one that says the classes' names."""
+    from sklearn.base import clone
+
+    from sqlml.training.encoded_target import EncodedTargetClassifier
+
+    made = EncodedTargetClassifier(clone(model))
+    values = [] if rows.classes is None else rows.classes.values()
+    made.classes_ = np.array(values, object if isinstance(values[0], str) else None)
+    made.classifier_ = model
+    return made
+
+
+def _part(
+    side: Side, X: Any, request: Request, rows: TrainingRows, weighs_classes: bool = False
+) -> Part:
+    """A side as an estimator takes it."""
+    weight = side.weight
+    if weighs_classes and request.class_weights is not None and rows.classes is not None:
+        per_class = _class_weights(request, rows)
+        own = per_class[side.label]
+        weight = own if weight is None else weight * own
+    return Part(X, side.label, weight, side.group)
+
+
+def _class_weights(request: Request, rows: TrainingRows) -> Any:
+    """(k,) the weights of the classes.
+
+    Raises:
+        ConfigError: a weight is given to a class that there is not.
+    """
+    values = [] if rows.classes is None else rows.classes.values()
+    if request.class_weights == "balanced" or request.class_weights is None:
+        counts = np.bincount(np.asarray(rows.fitted.label), minlength=len(values))
+        return counts.sum() / (len(values) * counts)
+    spelled = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
+    weights = dict(request.class_weights)  # type: ignore[arg-type]
+    unknown = next((name for name in weights if name not in spelled), None)
+    if unknown is not None:
+        raise ConfigError(
+            f"option class_weights names {unknown!r}, which is no class; classes: "
+            f"{', '.join(spelled[:20])}"
+        )
+    return np.array([weights.get(name, 1.0) for name in spelled])
+
+
+def _matrix(rows: TrainingRows, side: Side, groups: FeatureGroups) -> Any:
+    """(n, k) the features in the order of the groups; no copy where all are there."""
+    order = [f.name for f in rows.features]
+    places = [order.index(name) for name in groups.names]
+    held: Any = side.features
+    return held if places == list(range(len(order))) else held[:, places]
+
+
+def _frame(rows: TrainingRows, side: Side, groups: FeatureGroups, part: slice = slice(None)) -> Any:
+    """A pandas frame of the features, categories as texts, NaN for NULL."""
+    import pandas as pd
+
+    order = [f.name for f in rows.features]
+    held: Any = side.features
+    columns = {}
+    for name in (name for name in rows.order if name in groups.names):
+        matrix = isinstance(held, np.ndarray)
+        values = held[part, order.index(name)] if matrix else held[name][part]
+        if name in rows.names:
+            codes = np.where(np.isnan(values), -1, values).astype(int) if matrix else values
+            texts = np.array([*rows.names[name], np.nan], object)
+            values = pd.Series(texts[codes], dtype=object)
+        columns[name] = values
+    return pd.DataFrame(columns, copy=False)
+
+
+def versions_of(request: Request) -> dict[str, str]:
+    """The versions of what trains the model."""
+    packages = dict.fromkeys(("duckdb", "numpy", "sklearn", request.trainer.package))
+    return {name: str(import_module(name).__version__) for name in packages}

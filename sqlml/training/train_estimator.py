@@ -1,0 +1,185 @@
+"""`train_estimator`: an estimator with scikit-learn's conventions is fitted to a query's rows.
+
+The estimator gets a pandas frame of the query's columns, as DuckDB makes it: what is done to them
+is up to the estimator, which may be a pipeline or a search.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from sqlml.dialects.duckdb import DUCKDB
+from sqlml.errors import ConfigError, MissingDependencyError, UnsupportedModelError
+from sqlml.host import Host
+from sqlml.training.checks import check_classes
+from sqlml.training.classes import Classes
+from sqlml.training.columns import columns_of
+from sqlml.training.fit import Part
+from sqlml.training.metrics import Metrics, metrics_of
+from sqlml.training.model_types import Task, Trainer, missing_packages
+from sqlml.training.request import OF_ESTIMATORS, Request, own_options
+from sqlml.training.train import Trained, versions_of
+from sqlml.training.training_log import TrainingLog
+
+_PLACE = "sqlml_place"
+"""The column that decides which rows are held out."""
+
+
+def estimator_request(estimator: Any, options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
+    """What is to be trained, and how.
+
+    Args:
+        estimator: not fitted, with fit and get_params.
+        options: label, split, weight and the like; the estimator has its own parameters.
+        kept: names of options that are kept with any model.
+
+    Raises:
+        ConfigError: it is no estimator, or an option is unknown or of the wrong type.
+        MissingDependencyError: scikit-learn or pandas is not installed.
+    """
+    if not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
+        raise ConfigError(
+            f"train takes the name of a model type, or an estimator with fit and get_params, not "
+            f"a {type(estimator).__name__}"
+        )
+    missing = missing_packages()
+    if missing:
+        raise MissingDependencyError(
+            f"training needs {' and '.join(missing)}, which is not installed: "
+            "pip install 'sqlml[train]'"
+        )
+    own, rest = own_options(options, OF_ESTIMATORS, kept)
+    unknown = next(iter(rest), None)
+    if unknown is not None:
+        raise ConfigError(
+            f"unknown option {unknown!r}; options of train with an estimator: "
+            f"{', '.join(OF_ESTIMATORS)}; parameters belong to the estimator itself"
+        )
+    kind = type(estimator)
+    path = f"{kind.__module__}.{kind.__qualname__}"
+    trainer = Trainer(path, "given")
+    return Request.of_own(own, kind.__name__, _task(estimator), trainer, options, kept)
+
+
+def _task(estimator: Any) -> Task:
+    from sklearn import base
+
+    if base.is_classifier(estimator):
+        return "classify"
+    if base.is_regressor(estimator):
+        return "regress"
+    if base.is_clusterer(estimator):
+        return "cluster"
+    return "isolate" if base.is_outlier_detector(estimator) else "project"
+
+
+def train_estimator(host: Host, query: str, estimator: Any, request: Request) -> Trained:
+    """Fit a clone of an estimator to the rows of a query that are not held out.
+
+    Raises:
+        ConfigError: the rows do not suit it, or it refuses them.
+        ParseError: it is no query.
+    """
+    start = time.perf_counter()
+    columns, request = columns_of(host.describe(query), request)
+    types = {column.name: column.type for column in columns}
+    frame = host.fetch_frame(_sql(query, [c.hashed for c in columns], request))
+    features = [name for name in types if name not in request.other_columns]
+    split, mask = _held_out(frame, request)
+    classes = _classes(types, frame, request)
+    log = TrainingLog()
+    made = _fitted(estimator, frame.loc[~mask], features, request)
+    log.round(None, None)
+    known = frame.loc[mask] if mask.any() else frame.loc[~mask]
+    return Trained(
+        made,
+        None if classes is None else classes.labels(),
+        request,
+        split,
+        int((~mask).sum()),
+        int(mask.sum()),
+        _metrics(made, known, features, request, classes),
+        log,
+        (),
+        (),
+        versions_of(request),
+        time.perf_counter() - start,
+    )
+
+
+def _sql(query: str, columns: list[str], request: Request) -> str:
+    """The rows with a label, and what decides whether they are held out."""
+    place = request.split.place(columns, request.seed)
+    placed = "" if place is None else f", {place} AS {_PLACE}"
+    where = ""
+    if request.label is not None:
+        where = f" WHERE {DUCKDB.quote_name(request.label)} IS NOT NULL"
+    return f"SELECT *{placed} FROM (\n{query}\n) AS sqlml_rows{where}"
+
+
+def _held_out(frame: Any, request: Request) -> tuple[Any, Any]:
+    """The split, and which rows are held out, (n,) bool."""
+    import pyarrow as pa
+
+    split = request.split.settled(len(frame))
+    if _PLACE not in frame or split.method == "none":
+        return split, np.zeros(len(frame), bool)
+    return split, split.held_out(pa.Array.from_pandas(frame[_PLACE]))
+
+
+def _classes(types: Mapping[str, str], frame: Any, request: Request) -> Classes | None:
+    """The classes of the label; None if it has none.
+
+    Raises:
+        ConfigError: no rows, or a label that a classifier cannot learn.
+    """
+    import pyarrow as pa
+
+    if not len(frame):
+        raise ConfigError("the query returns no rows with a label: there is nothing to train on")
+    if request.task != "classify" or request.label is None:
+        return None
+    made = Classes(types[request.label])
+    made.codes(pa.Array.from_pandas(frame[request.label]))
+    check_classes(made, len(frame), request)
+    return made
+
+
+def _fitted(estimator: Any, rows: Any, features: list[str], request: Request) -> Any:
+    from sklearn.base import clone
+
+    y = () if request.label is None else (rows[request.label],)
+    weights = {} if request.weight is None else {"sample_weight": rows[request.weight]}
+    try:
+        return clone(estimator).fit(rows[features], *y, **weights)
+    except Exception as error:  # libraries raise what they like
+        kind = type(estimator).__name__
+        text = str(error).split("\nStack trace")[0]
+        raise ConfigError(f"{kind} cannot be trained: {type(error).__name__}: {text}") from error
+
+
+def _metrics(
+    model: Any, rows: Any, features: list[str], request: Request, classes: Classes | None
+) -> Metrics:
+    """The metrics of what scikit-learn's conventions let anybody measure."""
+    y: Any = None
+    if request.label is not None:
+        y = rows[request.label].to_numpy()
+    if classes is not None:
+        if not hasattr(model, "predict_proba"):
+            right = np.asarray(model.predict(rows[features])) == y
+            return {"accuracy": float(np.mean(right))}
+        place = {value: n for n, value in enumerate(model.classes_)}
+        y = np.array([place.get(value, -1) for value in y])
+    weight = None if request.weight is None else rows[request.weight].to_numpy()
+    part = Part(rows[features], y, weight, None)
+    try:
+        return metrics_of(model, part, request.task, 0 if classes is None else len(classes))
+    except (AttributeError, ValueError, TypeError) as error:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} does not predict as scikit-learn's estimators do: {error}"
+        ) from error

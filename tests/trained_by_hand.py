@@ -1,0 +1,68 @@
+"""What a trained model must equal: the same library, fitted by hand to the same rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from sqlml import Session
+from sqlml.training.encoded_target import EncodedTargetClassifier
+from sqlml.types import Array
+
+ROUNDS = 10
+"""Rounds without a gain, as `early_stopping_rounds` is unless it is given."""
+
+
+def rows_of(con: Session, query: str, label: str | None) -> tuple[Any, Array, Array]:
+    """The features of a query, its label, and which rows a split of 0.2 by seed 7 holds out."""
+    relation = con.sql(query)
+    columns = ", ".join(
+        f'"{name}"::VARCHAR' if str(kind).startswith("ENUM") else f'"{name}"'
+        for name, kind in zip(relation.columns, relation.types, strict=True)
+    )
+    placed = f"(hash({columns}, 7) >> 11)::BIGINT < (0.2 * 2 ** 53)::BIGINT"
+    frame = con.execute(f"SELECT *, {placed} AS held FROM ({query})").df()
+    held = frame.pop("held").to_numpy(bool)
+    y = np.zeros(len(frame)) if label is None else frame.pop(label).to_numpy()
+    for name in frame.columns:
+        if frame[name].dtype == bool:
+            frame[name] = frame[name].astype(np.uint8)
+    return frame, y, held
+
+
+def fitted(model: Any, frame: Any, y: Array, held: Array) -> tuple[Any, Any]:
+    """The transformer and the estimator of a trained model, fitted anew by their library's API.
+
+    Returns:
+        The fitted transformer, and the fitted estimator, whose classes are numbers.
+    """
+    if isinstance(model, EncodedTargetClassifier):
+        model, y = model.classifier, np.unique(y, return_inverse=True)[1]
+    features, estimator = (clone(step) for _, step in model.steps)
+    X, rest = features.fit_transform(frame[~held], y[~held]), features.transform(frame[held])
+    library = type(estimator).__module__.partition(".")[0]
+    name = type(estimator).__name__
+    if library == "xgboost" and "RF" not in name:
+        estimator.fit(X, y[~held], eval_set=[(rest, y[held])], verbose=False)
+    elif library == "lightgbm":
+        from lightgbm import early_stopping
+
+        stop = [early_stopping(ROUNDS, verbose=False)]
+        estimator.fit(X, y[~held], eval_X=(rest,), eval_y=(y[held],), callbacks=stop)
+    elif library == "catboost":
+        from catboost import Pool
+
+        names = [n for n, column in enumerate(X.columns) if column.startswith("category__")]
+        estimator.fit(
+            Pool(X, y[~held], cat_features=names),
+            eval_set=Pool(rest, y[held], cat_features=names),
+            early_stopping_rounds=ROUNDS,
+            use_best_model=True,
+        )
+    elif name.startswith("Hist"):
+        estimator.fit(X, y[~held], X_val=rest, y_val=y[held])
+    else:
+        estimator.fit(X, y[~held])
+    return features, estimator

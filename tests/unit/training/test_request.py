@@ -1,0 +1,145 @@
+"""OPTIONS of training: names, types, and which fit which model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sqlml.errors import ConfigError
+from sqlml.training.model_types import MODEL_TYPES, trainer_of
+from sqlml.training.request import Request, request_of
+from sqlml.training.splits import Split
+
+KEPT = ("positive_class", "backend")
+BOOSTED = {"model_type": "boosted_tree_classifier", "label": "y"}
+
+
+def asked(**options: Any) -> Request:
+    return request_of(options, KEPT)
+
+
+def test_parameters_are_the_librarys_own() -> None:
+    made = asked(**BOOSTED, library="xgboost", max_depth=3, eta=0.5, positive_class="yes")
+    assert made.parameters == {
+        "enable_categorical": True,
+        "tree_method": "hist",
+        "max_depth": 3,
+        "learning_rate": 0.5,
+        "random_state": 0,
+    }
+    assert made.kept == {"positive_class": "yes"}
+    assert made.early_stopping_rounds == 10
+
+
+@pytest.mark.parametrize(
+    ("library", "depth", "rounds"),
+    [
+        ("xgboost", "max_depth", "n_estimators"),
+        ("lightgbm", "max_depth", "n_estimators"),
+        ("catboost", "depth", "iterations"),
+        ("sklearn", "max_depth", "max_iter"),
+    ],
+)
+def test_bigquerys_names_mean_the_same(library: str, depth: str, rounds: str) -> None:
+    made = asked(
+        **{"model_type": "BOOSTED_TREE_CLASSIFIER", "input_label_cols": ("y",)},
+        library=library,
+        max_tree_depth=3,
+        learn_rate=0.2,
+        max_iterations=50,
+        data_split_method="SEQ",
+        data_split_col="d",
+        data_split_eval_fraction=0.1,
+        auto_class_weights=True,
+        early_stop=False,
+    )
+    assert made.parameters[depth] == 3 and made.parameters["learning_rate"] == 0.2
+    assert made.parameters[rounds] == 50
+    assert made.label == "y" and made.split == Split("seq", 0.1, "d")
+    assert made.class_weights == "balanced" and made.early_stopping_rounds is None
+
+
+@pytest.mark.parametrize(
+    ("options", "path", "parameters"),
+    [
+        ({}, "LinearRegression", {}),
+        ({"l2_reg": 2}, "Ridge", {"alpha": 2.0}),
+        ({"alpha": 0.5}, "Ridge", {"alpha": 0.5}),
+        ({"l1_reg": 0.5}, "Lasso", {"alpha": 0.5}),
+        ({"l1_reg": 1, "l2_reg": 3}, "ElasticNet", {"alpha": 4.0, "l1_ratio": 0.25}),
+    ],
+)
+def test_regularisation_decides_the_linear_model(
+    options: dict[str, Any], path: str, parameters: dict[str, Any]
+) -> None:
+    made = asked(model_type="linear_reg", label="y", **options)
+    assert made.trainer.path.endswith(f".{path}")
+    assert {k: v for k, v in made.parameters.items() if k != "random_state"} == parameters
+
+
+def test_regularisation_of_logistic_regression() -> None:
+    made = asked(model_type="logistic_reg", label="y", l1_reg=0.5, l2_reg=0.5)
+    assert made.parameters["C"] == 1.0 and made.parameters["l1_ratio"] == 0.5
+    assert made.parameters["solver"] == "saga"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "needs the option model_type; model types: linear_reg, logistic_reg"),
+        ({"model_type": "boosted_tree_clasifier"}, "did you mean 'boosted_tree_classifier'"),
+        ({"model_type": "boosted_tree_classifier"}, "needs the option label"),
+        ({**BOOSTED, "max_dept": 3}, "'max_dept' .* did you mean max_depth"),
+        ({**BOOSTED, "max_depth": "deep"}, "max_depth must be an integer, not 'deep'"),
+        ({**BOOSTED, "max_depth": True}, "max_depth must be an integer, not True"),
+        ({**BOOSTED, "max_depth": 3, "max_tree_depth": 3}, "max_depth and max_tree_depth are the"),
+        ({**BOOSTED, "library": "sklearn", "n_clusters": 3}, "n_clusters.*; kmeans models have it"),
+        ({**BOOSTED, "library": "torch"}, "does not train .* libraries: xgboost, lightgbm"),
+        ({**BOOSTED, "library": 3}, "library must be the name of a library, not 3"),
+        ({**BOOSTED, "eval_fraction": 1.5}, "at least 0 and below 1"),
+        ({**BOOSTED, "eval_fraction": "x"}, "eval_fraction must be a number, not 'x'"),
+        ({**BOOSTED, "split": "randm"}, "unknown split 'randm'; splits: auto, random"),
+        ({**BOOSTED, "split": "seq"}, "split 'seq' needs the option split_column"),
+        ({**BOOSTED, "split_column": "d"}, "split_column needs split = 'seq' or 'custom'"),
+        ({**BOOSTED, "split": "none", "eval_fraction": 0.2}, "'none' takes no eval_fraction"),
+        ({**BOOSTED, "split": "custom", "split_column": "y"}, "cannot be two of"),
+        ({**BOOSTED, "early_stopping_rounds": 0}, "at least 1"),
+        ({**BOOSTED, "early_stop": False, "early_stopping_rounds": 3}, "needs early_stop = true"),
+        ({**BOOSTED, "class_weights": "all"}, r"must be 'balanced' or a list"),
+        ({**BOOSTED, "class_weights": (("a",),)}, r"must be 'balanced' or a list"),
+        ({**BOOSTED, "class_weights": (("a", -1),)}, "weight of class 'a' must be a positive"),
+        ({**BOOSTED, "group": "q"}, "no option group; boosted_tree_ranker models have"),
+        ({**BOOSTED, "encoding": "hot"}, "encoding must be 'one_hot' or 'target', not 'hot'"),
+        ({**BOOSTED, "encoding": "one_hot"}, "takes categories as they are"),
+        ({**BOOSTED, "leaks": "no"}, "leaks must be 'warn' or 'error'"),
+        ({**BOOSTED, "callbacks": 1}, "unknown option 'callbacks'"),
+        (
+            {**BOOSTED, "library": "lightgbm", "input_model": "/etc/x"},
+            "unknown option 'input_model'",
+        ),
+        ({**BOOSTED, "library": "catboost", "train_dir": "/tmp"}, "unknown option 'train_dir'"),
+        ({"model_type": "linear_reg", "label": "y", "early_stop": True}, "does not stop early"),
+        ({"model_type": "linear_reg", "label": "y", "class_weights": "balanced"}, "no classes"),
+        ({"model_type": "linear_reg", "label": "y", "l1_reg": -1}, "l1_reg must be a number of at"),
+        ({"model_type": "kmeans", "label": "y"}, "no option label: they take no label"),
+        ({"model_type": "boosted_tree_ranker", "label": "y"}, "needs the option group"),
+        ({"model_type": "pca", "weight": "w"}, "no option weight"),
+    ],
+)
+def test_an_option_that_does_not_fit_is_named(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        request_of(options, KEPT)
+
+
+def test_a_model_without_a_label_holds_out_no_rows_unless_asked_to() -> None:
+    assert asked(model_type="kmeans").split == Split("none")
+    assert asked(model_type="kmeans", eval_fraction=0.1).split == Split("auto", 0.1)
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_every_trainer_is_there(model_type: str) -> None:
+    for library in MODEL_TYPES[model_type].trainers:
+        name, trainer = trainer_of(model_type, library)
+        assert name == library and hasattr(trainer.estimator_class(), "fit")
+        assert set(trainer.names.values()).isdisjoint(trainer.names)

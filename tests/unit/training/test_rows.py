@@ -1,0 +1,102 @@
+"""Buffers, names, classes and statistics: what is kept of batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from sqlml.training.buffers import Buffer
+from sqlml.training.classes import Classes
+from sqlml.training.column_statistics import ColumnStatistics
+from sqlml.training.names import Names
+from sqlml.types import Labels
+
+
+@pytest.mark.parametrize("width", [None, 3])
+def test_a_buffer_holds_what_was_appended_and_gives_up_a_part(width: int | None) -> None:
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(size=n if width is None else (n, width)) for n in (1, 70_000, 0, 5, 90_000)]
+    buffer = Buffer(np.float64, width)
+    for part in parts:
+        buffer.append(part)
+    whole = np.concatenate(parts)
+    mask = rng.random(len(whole)) < 0.3
+    assert np.array_equal(buffer.take_out(mask), whole[mask])
+    assert np.array_equal(buffer.array(), whole[~mask]) and len(buffer) == (~mask).sum()
+
+
+def test_names_are_numbered_across_batches_and_sorted_in_the_end() -> None:
+    names = Names()
+    first = names.codes(pa.array(["pro", None, "basic", "pro"]))
+    second = names.codes(pa.array(["max", "basic", "pro"]).dictionary_encode())
+    place = names.sorted_places()
+    assert names.sorted() == ("basic", "max", "pro")
+    assert [names.sorted()[place[c]] for c in second] == ["max", "basic", "pro"]
+    assert first.tolist()[1] == -1 and first[0] == first[3] == second[2]
+
+
+def test_names_of_an_empty_batch() -> None:
+    names = Names()
+    assert names.codes(pa.array([], pa.string())).tolist() == []
+    assert names.codes(pa.array([None], pa.string())).tolist() == [-1]
+    assert len(names) == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "sql_type", "labels"),
+    [
+        ([3, 1, 3], "INTEGER", Labels("int64", (1, 3), "INTEGER")),
+        ([True, False], "BOOLEAN", Labels("bool", (False, True), "BOOLEAN")),
+        (["b", "a"], "VARCHAR", Labels("string", ("a", "b"), "VARCHAR")),
+        (["2026-01-01"], "DATE", Labels("string", ("2026-01-01",), "DATE")),
+        (["b", "a"], "ENUM('b', 'a', 'c')", Labels("string", ("a", "b"), "ENUM('b', 'a', 'c')")),
+        ([0.5, -0.0], "DECIMAL(3,1)", Labels("float64", (0.0, 0.5), "DECIMAL(3,1)")),
+        ([0.5], "HUGEINT", Labels("float64", (0.5,))),
+    ],
+)
+def test_classes_keep_their_type(values: list[object], sql_type: str, labels: Labels) -> None:
+    classes = Classes(sql_type)
+    codes = classes.codes(pa.array(values))
+    assert classes.labels() == labels
+    place = classes.sorted_places()
+    assert [classes.values()[place[c]] for c in codes] == values
+
+
+def test_classes_that_are_their_own_numbers() -> None:
+    classes = Classes("BIGINT")
+    classes.codes(pa.array([1, 0, 2]))
+    assert classes.is_numbered()
+    classes.codes(pa.array([4]))
+    assert not classes.is_numbered()
+
+
+def test_statistics_of_batches_are_those_of_all_rows() -> None:
+    rng = np.random.default_rng(1)
+    values = rng.normal(1e6, 1, 10_000)
+    values[rng.random(10_000) < 0.1] = np.nan
+    found = ColumnStatistics("x", "DOUBLE")
+    for start in range(0, 10_000, 777):
+        found.add_numbers(values[start : start + 777])
+    told = found.to_dict()
+    assert (told["rows"], told["nulls"]) == (10_000, int(np.isnan(values).sum()))
+    assert (told["min"], told["max"]) == (np.nanmin(values), np.nanmax(values))
+    assert told["mean"] == pytest.approx(np.nanmean(values), rel=1e-14)
+    assert told["stddev"] == pytest.approx(np.nanstd(values), rel=1e-9)
+    assert not found.is_constant and not found.infinite
+
+
+def test_statistics_of_odd_columns() -> None:
+    gone = ColumnStatistics("x", "DOUBLE")
+    gone.add_numbers(np.array([np.nan, np.nan]))
+    assert gone.is_constant and gone.to_dict()["mean"] is None
+    same = ColumnStatistics("x", "INTEGER")
+    same.add_numbers(np.array([3, 3]))
+    assert same.is_constant
+    same.add_numbers(np.array([np.nan]))
+    assert not same.is_constant
+    huge = ColumnStatistics("x", "DOUBLE")
+    huge.add_numbers(np.array([1e308, 1e308, -1e308]))
+    assert not huge.infinite
+    huge.add_numbers(np.array([np.inf]))
+    assert huge.infinite
