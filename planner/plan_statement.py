@@ -22,7 +22,7 @@ from sqlml.planner.syntax.read import outline_of
 
 
 def plan(sql: str, parameters: Any, context: Context, without: Collection[str] = ()) -> Plan | None:
-    """The plan of one statement, or None when it calls no model.
+    """The plan of one statement, or None when it calls no model and asks nothing about one.
 
     Args:
         without: names of rules that are left out.
@@ -36,7 +36,8 @@ def plan(sql: str, parameters: Any, context: Context, without: Collection[str] =
     except ParseError as error:
         return _unread(sql, error, context)
     draft = rewritten(read, without)
-    return _plan(sql, draft) if draft.targets else None
+    concerned = draft.targets or draft.written_out is not None
+    return _plan(sql, draft) if concerned else None
 
 
 def read_statement(sql: str, parameters: Any, context: Context) -> Draft:

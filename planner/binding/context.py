@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlml.catalog.model import Model
 from sqlml.catalog.small_models import SmallModel
+from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.ir.program import Program
 from sqlml.planner.binding.estimated_rows import AskRows
@@ -68,6 +69,7 @@ class Context:
         no_columns: why functions cannot take columns (`Route`); None if they can.
         needs_python: why such a function needs Python nevertheless.
         small_models: those that stand before a version, by kind.
+        training: how a version was trained; None if sqlml did not train it.
     """
 
     describe: Describe
@@ -84,4 +86,5 @@ class Context:
     no_columns: NoColumns = _packs
     needs_python: NeedsPython = _unknown
     small_models: Callable[[Model], Mapping[str, SmallModel]] = _none
+    training: Callable[[Model], TrainingFacts | None] = _nothing
     dialect: Dialect = DUCKDB

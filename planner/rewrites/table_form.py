@@ -6,6 +6,9 @@
     FROM (SELECT *, predict('m', *) AS predicted_label,
                  predict_proba('m', *) AS predicted_label_probs FROM t)
 
+    FROM ml_training_info(MODEL m)
+    FROM (SELECT .. FROM (VALUES (1, 0.52, 0.53, 0.01), ..))
+
 So all is as with the calls themselves: how columns are bound and pruned, that both share one
 evaluation, and that the engine computes only what the query around reads. A label is called
 `label`, as in BigQuery, where OUTPUT of CREATE MODEL does not say its name.
@@ -20,7 +23,9 @@ from functools import partial
 from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError, SqlmlError, UnknownModelError
+from sqlml.planner.binding.context import Context
 from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.rewrites.model_facts import facts_query
 from sqlml.planner.rewrites.table_form_places import Piece, WrittenOut
 from sqlml.planner.syntax.outline import ModelCall, Outline
 from sqlml.planner.syntax.read import outline_of
@@ -36,7 +41,7 @@ def table_form(draft: Draft) -> Draft:
         UnknownModelError: no such model.
         ParseError: the rows in a form cannot be read.
     """
-    made = written_out(draft.outline, draft.context.model, draft.dialect)
+    made = written_out(draft.outline, draft.context)
     if made is None:
         return draft
     try:
@@ -47,16 +52,14 @@ def table_form(draft: Draft) -> Draft:
     return replace(draft, outline=outline, given=given, written_out=made)
 
 
-def written_out(
-    outline: Outline, model: Callable[[str], Model], dialect: Dialect
-) -> WrittenOut | None:
+def written_out(outline: Outline, context: Context) -> WrittenOut | None:
     """The statement with a subquery in place of each table form; None if it has none.
 
     Raises:
         BindError: a table form that is not well formed, or a model that predicts nothing.
         UnknownModelError: no such model.
     """
-    forms = table_forms(outline.sql, dialect.name)
+    forms = table_forms(outline.sql, context.dialect.name)
     if not forms:
         return None
     for form in forms:
@@ -67,8 +70,10 @@ def written_out(
                 outline.sql,
                 form.span.start,
             )
-    calls = partial(_calls, outline.sql, model, dialect)
-    return WrittenOut(outline.sql, tuple(_pieces(outline.sql, forms, 0, len(outline.sql), calls)))
+    calls = partial(_calls, outline.sql, context)
+    facts = partial(_facts, outline.sql, context)
+    pieces = _pieces(outline.sql, forms, 0, len(outline.sql), calls, facts)
+    return WrittenOut(outline.sql, tuple(pieces))
 
 
 def refuse_hidden(
@@ -96,7 +101,8 @@ def refuse_hidden(
 def parsable(sql: str) -> str:
     """The statement with the plain rows in place of each table form, which any engine can parse."""
     forms = table_forms(sql)
-    return "".join(p.text for p in _pieces(sql, forms, 0, len(sql), lambda form: []))
+    plain = _pieces(sql, forms, 0, len(sql), lambda form: [], lambda form: "(SELECT 1)")
+    return "".join(piece.text for piece in plain)
 
 
 def _pieces(
@@ -105,45 +111,65 @@ def _pieces(
     start: int,
     end: int,
     calls: Callable[[TableForm], list[str]],
+    facts: Callable[[TableForm], str],
 ) -> Iterator[Piece]:
     """sql[start:end] with the forms in it written out.
 
-    `calls` are what is added to the rows of a form.
+    `calls` are what is added to the rows of a form, `facts` the query of one without rows.
     """
     for form in forms:
         if not start <= form.span.start < end:
             continue  # in the rows of one that has been written out
         place = form.span.start
         yield Piece(sql[start:place], start, True)
+        if form.rows is None:
+            yield Piece(facts(form), place, False)
+            start = form.span.end
+            continue
         yield Piece(f"(SELECT {', '.join(['*', *calls(form)])} FROM ", place, False)
-        yield from _pieces(sql, forms, form.rows.start, form.rows.end, calls)
+        yield from _pieces(sql, forms, form.rows.start, form.rows.end, calls, facts)
         yield Piece(")", place, False)
         start = form.span.end
     yield Piece(sql[start:end], start, True)
 
 
-def _calls(sql: str, model: Callable[[str], Model], dialect: Dialect, form: TableForm) -> list[str]:
+def _facts(sql: str, context: Context, form: TableForm) -> str:
+    """The query of what is known of a model."""
+    return facts_query(form.function, _model(sql, context, form), context)
+
+
+def _calls(sql: str, context: Context, form: TableForm) -> list[str]:
     """What is added to the rows: the calls that the model has an answer to."""
-    place = form.model_span.start
-    if form.model is None:
-        raise BindError(
-            "the table form takes a model name; a parameter works in predict(?, *)", sql, place
-        )
-    try:
-        found = model(form.model)
-    except UnknownModelError as error:
-        raise UnknownModelError(error.message, sql, place) from None
+    found, dialect = _model(sql, context, form), context.dialect
     outputs = found.program.outputs
     if "label" not in outputs:
         raise BindError(
             f"the table form gives predictions, and model {form.model!r} predicts nothing; use "
             "predict_score(..) or transform(..)",
             sql,
-            place,
+            form.model_span.start,
         )
-    written, quote_name = dialect.quote_string(form.model), dialect.quote_name
+    written, quote_name = dialect.quote_string(str(form.model)), dialect.quote_name
     label = f"predicted_{found.options.get('output', 'label')}"
     calls = [f"predict({written}, *) AS {quote_name(label)}"]
     if "proba" in outputs:
         calls.append(f"predict_proba({written}, *) AS {quote_name(f'{label}_probs')}")
     return calls
+
+
+def _model(sql: str, context: Context, form: TableForm) -> Model:
+    """The model of a form.
+
+    Raises:
+        BindError: a parameter stands in place of its name.
+        UnknownModelError: no such model.
+    """
+    place = form.model_span.start
+    if form.model is None:
+        raise BindError(
+            "the table form takes a model name; a parameter works in predict(?, *)", sql, place
+        )
+    try:
+        return context.model(form.model)
+    except UnknownModelError as error:
+        raise UnknownModelError(error.message, sql, place) from None

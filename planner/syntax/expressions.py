@@ -13,6 +13,7 @@ from sqlml.parsing.places import Span, hull, is_written, span
 from sqlml.planner.syntax.arguments import FUNCTIONS
 from sqlml.planner.syntax.items import MAYBE
 from sqlml.planner.syntax.outline import Compared
+from sqlml.planner.syntax.table_form import FORMS, form_of
 from sqlml.planner.syntax.walk import At, Reader, Rule, place_of
 from sqlml.types import fold
 
@@ -48,7 +49,7 @@ def _dot(r: Reader, node: exp.Expr, at: At) -> None:
     """`schema.predict(..)` is a user's own, and `ML.PREDICT(..)` a table form."""
     called = node.args.get("expression")
     if isinstance(called, exp.Anonymous):
-        if fold(node.this.name) == "ml" and fold(called.name) == "predict":
+        if fold(node.this.name) == "ml" and fold(called.name) in FORMS:
             _form(r, called, place_of(node), at)
         r.walk(node.this, at)
         _bracket(r, called, at)
@@ -60,7 +61,7 @@ def _table(r: Reader, node: exp.Expr, at: At) -> None:
     """A table, or a function that gives rows."""
     called, db = node.this, node.args.get("db")
     if isinstance(called, exp.Anonymous) and db is not None:
-        if fold(db.name) == "ml" and fold(called.name) == "predict":
+        if fold(db.name) == "ml" and fold(called.name) in FORMS:
             place = hull([db, called])
             assert place is not None
             _form(r, called, place, at)
@@ -71,7 +72,7 @@ def _anonymous(r: Reader, node: exp.Expr, at: At) -> None:
     name = fold(node.name) if isinstance(node.this, str) else ""
     if name in FUNCTIONS:
         _call(r, node, name, at)
-    elif name == "ml_predict":
+    elif form_of(name) is not None:
         _form(r, node, place_of(node), at)
     maybe = name in MAYBE
     inside = replace(

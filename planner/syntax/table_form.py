@@ -1,4 +1,7 @@
-"""`table_forms`: the table forms of a text, `ml_predict(MODEL m, TABLE t)`, and their parts."""
+"""`table_forms`: the table forms of a text, `ml_predict(MODEL m, TABLE t)`, and their parts.
+
+Each may be written `ML.PREDICT(..)`, too, as BigQuery has it.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,30 @@ from dataclasses import dataclass
 from sqlml.errors import BindError
 from sqlml.parsing.places import Span
 from sqlml.parsing.tokens import Token, Tokens, tokenize
+from sqlml.types import fold
+
+OF_ROWS = ("predict",)
+"""Forms of a model and rows, without `ml_`."""
+
+OF_A_MODEL = ("evaluate", "training_info", "feature_info", "trial_info")
+"""Forms of a model alone."""
+
+FORMS = (*OF_ROWS, *OF_A_MODEL)
 
 
 @dataclass(frozen=True, slots=True)
 class TableForm:
-    """`ml_predict(MODEL m, TABLE t)` or `ML.PREDICT(MODEL m, (query))`.
+    """`ml_predict(MODEL m, TABLE t)`, `ML.PREDICT(MODEL m, (query))` or `ml_evaluate(MODEL m)`.
 
-    model: the reference to the model, which stands at `model_span`; None if a parameter should give
-    it. rows: without TABLE.
+    function: one of `FORMS`. model: the reference to the model, which stands at `model_span`; None
+    if a parameter should give it. rows: without TABLE; None for a form of a model alone.
     """
 
     span: Span
+    function: str
     model: str | None
     model_span: Span
-    rows: Span
+    rows: Span | None
 
 
 def table_forms(sql: str, dialect: str = "duckdb") -> tuple[TableForm, ...]:
@@ -44,8 +57,8 @@ def _begins(tokens: Sequence[Token], i: int) -> bool:
     """Whether a table form begins at token i; functions of that name do not take MODEL."""
     if tokens[i].upper == "ML":
         dotted = i + 2 < len(tokens) and tokens[i + 1].is_symbol(".")
-        i = i + 2 if dotted and tokens[i + 2].upper == "PREDICT" else len(tokens)
-    elif tokens[i].upper != "ML_PREDICT":
+        i = i + 2 if dotted and fold(tokens[i + 2].text) in FORMS else len(tokens)
+    elif form_of(tokens[i].text) is None:
         return False
     if i + 3 >= len(tokens) or not tokens[i + 1].is_symbol("("):
         return False
@@ -53,12 +66,36 @@ def _begins(tokens: Sequence[Token], i: int) -> bool:
     return tokens[i + 2].upper == "MODEL" and named
 
 
+def form_of(name: str) -> str | None:
+    """The form that a function of this name is, without `ml_`; None if it is none.
+
+    >>> form_of("ML_Predict"), form_of("ml_predictions")
+    ('predict', None)
+    """
+    short = fold(name).removeprefix("ml_")
+    return short if short != fold(name) and short in FORMS else None
+
+
 def _form(sql: str, tokens: Tokens, start: int) -> TableForm:
-    opening = start + (3 if tokens[start].upper == "ML" else 1)
+    dotted = tokens[start].upper == "ML"
+    opening = start + (3 if dotted else 1)
+    function = fold(tokens[opening - 1].text).removeprefix("ml_")
     close = tokens.closing.get(opening)
     if close is None:
         raise BindError("this bracket is not closed", sql, tokens[opening].start)
     items = tokens.split_commas(opening + 1, close)
+    whole = Span(tokens[start].start, tokens[close].end)
+    if function in OF_A_MODEL:
+        if len(items) != 1:
+            raise BindError(
+                f"ml_{function} takes a model alone, as in ml_{function}(MODEL m)",
+                sql,
+                tokens[items[1][0]].start,
+            )
+        ((model, model_end),) = items
+        named = tokens[model + 1 : model_end]
+        place = Span(named[0].start, named[-1].end)
+        return TableForm(whole, function, _reference(sql, named), place, None)
     if len(items) != 2 or items[1][0] == items[1][1]:
         raise BindError(
             "the table form takes a model and its rows, as in ml_predict(MODEL m, TABLE t)",
@@ -75,7 +112,8 @@ def _form(sql: str, tokens: Tokens, start: int) -> TableForm:
             tokens[a].start,
         )
     return TableForm(
-        Span(tokens[start].start, tokens[close].end),
+        whole,
+        function,
         _reference(sql, tokens[model + 1 : model_end]),
         Span(tokens[model + 1].start, tokens[model_end - 1].end),
         Span(tokens[a].start, tokens[b - 1].end),

@@ -16,9 +16,10 @@ from sqlml.parsing.cut_statements import cut
 from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import Explain, Query, Statement
 from sqlml.planner.syntax.arguments import FUNCTIONS, seems_to_call
+from sqlml.planner.syntax.table_form import FORMS
 from sqlml.types import fold
 
-_MODELS = ("predict", "transform", "model", "sqlml_")
+_MODELS = ("predict", "transform", "model", "sqlml_")  # and `ml_evaluate(MODEL ..`
 _ENDS = ("commit", "end", "rollback", "abort")
 _BRINGS = ("attach", "import")
 _DEFINES = ("macro", "function")
@@ -29,8 +30,8 @@ hides a function or macro of ours, or ends a transaction."""
 _GAP = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))"
 _FLAGS = re.IGNORECASE | re.DOTALL
 _ABOUT_MODELS = re.compile(
-    r"\b(?:predict|predict_proba|predict_score|transform|ml_predict)" + _GAP + r"*\("
-    r"|\bml" + _GAP + r"*\." + _GAP + r"*predict\b"
+    rf"\b(?:{'|'.join(FUNCTIONS)}|ml_(?:{'|'.join(FORMS)}))" + _GAP + r"*\("
+    rf"|\bml{_GAP}*\.{_GAP}*(?:{'|'.join(FORMS)})\b"
     r"|\b(?:create|replace|drop|show|describe|desc|explain|alter|export|verify|on|in)"
     + _GAP
     + r"+models?\b"

@@ -10,6 +10,7 @@ from sqlml.bounded_cache import Recent
 from sqlml.catalog.model import Model, parse_reference
 from sqlml.catalog.read import Catalog
 from sqlml.catalog.small_models import SmallModel
+from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.errors import UnknownModelError
 
 PATIENCE = 1.0
@@ -57,6 +58,10 @@ class Lookup:
                 continue
             self._known.put(name, (stamp, found), found.program.nbytes)
             return found
+
+    def training(self, model: Model) -> TrainingFacts | None:
+        """How a version was trained; None if sqlml did not train it."""
+        return self._catalog.training(model)
 
     def small_models(self, model: Model) -> Mapping[str, SmallModel]:
         """The small models of a version, by kind. Raises ArtifactError if one is damaged."""

@@ -26,6 +26,8 @@ class TrainingFacts:
         loss: what the losses of `rounds` are, as the library calls it.
         rounds: iteration, loss, eval_loss and seconds of each.
         features: statistics of each column that is learned from.
+        trials: number, parameters (JSON), objective, status and seconds of each, and whether it is
+            the one whose parameters the model has.
         pipeline: the fitted object as it prints itself.
         notices: what the user was told.
         versions: of the libraries. seconds: all took.
@@ -44,6 +46,7 @@ class TrainingFacts:
     loss: str
     rounds: tuple[tuple[Any, ...], ...]
     features: tuple[Mapping[str, Any], ...]
+    trials: tuple[tuple[Any, ...], ...]
     pipeline: str
     notices: tuple[str, ...]
     versions: Mapping[str, str]

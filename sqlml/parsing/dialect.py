@@ -25,8 +25,11 @@ from sqlml.parsing.nodes import Kept, ModelName, OtherType, Piped, Step
 from sqlml.parsing.places import keeping_places, mark
 
 _MODEL_FUNCTIONS = frozenset(
-    {"PREDICT", "PREDICT_PROBA", "PREDICT_SCORE", "TRANSFORM", "ML_PREDICT"}
+    "PREDICT PREDICT_PROBA PREDICT_SCORE TRANSFORM ML_PREDICT ML_EVALUATE ML_TRAINING_INFO "
+    "ML_FEATURE_INFO ML_TRIAL_INFO EVALUATE TRAINING_INFO FEATURE_INFO TRIAL_INFO".split()
 )
+"""What may take MODEL m as its first argument."""
+
 _NAMES = frozenset(
     {
         TokenType.VAR,

@@ -43,7 +43,7 @@ class Explaining:
             ready = self._functions.ready(found)
             with reworded_errors(f"EXPLAIN {ready}", f"EXPLAIN {query}"):
                 rows = self._explain(ready, remaining(found, parameters), False)
-        return [("sqlml_plan", str(found)), *rows]
+        return [("sqlml_plan", str(found)), *rows] if found.calls else rows
 
     def analysed(self, query: str, parameters: Any) -> Plan | None:
         """The plan with what was measured while the query ran once; None when it calls no model.

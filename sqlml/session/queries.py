@@ -20,7 +20,11 @@ class Queries(PlanCache):
     """The plans of one connection's queries, and the statements that they become."""
 
     def __init__(self, engine: DuckDBEngine, functions: Functions, lookup: Lookup) -> None:
-        context = replace(engine.context(lookup.model), small_models=lookup.small_models)
+        context = replace(
+            engine.context(lookup.model),
+            small_models=lookup.small_models,
+            training=lookup.training,
+        )
         super().__init__(context, lookup.stamp)
         self._engine = engine
         self._functions = functions

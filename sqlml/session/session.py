@@ -23,7 +23,14 @@ from sqlml.catalog.plain_macros.keep import Macros
 from sqlml.catalog.read import Catalog
 from sqlml.catalog.stored_programs import Loaded, TablePrograms
 from sqlml.errors import CatalogError, ParseError, SqlmlError
-from sqlml.parsing.statements import Explain, Query, SetOption, Statement
+from sqlml.parsing.statements import (
+    AlterModel,
+    Explain,
+    Query,
+    SetOption,
+    Statement,
+    TrainModel,
+)
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.rewrites.table_form import parsable
 from sqlml.planner.syntax.text import Text, text_of
@@ -75,6 +82,7 @@ class Session(ModelMethods):
         self._allow_pickle = allow_pickle
         self._loaded = Loaded() if _loaded is None else _loaded
         self._owns_registry = _registry is None
+        self._unread = False
         self._engine = DuckDBEngine(connection, _registry or Registry(connection))
         host = DuckDBHost(self._engine)
         own = self._engine.connection
@@ -244,6 +252,9 @@ class Session(ModelMethods):
         """
         text = text_of(query)
         with self._calling(query) as calling:
+            if self._unread:  # what a change has answered is in nobody's way
+                self._engine.finish()
+                self._unread = False
             if text.is_the_engines and not self._macros.outdated and not self._arrivals.unseen:
                 return self._functions.retrying(whole, query)
             statements = self._prepared(text)
@@ -299,6 +310,7 @@ class Session(ModelMethods):
             answer = self._answer(statement, parameters)
             if answer is not None:
                 self._engine.execute(*answer)
+                self._unread = isinstance(statement, AlterModel | TrainModel)
         return self
 
     def _relation(self, statement: Statement, parameters: Any, alias: str) -> Any:

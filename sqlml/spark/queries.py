@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlml.catalog.lookup import Lookup
 from sqlml.catalog.read import Catalog
 from sqlml.planner.plan.plan import Plan
@@ -14,7 +16,8 @@ class SparkQueries(PlanCache):
     """The plans of one SparkSession's queries, and the functions that they call."""
 
     def __init__(self, engine: SparkEngine, catalog: Catalog, lookup: Lookup) -> None:
-        super().__init__(engine.context(lookup.model), lookup.stamp)
+        context = replace(engine.context(lookup.model), training=lookup.training)
+        super().__init__(context, lookup.stamp)
         self._engine = engine
         self._catalog = catalog
 

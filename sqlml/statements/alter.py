@@ -19,6 +19,7 @@ from sqlml.parsing.statements import (
     DropVersion,
     Rename,
     ResetOptions,
+    Retrain,
     SetAlias,
     SetDefault,
     SetOptions,
@@ -33,6 +34,7 @@ from sqlml.statements.cascade import add_cascade, drop_cascade
 from sqlml.statements.create import add_version
 from sqlml.statements.models import Models, referred, whole
 from sqlml.statements.options import check_fit
+from sqlml.statements.retrain import retrain
 from sqlml.statements.top_k_filter import add_top_k_filter, drop_top_k_filter
 from sqlml.statements.train import train_version
 
@@ -86,6 +88,7 @@ CHANGES: Mapping[type, Callable[[Models, Reference, Any], Answer | None]] = Mapp
     {
         AddVersion: add_version,
         TrainVersion: train_version,
+        Retrain: retrain,
         DropVersion: lambda models, _, c: models.versions.drop(referred(c.version)),
         SetDefault: lambda models, _, c: models.versions.set_default(referred(c.version)),
         SetAlias: lambda models, _, c: models.versions.set_alias(referred(c.version), c.alias),

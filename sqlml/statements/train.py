@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from hashlib import sha256
@@ -36,7 +36,7 @@ def train_model(models: Models, statement: TrainModel) -> Answer | None:
     """
     reference, training = whole(statement.name), statement.training
     how = {"or_replace": statement.or_replace, "if_not_exists": statement.if_not_exists}
-    new = _created(models, reference, training, partial(_by_type, models, training), **how)
+    new = _created(models, reference, training, partial(by_type, models, training), **how)
     return None if new is None else told(reference, new)
 
 
@@ -57,9 +57,9 @@ def train_object(
     if isinstance(what, str):
         given = MappingProxyType({**training.options, "model_type": what})
         training = replace(training, options=given)
-        work = partial(_by_type, models, training)
+        work = partial(by_type, models, training)
     else:
-        work = partial(_by_estimator, models, training, what)
+        work = partial(by_estimator, models, training, what)
     how = {"or_replace": or_replace, "if_not_exists": if_not_exists}
     new = _created(models, reference, training, work, **how)
     return () if new is None or new.training is None else new.training.notices
@@ -69,7 +69,7 @@ def train_version(models: Models, reference: Reference, change: TrainVersion) ->
     """ALTER MODEL .. ADD VERSION .. AS query."""
     models.catalog.version(Reference(reference.name, reference.database))
     models.changes.check_writable(reference)
-    new = new_version(reference, change.training, _by_type(models, change.training))
+    new = new_version(reference, change.training, by_type(models, change.training))
     models.versions.add(reference, replace(new, comment=change.training.comment), change.number)
     return told(reference, new)
 
@@ -127,13 +127,13 @@ def _created(
     return new
 
 
-def _by_type(models: Models, training: Training) -> Trained:
+def by_type(models: Models, training: Training) -> Trained:
     """A model of a type, trained on the rows of the statement's query."""
     request = request_of(training.options, _KEPT)
     return train(models.host, models.runnable(training.query), request)
 
 
-def _by_estimator(models: Models, training: Training, estimator: Any) -> Trained:
+def by_estimator(models: Models, training: Training, estimator: Any) -> Trained:
     """An estimator of Python's, fitted to the rows of a query."""
     request = estimator_request(estimator, training.options, _KEPT)
     return train_estimator(models.host, models.runnable(training.query), estimator, request)
@@ -174,6 +174,7 @@ def new_version(reference: Reference, training: Training, trained: Trained) -> N
             (r.iteration, r.loss, r.eval_loss, round(r.seconds, 6)) for r in trained.log.rounds
         ),
         features=trained.statistics,
+        trials=(),
         pipeline=repr(trained.model),
         notices=trained.notices,
         versions=trained.versions,
@@ -197,8 +198,12 @@ _OWN_PICKLES: set[bytes] = set()
 """Digests of the pickles that this process has made, and can trust wherever it finds them."""
 
 
-def told(reference: Reference, new: NewVersion) -> Answer:
-    """What the statement answers: what was trained, how good it is, and what may be unintended."""
+def told(reference: Reference, new: NewVersion, more: Sequence[tuple[str, str]] = ()) -> Answer:
+    """What the statement answers: what was trained, how good it is, and what may be unintended.
+
+    Args:
+        more: rows to add.
+    """
     facts = new.training
     assert facts is not None
     found = [
@@ -209,5 +214,6 @@ def told(reference: Reference, new: NewVersion) -> Answer:
         *((name, f"{value:.6g}") for name, value in facts.metrics.items() if value is not None),
         *(("notice", text) for text in facts.notices),
         ("seconds", f"{facts.seconds:.3g}"),
+        *more,
     ]
     return rows(("property", "value"), found)

@@ -96,8 +96,11 @@ def check_classes(classes: Classes, everything: int, request: Request) -> None:
             f"the label {label!r} has {count:,} classes, and a classifier at most "
             f"{MOST_CLASSES:,}: group them in the query{other}"
         )
-    if everything < count:
-        raise ConfigError(f"there are fewer rows to train on ({everything}) than classes ({count})")
+    if everything <= count:
+        raise ConfigError(
+            f"the label {label!r} has a class of its own in every row to train on: a classifier "
+            "needs several rows of a class"
+        )
 
 
 def _is_key(rows: TrainingRows, feature: TrainingColumn) -> bool:

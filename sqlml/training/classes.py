@@ -27,6 +27,10 @@ class Classes:
         made: Array = np.array([*known, -1], np.int64)[coded.indices.to_numpy(zero_copy_only=False)]
         return made
 
+    def plain(self, values: Any) -> list[Any]:
+        """Values of a frame, or of an estimator's, as this class has them."""
+        return [_plain(v.item() if hasattr(v, "item") else v) for v in values]
+
     def values(self) -> list[Any]:
         """The classes in order: numbers by size, texts by code points, false before true."""
         return sorted(self._place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,23 @@ import numpy as np
 from sqlml.training.fit import Part
 from sqlml.training.model_types import Task
 
-CLASSIFICATION = (
-    *("precision", "recall", "accuracy", "f1_score", "log_loss", "roc_auc"),
-    *("average_precision", "brier_score"),
+METRICS: Mapping[Task, tuple[str, ...]] = MappingProxyType(
+    {
+        "classify": (
+            *("precision", "recall", "accuracy", "f1_score", "log_loss", "roc_auc"),
+            *("average_precision", "brier_score"),
+        ),
+        "regress": (
+            *("mean_absolute_error", "mean_squared_error", "median_absolute_error", "max_error"),
+            *("r2_score", "explained_variance", "mean_absolute_percentage_error"),
+        ),
+        "rank": ("ndcg",),
+        "cluster": ("davies_bouldin_index", "mean_squared_distance"),
+        "project": ("total_explained_variance_ratio",),
+        "isolate": ("outlier_share",),
+    }
 )
-REGRESSION = (
-    *("mean_absolute_error", "mean_squared_error", "median_absolute_error", "max_error"),
-    *("r2_score", "explained_variance", "mean_absolute_percentage_error"),
-)
-LOWER_IS_BETTER = frozenset(
-    "log_loss brier_score mean_absolute_error mean_squared_error median_absolute_error max_error "
-    "mean_absolute_percentage_error davies_bouldin_index mean_squared_distance".split()
-)
+"""What each kind of model is measured by."""
 
 _AT = 10
 """Rows of each group that ndcg looks at."""

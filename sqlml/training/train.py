@@ -8,8 +8,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -35,7 +36,8 @@ class Trained:
 
     model: the fitted pipeline. labels: its classes in their SQL type, or None. rows, held_out:
     numbers of rows fitted to and held out. metrics: on those held out, or, without any, on those
-    fitted to. statistics: of the features. notices: for the user.
+    fitted to. statistics: of the features. notices: for the user. held_out_rows: those rows, X a
+    pandas frame, for who would compare another model; None without any.
     """
 
     model: Any
@@ -50,6 +52,7 @@ class Trained:
     notices: tuple[str, ...]
     versions: Mapping[str, str]
     seconds: float
+    held_out_rows: Callable[[], Part] | None
 
 
 def train(host: Host, query: str, request: Request) -> Trained:
@@ -91,7 +94,16 @@ def train(host: Host, query: str, request: Request) -> Trained:
         tuple(notices),
         versions_of(request),
         time.perf_counter() - start,
+        None if rows.held_out is None else partial(_held_out_rows, rows, request),
     )
+
+
+def _held_out_rows(rows: TrainingRows, request: Request) -> Part:
+    """The rows held out, with all that the query has."""
+    side = rows.held_out
+    assert side is not None
+    names = [feature.name for feature in rows.features]
+    return _part(side, _frame(rows, side, names), request, rows)
 
 
 def _not_learned(columns: Any, request: Request) -> list[str]:
@@ -112,16 +124,16 @@ def _fitted(
     transformer = feature_transformer(groups, rows.names, request)
     as_matrix = isinstance(rows.fitted.features, np.ndarray) and not groups.many
     if as_matrix:
-        transformer.fit(_frame(rows, rows.fitted, groups, slice(0, 1)))
+        transformer.fit(_frame(rows, rows.fitted, groups.names, slice(0, 1)))
         X = _matrix(rows, rows.fitted, groups)
         held_X = None if rows.held_out is None else _matrix(rows, rows.held_out, groups)
     else:
-        frame = _frame(rows, rows.fitted, groups)
+        frame = _frame(rows, rows.fitted, groups.names)
         supervised = () if rows.fitted.label is None else (rows.fitted.label,)
         X = transformer.fit_transform(frame, *supervised)
         held_X = None
         if rows.held_out is not None:
-            held_X = transformer.transform(_frame(rows, rows.held_out, groups))
+            held_X = transformer.transform(_frame(rows, rows.held_out, groups.names))
     first = len(groups.numbers)
     fitted = _part(rows.fitted, X, request, rows, weighs_classes=True)
     held_out = None if rows.held_out is None else _part(rows.held_out, held_X, request, rows)
@@ -193,14 +205,16 @@ def _matrix(rows: TrainingRows, side: Side, groups: FeatureGroups) -> Any:
     return held if places == list(range(len(order))) else held[:, places]
 
 
-def _frame(rows: TrainingRows, side: Side, groups: FeatureGroups, part: slice = slice(None)) -> Any:
-    """A pandas frame of the features, categories as texts, NaN for NULL."""
+def _frame(
+    rows: TrainingRows, side: Side, names: Collection[str], part: slice = slice(None)
+) -> Any:
+    """A pandas frame of some features, categories as texts, NaN for NULL."""
     import pandas as pd
 
     order = [f.name for f in rows.features]
     held: Any = side.features
     columns = {}
-    for name in (name for name in rows.order if name in groups.names):
+    for name in (name for name in rows.order if name in names):
         matrix = isinstance(held, np.ndarray)
         values = held[part, order.index(name)] if matrix else held[name][part]
         if name in rows.names:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,10 +42,11 @@ def estimator_request(estimator: Any, options: Mapping[str, Any], kept: tuple[st
         ConfigError: it is no estimator, or an option is unknown or of the wrong type.
         MissingDependencyError: scikit-learn or pandas is not installed.
     """
-    if not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
+    described = hasattr(estimator, "fit") and hasattr(estimator, "get_params")
+    if isinstance(estimator, type) or not described:
         raise ConfigError(
-            f"train takes the name of a model type, or an estimator with fit and get_params, not "
-            f"a {type(estimator).__name__}"
+            "train takes the name of a model type, or an estimator with fit and get_params, not "
+            f"{estimator!r:.80}"
         )
     missing = missing_packages()
     if missing:
@@ -102,12 +104,13 @@ def train_estimator(host: Host, query: str, estimator: Any, request: Request) ->
         split,
         int((~mask).sum()),
         int(mask.sum()),
-        _metrics(made, known, features, request, classes),
+        _metrics(made, _rows(known, features, request, classes), request, classes),
         log,
         (),
         (),
         versions_of(request),
         time.perf_counter() - start,
+        partial(_rows, frame.loc[mask], features, request, classes) if mask.any() else None,
     )
 
 
@@ -162,21 +165,24 @@ def _fitted(estimator: Any, rows: Any, features: list[str], request: Request) ->
         raise ConfigError(f"{kind} cannot be trained: {type(error).__name__}: {text}") from error
 
 
-def _metrics(
-    model: Any, rows: Any, features: list[str], request: Request, classes: Classes | None
-) -> Metrics:
-    """The metrics of what scikit-learn's conventions let anybody measure."""
+def _rows(rows: Any, features: list[str], request: Request, classes: Classes | None) -> Part:
+    """Rows as metrics take them: y the numbers of classes, or numbers."""
     y: Any = None
     if request.label is not None:
         y = rows[request.label].to_numpy()
     if classes is not None:
-        if not hasattr(model, "predict_proba"):
-            right = np.asarray(model.predict(rows[features])) == y
-            return {"accuracy": float(np.mean(right))}
-        place = {value: n for n, value in enumerate(model.classes_)}
-        y = np.array([place.get(value, -1) for value in y])
+        place = {value: n for n, value in enumerate(classes.values())}
+        y = np.array([place[value] for value in classes.plain(y)])
     weight = None if request.weight is None else rows[request.weight].to_numpy()
-    part = Part(rows[features], y, weight, None)
+    return Part(rows[features], y, weight, None)
+
+
+def _metrics(model: Any, part: Part, request: Request, classes: Classes | None) -> Metrics:
+    """The metrics of what scikit-learn's conventions let anybody measure."""
+    if classes is not None and not hasattr(model, "predict_proba"):
+        place = {value: n for n, value in enumerate(classes.values())}
+        told = [place.get(value, -1) for value in classes.plain(model.predict(part.X))]
+        return {"accuracy": float(np.average(np.array(told) == part.y, weights=part.weight))}
     try:
         return metrics_of(model, part, request.task, 0 if classes is None else len(classes))
     except (AttributeError, ValueError, TypeError) as error:

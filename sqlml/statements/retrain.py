@@ -1,0 +1,112 @@
+"""ALTER MODEL .. RETRAIN: another version by the definition of one that was trained."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from sqlml.catalog.model import Model, Reference
+from sqlml.catalog.training_facts import TrainingFacts
+from sqlml.errors import CatalogError, ConfigError
+from sqlml.parsing.statements import Promotion, Retrain, Training
+from sqlml.scorer.scorer import Scorer
+from sqlml.statements.answer import Answer
+from sqlml.statements.models import Models
+from sqlml.statements.options import given
+from sqlml.statements.train import by_estimator, by_type, new_version, stored_estimator, told
+from sqlml.statements.training_statement import from_json
+from sqlml.training.metrics import metrics_of
+from sqlml.training.model_types import MODEL_TYPES
+from sqlml.training.train import Trained
+
+COMPARED: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
+    {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
+)
+
+
+def retrain(models: Models, reference: Reference, change: Retrain) -> Answer:
+    """Train a version again, on the rows that its query, or another one, gives now.
+
+    The new version becomes the default, unless PROMOTE IF says that it must reach something first.
+
+    Raises:
+        CatalogError: sqlml did not train the model.
+        ConfigError: the new version has no such metric, or no rows were held out to measure it.
+        UntrustedArtifactError: the definition is a pickled estimator.
+    """
+    whole = Reference(reference.name, reference.database)
+    model, current = models.catalog.get(reference), models.catalog.get(whole)
+    facts = models.catalog.training(model)
+    if facts is None:
+        raise CatalogError(
+            f"sqlml did not train model {model.label}: CREATE OR REPLACE MODEL .. AS SELECT does"
+        )
+    models.changes.check_writable(reference)
+    _check_metric(change.promotion, facts)
+    training = _training(model, facts, change.query)
+    if facts.model_type in MODEL_TYPES:
+        trained = by_type(models, training)
+    else:
+        trained = by_estimator(models, training, stored_estimator(models, reference))
+    new = new_version(whole, training, trained)
+    promoted, reason = _promoted(change.promotion, trained, current)
+    if promoted:
+        models.changes.create(whole, new, or_replace=True)
+    else:
+        models.versions.add(whole, new)
+    return told(whole, new, [("promoted", f"{'yes' if promoted else 'no'}{reason}")])
+
+
+def _training(model: Model, facts: TrainingFacts, query: str | None) -> Training:
+    """The definition of a version, with the options that it has now."""
+    kept = given(model.options)
+    options = {name: from_json(value) for name, value in facts.options.items()}
+    options = {**options, **kept}
+    if facts.model_type not in MODEL_TYPES:
+        options.pop("model_type", None)
+    return Training(query or facts.query, MappingProxyType(options), facts.transform)
+
+
+def _check_metric(promotion: Promotion | None, facts: TrainingFacts) -> None:
+    """Refuse a metric that the model has not, before it is trained."""
+    if promotion is not None and promotion.metric not in facts.metrics:
+        raise ConfigError(
+            f"unknown metric {promotion.metric!r}; metrics: {', '.join(facts.metrics)}"
+        )
+
+
+def _promoted(promotion: Promotion | None, trained: Trained, current: Model) -> tuple[bool, str]:
+    """Whether the new version becomes the default, and why."""
+    if promotion is None:
+        return True, ""
+    if trained.held_out_rows is None:
+        raise ConfigError("PROMOTE IF compares rows that are held out, and none are: set split")
+    found = _value(promotion.metric, trained.metrics)
+    least = promotion.least
+    if least is None:
+        part = trained.held_out_rows()
+        labels = [] if trained.labels is None else list(trained.labels.values)
+        if labels != [v for s in current.program.labels for v in s.values]:
+            raise ConfigError(
+                f"the new version has other classes than {current.label}: PROMOTE IF cannot "
+                "compare them"
+            )
+        scorer = Scorer(current.program, current.features, {})
+        metrics = metrics_of(scorer, part, trained.request.task, len(labels))
+        least = _value(promotion.metric, metrics)
+    reached = COMPARED[promotion.symbol](found, least)
+    sign = "" if reached else "not "
+    return reached, f": {promotion.metric} {found:.6g} is {sign}{promotion.symbol} {least:.6g}"
+
+
+def _value(metric: str, metrics: Mapping[str, float | None]) -> float:
+    """The value of a metric.
+
+    Raises:
+        ConfigError: the rows held out do not define it.
+    """
+    value = metrics.get(metric)
+    if value is None:
+        raise ConfigError(f"the rows held out do not define {metric}: of one class only, it may be")
+    return value

@@ -1,0 +1,189 @@
+"""What training refuses, with one clear error each; nothing is half made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import sqlml
+from sqlml import errors
+
+TREE = "model_type = 'boosted_tree_classifier', n_estimators = 2, label = 'y'"
+
+
+@pytest.fixture
+def con() -> Iterator[sqlml.Session]:
+    with sqlml.connect() as made:
+        made.execute(
+            "CREATE TABLE t AS SELECT range AS id, (hash(range) % 9)::INTEGER AS a, "
+            "(hash(range, 2) % 100)::DOUBLE AS x, (a > 4)::INTEGER AS y FROM range(200)"
+        )
+        yield made
+
+
+def refused(
+    con: sqlml.Session, options: str, query: str, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        con.execute(f"CREATE MODEL m OPTIONS ({options}) AS {query}")
+    assert not con.execute("SHOW MODELS").fetchall()
+    assert con.execute("SELECT count(*) FROM t").fetchall() == [(200,)]
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("SELECT x, NULL::INTEGER AS y FROM t", "all values of the label 'y' are NULL"),
+        ("SELECT x, 1 AS y FROM t", "the label 'y' is 1 in all rows: .* at least two classes"),
+        ("SELECT x, range AS y FROM t, range(1001)", "'y' has 1,001 classes, .* at most 1,000"),
+        ("SELECT x, id AS y FROM t", "a class of its own in every row"),
+        ("SELECT x, [y] AS y FROM t", r"classes cannot have type INTEGER\[\]; cast column 'y'"),
+        ("SELECT x, y, range FROM t, range(0)", "returns no rows: there is nothing to train on"),
+        ("SELECT y FROM t", "no column that a model can learn from"),
+        ("SELECT y, 'x'::BLOB AS b FROM t", "no column that a model can learn from"),
+        ("SELECT y, 'k' || id AS k FROM t", "no column that a model can learn from"),
+        ("SELECT x, x AS X, y FROM t", "several columns 'x'; give each a name of its own"),
+        (
+            "SELECT CASE WHEN id = 7 THEN 'inf'::DOUBLE ELSE x END AS x, y FROM t",
+            "column 'x' has infinite values, .* CASE WHEN isfinite",
+        ),
+    ],
+)
+def test_rows_that_nothing_is_learned_from(con: sqlml.Session, query: str, says: str) -> None:
+    refused(con, TREE, query, errors.ConfigError, says)
+
+
+@pytest.mark.parametrize(
+    ("options", "query", "says"),
+    [
+        (f"{TREE}, weight = 'a'", "SELECT x, y, -1 AS a FROM t", "weights of at least 0"),
+        (f"{TREE}, weight = 'a'", "SELECT x, y, NULL AS a FROM t", "weights of at least 0"),
+        (f"{TREE}, class_weights = [('7', 2)]", "FROM t", "'7', which is no class; classes: 0, 1"),
+        (f"{TREE}, split = 'custom', split_column = 'a'", "FROM t", "'a' must be a BOOLEAN"),
+        (
+            "model_type = 'linear_reg', label = 'y'",
+            "SELECT x, 'a' AS y FROM t",
+            "models predict numbers, and column 'y' has type VARCHAR",
+        ),
+        (f"{TREE}, subsample = 7.5", "FROM t", "XGBClassifier cannot be trained: .*subsample"),
+        (
+            "model_type = 'logistic_reg', label = 'y', solver = 'x'",
+            "FROM t",
+            "LogisticRegression cannot be trained: .*solver",
+        ),
+        (f"{TREE}, verify = 3", "FROM t", "option verify cannot be 3"),
+        (f"{TREE}, positive_class = 'z'", "FROM t", "no class 'z'"),
+    ],
+)
+def test_options_that_do_not_fit_the_rows(
+    con: sqlml.Session, options: str, query: str, says: str
+) -> None:
+    refused(con, options, query, errors.ConfigError, says)
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        ("label = 'z'", "option label: the query has no column 'z'; its columns: id, a, x, y"),
+        ("label = 'idd'", "did you mean id"),
+        ("label = 'y', weight = 'w'", "option weight: the query has no column 'w'"),
+        ("label = 'y', split = 'seq', split_column = 'd'", "option split_column: .* no column 'd'"),
+    ],
+)
+def test_a_column_that_is_not_there_is_named(con: sqlml.Session, option: str, says: str) -> None:
+    options = f"model_type = 'boosted_tree_classifier', {option}"
+    refused(con, options, "FROM t", errors.MissingColumnError, says)
+
+
+@pytest.mark.parametrize(
+    ("query", "error", "says"),
+    [
+        ("SELECT nothing FROM t", duckdb.BinderException, "nothing"),
+        ("SELECT * FROM nowhere", duckdb.CatalogException, "nowhere"),
+        ("SELECT x, y, (x || 'z')::INTEGER AS z FROM t", duckdb.ConversionException, "z"),
+        (
+            "SELECT CASE WHEN id = 150 THEN error('halfway') ELSE x END AS x, y FROM t",
+            duckdb.InvalidInputException,
+            "halfway",
+        ),
+        ("DELETE FROM t RETURNING *", errors.ParseError, "training takes a query"),
+        ("SELEC * FROM t", errors.ParseError, "training takes one query"),
+        ("SELECT predict('nobody', *) AS p, y FROM t", errors.UnknownModelError, "nobody"),
+    ],
+)
+def test_a_query_that_fails_is_the_engines_error(
+    con: sqlml.Session, query: str, error: type[Exception], says: str
+) -> None:
+    refused(con, TREE, query, error, says)
+
+
+def test_a_failed_training_leaves_a_transaction_as_the_engine_does(con: sqlml.Session) -> None:
+    con.execute("BEGIN; CREATE TABLE more AS FROM t")
+    with pytest.raises(errors.ConfigError, match="returns no rows"):
+        con.execute(f"CREATE MODEL m OPTIONS ({TREE}) AS FROM more WHERE false")
+    assert con.execute("SELECT count(*) FROM more").fetchall() == [(200,)]
+    con.execute(f"CREATE MODEL m OPTIONS ({TREE}) AS FROM more")
+    con.execute("COMMIT")
+    assert con.execute("SELECT count(predict('m', *)) FROM more").fetchall() == [(200,)]
+
+
+def test_a_model_that_exists_is_told_before_the_work(con: sqlml.Session) -> None:
+    con.execute(f"CREATE MODEL m OPTIONS ({TREE}) AS FROM t")
+    with pytest.raises(errors.ModelExistsError, match="OR REPLACE MODEL"):
+        con.execute(f"CREATE MODEL m OPTIONS ({TREE}) AS SELECT error('read') FROM t")
+    con.execute(f"CREATE MODEL IF NOT EXISTS m OPTIONS ({TREE}) AS SELECT error('read') FROM t")
+    assert len(con.execute("SHOW VERSIONS IN MODEL m").fetchall()) == 1
+
+
+def test_a_read_only_database_is_told_before_the_work(tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    with duckdb.connect(str(path)) as plain:
+        plain.execute("CREATE TABLE t AS SELECT range AS x, range % 2 AS y FROM range(100)")
+    with sqlml.connect(path, read_only=True) as con:
+        with pytest.raises(errors.CatalogError, match="read-only"):
+            con.execute(f"CREATE MODEL m OPTIONS ({TREE}) AS SELECT error('read') FROM t")
+    with sqlml.connect() as con:
+        con.execute(f"ATTACH '{path}' AS shop (READ_ONLY)")
+        with pytest.raises(errors.CatalogError, match="read-only"):
+            con.execute(f"CREATE MODEL shop.m OPTIONS ({TREE}) AS SELECT error('read') FROM shop.t")
+        con.execute(f"CREATE MODEL m OPTIONS ({TREE}) AS FROM shop.t")
+
+
+@pytest.mark.parametrize(
+    ("what", "options", "says"),
+    [
+        (LogisticRegression, {"label": "y"}, "an estimator with fit and get_params, not <class"),
+        (3, {"label": "y"}, "not 3"),
+        (LogisticRegression(), {"label": "y", "max_iter": 5}, "unknown option 'max_iter'"),
+        (LogisticRegression(), {}, "LogisticRegression cannot be trained"),
+        (LogisticRegression(C=-1), {"label": "y"}, "LogisticRegression cannot be trained: .*C"),
+    ],
+)
+def test_estimators_that_cannot_be_trained(
+    con: sqlml.Session, what: object, options: dict[str, object], says: str
+) -> None:
+    with pytest.raises(errors.ConfigError, match=says):
+        con.train("m", what, "SELECT x, y FROM t", **options)  # type: ignore[arg-type]
+    assert not con.execute("SHOW MODELS").fetchall()
+
+
+def test_classes_that_only_held_out_rows_have_are_trained_on(con: sqlml.Session) -> None:
+    told = con.execute(
+        f"CREATE MODEL m OPTIONS ({TREE}, split = 'custom', split_column = 'late') AS "
+        "SELECT x, a, CASE WHEN id = 199 THEN 2 ELSE y END AS y, id > 150 AS late FROM t"
+    ).fetchall()
+    assert ("notice", "only held-out rows had the classes 2: they are trained on") in told
+    assert dict(told)["rows"] == "152" and dict(told)["held_out"] == "48"
+
+
+def test_rows_without_a_label_are_left_out(con: sqlml.Session) -> None:
+    told = con.execute(
+        f"CREATE MODEL m OPTIONS ({TREE}, split = 'none') AS "
+        "SELECT x, a, CASE WHEN id % 4 > 0 THEN y END AS y FROM t"
+    ).fetchall()
+    assert ("notice", "50 rows were left out: their label is NULL") in told
+    assert dict(told)["rows"] == "150"
