@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 
@@ -39,6 +39,10 @@ class Host(Protocol):
 
     def view(self, table: str) -> str | None:
         """The query of a view by its name in a query, if it can be written out; else None."""
+        ...
+
+    def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
+        """The rows of a query of ours."""
         ...
 
     def describe(self, query: str) -> list[tuple[str, str]]:

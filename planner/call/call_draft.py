@@ -38,7 +38,8 @@ class CallDraft:
         route: how rows reach the function.
         used: the features that the parts read.
         choice: how the function is run.
-        bounds: what feeds these.
+        bounds: what feeds these. columns: what feeds the columns that TRANSFORM makes them of;
+            None without it.
         constants: literal arguments that have become part of the model.
         null_where: features without which the result is NULL.
         read_once: the columns, where `bounds` are fields that hold what these evaluate to.
@@ -58,6 +59,7 @@ class CallDraft:
     used: frozenset[str]
     choice: Choice
     bounds: dict[str, Bound] = field(default_factory=dict)
+    columns: dict[str, Bound] | None = None
     constants: Constants = ()
     layout: Layout = "f64"
     null_where: tuple[str, ...] = ()

@@ -45,7 +45,9 @@ def literal_arguments(draft: CallDraft) -> CallDraft:
     """The call of a model with its literal arguments, where it then reads fewer columns."""
     if asks_for_sql(draft.options):
         return draft
-    values = literals(draft.call, draft.model.features, draft.used)
+    transform = draft.model.transform
+    plain = draft.used if transform is None else draft.used - transform.made.keys()
+    values = literals(draft.call, draft.model.columns, plain)
     found = _worth_it(draft, values) if values else ()
     if not found:
         return draft

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sqlml.catalog.transform import Transform
 from sqlml.errors import BackendError, BindError, ConfigError
 from sqlml.planner.binding.bind import bind, other_columns
 from sqlml.planner.binding.column_types import Bound
@@ -114,17 +115,32 @@ def bound_arguments(draft: CallDraft) -> CallDraft:
     """What feeds each feature, unless that is known."""
     if draft.bounds:
         return draft
-    model = draft.model
-    bounds = bind(
+    model, transform = draft.model, draft.model.transform
+    columns = bind(
         draft.call,
-        model.features,
-        draft.used,
+        model.columns,
+        draft.used if transform is None else transform.reads(draft.used),
         f"model {model.name!r}",
         draft.scope,
         model.origin.library,
         draft.options.get("on_missing_column") == "null",
     )
-    return replace(draft, bounds=bounds)
+    if transform is None:
+        return replace(draft, bounds=columns)
+    return replace(draft, bounds=_made(transform, draft.used, columns), columns=columns)
+
+
+def _made(
+    transform: Transform, features: frozenset[str], columns: Mapping[str, Bound]
+) -> dict[str, Bound]:
+    """What feeds features that TRANSFORM makes of a call's columns."""
+    sql = {name: bound.sql for name, bound in columns.items()}
+    return {
+        name: Bound(transform.sql(name, sql), transform.made[name].type)
+        if name in transform.made
+        else columns[name]
+        for name in sorted(features)
+    }
 
 
 def packed_layout(draft: CallDraft) -> CallDraft:
@@ -243,8 +259,10 @@ def _written(draft: CallDraft) -> PlacedCall:
         model=model.name,
         version=model.version,
         output=target.text,
-        reads=tuple(bounds.items()),
-        unread=tuple(f.name for f in model.features if f.name not in draft.used),
+        reads=tuple((bounds if draft.columns is None else draft.columns).items()),
+        made=_told(draft, bounds),
+        fed=len(bounds),
+        unread=_unread(draft),
         encoded=tuple(split.encoders.inputs) if split.encoders else (),
         spec=spec,
         choice=choice,
@@ -255,12 +273,28 @@ def _written(draft: CallDraft) -> PlacedCall:
         shared=draft.shared,
         source=program,
         rows=draft.rows,
-        others=other_columns(draft.call, model.features, draft.scope),
+        others=other_columns(draft.call, model.columns, draft.scope),
         null_where=draft.null_where,
         route=route,
     )
     used_row = row is not None and (column is not None or row.name in result)
     return PlacedCall(planned=planned, column=column, row=row if used_row else None)
+
+
+def _unread(draft: CallDraft) -> tuple[str, ...]:
+    """The columns that the model was trained on and that this call does not need."""
+    model, transform = draft.model, draft.model.transform
+    needed = draft.used if transform is None else transform.reads(draft.used)
+    return tuple(column.name for column in model.columns if column.name not in needed)
+
+
+def _told(draft: CallDraft, bounds: Mapping[str, Bound]) -> tuple[tuple[str, str], ...]:
+    """The features that SQL makes of columns, and how."""
+    transform = draft.model.transform
+    if transform is None:
+        return ()
+    names = {c: draft.dialect.quote_name(c) for c in transform.columns}
+    return tuple((n, transform.sql(n, names)) for n in bounds if n in transform.made)
 
 
 def _spec(draft: CallDraft) -> FunctionSpec:

@@ -17,6 +17,7 @@ from functools import partial, reduce
 from typing import Any
 
 from sqlml.catalog.plain_macros.keep import helper
+from sqlml.catalog.transform import Transform
 from sqlml.dialects import DUCKDB
 from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import SqlmlError
@@ -74,7 +75,10 @@ class Body:
 
 
 def model_bodies(
-    features: Sequence[Feature], program: Program, options: Mapping[str, Any]
+    features: Sequence[Feature],
+    program: Program,
+    options: Mapping[str, Any],
+    transform: Transform | None = None,
 ) -> list[Body]:
     """The bodies of all functions that a model has.
 
@@ -84,7 +88,7 @@ def model_bodies(
     for kind, *others in OUTPUTS_OF.values():
         output = next((o for o in (kind, *others) if o in program.outputs), None)
         if output is not None:
-            made += _bodies(kind, output, features, program, options)
+            made += _bodies(kind, output, features, program, options, transform)
     return made
 
 
@@ -94,6 +98,7 @@ def _bodies(
     features: Sequence[Feature],
     program: Program,
     options: Mapping[str, Any],
+    transform: Transform | None,
 ) -> list[Body]:
     try:
         prepared = prepare_parts(program, (Part(output),), lookup=most_categories())
@@ -116,8 +121,8 @@ def _bodies(
         rows=batch_rows(options),
         lookup=None if prepared.split.lookup is None else most_categories(),
     )
-    wide = len(read) > MANY
-    bounds = {f.name: _of_wide(f) if wide else _field(f) for f in read}
+    wide = len(read) > MANY and transform is None
+    bounds = {f.name: _of_wide(f) if wide else _field(f, transform) for f in read}
     missing = any_missing(bounds, sorted(refused(options, program) & bounds.keys()))
     call = (
         f"{DUCKDB.scorer(spec.name)}({packed(prepared, bounds, 'DOUBLE')}{texts(prepared, bounds)})"
@@ -183,8 +188,12 @@ def _of_one_row(value: str, read: Sequence[Feature]) -> str:
     return DUCKDB.let(_ROW, "r", value)
 
 
-def _field(feature: Feature) -> Bound:
-    """The row's field that feeds a feature; one that is missing does not bind, and is named."""
+def _field(feature: Feature, transform: Transform | None) -> Bound:
+    """The row's field that feeds a feature, or what is made of others; one that is missing does not
+    bind, and is named."""
+    if transform is not None and feature.name in transform.made:
+        fields = {name: DUCKDB.field("r", name) for name in transform.columns}
+        return Bound(transform.sql(feature.name, fields), transform.made[feature.name].type)
     name, kind = (_NUMBER[0], "DOUBLE") if feature.kind == "number" else (_TEXT[0], "VARCHAR")
     own = DUCKDB.quote_string(feature.name)
     return Bound(f"sqlml.{name}({DUCKDB.field('r', feature.name)}, {own})", kind)

@@ -27,8 +27,10 @@ from sqlml.planner.program.shared import Shared
 class PlannedCall:
     """One model call: the model, what it reads, where each part runs.
 
-    `others` are columns that a star brings in and that are not features, `null_where` features
-    without which a row's result is NULL; `source` is the Program that `spec` computes parts of.
+    `made` are the features that TRANSFORM makes of what is read, and how; `fed` is how many
+    features the function gets. `others` are columns that a star brings in and that are not
+    features, `null_where` features without which a row's result is NULL; `source` is the Program
+    that `spec` computes parts of.
     `small` is the call of the small model that is asked first, `cascade` or `filtered` what is
     known of it, and `idle` what the rest of the query computes only for the rows that are left to
     the full model; `exact` says why a call that may be approximated is not.
@@ -45,6 +47,8 @@ class PlannedCall:
     choice: Choice
     sql: str
     type: str
+    made: tuple[tuple[str, str], ...] = ()
+    fed: int = 0
     texts: tuple[str, ...] = ()
     has_trees: bool = True
     shared: Shared | None = None

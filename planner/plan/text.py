@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from sqlml.catalog.row_expressions import shown
 from sqlml.catalog.small_models import FilterFacts
 from sqlml.planner.choice.choose import Choice
 from sqlml.planner.choice.cost import BATCH
@@ -61,6 +62,7 @@ def _block(call: PlannedCall) -> list[tuple[str, str]]:
     reads = [f"{name} {bound.type}" for name, bound in call.reads]
     strategy = f", strategy {call.choice.strategy}" if call.has_trees else ""
     folded = [f"{name} = {'NULL' if v is None else repr(v)}" for name, v in call.constants.items()]
+    made = [("made in SQL", _listed([f"{name} = {shown(sql)}" for name, sql in call.made]))]
     others = [("other columns", f"{_listed(call.others)}: no features of the model")]
     nulls = [("NULL where missing", f"{_listed(call.null_where)}: as option on_null says")]
     return [
@@ -69,6 +71,7 @@ def _block(call: PlannedCall) -> list[tuple[str, str]]:
         ("output", call.output),
         ("columns read", _listed(reads) or "none"),
         ("columns not read", _unread(call) or "none"),
+        *(made if call.made else []),
         *(others if call.others else []),
         *(nulls if call.null_where else []),
         *([("in the model", f"{_listed(folded)}: literal arguments")] if folded else []),
@@ -93,7 +96,7 @@ def _block(call: PlannedCall) -> list[tuple[str, str]]:
 def _handed_over(call: PlannedCall) -> str:
     """The arguments of the function."""
     kind = {"f32": "FLOAT", "f64": "DOUBLE"}[call.spec.layout]
-    numbers, texts = len(call.reads) - len(call.texts), len(call.texts)
+    numbers, texts = call.fed - len(call.texts), len(call.texts)
     if not call.spec.by_column:
         listed = f", with the texts of {_listed(call.texts)}" if texts else ""
         return f"packed as {kind}[{max(1, numbers)}]{listed}"

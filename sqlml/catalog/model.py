@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlml.catalog.small_models import SmallModel
 from sqlml.catalog.training_facts import TrainingFacts
+from sqlml.catalog.transform import Transform
 from sqlml.errors import UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.types import Feature, fold
@@ -38,6 +39,7 @@ class NewVersion:
     of the Program, and `used` are those of the others that its outputs need. `options` are the
     OPTIONS that it was created with, `verification` is what comparing it with its source gave.
     `small_models` are what its file brings; of a stored one `Catalog.small_models` says.
+    `transform` is how the features are made of columns; None: they are columns.
     `training` is how it was trained, if sqlml did, and `estimator` the pickled object; of a stored
     one `Catalog.training` and `Catalog.estimator` say.
     """
@@ -52,6 +54,12 @@ class NewVersion:
     small_models: tuple[SmallModel, ...] = ()
     training: TrainingFacts | None = None
     estimator: bytes | None = None
+    transform: Transform | None = None
+
+    @property
+    def columns(self) -> tuple[Feature, ...]:
+        """What a call brings, in order: the features, or the columns that they are made of."""
+        return self.features if self.transform is None else self.transform.inputs(self.features)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

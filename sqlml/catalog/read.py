@@ -14,6 +14,7 @@ from sqlml.catalog.small_models import KINDS, SmallModel, loads
 from sqlml.catalog.stored_programs import Programs
 from sqlml.catalog.tables import ESTIMATORS, MODELS, SMALL_MODELS, TRAININGS, VERSIONS
 from sqlml.catalog.training_facts import TrainingFacts
+from sqlml.catalog.transform import TRANSFORM, transform_of
 from sqlml.dialects.duckdb import builtin
 from sqlml.errors import ArtifactError, CatalogError, UnknownModelError
 from sqlml.ir.program import Program
@@ -66,17 +67,19 @@ class Catalog:
         if not isinstance(digest, str) or len(digest) != _HASH_DIGITS:
             raise ArtifactError(f"the catalog row of model {name!r} is damaged; create it again")
         program = self.programs.get(digest, schema)
+        said = _json(options, name, "options")
         return Model(
             program,
             *_features(features, program, name),
             Origin(*origin),
-            _json(options, name, "options"),
+            said,
             None if verification is None else _json(verification, name, "verification"),
             comment,
             name=name,
             version=version,
             created_at=made,
             database=reference.database,
+            transform=transform_of(self._connection.read, said.get(TRANSFORM), name),
         )
 
     def program(self, digest: str, database: str | None = None) -> Program:

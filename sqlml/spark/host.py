@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlml.errors import ArtifactError, ConfigError, ParseError
@@ -68,6 +68,10 @@ class SparkHost:
     def view(self, table: str) -> str | None:
         """None: nobody asks, since nothing in a query is saved in Spark."""
         return None
+
+    def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
+        """As `describe`."""
+        raise NotImplementedError
 
     def describe(self, query: str) -> list[tuple[str, str]]:
         """Training reads rows from DuckDB alone.

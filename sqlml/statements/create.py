@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sqlml.catalog.model import Reference
+from sqlml.catalog.model import NewVersion, Reference
+from sqlml.catalog.transform import TRANSFORM, transform_of
+from sqlml.errors import ConfigError
 from sqlml.importers.model_file import ModelFile, read_file
 from sqlml.parsing.statements import AddVersion, Artifact, CreateModel
 from sqlml.statements.models import Models, whole
@@ -40,7 +42,7 @@ def create_from_object(
     models: Models, model: Any, wanted: Registration, file: ModelFile | None = None
 ) -> None:
     """Register a fitted object, or what a `file` holds."""
-    new = verified(model, wanted, file)
+    new = _transformed(models, verified(model, wanted, file))
     models.changes.create(
         wanted.reference,
         new,
@@ -54,8 +56,24 @@ def add_object(
     models: Models, model: Any, wanted: Registration, file: ModelFile | None = None
 ) -> None:
     """Add a fitted object, or what a `file` holds, as a version of a model."""
-    new = replace(verified(model, wanted, file), comment=wanted.comment)
+    new = _transformed(models, verified(model, wanted, file))
+    new = replace(new, comment=wanted.comment)
     models.versions.add(wanted.reference, new, wanted.number)
+
+
+def _transformed(models: Models, new: NewVersion) -> NewVersion:
+    """A version with the TRANSFORM that its file brings, which somebody else may have written.
+
+    Raises:
+        ArtifactError: it is damaged.
+        ConfigError: the engine cannot have it.
+    """
+    told = new.options.get(TRANSFORM)
+    if told is None:
+        return new
+    if not models.dialect.lazy_calls:
+        raise ConfigError("this model has a TRANSFORM of DuckDB's functions: score it in DuckDB")
+    return replace(new, transform=transform_of(models.host.read, told, new.origin.source))
 
 
 def _registration(reference: Reference, artifact: Artifact, **how: Any) -> Registration:

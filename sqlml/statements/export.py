@@ -34,6 +34,11 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
     ending = path.rsplit(".", 1)[-1].upper()
     if format is None and ending not in FORMATS:
         raise ConfigError(f"cannot tell the format of {path!r}; write FORMAT ONNX, SQLML or SQL")
+    if model.transform is not None and (format or ending) == "SQL":
+        raise ConfigError(
+            f"model {model.label} has a TRANSFORM, which macros in a file cannot have: write "
+            "FORMAT SQLML, or ONNX, whose inputs are what TRANSFORM makes"
+        )
     origin, small_models = model.origin, models.catalog.small_models(model)
     told = about(
         model.features,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sqlml.catalog.transform import TRANSFORM
 from sqlml.errors import ConfigError
 from sqlml.ir.program import Program
 from sqlml.planner.binding.class_argument import index_of
@@ -23,7 +24,7 @@ OUTPUT = "output"
 """Under this name the label's own is kept with the options: the OUTPUT clause gives it."""
 ESTIMATOR = "estimator"
 """Under this name the recipe of the last estimator is kept with the options: `Recipe.to_dict`."""
-BESIDE = (OUTPUT, ESTIMATOR)
+BESIDE = (OUTPUT, ESTIMATOR, TRANSFORM)
 """What is kept with the options and is none that a user gives."""
 VERIFY = (True, False, "record")
 """Values of `verify`: refuse a model that answers otherwise than its source, do not compare them,

@@ -12,7 +12,8 @@ from sqlml.udfs.make_function import engine_function
 def calls_of(version: NewVersion) -> list[ModelCall]:
     """What the macros for plain connections compute of a version."""
     calls = []
-    for body in model_bodies(version.features, version.program, version.options):
+    given = version.features, version.program, version.options, version.transform
+    for body in model_bodies(*given):
         if body.function is None:
             calls.append(ModelCall(body.kind, body.sql))
             continue

@@ -50,6 +50,11 @@ def rows_to_learn_from(models: Models, model: Model, query: str, statement: str)
             "a small model saves nothing in this engine, which evaluates both models for every "
             "row; learn and use it in DuckDB"
         )
+    if model.transform is not None:
+        raise ConfigError(
+            f"model {model.label} makes its features by TRANSFORM, or of dates, and small models "
+            "read columns: make them in the query, and train the model on that"
+        )
     query = query.strip()
     if text_of(query).calls_models:
         raise ParseError(f"ALTER MODEL .. {statement} USING takes a query without model calls")

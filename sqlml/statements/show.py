@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from sqlml.cascades.recipe import Recipe
-from sqlml.catalog.model import Reference
+from sqlml.catalog.model import Model, Reference
+from sqlml.catalog.row_expressions import shown
 from sqlml.catalog.training_facts import TrainingFacts
+from sqlml.dialects import DUCKDB
 from sqlml.dialects.duckdb import builtin
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
@@ -19,6 +21,7 @@ from sqlml.statements.models import Models, referred, whole
 from sqlml.statements.options import ESTIMATOR, given
 from sqlml.statements.show_create import sql_type
 from sqlml.statements.told_small_models import told
+from sqlml.types import Feature
 
 NOT_USED = "(not used)"
 
@@ -90,11 +93,29 @@ def describe_model(models: Models, statement: DescribeModel) -> Answer:
     ]
     properties += _trained(catalog.training(model))
     properties += told(catalog.small_models(model))
+    used = model.used if model.transform is None else model.transform.reads(model.used)
     inputs = [
-        (f"input {n}", f"{f.name} {sql_type(program, f) if f.name in model.used else NOT_USED}")
-        for n, f in enumerate(model.features, 1)
+        (f"input {n}", f"{f.name} {_taken(model, f) if f.name in used else NOT_USED}")
+        for n, f in enumerate(model.columns, 1)
     ]
-    return rows(("property", "value"), properties + inputs)
+    return rows(("property", "value"), properties + inputs + _made(model))
+
+
+def _taken(model: Model, column: Feature) -> str:
+    """The type of a column that feeds a feature, or what is made of it."""
+    if column.kind != "any" or model.transform is None:
+        return sql_type(model.program, column)
+    made = model.transform.made.items()
+    return f"(for {', '.join(name for name, e in made if column.name in e.columns)})"
+
+
+def _made(model: Model) -> list[tuple[str, str]]:
+    """The features that are made of columns, and how."""
+    if model.transform is None:
+        return []
+    own = {name: DUCKDB.quote_name(name) for name in model.transform.columns}
+    made = model.transform.made.items()
+    return [("made in SQL", f"{name} = {shown(e.of(own))}") for name, e in made]
 
 
 def _trees(program: Program) -> str:

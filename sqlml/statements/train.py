@@ -12,11 +12,12 @@ from typing import Any
 
 from sqlml.catalog.model import NewVersion, Reference
 from sqlml.catalog.training_facts import TrainingFacts
+from sqlml.catalog.transform import TRANSFORM
 from sqlml.errors import CatalogError, ModelExistsError, UntrustedArtifactError
 from sqlml.parsing.statements import Training, TrainModel, TrainVersion
 from sqlml.statements.answer import Answer, rows
 from sqlml.statements.models import Models, whole
-from sqlml.statements.options import AT_CREATION, STORED
+from sqlml.statements.options import AT_CREATION, OUTPUT, STORED
 from sqlml.statements.registration import Registration
 from sqlml.statements.training_statement import as_json
 from sqlml.statements.verified_version import verified
@@ -130,7 +131,7 @@ def _created(
 def by_type(models: Models, training: Training) -> Trained:
     """A model of a type, trained on the rows of the statement's query."""
     request = request_of(training.options, _KEPT)
-    return train(models.host, models.runnable(training.query), request)
+    return train(models.host, models.runnable(training.query), request, training.transform)
 
 
 def by_estimator(models: Models, training: Training, estimator: Any) -> Trained:
@@ -157,7 +158,10 @@ def new_version(reference: Reference, training: Training, trained: Trained) -> N
         new = replace(new, program=replace(new.program, labels=(trained.labels,)))
     options = dict(new.options)
     if request.label is not None:
-        options["output"] = request.label
+        options[OUTPUT] = request.label
+    transform = trained.columns.transform([feature.name for feature in new.features])
+    if transform is not None:
+        options[TRANSFORM] = transform.to_json()
     facts = TrainingFacts(
         model_type=request.model_type,
         library=request.library,
@@ -181,7 +185,7 @@ def new_version(reference: Reference, training: Training, trained: Trained) -> N
         seconds=round(trained.seconds, 3),
     )
     pickled = _pickled(trained.model) if request.keep_estimator else None
-    return replace(new, options=options, training=facts, estimator=pickled)
+    return replace(new, options=options, training=facts, estimator=pickled, transform=transform)
 
 
 def _pickled(model: Any) -> bytes | None:

@@ -11,6 +11,8 @@ from typing import Any
 from sqlml.cascades.real_loss import loss_of_cascade, loss_of_filter
 from sqlml.catalog.model import Model
 from sqlml.catalog.small_models import Cascade, SmallModel, TopKFilter
+from sqlml.catalog.transform import Transform
+from sqlml.dialects import DUCKDB
 from sqlml.errors import ConfigError, MissingColumnError, ParseError
 from sqlml.host import Host
 from sqlml.importers.file_formats import check_trusted
@@ -109,6 +111,8 @@ def _rows(host: Host, query: str, model: Model) -> Any:
     """The rows of a query as a pandas frame, which has the model's columns and may have more."""
     if text_of(query).calls_models:
         raise ParseError("VERIFY MODEL .. USING takes a query without model calls")
+    if model.transform is not None:
+        query = _with_features(query, model.transform)
     try:
         frame = host.fetch_frame(query)
     except ParseError as error:
@@ -123,6 +127,20 @@ def _rows(host: Host, query: str, model: Model) -> Any:
             f"{', '.join(map(str, frame.columns))}"
         )
     return frame
+
+
+def _with_features(query: str, transform: Transform) -> str:
+    """The rows of a query with what TRANSFORM makes of their columns."""
+    own = {name: f"sqlml_rows.{DUCKDB.quote_name(name)}" for name in transform.columns}
+    made = {DUCKDB.quote_name(n): transform.sql(n, own) for n in transform.made}
+    items = ", ".join(f"{sql} AS {name}" for name, sql in made.items())
+    hidden = [name for name in made if fold(name) in {fold(quoted) for quoted in _quoted(own)}]
+    star = f"* EXCLUDE ({', '.join(hidden)})" if hidden else "*"
+    return f"SELECT {star}, {items} FROM (\n{query}\n) AS sqlml_rows"
+
+
+def _quoted(columns: Mapping[str, str]) -> list[str]:
+    return [DUCKDB.quote_name(name) for name in columns]
 
 
 def _features(model: Model, frame: Any) -> Any:

@@ -1,17 +1,23 @@
-"""`columns_of`: what the columns of a training query are to a model, by their SQL types."""
+"""`columns_of`: the columns that a model learns from, or what TRANSFORM makes of them."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sqlml.catalog.row_expressions import RowExpression
+from sqlml.catalog.transform import Transform
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.dialects.type_names import NUMBERS
 from sqlml.errors import ConfigError
+from sqlml.host import Host
+from sqlml.training.date_parts import parts_of
+from sqlml.training.fitted_rows import FittedRows
 from sqlml.training.request import Request
+from sqlml.training.transform_items import Named, transform_items
 from sqlml.types import fold
 
 Role = Literal["number", "category"]
@@ -28,64 +34,137 @@ _TEXTS = re.compile(r"(DATE|UUID|TIMESTAMP( WITH TIME ZONE)?|ENUM\(.*\)|VARCHAR.
 
 @dataclass(frozen=True, slots=True)
 class TrainingColumn:
-    """A column of the query that a model is trained on.
+    """A column of the query, or what is made of columns.
 
-    name, type: in the engine. role: None for one that the model does not learn from.
+    type: in the engine. role: None for one that the model does not learn from. expression: what
+    makes it; None for a column of the query.
     """
 
     name: str
     type: str
     role: Role | None
+    expression: RowExpression | None = None
 
     @property
     def sql(self) -> str:
         """The expression that reads it."""
-        quoted = DUCKDB.quote_name(self.name)
+        made = DUCKDB.quote_name(self.name)
+        if self.expression is not None:
+            made = self.expression.of({c: DUCKDB.quote_name(c) for c in self.expression.columns})
         if self.role is None:
-            return quoted
+            return made
         if self.type == "BOOLEAN":
-            return f"CAST({quoted} AS UTINYINT)"
+            return f"CAST({made} AS UTINYINT)"
         if _WIDE.fullmatch(self.type):
-            return f"CAST({quoted} AS DOUBLE)"
+            return f"CAST({made} AS DOUBLE)"
         if self.role == "category" and self.type == "UUID":
-            return f"CAST({quoted} AS VARCHAR)"
-        return quoted
+            return f"CAST({made} AS VARCHAR)"
+        return made
 
-    @property
-    def hashed(self) -> str:
-        """The expression whose hash helps to decide whether a row is held out: an ENUM is the text
-        that it would be in a file, and not its number."""
-        quoted = DUCKDB.quote_name(self.name)
-        return f"CAST({quoted} AS VARCHAR)" if self.type.startswith("ENUM(") else quoted
+
+@dataclass(frozen=True, slots=True)
+class TrainingColumns:
+    """What a query gives to learn from.
+
+    raw: its columns, name -> type. features: what is learned from, in the order of the query or of
+    TRANSFORM. left_out: columns that nothing is learned from, though no option names them. label:
+    the column or expression of the label; None without one.
+    """
+
+    raw: Mapping[str, str]
+    features: tuple[TrainingColumn, ...]
+    left_out: tuple[TrainingColumn, ...]
+    label: TrainingColumn | None
+
+    def transform(self, features: Sequence[str]) -> Transform | None:
+        """How those of the features that a model has are made; None if they are columns."""
+        chosen = [column for column in self.features if column.name in features]
+        made = {c.name: c.expression for c in chosen if c.expression is not None}
+        if not made:
+            return None
+        read = {c.name for c in chosen if c.expression is None}
+        read.update(name for expression in made.values() for name in expression.columns)
+        return Transform(tuple(name for name in self.raw if name in read), made)
 
 
 def columns_of(
-    described: Sequence[tuple[str, str]], request: Request
-) -> tuple[tuple[TrainingColumn, ...], Request]:
+    host: Host, query: str, request: Request, transform: Sequence[str] | None
+) -> tuple[TrainingColumns, Request]:
     """The columns of a query, and the request with the columns' names as the query spells them.
 
     Args:
-        described: name and type of each.
+        transform: the items of TRANSFORM (..).
 
     Raises:
-        ConfigError: two columns of one name, or no features at all.
+        ConfigError: two columns of one name.
         MissingColumnError: the query lacks the label, or another column that options name.
+        ParseError: it is no query, or TRANSFORM has something else than expressions over a row.
     """
+    described = host.describe(query)
     counted = Counter(fold(name) for name, _ in described)
     twice = next((name for name, _ in described if counted[fold(name)] > 1), None)
     if twice is not None:
         raise ConfigError(
             f"the query has several columns {twice!r}; give each a name of its own with AS"
         )
-    request = request.with_columns({fold(name): name for name, _ in described})
+    raw = dict(described)
+    rows = FittedRows(host, query, raw, request)
+    listed = _listed(rows, transform)
+    known = {fold(c.name): c.name for c in listed} | {fold(name): name for name in raw}
+    request = request.with_columns(known)
     others = request.other_columns
-    made = tuple(
-        TrainingColumn(name, kind, None if name in others else _role(kind))
-        for name, kind in described
+    features = [c for c in listed if c.name not in others]
+    _check_names(features)
+    label = next((c for c in listed if c.name == request.label), None)
+    if label is None and request.label is not None:
+        label = TrainingColumn(request.label, raw[request.label], None)
+    learned = tuple(column for column in features if column.role)
+    left_out = tuple(column for column in features if not column.role)
+    return TrainingColumns(raw, learned, left_out, label), request
+
+
+def _check_names(columns: Sequence[TrainingColumn]) -> None:
+    counted = Counter(fold(column.name) for column in columns)
+    twice = next((c.name for c in columns if counted[fold(c.name)] > 1), None)
+    if twice is not None:
+        raise ConfigError(f"two features would be called {twice!r}; give one another name with AS")
+
+
+def _listed(rows: FittedRows, transform: Sequence[str] | None) -> list[TrainingColumn]:
+    """What is learned from, the columns that options name included."""
+    raw, named = rows.columns, {fold(name) for name in rows.request.other_columns}
+    if transform is None:
+        items: list[Named] = [(name, None) for name in raw]
+    else:
+        items = transform_items(rows, transform, named)
+    made: list[TrainingColumn] = []
+    expressions = [e for _, e in items if e is not None]
+    types = iter(_types(rows.host, rows.query, expressions))
+    for name, expression in items:
+        kind = raw[name] if expression is None else next(types)
+        if expression is not None:
+            expression = RowExpression(expression.sql, expression.columns, _kept_type(kind))
+        parts = () if fold(name) in named else parts_of(name, kind, expression)
+        made += [TrainingColumn(n, part.type, "number", part) for n, part in parts]
+        if not parts:
+            made.append(TrainingColumn(name, kind, _role(kind), expression))
+    return made
+
+
+def _types(host: Host, query: str, expressions: Sequence[RowExpression]) -> list[str]:
+    """The types that the engine gives to expressions over the rows of a query."""
+    if not expressions:
+        return []
+    listed = ", ".join(
+        f"{e.plain({c: DUCKDB.quote_name(c) for c in e.columns})} AS c{n}"
+        for n, e in enumerate(expressions)
     )
-    if not any(column.role for column in made):
-        raise ConfigError("the query has no column that a model can learn from")
-    return made, request
+    return [kind for _, kind in host.describe(f"SELECT {listed} FROM (\n{query}\n) AS sqlml_rows")]
+
+
+def _kept_type(kind: str) -> str:
+    """The type of an expression as it is kept: of names, texts."""
+    return "VARCHAR" if _NAMES.fullmatch(kind) else kind
 
 
 def _role(kind: str) -> Role | None:
@@ -94,25 +173,26 @@ def _role(kind: str) -> Role | None:
     return "category" if _NAMES.fullmatch(kind) else None
 
 
-def label_sql(name: str, kind: str, request: Request) -> str:
+def label_sql(label: TrainingColumn, request: Request) -> str:
     """The expression that reads the label.
 
     Raises:
         ConfigError: a label of this type does not fit the type of model.
     """
-    quoted = DUCKDB.quote_name(name)
+    sql, kind = TrainingColumn(label.name, label.type, None, label.expression).sql, label.type
     if request.task != "classify":
         if not NUMBERS.fullmatch(kind):
             raise ConfigError(
-                f"{request.model_type} models predict numbers, and column {name!r} has type {kind}"
+                f"{request.model_type} models predict numbers, and column {label.name!r} has type "
+                f"{kind}"
             )
-        return f"CAST({quoted} AS DOUBLE)"
+        return f"CAST({sql} AS DOUBLE)"
     if kind == "BOOLEAN" or re.fullmatch(r"U?(TINYINT|SMALLINT|INTEGER)|BIGINT", kind):
-        return quoted
+        return sql
     if NUMBERS.fullmatch(kind):
-        return f"CAST({quoted} AS DOUBLE)"
+        return f"CAST({sql} AS DOUBLE)"
     if _TEXTS.fullmatch(kind):
-        return f"CAST({quoted} AS VARCHAR)"
+        return f"CAST({sql} AS VARCHAR)"
     raise ConfigError(
-        f"classes cannot have type {kind}; cast column {name!r} to VARCHAR in the query"
+        f"classes cannot have type {kind}; cast column {label.name!r} to VARCHAR in the query"
     )

@@ -6,7 +6,7 @@ there is no frame of the whole query beside them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ from sqlml.host import Host
 from sqlml.training.buffers import Buffer
 from sqlml.training.classes import Classes
 from sqlml.training.column_statistics import ColumnStatistics
-from sqlml.training.columns import TrainingColumn, label_sql
+from sqlml.training.columns import TrainingColumn, TrainingColumns, label_sql
+from sqlml.training.fitted_rows import hashed_columns
 from sqlml.training.names import Names
 from sqlml.training.request import Request
 from sqlml.training.splits import Split
@@ -69,9 +70,7 @@ class TrainingRows:
     unlabelled: int
 
 
-def read_rows(
-    host: Host, query: str, columns: Sequence[TrainingColumn], request: Request
-) -> TrainingRows:
+def read_rows(host: Host, query: str, columns: TrainingColumns, request: Request) -> TrainingRows:
     """Run a query once, and keep what a model learns from.
 
     Raises:
@@ -86,18 +85,18 @@ def read_rows(
 class _Reader:
     """What is kept of the batches so far."""
 
-    def __init__(self, columns: Sequence[TrainingColumn], request: Request) -> None:
-        self.columns = tuple(columns)
+    def __init__(self, columns: TrainingColumns, request: Request) -> None:
+        self.columns = columns
         self.request = request
-        numbers = [column for column in columns if column.role == "number"]
-        categories = [column for column in columns if column.role == "category"]
+        numbers = [column for column in columns.features if column.role == "number"]
+        categories = [column for column in columns.features if column.role == "category"]
         self.features = (*numbers, *categories)
-        self.types = {column.name: column.type for column in columns}
         self.statistics = {c.name: ColumnStatistics(c.name, c.type) for c in self.features}
         self.names = {c.name: Names() for c in self.features if c.role == "category"}
         label = request.label
         task = request.task
-        self.classes = Classes(self.types[label]) if label and task == "classify" else None
+        classes = columns.label if task == "classify" else None
+        self.classes = None if classes is None else Classes(classes.type)
         self.label = Buffer(np.float64 if self.classes is None else np.int64) if label else None
         self.weight = Buffer(np.float64) if request.weight else None
         self.group = Names() if request.group else None
@@ -122,12 +121,12 @@ class _Reader:
         """The query whose batches `take` takes: features, label, weight, group, place."""
         request = self.request
         items = [column.sql for column in self.features]
-        if request.label is not None:
-            items.append(label_sql(request.label, self.types[request.label], request))
+        if self.columns.label is not None:
+            items.append(label_sql(self.columns.label, request))
         if request.weight is not None:
             items.append(f"CAST({DUCKDB.quote_name(request.weight)} AS DOUBLE)")
         order = ""
-        own = [column.hashed for column in self.columns]
+        own = hashed_columns(self.columns.raw)
         if request.group is not None:
             own = [f"CAST({DUCKDB.quote_name(request.group)} AS VARCHAR)"]  # a group stays together
             items.append(own[0])
@@ -205,7 +204,7 @@ class _Reader:
         kept = self._keep_classes(mask)
         held_out = self._side(mask) if mask is not None and mask.any() else None
         return TrainingRows(
-            tuple(column.name for column in self.columns if column.role),
+            tuple(column.name for column in self.columns.features),
             self.features,
             {name: names.sorted() for name, names in self.names.items()},
             self.classes,

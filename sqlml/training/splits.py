@@ -74,6 +74,19 @@ class Split:
         row = f"{builtin('hash')}({', '.join(columns)}, {seed})"
         return f"CAST({builtin('>>')}({row}, {64 - _BITS}) AS BIGINT)"
 
+    def fitted_sql(self, place: str, last: str | None) -> str:
+        """The SQL condition of rows that are fitted to; the split is settled.
+
+        Args:
+            place: as `place` gives it. last: of seq the last value trained on, as a literal.
+        """
+        if self.method == "random":
+            share = 0.0 if self.fraction is None else self.fraction
+            return f"{place} >= {int(share * 2**_BITS)}"
+        if self.method == "custom":
+            return f"NOT coalesce({place}, true)"
+        return "true" if last is None else f"coalesce({place} <= {last}, false)"
+
     def held_out(self, places: Any) -> Array:
         """Which rows are held out, (n,) bool.
 

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -19,7 +19,7 @@ import numpy as np
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.host import Host
 from sqlml.training.checks import check_rows, left_out
-from sqlml.training.columns import columns_of
+from sqlml.training.columns import TrainingColumns, columns_of
 from sqlml.training.feature_pipeline import FeatureGroups, feature_groups, feature_transformer
 from sqlml.training.fit import Fitting, Part, fit
 from sqlml.training.metrics import Metrics, metrics_of
@@ -37,7 +37,7 @@ class Trained:
     model: the fitted pipeline. labels: its classes in their SQL type, or None. rows, held_out:
     numbers of rows fitted to and held out. metrics: on those held out, or, without any, on those
     fitted to. statistics: of the features. notices: for the user. held_out_rows: those rows, X a
-    pandas frame, for who would compare another model; None without any.
+    pandas frame, for who would compare another model; None without any. columns: of the query.
     """
 
     model: Any
@@ -53,20 +53,27 @@ class Trained:
     versions: Mapping[str, str]
     seconds: float
     held_out_rows: Callable[[], Part] | None
+    columns: TrainingColumns
 
 
-def train(host: Host, query: str, request: Request) -> Trained:
+def train(
+    host: Host, query: str, request: Request, transform: Sequence[str] | None = None
+) -> Trained:
     """Train what is asked for on the rows of a query.
+
+    Args:
+        transform: the items of TRANSFORM (..).
 
     Raises:
         ConfigError: the rows do not suit the model, or the library refuses them.
         ParseError: it is no query.
     """
     start = time.perf_counter()
-    described = host.describe(query)
-    columns, request = columns_of(described, request)
+    columns, request = columns_of(host, query, request, transform)
+    if not columns.features:
+        raise ConfigError("the query has no column that a model can learn from")
     rows = read_rows(host, query, columns, request)
-    notices = [*_not_learned(columns, request), *check_rows(rows, request)]
+    notices = [*_not_learned(columns), *check_rows(rows, request)]
     gone = left_out(rows)
     features = [f for f in rows.features if f.name not in gone]
     if not features:
@@ -95,6 +102,7 @@ def train(host: Host, query: str, request: Request) -> Trained:
         versions_of(request),
         time.perf_counter() - start,
         None if rows.held_out is None else partial(_held_out_rows, rows, request),
+        columns,
     )
 
 
@@ -106,12 +114,11 @@ def _held_out_rows(rows: TrainingRows, request: Request) -> Part:
     return _part(side, _frame(rows, side, names), request, rows)
 
 
-def _not_learned(columns: Any, request: Request) -> list[str]:
+def _not_learned(columns: TrainingColumns) -> list[str]:
     """Notices of columns that are no features, though no option names them."""
     return [
         f"column {column.name!r} is left out: models do not learn from {column.type}"
-        for column in columns
-        if column.role is None and column.name not in request.other_columns
+        for column in columns.left_out
     ]
 
 

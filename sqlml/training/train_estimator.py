@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from sqlml.training.checks import check_classes
 from sqlml.training.classes import Classes
 from sqlml.training.columns import columns_of
 from sqlml.training.fit import Part
+from sqlml.training.fitted_rows import hashed_columns
 from sqlml.training.metrics import Metrics, metrics_of
 from sqlml.training.model_types import Task, Trainer, missing_packages
 from sqlml.training.request import OF_ESTIMATORS, Request, own_options
@@ -87,9 +89,9 @@ def train_estimator(host: Host, query: str, estimator: Any, request: Request) ->
         ParseError: it is no query.
     """
     start = time.perf_counter()
-    columns, request = columns_of(host.describe(query), request)
-    types = {column.name: column.type for column in columns}
-    frame = host.fetch_frame(_sql(query, [c.hashed for c in columns], request))
+    columns, request = columns_of(host, query, request, None)
+    types = columns.raw
+    frame = host.fetch_frame(_sql(query, hashed_columns(types), request))
     features = [name for name in types if name not in request.other_columns]
     split, mask = _held_out(frame, request)
     classes = _classes(types, frame, request)
@@ -111,6 +113,7 @@ def train_estimator(host: Host, query: str, estimator: Any, request: Request) ->
         versions_of(request),
         time.perf_counter() - start,
         partial(_rows, frame.loc[mask], features, request, classes) if mask.any() else None,
+        replace(columns, features=()),
     )
 
 

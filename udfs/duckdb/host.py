@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import duckdb
@@ -72,6 +72,10 @@ class DuckDBHost:
     def view(self, table: str) -> str | None:
         """The query of a view by its name in a query, if it can be written out; else None."""
         return self._engine.view(table)
+
+    def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
+        """The rows of a query of ours."""
+        return self._connection.read(query, parameters)
 
     def describe(self, query: str) -> list[tuple[str, str]]:
         """Name and type of each column of a query, duplicates included.

@@ -1,0 +1,73 @@
+"""`FittedRows`: the rows that a model is fitted to, as a query, for what is computed over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from sqlml.dialects.duckdb import DUCKDB, builtin
+from sqlml.host import Host
+from sqlml.training.request import Request
+from sqlml.types import fold
+
+
+@dataclass(frozen=True)
+class FittedRows:
+    """The rows of a query without those that are held out.
+
+    columns: name -> type. request: its split and seed say which rows are.
+    """
+
+    host: Host
+    query: str
+    columns: Mapping[str, str]
+    request: Request
+
+    def ask(self, aggregates: str) -> tuple[Any, ...]:
+        """The values of aggregates over these rows."""
+        (found,) = self.host.read(f"SELECT {aggregates} FROM {self._rows} WHERE {self._condition}")
+        return found
+
+    @cached_property
+    def _rows(self) -> str:
+        """The rows with a label."""
+        label = next((c for c in self.columns if fold(c) == fold(self.request.label or "")), None)
+        where = "" if label is None else f" WHERE {DUCKDB.quote_name(label)} IS NOT NULL"
+        return f"(SELECT * FROM (\n{self.query}\n) AS sqlml_query{where}) AS sqlml_rows"
+
+    @cached_property
+    def _condition(self) -> str:
+        """Whether a row is fitted to."""
+        hashed = hashed_columns(self.columns)
+        place = self.request.split.place(hashed, self.request.seed)
+        if place is None:
+            return "true"
+        ((count,),) = self.host.read(f"SELECT {builtin('count')}(*) FROM {self._rows}")
+        split = self.request.split.settled(count)
+        if split.method == "none":
+            return "true"
+        last = None
+        if split.method == "seq":
+            trained = count - round(count * (split.fraction or 0.0))
+            found = self.host.read(
+                f"SELECT {place} FROM {self._rows} ORDER BY {place} NULLS LAST "
+                f"LIMIT 1 OFFSET {max(trained, 1) - 1}"
+            )
+            last = self.host.literal(found[0][0]) if found and trained < count else None
+        return split.fitted_sql(place, last)
+
+
+def hashed_columns(columns: Mapping[str, str]) -> list[str]:
+    """What makes a row, for who holds out some: an ENUM is the text that it would be in a file, and
+    not its number.
+
+    Args:
+        columns: name -> type.
+    """
+    quoted = {name: DUCKDB.quote_name(name) for name in columns}
+    return [
+        f"CAST({quoted[name]} AS VARCHAR)" if kind.startswith("ENUM(") else quoted[name]
+        for name, kind in columns.items()
+    ]

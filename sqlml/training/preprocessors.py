@@ -1,0 +1,245 @@
+"""`Preprocessors`: BigQuery's preprocessing functions in TRANSFORM (..), as expressions of a row.
+
+What they need to know of all rows, such as a mean, is computed once, over the rows that the model
+is fitted to, and written into the expression: training and serving cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from types import MappingProxyType
+from typing import Any
+
+from sqlml.dialects.duckdb import DUCKDB, builtin
+from sqlml.errors import ConfigError, ParseError
+
+MOST_VALUES = 1000
+"""Categories that an encoder keeps unless it is told otherwise."""
+
+Ask = Callable[[str], tuple[Any, ...]]
+"""Aggregates over expressions as they are kept -> their values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments of a call: `column`, as it is kept, and values that are the same for all rows.
+
+    name: of the function.
+    """
+
+    name: str
+    column: str
+    values: tuple[Any, ...]
+    ask: Ask
+
+    def value(self, place: int, kind: type | tuple[type, ...], words: str, default: Any) -> Any:
+        """The value at a place, from 0; the default if it is not given.
+
+        Raises:
+            ParseError: it is of another type.
+        """
+        if place >= len(self.values) or self.values[place] is None:
+            return default
+        value = self.values[place]
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise ParseError(f"{self.name} takes {words}, not {value!r}")
+        return value
+
+    def number(self, aggregate: str) -> float:
+        """One number over all rows; 0 where there is none."""
+        (found,) = self.ask(aggregate)
+        return 0.0 if found is None else float(found)
+
+    def categories(self) -> list[str]:
+        """The most frequent values, in alphabetical order.
+
+        Arguments after the column: how many at most, and how often each at least.
+        """
+        most = self.value(0, int, "the number of categories that it keeps", MOST_VALUES)
+        least = self.value(1, int, "how often a category is there at least", 1)
+        counts = f"{builtin('histogram')}(CAST({self.column} AS VARCHAR))"
+        (found,) = self.ask(f"{counts} FILTER (WHERE {self.column} IS NOT NULL)")
+        often = [(n, text) for text, n in (found or {}).items() if n >= least]
+        often.sort(key=lambda pair: (-pair[0], pair[1]))
+        return sorted(text for _, text in often[:most])
+
+
+def _call(name: str, *arguments: str) -> str:
+    return f"{builtin(name)}({', '.join(arguments)})"
+
+
+def _double(value: float) -> str:
+    return f"CAST('{value!r}' AS DOUBLE)"
+
+
+def _scaled(column: str, middle: float, size: float) -> str:
+    """(x - middle) / size, where a size of 0 is 1, as scikit-learn has it."""
+    moved = _call("-", f"CAST({column} AS DOUBLE)", _double(middle))
+    return _call("/", moved, _double(size or 1.0))
+
+
+def _standard_scaler(given: Arguments) -> str:
+    column = f"CAST({given.column} AS DOUBLE)"
+    mean, size = given.ask(f"{_call('avg', column)}, {_call('stddev_pop', column)}")
+    return _scaled(given.column, mean or 0.0, size or 0.0)
+
+
+def _min_max_scaler(given: Arguments) -> str:
+    column = f"CAST({given.column} AS DOUBLE)"
+    least, most = given.ask(f"{_call('min', column)}, {_call('max', column)}")
+    return _scaled(given.column, least or 0.0, (most or 0.0) - (least or 0.0))
+
+
+def _max_abs_scaler(given: Arguments) -> str:
+    column = f"CAST({given.column} AS DOUBLE)"
+    return _scaled(given.column, 0.0, given.number(_call("max", _call("abs", column))))
+
+
+def _robust_scaler(given: Arguments) -> str:
+    low, high = given.value(0, list, "a range of quantiles such as [25, 75]", [25, 75])
+    centred = given.value(1, bool, "whether the median is subtracted", True)
+    divided = given.value(2, bool, "whether it is divided by the range", True)
+    column = f"CAST({given.column} AS DOUBLE)"
+    places = [low / 100, 0.5, high / 100]
+    (found,) = given.ask(_call("quantile_cont", column, f"[{', '.join(map(repr, places))}]"))
+    least, median, most = found or (0.0, 0.0, 0.0)
+    return _scaled(given.column, median if centred else 0.0, most - least if divided else 1.0)
+
+
+def _imputer(given: Arguments) -> str:
+    how = given.value(0, str, "'mean', 'median' or 'most_frequent'", "mean")
+    aggregates = {"mean": "avg", "median": "median", "most_frequent": "mode"}
+    if how not in aggregates:
+        raise ParseError(f"{given.name} takes {', '.join(map(repr, aggregates))}, not {how!r}")
+    (found,) = given.ask(_call(aggregates[how], given.column))
+    if found is None:
+        return given.column
+    text = DUCKDB.quote_string(str(found))
+    literal = text if isinstance(found, str) else f"CAST({text} AS DOUBLE)"
+    return f"COALESCE({given.column}, {literal})"
+
+
+def _binned(column: str, points: Sequence[float]) -> str:
+    """bin_1 below the first point, bin_2 from there, and so on."""
+    cases = " ".join(
+        f"WHEN {column} < {_double(float(point))} THEN 'bin_{n}'"
+        for n, point in enumerate(points, 1)
+    )
+    return f"CASE WHEN {column} IS NULL THEN NULL {cases} ELSE 'bin_{len(points) + 1}' END"
+
+
+def _bucketize(given: Arguments) -> str:
+    points = given.value(0, list, "a list of points in order", [])
+    if points != sorted(points) or not points:
+        raise ParseError(f"{given.name} takes a list of points in order, not {points!r}")
+    return _binned(given.column, points)
+
+
+def _quantile_bucketize(given: Arguments) -> str:
+    count = given.value(0, int, "a number of buckets", 0)
+    if not 2 <= count <= MOST_VALUES:
+        raise ParseError(f"{given.name} takes a number of buckets from 2 to {MOST_VALUES:,}")
+    places = ", ".join(repr(n / count) for n in range(1, count))
+    (found,) = given.ask(_call("quantile_cont", f"CAST({given.column} AS DOUBLE)", f"[{places}]"))
+    return _binned(given.column, sorted(set(found or ())))
+
+
+def _one_hot_encoder(given: Arguments) -> str:
+    """The category, if it is one of those that are kept: the estimator makes columns of it."""
+    known = DUCKDB.texts(given.categories())
+    text = f"CAST({given.column} AS VARCHAR)"
+    return f"CASE WHEN {_call('list_contains', known, text)} THEN {text} END"
+
+
+def _label_encoder(given: Arguments) -> str:
+    known = DUCKDB.texts(given.categories())
+    place = _call("list_position", known, f"CAST({given.column} AS VARCHAR)")
+    return f"COALESCE({place}, 0)"
+
+
+def _hash_bucketize(given: Arguments) -> str:
+    """By md5, which is the same in all versions of the engine."""
+    count = given.value(0, int, "a number of buckets", 0)
+    if count < 1:
+        raise ParseError(f"{given.name} takes a number of buckets of at least 1")
+    digits = _call("substr", _call("md5", f"CAST({given.column} AS VARCHAR)"), "1", "15")
+    number = f"CAST({_call('||', DUCKDB.quote_string('0x'), digits)} AS BIGINT)"
+    return _call("%", number, str(count))
+
+
+def _ngrams(given: Arguments) -> str:
+    low, high = given.value(0, list, "a range such as [1, 2]", [1, 1])
+    between = DUCKDB.quote_string(given.value(1, str, "a separator", " "))
+    if not 1 <= low <= high:
+        raise ParseError(f"{given.name} takes a range such as [1, 2]")
+    parts = []
+    for size in range(low, high + 1):
+        last = _call("-", _call("len", given.column), str(size - 1))
+        words = _call(
+            "array_slice", given.column, "sqlml_p9", _call("+", "sqlml_p9", str(size - 1))
+        )
+        joined = _call("list_aggregate", words, "'string_agg'", between)
+        starts = _call("generate_series", "1", last)
+        parts.append(_call("list_transform", starts, f"lambda sqlml_p9: {joined}"))
+    return parts[0] if len(parts) == 1 else _call("list_concat", *parts)
+
+
+PREPROCESSORS: Mapping[str, Callable[[Arguments], str]] = MappingProxyType(
+    {
+        "ml_standard_scaler": _standard_scaler,
+        "ml_min_max_scaler": _min_max_scaler,
+        "ml_max_abs_scaler": _max_abs_scaler,
+        "ml_robust_scaler": _robust_scaler,
+        "ml_imputer": _imputer,
+        "ml_bucketize": _bucketize,
+        "ml_quantile_bucketize": _quantile_bucketize,
+        "ml_one_hot_encoder": _one_hot_encoder,
+        "ml_label_encoder": _label_encoder,
+        "ml_hash_bucketize": _hash_bucketize,
+        "ml_ngrams": _ngrams,
+    }
+)
+"""Function in TRANSFORM -> what makes an expression of it."""
+
+
+def multi_hot(given: Arguments) -> dict[str, str]:
+    """Category -> the expression of whether a list has it."""
+    unnested = f"{builtin('flatten')}({builtin('list')}({given.column}))"
+    (found,) = given.ask(unnested)
+    counts: dict[str, int] = {}
+    for value in found or ():
+        if value is not None:
+            counts[str(value)] = counts.get(str(value), 0) + 1
+    most = given.value(0, int, "the number of categories that it keeps", MOST_VALUES)
+    least = given.value(1, int, "how often a category is there at least", 1)
+    often = [(-n, text) for text, n in counts.items() if n >= least]
+    if not often:
+        raise ConfigError(f"{given.name} finds no categories: all lists are empty")
+    texts = f"CAST({given.column} AS VARCHAR[])"
+    return {
+        text: _call("list_contains", texts, DUCKDB.quote_string(text))
+        for text in sorted(text for _, text in sorted(often)[:most])
+    }
+
+
+def feature_cross(columns: Mapping[str, str], degree: int) -> dict[str, str]:
+    """The names of some columns -> the expression of their values side by side.
+
+    Args:
+        columns: name -> the expression that reads it. degree: columns that are joined at most.
+    """
+    if degree < 2 or len(columns) < 2:
+        raise ParseError(
+            "ml_feature_cross takes a struct of two columns or more, and a degree of 2"
+        )
+    made = {}
+    for size in range(2, min(degree, len(columns)) + 1):
+        for names in combinations(columns, size):
+            texts = [f"CAST({columns[name]} AS VARCHAR)" for name in names]
+            joined = texts[0]
+            for text in texts[1:]:
+                joined = _call("||", _call("||", joined, "'_'"), text)
+            made["_".join(names)] = joined
+    return made
