@@ -53,6 +53,10 @@ class Host(Protocol):
         """
         ...
 
+    def estimated_rows(self, query: str) -> int | None:
+        """How many rows the engine expects of a query; None if it does not say."""
+        ...
+
     def literal(self, value: Any) -> str:
         """A value of Python as the engine's SQL writes it, with its type."""
         ...

@@ -84,6 +84,10 @@ class SparkHost:
             "MODEL .. TO 'm.sqlml'"
         )
 
+    def estimated_rows(self, query: str) -> int | None:
+        """As `describe`."""
+        raise NotImplementedError
+
     def literal(self, value: Any) -> str:
         """Values of parameters are written out before (`literal_parameters.py`)."""
         raise NotImplementedError

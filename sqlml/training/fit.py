@@ -52,7 +52,9 @@ def fit(fitting: Fitting) -> Any:
     Raises:
         Exception: whatever the library raises.
     """
-    fitting.log.start()
+    names = ("n_estimators", "iterations", "max_iter")
+    rounds = next((fitting.parameters[n] for n in names if n in fitting.parameters), None)
+    fitting.log.start(rounds)
     return FITTERS[fitting.request.trainer.package](fitting)
 
 

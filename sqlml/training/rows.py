@@ -21,6 +21,7 @@ from sqlml.training.column_statistics import ColumnStatistics
 from sqlml.training.columns import TrainingColumn, TrainingColumns, label_sql
 from sqlml.training.fitted_rows import hashed_columns
 from sqlml.training.names import Names
+from sqlml.training.progress import Progress
 from sqlml.training.request import Request
 from sqlml.training.splits import Split
 from sqlml.types import Array
@@ -70,15 +71,19 @@ class TrainingRows:
     unlabelled: int
 
 
-def read_rows(host: Host, query: str, columns: TrainingColumns, request: Request) -> TrainingRows:
+def read_rows(
+    host: Host, query: str, columns: TrainingColumns, request: Request, progress: Progress
+) -> TrainingRows:
     """Run a query once, and keep what a model learns from.
 
     Raises:
         ConfigError: infinite values, or a label that nothing can be learned from.
     """
     reader = _Reader(columns, request)
+    progress.begin("reading", host.estimated_rows(query), "row")
     for batch in host.batches(reader.sql(query)):
         reader.take(batch)
+        progress.add(batch.num_rows)
     return reader.rows()
 
 

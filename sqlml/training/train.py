@@ -72,14 +72,28 @@ def train(
     columns, request = columns_of(host, query, request, transform)
     if not columns.features:
         raise ConfigError("the query has no column that a model can learn from")
-    rows = read_rows(host, query, columns, request)
+    log = TrainingLog()
+    try:
+        return _trained(host, query, columns, request, log, start)
+    finally:
+        log.progress.close()
+
+
+def _trained(
+    host: Host,
+    query: str,
+    columns: TrainingColumns,
+    request: Request,
+    log: TrainingLog,
+    start: float,
+) -> Trained:
+    rows = read_rows(host, query, columns, request, log.progress)
     notices = [*_not_learned(columns), *check_rows(rows, request)]
     gone = left_out(rows)
     features = [f for f in rows.features if f.name not in gone]
     if not features:
         raise ConfigError("the query has no column that a model can learn from")
     groups = feature_groups(features, rows.names, request)
-    log = TrainingLog()
     try:
         model, metrics = _fitted(rows, groups, request, log)
     except SqlmlError:

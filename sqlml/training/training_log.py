@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from sqlml.training.progress import Progress
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
@@ -22,14 +24,19 @@ class Round:
 
 @dataclass(slots=True)
 class TrainingLog:
-    """The rounds so far, in order; `metric` is what the losses are, as the library calls it."""
+    """The rounds so far, in order; `metric` is what the losses are, as the library calls it.
 
+    progress: shows them.
+    """
+
+    progress: Progress = field(default_factory=Progress)
     metric: str = ""
     rounds: list[Round] = field(default_factory=list)
     _last: float = field(default_factory=time.perf_counter)
 
-    def start(self) -> None:
-        """The first round begins."""
+    def start(self, rounds: int | None) -> None:
+        """The first round begins; there are so many at most, if that is known."""
+        self.progress.begin("training", rounds, "round")
         self._last = time.perf_counter()
 
     def round(self, loss: float | None, eval_loss: float | None) -> None:
@@ -37,10 +44,5 @@ class TrainingLog:
         now = time.perf_counter()
         self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, now - self._last))
         self._last = now
-
-    def replace_losses(self, losses: list[float], eval_losses: list[float]) -> None:
-        """Enter losses that are known only when all rounds have been made."""
-        for n, had in enumerate(self.rounds):
-            loss = losses[n] if n < len(losses) else None
-            eval_loss = eval_losses[n] if n < len(eval_losses) else None
-            self.rounds[n] = Round(had.iteration, loss, eval_loss, had.seconds)
+        told = {"loss": loss, "eval_loss": eval_loss}
+        self.progress.add(1, ", ".join(f"{k} {v:.4g}" for k, v in told.items() if v is not None))

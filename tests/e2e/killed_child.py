@@ -51,6 +51,11 @@ STEPS: tuple[Step, ...] = (
     sql("COMMENT ON MODEL o IS 'text'"),
     sql("DROP MODEL o"),
     create("n", LINES[3], or_replace=True),
+    sql(
+        "CREATE MODEL trained OPTIONS (model_type = 'boosted_tree_classifier', label = 'y', "
+        "n_estimators = 20) AS SELECT range % 7 AS a, range % 5 AS b, range % 2 AS y FROM range(90)"
+    ),
+    sql("ALTER MODEL trained RETRAIN AS SELECT range a, range b, range % 2 AS y FROM range(90)"),
 )
 
 TABLES = ("models", "versions", "aliases", "tags", "programs")

@@ -93,6 +93,10 @@ class DuckDBHost:
         relation = self._engine.relation(query)
         return list(zip(relation.columns, map(str, relation.types), strict=True))
 
+    def estimated_rows(self, query: str) -> int | None:
+        """How many rows the engine expects of a query; None if it does not say."""
+        return self._engine.rows(query)
+
     def literal(self, value: Any) -> str:
         """A value of Python as the engine's SQL writes it, with its type."""
         if value is None or isinstance(value, bool):
