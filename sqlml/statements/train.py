@@ -175,10 +175,11 @@ def new_version(reference: Reference, training: Training, trained: Trained) -> N
         metrics=dict(trained.metrics),
         loss=trained.log.metric,
         rounds=tuple(
-            (r.iteration, r.loss, r.eval_loss, round(r.seconds, 6)) for r in trained.log.rounds
+            (r.iteration, r.loss, r.eval_loss, r.seconds and round(r.seconds, 6))
+            for r in trained.log.rounds
         ),
         features=trained.statistics,
-        trials=(),
+        trials=trained.trials,
         pipeline=repr(trained.model),
         notices=trained.notices,
         versions=trained.versions,

@@ -10,19 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.training.part import Part
 from sqlml.training.request import Request
 from sqlml.training.training_log import TrainingLog
 from sqlml.types import Array
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Part:
-    """Rows as an estimator takes them: X (n, k), y (n,), weight (n,), group (n,), or None each."""
-
-    X: Any
-    y: Array | None
-    weight: Array | None
-    group: Array | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,6 +127,7 @@ def _fit_catboost(fitting: Fitting) -> Any:
     import catboost
 
     log, held_out = fitting.log, fitting.held_out
+    raised: list[BaseException] = []
 
     class Logging:
         """A round is logged with the losses that CatBoost has computed."""
@@ -146,8 +138,11 @@ def _fit_catboost(fitting: Fitting) -> Any:
             }
             log.metric = next(iter(last.values()))[0] if last else ""
             losses = {side: values[-1] for side, (_, values) in last.items()}
-            log.round(losses.get("learn"), losses.get("validation"))
-            return True
+            try:
+                log.round(losses.get("learn"), losses.get("validation"))
+            except BaseException as error:  # which CatBoost would wrap
+                raised.append(error)
+            return not raised
 
     def pool(part: Part) -> Any:
         options = {} if part.group is None else {"group_id": part.group}
@@ -160,7 +155,10 @@ def _fit_catboost(fitting: Fitting) -> Any:
         options["eval_set"] = pool(held_out)
         options["early_stopping_rounds"] = fitting.patience
         options["use_best_model"] = fitting.patience is not None
-    return estimator.fit(pool(fitting.fitted), callbacks=[Logging()], **options)
+    estimator.fit(pool(fitting.fitted), callbacks=[Logging()], **options)
+    if raised:
+        raise raised[0]
+    return estimator
 
 
 def _fit_sklearn(fitting: Fitting) -> Any:
@@ -186,7 +184,7 @@ def _fit_sklearn(fitting: Fitting) -> Any:
             estimator.train_score_[1:], estimator.validation_score_[1:], strict=True
         ):
             fitting.log.metric = "loss"
-            fitting.log.round(-float(loss), -float(eval_loss))
+            fitting.log.past(-float(loss), -float(eval_loss))
     return estimator
 
 

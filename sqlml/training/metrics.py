@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.training.fit import Part
 from sqlml.training.model_types import Task
+from sqlml.training.part import Part
 
 METRICS: Mapping[Task, tuple[str, ...]] = MappingProxyType(
     {
@@ -28,6 +28,11 @@ METRICS: Mapping[Task, tuple[str, ...]] = MappingProxyType(
     }
 )
 """What each kind of model is measured by."""
+
+LOWER_IS_BETTER = frozenset(
+    "log_loss brier_score mean_absolute_error mean_squared_error median_absolute_error max_error "
+    "mean_absolute_percentage_error davies_bouldin_index mean_squared_distance".split()
+)
 
 _AT = 10
 """Rows of each group that ndcg looks at."""

@@ -13,8 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import ConfigError, MissingColumnError
+from sqlml.parsing.statements import Call
 from sqlml.suggestions import closest
 from sqlml.training.estimator_parameters import checked_parameters, parameter_names
+from sqlml.training.metrics import METRICS
 from sqlml.training.model_types import (
     MODEL_TYPES,
     SUPERVISED,
@@ -24,6 +26,7 @@ from sqlml.training.model_types import (
     trainer_of,
 )
 from sqlml.training.regularisation import regularised
+from sqlml.training.searched_values import Searched, searched
 from sqlml.training.splits import Split, checked_split
 from sqlml.types import fold
 
@@ -45,6 +48,9 @@ OWN: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
         "standardize": ((bool,), "true or false"),
         "leaks": ((str,), "'warn' or 'error'"),
         "keep_estimator": ((bool,), "true or false"),
+        "num_trials": ((int,), "an integer"),
+        "tuning_objective": ((str,), "the name of a metric"),
+        "checkpoint": ((str,), "the path of a folder"),
     }
 )
 """Option -> the types of its value, and what an error calls them."""
@@ -60,6 +66,7 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "standardize_features": "standardize",
         "random_seed": "seed",
         "random_state": "seed",
+        "hparam_tuning_objectives": "tuning_objective",
     }
 )
 """Other names of `OWN`."""
@@ -69,6 +76,9 @@ OF_ESTIMATORS = (
     "keep_estimator",
 )
 """Options of training an estimator that Python gives."""
+
+NUM_TRIALS = 20
+"""Fits of a search, unless the statement says otherwise."""
 
 EARLY_STOPPING_ROUNDS = 10
 """Rounds without a gain on the held-out rows after which boosting ends."""
@@ -114,6 +124,10 @@ class Request:
     standardize: bool = True
     leaks: str = "warn"
     keep_estimator: bool = True
+    searched: Mapping[str, Searched] = field(default_factory=lambda: MappingProxyType({}))
+    num_trials: int = 0
+    objective: str | None = None
+    checkpoint: str | None = None
     kept: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
@@ -149,6 +163,9 @@ class Request:
             standardize=own.get("standardize", True),
             leaks=own.get("leaks", "warn"),
             keep_estimator=own.get("keep_estimator", True),
+            num_trials=own.get("num_trials", 0),
+            objective=own.get("tuning_objective"),
+            checkpoint=own.get("checkpoint"),
             kept=MappingProxyType({n: v for n, v in given.items() if n in kept}),
         )
 
@@ -216,20 +233,54 @@ def request_of(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
         ConfigError: one is unknown, of the wrong type, or of another type of model.
         MissingDependencyError: no library that trains such models is installed.
     """
-    given = _renamed(options, ALIASES)
+    given = _renamed(_with_objective(options), ALIASES)
+    options = given
     model_type, kind = model_type_of(given.get("model_type"))
     library, trainer = trainer_of(model_type, _text_or_none(given.get("library")))
     own, rest = own_options(options, OWN, kept)
     trainer, rest = regularised(model_type, trainer, rest)
     rest = _renamed(rest, trainer.names)
+    spelled = {name.lower(): name for name in parameter_names(trainer)}  # C, of options folded
+    rest = {spelled.get(name.lower(), name): value for name, value in rest.items()}
     _check_known(rest, model_type, library, trainer, kept)
     _check_own(own, model_type, kind.task, trainer)
     if trainer.seed is not None:
         rest.setdefault(trainer.seed, own.get("seed", SEED))
-    parameters = checked_parameters(trainer, {**trainer.defaults, **rest})
+    calls = {name: searched(name, v) for name, v in rest.items() if isinstance(v, Call)}
+    fixed = {name: value for name, value in rest.items() if name not in calls}
+    parameters = checked_parameters(trainer, {**trainer.defaults, **fixed})
+    _check_searched(calls, own)
     names = {**given, "model_type": model_type, "library": library}
     made = Request.of_own(own, model_type, kind.task, trainer, names, kept)
-    return replace(made, library=library, parameters=MappingProxyType(parameters))
+    trials = own.get("num_trials", NUM_TRIALS if calls else 0)
+    return replace(
+        made,
+        library=library,
+        parameters=MappingProxyType(parameters),
+        searched=MappingProxyType(calls),
+        num_trials=trials,
+    )
+
+
+def _with_objective(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`objective` is that of the search, where one is made and it names a metric of ours, and the
+    library's own else."""
+    searches = any(isinstance(value, Call) for value in options.values())
+    ours = any(options.get("objective") in names for names in METRICS.values())
+    if not (searches and ours):
+        return options
+    return {("tuning_objective" if n == "objective" else n): v for n, v in options.items()}
+
+
+def _check_searched(calls: Mapping[str, Searched], own: Mapping[str, Any]) -> None:
+    if own.get("num_trials") is not None and not calls:
+        raise ConfigError(
+            "num_trials needs a parameter to search for, such as max_depth = hparam_range(2, 8)"
+        )
+    if own.get("num_trials", 1) < 1:
+        raise ConfigError("num_trials must be at least 1")
+    if own.get("tuning_objective") is not None and not calls:
+        raise ConfigError("tuning_objective needs a parameter to search for")
 
 
 def _renamed(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -254,7 +305,7 @@ def _typed(name: str, value: Any) -> Any:
     Raises:
         ConfigError: it is of another type.
     """
-    if name == "label" and isinstance(value, tuple) and len(value) == 1:
+    if name in ("label", "tuning_objective") and isinstance(value, tuple) and len(value) == 1:
         (value,) = value  # as BigQuery's input_label_cols = ['churned']
     if name == "class_weights" and isinstance(value, bool):
         value = "balanced" if value else None  # as BigQuery's auto_class_weights

@@ -21,12 +21,14 @@ from sqlml.host import Host
 from sqlml.training.checks import check_rows, left_out
 from sqlml.training.columns import TrainingColumns, columns_of
 from sqlml.training.feature_pipeline import FeatureGroups, feature_groups, feature_transformer
-from sqlml.training.fit import Fitting, Part, fit
+from sqlml.training.fit import Fitting, fit
 from sqlml.training.metrics import Metrics, metrics_of
+from sqlml.training.part import Part
 from sqlml.training.request import Request
 from sqlml.training.rows import Side, TrainingRows, read_rows
 from sqlml.training.splits import Split
 from sqlml.training.training_log import TrainingLog
+from sqlml.training.tuning import Fit, is_end_of_trial, tuned
 from sqlml.types import Labels
 
 
@@ -38,6 +40,7 @@ class Trained:
     numbers of rows fitted to and held out. metrics: on those held out, or, without any, on those
     fitted to. statistics: of the features. notices: for the user. held_out_rows: those rows, X a
     pandas frame, for who would compare another model; None without any. columns: of the query.
+    trials: of a search, as `TrainingFacts.trials` has them.
     """
 
     model: Any
@@ -54,6 +57,7 @@ class Trained:
     seconds: float
     held_out_rows: Callable[[], Part] | None
     columns: TrainingColumns
+    trials: tuple[tuple[Any, ...], ...] = ()
 
 
 def train(
@@ -94,29 +98,33 @@ def _trained(
     if not features:
         raise ConfigError("the query has no column that a model can learn from")
     groups = feature_groups(features, rows.names, request)
-    try:
-        model, metrics = _fitted(rows, groups, request, log)
-    except SqlmlError:
-        raise
-    except Exception as error:  # libraries raise what they like
-        kind = request.trainer.path.rpartition(".")[2]
-        text = str(error).split("\nStack trace")[0]  # as XGBoost's errors have it
-        raise ConfigError(f"{kind} cannot be trained: {type(error).__name__}: {text}") from error
+    prepared = _prepared(rows, groups, request)
+    trials: tuple[tuple[Any, ...], ...] = ()
+    if request.searched:
+        if rows.held_out is None:
+            raise ConfigError("a search compares rows that are held out, and none are: set split")
+        asked = {n: v for n, v in request.given.items() if n not in ("num_trials", "checkpoint")}
+        identity = repr((query, sorted(map(repr, asked.items())), rows.fitted.rows))
+        found = tuned(prepared.fit, request, log, identity)
+        made, trials = found.fit, found.trials
+    else:
+        made = prepared.fit(request.parameters, log)
     return Trained(
-        model,
+        prepared.pipeline(made.estimator),
         None if rows.classes is None else rows.classes.labels(),
         request,
         rows.split,
         rows.fitted.rows,
         0 if rows.held_out is None else rows.held_out.rows,
-        metrics,
-        log,
+        made.metrics,
+        made.log,
         tuple(rows.statistics[f.name].to_dict() for f in features),
         tuple(notices),
         versions_of(request),
         time.perf_counter() - start,
         None if rows.held_out is None else partial(_held_out_rows, rows, request),
         columns,
+        trials,
     )
 
 
@@ -136,12 +144,61 @@ def _not_learned(columns: TrainingColumns) -> list[str]:
     ]
 
 
-def _fitted(
-    rows: TrainingRows, groups: FeatureGroups, request: Request, log: TrainingLog
-) -> tuple[Any, Metrics]:
-    """The fitted pipeline, and its metrics."""
-    from sklearn.pipeline import Pipeline
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prepared:
+    """Rows as the estimator takes them, and the fitted transformer that makes them so.
 
+    categories: places of the columns that the estimator knows to be categories.
+    """
+
+    rows: TrainingRows
+    request: Request
+    transformer: Any
+    X: Any
+    fitted: Part
+    held_out: Part | None
+    categories: list[int]
+
+    def fit(self, parameters: Mapping[str, Any], log: TrainingLog) -> Fit:
+        """Fit the estimator with some parameters.
+
+        Raises:
+            ConfigError: the library refuses the parameters or the rows.
+        """
+        request, rows = self.request, self.rows
+        own = self.fitted, self.held_out, log
+        try:
+            estimator = fit(Fitting(request, dict(parameters), self.categories, *own))
+            known = self.held_out or _part(rows.fitted, self.X, request, rows)
+            classes = 0 if rows.classes is None else len(rows.classes)
+            return Fit(estimator, metrics_of(estimator, known, request.task, classes), log)
+        except SqlmlError:
+            raise
+        except Exception as error:  # libraries raise what they like
+            if is_end_of_trial(error):
+                raise
+            kind = request.trainer.path.rpartition(".")[2]
+            text = str(error).split("\nStack trace")[0]  # as XGBoost's errors have it
+            raise ConfigError(
+                f"{kind} cannot be trained: {type(error).__name__}: {text}"
+            ) from error
+
+    def pipeline(self, estimator: Any) -> Any:
+        """The transformer and a fitted estimator, which says the classes' own names."""
+        from sklearn.pipeline import Pipeline
+
+        model = Pipeline([("features", self.transformer), ("model", estimator)])
+        classes = self.rows.classes
+        named = classes is not None and not classes.is_numbered()
+        return _named(model, self.rows) if named else model
+
+
+def _prepared(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _Prepared:
+    """Rows as the estimator takes them.
+
+    Raises:
+        ConfigError: the transformer refuses them.
+    """
     transformer = feature_transformer(groups, rows.names, request)
     as_matrix = isinstance(rows.fitted.features, np.ndarray) and not groups.many
     if as_matrix:
@@ -155,21 +212,13 @@ def _fitted(
         held_X = None
         if rows.held_out is not None:
             held_X = transformer.transform(_frame(rows, rows.held_out, groups.names))
-    first = len(groups.numbers)
     fitted = _part(rows.fitted, X, request, rows, weighs_classes=True)
     held_out = None if rows.held_out is None else _part(rows.held_out, held_X, request, rows)
+    first = len(groups.numbers)
     categories = list(range(first, first + len(groups.few)))
     native = request.trainer.features in ("ordinal", "named")
-    parameters = dict(request.parameters)
-    fitting = Fitting(request, parameters, categories if native else [], fitted, held_out, log)
-    estimator = fit(fitting)
-    classes = 0 if rows.classes is None else len(rows.classes)
-    known = _part(rows.fitted, X, request, rows) if held_out is None else held_out
-    metrics = metrics_of(estimator, known, request.task, classes)
-    model = Pipeline([("features", transformer), ("model", estimator)])
-    if rows.classes is not None and not rows.classes.is_numbered():
-        model = _named(model, rows)
-    return model, metrics
+    own = fitted, held_out, categories if native else []
+    return _Prepared(rows, request, transformer, X, *own)
 
 
 def _named(model: Any, rows: TrainingRows) -> Any:

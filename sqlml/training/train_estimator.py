@@ -20,10 +20,10 @@ from sqlml.host import Host
 from sqlml.training.checks import check_classes
 from sqlml.training.classes import Classes
 from sqlml.training.columns import columns_of
-from sqlml.training.fit import Part
 from sqlml.training.fitted_rows import hashed_columns
 from sqlml.training.metrics import Metrics, metrics_of
 from sqlml.training.model_types import Task, Trainer, missing_packages
+from sqlml.training.part import Part
 from sqlml.training.request import OF_ESTIMATORS, Request, own_options
 from sqlml.training.train import Trained, versions_of
 from sqlml.training.training_log import TrainingLog

@@ -13,13 +13,13 @@ class Round:
     """One round of boosting, or one pass over the rows.
 
     loss, eval_loss: of the rows fitted to and those held out, in the library's own metric; None
-    where the library tells none. seconds: since the round before.
+    where the library tells none. seconds: since the round before, or None.
     """
 
     iteration: int
     loss: float | None
     eval_loss: float | None
-    seconds: float
+    seconds: float | None
 
 
 @dataclass(slots=True)
@@ -46,3 +46,7 @@ class TrainingLog:
         self._last = now
         told = {"loss": loss, "eval_loss": eval_loss}
         self.progress.add(1, ", ".join(f"{k} {v:.4g}" for k, v in told.items() if v is not None))
+
+    def past(self, loss: float, eval_loss: float) -> None:
+        """A round had ended before anybody could tell."""
+        self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, None))
