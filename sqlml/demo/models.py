@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlml.errors import MissingDependencyError
+from sqlml.session.session import Session
 
 LATE = "late"
 ON_TIME = "on time"
@@ -29,6 +30,7 @@ class Fitted:
     """A fitted classifier, its name in SQL, and its features in training order.
 
     `late` is the class that means late: a string, or 1 where the library takes no strings.
+    `as_floats`: it takes no columns of pandas' integers with gaps.
     """
 
     name: str
@@ -36,28 +38,34 @@ class Fitted:
     features: tuple[str, ...]
     late: str | int
     seconds: float
+    as_floats: bool = False
 
     @property
     def description(self) -> str:
         """The classes that do the work, outermost first."""
-        steps = getattr(self.model, "steps", [("", self.model)])
+        model = getattr(self.model, "classifier_", self.model)
+        steps = getattr(model, "steps", [("", model)])
         return " > ".join(type(step).__name__ for _, step in steps)
 
     def predict_late(self, frame: Any) -> Any:
         """The library's own probability of late, (n,), for the rows of a pandas frame."""
         place = list(self.model.classes_).index(self.late)
-        return self.model.predict_proba(frame[list(self.features)])[:, place]
+        return self.model.predict_proba(self._columns(frame))[:, place]
 
     def predict(self, frame: Any) -> Any:
         """The library's own labels, (n,), for the rows of a pandas frame."""
-        return self.model.predict(frame[list(self.features)])
+        return self.model.predict(self._columns(frame))
+
+    def _columns(self, frame: Any) -> Any:
+        columns = frame[list(self.features)]
+        return columns.astype(float) if self.as_floats else columns
 
 
 def fit(frame: Any) -> tuple[Fitted, ...]:
-    """Fit all three on a pandas frame with the features and the boolean column `late`.
+    """Fit two of them on a pandas frame with the features and the boolean column `late`.
 
     Raises:
-        MissingDependencyError: scikit-learn, XGBoost or LightGBM is not installed.
+        MissingDependencyError: scikit-learn or XGBoost is not installed.
     """
     # OpenMP's threads wait for each other in a busy loop, and where another process wants a core
     # too, fitting takes ten times as long. Whoever loaded OpenMP before or has set this decides.
@@ -67,8 +75,16 @@ def fit(frame: Any) -> tuple[Fitted, ...]:
     return (
         _timed("delay_sklearn", _sklearn_pipeline, frame, words, NUMBERS + FEW + MANY, LATE),
         _timed("delay_xgboost", _xgboost, frame, late.astype(int), NUMBERS, 1),
-        _timed("delay_lightgbm", _lightgbm, frame, words, NUMBERS, LATE),
     )
+
+
+def trained(con: Session, statement: str) -> Fitted:
+    """The third, trained by CREATE MODEL .. AS SELECT."""
+    start = time.perf_counter()
+    con.execute(statement).fetchall()
+    seconds = time.perf_counter() - start
+    name = "delay_lightgbm"
+    return Fitted(name, con.estimator(name), NUMBERS, LATE, seconds, as_floats=True)
 
 
 def _timed(
@@ -125,11 +141,3 @@ def _xgboost() -> Any:
     from xgboost import XGBClassifier
 
     return XGBClassifier(n_estimators=200, max_depth=6, learning_rate=0.15, random_state=0)
-
-
-def _lightgbm() -> Any:
-    from lightgbm import LGBMClassifier
-
-    return LGBMClassifier(
-        n_estimators=200, num_leaves=63, learning_rate=0.1, random_state=0, verbose=-1
-    )
