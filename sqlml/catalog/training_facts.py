@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -66,7 +67,12 @@ def loads(text: Any, name: str) -> TrainingFacts:
     """
     try:
         told = json.loads(text)
-        return TrainingFacts(**{f.name: _checked(f.name, str(f.type), told) for f in fields(_KIND)})
+        made = {f.name: _checked(f.name, str(f.type), told) for f in fields(TrainingFacts)}
+        _check_rows("rounds", made["rounds"], _ROUND)
+        _check_rows("trials", made["trials"], _TRIAL)
+        features = [[feature.get(key) for key in _FEATURE] for feature in made["features"]]
+        _check_rows("features", features, tuple(_FEATURE.values()))
+        return TrainingFacts(**made)
     except (TypeError, ValueError, KeyError, RecursionError) as error:
         raise ArtifactError(
             f"what the catalog says of the training of model {name!r} is damaged ({error}); train "
@@ -74,7 +80,24 @@ def loads(text: Any, name: str) -> TrainingFacts:
         ) from None
 
 
-_KIND = TrainingFacts
+_NUMBER = (int, float, type(None))
+_ROUND = ((int,), _NUMBER, _NUMBER, _NUMBER)
+_TRIAL = ((int,), (str,), _NUMBER, (str,), _NUMBER, (bool,))
+_FEATURE: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("name", "type"), (str,)),
+    **dict.fromkeys(("min", "max", "mean", "stddev"), _NUMBER),
+    **dict.fromkeys(("distinct", "nulls"), (int, type(None))),
+}
+"""The types of what a row of each table has."""
+
+
+def _check_rows(
+    name: str, rows: Sequence[Sequence[Any]], kinds: Sequence[tuple[type, ...]]
+) -> None:
+    for row in rows:
+        right = len(row) == len(kinds) and all(map(isinstance, row, kinds))
+        if not right or any(isinstance(v, float) and not math.isfinite(v) for v in row):
+            raise TypeError(f"{name} cannot hold {str(row)[:80]!r}")
 
 
 def _checked(name: str, kind: str, told: Any) -> Any:

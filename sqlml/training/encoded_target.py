@@ -6,12 +6,19 @@ the classes 0, 1, 2 .., and all libraries sort and compare names row by row.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.utils.metaestimators import available_if
 
 from sqlml.types import Array
+
+
+def _inside(method: str) -> Callable[[Any], bool]:
+    """Whether the classifier inside has a method."""
+    return lambda model: hasattr(getattr(model, "classifier_", model.classifier), method)
 
 
 class EncodedTargetClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -40,9 +47,16 @@ class EncodedTargetClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator
         made: Array = self.classes_[np.asarray(self.classifier_.predict(X)).reshape(-1).astype(int)]
         return made
 
+    @available_if(_inside("predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Array:
         """(n, k) probabilities of the classes."""
         made: Array = self.classifier_.predict_proba(X)
+        return made
+
+    @available_if(_inside("decision_function"))  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> Array:
+        """(n,) or (n, k) margins of the classes."""
+        made: Array = self.classifier_.decision_function(X)
         return made
 
     @property

@@ -89,6 +89,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
         con.connection.execute("CREATE TABLE t AS FROM frame; CREATE TABLE ran (i INTEGER)")
         for name, model in models().items():
             con.create_model(name, model, verify=False)
+        con.train("trained", "linear_reg", "SELECT a, b, a + b AS y FROM t", label="y")
         con.execute("CREATE VIEW seen AS SELECT predict('near', *) AS p FROM t")
     return path
 
