@@ -57,6 +57,10 @@ class Host(Protocol):
         """How many rows the engine expects of a query; None if it does not say."""
         ...
 
+    def temporary_folder(self) -> str | None:
+        """Where the engine puts what does not fit into memory; None: the system's own folder."""
+        ...
+
     def literal(self, value: Any) -> str:
         """A value of Python as the engine's SQL writes it, with its type."""
         ...

@@ -88,6 +88,10 @@ class SparkHost:
         """As `describe`."""
         raise NotImplementedError
 
+    def temporary_folder(self) -> str | None:
+        """As `describe`."""
+        raise NotImplementedError
+
     def literal(self, value: Any) -> str:
         """Values of parameters are written out before (`literal_parameters.py`)."""
         raise NotImplementedError

@@ -10,6 +10,7 @@ from sqlml.errors import ConfigError
 from sqlml.training.classes import Classes
 from sqlml.training.columns import TrainingColumn
 from sqlml.training.request import Request
+from sqlml.training.row_store import StoredRows
 from sqlml.training.rows import Side, TrainingRows
 from sqlml.types import Array
 
@@ -113,7 +114,7 @@ def _is_key(rows: TrainingRows, feature: TrainingColumn) -> bool:
         return (statistics.distinct or 0) >= _KEY_SHARE * present
     if not feature.type.endswith("INT") and feature.type != "INTEGER":
         return False
-    sample = _column(rows, feature, rows.fitted)[:_SAMPLE]
+    sample = _column(rows, feature, rows.fitted, _SAMPLE)[:_SAMPLE]
     return len(np.unique(sample)) == len(sample) >= _FEWEST_KEYS
 
 
@@ -123,7 +124,7 @@ def _equals_label(rows: TrainingRows, feature: TrainingColumn, request: Request)
     if label is None or request.task == "rank":
         return False
     for most in (_SAMPLE, rows.fitted.rows):
-        values, wanted = _column(rows, feature, rows.fitted)[:most], label[:most]
+        values, wanted = _column(rows, feature, rows.fitted, most)[:most], label[:most]
         if rows.classes is None:
             if not np.array_equal(values, wanted.astype(values.dtype)):
                 return False
@@ -137,9 +138,11 @@ def _equals_label(rows: TrainingRows, feature: TrainingColumn, request: Request)
     return True
 
 
-def _column(rows: TrainingRows, feature: TrainingColumn, side: Side) -> Array:
-    """(n,) values of a feature: numbers, or the codes of categories."""
+def _column(rows: TrainingRows, feature: TrainingColumn, side: Side, most: int) -> Array:
+    """(n,) values of a feature, the first `most` or more: numbers, or the codes of categories."""
     held: Any = side.features
+    if isinstance(held, StoredRows):
+        return held.column(rows.features.index(feature), most)
     if isinstance(held, np.ndarray):
         column: Array = held[:, rows.features.index(feature)]
         return column

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.training.part import Part
+from sqlml.training.part import Part, blocks_of
 from sqlml.training.request import Request
 from sqlml.training.training_log import TrainingLog
 from sqlml.types import Array
@@ -21,7 +21,7 @@ class Fitting:
     """What is fitted to what.
 
     parameters: of the estimator. categories: places of the columns of X that are categories.
-    held_out: None if no rows are.
+    held_out: None if no rows are. classes: how many the label has.
     """
 
     request: Request
@@ -30,6 +30,7 @@ class Fitting:
     fitted: Part
     held_out: Part | None
     log: TrainingLog
+    classes: int = 0
 
     @property
     def patience(self) -> int | None:
@@ -50,6 +51,8 @@ def fit(fitting: Fitting) -> Any:
 
 
 def _fit_xgboost(fitting: Fitting) -> Any:
+    """By XGBoost's own train, from a matrix that it makes block by block."""
+    import xgboost
     from xgboost.callback import TrainingCallback
 
     log, data, held_out = fitting.log, fitting.fitted, fitting.held_out
@@ -64,26 +67,82 @@ def _fit_xgboost(fitting: Fitting) -> Any:
             log.round(last[0] if last else None, last[1] if len(last) > 1 else None)
             return False
 
-    kind = fitting.request.trainer.estimator_class()
     parameters = dict(fitting.parameters)
     if fitting.categories:
         width = data.X.shape[1]
-        types = ["c" if k in fitting.categories else "q" for k in range(width)]
-        parameters["feature_types"] = types
+        parameters["feature_types"] = [
+            "c" if place in fitting.categories else "q" for place in range(width)
+        ]
+    kind = fitting.request.trainer.estimator_class()
+    estimator = kind(**parameters, early_stopping_rounds=fitting.patience)
+    options = _options_of_xgboost(estimator, fitting)
+    types = parameters.get("feature_types")
+    matrix = _quantile_matrix(data, types, estimator)
+    sides = [(matrix, "training")]
+    if held_out is not None:
+        sides.append((_quantile_matrix(held_out, types, estimator, matrix), "held_out"))
     if not fitting.request.trainer.stops_early:  # a forest is made in one round
-        weight = fitting.fitted.weight
-        return kind(**parameters).fit(data.X, data.y, sample_weight=weight, verbose=False)
-    estimator = kind(**parameters, early_stopping_rounds=fitting.patience, callbacks=[Logging()])
-    parts = [data] if held_out is None else [data, held_out]
-    options: dict[str, Any] = {"eval_set": [(part.X, part.y) for part in parts]}
-    if data.weight is not None:
-        options["sample_weight"] = data.weight
-        options["sample_weight_eval_set"] = [part.weight for part in parts]
-    if data.group is not None:
-        options["qid"] = data.group
-        options["eval_qid"] = [part.group for part in parts]
-    estimator.fit(data.X, data.y, verbose=False, **options)
-    return estimator.set_params(callbacks=None)
+        sides = []
+    booster = xgboost.train(
+        options,
+        matrix,
+        estimator.get_num_boosting_rounds(),
+        evals=sides,
+        early_stopping_rounds=fitting.patience,
+        callbacks=[Logging()],
+        verbose_eval=False,
+    )
+    made = kind(**parameters, early_stopping_rounds=fitting.patience)
+    made.load_model(booster.save_raw("ubj"))
+    return made
+
+
+def _options_of_xgboost(estimator: Any, fitting: Fitting) -> dict[str, Any]:
+    """The parameters as the estimator's own fit hands them to train."""
+    options: dict[str, Any] = estimator.get_xgb_params()
+    if fitting.classes == 2 and options.get("objective") is None:
+        options["objective"] = "binary:logistic"
+    if fitting.classes > 2:
+        if options.get("objective") != "multi:softmax":
+            options["objective"] = "multi:softprob"
+        options["num_class"] = fitting.classes
+    return options
+
+
+def _quantile_matrix(part: Part, types: Any, estimator: Any, reference: Any = None) -> Any:
+    """XGBoost's own form of the rows: a byte a number, made of blocks that are let go."""
+    import xgboost
+
+    class Blocks(xgboost.DataIter):
+        """The rows, as often as XGBoost asks for them."""
+
+        def __init__(self) -> None:
+            super().__init__(release_data=True)
+            self.reset()
+
+        def reset(self) -> None:
+            self._blocks = blocks_of(part.X)
+            self._row = 0
+
+        def next(self, input_data: Any) -> bool:
+            block = next(self._blocks, None)
+            if block is None:
+                return False
+            rows = slice(self._row, self._row + len(block))
+            self._row = rows.stop
+            of_rows = {"label": part.y, "weight": part.weight, "qid": part.group}
+            given = {name: v[rows] for name, v in of_rows.items() if v is not None}
+            input_data(data=block, feature_types=types, **given)
+            return True
+
+    bins = getattr(estimator, "max_bin", None)
+    return xgboost.QuantileDMatrix(
+        Blocks(),
+        nthread=estimator.n_jobs,
+        max_bin=bins,
+        ref=reference,
+        enable_categorical=types is not None,
+    )
 
 
 def _fit_lightgbm(fitting: Fitting) -> Any:

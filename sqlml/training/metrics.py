@@ -10,6 +10,7 @@ import numpy as np
 
 from sqlml.training.model_types import Task
 from sqlml.training.part import Part
+from sqlml.training.row_store import StoredRows
 
 METRICS: Mapping[Task, tuple[str, ...]] = MappingProxyType(
     {
@@ -47,9 +48,9 @@ def metrics_of(estimator: Any, part: Part, task: Task, classes: int) -> Metrics:
         classes: how many there are; labels are their numbers.
     """
     if task == "classify":
-        return _of_classes(estimator.predict_proba(part.X), part, classes)
+        return _of_classes(_told(estimator.predict_proba, part), part, classes)
     if task == "regress":
-        return _of_numbers(np.asarray(estimator.predict(part.X), np.float64).reshape(-1), part)
+        return _of_numbers(_told(estimator.predict, part).reshape(-1), part)
     if task == "rank":
         return {"ndcg": _ndcg(np.asarray(estimator.predict(part.X)).reshape(-1), part)}
     if task == "cluster":
@@ -62,11 +63,17 @@ def metrics_of(estimator: Any, part: Part, task: Task, classes: int) -> Metrics:
     return {"outlier_share": float(outliers.mean())}
 
 
+def _told(method: Any, part: Part) -> Any:
+    """What an estimator says of all rows, float64."""
+    if not isinstance(part.X, StoredRows):
+        return np.asarray(method(part.X), np.float64)
+    return np.concatenate([np.asarray(method(block), np.float64) for block in part.X.blocks()])
+
+
 def _of_classes(proba: Any, part: Part, classes: int) -> Metrics:
     """Of a binary classifier for its second class at 0.5; means over the classes else."""
     from sklearn import metrics
 
-    proba = np.asarray(proba, np.float64)
     proba /= proba.sum(axis=1, keepdims=True)  # of float32 they may not add up to 1
     y, weight, known = part.y, part.weight, np.arange(classes)
     predicted = (proba[:, 1] > 0.5).astype(int) if classes == 2 else proba.argmax(axis=1)

@@ -51,6 +51,11 @@ class Trainer:
     stops_early: bool = False
 
     @property
+    def reads_blocks(self) -> bool:
+        """Whether its library reads a matrix block by block, and keeps less than it reads."""
+        return self.package == "xgboost" and not self.path.endswith("Ranker")
+
+    @property
     def package(self) -> str:
         """The package that it needs, as Python imports it."""
         return self.path.partition(".")[0]

@@ -23,6 +23,7 @@ from sqlml.training.fitted_rows import hashed_columns
 from sqlml.training.names import Names
 from sqlml.training.progress import Progress
 from sqlml.training.request import Request
+from sqlml.training.row_store import RowStore, StoredRows
 from sqlml.training.splits import Split
 from sqlml.types import Array
 
@@ -35,13 +36,13 @@ class Side:
     """The rows that a model is fitted to, or those held out.
 
     features: (n, k) float32 or float64, the numbers and the codes of categories in the order of
-        `TrainingRows.features`, NaN for NULL; or the columns by name: numbers as float64 (n,) with
-        NaN, the codes of categories as int32 (n,) with -1 for NULL.
+        `TrainingRows.features`, NaN for NULL, or the same in a file; or the columns by name:
+        numbers as float64 (n,) with NaN, the codes of categories as int32 (n,) with -1 for NULL.
     label: (n,) the codes of classes, int64, or numbers, float64; None without a label.
     weight: (n,) float64, or None. group: (n,) int64, equal for neighbours of one group, or None.
     """
 
-    features: Array | Mapping[str, Array]
+    features: Array | Mapping[str, Array] | StoredRows
     label: Array | None
     weight: Array | None
     group: Array | None
@@ -79,7 +80,7 @@ def read_rows(
     Raises:
         ConfigError: infinite values, or a label that nothing can be learned from.
     """
-    reader = _Reader(columns, request)
+    reader = _Reader(columns, request, host.temporary_folder())
     progress.begin("reading", host.estimated_rows(query), "row")
     for batch in host.batches(reader.sql(query)):
         reader.take(batch)
@@ -90,7 +91,7 @@ def read_rows(
 class _Reader:
     """What is kept of the batches so far."""
 
-    def __init__(self, columns: TrainingColumns, request: Request) -> None:
+    def __init__(self, columns: TrainingColumns, request: Request, folder: str | None) -> None:
         self.columns = columns
         self.request = request
         numbers = [column for column in columns.features if column.role == "number"]
@@ -107,11 +108,13 @@ class _Reader:
         self.group = Names() if request.group else None
         self.groups = Buffer(np.int64) if request.group else None
         self.places: list[Any] = []
+        self.recoded: dict[int, Array] = {}
         self.unlabelled = 0
-        self.matrix: Buffer | None = None
+        self.matrix: RowStore | None = None
         self.arrays: dict[str, Buffer] = {}
         if request.trainer.features == "ordinal":
-            self.matrix = Buffer(self._matrix_type(), len(self.features))
+            most = MOST_IN_MEMORY if request.trainer.reads_blocks else float("inf")
+            self.matrix = RowStore(self._matrix_type(), len(self.features), most, folder)
         else:
             kinds = {
                 c.name: np.int32 if c.role == "category" else np.float64 for c in self.features
@@ -143,6 +146,7 @@ class _Reader:
 
     def take(self, batch: Any) -> None:
         """Keep one batch of the engine."""
+        import pyarrow as pa
         import pyarrow.compute as pc
 
         request = self.request
@@ -154,7 +158,8 @@ class _Reader:
                 self.unlabelled += whole - batch.num_rows
         arrays = iter(batch.columns)
         rows = batch.num_rows
-        block = None if self.matrix is None else self.matrix.grow(rows)
+        matrix = self.matrix
+        block = None if matrix is None else np.empty((rows, matrix.width), matrix.dtype)
         for k, column in enumerate(self.features):
             values = self._feature(column, next(arrays))
             if block is None:
@@ -163,6 +168,8 @@ class _Reader:
                 block[:, k] = np.where(values < 0, np.nan, values)
             else:
                 block[:, k] = values
+        if matrix is not None and block is not None:
+            matrix.append(block)
         if self.label is not None:
             values = next(arrays)
             self.label.append(
@@ -172,8 +179,8 @@ class _Reader:
             self.weight.append(self._weights(_numbers(next(arrays))))
         if self.group is not None and self.groups is not None:
             self.groups.append(self.group.codes(next(arrays)))
-        for values in arrays:
-            self.places.append(values)
+        for values in arrays:  # copied: an array of a batch keeps all of it in memory
+            self.places.append(pa.concat_arrays([values, values.slice(0, 0)]))
 
     def _feature(self, column: TrainingColumn, values: Any) -> Array:
         """(n,) codes or numbers, counted."""
@@ -207,14 +214,16 @@ class _Reader:
             held[:] = self.classes.sorted_places()[held]
         split, mask = self._held_out()
         kept = self._keep_classes(mask)
-        held_out = self._side(mask) if mask is not None and mask.any() else None
+        if mask is not None and not mask.any():
+            mask = None
+        held_out = None if mask is None else self._side(mask, taken=True)
         return TrainingRows(
             tuple(column.name for column in self.columns.features),
             self.features,
             {name: names.sorted() for name, names in self.names.items()},
             self.classes,
             self.statistics,
-            self._side(None),
+            self._side(mask, taken=False),
             held_out,
             split,
             kept,
@@ -232,6 +241,9 @@ class _Reader:
             if self.matrix is None:
                 codes = self.arrays[column.name].array()
                 codes[:] = np.where(codes < 0, -1, place[codes]) if len(place) else -1
+                continue
+            if not self.matrix.in_memory:
+                self.recoded[k] = place
                 continue
             held = self.matrix.array()
             for start in range(0, len(held), _BLOCK):
@@ -259,23 +271,30 @@ class _Reader:
         values = self.classes.values()
         return tuple(values[k] for k in alone)
 
-    def _side(self, mask: Array | None) -> Side:
-        """The rows of a mask, taken out; or all that are left."""
+    def _side(self, mask: Array | None, taken: bool) -> Side:
+        """The rows of a mask, taken out; or those that are left afterwards."""
 
-        def part(buffer: Buffer) -> Array:
-            return buffer.array() if mask is None else buffer.take_out(mask)
+        def part(buffer: Buffer | RowStore) -> Array:
+            return buffer.take_out(np.asarray(mask)) if taken else buffer.array()
 
-        features: Array | dict[str, Array]
-        if self.matrix is not None:
+        others = (self.label, self.weight, self.groups)
+        label, weight, group = (None if b is None else part(b) for b in others)
+        features: Array | dict[str, Array] | StoredRows
+        if self.matrix is None:
+            features = {name: part(buffer) for name, buffer in self.arrays.items()}
+            rows = len(next(iter(features.values())))
+        elif self.matrix.in_memory:
             features = part(self.matrix)
             rows = len(features)
         else:
-            features = {name: part(buffer) for name, buffer in self.arrays.items()}
-            rows = len(next(iter(features.values())))
-        others = (self.label, self.weight, self.groups)
-        label, weight, group = (None if b is None else part(b) for b in others)
+            chosen = mask if taken or mask is None else ~mask
+            features = StoredRows(self.matrix, chosen, self.recoded)
+            rows = len(features)
         return Side(features, label, weight, group, rows)
 
+
+MOST_IN_MEMORY = 64 << 20
+"""Bytes of a matrix that is kept in memory though its estimator reads blocks."""
 
 _BLOCK = 1 << 18
 """Rows whose codes are changed at a time."""

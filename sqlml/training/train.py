@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -23,13 +23,17 @@ from sqlml.training.columns import TrainingColumns, columns_of
 from sqlml.training.feature_pipeline import FeatureGroups, feature_groups, feature_transformer
 from sqlml.training.fit import Fitting, fit
 from sqlml.training.metrics import Metrics, metrics_of
-from sqlml.training.part import Part
+from sqlml.training.part import Part, sample
 from sqlml.training.request import Request
+from sqlml.training.row_store import StoredRows
 from sqlml.training.rows import Side, TrainingRows, read_rows
 from sqlml.training.splits import Split
 from sqlml.training.training_log import TrainingLog
 from sqlml.training.tuning import Fit, is_end_of_trial, tuned
 from sqlml.types import Labels
+
+MOST_MEASURED = 100_000
+"""Rows that metrics are computed on where none are held out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -168,9 +172,11 @@ class _Prepared:
         request, rows = self.request, self.rows
         own = self.fitted, self.held_out, log
         try:
-            estimator = fit(Fitting(request, dict(parameters), self.categories, *own))
-            known = self.held_out or _part(rows.fitted, self.X, request, rows)
             classes = 0 if rows.classes is None else len(rows.classes)
+            estimator = fit(Fitting(request, dict(parameters), self.categories, *own, classes))
+            known = self.held_out
+            if known is None:
+                known = sample(_part(rows.fitted, self.X, request, rows), MOST_MEASURED)
             return Fit(estimator, metrics_of(estimator, known, request.task, classes), log)
         except SqlmlError:
             raise
@@ -200,7 +206,7 @@ def _prepared(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _P
         ConfigError: the transformer refuses them.
     """
     transformer = feature_transformer(groups, rows.names, request)
-    as_matrix = isinstance(rows.fitted.features, np.ndarray) and not groups.many
+    as_matrix = not isinstance(rows.fitted.features, dict) and not groups.many
     if as_matrix:
         transformer.fit(_frame(rows, rows.fitted, groups.names, slice(0, 1)))
         X = _matrix(rows, rows.fitted, groups)
@@ -272,7 +278,11 @@ def _matrix(rows: TrainingRows, side: Side, groups: FeatureGroups) -> Any:
     order = [f.name for f in rows.features]
     places = [order.index(name) for name in groups.names]
     held: Any = side.features
-    return held if places == list(range(len(order))) else held[:, places]
+    if places == list(range(len(order))):
+        return held
+    if isinstance(held, StoredRows):
+        return replace(held, columns=tuple(places))
+    return held[:, places]
 
 
 def _frame(
@@ -283,9 +293,11 @@ def _frame(
 
     order = [f.name for f in rows.features]
     held: Any = side.features
+    if isinstance(held, StoredRows):
+        held = held.array() if part == slice(None) else next(held.blocks())
+    matrix = isinstance(held, np.ndarray)
     columns = {}
     for name in (name for name in rows.order if name in names):
-        matrix = isinstance(held, np.ndarray)
         values = held[part, order.index(name)] if matrix else held[name][part]
         if name in rows.names:
             codes = np.where(np.isnan(values), -1, values).astype(int) if matrix else values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -96,6 +97,13 @@ class DuckDBHost:
     def estimated_rows(self, query: str) -> int | None:
         """How many rows the engine expects of a query; None if it does not say."""
         return self._engine.rows(query)
+
+    def temporary_folder(self) -> str | None:
+        """Where the engine puts what does not fit into memory; None: the system's own folder."""
+        ((folder,),) = self._connection.read("SELECT system.main.current_setting('temp_directory')")
+        parent = os.path.dirname(os.path.abspath(folder)) if folder else ""
+        place = folder if folder and os.path.isdir(folder) else parent
+        return place if place and os.access(place, os.W_OK) else None
 
     def literal(self, value: Any) -> str:
         """A value of Python as the engine's SQL writes it, with its type."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from sqlml.errors import ConfigError
+from sqlml.training import row_store
 from sqlml.training.buffers import Buffer
 from sqlml.training.classes import Classes
 from sqlml.training.column_statistics import ColumnStatistics
 from sqlml.training.names import Names
+from sqlml.training.part import Part, sample
+from sqlml.training.row_store import RowStore, StoredRows
 from sqlml.types import Labels
 
 
@@ -100,3 +106,44 @@ def test_statistics_of_odd_columns() -> None:
     assert not huge.infinite
     huge.add_numbers(np.array([np.inf]))
     assert huge.infinite
+
+
+@pytest.mark.parametrize("most", [0, 1 << 40])
+def test_a_store_gives_back_what_it_got_from_memory_or_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(row_store, "BLOCK", 1000)
+    rng = np.random.default_rng(0)
+    whole = rng.normal(size=(5_500, 3)).astype(np.float32)
+    whole[:, 2] = rng.integers(0, 4, 5_500)
+    whole[rng.random(5_500) < 0.2, 2] = np.nan
+    store = RowStore(np.float32, 3, most, str(tmp_path))
+    for start in range(0, 5_500, 777):
+        store.append(whole[start : start + 777])
+    assert len(store) == 5_500 and store.in_memory == (most > 0)
+    assert np.array_equal(store.array(), whole, equal_nan=True)
+    assert list(tmp_path.iterdir()) == []
+    mask = rng.random(5_500) < 0.3
+    if store.in_memory:
+        assert np.array_equal(store.take_out(mask), whole[mask], equal_nan=True)
+        assert np.array_equal(store.array(), whole[~mask], equal_nan=True)
+        return
+    rows = StoredRows(store, mask, {2: np.array([3, 2, 1, 0])}, (2, 0))
+    wanted = np.stack([3 - whole[mask, 2], whole[mask, 0]], axis=1)
+    assert rows.shape == wanted.shape == rows.array().shape
+    assert np.array_equal(rows.array(), wanted, equal_nan=True)
+    assert np.array_equal(np.concatenate(list(rows.blocks())), wanted, equal_nan=True)
+    assert np.array_equal(rows.column(1, 10)[:10], wanted[:10, 1])
+    found = sample(Part(rows, np.arange(len(rows)), None, None), 50)
+    assert found.X.shape == (50, 2) and np.array_equal(found.X[:, 1], wanted[found.y, 1])
+
+
+def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    monkeypatch.setattr(row_store.tempfile, "TemporaryFile", lambda **_: open("/dev/full", "wb", 0))
+    store = RowStore(np.float64, 2, 0)
+    with pytest.raises(
+        ConfigError, match=r"training needs .*\(No space left on device\): free some"
+    ):
+        store.append(np.zeros((10, 2)))
