@@ -57,6 +57,10 @@ class Host(Protocol):
         """How many rows the engine expects of a query; None if it does not say."""
         ...
 
+    def memory_limit(self) -> float:
+        """The bytes of memory that the user lets the engine use."""
+        ...
+
     def temporary_folder(self) -> str | None:
         """Where the engine puts what does not fit into memory; None: the system's own folder."""
         ...

@@ -88,6 +88,10 @@ class SparkHost:
         """As `describe`."""
         raise NotImplementedError
 
+    def memory_limit(self) -> float:
+        """As `describe`."""
+        raise NotImplementedError
+
     def temporary_folder(self) -> str | None:
         """As `describe`."""
         raise NotImplementedError

@@ -20,6 +20,7 @@ from sqlml.training.classes import Classes
 from sqlml.training.column_statistics import ColumnStatistics
 from sqlml.training.columns import TrainingColumn, TrainingColumns, label_sql
 from sqlml.training.fitted_rows import hashed_columns
+from sqlml.training.memory_guard import MemoryGuard
 from sqlml.training.names import Names
 from sqlml.training.progress import Progress
 from sqlml.training.request import Request
@@ -81,9 +82,13 @@ def read_rows(
         ConfigError: infinite values, or a label that nothing can be learned from.
     """
     reader = _Reader(columns, request, host.temporary_folder())
-    progress.begin("reading", host.estimated_rows(query), "row")
+    expected = host.estimated_rows(query)
+    guard = reader.guard(host.memory_limit())
+    guard.check(expected)
+    progress.begin("reading", expected, "row")
     for batch in host.batches(reader.sql(query)):
         reader.take(batch)
+        guard.check(reader.count)
         progress.add(batch.num_rows)
     return reader.rows()
 
@@ -120,6 +125,23 @@ class _Reader:
                 c.name: np.int32 if c.role == "category" else np.float64 for c in self.features
             }
             self.arrays = {name: Buffer(kind) for name, kind in kinds.items()}
+
+    @property
+    def count(self) -> int:
+        """The rows that are kept so far."""
+        first = self.matrix if self.matrix is not None else next(iter(self.arrays.values()))
+        return len(first)
+
+    def guard(self, limit: float) -> MemoryGuard:
+        """What may be kept of the rows.
+
+        Args:
+            limit: the engine's memory_limit, in bytes.
+        """
+        item = 8 if self.matrix is None else self.matrix.dtype.itemsize
+        reads_blocks = self.request.trainer.reads_blocks
+        row = item * len(self.features) + 8
+        return MemoryGuard(self.request, row, None if reads_blocks else limit)
 
     def _matrix_type(self) -> Any:
         narrow = all(c.role == "category" or c.type in _NARROW for c in self.features)

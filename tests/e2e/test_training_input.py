@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 import sqlml
 from sqlml import errors
+from sqlml.training import row_store, rows
 
 TREE = "model_type = 'boosted_tree_classifier', n_estimators = 2, label = 'y'"
 
@@ -187,3 +188,29 @@ def test_rows_without_a_label_are_left_out(con: sqlml.Session) -> None:
     ).fetchall()
     assert ("notice", "50 rows were left out: their label is NULL") in told
     assert dict(told)["rows"] == "150"
+
+
+def test_rows_that_do_not_fit_are_told_before_they_are_read(con: sqlml.Session) -> None:
+    query = "SELECT range AS a, range % 7 AS b, range % 2 AS y FROM range(100_000_000)"
+    con.execute("SET memory_limit = '256MiB'")
+    says = "LGBMClassifier keeps all rows in memory: 100,000,000 of them .*library = 'xgboost'"
+    refused(con, f"{TREE}, library = 'lightgbm'", query, errors.ConfigError, says)
+    says = "KMeans keeps all rows in memory.*USING SAMPLE"
+    refused(con, "model_type = 'kmeans'", query, errors.ConfigError, says)
+    few = "SELECT * FROM (SELECT a, x, y FROM t) JOIN range(60_000) ON range % 3 < a"
+    says = "LGBMClassifier keeps all rows in memory"
+    refused(con, f"{TREE}, library = 'lightgbm'", few, errors.ConfigError, says)
+
+
+def test_xgboost_is_trained_from_blocks_as_from_one_matrix(
+    con: sqlml.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "SELECT id % 7 AS b, t.* EXCLUDE (id), ['u', 'v', NULL][id % 3 + 1] AS c FROM t"
+    hashes = "SELECT program FROM sqlml.catalog_versions ORDER BY key"
+    con.execute(f"CREATE MODEL whole OPTIONS ({TREE}, eval_fraction = 0.3) AS {query}")
+    monkeypatch.setattr(rows, "MOST_IN_MEMORY", 100)
+    monkeypatch.setattr(row_store, "BLOCK", 17)
+    con.execute(f"CREATE MODEL blocks OPTIONS ({TREE}, eval_fraction = 0.3) AS {query}")
+    assert len(set(con.execute(hashes).fetchall())) == 1
+    told = con.execute("FROM ml_evaluate(MODEL whole)").fetchall()
+    assert con.execute("FROM ml_evaluate(MODEL blocks)").fetchall() == told

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -12,6 +13,11 @@ from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError
 from sqlml.regular_files import check_regular, local_path
 from sqlml.udfs.duckdb.engine import DuckDBEngine
+
+_UNITS: Mapping[str, int] = MappingProxyType(
+    {unit: 1 << 10 * n for n, unit in enumerate(("bytes", "KiB", "MiB", "GiB", "TiB"))}
+)
+"""Units in which the engine tells sizes."""
 
 _BATCH = 122_880
 """Rows of a batch: a row group of DuckDB's."""
@@ -97,6 +103,12 @@ class DuckDBHost:
     def estimated_rows(self, query: str) -> int | None:
         """How many rows the engine expects of a query; None if it does not say."""
         return self._engine.rows(query)
+
+    def memory_limit(self) -> float:
+        """The bytes of memory that the user lets the engine use."""
+        ((told,),) = self._connection.read("SELECT system.main.current_setting('memory_limit')")
+        number, _, unit = str(told).partition(" ")
+        return float(number) * _UNITS.get(unit, 1)
 
     def temporary_folder(self) -> str | None:
         """Where the engine puts what does not fit into memory; None: the system's own folder."""
