@@ -12,6 +12,7 @@ import numpy as np
 
 from sqlml.training.part import Part, blocks_of
 from sqlml.training.request import Request
+from sqlml.training.row_store import BLOCK, StoredRows
 from sqlml.training.training_log import TrainingLog
 from sqlml.types import Array
 
@@ -161,6 +162,8 @@ def _fit_lightgbm(fitting: Fitting) -> Any:
     if fitting.categories:
         parameters["categorical_column"] = fitting.categories
     estimator = fitting.request.trainer.estimator_class()(**parameters)
+    if isinstance(data.X, StoredRows):
+        return _fit_lightgbm_by_blocks(fitting, estimator, logging)
     parts = {"training": data} if held_out is None else {"training": data, "held out": held_out}
     callbacks: list[Any] = [logging]
     if fitting.patience is not None:
@@ -180,6 +183,62 @@ def _fit_lightgbm(fitting: Fitting) -> Any:
             _sizes(part.group) for part in parts.values() if part.group is not None
         ]
     return estimator.fit(data.X, data.y, **options)
+
+
+def _fit_lightgbm_by_blocks(fitting: Fitting, estimator: Any, logging: Any) -> Any:
+    """By LightGBM's own train, from rows that it reads from a file."""
+    import lightgbm
+
+    class Rows(lightgbm.Sequence):
+        """Rows that LightGBM asks for: single ones to find bins, then all in blocks."""
+
+        def __init__(self, rows: Any) -> None:
+            self.batch_size = BLOCK
+            self._rows = rows
+
+        def __len__(self) -> int:
+            return len(self._rows)
+
+        def __getitem__(self, asked: Any) -> Any:
+            if isinstance(asked, slice):
+                found = self._rows.rows(asked.start or 0, min(asked.stop, len(self)))
+            else:
+                found = self._rows.rows(asked, asked + 1)[0]
+            return found.astype(np.float64)
+
+    data, held_out = fitting.fitted, fitting.held_out
+    classes = max(fitting.classes, 1)
+    # a fit of nothing sets what the estimator knows besides its trees, and its parameters
+    nothing = np.zeros((2 * classes, data.X.shape[1]))
+    estimator.fit(nothing, np.repeat(np.arange(classes), 2))
+    options = dict(estimator.booster_.params)
+    rounds = options.pop("num_iterations")
+
+    def matrix(part: Part, reference: Any = None) -> Any:
+        rows = Rows(part.X) if isinstance(part.X, StoredRows) else part.X
+        return lightgbm.Dataset(
+            rows, label=part.y, weight=part.weight, params=options, reference=reference
+        )
+
+    whole = matrix(data)
+    sides = {"training": whole}
+    if held_out is not None:
+        sides["held out"] = matrix(held_out, whole)
+    callbacks: list[Any] = [logging]
+    if fitting.patience is not None:
+        callbacks.append(lightgbm.early_stopping(fitting.patience, verbose=False))
+    booster = lightgbm.train(
+        options,
+        whole,
+        rounds,
+        valid_sets=list(sides.values()),
+        valid_names=list(sides),
+        callbacks=callbacks,
+    )
+    estimator._Booster = lightgbm.Booster(model_str=booster.model_to_string(num_iteration=-1))
+    estimator._Booster.best_iteration = booster.best_iteration
+    estimator._best_iteration = booster.best_iteration
+    return estimator
 
 
 def _fit_catboost(fitting: Fitting) -> Any:

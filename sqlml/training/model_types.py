@@ -53,7 +53,7 @@ class Trainer:
     @property
     def reads_blocks(self) -> bool:
         """Whether its library reads a matrix block by block, and keeps less than it reads."""
-        return self.package == "xgboost" and not self.path.endswith("Ranker")
+        return self.package in ("xgboost", "lightgbm") and not self.path.endswith("Ranker")
 
     @property
     def package(self) -> str:

@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import IO, Any
 
 import numpy as np
@@ -112,7 +113,7 @@ class RowStore:
             ) from error
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class StoredRows:
     """Some rows of a store that is a file, in order.
 
@@ -140,12 +141,31 @@ class StoredRows:
         for first in range(0, end, BLOCK):
             last = min(first + BLOCK, end)
             block = self.store.block(first, last)
-            if self.mask is not None:
-                block = block[self.mask[first:last]]
-            for column, places in self.recoded.items():
-                known = ~np.isnan(block[:, column])
-                block[known, column] = places[block[known, column].astype(np.int64)]
-            yield block if self.columns is None else block[:, self.columns]
+            yield self._finished(block if self.mask is None else block[self.mask[first:last]])
+
+    def rows(self, start: int, stop: int) -> Array:
+        """The rows from one place to another, of their own."""
+        if self.mask is None:
+            first, last = start, stop
+        else:
+            places = self._places[start:stop]
+            if not len(places):
+                return np.empty((0, self.shape[1]), self.store.dtype)
+            first, last = int(places[0]), int(places[-1]) + 1
+        block = self.store.block(first, last)
+        return self._finished(block if self.mask is None else block[self.mask[first:last]])
+
+    @cached_property
+    def _places(self) -> Array:
+        """(m,) where in the store the rows are."""
+        return np.flatnonzero(np.asarray(self.mask))
+
+    def _finished(self, block: Array) -> Array:
+        """A block with its categories numbered in order, and the chosen columns."""
+        for column, places in self.recoded.items():
+            known = ~np.isnan(block[:, column])
+            block[known, column] = places[block[known, column].astype(np.int64)]
+        return block if self.columns is None else block[:, self.columns]
 
     def column(self, place: int, most: int) -> Array:
         """(n,) one column, of the first `most` rows or some more."""

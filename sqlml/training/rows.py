@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -81,9 +82,10 @@ def read_rows(
     Raises:
         ConfigError: infinite values, or a label that nothing can be learned from.
     """
-    reader = _Reader(columns, request, host.temporary_folder())
+    limit = host.memory_limit()
+    reader = _Reader(columns, request, host.temporary_folder(), limit)
     expected = host.estimated_rows(query)
-    guard = reader.guard(host.memory_limit())
+    guard = reader.guard(limit)
     guard.check(expected)
     progress.begin("reading", expected, "row")
     for batch in host.batches(reader.sql(query)):
@@ -96,7 +98,9 @@ def read_rows(
 class _Reader:
     """What is kept of the batches so far."""
 
-    def __init__(self, columns: TrainingColumns, request: Request, folder: str | None) -> None:
+    def __init__(
+        self, columns: TrainingColumns, request: Request, folder: str | None, limit: float
+    ) -> None:
         self.columns = columns
         self.request = request
         numbers = [column for column in columns.features if column.role == "number"]
@@ -118,7 +122,9 @@ class _Reader:
         self.matrix: RowStore | None = None
         self.arrays: dict[str, Buffer] = {}
         if request.trainer.features == "ordinal":
-            most = MOST_IN_MEMORY if request.trainer.reads_blocks else float("inf")
+            most = float("inf")
+            if request.trainer.reads_blocks:
+                most = max(MOST_IN_MEMORY, limit * SHARES.get(request.trainer.package, 0))
             self.matrix = RowStore(self._matrix_type(), len(self.features), most, folder)
         else:
             kinds = {
@@ -317,6 +323,10 @@ class _Reader:
 
 MOST_IN_MEMORY = 64 << 20
 """Bytes of a matrix that is kept in memory though its estimator reads blocks."""
+
+SHARES: Mapping[str, float] = MappingProxyType({"lightgbm": 0.25})
+"""Package -> the share of memory_limit that a matrix may take before it is a file, if the package
+makes other bins of blocks than of one matrix. XGBoost makes the same."""
 
 _BLOCK = 1 << 18
 """Rows whose codes are changed at a time."""
