@@ -23,6 +23,7 @@ from sqlml.importers.onnx.document import OnnxModel
 from sqlml.importers.sklearn import table as sklearn
 from sqlml.importers.sklearn.meta.compose import dict_separator
 from sqlml.importers.sklearn.unsupported import UNSUPPORTED
+from sqlml.importers.skorch import importer as skorch
 from sqlml.importers.spark_ml import pipeline as spark_ml
 from sqlml.importers.spark_ml.stages import PYTHON, SparkModel, not_covered
 from sqlml.importers.sqlml_file import StoredModel
@@ -49,6 +50,7 @@ IMPORTERS: Mapping[str, Leaf] = MappingProxyType(
         **catboost.IMPORTERS,
         **onnx.IMPORTERS,
         **torch.IMPORTERS,
+        **skorch.IMPORTERS,
         **spark_ml.IMPORTERS,
     }
 )
@@ -61,6 +63,7 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
         **catboost.SCHEMAS,
         **onnx.SCHEMAS,
         **torch.SCHEMAS,
+        **skorch.SCHEMAS,
         **spark_ml.SCHEMAS,
     }
 )

@@ -247,6 +247,13 @@ def _torch(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
     return {asked.outputs[0]: made}
 
 
+def _skorch(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+    kind = next((str(p.dtype) for p in model.module_.parameters()), "torch.float32")
+    x = frame.to_numpy(np.float64).astype(kind.removeprefix("torch."))
+    found = {"label": model.predict(x)}
+    return found | ({"proba": model.predict_proba(x)} if "proba" in asked.outputs else {})
+
+
 def _pyspark(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
     from sqlml.verifying.spark_session import spark_answers  # it knows the importer: not light
 
@@ -260,6 +267,7 @@ FAMILIES: Mapping[str, Callable[[Any, pd.DataFrame, Asked], Answers]] = MappingP
         "lightgbm": _lightgbm,
         "catboost": _catboost,
         "onnx": _onnx,
+        "skorch": _skorch,
         "torch": _torch,
         "pyspark": _pyspark,
     }

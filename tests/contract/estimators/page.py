@@ -28,6 +28,7 @@ from sqlml.importers.onnx.walk import FUNCTIONS as onnx_operators
 from sqlml.importers.registry import class_path
 from sqlml.importers.sklearn.table import COMPOSITES, IMPORTERS
 from sqlml.importers.sklearn.unsupported import UNSUPPORTED
+from sqlml.importers.skorch import importer as skorch
 from sqlml.importers.spark_ml.pipeline import CLASSES as spark_classes
 from sqlml.importers.spark_ml.pipeline import PREDICTORS
 from sqlml.importers.torch.rules import RULES as torch_operators
@@ -138,6 +139,9 @@ def _other_libraries() -> Iterator[str]:
     yield f"\n## torch: {len(operators)} operators of exported programs\n"
     yield f"{_listed(operators)}.\n"
     yield "A module with any other operator runs whole in torch."
+    nets = [path.rsplit(".", 1)[1] for path in skorch.IMPORTERS]
+    yield "\n## skorch\n"
+    yield f"Nets: {_listed(nets)}; with any torch module."
     names = [path.rsplit(".", 1)[1] for path in spark_classes]
     yield "\n## pyspark.ml\n"
     yield f"Predictors: {_listed(name for name in names if name in PREDICTORS)}.\n"

@@ -1,0 +1,1 @@
+"""Importers of skorch, by which torch modules are scikit-learn estimators."""
