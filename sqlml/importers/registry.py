@@ -27,6 +27,7 @@ from sqlml.importers.skorch import importer as skorch
 from sqlml.importers.spark_ml import pipeline as spark_ml
 from sqlml.importers.spark_ml.stages import PYTHON, SparkModel, not_covered
 from sqlml.importers.sqlml_file import StoredModel
+from sqlml.importers.torch import dnn
 from sqlml.importers.torch import importer as torch
 from sqlml.importers.unfitted import unfitted, without_columns
 from sqlml.importers.xgboost import importer as xgboost
@@ -50,6 +51,7 @@ IMPORTERS: Mapping[str, Leaf] = MappingProxyType(
         **catboost.IMPORTERS,
         **onnx.IMPORTERS,
         **torch.IMPORTERS,
+        **dnn.IMPORTERS,
         **skorch.IMPORTERS,
         **spark_ml.IMPORTERS,
     }
@@ -63,6 +65,7 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
         **catboost.SCHEMAS,
         **onnx.SCHEMAS,
         **torch.SCHEMAS,
+        **dnn.SCHEMAS,
         **skorch.SCHEMAS,
         **spark_ml.SCHEMAS,
     }

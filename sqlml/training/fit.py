@@ -45,7 +45,7 @@ def fit(fitting: Fitting) -> Any:
     Raises:
         Exception: whatever the library raises.
     """
-    names = ("n_estimators", "iterations", "max_iter")
+    names = ("n_estimators", "iterations", "max_iter", "max_epochs")
     rounds = next((fitting.parameters[n] for n in names if n in fitting.parameters), None)
     fitting.log.start(rounds)
     return FITTERS[fitting.request.trainer.package](fitting)
@@ -279,6 +279,20 @@ def _fit_catboost(fitting: Fitting) -> Any:
     return estimator
 
 
+def _fit_torch(fitting: Fitting) -> Any:
+    data, held_out = fitting.fitted, fitting.held_out
+    fitting.log.metric = "loss"
+    estimator = fitting.request.trainer.estimator_class()(**fitting.parameters)
+    return estimator.fit(
+        data.X,
+        data.y,
+        data.weight,
+        None if held_out is None else (held_out.X, held_out.y, held_out.weight),
+        fitting.patience,
+        fitting.log.round,
+    )
+
+
 def _fit_sklearn(fitting: Fitting) -> Any:
     data, held_out = fitting.fitted, fitting.held_out
     kind = fitting.request.trainer.estimator_class()
@@ -319,6 +333,7 @@ FITTERS: Mapping[str, Callable[[Fitting], Any]] = MappingProxyType(
         "lightgbm": _fit_lightgbm,
         "catboost": _fit_catboost,
         "sklearn": _fit_sklearn,
+        "torch": _fit_torch,
     }
 )
 """Package of an estimator -> what fits it."""

@@ -40,7 +40,7 @@ class Trainer:
     path: its estimator. features: how that takes them. names: other name of a parameter -> its own.
     defaults: parameters that sqlml sets unless the statement does. seed: the parameter that takes
     the seed; None if the estimator draws no random numbers. stops_early: whether it can stop when
-    held-out rows gain no more.
+    held-out rows gain no more. packages: that it needs, the library first; none: that of `path`.
     """
 
     path: str
@@ -49,6 +49,7 @@ class Trainer:
     defaults: Mapping[str, Any] = field(default_factory=_row)
     seed: str | None = "random_state"
     stops_early: bool = False
+    packages: tuple[str, ...] = ()
 
     @property
     def reads_blocks(self) -> bool:
@@ -57,8 +58,13 @@ class Trainer:
 
     @property
     def package(self) -> str:
-        """The package that it needs, as Python imports it."""
-        return self.path.partition(".")[0]
+        """The package of the library, as Python imports it."""
+        return self.packages[0] if self.packages else self.path.partition(".")[0]
+
+    @property
+    def missing(self) -> list[str]:
+        """The packages that it needs, or training does, and that are not installed."""
+        return missing_packages(self.package, *self.packages)
 
     def estimator_class(self) -> Any:
         """The class of the estimator."""
@@ -158,6 +164,21 @@ def _forest(kind: str) -> Mapping[str, Trainer]:
     return _row(sklearn=sklearn, xgboost=xgboost)
 
 
+_NETWORK = _row(
+    activation_fn="activation",
+    learn_rate="lr",
+    learning_rate="lr",
+    max_iterations="max_epochs",
+    l2_reg="weight_decay",
+)
+
+
+def _network(kind: str) -> Mapping[str, Trainer]:
+    path = f"sqlml.training.dnn.DNN{kind}"
+    packages = ("torch", "skorch")
+    return _row(torch=Trainer(path, "scaled", _NETWORK, stops_early=True, packages=packages))
+
+
 _PLAIN_REGRESSION = Trainer("sklearn.linear_model.LinearRegression", "scaled", _LINEAR, seed=None)
 _LOGISTIC_REGRESSION = Trainer(
     "sklearn.linear_model.LogisticRegression", "scaled", _LINEAR, _row(max_iter=1000)
@@ -189,6 +210,8 @@ MODEL_TYPES: Mapping[str, ModelType] = MappingProxyType(
         "boosted_tree_ranker": ModelType("rank", _boosted("Ranker")),
         "random_forest_classifier": ModelType("classify", _forest("Classifier")),
         "random_forest_regressor": ModelType("regress", _forest("Regressor")),
+        "dnn_classifier": ModelType("classify", _network("Classifier")),
+        "dnn_regressor": ModelType("regress", _network("Regressor")),
         "kmeans": ModelType("cluster", _row(sklearn=_KMEANS)),
         "pca": ModelType("project", _row(sklearn=_PCA)),
         "isolation_forest": ModelType("isolate", _row(sklearn=_ISOLATION_FOREST)),
@@ -234,10 +257,10 @@ def trainer_of(model_type: str, library: Any = None) -> tuple[str, Trainer]:
             f"library {library!r} does not train {model_type} models; libraries: {known}"
         )
     for name, trainer in trainers.items():
-        if library in (None, name) and not missing_packages(trainer.package):
+        if library in (None, name) and not trainer.missing:
             return name, trainer
     wanted = library or next(iter(trainers))
-    missing = missing_packages(trainers[wanted].package)
+    missing = trainers[wanted].missing
     raise MissingDependencyError(
         f"training {model_type} models needs {' and '.join(missing)}, which is not installed: "
         f"pip install 'sqlml[train,{wanted}]'"

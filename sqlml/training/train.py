@@ -309,5 +309,7 @@ def _frame(
 
 def versions_of(request: Request) -> dict[str, str]:
     """The versions of what trains the model."""
-    packages = dict.fromkeys(("duckdb", "numpy", "sklearn", request.trainer.package))
+    packages = dict.fromkeys(
+        ("duckdb", "numpy", "sklearn", request.trainer.package, *request.trainer.packages)
+    )
     return {name: str(import_module(name).__version__) for name in packages}

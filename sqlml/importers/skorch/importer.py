@@ -17,6 +17,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
 from sqlml.importers.sklearn.classify import argmax_label
+from sqlml.importers.torch.heads import number_like, sigmoid, softmax, with_complement
 from sqlml.importers.torch.importer import import_module, module_schema
 from sqlml.importers.unfitted import unfitted
 from sqlml.ir.builder import Builder, Value
@@ -49,7 +50,7 @@ def binary_classifier(model: Any, frame: Frame) -> Outputs:
         )
     second = frame.builder.op("select", proba, indices=np.array([1]))
     # NumPy compares float32 numbers with the threshold in float32
-    threshold = _number(frame.builder, model.threshold, second)
+    threshold = number_like(frame.builder, model.threshold, second)
     above = frame.builder.op("gt", second, threshold)
     label = frame.builder.op("cast", above, dtype="int64")
     return Outputs({"label": label, "proba": proba}, labels_of([0, 1]))
@@ -103,28 +104,11 @@ def _identity(b: Builder, x: Value) -> Value:
     return x
 
 
-def _softmax(b: Builder, x: Value) -> Value:
-    return b.op("softmax", x, sum_dtype=x.type.dtype)
-
-
-def _sigmoid(b: Builder, x: Value) -> Value:
-    return _with_complement(b, b.op("sigmoid", x))
-
-
-def _with_complement(b: Builder, second: Value) -> Value:
-    return b.op("concat", b.op("sub", _number(b, 1, second), second), second)
-
-
-def _number(b: Builder, number: float, like: Value) -> Value:
-    """A constant of the same dtype."""
-    return b.constant(np.array([number], like.type.dtype))
-
-
 NONLINEARITIES: Mapping[str, Callable[[Builder, Value], Value]] = MappingProxyType(
     {
-        "torch.nn.modules.loss.CrossEntropyLoss": _softmax,
-        "torch.nn.modules.loss.BCEWithLogitsLoss": _sigmoid,
-        "torch.nn.modules.loss.BCELoss": _with_complement,
+        "torch.nn.modules.loss.CrossEntropyLoss": softmax,
+        "torch.nn.modules.loss.BCEWithLogitsLoss": sigmoid,
+        "torch.nn.modules.loss.BCELoss": with_complement,
     }
 )
 """Class of a criterion -> what makes probabilities of the module's output."""
