@@ -29,6 +29,18 @@ REFUSED = frozenset(
 )
 """Parameters that no statement may set."""
 
+OF_XGBOOST = frozenset(
+    "updater max_cached_hist_node seed_per_iteration "
+    "rate_drop one_drop skip_drop sample_type normalize_type "
+    "feature_selector top_k "
+    "tweedie_variance_power quantile_alpha expectile_alpha huber_slope "
+    "lambdarank_num_pair_per_sample lambdarank_pair_method lambdarank_normalization "
+    "lambdarank_score_normalization lambdarank_unbiased lambdarank_bias_norm "
+    "ndcg_exp_gain".split()
+)
+"""XGBoost's parameters of boosters, linear models and objectives, which its estimators take without
+naming them."""
+
 
 @lru_cache(maxsize=64)
 def parameter_names(trainer: Trainer) -> frozenset[str]:
@@ -41,6 +53,8 @@ def parameter_names(trainer: Trainer) -> frozenset[str]:
     names |= set(getattr(kind(), "get_params", dict)())
     if trainer.package == "lightgbm":
         names |= _of_lightgbm()
+    if trainer.package == "xgboost":
+        names |= OF_XGBOOST
     return frozenset(names - REFUSED)
 
 
@@ -59,7 +73,10 @@ def checked_parameters(trainer: Trainer, given: Mapping[str, Any]) -> dict[str, 
         ConfigError: a value of another type.
     """
     types = _types(trainer)
-    return {name: _checked(name, value, types.get(name)) for name, value in given.items()}
+    made = {name: _checked(name, value, types.get(name)) for name, value in given.items()}
+    if trainer.package == "xgboost":  # BigQuery writes 'DART', 'HIST' ..
+        made |= {n: v.lower() for n, v in made.items() if isinstance(v, str) and v.isupper()}
+    return made
 
 
 def _checked(name: str, value: Any, kind: type | None) -> Any:

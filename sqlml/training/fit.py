@@ -78,10 +78,10 @@ def _fit_xgboost(fitting: Fitting) -> Any:
     estimator = kind(**parameters, early_stopping_rounds=fitting.patience)
     options = _options_of_xgboost(estimator, fitting)
     types = parameters.get("feature_types")
-    matrix = _quantile_matrix(data, types, estimator)
+    matrix = _xgboost_matrix(data, types, estimator)
     sides = [(matrix, "training")]
     if held_out is not None:
-        sides.append((_quantile_matrix(held_out, types, estimator, matrix), "held_out"))
+        sides.append((_xgboost_matrix(held_out, types, estimator, matrix), "held_out"))
     if not fitting.request.trainer.stops_early:  # a forest is made in one round
         sides = []
     booster = xgboost.train(
@@ -110,9 +110,16 @@ def _options_of_xgboost(estimator: Any, fitting: Fitting) -> dict[str, Any]:
     return options
 
 
-def _quantile_matrix(part: Part, types: Any, estimator: Any, reference: Any = None) -> Any:
-    """XGBoost's own form of the rows: a byte a number, made of blocks that are let go."""
+def _xgboost_matrix(part: Part, types: Any, estimator: Any, reference: Any = None) -> Any:
+    """The rows as XGBoost's estimators hold them: a byte a number where it counts in bins."""
     import xgboost
+
+    options = {"nthread": estimator.n_jobs, "enable_categorical": types is not None}
+    of_rows = {"label": part.y, "weight": part.weight, "qid": part.group}
+    given = {name: v for name, v in of_rows.items() if v is not None}
+    if estimator.booster == "gblinear" or estimator.tree_method not in _BINNED:
+        X = part.X.array() if isinstance(part.X, StoredRows) else part.X
+        return xgboost.DMatrix(X, feature_types=types, **given, **options)
 
     class Blocks(xgboost.DataIter):
         """The rows, as often as XGBoost asks for them."""
@@ -131,19 +138,16 @@ def _quantile_matrix(part: Part, types: Any, estimator: Any, reference: Any = No
                 return False
             rows = slice(self._row, self._row + len(block))
             self._row = rows.stop
-            of_rows = {"label": part.y, "weight": part.weight, "qid": part.group}
-            given = {name: v[rows] for name, v in of_rows.items() if v is not None}
-            input_data(data=block, feature_types=types, **given)
+            own = {name: v[rows] for name, v in given.items()}
+            input_data(data=block, feature_types=types, **own)
             return True
 
     bins = getattr(estimator, "max_bin", None)
-    return xgboost.QuantileDMatrix(
-        Blocks(),
-        nthread=estimator.n_jobs,
-        max_bin=bins,
-        ref=reference,
-        enable_categorical=types is not None,
-    )
+    return xgboost.QuantileDMatrix(Blocks(), max_bin=bins, ref=reference, **options)
+
+
+_BINNED = ("hist", "auto", None)
+"""Values of tree_method that count in bins."""
 
 
 def _fit_lightgbm(fitting: Fitting) -> Any:

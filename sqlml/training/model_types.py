@@ -96,6 +96,7 @@ _XGBOOST = _row(
     min_split_loss="gamma",
     min_tree_child_weight="min_child_weight",
     booster_type="booster",
+    dart_normalize_type="normalize_type",
     num_boost_round="n_estimators",
     nthread="n_jobs",
 )

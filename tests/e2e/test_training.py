@@ -46,6 +46,12 @@ def shop() -> Any:
 
 CLASSIFIERS = [
     "model_type = 'boosted_tree_classifier', library = 'xgboost', n_estimators = 30",
+    "model_type = 'boosted_tree_classifier', tree_method = 'exact', encoding = 'target', eta = 1, "
+    "n_estimators = 3",
+    "model_type = 'boosted_tree_classifier', booster = 'gblinear', encoding = 'target', "
+    "updater = 'coord_descent', n_estimators = 5",
+    "model_type = 'boosted_tree_classifier', booster_type = 'DART', rate_drop = 0.5, "
+    "n_estimators = 5",
     "model_type = 'boosted_tree_classifier', library = 'lightgbm', n_estimators = 30",
     "model_type = 'boosted_tree_classifier', library = 'catboost', iterations = 30",
     "model_type = 'boosted_tree_classifier', library = 'sklearn', max_iter = 5",
