@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -12,7 +13,7 @@ import torch
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from skorch import NeuralNet
-from skorch.callbacks import Callback, EarlyStopping
+from skorch.callbacks import Callback
 from skorch.helper import predefined_split
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, SequentialSampler
@@ -84,16 +85,43 @@ class _Net(NeuralNet):  # type: ignore[misc]
         return (losses * X["weight"]).sum() / X["weight"].sum()
 
 
-class _Rounds(Callback):  # type: ignore[misc]
-    """Tells each epoch's losses."""
+class _Stop(Exception):
+    """So many epochs were no gain."""
 
-    def __init__(self, told: OnRound) -> None:
+
+class _Rounds(Callback):  # type: ignore[misc]
+    """Tells each epoch's losses, and keeps the module of the best one.
+
+    skorch's own EarlyStopping raises KeyboardInterrupt, which a user's Ctrl-C cannot be told from.
+    """
+
+    def __init__(self, told: OnRound | None, patience: int | None) -> None:
         self.told = told
+        self.patience = patience
+        self.best: tuple[float, int, Any] | None = None
 
     def on_epoch_end(self, net: Any, **_: Any) -> None:
-        """An epoch has ended."""
-        last = net.history[-1]
-        self.told(last["train_loss"], last.get("valid_loss"))
+        """An epoch has ended.
+
+        Raises:
+            _Stop: `patience` epochs were no gain.
+            ConfigError: the weights have grown beyond all bounds.
+        """
+        epoch, last = len(net.history), net.history[-1]
+        if not np.isfinite(last["train_loss"]):
+            raise ConfigError(
+                f"the loss of epoch {epoch} is no number; train with a smaller learn_rate "
+                f"than {net.lr}"
+            )
+        loss = last.get("valid_loss")
+        if self.told is not None:
+            self.told(last["train_loss"], loss)
+        if loss is None or self.patience is None:
+            return
+        if self.best is None or loss < self.best[0]:
+            self.best = loss, epoch, copy.deepcopy(net.module_.state_dict())
+        elif epoch - self.best[1] >= self.patience:
+            raise _Stop
 
 
 class _DNN(BaseEstimator):  # type: ignore[misc]
@@ -164,10 +192,7 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self._check()
         data, *held_out = parts
-        callbacks: list[Any] = [("rounds", _Rounds(told))] if told is not None else []
-        if held_out and patience is not None:
-            options = {"load_best": True, "threshold": 0, "sink": _say_nothing}
-            callbacks.append(("stop", EarlyStopping(patience=patience, **options)))
+        rounds = _Rounds(told, patience if held_out else None)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.random_state)
             net = _Net(
@@ -188,11 +213,16 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
                 iterator_train__shuffle=True,
                 iterator_valid=_batches,
                 train_split=predefined_split(held_out[0]) if held_out else None,
-                callbacks=callbacks,
+                callbacks=[("rounds", rounds)],
                 callbacks__print_log=None,
                 verbose=0,
             )
-            net.fit(data, None)
+            net.initialize()
+            net.notify("on_train_begin", X=data, y=None)
+            with suppress(_Stop):
+                net.fit_loop(data)  # unlike fit, it lets Ctrl-C through
+        if rounds.best is not None:
+            net.module_.load_state_dict(rounds.best[2])
         self.module_ = copy.deepcopy(net.module_).eval()
         self.n_features_in_ = data.X.shape[1]
 
@@ -205,10 +235,6 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
                 for row in range(0, max(count, 1), _PREDICTED)
             ]
             return torch.cat(parts)
-
-
-def _say_nothing(*_: Any) -> None:
-    pass
 
 
 class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]

@@ -104,6 +104,20 @@ def test_the_best_epoch_on_the_rows_held_out_is_taken() -> None:
     assert np.isclose(loss, losses[best], rtol=1e-4)
 
 
+def test_a_ctrl_c_ends_training() -> None:
+    def told(loss: float, _: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        DNNClassifier(**OPTIONS).fit(X, PLACES, told=told)
+
+
+def test_a_loss_without_bounds_is_told() -> None:
+    options = {**OPTIONS, "activation": "relu", "optimizer": "sgd", "lr": 1e9}
+    with pytest.raises(ConfigError, match="smaller learn_rate than 1000000000.0"):
+        DNNRegressor(**options).fit(X, X[:, 0])
+
+
 def kept(memory: str) -> tuple[float, list[Any], int]:
     """A step's loss and gradients, and the most bytes of activations that were kept for them."""
     torch.manual_seed(0)
