@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -98,6 +100,7 @@ class _Rounds(Callback):  # type: ignore[misc]
     def __init__(self, told: OnRound | None, patience: int | None) -> None:
         self.told = told
         self.patience = patience
+        self.before = 0
         self.best: tuple[float, int, Any] | None = None
 
     def on_epoch_end(self, net: Any, **_: Any) -> None:
@@ -107,7 +110,7 @@ class _Rounds(Callback):  # type: ignore[misc]
             _Stop: `patience` epochs were no gain.
             ConfigError: the weights have grown beyond all bounds.
         """
-        epoch, last = len(net.history), net.history[-1]
+        epoch, last = self.before + len(net.history), net.history[-1]
         if not np.isfinite(last["train_loss"]):
             raise ConfigError(
                 f"the loss of epoch {epoch} is no number; train with a smaller learn_rate "
@@ -115,13 +118,26 @@ class _Rounds(Callback):  # type: ignore[misc]
             )
         loss = last.get("valid_loss")
         if self.told is not None:
-            self.told(last["train_loss"], loss)
+            self.told(float(last["train_loss"]), None if loss is None else float(loss))
         if loss is None or self.patience is None:
             return
         if self.best is None or loss < self.best[0]:
-            self.best = loss, epoch, copy.deepcopy(net.module_.state_dict())
+            self.best = float(loss), epoch, copy.deepcopy(net.module_.state_dict())
         elif epoch - self.best[1] >= self.patience:
             raise _Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """Some epochs of a training that may be interrupted between them.
+
+    number: of this part of the training; it decides what is drawn at random. count: of epochs.
+    state: `state_` of the estimator after the part before; None for the first.
+    """
+
+    number: int
+    count: int
+    state: bytes | None
 
 
 class _DNN(BaseEstimator):  # type: ignore[misc]
@@ -188,7 +204,13 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
             raise ConfigError(f"option dropout must be from 0 to below 1, not {self.dropout!r}")
 
     def _fit(
-        self, parts: Sequence[_Rows], outputs: int, criterion: Any, patience: int | None, told: Any
+        self,
+        parts: Sequence[_Rows],
+        outputs: int,
+        criterion: Any,
+        patience: int | None,
+        told: OnRound | None,
+        epochs: Epochs | None,
     ) -> None:
         self._check()
         data, *held_out = parts
@@ -219,8 +241,22 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
             )
             net.initialize()
             net.notify("on_train_begin", X=data, y=None)
-            with suppress(_Stop):
-                net.fit_loop(data)  # unlike fit, it lets Ctrl-C through
+            if epochs is not None:
+                torch.manual_seed(self.random_state + epochs.number)
+                if epochs.state is not None:
+                    state = torch.load(io.BytesIO(epochs.state), weights_only=True)
+                    net.module_.load_state_dict(state["module"])
+                    net.optimizer_.load_state_dict(state["optimizer"])
+                    rounds.before, rounds.best = state["epochs"], state["best"]
+            with suppress(_Stop):  # unlike fit, fit_loop lets Ctrl-C through
+                net.fit_loop(data, epochs=self.max_epochs if epochs is None else epochs.count)
+        if epochs is not None:
+            self.state_ = _bytes(
+                module=net.module_.state_dict(),
+                optimizer=net.optimizer_.state_dict(),
+                epochs=rounds.before + len(net.history),
+                best=rounds.best,
+            )
         if rounds.best is not None:
             net.module_.load_state_dict(rounds.best[2])
         self.module_ = copy.deepcopy(net.module_).eval()
@@ -235,6 +271,12 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
                 for row in range(0, max(count, 1), _PREDICTED)
             ]
             return torch.cat(parts)
+
+
+def _bytes(**state: Any) -> bytes:
+    content = io.BytesIO()
+    torch.save(state, content)
+    return content.getvalue()
 
 
 class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
@@ -252,12 +294,14 @@ class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
         held_out: tuple[Any, Any, Any] | None = None,
         patience: int | None = None,
         told: OnRound | None = None,
+        epochs: Epochs | None = None,
     ) -> Self:
         """Fit to rows X (n, k) with classes y (n,).
 
         Args:
             held_out: rows, classes and weights that early stopping looks at. patience: epochs
                 without a gain on them after which the best one is taken. told: see OnRound.
+            epochs: only these, of a training in parts.
 
         Raises:
             ConfigError: a parameter has a value that it cannot have.
@@ -271,7 +315,7 @@ class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
 
         parts = [rows(X, y, sample_weight), *([rows(*held_out)] if held_out else [])]
         criterion = nn.BCEWithLogitsLoss if two else nn.CrossEntropyLoss
-        self._fit(parts, 1 if two else len(self.classes_), criterion, patience, told)
+        self._fit(parts, 1 if two else len(self.classes_), criterion, patience, told, epochs)
         return self
 
     def predict_proba(self, X: Any) -> Array:
@@ -305,6 +349,7 @@ class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
         held_out: tuple[Any, Any, Any] | None = None,
         patience: int | None = None,
         told: OnRound | None = None,
+        epochs: Epochs | None = None,
     ) -> Self:
         """Fit to rows X (n, k) with numbers y (n,); see DNNClassifier.fit.
 
@@ -320,7 +365,7 @@ class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
             return _Rows(X, scaled.astype(np.float32), weight)
 
         parts = [rows(X, targets, sample_weight), *([rows(*held_out)] if held_out else [])]
-        self._fit(parts, 1, nn.MSELoss, patience, told)
+        self._fit(parts, 1, nn.MSELoss, patience, told, epochs)
         last = self.module_.last
         with torch.no_grad():
             last.weight.mul_(spread)

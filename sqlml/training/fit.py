@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.training.checkpoint import Checkpoint, in_segments
 from sqlml.training.part import Part, blocks_of
 from sqlml.training.request import Request
 from sqlml.training.row_store import BLOCK, StoredRows
@@ -22,7 +23,8 @@ class Fitting:
     """What is fitted to what.
 
     parameters: of the estimator. categories: places of the columns of X that are categories.
-    held_out: None if no rows are. classes: how many the label has.
+    held_out: None if no rows are. classes: how many the label has. checkpoint: where
+    rounds are saved, or None.
     """
 
     request: Request
@@ -32,6 +34,7 @@ class Fitting:
     held_out: Part | None
     log: TrainingLog
     classes: int = 0
+    checkpoint: Checkpoint | None = None
 
     @property
     def patience(self) -> int | None:
@@ -48,13 +51,16 @@ def fit(fitting: Fitting) -> Any:
     names = ("n_estimators", "iterations", "max_iter", "max_epochs")
     rounds = next((fitting.parameters[n] for n in names if n in fitting.parameters), None)
     fitting.log.start(rounds)
-    return FITTERS[fitting.request.trainer.package](fitting)
+    made = FITTERS[fitting.request.trainer.package](fitting)
+    if fitting.checkpoint is not None:
+        fitting.checkpoint.remove()
+    return made
 
 
 def _fit_xgboost(fitting: Fitting) -> Any:
     """By XGBoost's own train, from a matrix that it makes block by block."""
     import xgboost
-    from xgboost.callback import TrainingCallback
+    from xgboost.callback import EarlyStopping, TrainingCallback
 
     log, data, held_out = fitting.log, fitting.fitted, fitting.held_out
 
@@ -84,18 +90,38 @@ def _fit_xgboost(fitting: Fitting) -> Any:
         sides.append((_xgboost_matrix(held_out, types, estimator, matrix), "held_out"))
     if not fitting.request.trainer.stops_early:  # a forest is made in one round
         sides = []
-    booster = xgboost.train(
-        options,
-        matrix,
-        estimator.get_num_boosting_rounds(),
-        evals=sides,
-        early_stopping_rounds=fitting.patience,
-        callbacks=[Logging()],
-        verbose_eval=False,
-    )
+
+    def segment(number: int, rounds: int, model: Any) -> Any:
+        callbacks: list[Any] = [Logging()]
+        if fitting.patience is not None:
+            stop = EarlyStopping(rounds=fitting.patience)
+            for epoch, past in enumerate(log.rounds):  # as if it had seen them
+                seen: Any = {"held_out": {log.metric: [past.eval_loss]}}
+                stop.after_iteration(model, epoch, seen)
+            callbacks.append(stop)
+        return xgboost.train(
+            {**options, "random_state": fitting.request.seed + number},
+            matrix,
+            rounds,
+            evals=sides,
+            callbacks=callbacks,
+            verbose_eval=False,
+            xgb_model=model,
+        )
+
+    def load(content: bytes) -> Any:
+        return xgboost.Booster(options, model_file=bytearray(content))
+
+    rounds = estimator.get_num_boosting_rounds()
+    checkpoint = fitting.checkpoint if sides else None
+    booster = in_segments(checkpoint, log, rounds, segment, _ubjson, load)
     made = kind(**parameters, early_stopping_rounds=fitting.patience)
     made.load_model(booster.save_raw("ubj"))
     return made
+
+
+def _ubjson(booster: Any) -> bytes:
+    return bytes(booster.save_raw("ubj"))
 
 
 def _options_of_xgboost(estimator: Any, fitting: Fitting) -> dict[str, Any]:
@@ -159,15 +185,15 @@ def _fit_lightgbm(fitting: Fitting) -> Any:
         """A round is logged with the losses that LightGBM has computed."""
         found = {side: value for side, _, value, *_ in environment.evaluation_result_list}
         names = [metric for _, metric, *_ in environment.evaluation_result_list]
-        log.metric = names[0] if names else ""
+        log.metric = names[-1] if names else ""
         log.round(found.get("training"), found.get("held out"))
 
     parameters = dict(fitting.parameters)
     if fitting.categories:
         parameters["categorical_column"] = fitting.categories
     estimator = fitting.request.trainer.estimator_class()(**parameters)
-    if isinstance(data.X, StoredRows):
-        return _fit_lightgbm_by_blocks(fitting, estimator, logging)
+    if isinstance(data.X, StoredRows) or fitting.checkpoint is not None:
+        return _fit_lightgbm_by_train(fitting, estimator, logging)
     parts = {"training": data} if held_out is None else {"training": data, "held out": held_out}
     callbacks: list[Any] = [logging]
     if fitting.patience is not None:
@@ -189,9 +215,10 @@ def _fit_lightgbm(fitting: Fitting) -> Any:
     return estimator.fit(data.X, data.y, **options)
 
 
-def _fit_lightgbm_by_blocks(fitting: Fitting, estimator: Any, logging: Any) -> Any:
-    """By LightGBM's own train, from rows that it reads from a file."""
+def _fit_lightgbm_by_train(fitting: Fitting, estimator: Any, logging: Any) -> Any:
+    """By LightGBM's own train, from rows that it reads from a file, or in segments."""
     import lightgbm
+    from lightgbm.callback import EarlyStopException
 
     class Rows(lightgbm.Sequence):
         """Rows that LightGBM asks for: single ones to find bins, then all in blocks."""
@@ -218,31 +245,66 @@ def _fit_lightgbm_by_blocks(fitting: Fitting, estimator: Any, logging: Any) -> A
     options = dict(estimator.booster_.params)
     rounds = options.pop("num_iterations")
 
+    keeps = fitting.checkpoint is not None  # the rows, to begin a segment
+
     def matrix(part: Part, reference: Any = None) -> Any:
         rows = Rows(part.X) if isinstance(part.X, StoredRows) else part.X
         return lightgbm.Dataset(
-            rows, label=part.y, weight=part.weight, params=options, reference=reference
+            rows,
+            label=part.y,
+            weight=part.weight,
+            params=options,
+            reference=reference,
+            free_raw_data=not keeps,
         )
 
     whole = matrix(data)
     sides = {"training": whole}
     if held_out is not None:
         sides["held out"] = matrix(held_out, whole)
-    callbacks: list[Any] = [logging]
+
+    def best() -> int:
+        """The round with the best loss of the rows held out."""
+        rises = fitting.log.metric.startswith(_RISES)
+        losses = [np.nan if r.eval_loss is None else r.eval_loss for r in fitting.log.rounds]
+        return int((np.nanargmax if rises else np.nanargmin)(losses))
+
+    def stop(environment: Any) -> None:
+        """As LightGBM's early stopping, which would not know of the segments before."""
+        if (
+            fitting.patience is not None
+            and len(fitting.log.rounds) - 1 - best() >= fitting.patience
+        ):
+            raise EarlyStopException(best(), [])
+
+    def segment(number: int, rounds: int, model: Any) -> Any:
+        own = {**options, "random_state": fitting.request.seed + number}
+        return lightgbm.train(
+            own,
+            whole,
+            rounds,
+            valid_sets=list(sides.values()),
+            valid_names=list(sides),
+            init_model=model,
+            callbacks=[logging, stop],
+        )
+
+    def dump(model: Any) -> bytes:
+        made: str = model.model_to_string(num_iteration=-1)
+        return made.encode()
+
+    def load(content: bytes) -> Any:
+        return lightgbm.Booster(model_str=content.decode())
+
+    booster = in_segments(fitting.checkpoint, fitting.log, rounds, segment, dump, load)
+    estimator._Booster = load(dump(booster))
     if fitting.patience is not None:
-        callbacks.append(lightgbm.early_stopping(fitting.patience, verbose=False))
-    booster = lightgbm.train(
-        options,
-        whole,
-        rounds,
-        valid_sets=list(sides.values()),
-        valid_names=list(sides),
-        callbacks=callbacks,
-    )
-    estimator._Booster = lightgbm.Booster(model_str=booster.model_to_string(num_iteration=-1))
-    estimator._Booster.best_iteration = booster.best_iteration
-    estimator._best_iteration = booster.best_iteration
+        estimator._Booster.best_iteration = estimator._best_iteration = best() + 1
     return estimator
+
+
+_RISES = ("auc", "average_precision", "map@", "ndcg@", "r2")
+"""How the names of LightGBM's metrics begin of which more is better."""
 
 
 def _fit_catboost(fitting: Fitting) -> Any:
@@ -284,17 +346,31 @@ def _fit_catboost(fitting: Fitting) -> Any:
 
 
 def _fit_torch(fitting: Fitting) -> Any:
+    from sqlml.training.dnn import Epochs
+
     data, held_out = fitting.fitted, fitting.held_out
     fitting.log.metric = "loss"
     estimator = fitting.request.trainer.estimator_class()(**fitting.parameters)
-    return estimator.fit(
-        data.X,
-        data.y,
-        data.weight,
-        None if held_out is None else (held_out.X, held_out.y, held_out.weight),
-        fitting.patience,
-        fitting.log.round,
+    rest = None if held_out is None else (held_out.X, held_out.y, held_out.weight)
+    told = fitting.patience, fitting.log.round
+
+    def segment(number: int, rounds: int, state: Any) -> Any:
+        epochs = None if fitting.checkpoint is None else Epochs(number, rounds, state)
+        return estimator.fit(data.X, data.y, data.weight, rest, *told, epochs)
+
+    if fitting.checkpoint is None:
+        return segment(0, estimator.max_epochs, None)
+    state = in_segments(
+        fitting.checkpoint,
+        fitting.log,
+        estimator.max_epochs,
+        segment,
+        lambda made: bytes(made.state_),
+        lambda state: state,
+        growth=0,
+        least=1,
     )
+    return segment(0, 0, state)
 
 
 def _fit_sklearn(fitting: Fitting) -> Any:

@@ -57,6 +57,11 @@ class Trainer:
         return self.package in ("xgboost", "lightgbm") and not self.path.endswith("Ranker")
 
     @property
+    def goes_on(self) -> bool:
+        """Whether its rounds can be saved, and others made behind them."""
+        return self.stops_early and self.package in ("xgboost", "lightgbm", "torch")
+
+    @property
     def package(self) -> str:
         """The package of the library, as Python imports it."""
         return self.packages[0] if self.packages else self.path.partition(".")[0]

@@ -250,6 +250,11 @@ def request_of(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
     fixed = {name: value for name, value in rest.items() if name not in calls}
     parameters = checked_parameters(trainer, {**trainer.defaults, **fixed})
     _check_searched(calls, own)
+    if own.get("checkpoint") is not None and not calls and not trainer.goes_on:
+        raise ConfigError(
+            f"{model_type} models by {library} cannot be trained on from a checkpoint; libraries "
+            "that can: xgboost, lightgbm, torch"
+        )
     names = {**given, "model_type": model_type, "library": library}
     made = Request.of_own(own, model_type, kind.task, trainer, names, kept)
     trials = own.get("num_trials", NUM_TRIALS if calls else 0)

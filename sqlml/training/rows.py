@@ -123,7 +123,7 @@ class _Reader:
         self.arrays: dict[str, Buffer] = {}
         if request.trainer.features == "ordinal":
             most = float("inf")
-            if request.trainer.reads_blocks:
+            if self._reads_blocks:
                 most = max(MOST_IN_MEMORY, limit * SHARES.get(request.trainer.package, 0))
             self.matrix = RowStore(self._matrix_type(), len(self.features), most, folder)
         else:
@@ -138,6 +138,13 @@ class _Reader:
         first = self.matrix if self.matrix is not None else next(iter(self.arrays.values()))
         return len(first)
 
+    @property
+    def _reads_blocks(self) -> bool:
+        """Whether the library needs not all rows in memory; LightGBM does, to go on with trees."""
+        request = self.request
+        goes_on = request.checkpoint is not None and request.trainer.package == "lightgbm"
+        return request.trainer.reads_blocks and not goes_on
+
     def guard(self, limit: float) -> MemoryGuard:
         """What may be kept of the rows.
 
@@ -145,9 +152,8 @@ class _Reader:
             limit: the engine's memory_limit, in bytes.
         """
         item = 8 if self.matrix is None else self.matrix.dtype.itemsize
-        reads_blocks = self.request.trainer.reads_blocks
         row = item * len(self.features) + 8
-        return MemoryGuard(self.request, row, None if reads_blocks else limit)
+        return MemoryGuard(self.request, row, None if self._reads_blocks else limit)
 
     def _matrix_type(self) -> Any:
         narrow = all(c.role == "category" or c.type in _NARROW for c in self.features)

@@ -18,6 +18,7 @@ import numpy as np
 
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.host import Host
+from sqlml.training.checkpoint import Checkpoint
 from sqlml.training.checks import check_rows, left_out
 from sqlml.training.columns import TrainingColumns, columns_of
 from sqlml.training.feature_pipeline import FeatureGroups, feature_groups, feature_transformer
@@ -112,7 +113,7 @@ def _trained(
         found = tuned(prepared.fit, request, log, identity)
         made, trials = found.fit, found.trials
     else:
-        made = prepared.fit(request.parameters, log)
+        made = prepared.fit(request.parameters, log, prepared.checkpoint(query))
     return Trained(
         prepared.pipeline(made.estimator),
         None if rows.classes is None else rows.classes.labels(),
@@ -163,17 +164,44 @@ class _Prepared:
     held_out: Part | None
     categories: list[int]
 
-    def fit(self, parameters: Mapping[str, Any], log: TrainingLog) -> Fit:
+    def checkpoint(self, query: str) -> Checkpoint | None:
+        """Where the rounds of this training are saved, if they are.
+
+        Raises:
+            ConfigError: the folder is not the user's own.
+        """
+        request = self.request
+        if request.checkpoint is None:
+            return None
+        asked = sorted(repr(item) for item in request.given.items() if item[0] != "checkpoint")
+        identity = repr((query, asked, sorted(versions_of(request).items())))
+        return Checkpoint.of(request.checkpoint, identity, (self.fitted, self.held_out))
+
+    def fit(
+        self,
+        parameters: Mapping[str, Any],
+        log: TrainingLog,
+        checkpoint: Checkpoint | None = None,
+    ) -> Fit:
         """Fit the estimator with some parameters.
 
         Raises:
             ConfigError: the library refuses the parameters or the rows.
         """
         request, rows = self.request, self.rows
-        own = self.fitted, self.held_out, log
         try:
             classes = 0 if rows.classes is None else len(rows.classes)
-            estimator = fit(Fitting(request, dict(parameters), self.categories, *own, classes))
+            fitting = Fitting(
+                request,
+                dict(parameters),
+                self.categories,
+                self.fitted,
+                self.held_out,
+                log,
+                classes,
+                checkpoint,
+            )
+            estimator = fit(fitting)
             known = self.held_out
             if known is None:
                 known = sample(_part(rows.fitted, self.X, request, rows), MOST_MEASURED)

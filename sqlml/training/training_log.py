@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from sqlml.training.progress import Progress
@@ -46,6 +47,14 @@ class TrainingLog:
         self._last = now
         told = {"loss": loss, "eval_loss": eval_loss}
         self.progress.add(1, ", ".join(f"{k} {v:.4g}" for k, v in told.items() if v is not None))
+
+    def restore(self, metric: str, losses: Iterable[tuple[float | None, float | None]]) -> None:
+        """Rounds had ended in another process."""
+        self.metric = metric
+        for loss, eval_loss in losses:
+            self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, None))
+        self.progress.add(len(self.rounds), "")
+        self._last = time.perf_counter()
 
     def past(self, loss: float, eval_loss: float) -> None:
         """A round had ended before anybody could tell."""

@@ -1,0 +1,134 @@
+"""A training that is killed goes on, and makes the model of an undisturbed one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sqlml
+from sqlml import errors
+from sqlml.training.checkpoint import Checkpoint
+
+ROOT = Path(__file__).parents[2]
+TABLE = """
+    CREATE TABLE t AS SELECT (hash(i, 1) % 1000)::FLOAT AS a, (hash(i, 2) % 1000)::FLOAT AS b,
+        CASE WHEN hash(i, 3) % 10 < 8 THEN (a * b > 250000)::INTEGER ELSE hash(i, 4) % 2 END AS y
+    FROM range({rows}) r(i)
+"""
+CREATE = "CREATE MODEL m OPTIONS ({}, label = 'y', checkpoint = '{}') AS FROM t"
+SCRIPT = """
+import sys, sqlml
+con = sqlml.connect()
+con.execute(sys.argv[1])
+con.execute(sys.argv[2])
+"""
+CASES = {
+    "xgboost": "model_type = 'boosted_tree_classifier', n_estimators = 400, subsample = 0.7, "
+    "colsample_bynode = 0.5, early_stop = false",
+    "xgboost, early": "model_type = 'boosted_tree_classifier', n_estimators = 4000, eta = 0.02, "
+    "early_stopping_rounds = 15, eval_metric = 'auc'",
+    "lightgbm": "model_type = 'boosted_tree_classifier', library = 'lightgbm', "
+    "n_estimators = 400, bagging_fraction = 0.7, bagging_freq = 1, early_stop = false",
+    "lightgbm, early": "model_type = 'boosted_tree_classifier', library = 'lightgbm', "
+    "n_estimators = 4000, learning_rate = 0.02, early_stopping_rounds = 15, metric = 'auc'",
+    "torch": "model_type = 'dnn_classifier', max_epochs = 12, dropout = 0.2, batch_size = 1000, "
+    "early_stop = false",
+    "torch, early": "model_type = 'dnn_regressor', max_epochs = 60, early_stopping_rounds = 2, "
+    "batch_size = 1000, learn_rate = 0.05",
+}
+ROWS = 6000
+
+
+def dumped(trained: Any) -> Any:
+    """All that a model has learned."""
+    if hasattr(trained, "get_booster"):
+        return trained.get_booster().save_raw()  # with its best iteration
+    if hasattr(trained, "booster_"):
+        return trained.best_iteration_, trained.booster_.model_to_string()
+    return [p.tolist() for p in trained.module_.parameters()]
+
+
+NIGHTLY = {"xgboost, early", "lightgbm", "torch"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.nightly] * (name in NIGHTLY)) for name in CASES],
+)
+def test_a_killed_training_goes_on_as_an_undisturbed_one(name: str, tmp_path: Path) -> None:
+    folder, other = tmp_path / "killed", tmp_path / "whole"
+    command = [sys.executable, "-c", SCRIPT, TABLE.format(rows=ROWS)]
+    statement = CREATE.format(CASES[name], folder)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([*command, statement], env=environment) as child:
+        end = time.monotonic() + 60
+        while time.monotonic() < end and child.poll() is None and not any(folder.glob("*")):
+            time.sleep(0.01)
+        os.kill(child.pid, signal.SIGKILL)
+    assert [path.suffix for path in folder.glob("training-*")][:1] == [".checkpoint"]
+    made = []
+    for where in (folder, other):
+        with sqlml.connect() as con:
+            con.execute(TABLE.format(rows=ROWS))
+            con.execute(CREATE.format(CASES[name], where))
+            info = con.execute("FROM ml_training_info(MODEL m)").fetchall()
+            predicted = con.execute("SELECT predict('m', *) FROM t").fetchall()
+            model = con.estimator("m")
+            trained = getattr(model, "classifier_", model).steps[-1][1]
+            made.append(([row[:3] for row in info], predicted, dumped(trained)))
+            unknown = sum(seconds is None for *_, seconds in info)
+            assert (unknown > 0) == (where is folder)
+        assert not any(where.iterdir())
+    assert made[0] == made[1]
+
+
+@pytest.fixture
+def con() -> Iterator[sqlml.Session]:
+    with sqlml.connect() as made:
+        made.execute(TABLE.format(rows=700))
+        yield made
+
+
+FEW = "model_type = 'boosted_tree_classifier', n_estimators = 15, early_stop = false"
+
+
+def test_a_damaged_checkpoint_or_one_of_other_rows_is_not_gone_on_from(
+    con: sqlml.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Checkpoint, "remove", lambda self: None)
+    con.execute(CREATE.format(FEW, tmp_path))
+    known = con.execute("SELECT predict_proba('m', *) FROM t").fetchall()
+    (file,) = tmp_path.iterdir()
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    con.execute(CREATE.format(FEW, tmp_path).replace("CREATE", "CREATE OR REPLACE"))
+    assert con.execute("SELECT predict_proba('m', *) FROM t").fetchall() == known
+    info = con.execute("FROM ml_training_info(MODEL m)").fetchall()
+    assert len(info) == 15 and all(seconds is not None for *_, seconds in info)
+    con.execute("UPDATE t SET a = a + 1")
+    con.execute(CREATE.format(FEW, tmp_path).replace("CREATE", "CREATE OR REPLACE"))
+    assert len(list(tmp_path.iterdir())) == 2
+    con.execute(CREATE.format(FEW, tmp_path).replace("CREATE", "CREATE OR REPLACE"))
+    info = con.execute("FROM ml_training_info(MODEL m)").fetchall()
+    assert all(seconds is None for *_, seconds in info)  # all of them had been made
+
+
+def test_who_cannot_go_on_and_where(con: sqlml.Session, tmp_path: Path) -> None:
+    says = "by sklearn cannot be trained on from a checkpoint; .* xgboost, lightgbm, torch"
+    with pytest.raises(errors.ConfigError, match=says):
+        con.execute(CREATE.format("model_type = 'logistic_reg'", tmp_path))
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    with pytest.raises(errors.ConfigError, match="others can write to the folder"):
+        con.execute(CREATE.format(FEW, shared))
+    assert not any(shared.iterdir())
