@@ -370,7 +370,9 @@ def _fit_torch(fitting: Fitting) -> Any:
         growth=0,
         least=1,
     )
-    return segment(0, 0, state)
+    made = segment(0, 0, state)
+    del made.state_  # which only another part would need
+    return made
 
 
 def _fit_sklearn(fitting: Fitting) -> Any:

@@ -53,6 +53,7 @@ def dumped(trained: Any) -> Any:
         return trained.get_booster().save_raw()  # with its best iteration
     if hasattr(trained, "booster_"):
         return trained.best_iteration_, trained.booster_.model_to_string()
+    assert not hasattr(trained, "state_")
     return [p.tolist() for p in trained.module_.parameters()]
 
 
