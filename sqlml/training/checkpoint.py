@@ -54,7 +54,7 @@ class Checkpoint:
             identity: the statement and its options. parts: the rows; others make another file.
 
         Raises:
-            ConfigError: the folder cannot be made.
+            ConfigError: others can write to the folder, or it cannot be made.
         """
         told = sha256(identity.encode())
         for part in parts:
@@ -68,8 +68,7 @@ class Checkpoint:
         return cls(Path(folder) / f"training-{told.hexdigest()[:32]}.checkpoint")
 
     def load(self) -> Saved | None:
-        """What was saved last; None if nothing was, it is damaged, or not the
-        user's own."""
+        """What was saved last; None if nothing was, it is damaged, or not the user's own."""
         try:
             content = own_files.read(self.path)
         except OSError:
