@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from sqlml.backends import own_files
 from sqlml.errors import ConfigError
@@ -156,7 +155,7 @@ def segments(rounds: int, growth: float, least: int) -> Iterator[tuple[int, int,
 
 def _arrays(part: Part) -> Iterator[Any]:
     """The numbers of a part, some at a time."""
-    if issparse(part.X):
+    if hasattr(part.X, "indptr"):  # sparse
         yield from (part.X.indptr, part.X.indices, part.X.data)
     else:
         yield from blocks_of(part.X)
