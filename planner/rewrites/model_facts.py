@@ -98,7 +98,7 @@ FORMS: Mapping[str, Callable[[TrainingFacts], Table]] = MappingProxyType(
 
 
 def _written(columns: Columns, rows: Sequence[Sequence[Any]], dialect: Dialect) -> str:
-    """Rows as a query in brackets; types are those of `columns`, also where there are no rows."""
+    """A parenthesised query that returns the rows, typed as `columns` says even if it is empty."""
     kinds = [dialect.type(kind) for kind in columns.values()]
     names = [dialect.quote_name(name) for name in columns]
     empty = ", ".join(

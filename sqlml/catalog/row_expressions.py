@@ -191,11 +191,11 @@ def _parsed(read: Read, text: str) -> list[Mapping[str, Any]]:
     ((told,),) = read(f"SELECT {builtin('json_serialize_sql')}(?)", [f"SELECT {text}\n"])
     tree = json.loads(told)
     if tree.get("error"):
-        raise ParseError(f"{text!r} is no expression: {tree.get('error_message')}")
+        raise ParseError(f"{text!r} is not an expression: {tree.get('error_message')}")
     nodes = [statement["node"] for statement in tree["statements"]]
     plain = len(nodes) == 1 and nodes[0]["type"] == "SELECT_NODE"
     if not plain or any(nodes[0].get(part) for part in _CLAUSES) or _has_from(nodes[0]):
-        raise ParseError(f"{text!r} is no expression over a row")
+        raise ParseError(f"{text!r} is not an expression over a row")
     listed: list[Mapping[str, Any]] = nodes[0]["select_list"]
     if len(listed) != 1:
         raise ParseError(f"{text!r} is more than one expression")

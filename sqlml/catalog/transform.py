@@ -85,4 +85,4 @@ def transform_of(read: Read, told: Any, name: str) -> Transform | None:
 def _check_texts(*values: Any) -> None:
     for value in values:
         if not isinstance(value, str):
-            raise TypeError(f"{value!r:.80} is no text")
+            raise TypeError(f"{value!r:.80} is not a string")

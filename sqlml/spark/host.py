@@ -71,38 +71,35 @@ class SparkHost:
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
         """As `describe`."""
-        raise NotImplementedError
+        raise _not_trained_here()
 
     def describe(self, query: str) -> list[tuple[str, str]]:
-        """Training reads rows from DuckDB alone.
+        """Refused, as all that only training asks: it reads rows from DuckDB alone.
 
         Raises:
             ConfigError: always.
         """
-        raise ConfigError(
-            "models are trained in DuckDB sessions: train there, and move the model with EXPORT "
-            "MODEL .. TO 'm.sqlml'"
-        )
+        raise _not_trained_here()
 
     def estimated_rows(self, query: str) -> int | None:
         """As `describe`."""
-        raise NotImplementedError
+        raise _not_trained_here()
 
     def memory_limit(self) -> float:
         """As `describe`."""
-        raise NotImplementedError
+        raise _not_trained_here()
 
     def temporary_folder(self) -> str | None:
         """As `describe`."""
-        raise NotImplementedError
+        raise _not_trained_here()
 
     def literal(self, value: Any) -> str:
-        """Values of parameters are written out before (`literal_parameters.py`)."""
-        raise NotImplementedError
+        """As `describe`."""
+        raise _not_trained_here()
 
     def batches(self, query: str) -> Iterator[Any]:
         """As `describe`."""
-        raise NotImplementedError
+        raise _not_trained_here()
 
     def fetch_frame(self, query: str) -> Any:
         """The rows of a query as a pandas frame.
@@ -116,3 +113,10 @@ class SparkHost:
             return self._spark.sql(f"SELECT * FROM (\n{query}\n)").toPandas()
         except ParseException as error:
             raise ParseError(str(error).split("\n")[0]) from None
+
+
+def _not_trained_here() -> ConfigError:
+    return ConfigError(
+        "models are trained in DuckDB sessions: train there, and move the model with EXPORT "
+        "MODEL .. TO 'm.sqlml'"
+    )

@@ -88,7 +88,7 @@ class _Net(NeuralNet):  # type: ignore[misc]
 
 
 class _Stop(Exception):
-    """So many epochs were no gain."""
+    """The losses have stopped improving."""
 
 
 class _Rounds(Callback):  # type: ignore[misc]
@@ -107,13 +107,13 @@ class _Rounds(Callback):  # type: ignore[misc]
         """An epoch has ended.
 
         Raises:
-            _Stop: `patience` epochs were no gain.
+            _Stop: `patience` epochs have brought no gain.
             ConfigError: the weights have grown beyond all bounds.
         """
         epoch, last = self.before + len(net.history), net.history[-1]
         if not np.isfinite(last["train_loss"]):
             raise ConfigError(
-                f"the loss of epoch {epoch} is no number; train with a smaller learn_rate "
+                f"the loss of epoch {epoch} is not finite; train with a smaller learn_rate "
                 f"than {net.lr}"
             )
         loss = last.get("valid_loss")
@@ -337,8 +337,8 @@ class DNNClassifier(ClassifierMixin, _DNN):  # type: ignore[misc]
 class DNNRegressor(RegressorMixin, _DNN):  # type: ignore[misc]
     """A deep neural network that tells numbers: by squared error.
 
-    It learns the label less its mean, divided by its standard deviation, which its losses are of;
-    the last layer then gets both back.
+    It learns the label standardised, less its mean and divided by its standard deviation; its
+    losses are in these units. After training, the last layer returns the label's own units.
     """
 
     def fit(

@@ -176,7 +176,7 @@ class Request:
 
     @property
     def other_columns(self) -> frozenset[str]:
-        """The columns that options name, which are no features."""
+        """The columns that options name, such as the label; they are not features."""
         named = (self.label, self.weight, self.group, self.split.column)
         return frozenset(name for name in named if name is not None)
 

@@ -142,7 +142,7 @@ def _held_out_rows(rows: TrainingRows, request: Request) -> Part:
 
 
 def _not_learned(columns: TrainingColumns) -> list[str]:
-    """Notices of columns that are no features, though no option names them."""
+    """Notices of columns that are not used as features, though no option names them."""
     return [
         f"column {column.name!r} is left out: models do not learn from {column.type}"
         for column in columns.left_out
@@ -295,8 +295,7 @@ def _class_weights(request: Request, rows: TrainingRows) -> Any:
     unknown = next((name for name in weights if name not in spelled), None)
     if unknown is not None:
         raise ConfigError(
-            f"option class_weights names {unknown!r}, which is no class; classes: "
-            f"{', '.join(spelled[:20])}"
+            f"option class_weights: unknown class {unknown!r}; classes: {', '.join(spelled[:20])}"
         )
     return np.array([weights.get(name, 1.0) for name in spelled])
 

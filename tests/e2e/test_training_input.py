@@ -67,7 +67,7 @@ def test_rows_that_nothing_is_learned_from(con: sqlml.Session, query: str, says:
     [
         (f"{TREE}, weight = 'a'", "SELECT x, y, -1 AS a FROM t", "weights of at least 0"),
         (f"{TREE}, weight = 'a'", "SELECT x, y, NULL AS a FROM t", "weights of at least 0"),
-        (f"{TREE}, class_weights = [('7', 2)]", "FROM t", "'7', which is no class; classes: 0, 1"),
+        (f"{TREE}, class_weights = [('7', 2)]", "FROM t", "unknown class '7'; classes: 0, 1"),
         (f"{TREE}, split = 'custom', split_column = 'a'", "FROM t", "'a' must be a BOOLEAN"),
         (
             "model_type = 'linear_reg', label = 'y'",
