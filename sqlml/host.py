@@ -61,6 +61,11 @@ class Host(Protocol):
         """The bytes of memory that the user lets the engine use."""
         ...
 
+    def drop_pages(self) -> None:
+        """Let the engine forget pages of tables that it has read, where they take much of its
+        memory: somebody else needs it."""
+        ...
+
     def temporary_folder(self) -> str | None:
         """Where the engine puts what does not fit into memory; None: the system's own folder."""
         ...
@@ -69,8 +74,9 @@ class Host(Protocol):
         """A value of Python as the engine's SQL writes it, with its type."""
         ...
 
-    def batches(self, query: str) -> Iterator[Any]:
-        """The rows of a query as pyarrow RecordBatches, as the engine makes them."""
+    def batches(self, query: str, rows: int) -> Iterator[Any]:
+        """The rows of a query as pyarrow RecordBatches of so many rows, as the engine makes
+        them."""
         ...
 
     def fetch_frame(self, query: str) -> Any:

@@ -89,6 +89,10 @@ class SparkHost:
         """As `describe`."""
         raise _not_trained_here()
 
+    def drop_pages(self) -> None:
+        """As `describe`."""
+        raise _not_trained_here()
+
     def temporary_folder(self) -> str | None:
         """As `describe`."""
         raise _not_trained_here()
@@ -97,7 +101,7 @@ class SparkHost:
         """As `describe`."""
         raise _not_trained_here()
 
-    def batches(self, query: str) -> Iterator[Any]:
+    def batches(self, query: str, rows: int) -> Iterator[Any]:
         """As `describe`."""
         raise _not_trained_here()
 

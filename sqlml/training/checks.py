@@ -11,7 +11,7 @@ from sqlml.training.classes import Classes
 from sqlml.training.columns import TrainingColumn
 from sqlml.training.request import Request
 from sqlml.training.row_store import StoredRows
-from sqlml.training.rows import Side, TrainingRows
+from sqlml.training.rows import TrainingRows
 from sqlml.types import Array
 
 MOST_CLASSES = 1000
@@ -114,7 +114,7 @@ def _is_key(rows: TrainingRows, feature: TrainingColumn) -> bool:
         return (statistics.distinct or 0) >= _KEY_SHARE * present
     if not feature.type.endswith("INT") and feature.type != "INTEGER":
         return False
-    sample = _column(rows, feature, rows.fitted, _SAMPLE)[:_SAMPLE]
+    sample = _column(rows, feature, _SAMPLE)
     return len(np.unique(sample)) == len(sample) >= _FEWEST_KEYS
 
 
@@ -124,7 +124,8 @@ def _equals_label(rows: TrainingRows, feature: TrainingColumn, request: Request)
     if label is None or request.task == "rank":
         return False
     for most in (_SAMPLE, rows.fitted.rows):
-        values, wanted = _column(rows, feature, rows.fitted, most)[:most], label[:most]
+        values = _column(rows, feature, most)
+        wanted = label[: len(values)]
         if rows.classes is None:
             if not np.array_equal(values, wanted.astype(values.dtype)):
                 return False
@@ -138,13 +139,14 @@ def _equals_label(rows: TrainingRows, feature: TrainingColumn, request: Request)
     return True
 
 
-def _column(rows: TrainingRows, feature: TrainingColumn, side: Side, most: int) -> Array:
-    """(n,) values of a feature, the first `most` or more: numbers, or the codes of categories."""
-    held: Any = side.features
+def _column(rows: TrainingRows, feature: TrainingColumn, most: int) -> Array:
+    """(n,) values of a feature in the first `most` rows that are fitted to, or in fewer of a file,
+    if not all are asked for: numbers, or the codes of categories."""
+    held: Any = rows.fitted.features
+    place = rows.features.index(feature)
     if isinstance(held, StoredRows):
-        return held.column(rows.features.index(feature), most)
-    if isinstance(held, np.ndarray):
-        column: Array = held[:, rows.features.index(feature)]
-        return column
-    made: Array = held[feature.name]
-    return made
+        whole = most >= len(held) > len(held.first)
+        column: Array = held.column(place) if whole else held.first[:, place]
+    else:
+        column = held[:, place] if isinstance(held, np.ndarray) else held[feature.name]
+    return column[:most]

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.training.blocks import Blocks
 from sqlml.training.model_types import Task
 from sqlml.training.part import Part
-from sqlml.training.row_store import StoredRows
 
 METRICS: Mapping[Task, tuple[str, ...]] = MappingProxyType(
     {
@@ -65,7 +65,7 @@ def metrics_of(estimator: Any, part: Part, task: Task, classes: int) -> Metrics:
 
 def _told(method: Any, part: Part) -> Any:
     """What an estimator says of all rows, float64."""
-    if not isinstance(part.X, StoredRows):
+    if not isinstance(part.X, Blocks):
         return np.asarray(method(part.X), np.float64)
     return np.concatenate([np.asarray(method(block), np.float64) for block in part.X.blocks()])
 

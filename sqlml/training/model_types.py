@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from sqlml.errors import ConfigError, MissingDependencyError
 from sqlml.suggestions import closest
+from sqlml.training.block_estimators import block_estimator
 
 Task = Literal["classify", "regress", "rank", "cluster", "project", "isolate"]
 """What a model says of a row: a class, a number, its place among others, the cluster it is in, its
@@ -51,10 +52,15 @@ class Trainer:
     stops_early: bool = False
     packages: tuple[str, ...] = ()
 
-    @property
-    def reads_blocks(self) -> bool:
-        """Whether its library reads a matrix block by block, and keeps less than it reads."""
-        return self.package in ("xgboost", "lightgbm") and not self.path.endswith("Ranker")
+    def reads_blocks(self, parameters: Mapping[str, Any]) -> bool:
+        """Whether it learns from a matrix block by block, and keeps less than it reads, or another
+        estimator does so in its place."""
+        if self.path.endswith("Ranker"):
+            return False
+        if self.package == "xgboost":
+            return makes_bins(parameters)
+        known = block_estimator(self.path, parameters)
+        return self.package == "lightgbm" or known is not None
 
     @property
     def goes_on(self) -> bool:
@@ -75,6 +81,12 @@ class Trainer:
         """The class of the estimator."""
         module, _, name = self.path.rpartition(".")
         return getattr(import_module(module), name)
+
+
+def makes_bins(parameters: Mapping[str, Any]) -> bool:
+    """Whether XGBoost needs only the numbers of bins that values are in."""
+    binned = parameters.get("tree_method") in (None, "auto", "hist")
+    return binned and parameters.get("booster") != "gblinear"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

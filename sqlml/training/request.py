@@ -15,6 +15,7 @@ from typing import Any
 from sqlml.errors import ConfigError, MissingColumnError
 from sqlml.parsing.statements import Call
 from sqlml.suggestions import closest
+from sqlml.training.block_estimators import OF_PASSES
 from sqlml.training.estimator_parameters import checked_parameters, parameter_names
 from sqlml.training.metrics import METRICS
 from sqlml.training.model_types import (
@@ -51,6 +52,7 @@ OWN: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
         "num_trials": ((int,), "an integer"),
         "tuning_objective": ((str,), "the name of a metric"),
         "checkpoint": ((str,), "the path of a folder"),
+        "out_of_core": ((bool,), "true or false"),
     }
 )
 """Option -> the types of its value, and what an error calls them."""
@@ -104,6 +106,10 @@ class Request:
         encoding: of categories; None: by their number.
         standardize: whether numbers are scaled for estimators that need it.
         leaks: whether a feature that equals the label is an error.
+        searched, num_trials, objective: parameters to search for, in how many trials, and the
+            metric that is best.
+        checkpoint: a folder where rounds are saved.
+        out_of_core: whether rows are read in blocks from a file; None: if they need it.
         kept: options that are kept with the model.
     """
 
@@ -128,6 +134,7 @@ class Request:
     num_trials: int = 0
     objective: str | None = None
     checkpoint: str | None = None
+    out_of_core: bool | None = None
     kept: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
@@ -166,6 +173,7 @@ class Request:
             num_trials=own.get("num_trials", 0),
             objective=own.get("tuning_objective"),
             checkpoint=own.get("checkpoint"),
+            out_of_core=own.get("out_of_core"),
             kept=MappingProxyType({n: v for n, v in given.items() if n in kept}),
         )
 
@@ -173,6 +181,13 @@ class Request:
     def has_label(self) -> bool:
         """Whether the model learns from a label."""
         return self.task in SUPERVISED
+
+    @property
+    def reads_blocks(self) -> bool:
+        """Whether not all rows have to be in memory; LightGBM keeps them to go on with trees."""
+        keeps = self.checkpoint is not None and self.trainer.package == "lightgbm"
+        allowed = self.out_of_core is not False and not keeps
+        return allowed and self.trainer.reads_blocks(self.parameters)
 
     @property
     def other_columns(self) -> frozenset[str]:
@@ -242,13 +257,14 @@ def request_of(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
     rest = _renamed(rest, trainer.names)
     spelled = {name.lower(): name for name in parameter_names(trainer)}  # C, of options folded
     rest = {spelled.get(name.lower(), name): value for name, value in rest.items()}
+    passes = _passes(rest, own, trainer)
     _check_known(rest, model_type, library, trainer, kept)
     _check_own(own, model_type, kind.task, trainer)
     if trainer.seed is not None:
         rest.setdefault(trainer.seed, own.get("seed", SEED))
     calls = {name: searched(name, v) for name, v in rest.items() if isinstance(v, Call)}
     fixed = {name: value for name, value in rest.items() if name not in calls}
-    parameters = checked_parameters(trainer, {**trainer.defaults, **fixed})
+    parameters = {**checked_parameters(trainer, {**trainer.defaults, **fixed}), **passes}
     _check_searched(calls, own)
     if own.get("checkpoint") is not None and not calls and not trainer.goes_on:
         raise ConfigError(
@@ -258,13 +274,38 @@ def request_of(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
     names = {**given, "model_type": model_type, "library": library}
     made = Request.of_own(own, model_type, kind.task, trainer, names, kept)
     trials = own.get("num_trials", NUM_TRIALS if calls else 0)
-    return replace(
+    made = replace(
         made,
         library=library,
         parameters=MappingProxyType(parameters),
         searched=MappingProxyType(calls),
         num_trials=trials,
     )
+    if made.out_of_core and not made.reads_blocks:
+        raise ConfigError(
+            f"{trainer.path.rpartition('.')[2]} needs all rows in memory with these options; out "
+            "of core learn boosted trees and forests by xgboost, boosted trees by lightgbm, "
+            "linear_reg, logistic_reg, kmeans, and pca of a number of components"
+        )
+    return made
+
+
+def _passes(rest: dict[str, Any], own: Mapping[str, Any], trainer: Trainer) -> dict[str, Any]:
+    """Take out the options of passes over rows out of core, if the estimator itself makes none.
+
+    Raises:
+        ConfigError: one is of the wrong type.
+    """
+    found = {name: rest[name] for name in OF_PASSES if name in rest}
+    if not own.get("out_of_core") or found.keys() <= parameter_names(trainer):
+        return {}
+    for name, value in found.items():
+        kinds, words = OF_PASSES[name]
+        right = isinstance(value, kinds) and not isinstance(value, bool)
+        if not right or float(value) < 0:
+            raise ConfigError(f"option {name} must be {words}, not {value!r}")
+        del rest[name]
+    return found
 
 
 def _with_objective(options: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -16,11 +16,9 @@ from typing import IO, Any
 import numpy as np
 
 from sqlml.errors import ConfigError
+from sqlml.training.blocks import Blocks, block_rows
 from sqlml.training.buffers import Buffer
 from sqlml.types import Array
-
-BLOCK = 122_880
-"""Rows that are read at a time."""
 
 
 class RowStore:
@@ -33,14 +31,19 @@ class RowStore:
     def __init__(self, dtype: Any, width: int, most: float, folder: str | None = None) -> None:
         self.dtype = np.dtype(dtype)
         self.width = width
+        self.folder = folder
         self._most = most
-        self._folder = folder
         self._buffer: Buffer | None = Buffer(dtype, width)
         self._file: IO[bytes] | None = None
         self._rows = 0
 
     def __len__(self) -> int:
         return self._rows
+
+    @property
+    def block_rows(self) -> int:
+        """Rows that are read at a time."""
+        return block_rows(self.width * self.dtype.itemsize)
 
     @property
     def in_memory(self) -> bool:
@@ -92,11 +95,11 @@ class RowStore:
     def _move(self) -> None:
         """From memory into a file."""
         assert self._buffer is not None
-        self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)
+        self._file = tempfile.TemporaryFile(dir=self.folder, buffering=0)
         held = self._buffer.array()
         self._buffer = None
-        for start in range(0, len(held), BLOCK):
-            self._write(held[start : start + BLOCK])
+        for start in range(0, len(held), self.block_rows):
+            self._write(held[start : start + self.block_rows])
 
     def _write(self, block: Array) -> None:
         assert self._file is not None
@@ -105,7 +108,7 @@ class RowStore:
             while view:
                 view = view[self._file.write(view) :]
         except OSError as error:
-            folder = self._folder or tempfile.gettempdir()
+            folder = self.folder or tempfile.gettempdir()
             size = self._rows * self.width * self.dtype.itemsize
             raise ConfigError(
                 f"training needs {size / 2**30:.1f} GiB or more in {folder} for the rows that it "
@@ -114,7 +117,7 @@ class RowStore:
 
 
 @dataclass(frozen=True, eq=False)
-class StoredRows:
+class StoredRows(Blocks):
     """Some rows of a store that is a file, in order.
 
     mask: which, (n,) bool; None: all. recoded: column -> place of each of its codes; NaN stays.
@@ -126,34 +129,38 @@ class StoredRows:
     recoded: Mapping[int, Array]
     columns: tuple[int, ...] | None = None
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, int]:
         """Rows and columns."""
         rows = len(self.store) if self.mask is None else int(self.mask.sum())
         return rows, self.store.width if self.columns is None else len(self.columns)
 
-    def __len__(self) -> int:
-        return self.shape[0]
+    @property
+    def block_rows(self) -> int:
+        """Rows of a block of the store."""
+        return self.store.block_rows
 
     def blocks(self) -> Iterator[Array]:
         """The rows in blocks of their own."""
-        end = len(self.store)
-        for first in range(0, end, BLOCK):
-            last = min(first + BLOCK, end)
-            block = self.store.block(first, last)
-            yield self._finished(block if self.mask is None else block[self.mask[first:last]])
+        return self._between(0, len(self.store))
 
     def rows(self, start: int, stop: int) -> Array:
         """The rows from one place to another, of their own."""
-        if self.mask is None:
-            first, last = start, stop
-        else:
+        first, last = start, stop
+        if self.mask is not None:
             places = self._places[start:stop]
             if not len(places):
                 return np.empty((0, self.shape[1]), self.store.dtype)
             first, last = int(places[0]), int(places[-1]) + 1
-        block = self.store.block(first, last)
-        return self._finished(block if self.mask is None else block[self.mask[first:last]])
+        return np.concatenate([*self._between(first, last)])
+
+    def _between(self, start: int, stop: int) -> Iterator[Array]:
+        """Those of the store's rows from one place to another, in blocks: the rows of a mask may
+        lie far apart."""
+        for first in range(start, stop, self.block_rows):
+            last = min(first + self.block_rows, stop)
+            block = self.store.block(first, last)
+            yield self._finished(block if self.mask is None else block[self.mask[first:last]])
 
     @cached_property
     def _places(self) -> Array:
@@ -167,15 +174,15 @@ class StoredRows:
             block[known, column] = places[block[known, column].astype(np.int64)]
         return block if self.columns is None else block[:, self.columns]
 
-    def column(self, place: int, most: int) -> Array:
-        """(n,) one column, of the first `most` rows or some more."""
-        parts, rows = [np.empty(0, self.store.dtype)], 0
-        for block in self.blocks():
-            parts.append(block[:, place].copy())
-            rows += len(block)
-            if rows >= most:
-                break
-        return np.concatenate(parts)
+    @cached_property
+    def first(self) -> Array:
+        """The first rows: one block."""
+        return self.rows(0, min(self.block_rows, len(self)))
+
+    def column(self, place: int) -> Array:
+        """(n,) one column."""
+        parts = [np.empty(0, self.store.dtype)]
+        return np.concatenate([*parts, *(block[:, place].copy() for block in self.blocks())])
 
     def array(self) -> Array:
         """All of them in memory."""

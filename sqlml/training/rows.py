@@ -16,6 +16,7 @@ import numpy as np
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ConfigError
 from sqlml.host import Host
+from sqlml.training.blocks import block_rows
 from sqlml.training.buffers import Buffer
 from sqlml.training.classes import Classes
 from sqlml.training.column_statistics import ColumnStatistics
@@ -59,7 +60,7 @@ class TrainingRows:
     names: of the categories of each column, in order. classes: of the label, or None. statistics:
     of each feature. held_out: None if all rows are fitted to. split: as it was settled. kept:
     classes that only held-out rows have had; these are fitted to. unlabelled: rows that were left
-    out, since their label is NULL.
+    out, since their label is NULL. memory_limit: the engine's, in bytes.
     """
 
     order: tuple[str, ...]
@@ -72,6 +73,7 @@ class TrainingRows:
     split: Split
     kept: tuple[Any, ...]
     unlabelled: int
+    memory_limit: float
 
 
 def read_rows(
@@ -82,16 +84,17 @@ def read_rows(
     Raises:
         ConfigError: infinite values, or a label that nothing can be learned from.
     """
-    limit = host.memory_limit()
-    reader = _Reader(columns, request, host.temporary_folder(), limit)
+    reader = _Reader(columns, request, host.temporary_folder(), host.memory_limit())
     expected = host.estimated_rows(query)
-    guard = reader.guard(limit)
+    guard = reader.guard()
     guard.check(expected)
     progress.begin("reading", expected, "row")
-    for batch in host.batches(reader.sql(query)):
+    for batch in host.batches(reader.sql(query), reader.batch_rows):
         reader.take(batch)
         guard.check(reader.count)
         progress.add(batch.num_rows)
+    if reader.is_out_of_core:
+        host.drop_pages()
     return reader.rows()
 
 
@@ -103,6 +106,7 @@ class _Reader:
     ) -> None:
         self.columns = columns
         self.request = request
+        self.memory_limit = limit
         numbers = [column for column in columns.features if column.role == "number"]
         categories = [column for column in columns.features if column.role == "category"]
         self.features = (*numbers, *categories)
@@ -121,10 +125,8 @@ class _Reader:
         self.unlabelled = 0
         self.matrix: RowStore | None = None
         self.arrays: dict[str, Buffer] = {}
-        if request.trainer.features == "ordinal":
-            most = float("inf")
-            if self._reads_blocks:
-                most = max(MOST_IN_MEMORY, limit * SHARES.get(request.trainer.package, 0))
+        if request.trainer.features == "ordinal" or self.request.reads_blocks:
+            most = self._most()
             self.matrix = RowStore(self._matrix_type(), len(self.features), most, folder)
         else:
             kinds = {
@@ -139,23 +141,34 @@ class _Reader:
         return len(first)
 
     @property
-    def _reads_blocks(self) -> bool:
-        """Whether the library needs not all rows in memory; LightGBM does, to go on with trees."""
-        request = self.request
-        goes_on = request.checkpoint is not None and request.trainer.package == "lightgbm"
-        return request.trainer.reads_blocks and not goes_on
+    def batch_rows(self) -> int:
+        """Rows of a batch of the engine, which keeps several of them."""
+        return block_rows(8 * len(self.features), _BATCH_BYTES)
 
-    def guard(self, limit: float) -> MemoryGuard:
-        """What may be kept of the rows.
+    @property
+    def is_out_of_core(self) -> bool:
+        """Whether the rows are in a file."""
+        return self.matrix is not None and not self.matrix.in_memory
 
-        Args:
-            limit: the engine's memory_limit, in bytes.
-        """
+    def _most(self) -> float:
+        """Bytes of rows that are kept in memory."""
+        if not self.request.reads_blocks:
+            return float("inf")
+        if self.request.out_of_core:
+            return 0
+        return max(MOST_IN_MEMORY, self.memory_limit * SHARES.get(self.request.trainer.package, 0))
+
+    def guard(self) -> MemoryGuard:
+        """What may be kept of the rows."""
         item = 8 if self.matrix is None else self.matrix.dtype.itemsize
         row = item * len(self.features) + 8
-        return MemoryGuard(self.request, row, None if self._reads_blocks else limit)
+        return MemoryGuard(
+            self.request, row, None if self.request.reads_blocks else self.memory_limit
+        )
 
     def _matrix_type(self) -> Any:
+        if self.request.trainer.features != "ordinal":
+            return np.float64
         narrow = all(c.role == "category" or c.type in _NARROW for c in self.features)
         return np.float32 if narrow or self.request.trainer.package == "xgboost" else np.float64
 
@@ -262,6 +275,7 @@ class _Reader:
             split,
             kept,
             self.unlabelled,
+            self.memory_limit,
         )
 
     def _sort_names(self) -> None:
@@ -330,9 +344,12 @@ class _Reader:
 MOST_IN_MEMORY = 64 << 20
 """Bytes of a matrix that is kept in memory though its estimator reads blocks."""
 
-SHARES: Mapping[str, float] = MappingProxyType({"lightgbm": 0.25})
+SHARES: Mapping[str, float] = MappingProxyType({"lightgbm": 0.25, "sklearn": 0.25})
 """Package -> the share of memory_limit that a matrix may take before it is a file, if the package
-makes other bins of blocks than of one matrix. XGBoost makes the same."""
+makes another model of blocks than of one matrix. XGBoost makes the same."""
+
+_BATCH_BYTES = 8 << 20
+"""Bytes of a batch of the engine, about."""
 
 _BLOCK = 1 << 18
 """Rows whose codes are changed at a time."""

@@ -12,22 +12,26 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.host import Host
+from sqlml.training.block_estimators import block_estimator
 from sqlml.training.checkpoint import Checkpoint
 from sqlml.training.checks import check_rows, left_out
 from sqlml.training.columns import TrainingColumns, columns_of
+from sqlml.training.encoded_blocks import encoded_blocks
 from sqlml.training.feature_pipeline import FeatureGroups, feature_groups, feature_transformer
-from sqlml.training.fit import Fitting, fit
+from sqlml.training.fit import fit
+from sqlml.training.fitting import Fitting
 from sqlml.training.metrics import Metrics, metrics_of
 from sqlml.training.part import Part, sample
 from sqlml.training.request import Request
 from sqlml.training.row_store import StoredRows
-from sqlml.training.rows import Side, TrainingRows, read_rows
+from sqlml.training.rows import SHARES, Side, TrainingRows, read_rows
 from sqlml.training.splits import Split
 from sqlml.training.training_log import TrainingLog
 from sqlml.training.tuning import Fit, is_end_of_trial, tuned
@@ -102,6 +106,8 @@ def _trained(
     features = [f for f in rows.features if f.name not in gone]
     if not features:
         raise ConfigError("the query has no column that a model can learn from")
+    request, notes = _in_blocks(rows, request)
+    notices += notes
     groups = feature_groups(features, rows.names, request)
     prepared = _prepared(rows, groups, request)
     trials: tuple[tuple[Any, ...], ...] = ()
@@ -131,6 +137,25 @@ def _trained(
         columns,
         trials,
     )
+
+
+def _in_blocks(rows: TrainingRows, request: Request) -> tuple[Request, list[str]]:
+    """The request as it is kept, and notices, where rows are in a file and the library makes
+    another model of them than it would in memory: who makes it again needs that, too."""
+    package = request.trainer.package
+    if package not in SHARES or not isinstance(rows.fitted.features, StoredRows):
+        return request, []
+    notices = []
+    other = block_estimator(request.trainer.path, request.parameters)
+    if other is not None and not request.out_of_core:
+        kinds = (path.rpartition(".")[2] for path in (other.path, request.trainer.path))
+        learns, instead = kinds
+        notices.append(
+            f"{learns} learns block by block in place of {instead}: the rows take much of "
+            "memory_limit (out_of_core = false keeps them in memory)"
+        )
+    given = MappingProxyType({**request.given, "out_of_core": True})
+    return replace(request, given=given, out_of_core=True), notices
 
 
 def _held_out_rows(rows: TrainingRows, request: Request) -> Part:
@@ -198,6 +223,7 @@ class _Prepared:
                 self.fitted,
                 self.held_out,
                 log,
+                rows.memory_limit,
                 classes,
                 checkpoint,
             )
@@ -234,8 +260,14 @@ def _prepared(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _P
         ConfigError: the transformer refuses them.
     """
     transformer = feature_transformer(groups, rows.names, request)
-    as_matrix = not isinstance(rows.fitted.features, dict) and not groups.many
-    if as_matrix:
+    in_blocks = isinstance(rows.fitted.features, StoredRows)
+    if request.trainer.features == "scaled" and in_blocks:
+        source: Any = _matrix(rows, rows.fitted, groups)
+        X: Any = encoded_blocks(source, groups, rows.names, rows.order, request)
+        transformer, held_X = X.transformer, None
+        if rows.held_out is not None:
+            held_X = replace(X, source=_matrix(rows, rows.held_out, groups))
+    elif request.trainer.features == "ordinal" and not groups.many:
         transformer.fit(_frame(rows, rows.fitted, groups.names, slice(0, 1)))
         X = _matrix(rows, rows.fitted, groups)
         held_X = None if rows.held_out is None else _matrix(rows, rows.held_out, groups)

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import duckdb
-import lightgbm
-import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
 import sqlml
 from sqlml import errors
-from sqlml.training import row_store, rows
-from tests.trained_by_hand import rows_of
 
 TREE = "model_type = 'boosted_tree_classifier', n_estimators = 2, label = 'y'"
 
@@ -200,64 +195,11 @@ def test_rows_that_do_not_fit_are_told_before_they_are_read(con: sqlml.Session) 
     options = "model_type = 'boosted_tree_classifier', label = 'y', library = 'sklearn'"
     says = "HistGradient.* keeps all rows in memory: 100,000,000 of them .*library = 'xgboost'"
     refused(con, options, query, errors.ConfigError, says)
-    says = "KMeans keeps all rows in memory.*USING SAMPLE"
-    refused(con, "model_type = 'kmeans'", query, errors.ConfigError, says)
+    says = "IsolationForest keeps all rows in memory.*USING SAMPLE"
+    refused(con, "model_type = 'isolation_forest'", query, errors.ConfigError, says)
+    says = "KMeans keeps all rows in memory"
+    options = "model_type = 'kmeans', out_of_core = false"
+    refused(con, options, query, errors.ConfigError, says)
+    options = "model_type = 'boosted_tree_classifier', label = 'y', library = 'sklearn'"
     few = "SELECT * FROM (SELECT a, x, y FROM t) JOIN range(60_000) ON range % 3 < a"
     refused(con, options, few, errors.ConfigError, "HistGradient.* keeps all rows in memory")
-
-
-def test_xgboost_is_trained_from_blocks_as_from_one_matrix(
-    con: sqlml.Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    query = "SELECT id % 7 AS b, t.* EXCLUDE (id), ['u', 'v', NULL][id % 3 + 1] AS c FROM t"
-    hashes = "SELECT program FROM sqlml.catalog_versions ORDER BY key"
-    con.execute(f"CREATE MODEL whole OPTIONS ({TREE}, eval_fraction = 0.3) AS {query}")
-    monkeypatch.setattr(rows, "MOST_IN_MEMORY", 100)
-    monkeypatch.setattr(row_store, "BLOCK", 17)
-    con.execute(f"CREATE MODEL blocks OPTIONS ({TREE}, eval_fraction = 0.3) AS {query}")
-    assert len(set(con.execute(hashes).fetchall())) == 1
-    told = con.execute("FROM ml_evaluate(MODEL whole)").fetchall()
-    assert con.execute("FROM ml_evaluate(MODEL blocks)").fetchall() == told
-
-
-@pytest.mark.parametrize("task", ["classifier", "regressor"])
-def test_lightgbm_is_trained_from_a_file_as_from_a_sequence_by_hand(
-    con: sqlml.Session, monkeypatch: pytest.MonkeyPatch, task: str
-) -> None:
-    query = "SELECT id % 7 AS b, a, x + id / 200 AS x, y FROM t"
-    monkeypatch.setattr(rows, "MOST_IN_MEMORY", 100)
-    monkeypatch.setattr(rows, "SHARES", {})
-    options = f"model_type = 'boosted_tree_{task}', library = 'lightgbm', n_estimators = 5"
-    con.execute(
-        f"CREATE MODEL m OPTIONS ({options}, label = 'y', min_child_samples = 3, "
-        f"eval_fraction = 0.2, seed = 7) AS {query}"
-    )
-    frame, y, held = rows_of(con, query, "y")
-
-    class Rows(lightgbm.Sequence):
-        batch_size = 50
-
-        def __init__(self, matrix: Any) -> None:
-            self.matrix = matrix
-
-        def __len__(self) -> int:
-            return len(self.matrix)
-
-        def __getitem__(self, asked: Any) -> Any:
-            return self.matrix[asked]
-
-    matrix = frame.to_numpy(float)
-    parameters = {
-        "objective": "binary" if task == "classifier" else "regression",
-        **{"min_child_samples": 3, "verbosity": -1, "deterministic": True},
-        **{"force_row_wise": True, "random_state": 7},
-    }
-    whole = lightgbm.Dataset(Rows(matrix[~held]), label=y[~held], params=parameters)
-    rest = lightgbm.Dataset(Rows(matrix[held]), label=y[held], reference=whole)
-    stop = [lightgbm.early_stopping(10, verbose=False)]
-    hand = lightgbm.train(parameters, whole, 5, valid_sets=[rest], callbacks=stop)
-    scored = f"SELECT predict{'_proba' if task == 'classifier' else ''}('m', *) AS p FROM ({query})"
-    if task == "classifier":
-        scored = scored.replace("*)", "*)[1]")
-    ours = con.execute(scored).df()["p"].to_numpy()
-    assert np.allclose(ours, hand.predict(matrix), rtol=1e-12)

@@ -13,14 +13,12 @@ from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError
 from sqlml.regular_files import check_regular, local_path
 from sqlml.udfs.duckdb.engine import DuckDBEngine
+from sqlml.udfs.duckdb.page_cache import drop_pages
 
 _UNITS: Mapping[str, int] = MappingProxyType(
     {unit: 1 << 10 * n for n, unit in enumerate(("bytes", "KiB", "MiB", "GiB", "TiB"))}
 )
 """Units in which the engine tells sizes."""
-
-_BATCH = 122_880
-"""Rows of a batch: a row group of DuckDB's."""
 
 
 class DuckDBHost:
@@ -110,6 +108,10 @@ class DuckDBHost:
         number, _, unit = str(told).partition(" ")
         return float(number) * _UNITS.get(unit, 1)
 
+    def drop_pages(self) -> None:
+        """Let the engine forget pages of tables, where they take much of its memory."""
+        drop_pages(self._engine.native, self.memory_limit())
+
     def temporary_folder(self) -> str | None:
         """Where the engine puts what does not fit into memory; None: the system's own folder."""
         ((folder,),) = self._connection.read("SELECT system.main.current_setting('temp_directory')")
@@ -130,9 +132,10 @@ class DuckDBHost:
             ((text, kind),) = own.execute(ask, [value, value]).fetchall()
         return f"CAST({DUCKDB.text(text)} AS {kind})"
 
-    def batches(self, query: str) -> Iterator[Any]:
-        """The rows of a query as pyarrow RecordBatches, as the engine makes them."""
-        return iter(self._engine.relation(query).to_arrow_reader(_BATCH))
+    def batches(self, query: str, rows: int) -> Iterator[Any]:
+        """The rows of a query as pyarrow RecordBatches of so many rows, as the engine makes
+        them."""
+        return iter(self._engine.relation(query).to_arrow_reader(rows))
 
     def fetch_frame(self, query: str) -> Any:
         """The rows of a query as a pandas frame.
