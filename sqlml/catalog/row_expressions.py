@@ -79,6 +79,15 @@ class RowExpression:
         return _PLACES.sub(lambda found: columns[self.columns[int(found[1])]], self.sql)
 
 
+def is_kept(text: str) -> bool:
+    """Whether a text may be a constant in a kept expression.
+
+    >>> is_kept("a"), is_kept("sqlml_raw_0")
+    (True, False)
+    """
+    return _OWN not in text
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """What TRANSFORM (..) or a SELECT lists: a tree of the engine's parser, or a star.
@@ -254,7 +263,7 @@ class _Writer:
         if kind == "OPERATOR" and tree["type"] in _CALLS:
             arguments = [self._inner_text(child, names) for child in tree["children"]]
             return self._piece(f"{builtin(_CALLS[tree['type']])}({', '.join(arguments)})")
-        if kind == "CONSTANT" and _OWN in json.dumps(tree):
+        if kind == "CONSTANT" and not is_kept(json.dumps(tree)):
             raise ParseError(f"a text in TRANSFORM cannot contain {_OWN}")
         if kind in _PLAIN or (kind == "OPERATOR" and tree["type"] in _OPERATORS):
             return {key: self._inside(value, names) for key, value in tree.items()}

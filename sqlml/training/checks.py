@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,11 @@ _FEWEST_KEYS = 100
 """Rows below which a key cannot be told from any other column."""
 
 
-def check_rows(rows: TrainingRows, request: Request) -> list[str]:
+def check_rows(rows: TrainingRows, request: Request, texts: Collection[str]) -> list[str]:
     """Notices of what may be unintended.
+
+    Args:
+        texts: names of features that are texts, which may be different in all rows.
 
     Raises:
         ConfigError: nothing can be learned from these rows, or a feature equals the label and the
@@ -43,6 +47,8 @@ def check_rows(rows: TrainingRows, request: Request) -> list[str]:
     for feature in rows.features:
         if rows.statistics[feature.name].is_constant:
             notices.append(f"column {feature.name!r} has one value in all rows")
+        elif feature.name in texts:
+            continue
         elif _is_key(rows, feature):
             left_out = " and is left out" if feature.role == "category" else ""
             notices.append(
@@ -59,8 +65,8 @@ def check_rows(rows: TrainingRows, request: Request) -> list[str]:
     return notices
 
 
-def left_out(rows: TrainingRows) -> frozenset[str]:
-    """The names of features that no model can learn from: names that are a key."""
+def keys_of(rows: TrainingRows) -> frozenset[str]:
+    """The names of features whose values are names of single rows."""
     return frozenset(f.name for f in rows.features if f.role == "category" and _is_key(rows, f))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sqlml.catalog.row_expressions import RowExpression
@@ -16,6 +16,7 @@ from sqlml.errors import ConfigError
 from sqlml.host import Host
 from sqlml.training.date_parts import parts_of
 from sqlml.training.fitted_rows import FittedRows
+from sqlml.training.nested_parts import flat_parts
 from sqlml.training.request import Request
 from sqlml.training.transform_items import Named, transform_items
 from sqlml.types import fold
@@ -86,6 +87,17 @@ class TrainingColumns:
         read.update(name for expression in made.values() for name in expression.columns)
         return Transform(tuple(name for name in self.raw if name in read), made)
 
+    def with_texts(self, names: Sequence[str]) -> TrainingColumns:
+        """With an empty text in place of NULL in some features, as a model has learned from it."""
+        features = []
+        for column in self.features:
+            if column.name in names:
+                made = column.expression or RowExpression("sqlml_raw_0", (column.name,), "VARCHAR")
+                filled = RowExpression(f"COALESCE({made.sql}, '')", made.columns, "VARCHAR")
+                column = replace(column, expression=filled)
+            features.append(column)
+        return replace(self, features=tuple(features))
+
 
 def columns_of(
     host: Host, query: str, request: Request, transform: Sequence[str] | None
@@ -144,11 +156,25 @@ def _listed(rows: FittedRows, transform: Sequence[str] | None) -> list[TrainingC
         kind = raw[name] if expression is None else next(types)
         if expression is not None:
             expression = RowExpression(expression.sql, expression.columns, _kept_type(kind))
-        parts = () if fold(name) in named else parts_of(name, kind, expression)
-        made += [TrainingColumn(n, part.type, "number", part) for n, part in parts]
-        if not parts:
-            made.append(TrainingColumn(name, kind, _role(kind), expression))
+        whole = TrainingColumn(name, kind, _role(kind), expression)
+        made += [whole] if fold(name) in named or whole.role else _parts(rows, whole)
     return made
+
+
+def _parts(rows: FittedRows, column: TrainingColumn) -> list[TrainingColumn]:
+    """What is learned from a column in its place: parts of nested values, of dates, of dates in
+    nested values; the column itself if it has none."""
+    name, kind = column.name, column.type
+    place = column.expression or RowExpression("sqlml_raw_0", (name,), kind)
+    whole = RowExpression(place.sql, place.columns, kind)
+    made: list[TrainingColumn] = []
+    for part_name, part_type, part in flat_parts(rows, name, whole) or [(name, kind, whole)]:
+        dates = parts_of(part_name, part)
+        made += [TrainingColumn(n, date.type, "number", date) for n, date in dates]
+        if not dates and part is not whole:
+            kept = RowExpression(part.sql, part.columns, _kept_type(part_type))
+            made.append(TrainingColumn(part_name, part_type, _role(part_type), kept))
+    return made or [column]
 
 
 def _types(host: Host, query: str, expressions: Sequence[RowExpression]) -> list[str]:

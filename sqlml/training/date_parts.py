@@ -27,16 +27,13 @@ PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 """Type -> the engine's functions that make numbers of it; `epoch` are seconds, since 1970."""
 
 
-def parts_of(
-    name: str, kind: str, expression: RowExpression | None
-) -> list[tuple[str, RowExpression]]:
+def parts_of(name: str, made: RowExpression) -> list[tuple[str, RowExpression]]:
     """Name and expression of each part; none if the type has no parts.
 
     Args:
-        expression: what makes the date; None for the column `name`.
+        made: what reads the date, with its type in the engine.
     """
-    made = expression or RowExpression("sqlml_raw_0", (name,), kind)
-    sql, columns = made.sql, made.columns
+    sql, columns, kind = made.sql, made.columns, made.type
     if kind == "TIMESTAMP WITH TIME ZONE":  # whatever the session's own time zone
         sql = f"{builtin('timezone')}('UTC', {sql})"
     return [

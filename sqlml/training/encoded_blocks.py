@@ -85,6 +85,8 @@ def encoded_blocks(
     Raises:
         ConfigError: a column has more categories than can become columns.
     """
+    for name in groups.texts:
+        raise ConfigError(f"column {name!r} holds texts, which need all rows in memory")
     few = [n for n in groups.few if len(names[n]) >= MOST_ONE_HOT and not request.has_label]
     for name in (*groups.many, *few):
         also = " or set encoding = 'one_hot'" if request.has_label else ""

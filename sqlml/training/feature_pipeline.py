@@ -5,7 +5,7 @@ It is an ordinary ColumnTransformer: EXPLAIN MODEL prints it, and `con.estimator
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 
 from sqlml.training.columns import TrainingColumn
 from sqlml.training.request import Request
+from sqlml.training.texts import are_texts, vectorizer
 
 MOST_NATIVE: Mapping[str, int] = MappingProxyType(
     {"xgboost": 1000, "lightgbm": 1000, "sklearn": 254, "catboost": 254}
@@ -34,32 +35,60 @@ class FeatureGroups:
     """The features by what is done to them, each group in the order of the query.
 
     numbers: numbers. few: categories that the estimator takes, or that become columns of 0 and 1.
-    many: categories that become means of the label.
+    many: categories that become means of the label. texts: columns of several words.
     """
 
     numbers: tuple[str, ...]
     few: tuple[str, ...]
     many: tuple[str, ...]
+    texts: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """All features in the order in which the estimator gets them."""
-        return (*self.numbers, *self.few, *self.many)
+        return (*self.numbers, *self.few, *self.many, *self.texts)
 
 
 def feature_groups(
-    features: Sequence[TrainingColumn], names: Mapping[str, Sequence[str]], request: Request
+    features: Sequence[TrainingColumn],
+    names: Mapping[str, Sequence[str]],
+    texts: Collection[str],
+    request: Request,
 ) -> FeatureGroups:
     """Which features are treated alike.
 
     Args:
-        features: that are learned from. names: of the categories of each.
+        features: that are learned from. names: of the categories of each. texts: names of features.
     """
     numbers = tuple(f.name for f in features if f.role == "number")
     categories = [f.name for f in features if f.role == "category"]
     most = _most(request)
-    few = tuple(name for name in categories if len(names[name]) <= most)
-    return FeatureGroups(numbers, few, tuple(n for n in categories if n not in few))
+    few = tuple(name for name in categories if len(names[name]) <= most and name not in texts)
+    many = tuple(name for name in categories if name not in few and name not in texts)
+    return FeatureGroups(numbers, few, many, tuple(n for n in categories if n in texts))
+
+
+def text_columns(
+    features: Sequence[TrainingColumn],
+    names: Mapping[str, Sequence[str]],
+    keys: Collection[str],
+    request: Request,
+) -> frozenset[str]:
+    """The names of those features that are texts: nearly all different, or too many to be
+    categories, and of several words.
+
+    Args:
+        keys: names of features that are nearly all different.
+    """
+    most = _most(request)
+    return frozenset(
+        f.name
+        for f in features
+        if f.role == "category"
+        and request.trainer.features != "named"  # CatBoost would read them itself
+        and (f.name in keys or len(names[f.name]) > most)
+        and are_texts(names[f.name])
+    )
 
 
 def _most(request: Request) -> float:
@@ -80,7 +109,7 @@ def feature_transformer(
     from sklearn.compose import ColumnTransformer
 
     style = request.trainer.features
-    steps: list[tuple[str, Any, list[str]]] = []
+    steps: list[tuple[str, Any, list[str] | str]] = []
     if groups.numbers:
         numbers = _scaled(request) if style == "scaled" else "passthrough"
         steps.append(("number", numbers, list(groups.numbers)))
@@ -89,6 +118,11 @@ def feature_transformer(
         steps.append(("category", _encoder(style, known, request), list(groups.few)))
     if groups.many:
         steps.append(("target", _means_of_label(request), list(groups.many)))
+    linear = request.model_type in ("linear_reg", "logistic_reg")
+    steps += [
+        (f"text_{name}", vectorizer(names[name], linear, request.seed), name)
+        for name in groups.texts
+    ]
     made = ColumnTransformer(steps)
     return made.set_output(transform="pandas") if style == "named" else made
 

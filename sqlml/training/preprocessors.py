@@ -205,23 +205,29 @@ PREPROCESSORS: Mapping[str, Callable[[Arguments], str]] = MappingProxyType(
 
 
 def multi_hot(given: Arguments) -> dict[str, str]:
-    """Category -> the expression of whether a list has it."""
-    unnested = f"{builtin('flatten')}({builtin('list')}({given.column}))"
-    (found,) = given.ask(unnested)
-    counts: dict[str, int] = {}
-    for value in found or ():
-        if value is not None:
-            counts[str(value)] = counts.get(str(value), 0) + 1
+    """Category -> the expression of whether a list has it.
+
+    Raises:
+        ConfigError: all lists are empty.
+    """
+    texts = f"CAST({given.column} AS VARCHAR[])"
+    found = listed_categories(given)
+    if not found:
+        raise ConfigError(f"{given.name} finds no categories: all lists are empty")
+    return {text: _call("list_contains", texts, DUCKDB.quote_string(text)) for text in found}
+
+
+def listed_categories(given: Arguments) -> list[str]:
+    """The most frequent entries of lists, in alphabetical order.
+
+    Arguments after the column: how many at most, and how often each is there at least.
+    """
     most = given.value(0, int, "the number of categories that it keeps", MOST_VALUES)
     least = given.value(1, int, "how often a category is there at least", 1)
-    often = [(-n, text) for text, n in counts.items() if n >= least]
-    if not often:
-        raise ConfigError(f"{given.name} finds no categories: all lists are empty")
-    texts = f"CAST({given.column} AS VARCHAR[])"
-    return {
-        text: _call("list_contains", texts, DUCKDB.quote_string(text))
-        for text in sorted(text for _, text in sorted(often)[:most])
-    }
+    texts = _call("list", f"CAST({given.column} AS VARCHAR[])")
+    (found,) = given.ask(_call("list_aggregate", _call("flatten", texts), "'histogram'"))
+    often = sorted((-n, text) for text, n in (found or {}).items() if n >= least)
+    return sorted(text for _, text in often[:most])
 
 
 def feature_cross(columns: Mapping[str, str], degree: int) -> dict[str, str]:

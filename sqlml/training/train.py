@@ -21,10 +21,15 @@ from sqlml.errors import ConfigError, SqlmlError
 from sqlml.host import Host
 from sqlml.training.block_estimators import block_estimator
 from sqlml.training.checkpoint import Checkpoint
-from sqlml.training.checks import check_rows, left_out
+from sqlml.training.checks import check_rows, keys_of
 from sqlml.training.columns import TrainingColumns, columns_of
 from sqlml.training.encoded_blocks import encoded_blocks
-from sqlml.training.feature_pipeline import FeatureGroups, feature_groups, feature_transformer
+from sqlml.training.feature_pipeline import (
+    FeatureGroups,
+    feature_groups,
+    feature_transformer,
+    text_columns,
+)
 from sqlml.training.fit import fit
 from sqlml.training.fitting import Fitting
 from sqlml.training.metrics import Metrics, metrics_of
@@ -101,14 +106,15 @@ def _trained(
     start: float,
 ) -> Trained:
     rows = read_rows(host, query, columns, request, log.progress)
-    notices = [*_not_learned(columns), *check_rows(rows, request)]
-    gone = left_out(rows)
-    features = [f for f in rows.features if f.name not in gone]
+    keys = keys_of(rows)
+    texts = text_columns(rows.features, rows.names, keys, request)
+    notices = [*_not_learned(columns), *check_rows(rows, request, texts)]
+    features = [f for f in rows.features if f.name not in keys or f.name in texts]
     if not features:
         raise ConfigError("the query has no column that a model can learn from")
     request, notes = _in_blocks(rows, request)
     notices += notes
-    groups = feature_groups(features, rows.names, request)
+    groups = feature_groups(features, rows.names, texts, request)
     prepared = _prepared(rows, groups, request)
     trials: tuple[tuple[Any, ...], ...] = ()
     if request.searched:
@@ -133,8 +139,8 @@ def _trained(
         tuple(notices),
         versions_of(request),
         time.perf_counter() - start,
-        None if rows.held_out is None else partial(_held_out_rows, rows, request),
-        columns,
+        None if rows.held_out is None else partial(_held_out_rows, rows, groups, request),
+        columns.with_texts([n for n in texts if rows.statistics[n].nulls]),
         trials,
     )
 
@@ -158,18 +164,19 @@ def _in_blocks(rows: TrainingRows, request: Request) -> tuple[Request, list[str]
     return replace(request, given=given, out_of_core=True), notices
 
 
-def _held_out_rows(rows: TrainingRows, request: Request) -> Part:
+def _held_out_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -> Part:
     """The rows held out, with all that the query has."""
     side = rows.held_out
     assert side is not None
     names = [feature.name for feature in rows.features]
-    return _part(side, _frame(rows, side, names), request, rows)
+    return _part(side, _frame(rows, side, names, groups.texts), request, rows)
 
 
 def _not_learned(columns: TrainingColumns) -> list[str]:
     """Notices of columns that are not used as features, though no option names them."""
     return [
         f"column {column.name!r} is left out: models do not learn from {column.type}"
+        + (" of different lengths" if column.type.endswith("[]") else "")
         for column in columns.left_out
     ]
 
@@ -267,17 +274,17 @@ def _prepared(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _P
         transformer, held_X = X.transformer, None
         if rows.held_out is not None:
             held_X = replace(X, source=_matrix(rows, rows.held_out, groups))
-    elif request.trainer.features == "ordinal" and not groups.many:
-        transformer.fit(_frame(rows, rows.fitted, groups.names, slice(0, 1)))
+    elif request.trainer.features == "ordinal" and not (groups.many or groups.texts):
+        transformer.fit(_frame(rows, rows.fitted, groups.names, part=slice(0, 1)))
         X = _matrix(rows, rows.fitted, groups)
         held_X = None if rows.held_out is None else _matrix(rows, rows.held_out, groups)
     else:
-        frame = _frame(rows, rows.fitted, groups.names)
+        frame = _frame(rows, rows.fitted, groups.names, groups.texts)
         supervised = () if rows.fitted.label is None else (rows.fitted.label,)
         X = transformer.fit_transform(frame, *supervised)
         held_X = None
         if rows.held_out is not None:
-            held_X = transformer.transform(_frame(rows, rows.held_out, groups.names))
+            held_X = transformer.transform(_frame(rows, rows.held_out, groups.names, groups.texts))
     fitted = _part(rows.fitted, X, request, rows, weighs_classes=True)
     held_out = None if rows.held_out is None else _part(rows.held_out, held_X, request, rows)
     first = len(groups.numbers)
@@ -345,9 +352,14 @@ def _matrix(rows: TrainingRows, side: Side, groups: FeatureGroups) -> Any:
 
 
 def _frame(
-    rows: TrainingRows, side: Side, names: Collection[str], part: slice = slice(None)
+    rows: TrainingRows,
+    side: Side,
+    names: Collection[str],
+    texts: Collection[str] = (),
+    part: slice = slice(None),
 ) -> Any:
-    """A pandas frame of some features, categories as texts, NaN for NULL."""
+    """A pandas frame of some features, categories as texts, NaN for NULL, and "" for one of
+    `texts`."""
     import pandas as pd
 
     order = [f.name for f in rows.features]
@@ -360,8 +372,9 @@ def _frame(
         values = held[part, order.index(name)] if matrix else held[name][part]
         if name in rows.names:
             codes = np.where(np.isnan(values), -1, values).astype(int) if matrix else values
-            texts = np.array([*rows.names[name], np.nan], object)
-            values = pd.Series(texts[codes], dtype=object)
+            missing = "" if name in texts else np.nan
+            known = np.array([*rows.names[name], missing], object)
+            values = pd.Series(known[codes], dtype=object)
         columns[name] = values
     return pd.DataFrame(columns, copy=False)
 

@@ -294,7 +294,7 @@ def test_buckets_encoders_and_crosses(shop: sqlml.Session) -> None:
         ("ml_quantile_bucketize(tenure, 1) OVER () AS x", "buckets from 2"),
         ("ml_quantile_bucketize(tenure, id) OVER () AS x", "must be the same for all rows"),
         ("1 + ml_multi_hot_encoder(words) OVER () AS x", "stands alone in TRANSFORM"),
-        ("words AS w", "no column that a model can learn from"),
+        ("[[words]] AS w", "no column that a model can learn from"),
         ("tenure::SOMETHING AS x", "SOMETHING"),
     ],
 )
