@@ -1,4 +1,4 @@
-"""`Host`: where a session's files and rows are."""
+"""`Host`: where a session's files and rows are; `RowHost`: rows that models are trained on."""
 
 from __future__ import annotations
 
@@ -45,6 +45,22 @@ class Host(Protocol):
         """The rows of a query of ours."""
         ...
 
+    def with_values(self, query: str, values: Any) -> str:
+        """The query with values in place of its parameters: a sequence or a mapping.
+
+        Raises:
+            ParseError, ConfigError: a parameter has no value.
+        """
+        ...
+
+    def fetch_frame(self, query: str) -> Any:
+        """The rows of a query as a pandas frame. Raises ParseError if it is not a query."""
+        ...
+
+
+class RowHost(Host, Protocol):
+    """A host whose rows models can be trained on: DuckDB's."""
+
     def describe(self, query: str) -> list[tuple[str, str]]:
         """Name and type of each column of a query, in DuckDB's words.
 
@@ -70,15 +86,11 @@ class Host(Protocol):
         """Where the engine puts what does not fit into memory; None: the system's own folder."""
         ...
 
-    def literal(self, value: Any) -> str:
-        """A value of Python as the engine's SQL writes it, with its type."""
-        ...
-
     def batches(self, query: str, rows: int) -> Iterator[Any]:
         """The rows of a query as pyarrow RecordBatches of so many rows, as the engine makes
         them."""
         ...
 
-    def fetch_frame(self, query: str) -> Any:
-        """The rows of a query as a pandas frame. Raises ParseError if it is not a query."""
+    def literal(self, value: Any) -> str:
+        """A value of Python as the engine's SQL writes it, with its type."""
         ...

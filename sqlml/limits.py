@@ -8,6 +8,9 @@ FORMAT_VERSION = 3
 MAX_ARTIFACT_BYTES = 4 << 30
 """Largest model file that CREATE MODEL reads."""
 
+MAX_FETCHED_ROWS = 5_000_000
+"""Most rows of a Spark query that the driver fetches to train on."""
+
 MAX_PROGRAM_BYTES = 8 << 30
 """Largest size that a stored Program may take once decompressed."""
 

@@ -47,6 +47,7 @@ from sqlml.statements.model_methods import ModelMethods
 from sqlml.statements.models import Models
 from sqlml.statements.plain_calls import calls_of
 from sqlml.statements.run import carry_out
+from sqlml.training.trainers import RowTrainers
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.function_registry import Registry
 from sqlml.udfs.duckdb.functions_by_name import dropped
@@ -94,8 +95,9 @@ class Session(ModelMethods):
         writer = own, self._catalog, self._macros, calls_of, changed
         changes, versions = ModelChanges(*writer), VersionChanges(*writer)
         queries = Queries(self._engine, self._functions, self._lookup)
+        trainers = RowTrainers(host)
         self._models = Models(
-            host, self._catalog, changes, versions, allow_pickle, queries.runnable
+            host, self._catalog, changes, versions, allow_pickle, queries.runnable, trainers
         )
         self._queries = queries
         self._explaining = Explaining(self._engine, self._functions, self._queries)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from sqlml.errors import ArtifactError, ConfigError, ParseError
+from sqlml.errors import ArtifactError, ParseError
 from sqlml.regular_files import check_regular
 from sqlml.spark.files import Files, files_of
+from sqlml.spark.literal_parameters import with_literals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,40 +71,12 @@ class SparkHost:
         return None
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
-        """As `describe`."""
-        raise _not_trained_here()
+        """The rows of a query of ours."""
+        return [tuple(row) for row in self._spark.sql(query, list(parameters) or None).collect()]
 
-    def describe(self, query: str) -> list[tuple[str, str]]:
-        """Refused, as all that only training asks: it reads rows from DuckDB alone.
-
-        Raises:
-            ConfigError: always.
-        """
-        raise _not_trained_here()
-
-    def estimated_rows(self, query: str) -> int | None:
-        """As `describe`."""
-        raise _not_trained_here()
-
-    def memory_limit(self) -> float:
-        """As `describe`."""
-        raise _not_trained_here()
-
-    def drop_pages(self) -> None:
-        """As `describe`."""
-        raise _not_trained_here()
-
-    def temporary_folder(self) -> str | None:
-        """As `describe`."""
-        raise _not_trained_here()
-
-    def literal(self, value: Any) -> str:
-        """As `describe`."""
-        raise _not_trained_here()
-
-    def batches(self, query: str, rows: int) -> Iterator[Any]:
-        """As `describe`."""
-        raise _not_trained_here()
+    def with_values(self, query: str, values: Any) -> str:
+        """The query with values in place of its parameters: `?` or `:name`."""
+        return with_literals(query, values)
 
     def fetch_frame(self, query: str) -> Any:
         """The rows of a query as a pandas frame.
@@ -117,10 +90,3 @@ class SparkHost:
             return self._spark.sql(f"SELECT * FROM (\n{query}\n)").toPandas()
         except ParseException as error:
             raise ParseError(str(error).split("\n")[0]) from None
-
-
-def _not_trained_here() -> ConfigError:
-    return ConfigError(
-        "models are trained in DuckDB sessions: train there, and move the model with EXPORT "
-        "MODEL .. TO 'm.sqlml'"
-    )

@@ -29,6 +29,7 @@ from sqlml.spark.literal_parameters import with_literals
 from sqlml.spark.plain_functions import PlainFunctions
 from sqlml.spark.queries import SparkQueries
 from sqlml.spark.stored_programs import FilePrograms
+from sqlml.spark.trainers import SparkTrainers
 from sqlml.statements.answer import rows as answer_of
 from sqlml.statements.model_methods import ModelMethods
 from sqlml.statements.models import Models
@@ -75,8 +76,9 @@ class SparkSession(ModelMethods):
         writer = self._mirror, self._catalog, macros, lambda version: (), changed
         changes, versions = ModelChanges(*writer), VersionChanges(*writer)
         host = SparkHost(spark)
+        runnable, trainers = self._queries.runnable, SparkTrainers(spark)
         self._models = Models(
-            host, self._catalog, changes, versions, allow_pickle, self._queries.runnable, SPARK
+            host, self._catalog, changes, versions, allow_pickle, runnable, trainers, SPARK
         )
         self._functions.make_all()
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlml.host import Host
 from sqlml.parsing.statements import AlterModel, Retrain, TrainModel, TrainVersion
-from sqlml.planner.syntax.inlined_parameters import with_values
 
 
 def with_parameters(host: Host, statement: Any, parameters: Any) -> Any:
@@ -20,7 +19,7 @@ def with_parameters(host: Host, statement: Any, parameters: Any) -> Any:
         return statement
 
     def bound(query: str) -> str:
-        return with_values(query, parameters, host.literal)
+        return host.with_values(query, parameters)
 
     if isinstance(statement, TrainModel):
         training = replace(statement.training, query=bound(statement.training.query))

@@ -13,7 +13,6 @@ from typing import Any, Self
 from sqlml.catalog.model import parse_reference
 from sqlml.errors import TrainingWarning
 from sqlml.parsing.statements import Training
-from sqlml.planner.syntax.inlined_parameters import with_values
 from sqlml.statements.create import add_object, create_from_object
 from sqlml.statements.export import export_model
 from sqlml.statements.models import Models
@@ -123,7 +122,7 @@ class ModelMethods(ABC):
         with self._calling():
             self._before_change()
             host = self._models.host
-            query = with_values(query, parameters, host.literal) if parameters else query
+            query = host.with_values(query, parameters) if parameters else query
             training = Training(query, MappingProxyType(given), None, comment)
             found = train_object(
                 self._models,

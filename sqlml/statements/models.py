@@ -12,6 +12,7 @@ from sqlml.catalog.read import Catalog
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.host import Host
 from sqlml.parsing.statements import ModelName
+from sqlml.training.trainers import Trainers
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,8 @@ class Models:
     """The models of one connection, and the files that it reads and writes.
 
     Each statement is carried out whole or not at all. `runnable` makes of a query that may call
-    models one that the engine runs. `allow_pickle` says that the user trusts
-    files that execute code; SHOW CREATE MODEL answers in the words of `dialect`.
+    models one that the engine runs, and `trainers` train on its rows. `allow_pickle` says that the
+    user trusts files that execute code; SHOW CREATE MODEL answers in the words of `dialect`.
     """
 
     host: Host
@@ -29,6 +30,7 @@ class Models:
     versions: VersionChanges
     allow_pickle: bool
     runnable: Callable[[str], str]
+    trainers: Trainers
     dialect: Dialect = DUCKDB
 
     def exists(self, reference: Reference) -> bool:

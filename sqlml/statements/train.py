@@ -22,8 +22,8 @@ from sqlml.statements.registration import Registration
 from sqlml.statements.training_statement import as_json
 from sqlml.statements.verified_version import verified
 from sqlml.training.request import request_of
-from sqlml.training.train import Trained, train
-from sqlml.training.train_estimator import estimator_request, train_estimator
+from sqlml.training.train import Trained
+from sqlml.training.train_estimator import estimator_request
 
 
 def train_model(models: Models, statement: TrainModel) -> Answer | None:
@@ -131,13 +131,14 @@ def _created(
 def by_type(models: Models, training: Training) -> Trained:
     """A model of a type, trained on the rows of the statement's query."""
     request = request_of(training.options, _KEPT)
-    return train(models.host, models.runnable(training.query), request, training.transform)
+    query = models.runnable(training.query)
+    return models.trainers.by_type(query, request, training.transform)
 
 
 def by_estimator(models: Models, training: Training, estimator: Any) -> Trained:
     """An estimator of Python's, fitted to the rows of a query."""
     request = estimator_request(estimator, training.options, _KEPT)
-    return train_estimator(models.host, models.runnable(training.query), estimator, request)
+    return models.trainers.by_estimator(models.runnable(training.query), estimator, request)
 
 
 _KEPT = (*STORED, "verify")

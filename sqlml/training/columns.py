@@ -13,7 +13,7 @@ from sqlml.catalog.transform import Transform
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.dialects.type_names import NUMBERS
 from sqlml.errors import ConfigError
-from sqlml.host import Host
+from sqlml.host import RowHost
 from sqlml.training.date_parts import parts_of
 from sqlml.training.fitted_rows import FittedRows
 from sqlml.training.nested_parts import flat_parts
@@ -87,6 +87,15 @@ class TrainingColumns:
         read.update(name for expression in made.values() for name in expression.columns)
         return Transform(tuple(name for name in self.raw if name in read), made)
 
+    def without_expressions(self) -> TrainingColumns:
+        """Only what is learned from columns as they are; the others are left out."""
+        features = tuple(c for c in self.features if c.expression is None)
+        made = {n for c in self.features if c.expression is not None for n in c.expression.columns}
+        gone = tuple(
+            TrainingColumn(name, self.raw[name], None) for name in self.raw if name in made
+        )
+        return replace(self, features=features, left_out=(*self.left_out, *gone))
+
     def with_texts(self, names: Sequence[str]) -> TrainingColumns:
         """With an empty text in place of NULL in some features, as a model has learned from it."""
         features = []
@@ -100,7 +109,7 @@ class TrainingColumns:
 
 
 def columns_of(
-    host: Host, query: str, request: Request, transform: Sequence[str] | None
+    host: RowHost, query: str, request: Request, transform: Sequence[str] | None
 ) -> tuple[TrainingColumns, Request]:
     """The columns of a query, and the request with the columns' names as the query spells them.
 
@@ -177,7 +186,7 @@ def _parts(rows: FittedRows, column: TrainingColumn) -> list[TrainingColumn]:
     return made or [column]
 
 
-def _types(host: Host, query: str, expressions: Sequence[RowExpression]) -> list[str]:
+def _types(host: RowHost, query: str, expressions: Sequence[RowExpression]) -> list[str]:
     """The types that the engine gives to expressions over the rows of a query."""
     if not expressions:
         return []

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from sqlml.dialects.duckdb import DUCKDB, builtin
-from sqlml.host import Host
+from sqlml.host import RowHost
 from sqlml.training.request import Request
 from sqlml.types import fold
 
@@ -20,7 +20,7 @@ class FittedRows:
     columns: name -> type. request: its split and seed say which rows are.
     """
 
-    host: Host
+    host: RowHost
     query: str
     columns: Mapping[str, str]
     request: Request

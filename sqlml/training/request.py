@@ -53,6 +53,7 @@ OWN: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
         "tuning_objective": ((str,), "the name of a metric"),
         "checkpoint": ((str,), "the path of a folder"),
         "out_of_core": ((bool,), "true or false"),
+        "num_workers": ((int,), "an integer"),
     }
 )
 """Option -> the types of its value, and what an error calls them."""
@@ -110,6 +111,7 @@ class Request:
             metric that is best.
         checkpoint: a folder where rounds are saved.
         out_of_core: whether rows are read in blocks from a file; None: if they need it.
+        num_workers: that train together, in Spark; None: one in each executor.
         kept: options that are kept with the model.
     """
 
@@ -135,6 +137,7 @@ class Request:
     objective: str | None = None
     checkpoint: str | None = None
     out_of_core: bool | None = None
+    num_workers: int | None = None
     kept: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
@@ -174,6 +177,7 @@ class Request:
             objective=own.get("tuning_objective"),
             checkpoint=own.get("checkpoint"),
             out_of_core=own.get("out_of_core"),
+            num_workers=own.get("num_workers"),
             kept=MappingProxyType({n: v for n, v in given.items() if n in kept}),
         )
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ConfigError
-from sqlml.host import Host
+from sqlml.host import RowHost
 from sqlml.training.blocks import block_rows
 from sqlml.training.buffers import Buffer
 from sqlml.training.classes import Classes
@@ -77,7 +77,7 @@ class TrainingRows:
 
 
 def read_rows(
-    host: Host, query: str, columns: TrainingColumns, request: Request, progress: Progress
+    host: RowHost, query: str, columns: TrainingColumns, request: Request, progress: Progress
 ) -> TrainingRows:
     """Run a query once, and keep what a model learns from.
 

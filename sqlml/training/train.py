@@ -8,17 +8,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
 from sqlml.errors import ConfigError, SqlmlError
-from sqlml.host import Host
+from sqlml.host import RowHost
 from sqlml.training.block_estimators import block_estimator
 from sqlml.training.checkpoint import Checkpoint
 from sqlml.training.checks import check_rows, keys_of
@@ -36,7 +34,8 @@ from sqlml.training.metrics import Metrics, metrics_of
 from sqlml.training.part import Part, sample
 from sqlml.training.request import Request
 from sqlml.training.row_store import StoredRows
-from sqlml.training.rows import SHARES, Side, TrainingRows, read_rows
+from sqlml.training.rows import SHARES, TrainingRows, read_rows
+from sqlml.training.shaped_rows import frame_of, held_out_part, matrix_of, part_of, whole_model
 from sqlml.training.splits import Split
 from sqlml.training.training_log import TrainingLog
 from sqlml.training.tuning import Fit, is_end_of_trial, tuned
@@ -75,12 +74,18 @@ class Trained:
 
 
 def train(
-    host: Host, query: str, request: Request, transform: Sequence[str] | None = None
+    host: RowHost,
+    query: str,
+    request: Request,
+    transform: Sequence[str] | None = None,
+    *,
+    inlines: bool = True,
 ) -> Trained:
     """Train what is asked for on the rows of a query.
 
     Args:
         transform: the items of TRANSFORM (..).
+        inlines: whether queries can make features of columns where the model is to score.
 
     Raises:
         ConfigError: the rows do not suit the model, or the library refuses them.
@@ -88,22 +93,25 @@ def train(
     """
     start = time.perf_counter()
     columns, request = columns_of(host, query, request, transform)
+    if not inlines:
+        columns = columns.without_expressions()
     if not columns.features:
         raise ConfigError("the query has no column that a model can learn from")
     log = TrainingLog()
     try:
-        return _trained(host, query, columns, request, log, start)
+        return _trained(host, query, columns, request, log, start, inlines)
     finally:
         log.progress.close()
 
 
 def _trained(
-    host: Host,
+    host: RowHost,
     query: str,
     columns: TrainingColumns,
     request: Request,
     log: TrainingLog,
     start: float,
+    inlines: bool,
 ) -> Trained:
     rows = read_rows(host, query, columns, request, log.progress)
     keys = keys_of(rows)
@@ -112,6 +120,11 @@ def _trained(
     features = [f for f in rows.features if f.name not in keys or f.name in texts]
     if not features:
         raise ConfigError("the query has no column that a model can learn from")
+    filled = [name for name in texts if rows.statistics[name].nulls]
+    if filled and not inlines:
+        raise ConfigError(
+            f"column {filled[0]!r} has texts and NULL: write coalesce({filled[0]}, '') in the query"
+        )
     request, notes = _in_blocks(rows, request)
     notices += notes
     groups = feature_groups(features, rows.names, texts, request)
@@ -127,7 +140,7 @@ def _trained(
     else:
         made = prepared.fit(request.parameters, log, prepared.checkpoint(query))
     return Trained(
-        prepared.pipeline(made.estimator),
+        whole_model(prepared.transformer, made.estimator, rows.classes),
         None if rows.classes is None else rows.classes.labels(),
         request,
         rows.split,
@@ -139,8 +152,8 @@ def _trained(
         tuple(notices),
         versions_of(request),
         time.perf_counter() - start,
-        None if rows.held_out is None else partial(_held_out_rows, rows, groups, request),
-        columns.with_texts([n for n in texts if rows.statistics[n].nulls]),
+        None if rows.held_out is None else partial(held_out_part, rows, groups, request),
+        columns.with_texts(filled),
         trials,
     )
 
@@ -162,14 +175,6 @@ def _in_blocks(rows: TrainingRows, request: Request) -> tuple[Request, list[str]
         )
     given = MappingProxyType({**request.given, "out_of_core": True})
     return replace(request, given=given, out_of_core=True), notices
-
-
-def _held_out_rows(rows: TrainingRows, groups: FeatureGroups, request: Request) -> Part:
-    """The rows held out, with all that the query has."""
-    side = rows.held_out
-    assert side is not None
-    names = [feature.name for feature in rows.features]
-    return _part(side, _frame(rows, side, names, groups.texts), request, rows)
 
 
 def _not_learned(columns: TrainingColumns) -> list[str]:
@@ -237,7 +242,7 @@ class _Prepared:
             estimator = fit(fitting)
             known = self.held_out
             if known is None:
-                known = sample(_part(rows.fitted, self.X, request, rows), MOST_MEASURED)
+                known = sample(part_of(rows.fitted, self.X, request, rows), MOST_MEASURED)
             return Fit(estimator, metrics_of(estimator, known, request.task, classes), log)
         except SqlmlError:
             raise
@@ -250,15 +255,6 @@ class _Prepared:
                 f"{kind} cannot be trained: {type(error).__name__}: {text}"
             ) from error
 
-    def pipeline(self, estimator: Any) -> Any:
-        """The transformer and a fitted estimator, which says the classes' own names."""
-        from sklearn.pipeline import Pipeline
-
-        model = Pipeline([("features", self.transformer), ("model", estimator)])
-        classes = self.rows.classes
-        named = classes is not None and not classes.is_numbered()
-        return _named(model, self.rows) if named else model
-
 
 def _prepared(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _Prepared:
     """Rows as the estimator takes them.
@@ -269,114 +265,31 @@ def _prepared(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _P
     transformer = feature_transformer(groups, rows.names, request)
     in_blocks = isinstance(rows.fitted.features, StoredRows)
     if request.trainer.features == "scaled" and in_blocks:
-        source: Any = _matrix(rows, rows.fitted, groups)
+        source: Any = matrix_of(rows, rows.fitted, groups)
         X: Any = encoded_blocks(source, groups, rows.names, rows.order, request)
         transformer, held_X = X.transformer, None
         if rows.held_out is not None:
-            held_X = replace(X, source=_matrix(rows, rows.held_out, groups))
+            held_X = replace(X, source=matrix_of(rows, rows.held_out, groups))
     elif request.trainer.features == "ordinal" and not (groups.many or groups.texts):
-        transformer.fit(_frame(rows, rows.fitted, groups.names, part=slice(0, 1)))
-        X = _matrix(rows, rows.fitted, groups)
-        held_X = None if rows.held_out is None else _matrix(rows, rows.held_out, groups)
+        transformer.fit(frame_of(rows, rows.fitted, groups.names, part=slice(0, 1)))
+        X = matrix_of(rows, rows.fitted, groups)
+        held_X = None if rows.held_out is None else matrix_of(rows, rows.held_out, groups)
     else:
-        frame = _frame(rows, rows.fitted, groups.names, groups.texts)
+        frame = frame_of(rows, rows.fitted, groups.names, groups.texts)
         supervised = () if rows.fitted.label is None else (rows.fitted.label,)
         X = transformer.fit_transform(frame, *supervised)
         held_X = None
         if rows.held_out is not None:
-            held_X = transformer.transform(_frame(rows, rows.held_out, groups.names, groups.texts))
-    fitted = _part(rows.fitted, X, request, rows, weighs_classes=True)
-    held_out = None if rows.held_out is None else _part(rows.held_out, held_X, request, rows)
+            held_X = transformer.transform(
+                frame_of(rows, rows.held_out, groups.names, groups.texts)
+            )
+    fitted = part_of(rows.fitted, X, request, rows, weighs_classes=True)
+    held_out = None if rows.held_out is None else part_of(rows.held_out, held_X, request, rows)
     first = len(groups.numbers)
     categories = list(range(first, first + len(groups.few)))
     native = request.trainer.features in ("ordinal", "named")
     own = fitted, held_out, categories if native else []
     return _Prepared(rows, request, transformer, X, *own)
-
-
-def _named(model: Any, rows: TrainingRows) -> Any:
-    """A classifier of numbers as one that says the classes' names."""
-    from sklearn.base import clone
-
-    from sqlml.training.encoded_target import EncodedTargetClassifier
-
-    made = EncodedTargetClassifier(clone(model))
-    values = [] if rows.classes is None else rows.classes.values()
-    made.classes_ = np.array(values, object if isinstance(values[0], str) else None)
-    made.classifier_ = model
-    return made
-
-
-def _part(
-    side: Side, X: Any, request: Request, rows: TrainingRows, weighs_classes: bool = False
-) -> Part:
-    """A side as an estimator takes it."""
-    weight = side.weight
-    if weighs_classes and request.class_weights is not None and rows.classes is not None:
-        per_class = _class_weights(request, rows)
-        own = per_class[side.label]
-        weight = own if weight is None else weight * own
-    return Part(X, side.label, weight, side.group)
-
-
-def _class_weights(request: Request, rows: TrainingRows) -> Any:
-    """(k,) the weights of the classes.
-
-    Raises:
-        ConfigError: a weight is given to a class that there is not.
-    """
-    values = [] if rows.classes is None else rows.classes.values()
-    if request.class_weights == "balanced" or request.class_weights is None:
-        counts = np.bincount(np.asarray(rows.fitted.label), minlength=len(values))
-        return counts.sum() / (len(values) * counts)
-    spelled = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
-    weights = dict(request.class_weights)  # type: ignore[arg-type]
-    unknown = next((name for name in weights if name not in spelled), None)
-    if unknown is not None:
-        raise ConfigError(
-            f"option class_weights: unknown class {unknown!r}; classes: {', '.join(spelled[:20])}"
-        )
-    return np.array([weights.get(name, 1.0) for name in spelled])
-
-
-def _matrix(rows: TrainingRows, side: Side, groups: FeatureGroups) -> Any:
-    """(n, k) the features in the order of the groups; no copy where all are there."""
-    order = [f.name for f in rows.features]
-    places = [order.index(name) for name in groups.names]
-    held: Any = side.features
-    if places == list(range(len(order))):
-        return held
-    if isinstance(held, StoredRows):
-        return replace(held, columns=tuple(places))
-    return held[:, places]
-
-
-def _frame(
-    rows: TrainingRows,
-    side: Side,
-    names: Collection[str],
-    texts: Collection[str] = (),
-    part: slice = slice(None),
-) -> Any:
-    """A pandas frame of some features, categories as texts, NaN for NULL, and "" for one of
-    `texts`."""
-    import pandas as pd
-
-    order = [f.name for f in rows.features]
-    held: Any = side.features
-    if isinstance(held, StoredRows):
-        held = held.array() if part == slice(None) else next(held.blocks())
-    matrix = isinstance(held, np.ndarray)
-    columns = {}
-    for name in (name for name in rows.order if name in names):
-        values = held[part, order.index(name)] if matrix else held[name][part]
-        if name in rows.names:
-            codes = np.where(np.isnan(values), -1, values).astype(int) if matrix else values
-            missing = "" if name in texts else np.nan
-            known = np.array([*rows.names[name], missing], object)
-            values = pd.Series(known[codes], dtype=object)
-        columns[name] = values
-    return pd.DataFrame(columns, copy=False)
 
 
 def versions_of(request: Request) -> dict[str, str]:

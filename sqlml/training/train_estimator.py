@@ -16,7 +16,7 @@ import numpy as np
 
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ConfigError, MissingDependencyError, UnsupportedModelError
-from sqlml.host import Host
+from sqlml.host import RowHost
 from sqlml.training.checks import check_classes
 from sqlml.training.classes import Classes
 from sqlml.training.columns import columns_of
@@ -81,7 +81,7 @@ def _task(estimator: Any) -> Task:
     return "isolate" if base.is_outlier_detector(estimator) else "project"
 
 
-def train_estimator(host: Host, query: str, estimator: Any, request: Request) -> Trained:
+def train_estimator(host: RowHost, query: str, estimator: Any, request: Request) -> Trained:
     """Fit a clone of an estimator to the rows of a query that are not held out.
 
     Raises:

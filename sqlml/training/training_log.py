@@ -56,6 +56,6 @@ class TrainingLog:
         self.progress.add(len(self.rounds), "")
         self._last = time.perf_counter()
 
-    def past(self, loss: float, eval_loss: float) -> None:
+    def past(self, loss: float, eval_loss: float | None) -> None:
         """A round had ended before anybody could tell."""
         self.rounds.append(Round(len(self.rounds) + 1, loss, eval_loss, None))

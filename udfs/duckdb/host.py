@@ -11,6 +11,7 @@ import duckdb
 
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError
+from sqlml.planner.syntax.inlined_parameters import with_values
 from sqlml.regular_files import check_regular, local_path
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.page_cache import drop_pages
@@ -118,6 +119,10 @@ class DuckDBHost:
         parent = os.path.dirname(os.path.abspath(folder)) if folder else ""
         place = folder if folder and os.path.isdir(folder) else parent
         return place if place and os.access(place, os.W_OK) else None
+
+    def with_values(self, query: str, values: Any) -> str:
+        """The query with values in place of its parameters: `?`, `$1` or `$name`."""
+        return with_values(query, values, self.literal)
 
     def literal(self, value: Any) -> str:
         """A value of Python as the engine's SQL writes it, with its type."""
