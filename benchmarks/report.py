@@ -19,7 +19,7 @@ from benchmarks.results import RESULTS, read
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 FAMILIES = (
     *("trees", "operators", "scaling", "pipelines", "end_to_end", "choice", "starting"),
-    *("planner", "texts", "cascades", "gpu"),
+    *("planner", "texts", "cascades", "train", "gpu"),
 )
 Rows = Sequence[Mapping[str, Any]]
 
@@ -328,6 +328,25 @@ def starting(results: Results) -> str:
     return _table(head, lines)
 
 
+def train(results: Results) -> str:
+    """Seconds and memory of training, and sqlml's over those of the others."""
+    found = results.get("train")
+    if not found:
+        return _missing("train")
+    lines = []
+    for row in found["rows"]:
+        ratios = "- | -"
+        if "ratio" in row:
+            ratios = f"{_ratio(row['ratio'])} | {_ratio(row['memory'])}"
+        case = row["case"]
+        lines.append(
+            f"| {case['case']} | {case['rows']:,} | {row['contender']} | {row['seconds']:.1f} "
+            f"| {row['peak']:,.0f} | {ratios} |"
+        )
+    head = ["model", "rows", "by", "seconds", "peak, MB", "sqlml's time", "sqlml's memory"]
+    return _table(head, lines)
+
+
 def planner(results: Results) -> str:
     """What planning costs and saves, beside its bars."""
     found = results.get("planner")
@@ -451,6 +470,7 @@ TABLES: Mapping[str, Callable[[Results], str]] = {
     "starting": starting,
     "texts": texts,
     "cascades": cascades,
+    "train": train,
     "gpu": gpu,
     "planner": planner,
 }
