@@ -15,6 +15,9 @@ from typing import Any
 import duckdb
 import numpy as np
 
+LIMITS: dict[str, Any] = {"threads": 2, "memory_limit": "512MB"}
+"""Of the engine: with more memory it would keep the pages that it has read, for all contenders."""
+
 SHOWN = 1000
 """Rows whose predictions are compared."""
 
@@ -41,33 +44,42 @@ class Training:
         return ("sqlml", "hand", "frame")
 
 
-def _matrix(con: Any, codes: bool) -> tuple[Any, Any]:
-    """All rows as one float32 matrix, and the label; names as their places in order."""
+def _table(con: Any, codes: bool) -> tuple[Any, Any]:
+    """All rows as columns of Arrow, and the label; names as their places in order."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     table = con.sql("FROM t").to_arrow_table()
     y = table.column("y").to_numpy().astype(np.int64)
     table = table.drop(["y"])
-    X = np.empty(table.shape, np.float32)
-    for k, column in enumerate(table.columns):
-        if codes:
+    if codes:
+        columns = []
+        for column in table.columns:
             names = pc.unique(column)
             ranks = np.argsort(np.argsort(names.to_numpy(zero_copy_only=False)))
-            X[:, k] = ranks[pc.index_in(column, names).to_numpy()]
-        else:
-            X[:, k] = column.to_numpy()
-    return X, y
+            columns.append(pa.array(ranks[pc.index_in(column, names).to_numpy()], pa.float32()))
+        table = pa.table(columns, names=table.column_names)
+    return table, y
+
+
+def _matrix(table: Any) -> Any:
+    """Columns as one float32 matrix."""
+    X = np.empty(table.shape, np.float32)
+    for k, column in enumerate(table.columns):
+        X[:, k] = column.to_numpy()
+    return X
 
 
 def _xgboost(codes: bool) -> Callable[[Any], Callable[[Any], Any]]:
     def train(con: Any) -> Callable[[Any], Any]:
         import xgboost
 
-        X, y = _matrix(con, codes)
-        first = X[:SHOWN].copy()
-        types = ["c" if codes else "q"] * X.shape[1]
-        matrix = xgboost.QuantileDMatrix(X, y, feature_types=types, enable_categorical=True)
-        del X
+        table, y = _table(con, codes)
+        first = _matrix(table.slice(0, SHOWN))
+        types = ["c" if codes else "q"] * table.num_columns
+        matrix = xgboost.QuantileDMatrix(table, y, feature_types=types, enable_categorical=True)
+        del table
+        matrix.feature_names = None
         options = {"objective": "binary:logistic", "tree_method": "hist", "nthread": 2}
         made = xgboost.train(options, matrix, ROUNDS)
         return lambda rows: made.inplace_predict(first)
@@ -79,7 +91,9 @@ def _lightgbm(codes: bool) -> Callable[[Any], Callable[[Any], Any]]:
     def train(con: Any) -> Callable[[Any], Any]:
         import lightgbm
 
-        X, y = _matrix(con, codes)
+        table, y = _table(con, codes)
+        X = _matrix(table)
+        del table
         first = X[:SHOWN].copy()
         options = {
             **{"objective": "binary", "verbosity": -1, "num_threads": 2},
@@ -185,7 +199,7 @@ def main() -> None:
         import sqlml
 
         memory = ", memory = 'sublinear'" if contender == "sublinear" else ""
-        with sqlml.connect(database, config={"threads": 2}) as session:
+        with sqlml.connect(database, config=LIMITS) as session:
             session.execute(
                 f"CREATE OR REPLACE MODEL m OPTIONS ({case.options}{memory}) AS SELECT * FROM t"
             )
@@ -194,13 +208,13 @@ def main() -> None:
             predictions = session.execute(scored).fetchnumpy()["p"]
     elif contender == "hand":
         assert case.hand is not None
-        with duckdb.connect(database, config={"threads": 2}) as con:
+        with duckdb.connect(database, config=LIMITS) as con:
             predict = case.hand(con)
             seconds, peak = time.perf_counter() - start, _peak()
             predictions = predict(con.sql(f"FROM t LIMIT {SHOWN}").fetchnumpy())
     else:
         assert case.frame is not None
-        with duckdb.connect(database, config={"threads": 2}) as con:
+        with duckdb.connect(database, config=LIMITS) as con:
             frame = con.sql("FROM t").df()
             y = frame.pop("y")
             made = case.frame(frame).fit(frame, y)

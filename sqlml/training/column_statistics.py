@@ -34,31 +34,31 @@ class ColumnStatistics:
             self._add(numbers)
 
     def _add(self, numbers: Array) -> None:
-        rows = len(numbers)
-        self.rows += rows
-        if numbers.dtype.kind == "f":
-            total = float(numbers.sum(dtype=np.float64))
-            if total - total != 0:  # NaN or infinite
-                missing = np.isnan(numbers)
-                self.nulls += int(missing.sum())
-                numbers = numbers[~missing]
-                self.infinite = self.infinite or bool(np.isinf(numbers).any())
-        if not len(numbers) or self.infinite:
+        self.rows += len(numbers)
+        values = numbers.astype(np.float64)  # a copy, which is worked on
+        total = float(values.sum())
+        if total - total != 0:  # NaN or infinite
+            missing = np.isnan(values)
+            self.nulls += int(missing.sum())
+            values = values[~missing]
+            self.infinite = self.infinite or bool(np.isinf(values).any())
+            total = float(values.sum())
+        if not len(values) or self.infinite:
             return
-        least, most = float(numbers.min()), float(numbers.max())
+        least, most = float(values.min()), float(values.max())
         self.least = least if self.least is None else min(self.least, least)
         self.most = most if self.most is None else max(self.most, most)
-        self._add_moments(numbers)
+        self._add_moments(values, total / len(values))
 
-    def _add_moments(self, numbers: Array) -> None:
+    def _add_moments(self, values: Array, mean: float) -> None:
         """The mean and spread of all so far, as Chan, Golub and LeVeque add two parts (1979)."""
-        had = self.rows - self.nulls - len(numbers)
-        mean = float(numbers.mean(dtype=np.float64))
-        square = float(np.dot(numbers.astype(np.float64) - mean, numbers - mean))
-        both = had + len(numbers)
+        had = self.rows - self.nulls - len(values)
+        values -= mean
+        square = float(np.dot(values, values))
+        both = had + len(values)
         step = mean - self.mean
-        self.spread += square + step * step * had * len(numbers) / both
-        self.mean += step * len(numbers) / both
+        self.spread += square + step * step * had * len(values) / both
+        self.mean += step * len(values) / both
 
     def add_codes(self, codes: Array) -> None:
         """Count (n,) codes of categories, -1 for NULL."""
