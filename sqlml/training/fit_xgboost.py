@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
+from sqlml.errors import ConfigError
 from sqlml.training.checkpoint import in_segments
 from sqlml.training.fitting import Fitting
 from sqlml.training.model_types import makes_bins
@@ -159,6 +162,9 @@ def _columns(block: Any) -> Any:
 _BYTES_OF_BINS = 2
 """Bytes that XGBoost keeps of a number: its bin, by rows and by columns."""
 
+_BYTES_OF_A_ROW = 8
+"""Bytes that XGBoost's files have for a row besides."""
+
 _SHARE_OF_BINS = 0.25
 """Of memory_limit that bins may take in memory."""
 
@@ -167,11 +173,23 @@ def _folder_of_bins(fitting: Fitting, stack: ExitStack) -> str | None:
     """Where bins are kept that do not fit into memory; None: they do.
 
     The folder goes when the stack is left.
+
+    Raises:
+        ConfigError: there is no room for them, of which XGBoost would abort the process.
     """
-    X = fitting.fitted.X
+    X, held_out = fitting.fitted.X, fitting.held_out
     if not isinstance(X, StoredRows) or not sys.executable:
         return None
     nbytes = X.shape[0] * X.shape[1] * _BYTES_OF_BINS
     if not fitting.request.out_of_core and nbytes <= _SHARE_OF_BINS * fitting.memory_limit:
         return None
-    return stack.enter_context(VanishingFolder(X.store.folder)).path
+    rows = len(X) + (0 if held_out is None else len(held_out.X))
+    wide = fitting.parameters.get("max_bin", 0) > 256  # two bytes each
+    needed = 1.1 * rows * (X.shape[1] * _BYTES_OF_BINS * (2 if wide else 1) + _BYTES_OF_A_ROW)
+    folder = X.store.folder or tempfile.gettempdir()
+    if shutil.disk_usage(folder).free < needed:
+        raise ConfigError(
+            f"training needs {needed / 2**30:.1f} GiB in {folder} for the bins of XGBoost: free "
+            "some space there, set temp_directory, or raise memory_limit"
+        )
+    return stack.enter_context(VanishingFolder(folder)).path

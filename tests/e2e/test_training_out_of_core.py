@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightgbm
@@ -18,7 +19,7 @@ from sklearn.linear_model import SGDRegressor
 
 import sqlml
 from sqlml import errors
-from sqlml.training import row_store, rows
+from sqlml.training import fit_xgboost, row_store, rows
 from tests.trained_by_hand import rows_of
 
 
@@ -205,6 +206,16 @@ def test_rows_that_take_much_memory_go_to_a_file_and_the_definition_says_so(
 def test_what_needs_all_rows_says_so(con: sqlml.Session, options: str, says: str) -> None:
     with pytest.raises(errors.ConfigError, match=says):
         trained(con, "m", "y", f"{options}, out_of_core = true")
+
+
+def test_a_disk_without_room_for_bins_is_told_before_they_are_made(
+    con: sqlml.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fit_xgboost.shutil, "disk_usage", lambda folder: SimpleNamespace(free=999))
+    says = r"training needs 0.0 GiB in .* for the bins of XGBoost: free some space there, set"
+    with pytest.raises(errors.ConfigError, match=says):
+        trained(con, "m", "y", "model_type = 'boosted_tree_regressor', out_of_core = true")
+    assert con.execute("SHOW MODELS").fetchall() == []
 
 
 def test_files_of_bins_go_with_a_process_that_is_killed(tmp_path: Path) -> None:
