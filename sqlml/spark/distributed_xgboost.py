@@ -55,6 +55,7 @@ def is_distributed(request: Request) -> bool:
         and makes_bins(request.parameters)
         and not request.searched
         and request.checkpoint is None
+        and request.encoding != "target"
     )
 
 
@@ -125,18 +126,19 @@ class _Training:
         notices += check_rows(made, request, frozenset())
         ordered = [c for c in ordered if c.name not in keys_of(made)]
         groups = _groups(ordered)
-        request = replace(
-            request,
-            given=MappingProxyType({**request.given, "num_workers": self._workers()}),
-        )
+        workers = self._workers(counts[0])
+        given = MappingProxyType({**request.given, "num_workers": workers})
+        request = replace(request, given=given)
         frame = self._weighted(frame, made)
-        estimator = self._fitted(frame, list(made.features), ordered, classes, counts[1] > 0)
+        estimator = self._fitted(frame, list(made.features), ordered, workers, counts[1] > 0)
         transformer = feature_transformer(groups, names, request).fit(_example(groups, names))
         side = made.fitted if made.held_out is None else made.held_out
         places = [made.features.index(c) for c in ordered]
         measured = part_of(side, np.asarray(side.features)[:, places], request, made)
-        if len(ordered) < len(made.features):
-            made = replace(made, features=tuple(ordered))
+        if len(ordered) < len(made.features) and made.held_out is not None:
+            X = np.asarray(made.held_out.features)[:, places]
+            rest = replace(made.held_out, features=X)
+            made = replace(made, features=tuple(ordered), held_out=rest)
         number = 0 if classes is None else len(classes)
         return Trained(
             whole_model(transformer, estimator, classes),
@@ -165,7 +167,7 @@ class _Training:
     def _counted(self) -> _Counted:
         f, request = self._f, self._request
         known = {c.name: ColumnStatistics(c.name, c.type) for c in self._columns.features}
-        asked = [f.count(f.lit(1)), f.count(f.col(_quoted(str(request.label))))]
+        asked = [f.count(f.lit(1))]
         for column in self._columns.features:
             value = f.col(_quoted(column.name))
             asked.append(f.count(value))
@@ -186,7 +188,7 @@ class _Training:
             raise ConfigError(
                 f"column {request.weight!r} must have weights of at least 0, and no NULL"
             )
-        count, _, *rest = values
+        count, *rest = values
         found = iter(rest)
         for column in self._columns.features:
             made = known[column.name]
@@ -282,8 +284,10 @@ class _Training:
         weight = f.lit(1.0)
         if request.weight is not None:
             weight = f.col(_quoted(request.weight)).cast("double")
-        hashed = [f.col(_quoted(c.name)) for c in features]
-        place = f.shiftrightunsigned(f.xxhash64(*hashed, label, f.lit(request.seed)), 11)
+        hashed = [
+            f.col(_quoted(name)) for name, kind in self._columns.raw.items() if "MAP(" not in kind
+        ]
+        place = f.shiftrightunsigned(f.xxhash64(*hashed, f.lit(request.seed)), 11)
         if request.split.column is not None:
             place = f.col(_quoted(request.split.column))
         rows = self._rows.where(label.isNotNull())
@@ -378,6 +382,8 @@ class _Training:
         )
 
     def _side(self, frame: DataFrame, width: int, rows: int, classes: Classes | None) -> Side:
+        if rows > MOST_MEASURED:  # of all partitions alike
+            frame = frame.sample(1.1 * MOST_MEASURED / rows, self._request.seed)
         table = frame.limit(MOST_MEASURED).drop(_HELD).toArrow()
         columns = [column.to_numpy() for column in table.columns]
         X = np.empty((table.num_rows, width), np.float32)
@@ -403,19 +409,27 @@ class _Training:
         held = f.col(_WEIGHT)
         return frame.withColumn(_WEIGHT, f.when(~f.col(_HELD), held * own).otherwise(held))
 
-    def _workers(self) -> int:
-        """The workers that train together: as many as were asked for, or one in each executor."""
-        if self._request.num_workers is not None:
-            return max(self._request.num_workers, 1)
+    def _workers(self, rows: int) -> int:
+        """The workers that train together: as many as were asked for, or one in each executor.
+
+        Raises:
+            ConfigError: less than one, or more than rows.
+        """
+        asked = self._request.num_workers
+        if asked is not None:
+            if not 1 <= asked <= rows:
+                raise ConfigError(f"num_workers must be from 1 to the number of rows, not {asked}")
+            return asked
         context: Any = self._rows.sparkSession.sparkContext._jsc.sc()
-        return max(int(context.getExecutorMemoryStatus().size()) - 1, 1)  # one is the driver's
+        executors = int(context.getExecutorMemoryStatus().size()) - 1  # one is the driver's
+        return max(min(executors, rows), 1)
 
     def _fitted(
         self,
         frame: DataFrame,
         features: Sequence[TrainingColumn],
         learned: Sequence[TrainingColumn],
-        classes: Classes | None,
+        workers: int,
         holds_out: bool,
     ) -> Any:
         """XGBoost's own estimator with the trees that the executors have made."""
@@ -423,9 +437,8 @@ class _Training:
 
         request, log = self._request, self._log
         parameters = dict(request.parameters)
-        unfit = next((n for n in ("n_jobs",) if n in request.given), None)
-        if unfit is not None:
-            raise ConfigError(f"option {unfit} is Spark's own spark.task.cpus here")
+        if parameters.get("n_jobs") is not None:
+            raise ConfigError("option n_jobs is not available in Spark: set spark.task.cpus")
         kinds = ["c" if c.role == "category" else "q" for c in learned]
         if "c" in kinds:
             parameters["feature_types"] = kinds
@@ -444,7 +457,8 @@ class _Training:
             fitted = spark_kind(
                 features_col=[f"f{features.index(c)}" for c in learned],
                 label_col=_LABEL,
-                num_workers=self._workers(),
+                num_workers=workers,
+                force_repartition=True,  # each worker needs rows of both sides
                 verbose=False,
                 **options,
             ).fit(frame if holds_out else frame.drop(_HELD))

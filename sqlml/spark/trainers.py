@@ -43,8 +43,8 @@ class SparkTrainers:
         """
         if transform is not None:
             raise ConfigError(
-                "TRANSFORM has DuckDB's functions, and cannot be had in Spark; make the features "
-                "in the query, or in a view that training and scoring read"
+                "TRANSFORM uses DuckDB's functions and is not available in Spark; compute the "
+                "features in the query, or in a view that training and scoring both read"
             )
         rows = self._rows(query)
         if is_distributed(request):
@@ -52,7 +52,7 @@ class SparkTrainers:
         if request.num_workers is not None:
             raise ConfigError("option num_workers is for boosted trees by xgboost")
         with _at_hand(rows, request.trainer.path.rpartition(".")[2]) as host:
-            return train(host, _FETCHED, request, inlines=False)
+            return train(host, _FETCHED, request, inlines=False, identity=query)
 
     def by_estimator(self, query: str, estimator: Any, request: Request) -> Trained:
         """An estimator of Python's, on rows that the driver fetches.

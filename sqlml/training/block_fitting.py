@@ -17,7 +17,8 @@ PASSES = 20
 """Over the rows at most, unless max_iter says otherwise."""
 
 GAIN = 1e-3
-"""The share by which a pass must lower the loss, or it is the last but one; or `tol` says it."""
+"""A pass that lowers the loss by a smaller share is idle, and two in a row are the last; `tol` says
+it otherwise."""
 
 SEGMENTS = 16
 """Stretches of neighbouring rows that make a block: rows may be in an order that misleads."""
@@ -36,7 +37,10 @@ def fit_by_blocks(fitting: Fitting) -> Any:
     given, rows = fitting.parameters, data.X.shape[0]
     kind = block_estimator(request.trainer.path, given)
     assert kind is not None
-    passes = max(given.get("max_iter", PASSES), 1) if kind.passes else 1
+    asked = given.get("max_iter", PASSES)
+    if asked == request.trainer.defaults.get("max_iter"):  # that of a solver, not the user's
+        asked = PASSES
+    passes = max(asked, 1) if kind.passes else 1
     log.start(passes)
     made = _estimator(kind, {"random_state": request.seed, **given}, rows)
     draw = np.random.default_rng(request.seed)

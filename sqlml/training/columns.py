@@ -161,13 +161,28 @@ def _listed(rows: FittedRows, transform: Sequence[str] | None) -> list[TrainingC
     made: list[TrainingColumn] = []
     expressions = [e for _, e in items if e is not None]
     types = iter(_types(rows.host, rows.query, expressions))
+    own = {fold(name) for name, _ in items}
     for name, expression in items:
         kind = raw[name] if expression is None else next(types)
         if expression is not None:
             expression = RowExpression(expression.sql, expression.columns, _kept_type(kind))
         whole = TrainingColumn(name, kind, _role(kind), expression)
-        made += [whole] if fold(name) in named or whole.role else _parts(rows, whole)
+        if fold(name) in named or whole.role:
+            made.append(whole)
+            continue
+        for part in _parts(rows, whole):
+            made.append(part if part is whole else replace(part, name=_free(part.name, own)))
     return made
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """A name for what is made of a column, with a number behind it where it is taken: keys of a
+    map may differ in their case alone."""
+    found, number = name, 2
+    while fold(found) in taken:
+        found, number = f"{name}_{number}", number + 1
+    taken.add(fold(found))
+    return found
 
 
 def _parts(rows: FittedRows, column: TrainingColumn) -> list[TrainingColumn]:

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.errors import ConfigError
 from sqlml.training.blocks import Blocks
-from sqlml.training.feature_pipeline import MOST_ONE_HOT, FeatureGroups, feature_transformer
+from sqlml.training.feature_pipeline import FeatureGroups, feature_transformer
 from sqlml.training.request import Request
 from sqlml.training.row_store import StoredRows
 from sqlml.types import Array
@@ -81,19 +80,7 @@ def encoded_blocks(
     Args:
         source: the features in the order of the groups. names: of the categories of each column.
         order: of the columns in the query.
-
-    Raises:
-        ConfigError: a column has more categories than can become columns.
     """
-    for name in groups.texts:
-        raise ConfigError(f"column {name!r} holds texts, which need all rows in memory")
-    few = [n for n in groups.few if len(names[n]) >= MOST_ONE_HOT and not request.has_label]
-    for name in (*groups.many, *few):
-        also = " or set encoding = 'one_hot'" if request.has_label else ""
-        raise ConfigError(
-            f"column {name!r} has {len(names[name]):,} categories, which need all rows in memory: "
-            f"group them in the query{also}"
-        )
     present, means = _moments(source)
     transformer = feature_transformer(groups, names, request)
     gaps = present < len(source)

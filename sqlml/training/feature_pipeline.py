@@ -91,6 +91,16 @@ def text_columns(
     )
 
 
+def learns_in_blocks(
+    groups: FeatureGroups, names: Mapping[str, Sequence[str]], request: Request
+) -> bool:
+    """Whether the features can be made some rows at a time: not means of the label, weights of
+    words, or the most frequent of many categories."""
+    rare = request.trainer.features == "scaled" and not request.has_label
+    wide = rare and any(len(names[name]) >= MOST_ONE_HOT for name in groups.few)
+    return not (groups.many or groups.texts or wide)
+
+
 def _most(request: Request) -> float:
     """How many categories a column may have that does not become means of the label."""
     if not request.has_label:
@@ -120,8 +130,8 @@ def feature_transformer(
         steps.append(("target", _means_of_label(request), list(groups.many)))
     linear = request.model_type in ("linear_reg", "logistic_reg")
     steps += [
-        (f"text_{name}", vectorizer(names[name], linear, request.seed), name)
-        for name in groups.texts
+        (f"text_{n}", vectorizer(names[name], linear, request.seed), name)
+        for n, name in enumerate(groups.texts)
     ]
     made = ColumnTransformer(steps)
     return made.set_output(transform="pandas") if style == "named" else made

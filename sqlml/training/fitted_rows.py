@@ -30,6 +30,16 @@ class FittedRows:
         (found,) = self.host.read(f"SELECT {aggregates} FROM {self._rows} WHERE {self._condition}")
         return found
 
+    def most_frequent(self, lists: str, most: int) -> list[str]:
+        """The most frequent entries of lists of texts, an expression; of equally frequent ones the
+        first in order."""
+        items = f"SELECT unnest({lists}) AS item FROM {self._rows} WHERE {self._condition}"
+        found = self.host.read(
+            f"SELECT item FROM ({items}) AS sqlml_items WHERE item IS NOT NULL GROUP BY item "
+            f"ORDER BY {builtin('count')}(*) DESC, item LIMIT {most}"
+        )
+        return [text for (text,) in found]
+
     @cached_property
     def _rows(self) -> str:
         """The rows with a label."""

@@ -14,6 +14,7 @@ class Names:
 
     def __init__(self) -> None:
         self._place: dict[str, int] = {}
+        self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._place)
@@ -24,11 +25,20 @@ class Names:
 
         coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
         place = self._place
-        known = [place.setdefault(name, len(place)) for name in _used(coded)]
+        before = len(place)
+        used = _used(coded)
+        known = [place.setdefault(name, len(place)) for name in used]
+        if len(place) > before:
+            self._bytes += sum(len(name) + _BESIDE for name in used if place[name] >= before)
         of_dictionary = np.array([*known, -1], np.int32)
         indices = coded.indices.fill_null(-1) if coded.null_count else coded.indices
         made: Array = of_dictionary[indices.to_numpy(zero_copy_only=False)]
         return made
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the names take, about."""
+        return self._bytes
 
     def sorted(self) -> tuple[str, ...]:
         """The names in the order of their code points."""
@@ -40,6 +50,10 @@ class Names:
         for place, name in enumerate(self.sorted()):
             made[self._place[name]] = place
         return made
+
+
+_BESIDE = 130
+"""Bytes of a name besides its characters: an object of Python's, and its place."""
 
 
 def _used(coded: Any) -> list[str]:

@@ -13,13 +13,12 @@ from sqlml.catalog.row_expressions import RowExpression, is_kept
 from sqlml.dialects.duckdb import DUCKDB, builtin
 from sqlml.dialects.type_names import NUMBERS
 from sqlml.training.fitted_rows import FittedRows
-from sqlml.training.preprocessors import Arguments, listed_categories
 
 MOST_ITEMS = 100
 """Entries of lists of names, and keys of maps, that become columns: the most frequent ones."""
 
 MOST_PLACES = 4096
-"""Places of a list of numbers that become columns."""
+"""Parts of one column; one with more is left out."""
 
 Part = tuple[str, str, RowExpression]
 """The name of a column, its type, and what makes it."""
@@ -45,6 +44,8 @@ def flat_parts(rows: FittedRows, name: str, made: RowExpression) -> list[Part]:
         part = RowExpression(sql, made.columns, type_name)
         own = f"{name}_{suffix}"
         flat += flat_parts(rows, own, part) or [(own, type_name, part)]
+        if len(flat) > MOST_PLACES:
+            return []
     return flat
 
 
@@ -112,8 +113,8 @@ _PARTS: Mapping[str, Callable[[FittedRows, RowExpression, Any], Found]] = Mappin
 
 def _frequent(rows: FittedRows, lists: str) -> list[str]:
     """The most frequent entries of lists."""
-    given = Arguments("", lists, (MOST_ITEMS,), rows.ask)
-    return [text for text in listed_categories(given) if is_kept(text)]
+    found = rows.most_frequent(f"CAST({lists} AS VARCHAR[])", MOST_ITEMS)
+    return sorted(text for text in found if is_kept(text))
 
 
 def _is_name(kind: str) -> bool:

@@ -190,7 +190,9 @@ class Request:
     def reads_blocks(self) -> bool:
         """Whether not all rows have to be in memory; LightGBM keeps them to go on with trees."""
         keeps = self.checkpoint is not None and self.trainer.package == "lightgbm"
-        allowed = self.out_of_core is not False and not keeps
+        trees = self.trainer.package in ("xgboost", "lightgbm")
+        open_ones = self.searched.keys() & {"tree_method", "booster"} if trees else self.searched
+        allowed = self.out_of_core is not False and not keeps and not open_ones
         return allowed and self.trainer.reads_blocks(self.parameters)
 
     @property
@@ -287,9 +289,9 @@ def request_of(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
     )
     if made.out_of_core and not made.reads_blocks:
         raise ConfigError(
-            f"{trainer.path.rpartition('.')[2]} needs all rows in memory with these options; out "
-            "of core learn boosted trees and forests by xgboost, boosted trees by lightgbm, "
-            "linear_reg, logistic_reg, kmeans, and pca of a number of components"
+            f"{trainer.path.rpartition('.')[2]} needs all rows in memory with these options; these "
+            "can be trained out of core: boosted trees and forests by xgboost, boosted trees by "
+            "lightgbm, linear_reg, logistic_reg, kmeans, and pca with a number of components"
         )
     return made
 

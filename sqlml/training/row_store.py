@@ -95,7 +95,10 @@ class RowStore:
     def _move(self) -> None:
         """From memory into a file."""
         assert self._buffer is not None
-        self._file = tempfile.TemporaryFile(dir=self.folder, buffering=0)
+        try:
+            self._file = tempfile.TemporaryFile(dir=self.folder, buffering=0)
+        except OSError as error:
+            raise ConfigError(f"training cannot write a temporary file: {error}") from error
         held = self._buffer.array()
         self._buffer = None
         for start in range(0, len(held), self.block_rows):
@@ -159,8 +162,11 @@ class StoredRows(Blocks):
         lie far apart."""
         for first in range(start, stop, self.block_rows):
             last = min(first + self.block_rows, stop)
-            block = self.store.block(first, last)
-            yield self._finished(block if self.mask is None else block[self.mask[first:last]])
+            chosen = None if self.mask is None else self.mask[first:last]
+            if chosen is None:
+                yield self._finished(self.store.block(first, last))
+            elif chosen.any():  # libraries take no blocks without rows
+                yield self._finished(self.store.block(first, last)[chosen])
 
     @cached_property
     def _places(self) -> Array:

@@ -22,7 +22,7 @@ from sqlml.training.classes import Classes
 from sqlml.training.column_statistics import ColumnStatistics
 from sqlml.training.columns import TrainingColumn, TrainingColumns, label_sql
 from sqlml.training.fitted_rows import hashed_columns
-from sqlml.training.memory_guard import MemoryGuard
+from sqlml.training.memory_guard import SHARE, MemoryGuard
 from sqlml.training.names import Names
 from sqlml.training.progress import Progress
 from sqlml.training.request import Request
@@ -92,8 +92,9 @@ def read_rows(
     for batch in host.batches(reader.sql(query), reader.batch_rows):
         reader.take(batch)
         guard.check(reader.count)
+        reader.check_names()
         progress.add(batch.num_rows)
-    if reader.is_out_of_core:
+    if reader.needs_room:
         host.drop_pages()
     return reader.rows()
 
@@ -146,9 +147,12 @@ class _Reader:
         return block_rows(8 * len(self.features), _BATCH_BYTES)
 
     @property
-    def is_out_of_core(self) -> bool:
-        """Whether the rows are in a file."""
-        return self.matrix is not None and not self.matrix.in_memory
+    def needs_room(self) -> bool:
+        """Whether what is made of rows in a file will take a good part of memory_limit."""
+        if self.matrix is None or self.matrix.in_memory:
+            return False
+        nbytes = len(self.matrix) * self.matrix.width * self.matrix.dtype.itemsize
+        return bool(nbytes >= _MUCH * self.memory_limit)
 
     def _most(self) -> float:
         """Bytes of rows that are kept in memory."""
@@ -157,6 +161,20 @@ class _Reader:
         if self.request.out_of_core:
             return 0
         return max(MOST_IN_MEMORY, self.memory_limit * SHARES.get(self.request.trainer.package, 0))
+
+    def check_names(self) -> None:
+        """Refuse more names of categories than fit into memory.
+
+        Raises:
+            ConfigError: a column has too many.
+        """
+        held = sum(names.nbytes for names in self.names.values())
+        if held > SHARE * self.memory_limit:
+            wide = max(self.names, key=lambda name: self.names[name].nbytes)
+            raise ConfigError(
+                f"column {wide!r} has over {len(self.names[wide]):,} different texts, which do not "
+                "fit into memory_limit: leave it out, or group them in the query"
+            )
 
     def guard(self) -> MemoryGuard:
         """What may be kept of the rows."""
@@ -347,6 +365,9 @@ MOST_IN_MEMORY = 64 << 20
 SHARES: Mapping[str, float] = MappingProxyType({"lightgbm": 0.25, "sklearn": 0.25})
 """Package -> the share of memory_limit that a matrix may take before it is a file, if the package
 makes another model of blocks than of one matrix. XGBoost makes the same."""
+
+_MUCH = 0.125
+"""Of memory_limit that a matrix in a file has if the engine is to make room."""
 
 _BATCH_BYTES = 8 << 20
 """Bytes of a batch of the engine, about."""

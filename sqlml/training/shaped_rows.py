@@ -104,7 +104,7 @@ def frame_of(
     order = [f.name for f in rows.features]
     held: Any = side.features
     if isinstance(held, StoredRows):
-        held = held.array() if part == slice(None) else next(held.blocks())
+        held = held.array() if part == slice(None) else held.first
     matrix = isinstance(held, np.ndarray)
     columns = {}
     for name in (name for name in rows.order if name in names):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,13 +19,14 @@ _SAMPLE = 1000
 
 
 def are_texts(values: Sequence[str]) -> bool:
-    """Whether texts are of several words each.
+    """Whether texts are of several words each, as TfidfVectorizer counts words.
 
-    >>> are_texts(["a fine day", "it rains and rains"]), are_texts(["New York", "x-17", ""])
+    >>> are_texts(["a fine day today", "it rains and rains"]), are_texts(["New York", "A G T"])
     (True, False)
     """
-    some = values[:: max(len(values) // _SAMPLE, 1)]
-    return bool(some) and sum(len(text.split()) for text in some) >= _WORDS * len(some)
+    some = _some(values)
+    counts = [len(_WORD.findall(text)) for text in some]
+    return bool(some) and sum(counts) >= _WORDS * len(some) and len(_known(some)) > 1
 
 
 def vectorizer(values: Sequence[str], sparse: bool, seed: int) -> Any:
@@ -37,6 +39,18 @@ def vectorizer(values: Sequence[str], sparse: bool, seed: int) -> Any:
     words = TfidfVectorizer(max_features=MOST_WORDS)
     if sparse:
         return words
-    known = {word for text in values[:: max(len(values) // _SAMPLE, 1)] for word in text.split()}
-    topics = max(min(TOPICS, len(known) // 2), 1)
+    topics = max(min(TOPICS, len(_known(_some(values))) // 4), 1)  # some may be held out
     return make_pipeline(words, TruncatedSVD(topics, random_state=seed))
+
+
+_WORD = re.compile(r"(?u)\b\w\w+\b")
+"""As TfidfVectorizer has it."""
+
+
+def _some(values: Sequence[str]) -> Sequence[str]:
+    return values[:: max(len(values) // _SAMPLE, 1)]
+
+
+def _known(texts: Sequence[str]) -> set[str]:
+    """The different words."""
+    return {word for text in texts for word in _WORD.findall(text.lower())}

@@ -15,6 +15,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
+from sqlml.dialects.type_names import NUMBERS
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.host import RowHost
 from sqlml.training.block_estimators import block_estimator
@@ -26,11 +27,14 @@ from sqlml.training.feature_pipeline import (
     FeatureGroups,
     feature_groups,
     feature_transformer,
+    learns_in_blocks,
     text_columns,
 )
 from sqlml.training.fit import fit
 from sqlml.training.fitting import Fitting
+from sqlml.training.memory_guard import MemoryGuard
 from sqlml.training.metrics import Metrics, metrics_of
+from sqlml.training.model_types import SUPERVISED
 from sqlml.training.part import Part, sample
 from sqlml.training.request import Request
 from sqlml.training.row_store import StoredRows
@@ -80,12 +84,15 @@ def train(
     transform: Sequence[str] | None = None,
     *,
     inlines: bool = True,
+    identity: str = "",
 ) -> Trained:
     """Train what is asked for on the rows of a query.
 
     Args:
         transform: the items of TRANSFORM (..).
         inlines: whether queries can make features of columns where the model is to score.
+        identity: the query as the user has written it, by which a search or a checkpoint is found
+            again; "": `query`.
 
     Raises:
         ConfigError: the rows do not suit the model, or the library refuses them.
@@ -99,7 +106,7 @@ def train(
         raise ConfigError("the query has no column that a model can learn from")
     log = TrainingLog()
     try:
-        return _trained(host, query, columns, request, log, start, inlines)
+        return _trained(host, query, columns, request, log, start, inlines, identity or query)
     finally:
         log.progress.close()
 
@@ -112,6 +119,7 @@ def _trained(
     log: TrainingLog,
     start: float,
     inlines: bool,
+    identity: str,
 ) -> Trained:
     rows = read_rows(host, query, columns, request, log.progress)
     keys = keys_of(rows)
@@ -123,22 +131,26 @@ def _trained(
     filled = [name for name in texts if rows.statistics[name].nulls]
     if filled and not inlines:
         raise ConfigError(
-            f"column {filled[0]!r} has texts and NULL: write coalesce({filled[0]}, '') in the query"
+            f"column {filled[0]!r} holds texts and NULLs: write coalesce({filled[0]}, '') in the "
+            "query"
         )
-    request, notes = _in_blocks(rows, request)
-    notices += notes
     groups = feature_groups(features, rows.names, texts, request)
-    prepared = _prepared(rows, groups, request)
+    request, notes = _in_blocks(rows, groups, request)
+    notices += notes
+    try:
+        prepared = _prepared(rows, groups, request)
+    except ValueError as error:  # of a transformer
+        raise ConfigError(f"the columns cannot be learned from: {error}") from error
     trials: tuple[tuple[Any, ...], ...] = ()
     if request.searched:
         if rows.held_out is None:
             raise ConfigError("a search compares rows that are held out, and none are: set split")
         asked = {n: v for n, v in request.given.items() if n not in ("num_trials", "checkpoint")}
-        identity = repr((query, sorted(map(repr, asked.items())), rows.fitted.rows))
-        found = tuned(prepared.fit, request, log, identity)
+        study = repr((identity, sorted(map(repr, asked.items())), rows.fitted.rows))
+        found = tuned(prepared.fit, request, log, study)
         made, trials = found.fit, found.trials
     else:
-        made = prepared.fit(request.parameters, log, prepared.checkpoint(query))
+        made = prepared.fit(request.parameters, log, prepared.checkpoint(identity))
     return Trained(
         whole_model(prepared.transformer, made.estimator, rows.classes),
         None if rows.classes is None else rows.classes.labels(),
@@ -158,20 +170,21 @@ def _trained(
     )
 
 
-def _in_blocks(rows: TrainingRows, request: Request) -> tuple[Request, list[str]]:
+def _in_blocks(
+    rows: TrainingRows, groups: FeatureGroups, request: Request
+) -> tuple[Request, list[str]]:
     """The request as it is kept, and notices, where rows are in a file and the library makes
     another model of them than it would in memory: who makes it again needs that, too."""
     package = request.trainer.package
-    if package not in SHARES or not isinstance(rows.fitted.features, StoredRows):
+    if package not in SHARES or not _is_stored(rows, groups, request):
         return request, []
     notices = []
     other = block_estimator(request.trainer.path, request.parameters)
     if other is not None and not request.out_of_core:
-        kinds = (path.rpartition(".")[2] for path in (other.path, request.trainer.path))
-        learns, instead = kinds
+        learns, instead = (p.rpartition(".")[2] for p in (other.path, request.trainer.path))
         notices.append(
-            f"{learns} learns block by block in place of {instead}: the rows take much of "
-            "memory_limit (out_of_core = false keeps them in memory)"
+            f"{learns} learns block by block instead of {instead}, because the rows would take "
+            "much of memory_limit; out_of_core = false keeps them in memory"
         )
     given = MappingProxyType({**request.given, "out_of_core": True})
     return replace(request, given=given, out_of_core=True), notices
@@ -181,7 +194,7 @@ def _not_learned(columns: TrainingColumns) -> list[str]:
     """Notices of columns that are not used as features, though no option names them."""
     return [
         f"column {column.name!r} is left out: models do not learn from {column.type}"
-        + (" of different lengths" if column.type.endswith("[]") else "")
+        + (" of different lengths" if NUMBERS.fullmatch(column.type.removesuffix("[]")) else "")
         for column in columns.left_out
     ]
 
@@ -243,6 +256,8 @@ class _Prepared:
             known = self.held_out
             if known is None:
                 known = sample(part_of(rows.fitted, self.X, request, rows), MOST_MEASURED)
+            elif request.task not in SUPERVISED:  # whose metrics look at all rows at once
+                known = sample(known, MOST_MEASURED)
             return Fit(estimator, metrics_of(estimator, known, request.task, classes), log)
         except SqlmlError:
             raise
@@ -263,8 +278,9 @@ def _prepared(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _P
         ConfigError: the transformer refuses them.
     """
     transformer = feature_transformer(groups, rows.names, request)
-    in_blocks = isinstance(rows.fitted.features, StoredRows)
-    if request.trainer.features == "scaled" and in_blocks:
+    if not learns_in_blocks(groups, rows.names, request):
+        _check_fits(rows, groups, request)
+    if request.trainer.features == "scaled" and _is_stored(rows, groups, request):
         source: Any = matrix_of(rows, rows.fitted, groups)
         X: Any = encoded_blocks(source, groups, rows.names, rows.order, request)
         transformer, held_X = X.transformer, None
@@ -290,6 +306,32 @@ def _prepared(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _P
     native = request.trainer.features in ("ordinal", "named")
     own = fitted, held_out, categories if native else []
     return _Prepared(rows, request, transformer, X, *own)
+
+
+def _is_stored(rows: TrainingRows, groups: FeatureGroups, request: Request) -> bool:
+    """Whether rows are in a file, and stay there."""
+    return isinstance(rows.fitted.features, StoredRows) and learns_in_blocks(
+        groups, rows.names, request
+    )
+
+
+def _check_fits(rows: TrainingRows, groups: FeatureGroups, request: Request) -> None:
+    """Refuse rows in a file that have to be in memory, if they do not fit there.
+
+    Raises:
+        ConfigError: they do not, or are asked to stay in the file.
+    """
+    if not isinstance(rows.fitted.features, StoredRows):
+        return
+    name = next(iter((*groups.many, *groups.texts, *groups.few)))
+    if request.out_of_core:
+        raise ConfigError(
+            f"column {name!r} has {len(rows.names[name]):,} different texts, and is learned from "
+            "with all rows in memory: leave out out_of_core, or group them in the query"
+        )
+    width = len(rows.features) * 8 * 2  # and what is made of them
+    count = rows.fitted.rows + (0 if rows.held_out is None else rows.held_out.rows)
+    MemoryGuard(request, width, rows.memory_limit).check(count)
 
 
 def versions_of(request: Request) -> dict[str, str]:

@@ -38,7 +38,9 @@ class RowTrainers:
     def by_type(self, query: str, request: Request, transform: Sequence[str] | None) -> Trained:
         """A model of a type."""
         if request.num_workers is not None:
-            raise ConfigError("option num_workers is for boosted trees by xgboost in Spark")
+            raise ConfigError(
+                "option num_workers applies only to boosted trees by xgboost in Spark"
+            )
         return train(self.host, query, request, transform)
 
     def by_estimator(self, query: str, estimator: Any, request: Request) -> Trained:

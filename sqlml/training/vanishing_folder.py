@@ -3,6 +3,8 @@ killed."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,15 +33,19 @@ class VanishingFolder:
         Raises:
             OSError: it cannot be made, or no process can be started.
         """
-        self.path = tempfile.mkdtemp(prefix="sqlml_training_", dir=self._parent)
-        self._child = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _WAITS, self.path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=tempfile.gettempdir(),
-            start_new_session=True,  # what kills this process's group leaves it alone
-        )
+        self.path = os.path.abspath(tempfile.mkdtemp(prefix="sqlml_training_", dir=self._parent))
+        try:
+            self._child = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _WAITS, self.path],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd=tempfile.gettempdir(),
+                start_new_session=True,  # what kills this process's group leaves it alone
+            )
+        except BaseException:
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
         return self
 
     def __exit__(
@@ -49,6 +55,8 @@ class VanishingFolder:
         trace: TracebackType | None,
     ) -> None:
         """Remove the folder and what is in it."""
-        assert self._child.stdin is not None
-        self._child.stdin.close()
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._child.kill()
         self._child.wait()
+        if self._child.stdin is not None:
+            self._child.stdin.close()

@@ -152,6 +152,7 @@ def test_an_unread_result_is_interrupted_while_it_is_finished(argument: str) -> 
         assert con.execute(score).fetchall() == [(5.0,)]
 
 
+@pytest.mark.nightly
 def test_the_first_query_compiles_its_kernel_and_is_interrupted(tmp_path: Path) -> None:
     ((_, came, _, answers),) = met(tmp_path, "execute", 0.5, cache=True)
     assert (came, answers) == (INTERRUPTED, True)

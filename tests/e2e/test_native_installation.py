@@ -138,6 +138,7 @@ def test_a_damaged_copy_is_installed_again(tmp_path: Path) -> None:
         native_connection(con).close()
 
 
+@pytest.mark.nightly
 def test_two_databases_and_a_fork(tmp_path: Path) -> None:
     script = """
 import os
@@ -166,6 +167,7 @@ assert second.execute(query).fetchall() == want
     child.printed(script, tmp_path)
 
 
+@pytest.mark.nightly
 def test_they_can_be_taken_away(tmp_path: Path) -> None:
     ask = "import sys; from sqlml.cli import main; sys.exit(main(sys.argv[1:]))"
     home = {"HOME": str(tmp_path), "USERPROFILE": str(tmp_path)}

@@ -166,6 +166,7 @@ def test_a_script_needs_no_main_guard(way: str, tmp_path: Path) -> None:
     assert done.stdout.split() == ["once", "True"], done.stderr
 
 
+@pytest.mark.nightly
 def test_a_module_in_the_current_folder_is_not_imported_by_the_child(tmp_path: Path) -> None:
     """A folder that is entered later may be a stranger's."""
     skops.io.dump(LinearRegression().fit([[0.0], [1.0]], [0, 1]), tmp_path / "m.skops")

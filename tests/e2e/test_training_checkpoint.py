@@ -60,7 +60,7 @@ def saved(folder: Path) -> bool:
     return any(folder.glob("training-*.checkpoint"))
 
 
-NIGHTLY = {"xgboost, early", "lightgbm", "torch"}
+NIGHTLY = {"xgboost, early", "lightgbm", "lightgbm, early", "torch", "torch, early"}
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_a_model_of_texts_equals_the_librarys_own(con: sqlml.Session, options: s
     frame["plan"] = frame["plan"].astype(object).where(frame["plan"].notna(), np.nan)
     model = con.estimator("m")
     features, estimator = fitted(model, frame, y, held)
-    texts = features.named_transformers_["text_review"]
+    texts = features.named_transformers_["text_0"]
     linear = isinstance(estimator, LogisticRegression)
     steps = [texts] if linear else [step for _, step in texts.steps]
     assert [type(s) for s in steps] == [TfidfVectorizer, TruncatedSVD][: len(steps)]
@@ -127,6 +127,18 @@ def test_a_model_of_texts_equals_the_librarys_own(con: sqlml.Session, options: s
     assert np.allclose(ours, wanted, rtol=1e-6 if "xgboost" in options else 1e-12)
     assert np.mean((wanted > 0.5) == y) > 0.9
     assert not con.execute("SELECT predict('m', a, plan, NULL) FROM notes LIMIT 1").fetchall()[0][0]
+
+
+def test_names_that_data_bring_do_not_collide(con: sqlml.Session) -> None:
+    con.execute(
+        "CREATE OR REPLACE MODEL m OPTIONS (model_type = 'logistic_reg', label = 'y') AS SELECT "
+        "[CASE WHEN id % 2 = 0 THEN 'Red' ELSE 'red' END] AS tags, id % 3 AS tags_red_2, "
+        "'words and ' || review AS a__b, y FROM notes"
+    )
+    found = con.execute("SELECT input FROM ml_feature_info(MODEL m)").fetchall()
+    assert {name for (name,) in found} == {"tags_Red", "tags_red_3", "tags_red_2", "a__b"}
+    assert con.execute("SELECT count(predict('m', *)) FROM (SELECT ['Red'] AS tags, 1 AS "
+                       "tags_red_2, 'good' AS a__b)").fetchall() == [(1,)]  # fmt: skip
 
 
 def test_texts_without_null_are_read_as_they_are(con: sqlml.Session) -> None:
@@ -141,7 +153,8 @@ def test_texts_without_null_are_read_as_they_are(con: sqlml.Session) -> None:
 def test_texts_that_are_no_sentences_are_keys(con: sqlml.Session) -> None:
     told = con.execute(
         "CREATE OR REPLACE MODEL m OPTIONS (model_type = 'logistic_reg', label = 'y') AS "
-        "SELECT 'New York ' || id AS place, 'key-' || id AS key, a, y FROM notes WHERE id < 300"
+        "SELECT 'north of New York ' || id AS place, 'key-' || id AS key, a, y FROM notes "
+        "WHERE id < 300"
     ).fetchall()
     keys = [text for what, text in told if what == "notice" and "like a key" in text]
     assert len(keys) == 1 and "'key'" in keys[0]

@@ -175,6 +175,45 @@ def test_models_of_scikit_learn_are_nearly_as_good_out_of_core(
     assert len(con.execute(f"SELECT {called}('blocks', *) FROM t").fetchall()) == 6000
 
 
+@pytest.mark.parametrize("order", ["id", "-id"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        "model_type = 'linear_reg'",
+        "model_type = 'boosted_tree_regressor', library = 'lightgbm', n_estimators = 3",
+        "model_type = 'boosted_tree_regressor', library = 'xgboost', n_estimators = 3",
+    ],
+)
+def test_blocks_may_lie_on_one_side_of_the_split(
+    con: sqlml.Session, monkeypatch: pytest.MonkeyPatch, options: str, order: str
+) -> None:
+    monkeypatch.setattr(row_store, "block_rows", lambda *_: 500)
+    told = con.execute(
+        f"CREATE MODEL m OPTIONS ({options}, label = 'y', split = 'seq', split_column = 'at', "
+        f"out_of_core = true) AS SELECT a, x, c, y, {order} AS at FROM t ORDER BY id"
+    ).fetchall()
+    assert dict(told)["held_out"] == "1,200" and float(dict(told)["r2_score"]) > 0.3
+
+
+def test_clusters_are_measured_on_rows_held_out_in_a_file(con: sqlml.Session) -> None:
+    options = "model_type = 'kmeans', eval_fraction = 0.3, out_of_core = true"
+    found = trained(con, "m", None, options)
+    assert 1500 < int(found["held_out"].replace(",", "")) < 2100
+    assert float(found["mean_squared_distance"]) > 0
+
+
+def test_texts_are_learned_from_in_memory_unless_asked_not_to(
+    con: sqlml.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = "SELECT a, 'some words of ' || id AS note, over FROM t"
+    monkeypatch.setattr(rows, "MOST_IN_MEMORY", 100)
+    options = "model_type = 'boosted_tree_classifier', label = 'over', n_estimators = 2"
+    told = con.execute(f"CREATE MODEL m OPTIONS ({options}) AS {query}").fetchall()
+    assert int(dict(told)["rows"].replace(",", "")) > 4000
+    with pytest.raises(errors.ConfigError, match="'note' has 6,000 different texts.*in memory"):
+        con.execute(f"CREATE MODEL n OPTIONS ({options}, out_of_core = true) AS {query}")
+
+
 def test_rows_that_take_much_memory_go_to_a_file_and_the_definition_says_so(
     con: sqlml.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +222,7 @@ def test_rows_that_take_much_memory_go_to_a_file_and_the_definition_says_so(
     assert trained(con, "whole", "over", options)["notices"] == []  # a quarter of memory_limit
     monkeypatch.setattr(rows, "SHARES", {"sklearn": 0.0})
     (notice,) = trained(con, "m", "over", options)["notices"]
-    assert notice.startswith("SGDClassifier learns block by block in place of LogisticRegression")
+    assert notice.startswith("SGDClassifier learns block by block instead of LogisticRegression")
     monkeypatch.undo()
     made = con.execute("SHOW CREATE MODEL m").fetchall()[0][-1]
     assert "out_of_core = true" in made
@@ -200,7 +239,11 @@ def test_rows_that_take_much_memory_go_to_a_file_and_the_definition_says_so(
         ("model_type = 'random_forest_regressor', library = 'sklearn'", "RandomForest.*all rows"),
         ("model_type = 'boosted_tree_regressor', booster = 'gblinear'", "XGBRegressor .*all rows"),
         ("model_type = 'linear_reg', positive = true", "LinearRegression needs all rows"),
-        ("model_type = 'linear_reg', encoding = 'target'", "'c' has 2 categories.*'one_hot'"),
+        ("model_type = 'linear_reg', encoding = 'target'", "'c' has 2 different texts.*in memory"),
+        (
+            "model_type = 'boosted_tree_regressor', tree_method = hparam_candidates(['exact'])",
+            "XGBRegressor needs all rows",
+        ),
     ],
 )
 def test_what_needs_all_rows_says_so(con: sqlml.Session, options: str, says: str) -> None:
@@ -212,7 +255,9 @@ def test_a_disk_without_room_for_bins_is_told_before_they_are_made(
     con: sqlml.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fit_xgboost.shutil, "disk_usage", lambda folder: SimpleNamespace(free=999))
-    says = r"training needs 0.0 GiB in .* for the bins of XGBoost: free some space there, set"
+    says = (
+        r"training needs 0.0 GiB in .* for the binned data of XGBoost: free some space there, set"
+    )
     with pytest.raises(errors.ConfigError, match=says):
         trained(con, "m", "y", "model_type = 'boosted_tree_regressor', out_of_core = true")
     assert con.execute("SHOW MODELS").fetchall() == []

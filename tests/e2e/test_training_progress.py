@@ -64,6 +64,7 @@ def test_a_terminal_sees_rows_and_rounds(tmp_path: Path) -> None:
     assert b"training" in shown and b"/200" in shown and b"eval_loss 0." in shown
 
 
+@pytest.mark.nightly
 def test_nobody_else_sees_anything(tmp_path: Path) -> None:
     with started(tmp_path / "shop.duckdb", 20, None) as child:
         _, told = child.communicate()

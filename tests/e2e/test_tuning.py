@@ -104,6 +104,7 @@ con.execute(sys.argv[2])
 """
 
 
+@pytest.mark.nightly
 def test_a_search_that_was_killed_goes_on(con: sqlml.Session, tmp_path: Path) -> None:
     options = (
         "model_type = 'boosted_tree_classifier', n_estimators = 60, early_stop = false, "

@@ -123,6 +123,7 @@ def test_probabilities_in_float32(con: Any, frame: pd.DataFrame) -> None:
         assert {row[0] for row in con.sql(nothing).collect()} == {bool(gone)}
 
 
+@pytest.mark.nightly
 def test_categories_as_expressions(con: Any, frame: pd.DataFrame) -> None:
     encode = make_column_transformer(
         (OneHotEncoder(handle_unknown="ignore"), ["plan"]), ("passthrough", NUMBERS)

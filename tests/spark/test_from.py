@@ -165,6 +165,7 @@ def test_stars_show_no_more(con: Any, frame: pd.DataFrame) -> None:
         assert len(found.limit(3).collect()) == 3
 
 
+@pytest.mark.nightly
 def test_rows_that_a_filter_keeps_away_are_not_packed(con: Any, frame: pd.DataFrame) -> None:
     """A category that the model does not know fails the query, unless WHERE leaves its row out."""
     known = frame[frame.plan != "pro"]

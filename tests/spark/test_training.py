@@ -127,7 +127,7 @@ def test_an_estimator_of_pythons_trains_in_the_driver(con: Any) -> None:
         (
             "CREATE MODEL n TRANSFORM (a, x + 1 AS x1) OPTIONS (model_type = 'logistic_reg', "
             "label = 'y') AS SELECT * FROM trained",
-            "TRANSFORM has DuckDB's functions",
+            "TRANSFORM uses DuckDB's functions",
         ),
         (
             "CREATE MODEL n OPTIONS (model_type = 'kmeans') AS SELECT a, x FROM trained",

@@ -20,7 +20,7 @@ def drop_pages(native: duckdb.DuckDBPyConnection, limit: float) -> None:
 
     There is no statement for that but to lower memory_limit, which is the user's and holds for all
     connections. A temporary table of a connection of its own needs the room, and gets it from pages
-    first: nothing that is needed is written to disk for it.
+    first.
 
     Args:
         limit: memory_limit in bytes.
@@ -41,7 +41,7 @@ def drop_pages(native: duckdb.DuckDBPyConnection, limit: float) -> None:
                 f"CREATE TEMP TABLE sqlml_room AS SELECT {listed} FROM system.main.range({rows})"
             )
             own.execute("DROP TABLE temp.main.sqlml_room")
-        except duckdb.OutOfMemoryException:  # others have taken it meanwhile
+        except (duckdb.OutOfMemoryException, duckdb.IOException):  # others need it as well
             return
         # the allocator gives memory back to the system at the end of the next query
         own.execute("SELECT system.main.count(*) FROM system.main.range(1000000)").fetchall()

@@ -88,6 +88,7 @@ def test_kernels_are_compiled_where_nothing_can_be_written(tmp_path: Path) -> No
     assert "for this process only" in score_elsewhere(NUMBA_CACHE_DIR=str(blocker))
 
 
+@pytest.mark.nightly
 def test_nobody_is_told_of_kernels_where_nobody_watches(tmp_path: Path) -> None:
     elsewhere = f"import sys; sys.stderr = open({str(tmp_path / 'log')!r}, 'w')\n"
     assert not score_elsewhere(elsewhere, NUMBA_CACHE_DIR=str(tmp_path))
