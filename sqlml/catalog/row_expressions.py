@@ -1,4 +1,5 @@
-"""Expressions over a row that are kept with a model: TRANSFORM (..), and parts of dates.
+"""Expressions over a row that are kept with a model: TRANSFORM (..), parts of dates and nested
+values, and texts without NULL.
 
 The engine's own parser reads them (`json_serialize_sql`), and prints them with each function and
 operator by its full name, and a place in place of each column. So what is kept means the same in
@@ -79,10 +80,10 @@ class RowExpression:
         return _PLACES.sub(lambda found: columns[self.columns[int(found[1])]], self.sql)
 
 
-def is_kept(text: str) -> bool:
+def may_be_kept(text: str) -> bool:
     """Whether a text may be a constant in a kept expression.
 
-    >>> is_kept("a"), is_kept("sqlml_raw_0")
+    >>> may_be_kept("a"), may_be_kept("sqlml_raw_0")
     (True, False)
     """
     return _OWN not in text
@@ -263,7 +264,7 @@ class _Writer:
         if kind == "OPERATOR" and tree["type"] in _CALLS:
             arguments = [self._inner_text(child, names) for child in tree["children"]]
             return self._piece(f"{builtin(_CALLS[tree['type']])}({', '.join(arguments)})")
-        if kind == "CONSTANT" and not is_kept(json.dumps(tree)):
+        if kind == "CONSTANT" and not may_be_kept(json.dumps(tree)):
             raise ParseError(f"a text in TRANSFORM cannot contain {_OWN}")
         if kind in _PLAIN or (kind == "OPERATOR" and tree["type"] in _OPERATORS):
             return {key: self._inside(value, names) for key, value in tree.items()}

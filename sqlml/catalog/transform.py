@@ -16,7 +16,7 @@ TRANSFORM = "transform"
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """TRANSFORM (..), or the parts of dates that training made.
+    """TRANSFORM (..), or what training made of dates, nested values and texts.
 
     columns: those that the model reads, in the order of the training query. made: feature -> the
     expression that makes it; the others are columns themselves.

@@ -21,13 +21,13 @@ from sqlml.training.checks import MOST_CLASSES, check_rows, keys_of
 from sqlml.training.classes import Classes
 from sqlml.training.column_statistics import ColumnStatistics
 from sqlml.training.columns import Role, TrainingColumn, TrainingColumns
-from sqlml.training.feature_pipeline import FeatureGroups, feature_transformer
+from sqlml.training.feature_pipeline import MOST_NATIVE, FeatureGroups, feature_transformer
 from sqlml.training.metrics import metrics_of
 from sqlml.training.model_types import makes_bins
 from sqlml.training.request import Request
 from sqlml.training.rows import Side, TrainingRows
 from sqlml.training.shaped_rows import class_weights, held_out_part, part_of, whole_model
-from sqlml.training.splits import Split
+from sqlml.training.splits import BITS, Split
 from sqlml.training.train import MOST_MEASURED, Trained, versions_of
 from sqlml.training.training_log import TrainingLog
 from sqlml.types import Array, fold
@@ -36,7 +36,7 @@ from sqlml.udfs.spark.types import columns_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-MOST_CATEGORIES = 1000
+MOST_CATEGORIES = MOST_NATIVE["xgboost"]
 """Categories of a column that XGBoost takes."""
 
 _LABEL, _HELD, _WEIGHT = "sqlml_label", "sqlml_held", "sqlml_weight"
@@ -287,7 +287,7 @@ class _Training:
         hashed = [
             f.col(_quoted(name)) for name, kind in self._columns.raw.items() if "MAP(" not in kind
         ]
-        place = f.shiftrightunsigned(f.xxhash64(*hashed, f.lit(request.seed)), 11)
+        place = f.shiftrightunsigned(f.xxhash64(*hashed, f.lit(request.seed)), 64 - BITS)
         if request.split.column is not None:
             place = f.col(_quoted(request.split.column))
         rows = self._rows.where(label.isNotNull())
@@ -314,7 +314,6 @@ class _Training:
         """The rows with a BOOLEAN in place of `_HELD`, the numbers of classes that only held-out
         rows have had, and how many rows are fitted to and held out."""
         f, place = self._f, self._f.col(_HELD)
-        share = split.fraction or 0.0
         if split.method == "none":
             held = f.lit(False)
         elif split.method == "custom":
@@ -324,9 +323,9 @@ class _Training:
                 )
             held = f.coalesce(place, f.lit(True))
         elif split.method == "random":
-            held = place < int(share * 2**53)
+            held = place < split.bound
         else:
-            held = self._after(frame, share)
+            held = self._after(frame, split)
         frame = frame.withColumn(_HELD, held)
         kept: tuple[int, ...] = ()
         if self._request.task == "classify" and split.method != "none":
@@ -338,11 +337,11 @@ class _Training:
         held_out = frame.where(f.col(_HELD)).count()
         return frame, kept, (frame.count() - held_out, held_out)
 
-    def _after(self, frame: DataFrame, share: float) -> Any:
+    def _after(self, frame: DataFrame, split: Split) -> Any:
         """Whether a row comes after the last one that is fitted to, in the order of a column."""
         f, place = self._f, self._f.col(_HELD)
         count = frame.count()
-        trained = count - round(count * share)
+        trained = split.trained(count)
         if trained >= count:
             return f.lit(False)
         ordered = frame.select(place).orderBy(place.asc_nulls_last())

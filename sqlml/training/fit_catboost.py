@@ -9,6 +9,7 @@ from sqlml.training.part import Part
 
 
 def fit_catboost(fitting: Fitting) -> Any:
+    """Trees by CatBoost, from a Pool that knows its categories."""
     import catboost
 
     log, held_out = fitting.log, fitting.held_out

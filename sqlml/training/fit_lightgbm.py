@@ -15,6 +15,7 @@ from sqlml.types import Array
 
 
 def fit_lightgbm(fitting: Fitting) -> Any:
+    """Trees by LightGBM: by its `train` where rows are in a file, or rounds are saved."""
     import lightgbm
 
     log, data, held_out = fitting.log, fitting.fitted, fitting.held_out

@@ -10,6 +10,7 @@ from sqlml.training.fitting import Fitting
 
 
 def fit_sklearn(fitting: Fitting) -> Any:
+    """An estimator of scikit-learn, or what learns from blocks in its place."""
     data, held_out = fitting.fitted, fitting.held_out
     if isinstance(data.X, Blocks):
         return fit_by_blocks(fitting)

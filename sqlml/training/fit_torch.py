@@ -9,6 +9,7 @@ from sqlml.training.fitting import Fitting
 
 
 def fit_torch(fitting: Fitting) -> Any:
+    """A network by torch, epoch by epoch."""
     from sqlml.training.dnn import Epochs
 
     data, held_out = fitting.fitted, fitting.held_out

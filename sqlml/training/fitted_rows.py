@@ -60,7 +60,7 @@ class FittedRows:
             return "true"
         last = None
         if split.method == "seq":
-            trained = count - round(count * (split.fraction or 0.0))
+            trained = split.trained(count)
             found = self.host.read(
                 f"SELECT {place} FROM {self._rows} ORDER BY {place} NULLS LAST "
                 f"LIMIT 1 OFFSET {max(trained, 1) - 1}"

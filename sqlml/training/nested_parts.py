@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 
-from sqlml.catalog.row_expressions import RowExpression, is_kept
+from sqlml.catalog.row_expressions import RowExpression, may_be_kept
 from sqlml.dialects.duckdb import DUCKDB, builtin
 from sqlml.dialects.type_names import NUMBERS
 from sqlml.training.fitted_rows import FittedRows
@@ -20,11 +20,11 @@ MOST_ITEMS = 100
 MOST_PLACES = 4096
 """Parts of one column; one with more is left out."""
 
-Part = tuple[str, str, RowExpression]
+FlatPart = tuple[str, str, RowExpression]
 """The name of a column, its type, and what makes it."""
 
 
-def flat_parts(rows: FittedRows, name: str, made: RowExpression) -> list[Part]:
+def flat_parts(rows: FittedRows, name: str, made: RowExpression) -> list[FlatPart]:
     """The parts of a column that is nested, parts of parts included; none of any other, and of
     lists of numbers of different lengths.
 
@@ -39,7 +39,7 @@ def flat_parts(rows: FittedRows, name: str, made: RowExpression) -> list[Part]:
         return []
     kind = duckdb.sqltype(made.type)
     found = _PARTS.get(kind.id, _nothing)(rows, made, kind)
-    flat: list[Part] = []
+    flat: list[FlatPart] = []
     for suffix, sql, type_name in found:
         part = RowExpression(sql, made.columns, type_name)
         own = f"{name}_{suffix}"
@@ -99,7 +99,7 @@ def _of_map(rows: FittedRows, made: RowExpression, kind: Any) -> Found:
 
 def _of_struct(rows: FittedRows, made: RowExpression, kind: Any) -> Found:
     for field, child in kind.children:
-        if not field or not is_kept(field):
+        if not field or not may_be_kept(field):
             continue
         name = DUCKDB.quote_string(field)
         yield field, f"{builtin('struct_extract')}({made.sql}, {name})", str(child)
@@ -114,7 +114,7 @@ _PARTS: Mapping[str, Callable[[FittedRows, RowExpression, Any], Found]] = Mappin
 def _frequent(rows: FittedRows, lists: str) -> list[str]:
     """The most frequent entries of lists."""
     found = rows.most_frequent(f"CAST({lists} AS VARCHAR[])", MOST_ITEMS)
-    return sorted(text for text in found if is_kept(text))
+    return sorted(text for text in found if may_be_kept(text))
 
 
 def _is_name(kind: str) -> bool:

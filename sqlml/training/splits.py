@@ -27,7 +27,7 @@ BigQuery does."""
 FRACTION = 0.2
 """The share that is held out unless the statement says otherwise."""
 
-_BITS = 53
+BITS = 53
 """Of a hash that a DOUBLE holds."""
 
 
@@ -61,6 +61,15 @@ class Split:
             return Split("none")
         return Split("random", FRACTION if rows <= MANY else ENOUGH / rows)
 
+    @property
+    def bound(self) -> int:
+        """Of random the place below which rows are held out."""
+        return int((self.fraction or 0.0) * 2**BITS)
+
+    def trained(self, rows: int) -> int:
+        """Of seq how many rows are trained on."""
+        return rows - round(rows * (self.fraction or 0.0))
+
     def place(self, columns: Sequence[str], seed: int) -> str | None:
         """The SQL expression of a row's place; None if all rows are trained on.
 
@@ -72,7 +81,7 @@ class Split:
         if self.column is not None:
             return DUCKDB.quote_name(self.column)
         row = f"{builtin('hash')}({', '.join(columns)}, {seed})"
-        return f"CAST({builtin('>>')}({row}, {64 - _BITS}) AS BIGINT)"
+        return f"CAST({builtin('>>')}({row}, {64 - BITS}) AS BIGINT)"
 
     def fitted_sql(self, place: str, last: str | None) -> str:
         """The SQL condition of rows that are fitted to; the split is settled.
@@ -81,8 +90,7 @@ class Split:
             place: as `place` gives it. last: of seq the last value trained on, as a literal.
         """
         if self.method == "random":
-            share = 0.0 if self.fraction is None else self.fraction
-            return f"{place} >= {int(share * 2**_BITS)}"
+            return f"{place} >= {self.bound}"
         if self.method == "custom":
             return f"NOT coalesce({place}, true)"
         return "true" if last is None else f"coalesce({place} <= {last}, false)"
@@ -105,11 +113,10 @@ class Split:
                     f"split_column {self.column!r} must be a BOOLEAN for split custom"
                 )
             return np.asarray(pc.fill_null(places, True))  # NULL as in BigQuery
-        share = 0.0 if self.fraction is None else self.fraction
         if self.method == "random":
-            return np.asarray(places) < int(share * 2**_BITS)
+            return np.asarray(places) < self.bound
         count = len(places)
-        trained = count - round(count * share)
+        trained = self.trained(count)
         if trained >= count:
             return np.zeros(count, bool)
         order = pc.sort_indices(places)  # NULL last
