@@ -16,6 +16,8 @@ from sqlml.types import Array
 PASSES = 20
 """Over the rows at most, unless max_iter says otherwise."""
 
+_NAMES_OF_PASSES = ("max_iter", "max_iterations")
+
 GAIN = 1e-3
 """A pass that lowers the loss by a smaller share is idle, and two in a row are the last; `tol` says
 it otherwise."""
@@ -37,9 +39,8 @@ def fit_by_blocks(fitting: Fitting) -> Any:
     given, rows = fitting.parameters, data.X.shape[0]
     kind = block_estimator(request.trainer.path, given)
     assert kind is not None
-    asked = given.get("max_iter", PASSES)
-    if asked == request.trainer.defaults.get("max_iter"):  # that of a solver, not the user's
-        asked = PASSES
+    named = not request.given.keys().isdisjoint(_NAMES_OF_PASSES)  # not a default of a solver
+    asked = given["max_iter"] if named else PASSES
     passes = max(asked, 1) if kind.passes else 1
     log.start(passes)
     made = _estimator(kind, {"random_state": request.seed, **given}, rows)

@@ -33,7 +33,8 @@ class FittedRows:
     def most_frequent(self, lists: str, most: int) -> list[str]:
         """The most frequent entries of lists of texts, an expression; of equally frequent ones the
         first in order."""
-        items = f"SELECT unnest({lists}) AS item FROM {self._rows} WHERE {self._condition}"
+        item = f"{builtin('unnest')}({lists}) AS item"
+        items = f"SELECT {item} FROM {self._rows} WHERE {self._condition}"
         found = self.host.read(
             f"SELECT item FROM ({items}) AS sqlml_items WHERE item IS NOT NULL GROUP BY item "
             f"ORDER BY {builtin('count')}(*) DESC, item LIMIT {most}"

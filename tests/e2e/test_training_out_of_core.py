@@ -202,6 +202,17 @@ def test_clusters_are_measured_on_rows_held_out_in_a_file(con: sqlml.Session) ->
     assert float(found["mean_squared_distance"]) > 0
 
 
+def test_passes_are_those_that_were_asked_for(con: sqlml.Session) -> None:
+    """A thousand, the default of scikit-learn's solver in memory, are too many here."""
+    found = []
+    for asked in ("", ", max_iter = 1000", ", max_iterations = 1", ", max_iter = 25"):
+        con.execute("DROP MODEL IF EXISTS m")
+        options = f"model_type = 'logistic_reg', out_of_core = true, tol = 0{asked}"
+        trained(con, "m", "over", options)
+        found.append(len(con.execute("FROM ml_training_info(MODEL m)").fetchall()))
+    assert found[0] == 20 and found[1] > 25 and found[2:] == [1, 25]
+
+
 def test_texts_are_learned_from_in_memory_unless_asked_not_to(
     con: sqlml.Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
