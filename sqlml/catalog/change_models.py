@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlml.catalog.change_stamps import drop_stamp, write_stamp
 from sqlml.catalog.model import NewVersion, Reference
+from sqlml.catalog.plain_macros.keep import ModelCall
 from sqlml.catalog.tables import LATER
 from sqlml.catalog.writer import Writer, check_there, checked_number, now
 from sqlml.errors import CatalogError, ModelExistsError
@@ -37,11 +38,11 @@ class ModelChanges(Writer):
         self.catalog.check_database(reference.database)
         calls = self.calls_of(new)
 
-        def work(schema: str, shared: bool) -> None:
+        def work(schema: str, shared: bool) -> Sequence[ModelCall]:
             self.make_tables(schema, reference.database)
             known = self.model(reference, schema)
             if known is not None and if_not_exists:
-                return
+                return self.calls_of(self.catalog.get(reference))
             if known is not None and not or_replace:
                 raise ModelExistsError(
                     f"model {reference.name!r} already exists; CREATE OR REPLACE MODEL (in "
@@ -63,8 +64,9 @@ class ModelChanges(Writer):
             self.insert(reference, schema, version, new)
             self.macros.keep(schema, reference.database, reference.key, calls, shared)
             write_stamp(self.connection, schema, reference.key)
+            return calls
 
-        self.atomically(reference, self.connection.schema(reference.database), work, computes=True)
+        self.atomically(reference, self.connection.schema(reference.database), work)
 
     def drop(self, reference: Reference, if_exists: bool = False) -> None:
         """Remove a model, all its versions, and the Programs that nobody else needs.
@@ -93,7 +95,7 @@ class ModelChanges(Writer):
             drop_stamp(self.connection, schema, reference.key)
 
         if if_exists and not self.catalog.schema_exists(reference.database):
-            self.report(reference, False)
+            self.report(reference, ())
         else:
             self.atomically(reference, self.catalog.existing_schema(reference), work)
 
@@ -107,7 +109,7 @@ class ModelChanges(Writer):
         _check_name(name)
         to = Reference(name, reference.database)
 
-        def work(schema: str, shared: bool) -> None:
+        def work(schema: str, shared: bool) -> Sequence[ModelCall]:
             self.known(reference, schema)
             if to.key != reference.key and self.model(to, schema) is not None:
                 raise ModelExistsError(
@@ -119,7 +121,7 @@ class ModelChanges(Writer):
                 [to.key, name, reference.key],
             )
             if to.key == reference.key:
-                return
+                return ()
             tables = {"catalog_versions", "catalog_aliases", "catalog_tags", *LATER}
             for table in sorted(tables & self.connection.tables(schema)):
                 self.connection.write(
@@ -128,10 +130,10 @@ class ModelChanges(Writer):
                 )
             drop_stamp(self.connection, schema, reference.key)
             self.macros.keep(schema, reference.database, reference.key, (), shared)
-            self.keep_default(to, schema, shared)
+            return self.keep_default(to, schema, shared)
 
-        self.change(to, work, computes=True)
-        self.report(reference, False)
+        self.change(to, work)
+        self.report(reference, ())
 
     def comment(self, reference: Reference, text: str | None) -> None:
         """Say what a model, or the one version that `reference` names, is."""

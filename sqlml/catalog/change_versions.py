@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlml.catalog.model import SPECIAL, Model, NewVersion, Reference
+from sqlml.catalog.plain_macros.keep import ModelCall
 from sqlml.catalog.small_models import KINDS, SmallModel, kind_of
 from sqlml.catalog.tables import SMALL_MODELS
 from sqlml.catalog.writer import Writer, as_json, check_there, checked_number
@@ -85,15 +86,15 @@ class VersionChanges(Writer):
     def set_default(self, reference: Reference) -> None:
         """Make the version that `reference` names the default."""
 
-        def work(schema: str, shared: bool) -> None:
+        def work(schema: str, shared: bool) -> Sequence[ModelCall]:
             version = self.catalog.version(reference)
             self.connection.write(
                 f"UPDATE {schema}.catalog_models SET default_version = ? WHERE key = ?",
                 [version, reference.key],
             )
-            self.keep_default(reference, schema, shared)
+            return self.keep_default(reference, schema, shared)
 
-        self.change(reference, work, computes=True)
+        self.change(reference, work)
 
     def set_alias(self, reference: Reference, alias: str) -> None:
         """Point `alias` to the version that `reference` names.
@@ -180,10 +181,11 @@ class VersionChanges(Writer):
         It is read in the same transaction, so that no other's change is lost.
         """
 
-        def work(schema: str, shared: bool) -> None:
+        def work(schema: str, shared: bool) -> Sequence[ModelCall]:
             options = change(self.catalog.get(reference))
             version = self.set_column(reference, schema, "options", as_json(options))
             if version == self.catalog.default(reference):
-                self.keep_default(reference, schema, shared)
+                return self.keep_default(reference, schema, shared)
+            return ()
 
-        self.change(reference, work, computes=True)
+        self.change(reference, work)

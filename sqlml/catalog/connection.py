@@ -80,15 +80,18 @@ class Connection:
         except (duckdb.BinderException, duckdb.CatalogException):
             return None
 
-    def parameters(self, function: str, name: str) -> list[str]:
-        """The lists of parameters of a macro, as the engine shows them when a call fits none.
+    def parameters(self, function: str, name: str) -> list[str] | None:
+        """The lists of parameters of a macro, as the engine shows them when a call fits none; none
+        for another function; None if there is no such function.
 
-        Other functions are not looked at: duckdb_functions() writes out the bodies of all. No macro
-        has a parameter of that name, so none is bound, which could run its body.
+        duckdb_functions() is not asked: it writes out the bodies of all. No macro has a parameter
+        of that name, so none is bound, which could run its body.
         """
         try:
             self.native.sql(f'SELECT {function}("{uuid4().hex}" := NULL)')
-        except (duckdb.BinderException, duckdb.CatalogException) as error:
+        except duckdb.CatalogException:
+            return None
+        except duckdb.BinderException as error:
             return re.findall(rf"^\t{name}\((.*)\)$", str(error), re.MULTILINE)
         return []
 
@@ -100,13 +103,16 @@ class Connection:
         """
         return "catalog_models" in self.tables(schema)
 
-    def atomic(self, work: Callable[[], None]) -> None:
+    def atomic(self, work: Callable[[], None], is_open: bool | None = None) -> None:
         """Run `work` whole or not at all, in the open transaction or in one of its own.
+
+        Args:
+            is_open: whether a transaction is open; None: not known.
 
         Raises:
             ConflictError: another transaction changes the same models.
         """
-        atomic(self.native, self.in_transaction(), work)
+        atomic(self.native, self.in_transaction() if is_open is None else is_open, work)
 
     def in_transaction(self) -> bool:
         """Whether the user has a transaction open: then two statements share its number."""

@@ -30,12 +30,13 @@ from sqlml.types import fold
 CallsOf = Callable[[NewVersion], Sequence[ModelCall]]
 """What the macros of plain connections compute of a version."""
 
-Report = Callable[[Reference, bool], None]
-"""Called with each model that a statement may have changed, once it is done, and with whether the
-macros of plain connections may now compute something new."""
+Report = Callable[[Reference, Sequence[ModelCall]], None]
+"""Called with each model that a statement may have changed, once it is done, and with what the
+macros of plain connections compute for it now, if that may be new."""
 
-Work = Callable[[str, bool], None]
-"""Statements in a schema, and whether they are in a transaction of the user's own."""
+Work = Callable[[str, bool], Sequence[ModelCall] | None]
+"""Statements in a schema, and whether they are in a transaction of the user's own; gives back what
+the macros of plain connections compute for the model now, if that may be new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +53,31 @@ class Writer:
     calls_of: CallsOf
     report: Report
 
-    def change(self, reference: Reference, work: Work, computes: bool = False) -> None:
-        """Do `work` on a model that is there when it is done, and give it another stamp.
+    def change(self, reference: Reference, work: Work) -> None:
+        """Do `work` on a model that is there when it is done, and give it another stamp."""
 
-        Args:
-            computes: whether the macros may compute something new.
-        """
-
-        def whole(schema: str, shared: bool) -> None:
-            work(schema, shared)
+        def whole(schema: str, shared: bool) -> Sequence[ModelCall] | None:
+            calls = work(schema, shared)
             write_stamp(self.connection, schema, reference.key)
+            return calls
 
-        self.atomically(reference, self.catalog.existing_schema(reference), whole, computes)
+        self.atomically(reference, self.catalog.existing_schema(reference), whole)
 
-    def atomically(
-        self, reference: Reference, schema: str, work: Work, computes: bool = False
-    ) -> None:
+    def atomically(self, reference: Reference, schema: str, work: Work) -> None:
         """Do `work` whole or not at all, on tables that are as sqlml makes them, and report it."""
         shared = self.connection.in_transaction()
+        calls: list[ModelCall] = []
 
         def checked() -> None:
             self.connection.tables(schema)  # in the transaction, so that they stay as they are
-            work(schema, shared)
+            calls[:] = work(schema, shared) or ()
 
-        self.connection.atomic(checked)
-        self.report(reference, computes)
+        self.connection.atomic(checked, shared)
+        self.report(reference, calls)
+
+    def found(self, reference: Reference) -> None:
+        """Report a model that is there, and that another session may have made."""
+        self.report(reference, self.calls_of(self.catalog.get(reference)))
 
     def check_writable(self, reference: Reference) -> None:
         """Refuse what will take long, if its result cannot be stored in the end.
@@ -214,11 +215,12 @@ class Writer:
         self.connection.write(f"DELETE {where}", [key, version, kind])
         return [str(digest) for (digest,) in found]
 
-    def keep_default(self, reference: Reference, schema: str, shared: bool) -> None:
-        """Let the macros compute the model's default version as it is now."""
+    def keep_default(self, reference: Reference, schema: str, shared: bool) -> Sequence[ModelCall]:
+        """Let the macros compute the model's default version as it is now; what they compute."""
         default = self.catalog.get(Reference(reference.name, reference.database))
         calls = self.calls_of(default)
         self.macros.keep(schema, reference.database, reference.key, calls, shared)
+        return calls
 
 
 def checked_number(version: int) -> int:

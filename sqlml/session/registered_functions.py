@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import duckdb
 
+from sqlml.catalog.plain_macros.keep import ModelCall
 from sqlml.catalog.read import Catalog
 from sqlml.errors import SqlmlError, UnknownModelError
 from sqlml.host import Host
@@ -21,8 +22,9 @@ from sqlml.planner.plan.plan import Plan
 from sqlml.planner.program.function_names import REFUSED_TEXT, parse_name, refused_text_names
 from sqlml.session.import_database import exported_program
 from sqlml.udfs.duckdb.engine import DuckDBEngine
-from sqlml.udfs.duckdb.our_functions import OurFunctions
+from sqlml.udfs.duckdb.our_functions import OurFunctions, of_calls
 from sqlml.udfs.engine import names_to_call
+from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import engine_function
 from sqlml.udfs.refused_texts import refused_text_functions
 
@@ -102,7 +104,13 @@ class Functions:
 
     def register_for_macros(self) -> None:
         """Make the functions known that our own macros call, for connections without a session."""
-        functions = self._ours.of_plain_macros()
+        self._register_called(self._ours.of_plain_macros())
+
+    def register_for_calls(self, calls: Sequence[ModelCall]) -> None:
+        """Make the functions known that our macros of one model call."""
+        self._register_called(of_calls((c.function, c.arguments, c.result) for c in calls))
+
+    def _register_called(self, functions: Sequence[EngineFunction]) -> None:
         for function in [*functions, *refused_text_functions(REFUSED_TEXT if functions else "")]:
             self._engine.registry.add(function)
 

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -19,7 +19,7 @@ from sqlml.catalog.change_models import ModelChanges
 from sqlml.catalog.change_versions import VersionChanges
 from sqlml.catalog.lookup import Lookup
 from sqlml.catalog.model import Reference
-from sqlml.catalog.plain_macros.keep import Macros
+from sqlml.catalog.plain_macros.keep import Macros, ModelCall
 from sqlml.catalog.read import Catalog
 from sqlml.catalog.stored_programs import Loaded, TablePrograms
 from sqlml.errors import CatalogError, ParseError, SqlmlError
@@ -343,12 +343,11 @@ class Session(ModelMethods):
 
 
 def _model_changed(
-    lookup: Lookup, functions: Functions, reference: Reference, computes: bool
+    lookup: Lookup, functions: Functions, reference: Reference, calls: Sequence[ModelCall]
 ) -> None:
     """What a change of a model is to the session that made it."""
     lookup.forget()
-    if computes:
-        functions.register_for_macros()
+    functions.register_for_calls(calls)
 
 
 @contextmanager

@@ -47,7 +47,7 @@ class Mirror(Connection):
         self.catch_up_with_directory()
         return super().type(name)
 
-    def atomic(self, work: Callable[[], None]) -> None:
+    def atomic(self, work: Callable[[], None], is_open: bool | None = None) -> None:
         """Run `work`, and write what has become of the tables as the next index.
 
         Raises:

@@ -207,7 +207,7 @@ class SparkSession(ModelMethods):
 
 
 def _model_changed(
-    lookup: Lookup, functions: PlainFunctions, reference: Reference, computes: bool
+    lookup: Lookup, functions: PlainFunctions, reference: Reference, calls: object
 ) -> None:
     """What a change of a model is to the session that made it."""
     lookup.forget()

@@ -45,7 +45,7 @@ def alter_model(models: Models, statement: AlterModel) -> Answer | None:
     """ALTER MODEL [IF EXISTS] and one change; ADD CASCADE answers what it has learned."""
     reference = referred(statement.name)
     if statement.if_exists and not models.exists(reference):
-        models.changes.report(reference, False)  # another session may have dropped it
+        models.changes.report(reference, ())  # another session may have dropped it
         return None
     return CHANGES[type(statement.change)](models, reference, statement.change)
 

@@ -19,7 +19,7 @@ def create_model(models: Models, statement: CreateModel) -> None:
     """CREATE MODEL of a file."""
     reference, artifact = whole(statement.name), statement.artifact
     if statement.if_not_exists and models.exists(reference):
-        models.changes.report(reference, True)  # another session may have made it
+        models.changes.found(reference)
         return
     wanted = _registration(
         reference,

@@ -109,7 +109,7 @@ def _created(
 ) -> NewVersion | None:
     """A model that was trained and stored; None if there is one of that name already."""
     if if_not_exists and models.exists(reference):
-        models.changes.report(reference, True)  # another session may have made it
+        models.changes.found(reference)
         return None
     if not or_replace and models.exists(reference):  # said before hours of work, not after
         raise ModelExistsError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from sqlml.catalog.connection import Connection
@@ -23,8 +24,9 @@ class OurFunctions:
         return [str(name) for (name,) in self._connection.read(ask)]
 
     def catalogs(self) -> list[str]:
-        """Names of the attached databases that have a model catalog."""
-        return self._databases_with("catalog_models")
+        """Names of the attached databases that have a schema `sqlml`."""
+        ask = "SELECT database_name FROM system.main.duckdb_schemas() WHERE schema_name = 'sqlml'"
+        return [str(name) for (name,) in self._connection.read(ask)]
 
     def texts(self) -> list[str]:
         """Texts of the users' views and macros that call functions of ours."""
@@ -42,31 +44,25 @@ class OurFunctions:
 
     def of_plain_macros(self) -> list[EngineFunction]:
         """The functions that our own macros call, each to be compiled when it is first used."""
-        functions = {}
-        for database in self._databases_with("catalog_calls"):
-            for row in self._called(self._connection.schema(database)):
-                made = _called_function(*row)
-                if made is not None:
-                    functions[made.name] = made
-        return list(functions.values())
-
-    def _databases_with(self, table: str) -> list[str]:
-        rows = self._connection.read(
-            "SELECT database_name FROM system.main.duckdb_tables() "
-            "WHERE schema_name = 'sqlml' AND table_name = ?",
-            [table],
-        )
-        return [str(name) for (name,) in rows]
+        schemas = map(self._connection.schema, self.catalogs())
+        return of_calls(row for schema in schemas for row in self._called(schema))
 
     def _called(self, schema: str) -> list[tuple[Any, ...]]:
         try:
-            self._connection.tables(schema)
+            if "catalog_calls" not in self._connection.tables(schema):
+                return []
             return self._connection.read(
                 f"SELECT DISTINCT function, arguments, result FROM {schema}.catalog_calls "
                 "WHERE function IS NOT NULL"
             )
         except CatalogError:  # not ours, or damaged: whoever asks for its models is told
             return []
+
+
+def of_calls(calls: Iterable[tuple[Any, Any, Any]]) -> list[EngineFunction]:
+    """The functions that macros of ours call: their names, types of arguments, and of results."""
+    made = (_called_function(*call) for call in calls if call[0] is not None)
+    return list({function.name: function for function in made if function is not None}.values())
 
 
 def _called_function(name: Any, arguments: Any, result: Any) -> EngineFunction | None:

@@ -97,7 +97,7 @@ class Macros:
             return
         for database, schema in list(self._outdated.items()):
             if self._connection.has_database(database):
-                self._connection.atomic(partial(rebuild, self._connection, schema, database))
+                self._connection.atomic(partial(self._rebuild, schema, database))
             del self._outdated[database]
 
     def catch_up(self) -> None:
@@ -112,8 +112,12 @@ class Macros:
         if "catalog_stale" not in tables:
             return
         if self._connection.read(f"SELECT 1 FROM {schema}.catalog_stale LIMIT 1"):
-            name = self._database(None)
-            self._connection.atomic(partial(rebuild, self._connection, schema, name))
+            self._connection.atomic(partial(self._rebuild, schema, self._database(None)))
+
+    def _rebuild(self, schema: str, database: str) -> None:
+        """Make the macros of a database, on tables that are as sqlml makes them."""
+        if "catalog_calls" in self._connection.tables(schema):
+            rebuild(self._connection, schema, database)
 
     def make_room(self, name: str) -> None:
         """Drop our bare macro `name`: the user is about to make a function of that name."""

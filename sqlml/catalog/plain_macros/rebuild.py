@@ -6,8 +6,7 @@ digits (`name_tree.py`) are rebuilt; the rest is read from the catalog.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlml.catalog.connection import Connection
 from sqlml.catalog.plain_macros.name_tree import MOST, Chooser, choosers, digits, is_ours
@@ -34,115 +33,93 @@ _EXTRA = {kind: extra for kinds in FUNCTIONS.values() for kind, extra in kinds.i
 def rebuild(connection: Connection, schema: str, database: str) -> None:
     """Make the macros of a database as its models are now: two transactions that do so conflict.
 
+    The tables must have been looked at in this transaction (`Connection.tables`).
+
     Args:
         schema: the catalog's schema, qualified and quoted.
         database: the database's name.
     """
-    tables = connection.tables(schema)
-    if "catalog_calls" not in tables:
-        return
+    connection.write(CHOOSERS.format(schema=schema))
     kinds = connection.read(
         f"SELECT kind, system.main.count(*) FROM {schema}.catalog_calls GROUP BY kind"
     )
     counts = {str(kind): int(count) for kind, count in kinds if kind in _EXTRA}
-    known: set[str] = set()
-    if "catalog_choosers" in tables:
-        rows = connection.read(f"SELECT DISTINCT kind FROM {schema}.catalog_choosers")
-        known = {str(kind) for (kind,) in rows}
-    if known == set(counts) and known:
-        _rebuild_stale(connection, schema, database, counts)
-    else:
-        _rebuild_all(connection, schema, database, counts)
+    rows = connection.read(f"SELECT DISTINCT kind FROM {schema}.catalog_choosers")
+    known = {str(kind) for (kind,) in rows}
+    stale = connection.read(f"SELECT key, macro FROM {schema}.catalog_stale")
+    if not stale and known == set(counts):
+        return
+    first = sorted({digits(str(key))[0] for key, _ in stale})
+    unneeded = {str(macro) for _, macro in stale if macro is not None}
+    roots = {}
+    for kind in sorted({*counts, *known}):
+        there = _stored(connection, schema, kind, first) if kind in known else []
+        parts, before = _rebuild_kind(connection, schema, kind, counts.get(kind, 0), first, there)
+        roots.update({kind: parts[-1]} if parts else {})
+        unneeded |= before - {part.macro for part in parts}
+    for function, of_kinds in FUNCTIONS.items():
+        if set(of_kinds) & {*counts, *known}:
+            _make(connection, schema, function, roots)
+            main = f"{DUCKDB.quote_name(database)}.main"
+            if _takes_ours(connection, main, function, is_new=not set(of_kinds) & known):
+                _make(connection, main, function, roots)
+    _drop_unneeded(connection, schema, unneeded)
     connection.write(f"DELETE FROM {schema}.catalog_stale")
 
 
-def _rebuild_stale(
-    connection: Connection, schema: str, database: str, counts: Mapping[str, int]
-) -> None:
-    stale = connection.read(f"SELECT key, macro FROM {schema}.catalog_stale")
-    if not stale:
-        return
-    first = sorted({digits(str(key))[0] for key, _ in stale})
-    roots = {}
-    unneeded = {str(macro) for _, macro in stale if macro is not None}
-    for kind, count in counts.items():
-        stored = connection.read(
-            f"SELECT prefix, macro, names, by_digit FROM {schema}.catalog_choosers WHERE kind = ? "
-            "AND (system.main.length(prefix) <= 1 OR "
-            f"system.main.list_contains(?::VARCHAR[], {_first('prefix')}))",
-            [kind, first],
-        )
-        beside: dict[str, str] = {}
-        if count > MOST and len(stored) > 1 and all(is_ours(macro) for _, macro, *_ in stored):
-            there = [Chooser(p, m, tuple(map(str, n)), d, _EXTRA[kind]) for p, m, n, d in stored]
-            beside = {
-                c.prefix: c.call() for c in there if len(c.prefix) == 1 and c.prefix not in first
-            }
-        models = _models(connection, schema, kind, first if beside else None)
-        before = {p: str(macro) for p, macro, *_ in stored if p not in beside}
-        parts = choosers(models, _EXTRA[kind], known=beside)
-        roots.update({kind: parts[-1]} if parts else {})
-        unneeded |= set(before.values()) - {part.macro for part in parts}
+def _stored(connection: Connection, schema: str, kind: str, first: Sequence[str]) -> list[Chooser]:
+    """The macros that choose among models of a kind: the upper ones, and those whose first digit
+    is one of `first`."""
+    rows = connection.read(
+        f"SELECT prefix, macro, names, by_digit FROM {schema}.catalog_choosers WHERE kind = ? "
+        "AND (system.main.length(prefix) <= 1 OR "
+        f"system.main.list_contains(?::VARCHAR[], {_first('prefix')}))",
+        [kind, first],
+    )
+    extra = _EXTRA.get(kind, "")
+    return [Chooser(p, str(m), tuple(map(str, n)), d, extra) for p, m, n, d in rows]
+
+
+def _rebuild_kind(
+    connection: Connection,
+    schema: str,
+    kind: str,
+    count: int,
+    first: Sequence[str],
+    there: Sequence[Chooser],
+) -> tuple[list[Chooser], set[str]]:
+    """Make the macros that choose among the `count` models of a kind.
+
+    Args:
+        first: the first digits of the models that may be stale.
+        there: the macros as they are (`_stored`).
+
+    Returns:
+        The macros, the last above all others; and the names of those that were in their places.
+    """
+    beside: dict[str, str] = {}
+    if count > MOST and len(there) > 1 and all(is_ours(c.macro) for c in there):
+        beside = {c.prefix: c.call() for c in there if len(c.prefix) == 1 and c.prefix not in first}
+    models = _models(connection, schema, kind, first if beside else None)
+    before = {c.prefix: c.macro for c in there if c.prefix not in beside}
+    parts = choosers(models, _EXTRA.get(kind, ""), known=beside)
+    if before:
         connection.write(
             f"DELETE FROM {schema}.catalog_choosers "
             "WHERE system.main.list_contains(?::VARCHAR[], prefix) AND kind = ?",
             [list(before), kind],
         )
-        _make_choosers(connection, schema, kind, parts, before.values())
-    main = f"{DUCKDB.quote_name(database)}.main"
-    for function in FUNCTIONS:
-        _make(connection, schema, function, roots)
-        if any(_ROW in p for p in connection.parameters(f"{main}.{function}", function)):
-            _make(connection, main, function, roots)
-    needed = connection.read(
-        f"SELECT macro FROM {schema}.catalog_calls "
-        "WHERE system.main.list_contains(?::VARCHAR[], macro)",
-        [sorted(unneeded)],
-    )
-    _drop(connection, schema, unneeded - {str(macro) for (macro,) in needed})
+    _make_choosers(connection, schema, kind, parts, before.values())
+    return parts, set(before.values())
 
 
-def _rebuild_all(
-    connection: Connection, schema: str, database: str, counts: Mapping[str, int]
-) -> None:
-    names = ", ".join(f"'{name}'" for name in FUNCTIONS)
-    before = connection.read(
-        f"SELECT database_name, schema_name, function_name, macro_definition "
-        "FROM system.main.duckdb_functions() "
-        f"WHERE function_name IN ({names}) OR schema_name = 'sqlml'"
-    )
-    own = {str(f) for d, s, f, _ in before if (d, s) == (database, "sqlml")}
-    bare = {
-        str(f)
-        for d, s, f, definition in before
-        if (d, s) == (database, "main") and re.search(OURS, str(definition))
-    }
-    taken = {str(f) for d, s, f, _ in before if s != "sqlml" and d in (database, "system", "temp")}
-    free = bare | (set(FUNCTIONS) - taken - own)
-    connection.write(CHOOSERS.format(schema=schema))
-    connection.write(f"DELETE FROM {schema}.catalog_choosers")
-    wanted: set[str] = set()
-    roots = {}
-    for kind in counts:
-        models = _models(connection, schema, kind)
-        parts = choosers(models, _EXTRA[kind])
-        roots.update({kind: parts[-1]} if parts else {})
-        wanted |= {*models.values(), *(part.macro for part in parts)}
-        _make_choosers(connection, schema, kind, parts, own)
-    for function, kinds in FUNCTIONS.items():
-        for place in (
-            schema,
-            *([f"{DUCKDB.quote_name(database)}.main"] if function in free else []),
-        ):
-            if set(kinds) & set(roots):
-                _make(connection, place, function, roots)
-            elif function in own:
-                connection.write(f"DROP MACRO IF EXISTS {place}.{function}")
-    _drop(
-        connection,
-        schema,
-        {name for name in own - wanted if name.startswith(("choose_", "score_"))},
-    )
+def _takes_ours(connection: Connection, main: str, function: str, is_new: bool) -> bool:
+    """Whether the bare macro is ours to make: it is ours already, or new and its name is free."""
+    there = connection.parameters(f"{main}.{function}", function)
+    if there is not None:
+        return any(_ROW in parameters for parameters in there)
+    others = (f"{place}.main.{function}" for place in ("system", "temp"))
+    return is_new and all(connection.parameters(other, function) is None for other in others)
 
 
 def _models(
@@ -188,7 +165,8 @@ def _first(text: str) -> str:
 
 
 def _make(connection: Connection, place: str, function: str, roots: Mapping[str, Chooser]) -> None:
-    """Make the macro that users call, with an overload for each kind that some model has."""
+    """Make the macro that users call, with an overload for each kind that some model has; drop it
+    where no model has one."""
     overloads = [
         f"({_MODEL}, {_ROW}{extra}) AS CASE WHEN {_MODEL} IS NULL THEN NULL ELSE "
         f"{roots[kind].call(_ROW, _MODEL)} END"
@@ -198,8 +176,18 @@ def _make(connection: Connection, place: str, function: str, roots: Mapping[str,
     if overloads:
         made = ", ".join(overloads)
         connection.write(f"CREATE OR REPLACE MACRO {place}.{function}{made}")
+    else:
+        connection.write(f"DROP MACRO IF EXISTS {place}.{function}")
 
 
-def _drop(connection: Connection, schema: str, macros: Iterable[str]) -> None:
-    for name in sorted(filter(is_ours, macros)):
+def _drop_unneeded(connection: Connection, schema: str, macros: Collection[str]) -> None:
+    """Drop those of the macros that no model calls."""
+    if not macros:
+        return
+    needed = connection.read(
+        f"SELECT macro FROM {schema}.catalog_calls "
+        "WHERE system.main.list_contains(?::VARCHAR[], macro)",
+        [sorted(macros)],
+    )
+    for name in sorted(filter(is_ours, set(macros) - {str(macro) for (macro,) in needed})):
         connection.write(f"DROP MACRO IF EXISTS {schema}.{name}")
