@@ -61,7 +61,7 @@ def decoded(
             return _label(call, labels[0], dialect)
         return _several_labels(call, labels, dialect)
     if output == "proba" and len(labels) == 1 and chosen is None:
-        return dialect.map(_array(labels[0], dialect), call)
+        return dialect.map(label_array(labels[0], dialect), call)
     if output == "proba" and len(labels) > 1:
         if chosen is not None:
             return _chosen(call, program, chosen, dialect)
@@ -83,7 +83,7 @@ def _label(call: str, labels: Labels, dialect: Dialect) -> str:
 
     DuckDB evaluates it for a row of NULLs under a LEFT JOIN, Spark once for each WHEN.
     """
-    return dialect.at(f"({_array(labels, dialect)})", dialect.operator("+", call, "1"))
+    return dialect.at(f"({label_array(labels, dialect)})", dialect.operator("+", call, "1"))
 
 
 def _several_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> str:
@@ -93,7 +93,7 @@ def _several_labels(call: str, labels: Sequence[Labels], dialect: Dialect) -> st
     parts = []
     for t, (s, first) in enumerate(zip(labels, first_positions(labels), strict=True), 1):
         place = dialect.operator("-", dialect.at("p", t), str(first - 1))
-        parts.append(dialect.at(f"({_array(s, dialect)})", place))
+        parts.append(dialect.at(f"({label_array(s, dialect)})", place))
     return _struct(call, parts, dialect)
 
 
@@ -103,7 +103,7 @@ def _maps(call: str, labels: Sequence[Labels], one: bool, dialect: Dialect) -> s
 
     def made(s: Labels, p: str) -> str:
         both = dialect.array([dialect.operator("-", "1", p), p]) if one else p
-        return dialect.map(_array(s, dialect), both)
+        return dialect.map(label_array(s, dialect), both)
 
     if _equal(labels):
         return dialect.each(call, "p", made(labels[0], "p"))
@@ -148,7 +148,7 @@ _FEW = 16
 """Integers that are written one by one."""
 
 
-def _array(labels: Labels, dialect: Dialect) -> str:
+def label_array(labels: Labels, dialect: Dialect = DUCKDB) -> str:
     """A list of the labels, of their own type."""
     made = _plain_array(labels, dialect)
     if not labels.sql_type:

@@ -16,7 +16,7 @@ evaluation, and that the engine computes only what the query around reads. A lab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -24,9 +24,13 @@ from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError, SqlmlError, UnknownModelError
 from sqlml.planner.binding.context import Context
+from sqlml.planner.binding.probe_queries import ProbeError
+from sqlml.planner.evaluation.scored_rows import ScoredRows
+from sqlml.planner.evaluation.write import written
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.model_facts import facts_query
 from sqlml.planner.rewrites.table_form_places import Piece, WrittenOut
+from sqlml.planner.syntax.arguments import seems_to_call
 from sqlml.planner.syntax.outline import ModelCall, Outline
 from sqlml.planner.syntax.read import outline_of
 from sqlml.planner.syntax.table_form import TableForm, table_forms
@@ -70,9 +74,9 @@ def written_out(outline: Outline, context: Context) -> WrittenOut | None:
                 outline.sql,
                 form.span.start,
             )
-    calls = partial(_calls, outline.sql, context)
+    around = partial(_around, outline.sql, context)
     facts = partial(_facts, outline.sql, context)
-    pieces = _pieces(outline.sql, forms, 0, len(outline.sql), calls, facts)
+    pieces = _pieces(outline.sql, forms, 0, len(outline.sql), around, facts)
     return WrittenOut(outline.sql, tuple(pieces))
 
 
@@ -101,7 +105,8 @@ def refuse_hidden(
 def parsable(sql: str) -> str:
     """The statement with the plain rows in place of each table form, which any engine can parse."""
     forms = table_forms(sql)
-    plain = _pieces(sql, forms, 0, len(sql), lambda form: [], lambda form: "(SELECT 1)")
+    rows = "(SELECT * FROM ", ")"
+    plain = _pieces(sql, forms, 0, len(sql), lambda form: rows, lambda form: "(SELECT 1)")
     return "".join(piece.text for piece in plain)
 
 
@@ -110,12 +115,12 @@ def _pieces(
     forms: Sequence[TableForm],
     start: int,
     end: int,
-    calls: Callable[[TableForm], list[str]],
+    around: Callable[[TableForm], tuple[str, str]],
     facts: Callable[[TableForm], str],
 ) -> Iterator[Piece]:
     """sql[start:end] with the forms in it written out.
 
-    `calls` are what is added to the rows of a form, `facts` the query of one without rows.
+    `around` is what stands before and after the rows of a form, `facts` the query of one without.
     """
     for form in forms:
         if not start <= form.span.start < end:
@@ -126,9 +131,10 @@ def _pieces(
             yield Piece(facts(form), place, False)
             start = form.span.end
             continue
-        yield Piece(f"(SELECT {', '.join(['*', *calls(form)])} FROM ", place, False)
-        yield from _pieces(sql, forms, form.rows.start, form.rows.end, calls, facts)
-        yield Piece(")", place, False)
+        before, after = around(form)
+        yield Piece(before, place, False)
+        yield from _pieces(sql, forms, form.rows.start, form.rows.end, around, facts)
+        yield Piece(after, place, False)
         start = form.span.end
     yield Piece(sql[start:end], start, True)
 
@@ -138,9 +144,30 @@ def _facts(sql: str, context: Context, form: TableForm) -> str:
     return facts_query(form.function, _model(sql, context, form), context)
 
 
-def _calls(sql: str, context: Context, form: TableForm) -> list[str]:
+def _around(sql: str, context: Context, form: TableForm) -> tuple[str, str]:
+    """What stands before and after the rows of a form."""
+    model = _model(sql, context, form)
+    if form.function == "predict":
+        return f"(SELECT {', '.join(['*', *_calls(sql, context, form, model)])} FROM ", ")"
+    columns = _columns(sql[form.rows.start : form.rows.end], context) if form.rows else None
+    facts = context.training(model)
+    label = None if facts is None else facts.options.get("label")
+    return written(ScoredRows(form, model, context.dialect, sql, columns, label))
+
+
+def _columns(rows: str, context: Context) -> Mapping[str, str] | None:
+    """The names and types of the columns of rows; None where the engine cannot say it yet."""
+    if seems_to_call(rows, context.dialect.name):
+        return None
+    try:
+        return {column.name: column.type for column in context.describe(f"SELECT * FROM {rows}")}
+    except ProbeError:  # a parameter, or a query in WITH; what is wrong the engine will say
+        return None
+
+
+def _calls(sql: str, context: Context, form: TableForm, found: Model) -> list[str]:
     """What is added to the rows: the calls that the model has an answer to."""
-    found, dialect = _model(sql, context, form), context.dialect
+    dialect = context.dialect
     outputs = found.program.outputs
     if "label" not in outputs:
         raise BindError(

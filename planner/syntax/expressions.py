@@ -11,9 +11,9 @@ from sqlglot import exp
 from sqlml.parsing.nodes import ModelName
 from sqlml.parsing.places import Span, hull, is_written, span
 from sqlml.planner.syntax.arguments import FUNCTIONS
+from sqlml.planner.syntax.forms import FORMS, form_of
 from sqlml.planner.syntax.items import MAYBE
 from sqlml.planner.syntax.outline import Compared
-from sqlml.planner.syntax.table_form import FORMS, form_of
 from sqlml.planner.syntax.walk import At, Reader, Rule, place_of
 from sqlml.types import fold
 

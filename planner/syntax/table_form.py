@@ -1,25 +1,21 @@
 """`table_forms`: the table forms of a text, `ml_predict(MODEL m, TABLE t)`, and their parts.
 
-Each may be written `ML.PREDICT(..)`, too, as BigQuery has it.
+Each may be written `ML.PREDICT(..)`, too, and its options `STRUCT(0.5 AS threshold)` in place of
+`threshold := 0.5`, as BigQuery has it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlml.errors import BindError
 from sqlml.parsing.places import Span
 from sqlml.parsing.tokens import Token, Tokens, tokenize
+from sqlml.planner.syntax.form_options import FormOption, option_of, options_of_struct
+from sqlml.planner.syntax.forms import FORMS
+from sqlml.suggestions import closest
 from sqlml.types import fold
-
-OF_ROWS = ("predict",)
-"""Forms of a model and rows, without `ml_`."""
-
-OF_A_MODEL = ("evaluate", "training_info", "feature_info", "trial_info")
-"""Forms of a model alone."""
-
-FORMS = (*OF_ROWS, *OF_A_MODEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +23,8 @@ class TableForm:
     """`ml_predict(MODEL m, TABLE t)`, `ML.PREDICT(MODEL m, (query))` or `ml_evaluate(MODEL m)`.
 
     function: one of `FORMS`. model: the reference to the model, which stands at `model_span`; None
-    if a parameter should give it. rows: without TABLE; None for a form of a model alone.
+    if a parameter should give it. rows: without TABLE; None if it has none. options: by their
+    names.
     """
 
     span: Span
@@ -35,6 +32,7 @@ class TableForm:
     model: str | None
     model_span: Span
     rows: Span | None
+    options: Mapping[str, FormOption]
 
 
 def table_forms(sql: str, dialect: str = "duckdb") -> tuple[TableForm, ...]:
@@ -57,8 +55,8 @@ def _begins(tokens: Sequence[Token], i: int) -> bool:
     """Whether a table form begins at token i; functions of that name do not take MODEL."""
     if tokens[i].upper == "ML":
         dotted = i + 2 < len(tokens) and tokens[i + 1].is_symbol(".")
-        i = i + 2 if dotted and fold(tokens[i + 2].text) in FORMS else len(tokens)
-    elif form_of(tokens[i].text) is None:
+        i = i + 2 if dotted and tokens[i + 2].is_identifier else len(tokens)
+    elif not fold(tokens[i].text).startswith("ml_") or not tokens[i].is_identifier:
         return False
     if i + 3 >= len(tokens) or not tokens[i + 1].is_symbol("("):
         return False
@@ -66,58 +64,99 @@ def _begins(tokens: Sequence[Token], i: int) -> bool:
     return tokens[i + 2].upper == "MODEL" and named
 
 
-def form_of(name: str) -> str | None:
-    """The form that a function of this name is, without `ml_`; None if it is none.
-
-    >>> form_of("ML_Predict"), form_of("ml_predictions")
-    ('predict', None)
-    """
-    short = fold(name).removeprefix("ml_")
-    return short if short != fold(name) and short in FORMS else None
-
-
 def _form(sql: str, tokens: Tokens, start: int) -> TableForm:
     dotted = tokens[start].upper == "ML"
     opening = start + (3 if dotted else 1)
-    function = fold(tokens[opening - 1].text).removeprefix("ml_")
-    close = tokens.closing.get(opening)
-    if close is None:
-        raise BindError("this bracket is not closed", sql, tokens[opening].start)
-    items = tokens.split_commas(opening + 1, close)
-    whole = Span(tokens[start].start, tokens[close].end)
-    if function in OF_A_MODEL:
-        if len(items) != 1:
-            raise BindError(
-                f"ml_{function} takes a model alone, as in ml_{function}(MODEL m)",
-                sql,
-                tokens[items[1][0]].start,
-            )
-        ((model, model_end),) = items
-        named = tokens[model + 1 : model_end]
-        place = Span(named[0].start, named[-1].end)
-        return TableForm(whole, function, _reference(sql, named), place, None)
-    if len(items) != 2 or items[1][0] == items[1][1]:
+    written = tokens[opening - 1].text
+    function = fold(written).removeprefix("" if dotted else "ml_")
+    if function not in FORMS:
         raise BindError(
-            "the table form takes a model and its rows, as in ml_predict(MODEL m, TABLE t)",
+            _unknown(sql[tokens[start].start : tokens[opening].start], function),
             sql,
             tokens[start].start,
         )
-    (model, model_end), (a, b) = items
-    if tokens[a].upper == "TABLE" and b - a > 1:
-        a += 1
-    elif not (tokens[a].is_symbol("(") and tokens.closing.get(a) == b - 1):
+    close = tokens.closing.get(opening)
+    if close is None:
+        raise BindError("this bracket is not closed", sql, tokens[opening].start)
+    (model, model_end), *items = tokens.split_commas(opening + 1, close)
+    rows = None
+    if items and _are_rows(tokens, *items[0]):
+        rows = items.pop(0)
+    form = FORMS[function]
+    if rows is None and items and items[0][0] < items[0][1] and form.rows == "needed":
         raise BindError(
             "the table form takes its rows as TABLE and a name, or as a query in brackets",
             sql,
-            tokens[a].start,
+            tokens[items[0][0]].start,
+        )
+    if (rows is None and form.rows == "needed") or (rows is not None and form.rows == "none"):
+        wanted = "a model alone" if form.rows == "none" else "a model and its rows"
+        example = "MODEL m" if form.rows == "none" else "MODEL m, TABLE t"
+        place = start if rows is None else rows[0]
+        raise BindError(
+            f"ml_{function} takes {wanted}, as in ml_{function}({example})",
+            sql,
+            tokens[place].start,
         )
     return TableForm(
-        whole,
+        Span(tokens[start].start, tokens[close].end),
         function,
         _reference(sql, tokens[model + 1 : model_end]),
         Span(tokens[model + 1].start, tokens[model_end - 1].end),
-        Span(tokens[a].start, tokens[b - 1].end),
+        None if rows is None else _without_table(tokens, *rows),
+        dict(_options(sql, function, tokens, items)),
     )
+
+
+def _unknown(written: str, function: str) -> str:
+    """The message for a form that does not exist."""
+    near = closest(function, FORMS)
+    hint = f"functions: {', '.join(f'ml_{f}' for f in FORMS)}"
+    if near is not None:
+        hint = f"did you mean ml_{near}?"
+    return f"unknown function {written}; {hint}"
+
+
+def _are_rows(tokens: Tokens, start: int, end: int) -> bool:
+    """Whether an argument is `TABLE t` or a query in brackets."""
+    if tokens[start].upper == "TABLE" and end - start > 1:
+        return True
+    return tokens[start].is_symbol("(") and tokens.closing.get(start) == end - 1
+
+
+def _without_table(tokens: Tokens, start: int, end: int) -> Span:
+    """The place of rows as they may stand in FROM."""
+    start += tokens[start].upper == "TABLE"
+    return Span(tokens[start].start, tokens[end - 1].end)
+
+
+def _options(
+    sql: str, function: str, tokens: Tokens, items: Sequence[tuple[int, int]]
+) -> Iterator[tuple[str, FormOption]]:
+    """The options of a form, by their names.
+
+    Raises:
+        BindError: an argument that is none, or an option that the form does not have.
+    """
+    seen = set()
+    for start, end in items:
+        found = options_of_struct(sql, tokens, start, end) or [option_of(sql, tokens, start, end)]
+        for option in found:
+            known = FORMS[function].options
+            if option.name not in known:
+                near = closest(option.name, known)
+                hint = f"options: {', '.join(known)}" if known else "it takes none"
+                if near is not None:
+                    hint = f"did you mean {near}?"
+                raise BindError(
+                    f"unknown option {option.name} of ml_{function}; {hint}",
+                    sql,
+                    option.span.start,
+                )
+            if option.name in seen:
+                raise BindError(f"option {option.name} is given twice", sql, option.span.start)
+            seen.add(option.name)
+            yield option.name, option.checked(known[option.name], sql)
 
 
 def _reference(sql: str, tokens: Sequence[Token]) -> str | None:

@@ -16,7 +16,6 @@ from sqlml.parsing.cut_statements import cut
 from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import Explain, Query, Statement
 from sqlml.planner.syntax.arguments import FUNCTIONS, seems_to_call
-from sqlml.planner.syntax.table_form import FORMS
 from sqlml.types import fold
 
 _MODELS = ("predict", "transform", "model", "sqlml_")  # and `ml_evaluate(MODEL ..`
@@ -30,8 +29,8 @@ hides a function or macro of ours, or ends a transaction."""
 _GAP = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))"
 _FLAGS = re.IGNORECASE | re.DOTALL
 _ABOUT_MODELS = re.compile(
-    rf"\b(?:{'|'.join(FUNCTIONS)}|ml_(?:{'|'.join(FORMS)}))" + _GAP + r"*\("
-    rf"|\bml{_GAP}*\.{_GAP}*(?:{'|'.join(FORMS)})\b"
+    rf"\b(?:{'|'.join(FUNCTIONS)})" + _GAP + r"*\("
+    rf"|\bml(?:_|{_GAP}*\.{_GAP}*)\w+{_GAP}*\({_GAP}*model\b"
     r"|\b(?:create|replace|drop|show|describe|desc|explain|alter|export|verify|on|in)"
     + _GAP
     + r"+models?\b"

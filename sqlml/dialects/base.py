@@ -95,6 +95,14 @@ class Dialect:
         """The elements of a list at the places that another list holds."""
         return self.call("list_select", values, places)
 
+    def least(self, values: str) -> str:
+        """The least number of a list."""
+        return self.call("list_aggregate", values, "'min'")
+
+    def position(self, values: str, value: str) -> str:
+        """The first place of a value in a list; 0 or NULL where it is none of them."""
+        return self.call("list_position", values, value)
+
     def value_at(self, values: str, key: str) -> str:
         """The value of a map at a key; NULL where it has none."""
         return self.call("map_extract_value", values, key)

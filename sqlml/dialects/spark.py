@@ -80,6 +80,12 @@ class Spark(Dialect):
     def pick(self, values: str, places: str) -> str:
         return self.each(places, "sqlml_i", f"({values})[sqlml_i - 1]")
 
+    def least(self, values: str) -> str:
+        return f"array_min({values})"
+
+    def position(self, values: str, value: str) -> str:
+        return f"array_position({values}, {value})"
+
     def value_at(self, values: str, key: str) -> str:
         return f"{values}[{key}]"
 

@@ -24,11 +24,8 @@ from sqlml.parsing.model_statements import ModelStatements
 from sqlml.parsing.nodes import Kept, ModelName, OtherType, Piped, Step
 from sqlml.parsing.places import keeping_places, mark
 
-_MODEL_FUNCTIONS = frozenset(
-    "PREDICT PREDICT_PROBA PREDICT_SCORE TRANSFORM ML_PREDICT ML_EVALUATE ML_TRAINING_INFO "
-    "ML_FEATURE_INFO ML_TRIAL_INFO EVALUATE TRAINING_INFO FEATURE_INFO TRIAL_INFO".split()
-)
-"""What may take MODEL m as its first argument."""
+_MODEL_FUNCTIONS = frozenset({"PREDICT", "PREDICT_PROBA", "PREDICT_SCORE", "TRANSFORM"})
+"""What may take MODEL m as its first argument, beside table forms."""
 
 _NAMES = frozenset(
     {
@@ -62,9 +59,16 @@ class _Rules(ModelStatements):
     def _parse_function_call(self: Any, *args: Any, **options: Any) -> Any:
         called = self._next.token_type == TokenType.L_PAREN
         if called and self._curr.token_type == TokenType.VAR:
-            if self._curr.text.upper() in _MODEL_FUNCTIONS:
+            name = self._curr.text.upper()
+            is_form = name.startswith("ML_") or self._follows_ml()
+            if name in _MODEL_FUNCTIONS or is_form:
                 return self._parse_model_call()
         return super()._parse_function_call(*args, **options)
+
+    def _follows_ml(self: Any) -> bool:
+        """Whether the current token stands after `ml.`."""
+        dotted = self._prev is not None and self._prev.token_type == TokenType.DOT
+        return dotted and self._tokens[self._index - 2].text.upper() == "ML"
 
     def _parse_model_call(self: Any) -> Any:
         token = self._curr

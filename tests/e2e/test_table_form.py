@@ -160,7 +160,7 @@ def test_a_users_own_function_of_that_name_is_left_alone(con: sqlml.Session) -> 
         ("FROM ml_predict(MODEL scaled, TABLE t)", "BindError", "predicts nothing", 1, 23),
         ("FROM ml_predict(MODEL kind, t)", "BindError", "TABLE and a name", 1, 29),
         ("FROM ml_predict(MODEL kind)", "BindError", "a model and its rows", 1, 6),
-        ("FROM ml_predict(MODEL kind, TABLE t, 1)", "BindError", "a model and its rows", 1, 6),
+        ("FROM ml_predict(MODEL kind, TABLE t, 1)", "BindError", "takes options, as in", 1, 38),
         ("FROM ml_predict(MODEL kind, )", "BindError", "a model and its rows", 1, 6),
         ("FROM ml_predict(MODEL ?, TABLE t)", "BindError", "takes a model name", 1, 23),
         ("FROM t,\n ML.PREDICT(MODEL kind, (SELECT a FROM t))", "MissingColumnError", "'b'", 2, 2),

@@ -1,0 +1,175 @@
+"""`two_classes`, `classes`: what `ml_evaluate` says of a classifier, as scikit-learn defines it.
+
+The areas under curves come from one grouping of the rows by their probability: each distinct one is
+a threshold of the curves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlml.planner.evaluation.answer import COUNTS, KNOWN, ROWS, TOTALS, Answer
+from sqlml.planner.evaluation.grouping import Grouping
+
+_EPSILON = "2.220446049250313e-16"
+"""The distance from 0 and 1 to which log_loss moves probabilities: that of float64."""
+
+METRICS = (
+    *("precision", "recall", "accuracy", "f1_score", "log_loss", "roc_auc"),
+    *("average_precision", "brier_score"),
+)
+
+
+def clipped(p: str) -> str:
+    """A probability as log_loss takes it; NULL for NULL."""
+    return f"CASE WHEN ({p}) IS NOT NULL THEN least(greatest({p}, {_EPSILON}), 1 - {_EPSILON}) END"
+
+
+def above(by: Grouping) -> str:
+    """How many of each group's rows have at least a score, of `by_score` with `p`, `pos`, `neg`."""
+    return f"""
+        SELECT *, sum(pos) OVER descending AS tps, sum(neg) OVER descending AS fps
+        FROM by_score
+        WINDOW descending AS ({by.partition_by} ORDER BY p DESC ROWS UNBOUNDED PRECEDING)
+    """
+
+
+_AREAS = """
+    fsum(neg * (tps - pos / 2)) AS area,
+    fsum(CASE WHEN pos > 0 THEN pos * (tps / (tps + fps)) ELSE 0 END) AS precisions,
+    count(p) AS scores
+"""
+"""Of `above`: the areas under the ROC curve and under steps of precision, not yet divided."""
+
+_BOTH = "pos > 0 AND neg > 0 AND scores > 0"
+_PRECISION = "CASE WHEN tp + fp > 0 THEN tp / (tp + fp) ELSE 0 END"
+_RECALL = "CASE WHEN pos > 0 THEN tp / pos ELSE 0 END"
+_F1 = "CASE WHEN tp + fp + pos > 0 THEN 2 * tp / (tp + fp + pos) ELSE 0 END"
+_ROC = f"CASE WHEN {_BOTH} THEN area / (pos * neg) END"
+_STEPS = f"CASE WHEN {_BOTH} THEN precisions / pos END"
+
+
+def two_classes(by: Grouping, hit: str) -> Answer:
+    """One row for each group, of the second class.
+
+    Args:
+        hit: whether the second class is predicted, a condition on `sqlml_scored`.
+    """
+    by_score = f"""
+        SELECT {by.columns} p1 AS p, {COUNTS},
+            CAST(coalesce(sum(w) FILTER (WHERE {KNOWN} AND y = 1), 0) AS DOUBLE) AS pos,
+            CAST(coalesce(sum(w) FILTER (WHERE {KNOWN} AND y = 0), 0) AS DOUBLE) AS neg,
+            CAST(coalesce(sum(w) FILTER (WHERE {KNOWN} AND y = 1 AND {hit}), 0) AS DOUBLE) AS tp,
+            CAST(coalesce(sum(w) FILTER (WHERE {KNOWN} AND y = 0 AND {hit}), 0) AS DOUBLE) AS fp,
+            fsum(w * ln({clipped("CASE WHEN p0 IS NULL THEN NULL WHEN y = 1 THEN p1 ELSE p0 END")}))
+                FILTER (WHERE {KNOWN}) AS logs,
+            fsum(w * ((y - p1) * (y - p1) + (1 - y - p0) * (1 - y - p0)))
+                FILTER (WHERE {KNOWN}) AS squares
+        FROM sqlml_scored {by.grouped_by("p1")}
+    """
+    totals = f"""
+        SELECT {by.columns} {TOTALS}, fsum(pos) AS pos, fsum(neg) AS neg, fsum(tp) AS tp,
+            fsum(fp) AS fp, fsum(logs) AS logs, fsum(squares) AS squares, {_AREAS}
+        FROM above {by.group_by}
+    """
+    answer = f"""
+        SELECT {by.columns} {_PRECISION} AS precision, {_RECALL} AS recall,
+            (tp + neg - fp) / nullif(pos + neg, 0) AS accuracy, {_F1} AS f1_score,
+            -logs / nullif(pos + neg, 0) AS log_loss, {_ROC} AS roc_auc,
+            {_STEPS} AS average_precision, squares / 2 / nullif(pos + neg, 0) AS brier_score, {ROWS}
+        FROM totals WHERE {by.has_rows}
+    """
+    return Answer((("by_score", by_score), ("above", above(by)), ("totals", totals)), answer)
+
+
+def classes(by: Grouping, counts: Sequence[int], per_class: bool, probabilities: bool) -> Answer:
+    """One row for each group: means over the classes, each against all others.
+
+    Args:
+        counts: how many classes each target has. per_class: further rows for each class, whose
+            number is in `k`. probabilities: whether `ps` holds those, or else other scores.
+    """
+    p_of_label = "array_extract(ps, y + 1)" if probabilities else "CAST(NULL AS DOUBLE)"
+    each = Grouping((*by.keys, "k"), (*by.names, "k"))
+    pairs = f"""
+        SELECT {by.columns} y, hat, {COUNTS},
+            CAST(coalesce(sum(w) FILTER (WHERE {KNOWN}), 0) AS DOUBLE) AS w,
+            fsum(w * ln({clipped(p_of_label)})) FILTER (WHERE {KNOWN}) AS logs
+        FROM sqlml_scored {by.grouped_by("y", "hat")}
+    """
+    totals = f"""
+        SELECT {by.columns} {TOTALS}, fsum(w) AS w, fsum(logs) AS logs,
+            fsum(CASE WHEN y = hat THEN w ELSE 0 END) AS hits
+        FROM pairs {by.group_by}
+    """
+    counted = f"""
+        SELECT {each.columns} fsum(pos) AS pos, fsum(tp) AS tp, fsum(predicted) - fsum(tp) AS fp
+        FROM (
+            SELECT {by.columns} y AS k, w AS pos, CASE WHEN y = hat THEN w ELSE 0 END AS tp,
+                0 AS predicted FROM pairs WHERE {KNOWN}
+            UNION ALL
+            SELECT {by.columns} hat AS k, 0 AS pos, 0 AS tp, w AS predicted FROM pairs WHERE {KNOWN}
+        ) AS both_sides
+        {each.group_by}
+    """
+    numbers = ", ".join(f"({k})" for k in range(max(counts)))
+    count = str(counts[0])
+    if len(counts) > 1:
+        cases = " ".join(f"WHEN {t} THEN {n}" for t, n in enumerate(counts))
+        count = f"CASE t {cases} END"
+    of_classes = f"""
+        SELECT *, array_extract(ps, k + 1) AS p
+        FROM sqlml_scored CROSS JOIN (VALUES {numbers}) AS all_classes(k)
+        WHERE {KNOWN} AND k < {count}
+    """
+    by_score = f"""
+        SELECT {by.columns} k, p, CAST(sum(CASE WHEN y = k THEN w ELSE 0 END) AS DOUBLE) AS pos,
+            CAST(sum(CASE WHEN y = k THEN 0 ELSE w END) AS DOUBLE) AS neg,
+            {"fsum(w * miss * miss)" if probabilities else "CAST(NULL AS DOUBLE)"} AS squares
+        FROM (SELECT *, CASE WHEN y = k THEN 1 - p ELSE p END AS miss FROM of_classes) AS missed
+        {each.grouped_by("p")}
+    """
+    curves = f"""
+        SELECT {each.columns} fsum(pos) AS pos, fsum(neg) AS neg, fsum(squares) AS squares, {_AREAS}
+        FROM above {each.group_by}
+    """
+    of_class = f"""
+        SELECT {each.of("curves")} coalesce(tp, 0) AS tp, coalesce(fp, 0) AS fp, curves.pos, neg,
+            counted.k IS NOT NULL AS is_seen, squares, area, precisions, scores
+        FROM {each.join("curves", "counted", "LEFT JOIN")}
+    """
+    areas = f"""
+        SELECT {by.columns} avg(CASE WHEN is_seen THEN {_PRECISION} END) AS precision,
+            avg(CASE WHEN is_seen THEN {_RECALL} END) AS recall,
+            avg(CASE WHEN is_seen THEN {_F1} END) AS f1_score,
+            CASE WHEN count({_ROC}) = {count} THEN avg({_ROC}) END AS roc_auc,
+            CASE WHEN count({_STEPS}) = {count} THEN avg({_STEPS}) END AS average_precision,
+            fsum(squares) AS squares
+        FROM of_class {by.group_by}
+    """
+    answer = f"""
+        SELECT {by.of("totals")} CAST(NULL AS INTEGER) AS k, precision, recall,
+            hits / nullif(w, 0) AS accuracy, f1_score, -logs / nullif(w, 0) AS log_loss, roc_auc,
+            average_precision, squares / nullif(w, 0) AS brier_score, {ROWS}
+        FROM {by.join("totals", "areas", "LEFT JOIN")} WHERE {by.has_rows}
+    """
+    queries = {
+        "pairs": pairs,
+        "totals": totals,
+        "counted": counted,
+        "of_classes": of_classes,
+        "by_score": by_score,
+        "above": above(each),
+        "curves": curves,
+        "of_class": of_class,
+        "areas": areas,
+    }
+    if per_class:
+        answer += f"""
+            UNION ALL
+            SELECT {by.columns} k, {_PRECISION}, {_RECALL}, (tp + neg - fp) / nullif(pos + neg, 0),
+                {_F1}, NULL, {_ROC}, {_STEPS}, squares / nullif(pos + neg, 0),
+                CAST(pos AS BIGINT), NULL, NULL
+            FROM of_class
+        """
+    return Answer(tuple(queries.items()), answer)

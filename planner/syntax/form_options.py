@@ -1,0 +1,128 @@
+"""`FormOption`: an option of a table form, `threshold := 0.4` or in `STRUCT(0.4 AS threshold)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlml.errors import BindError
+from sqlml.parsing.places import Span
+from sqlml.parsing.tokens import Token, Tokens
+from sqlml.planner.syntax.forms import Kind
+from sqlml.types import fold
+
+_TRUTHS = {"TRUE": True, "FALSE": False}
+
+_WANTED = {
+    "column": "the name of a column in quotes",
+    "columns": "the name of a column in quotes, or a list of names",
+    "number": "a number",
+    "boolean": "true or false",
+    "class": "a class of the model",
+}
+"""What an option of a kind takes, as errors say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormOption:
+    """The value is a text, a number, a truth or (of a list) a tuple of texts; it stands at `span`,
+    with its name."""
+
+    name: str
+    value: Any
+    span: Span
+
+    def checked(self, kind: Kind, sql: str) -> FormOption:
+        """The option, whose value is of a kind; of "columns" always a tuple.
+
+        Raises:
+            BindError: it is not.
+        """
+        value = self.value
+        if kind == "columns" and isinstance(value, str):
+            return FormOption(self.name, (value,), self.span)
+        is_truth, is_list = isinstance(value, bool), isinstance(value, tuple)
+        fits = {
+            "column": isinstance(value, str),
+            "columns": is_list and value and all(isinstance(v, str) for v in value),
+            "number": isinstance(value, int | float) and not is_truth,
+            "boolean": is_truth,
+            "class": not is_list,
+        }
+        if not fits[kind]:
+            raise BindError(f"option {self.name} takes {_WANTED[kind]}", sql, self.span.start)
+        return self
+
+
+def option_of(sql: str, tokens: Tokens, start: int, end: int) -> FormOption:
+    """The option in tokens[start:end], `name := value` or `name => value`.
+
+    Raises:
+        BindError: it is none.
+    """
+    place = tokens[start].start if start < end else tokens[start - 1].start
+    span = Span(place, tokens[end - 1].end)
+    named = end - start > 2 and tokens[start].is_identifier
+    if not named or not any(tokens[start + 1].is_symbol(sign) for sign in (":=", "=>")):
+        raise BindError(
+            "after its model and its rows (TABLE and a name, or a query in brackets) a table form "
+            "takes options, as in threshold := 0.5",
+            sql,
+            place,
+        )
+    value = _literal(sql, tokens[start + 2 : end])
+    return FormOption(fold(tokens[start].text), value, span)
+
+
+def options_of_struct(sql: str, tokens: Tokens, start: int, end: int) -> list[FormOption]:
+    """The options of `STRUCT(value AS name, ..)`; none if tokens[start:end] is something else."""
+    is_struct = end - start > 2 and tokens[start].upper == "STRUCT"
+    if not is_struct or tokens.closing.get(start + 1) != end - 1:
+        return []
+    made = []
+    for first, last in tokens.split_commas(start + 2, end - 1):
+        if last - first < 3 or tokens[last - 2].upper != "AS" or not tokens[last - 1].is_identifier:
+            raise BindError(
+                "options in a STRUCT have names, as in STRUCT(0.5 AS threshold)",
+                sql,
+                tokens[first].start,
+            )
+        value = _literal(sql, tokens[first : last - 2])
+        span = Span(tokens[first].start, tokens[last - 1].end)
+        made.append(FormOption(fold(tokens[last - 1].text), value, span))
+    return made
+
+
+def _literal(sql: str, tokens: Sequence[Token]) -> Any:
+    """The value of a literal.
+
+    Raises:
+        BindError: an expression or a parameter.
+    """
+    first = tokens[0]
+    if len(tokens) == 1:
+        if first.kind == "string":
+            return first.text
+        if first.kind == "number":
+            return _number(first.text)
+        if first.upper in _TRUTHS:
+            return _TRUTHS[first.upper]
+    if len(tokens) == 2 and first.is_symbol("-") and tokens[1].kind == "number":
+        return -_number(tokens[1].text)
+    opened = next((i for i, t in enumerate(tokens[:2]) if t.text in ("[", "(")), None)
+    if opened is not None and (opened == 0 or first.upper == "ARRAY"):
+        inner = tokens[opened + 1 : -1]
+        parts, commas = inner[::2], inner[1::2]
+        if all(c.is_symbol(",") for c in commas) and all(p.kind == "string" for p in parts):
+            return tuple(p.text for p in parts)
+    raise BindError(
+        "options of a table form are written out: a text, a number, true, false or a list of texts",
+        sql,
+        first.start,
+    )
+
+
+def _number(text: str) -> int | float:
+    plain = text.replace("_", "")
+    return int(plain) if plain.isdigit() else float(plain)

@@ -1,0 +1,72 @@
+"""`spelled`: a query that sqlml writes itself, in an engine's own spelling.
+
+Templates are plain SQL with bare function names and operators, so that they can be read. A bare
+name may mean a macro of somebody's database, though, and engines call some functions by other
+names: here every function and operator gets the name by which only the engine's own is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+
+from sqlglot import exp
+
+from sqlml.dialects import DUCKDB
+from sqlml.dialects.duckdb import builtin
+from sqlml.parsing.trees import trees
+
+_OPERATORS: Mapping[type[exp.Expr], str] = MappingProxyType(
+    {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Neg: "-", exp.Mod: "%"}
+)
+"""What of a template DuckDB looks up by its sign."""
+
+_SYNTAX = frozenset({"coalesce"})
+"""What is written as a function is, and is none."""
+
+_SPARK: Mapping[str, str] = MappingProxyType({"fsum": "sum", "error": "raise_error"})
+"""Functions of templates that Spark calls by another name."""
+
+
+@lru_cache(maxsize=256)
+def spelled(template: str, dialect: str = "duckdb") -> str:
+    """The query as an engine takes it.
+
+    Args:
+        template: one query in DuckDB's SQL, without names from outside.
+        dialect: the name of a `Dialect`.
+
+    >>> spelled("SELECT fsum(a * 2) AS b FROM rows_seen")
+    'SELECT system.main.fsum(system.main."*"(a, 2)) AS b FROM rows_seen'
+    >>> spelled("SELECT fsum(a * 2) AS b FROM rows_seen", "spark")
+    'SELECT sum(a * 2) AS b FROM rows_seen'
+    """
+    (tree,) = trees(template, DUCKDB.name)
+    for node in reversed(list(tree.walk())):  # what is inside of others first
+        made = _FOR[dialect](node)
+        if made is not node:
+            node.replace(made)
+    return str(tree.sql(dialect=dialect, normalize_functions=False))
+
+
+def _for_duckdb(node: exp.Expr) -> exp.Expr:
+    sign = _OPERATORS.get(type(node))
+    if sign is not None:
+        operands = [node.this] if isinstance(node, exp.Neg) else [node.this, node.expression]
+        plain = [o.this if isinstance(o, exp.Paren) else o for o in operands]
+        return exp.Anonymous(this=builtin(sign), expressions=plain)
+    if isinstance(node, exp.Anonymous) and node.name not in _SYNTAX and "." not in node.name:
+        return exp.Anonymous(this=builtin(node.name), expressions=node.expressions)
+    return node
+
+
+def _for_spark(node: exp.Expr) -> exp.Expr:
+    if isinstance(node, exp.Anonymous) and node.name in _SPARK:
+        return exp.Anonymous(this=_SPARK[node.name], expressions=node.expressions)
+    return node
+
+
+_FOR: Mapping[str, Callable[[exp.Expr], exp.Expr]] = MappingProxyType(
+    {"duckdb": _for_duckdb, "spark": _for_spark}
+)
