@@ -159,7 +159,7 @@ LABEL_TYPES: Mapping[LabelKind, re.Pattern[str]] = MappingProxyType(
             r"|ENUM\('(?:[^']|'')*'(?:, '(?:[^']|'')*')*\)"
         ),
         "int64": re.compile("TINYINT|SMALLINT|INTEGER|BIGINT|UTINYINT|USMALLINT|UINTEGER"),
-        "float64": re.compile(r"FLOAT|DOUBLE|DECIMAL\(\d{1,2},\d{1,2}\)"),
+        "float64": re.compile(r"FLOAT|DOUBLE|U?HUGEINT|UBIGINT|DECIMAL\(\d{1,2},\d{1,2}\)"),
         "bool": re.compile("BOOLEAN"),
     }
 )

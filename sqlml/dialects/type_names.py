@@ -9,7 +9,7 @@ NUMBERS = re.compile(
     r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|BIGNUM|VARINT|FLOAT|DOUBLE|BOOLEAN"
     r"|DECIMAL\(\d+, ?\d+\)"
 )
-STRINGS = re.compile(r"(VARCHAR( COLLATE \w+)?|ENUM\(.*\))", re.DOTALL)
+STRINGS = re.compile(r"(VARCHAR( COLLATE \w+)?|ENUM\(.*\)|UUID)", re.DOTALL)
 UNTYPED = ('"NULL"', "NULL", "UNKNOWN")
 
 

@@ -98,7 +98,10 @@ class _Training:
         frame, kept, counts = self._rows.split(self._rows.assembled(ordered, names, classes), split)
         made = self._rows.sampled(frame, ordered, names, classes, counted, split, kept, counts)
         notices += check_rows(made, request, frozenset())
-        ordered = [c for c in ordered if c.name not in keys_of(made)]
+        gone = keys_of(made) | {name for name, s in made.statistics.items() if s.is_empty}
+        ordered = [c for c in ordered if c.name not in gone]
+        if not ordered:
+            raise ConfigError("the query has no column that a model can learn from")
         groups = _groups(ordered)
         workers = self._workers(counts[0])
         given = MappingProxyType({**request.given, "num_workers": workers})

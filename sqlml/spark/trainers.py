@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from sqlml.catalog.model import Model
 from sqlml.errors import ConfigError, ParseError
 from sqlml.limits import MAX_FETCHED_ROWS
 from sqlml.spark.distributed_xgboost import is_distributed, train_distributed
+from sqlml.training.part import Part
 from sqlml.training.request import Request
 from sqlml.training.train import Trained, train
 from sqlml.training.train_estimator import train_estimator
@@ -63,6 +65,11 @@ class SparkTrainers:
         """
         with _at_hand(self._rows(query), type(estimator).__name__) as host:
             return train_estimator(host, _FETCHED, estimator, request)
+
+    def held_out(self, query: str, trained: Trained, model: Model) -> Part:
+        """The rows that a training held out; models have no TRANSFORM here."""
+        assert trained.held_out_rows is not None
+        return trained.held_out_rows()
 
     def _rows(self, query: str) -> DataFrame:
         """A query's rows.

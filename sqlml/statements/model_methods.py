@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from sqlml.catalog.model import parse_reference
-from sqlml.errors import TrainingWarning
+from sqlml.errors import ConfigError, TrainingWarning
 from sqlml.parsing.statements import Training
 from sqlml.statements.create import add_object, create_from_object
 from sqlml.statements.export import export_model
@@ -118,6 +118,11 @@ class ModelMethods(ABC):
                 suit the model.
             ModelExistsError, UnsupportedModelError, VerificationError, ParseError.
         """
+        if not isinstance(query, str):
+            raise ConfigError(
+                "train takes the text of a query; a frame has a name after con.register('rows', "
+                "frame), as in SELECT * FROM rows"
+            )
         given = {**options, **({} if label is None else {"label": label})}
         with self._calling():
             self._before_change()

@@ -19,6 +19,7 @@ from sqlml.statements.training_statement import from_json
 from sqlml.training.metrics import metrics_of
 from sqlml.training.model_types import MODEL_TYPES
 from sqlml.training.train import Trained
+from sqlml.types import fold
 
 COMPARED: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
     {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
@@ -45,12 +46,13 @@ def retrain(models: Models, reference: Reference, change: Retrain) -> Answer:
     models.changes.check_writable(reference)
     _check_metric(change.promotion, facts)
     training = _training(model, facts, change.query)
+    _check_columns(models, change.promotion, training, current)
     if facts.model_type in MODEL_TYPES:
         trained = by_type(models, training)
     else:
         trained = by_estimator(models, training, stored_estimator(models, reference))
     new = new_version(whole, training, trained)
-    promoted, reason = _promoted(change.promotion, trained, current)
+    promoted, reason = _promoted(models, change.promotion, training, trained, current)
     if promoted:
         models.changes.create(whole, new, or_replace=True)
     else:
@@ -76,16 +78,43 @@ def _check_metric(promotion: Promotion | None, facts: TrainingFacts) -> None:
         )
 
 
-def _promoted(promotion: Promotion | None, trained: Trained, current: Model) -> tuple[bool, str]:
+def _check_columns(
+    models: Models, promotion: Promotion | None, training: Training, current: Model
+) -> None:
+    """Refuse a query that lacks columns of the model to be compared with, before the training."""
+    if promotion is None or promotion.least is not None:
+        return
+    known = {fold(name) for name in models.host.columns(models.runnable(training.query))}
+    made = current.transform is not None  # of columns of any type
+    needed = [f.name for f in current.columns if made or f.kind != "any"]
+    missing = [name for name in needed if fold(name) not in known]
+    if missing:
+        listed = ", ".join(map(repr, missing))
+        raise ConfigError(
+            f"PROMOTE IF .. CURRENT compares with {current.label}, which needs {listed}: add it to "
+            "the query, compare with a number, or leave out PROMOTE IF"
+        )
+
+
+def _promoted(
+    models: Models,
+    promotion: Promotion | None,
+    training: Training,
+    trained: Trained,
+    current: Model,
+) -> tuple[bool, str]:
     """Whether the new version becomes the default, and why."""
     if promotion is None:
         return True, ""
     if trained.held_out_rows is None:
-        raise ConfigError("PROMOTE IF compares rows that are held out, and none are: set split")
+        raise ConfigError(
+            f"PROMOTE IF compares metrics of held-out rows, and model {current.name!r} is trained "
+            "on all rows: train it anew with eval_fraction or split"
+        )
     found = _value(promotion.metric, trained.metrics)
     least = promotion.least
     if least is None:
-        part = trained.held_out_rows()
+        part = models.trainers.held_out(models.runnable(training.query), trained, current)
         labels = [] if trained.labels is None else list(trained.labels.values)
         if labels != [v for s in current.program.labels for v in s.values]:
             raise ConfigError(
@@ -108,5 +137,7 @@ def _value(metric: str, metrics: Mapping[str, float | None]) -> float:
     """
     value = metrics.get(metric)
     if value is None:
-        raise ConfigError(f"the rows held out do not define {metric}: of one class only, it may be")
+        raise ConfigError(
+            f"the rows held out do not define {metric}: they may be too few, or of one class only"
+        )
     return value

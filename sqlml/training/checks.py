@@ -9,6 +9,7 @@ import numpy as np
 
 from sqlml.errors import ConfigError
 from sqlml.training.classes import Classes
+from sqlml.training.column_statistics import ColumnStatistics
 from sqlml.training.columns import TrainingColumn
 from sqlml.training.request import Request
 from sqlml.training.row_store import StoredRows
@@ -44,8 +45,14 @@ def check_rows(rows: TrainingRows, request: Request, texts: Collection[str]) -> 
     if rows.kept:
         listed = ", ".join(map(repr, rows.kept[:10]))
         notices.append(f"only held-out rows had the classes {listed}: they are trained on")
+    if rows.held_out is None and rows.split.method != "none":
+        notices.append("no rows are held out: metrics are those of the rows that are trained on")
+    if request.task == "regress" and _has_one_label(rows):
+        notices.append(f"the label {request.label!r} has one value in all rows")
     for feature in rows.features:
-        if rows.statistics[feature.name].is_constant:
+        if rows.statistics[feature.name].is_empty:
+            notices.append(f"column {feature.name!r} has no value in any row and is left out")
+        elif rows.statistics[feature.name].is_constant:
             notices.append(f"column {feature.name!r} has one value in all rows")
         elif feature.name in texts:
             continue
@@ -79,6 +86,13 @@ def _check_counts(rows: TrainingRows, request: Request) -> None:
         raise ConfigError(f"the query returns {what}: there is nothing to train on")
     if rows.classes is not None:
         check_classes(rows.classes, rows.fitted.rows, request)
+    if request.trainer.package == "catboost" and _has_one_label(rows):
+        raise ConfigError(f"the label {label!r} has one value in all rows: CatBoost needs two")
+
+
+def _has_one_label(rows: TrainingRows) -> bool:
+    label = rows.fitted.label
+    return label is not None and bool((label == label[0]).all())
 
 
 def check_classes(classes: Classes, everything: int, request: Request) -> None:
@@ -113,14 +127,24 @@ def check_classes(classes: Classes, everything: int, request: Request) -> None:
 def _is_key(rows: TrainingRows, feature: TrainingColumn) -> bool:
     """Whether nearly every row has a value of its own, and the values are names or integers."""
     statistics = rows.statistics[feature.name]
+    if feature.role == "category" or statistics.rows - statistics.nulls < _FEWEST_KEYS:
+        return is_key(statistics, feature.type, np.empty(0))
+    return is_key(statistics, feature.type, _column(rows, feature, _SAMPLE))
+
+
+def is_key(statistics: ColumnStatistics, kind: str, sample: Array) -> bool:
+    """Whether nearly every row has a value of its own, and the values are names or integers.
+
+    Args:
+        kind: the SQL type of the column. sample: (n,) some of its values, if they are numbers.
+    """
     present = statistics.rows - statistics.nulls
     if present < _FEWEST_KEYS:
         return False
-    if feature.role == "category":
-        return (statistics.distinct or 0) >= _KEY_SHARE * present
-    if not feature.type.endswith("INT") and feature.type != "INTEGER":
+    if statistics.distinct is not None:
+        return statistics.distinct >= _KEY_SHARE * present
+    if not kind.endswith("INT") and kind != "INTEGER":
         return False
-    sample = _column(rows, feature, _SAMPLE)
     return len(np.unique(sample)) == len(sample) >= _FEWEST_KEYS
 
 
@@ -129,20 +153,28 @@ def _equals_label(rows: TrainingRows, feature: TrainingColumn, request: Request)
     label = rows.fitted.label
     if label is None or request.task == "rank":
         return False
+    classes = None if rows.classes is None else len(rows.classes)
     for most in (_SAMPLE, rows.fitted.rows):
         values = _column(rows, feature, most)
-        wanted = label[: len(values)]
-        if rows.classes is None:
-            if not np.array_equal(values, wanted.astype(values.dtype)):
-                return False
-            continue
-        found, places = np.unique(values, return_inverse=True)
-        if not 2 <= len(found) <= len(rows.classes):
-            return False
-        pairs = np.unique(places.astype(np.int64) * len(rows.classes) + wanted)
-        if not len(found) == len(pairs) == len(np.unique(wanted)):
+        if not tell_each_other(values, label[: len(values)], classes):
             return False
     return True
+
+
+def tell_each_other(values: Array, label: Array, classes: int | None) -> bool:
+    """Whether a feature and the label are the same under other names.
+
+    Args:
+        values: (n,) numbers, or the codes of categories. label: (n,) numbers, or those of classes.
+        classes: how many there are; None for numbers.
+    """
+    if classes is None:
+        return np.array_equal(values, label.astype(values.dtype))
+    found, places = np.unique(values, return_inverse=True)
+    if not 2 <= len(found) <= classes:
+        return False
+    pairs = np.unique(places.astype(np.int64) * classes + label)
+    return len(found) == len(pairs) == len(np.unique(label))
 
 
 def _column(rows: TrainingRows, feature: TrainingColumn, most: int) -> Array:

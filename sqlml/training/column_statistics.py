@@ -66,6 +66,11 @@ class ColumnStatistics:
         self.nulls += int((codes < 0).sum())
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no row has a value."""
+        return self.rows == self.nulls
+
+    @property
     def is_constant(self) -> bool:
         """Whether all rows have one value; NULL is a value, too."""
         present = self.rows - self.nulls

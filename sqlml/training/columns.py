@@ -11,7 +11,7 @@ from typing import Literal
 from sqlml.catalog.row_expressions import RowExpression
 from sqlml.catalog.transform import Transform
 from sqlml.dialects.duckdb import DUCKDB
-from sqlml.dialects.type_names import NUMBERS
+from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import ConfigError
 from sqlml.host import RowHost
 from sqlml.training.date_parts import parts_of
@@ -27,6 +27,9 @@ missing, as the estimator has it)."""
 
 _WIDE = re.compile(r"DECIMAL\(.*\)|U?HUGEINT|UBIGINT|BIGNUM|VARINT")
 """Numbers that numpy has no type for, or a pandas frame no column."""
+
+_ORDERED = re.compile(rf"{NUMBERS.pattern}|VARCHAR|DATE|TIME.*")
+"""Types whose greatest values can be held out."""
 
 _NAMES = re.compile(r"(VARCHAR( COLLATE \w+)?|ENUM\(.*\)|UUID)", re.DOTALL)
 _TEXTS = re.compile(r"(DATE|UUID|TIMESTAMP( WITH TIME ZONE)?|ENUM\(.*\)|VARCHAR.*)", re.DOTALL)
@@ -133,6 +136,7 @@ def columns_of(
     listed = _listed(rows, transform)
     known = {fold(c.name): c.name for c in listed} | {fold(name): name for name in raw}
     request = request.with_columns(known)
+    _check_kinds(raw, request)
     others = request.other_columns
     features = [c for c in listed if c.name not in others]
     _check_names(features)
@@ -142,6 +146,26 @@ def columns_of(
     learned = tuple(column for column in features if column.role)
     left_out = tuple(column for column in features if not column.role)
     return TrainingColumns(raw, learned, left_out, label), request
+
+
+def _check_kinds(raw: Mapping[str, str], request: Request) -> None:
+    """Refuse columns whose types do not suit what options take them for.
+
+    Raises:
+        ConfigError: weights that are no numbers, or a split by what has no order.
+    """
+    weight, split = raw.get(request.weight or ""), request.split
+    fits = weight in (None, *UNTYPED) or (weight != "BOOLEAN" and NUMBERS.fullmatch(str(weight)))
+    if not fits:
+        raise ConfigError(
+            f"option weight takes a column of numbers, and {request.weight!r} is {weight}"
+        )
+    place = raw.get(split.column or "")
+    if split.method == "seq" and place is not None and not _ORDERED.fullmatch(place):
+        raise ConfigError(
+            "split 'seq' takes a column of numbers, texts, dates or times, and "
+            f"{split.column!r} is {place}"
+        )
 
 
 def _check_names(columns: Sequence[TrainingColumn]) -> None:
@@ -239,10 +263,25 @@ def label_sql(label: TrainingColumn, request: Request) -> str:
         return f"CAST({sql} AS DOUBLE)"
     if kind == "BOOLEAN" or re.fullmatch(r"U?(TINYINT|SMALLINT|INTEGER)|BIGINT", kind):
         return sql
+    if _WIDE.fullmatch(kind):
+        return _as_double(sql, label)
     if NUMBERS.fullmatch(kind):
         return f"CAST({sql} AS DOUBLE)"
     if _TEXTS.fullmatch(kind):
         return f"CAST({sql} AS VARCHAR)"
+    if kind in UNTYPED:
+        raise ConfigError(f"all values of the label {label.name!r} are NULL")
     raise ConfigError(
         f"classes cannot have type {kind}; cast column {label.name!r} to VARCHAR in the query"
     )
+
+
+def _as_double(sql: str, label: TrainingColumn) -> str:
+    """A wide number as a DOUBLE, which must hold all of its digits."""
+    message = DUCKDB.text(
+        f"the label {label.name!r} has values with more digits than a DOUBLE holds; cast it to "
+        "VARCHAR in the query"
+    )
+    number = f"CAST({sql} AS DOUBLE)"
+    failed = f"CAST({DUCKDB.error(message)} AS DOUBLE)"
+    return f"CASE WHEN {sql} = CAST({number} AS {label.type}) THEN {number} ELSE {failed} END"

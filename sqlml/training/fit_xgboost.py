@@ -189,7 +189,7 @@ def _folder_of_bins(fitting: Fitting, stack: ExitStack) -> str | None:
     folder = X.store.folder or tempfile.gettempdir()
     if shutil.disk_usage(folder).free < needed:
         raise ConfigError(
-            f"training needs {needed / 2**30:.1f} GiB in {folder} for the binned data of XGBoost: "
+            f"training needs {needed / 2**20:,.0f} MiB in {folder} for the binned data of XGBoost: "
             "free some space there, set temp_directory, or raise memory_limit"
         )
     return stack.enter_context(VanishingFolder(folder)).path

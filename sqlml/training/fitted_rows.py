@@ -62,11 +62,13 @@ class FittedRows:
         last = None
         if split.method == "seq":
             trained = split.trained(count)
+            text, kind = f"CAST({place} AS VARCHAR)", DUCKDB.call("typeof", place)
             found = self.host.read(
-                f"SELECT {place} FROM {self._rows} ORDER BY {place} NULLS LAST "
+                f"SELECT {text}, {kind} FROM {self._rows} ORDER BY {place} NULLS LAST "
                 f"LIMIT 1 OFFSET {max(trained, 1) - 1}"
             )
-            last = self.host.literal(found[0][0]) if found and trained < count else None
+            if found and trained < count:
+                last = f"CAST({DUCKDB.text(str(found[0][0]))} AS {found[0][1]})"
         return split.fitted_sql(place, last)
 
 

@@ -31,7 +31,9 @@ class Names:
         if len(place) > before:
             self._bytes += sum(len(name) + _BESIDE for name in used if place[name] >= before)
         of_dictionary = np.array([*known, -1], np.int32)
-        indices = coded.indices.fill_null(-1) if coded.null_count else coded.indices
+        indices = coded.indices
+        if coded.null_count:  # of an ENUM, they have no sign
+            indices = indices.cast(pa.int32()).fill_null(-1)
         made: Array = of_dictionary[indices.to_numpy(zero_copy_only=False)]
         return made
 

@@ -114,7 +114,7 @@ class RowStore:
             folder = self.folder or tempfile.gettempdir()
             size = self._rows * self.width * self.dtype.itemsize
             raise ConfigError(
-                f"training needs {size / 2**30:.1f} GiB or more in {folder} for the rows that it "
+                f"training needs {size / 2**20:,.0f} MiB or more in {folder} for the rows that it "
                 f"reads ({error.strerror}): free some space there, or set temp_directory"
             ) from error
 

@@ -6,6 +6,7 @@ there is no frame of the whole query beside them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -201,9 +202,10 @@ class _Reader:
         order = ""
         own = hashed_columns(self.columns.raw)
         if request.group is not None:
-            own = [f"CAST({DUCKDB.quote_name(request.group)} AS VARCHAR)"]  # a group stays together
-            items.append(own[0])
-            order = f" ORDER BY {own[0]}"
+            group = f"CAST({DUCKDB.quote_name(request.group)} AS VARCHAR)"
+            items.append(group)
+            order = f" ORDER BY {group}, {DUCKDB.call('hash', *own)}"  # as threads may not change
+            own = [group]  # a group stays together
         place = request.split.place(own, request.seed)
         items += [] if place is None else [place]
         listed = ", ".join(f"{item} AS c{n}" for n, item in enumerate(items))
@@ -236,7 +238,7 @@ class _Reader:
         if matrix is not None and block is not None:
             matrix.append(block)
         if self.label is not None:
-            values = next(arrays)
+            values = self._label(next(arrays))
             self.label.append(
                 _numbers(values) if self.classes is None else self.classes.codes(values)
             )
@@ -259,15 +261,38 @@ class _Reader:
         if statistics.infinite:
             raise ConfigError(
                 f"column {column.name!r} has infinite values, which models cannot learn from; turn "
-                f"them into NULL in the query: CASE WHEN isfinite({column.name}) THEN "
-                f"{column.name} END"
+                f"them into NULL in the query{_as_null(column)}"
+            )
+        narrow = self.matrix is not None and self.matrix.dtype == np.float32
+        if narrow and max(-(statistics.least or 0), statistics.most or 0) > _GREATEST:
+            raise ConfigError(
+                f"column {column.name!r} has numbers beyond {_GREATEST:.6g}, which "
+                f"{self.request.library} cannot take; scale them in the query"
             )
         return numbers
 
-    def _weights(self, weights: Array) -> Array:
-        if not (weights >= 0).all():
+    def _label(self, values: Any) -> Any:
+        """A column of labels without infinite values and NaN.
+
+        Raises:
+            ConfigError: it has some.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if pa.types.is_floating(values.type) and not pc.all(pc.is_finite(values)).as_py():
+            name = spelled_name(str(self.request.label))
             raise ConfigError(
-                f"column {self.request.weight!r} must have weights of at least 0, and no NULL"
+                f"the label {self.request.label!r} is infinite or NaN in some rows; leave them out "
+                f"of the query: WHERE isfinite({name})"
+            )
+        return values
+
+    def _weights(self, weights: Array) -> Array:
+        if not ((weights >= 0) & np.isfinite(weights)).all():
+            raise ConfigError(
+                f"column {self.request.weight!r} must have finite weights of at least 0, and no "
+                "NULL"
             )
         return weights
 
@@ -358,6 +383,22 @@ class _Reader:
             rows = len(features)
         return Side(features, label, weight, group, rows)
 
+
+def _as_null(column: TrainingColumn) -> str:
+    """How a query makes NULL of a column's infinite values, for messages."""
+    if column.expression is not None:
+        return ""
+    name = spelled_name(column.name)
+    return f": CASE WHEN isfinite({name}) THEN {name} END"
+
+
+def spelled_name(name: str) -> str:
+    """A name as users write it: in quotes only where it needs them."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else DUCKDB.quote_name(name)
+
+
+_GREATEST = float(np.finfo(np.float32).max)
+"""The greatest number of a float32."""
 
 MOST_IN_MEMORY = 64 << 20
 """Bytes of a matrix that is kept in memory though its estimator reads blocks."""

@@ -55,6 +55,8 @@ def part_of(
         per_class = class_weights(request, rows)
         own = per_class[side.label]
         weight = own if weight is None else weight * own
+    if weighs_classes and weight is not None and not weight.any():
+        raise ConfigError("all rows to train on have a weight of 0")
     return Part(X, side.label, weight, side.group)
 
 

@@ -102,7 +102,7 @@ class Split:
             places: of all rows, a pyarrow Array; the split is settled.
 
         Raises:
-            ConfigError: the column of a custom split is no BOOLEAN.
+            ConfigError: the column of a custom split is no BOOLEAN, or that of seq has no value.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -116,6 +116,8 @@ class Split:
         if self.method == "random":
             return np.asarray(places) < self.bound
         count = len(places)
+        if places.null_count == count:
+            raise ConfigError(f"split_column {self.column!r} is NULL in all rows")
         trained = self.trained(count)
         if trained >= count:
             return np.zeros(count, bool)

@@ -19,13 +19,16 @@ _SAMPLE = 1000
 
 
 def are_texts(values: Sequence[str]) -> bool:
-    """Whether texts are of several words each, as TfidfVectorizer counts words.
+    """Whether texts are of several words each, as TfidfVectorizer counts words, with spaces between
+    them: a UUID or an address of mail is one.
 
     >>> are_texts(["a fine day today", "it rains and rains"]), are_texts(["New York", "A G T"])
     (True, False)
+    >>> are_texts(["ann.smith@example.org", "bob.miller@example.org"])
+    False
     """
     some = _some(values)
-    counts = [len(_WORD.findall(text)) for text in some]
+    counts = [min(len(_WORD.findall(text)), len(text.split())) for text in some]
     return bool(some) and sum(counts) >= _WORDS * len(some) and len(_known(some)) > 1
 
 

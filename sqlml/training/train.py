@@ -15,7 +15,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.dialects.type_names import NUMBERS
+from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.host import RowHost
 from sqlml.training.block_estimators import block_estimator
@@ -125,7 +125,11 @@ def _trained(
     keys = keys_of(rows)
     texts = text_columns(rows.features, rows.names, keys, request)
     notices = [*_not_learned(columns), *check_rows(rows, request, texts)]
-    features = [f for f in rows.features if f.name not in keys or f.name in texts]
+    features = [
+        f
+        for f in rows.features
+        if not rows.statistics[f.name].is_empty and (f.name not in keys or f.name in texts)
+    ]
     if not features:
         raise ConfigError("the query has no column that a model can learn from")
     filled = [name for name in texts if rows.statistics[name].nulls]
@@ -193,7 +197,9 @@ def _in_blocks(
 def _not_learned(columns: TrainingColumns) -> list[str]:
     """Notices of columns that are not used as features, though no option names them."""
     return [
-        f"column {column.name!r} is left out: models do not learn from {column.type}"
+        f"column {column.name!r} has no value in any row and is left out"
+        if column.type in UNTYPED
+        else f"column {column.name!r} is left out: models do not learn from {column.type}"
         + (" of different lengths" if NUMBERS.fullmatch(column.type.removesuffix("[]")) else "")
         for column in columns.left_out
     ]

@@ -19,8 +19,9 @@ from sqlml.errors import ConfigError, MissingDependencyError, UnsupportedModelEr
 from sqlml.host import RowHost
 from sqlml.training.checks import check_classes
 from sqlml.training.classes import Classes
-from sqlml.training.columns import columns_of
+from sqlml.training.columns import TrainingColumns, columns_of, label_sql
 from sqlml.training.fitted_rows import hashed_columns
+from sqlml.training.frame_checks import check_frame
 from sqlml.training.metrics import Metrics, metrics_of
 from sqlml.training.model_types import Task, Trainer, missing_packages
 from sqlml.training.part import Part
@@ -89,12 +90,23 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
         ParseError: it is no query.
     """
     start = time.perf_counter()
+    kind = type(estimator).__name__
+    if request.label is None and request.task in ("classify", "regress"):
+        raise ConfigError(f"{kind} learns from a label: name its column, as in label='churned'")
     columns, request = columns_of(host, query, request, None)
     types = columns.raw
-    frame = host.fetch_frame(_sql(query, hashed_columns(types), request))
     features = [name for name in types if name not in request.other_columns]
+    if not features:
+        raise ConfigError("the query has no column that a model can learn from")
+    frame = host.fetch_frame(_sql(query, columns, request))
     split, mask = _held_out(frame, request)
     classes = _classes(types, frame, request)
+    everything = _rows(frame, features, request, classes)
+    if everything.weight is not None:
+        _check_weights(everything.weight, request)
+    statistics, notices = check_frame(
+        frame, types, features, everything.y, None if classes is None else len(classes), request
+    )
     log = TrainingLog()
     made = _fitted(estimator, frame.loc[~mask], features, request)
     log.round(None, None)
@@ -108,8 +120,8 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
         int(mask.sum()),
         _metrics(made, _rows(known, features, request, classes), request, classes),
         log,
-        (),
-        (),
+        tuple(column.to_dict() for column in statistics),
+        tuple(notices),
         versions_of(request),
         time.perf_counter() - start,
         partial(_rows, frame.loc[mask], features, request, classes) if mask.any() else None,
@@ -117,14 +129,30 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
     )
 
 
-def _sql(query: str, columns: list[str], request: Request) -> str:
-    """The rows with a label, and what decides whether they are held out."""
-    place = request.split.place(columns, request.seed)
+def _sql(query: str, columns: TrainingColumns, request: Request) -> str:
+    """The rows with a label, and what decides whether they are held out.
+
+    Labels are what the classes of a model of ours are: a DATE is a text, a DECIMAL a DOUBLE.
+    """
+    place = request.split.place(hashed_columns(columns.raw), request.seed)
     placed = "" if place is None else f", {place} AS {_PLACE}"
-    where = ""
-    if request.label is not None:
-        where = f" WHERE {DUCKDB.quote_name(request.label)} IS NOT NULL"
-    return f"SELECT *{placed} FROM (\n{query}\n) AS sqlml_rows{where}"
+    where = replaced = ""
+    if columns.label is not None:
+        name = DUCKDB.quote_name(columns.label.name)
+        where = f" WHERE {name} IS NOT NULL"
+        made = label_sql(columns.label, request) if request.task == "classify" else name
+        if columns.label.type.startswith("DECIMAL"):
+            made = f"CAST({name} AS DOUBLE)"
+        replaced = f" REPLACE ({made} AS {name})" if made != name else ""
+    return f"SELECT *{replaced}{placed} FROM (\n{query}\n) AS sqlml_rows{where}"
+
+
+def _check_weights(weights: Any, request: Request) -> None:
+    """Raise ConfigError for weights that are none."""
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ConfigError(
+            f"column {request.weight!r} must have finite weights of at least 0, and no NULL"
+        )
 
 
 def _held_out(frame: Any, request: Request) -> tuple[Any, Any]:
@@ -176,7 +204,9 @@ def _rows(rows: Any, features: list[str], request: Request, classes: Classes | N
     if classes is not None:
         place = {value: n for n, value in enumerate(classes.values())}
         y = np.array([place[value] for value in classes.plain(y)])
-    weight = None if request.weight is None else rows[request.weight].to_numpy()
+    weight = None
+    if request.weight is not None:
+        weight = rows[request.weight].to_numpy(np.float64, na_value=np.nan)
     return Part(rows[features], y, weight, None)
 
 

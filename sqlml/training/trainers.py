@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from sqlml.catalog.model import Model
 from sqlml.errors import ConfigError
 from sqlml.host import RowHost
+from sqlml.training.compared_rows import compared_rows
+from sqlml.training.part import Part
 from sqlml.training.request import Request
 from sqlml.training.train import Trained, train
 from sqlml.training.train_estimator import train_estimator
@@ -28,6 +31,10 @@ class Trainers(Protocol):
         """An estimator of Python's, as `train_estimator` fits it."""
         ...
 
+    def held_out(self, query: str, trained: Trained, model: Model) -> Part:
+        """The rows that a training held out, X a frame with the features of another model."""
+        ...
+
 
 @dataclass(frozen=True)
 class RowTrainers:
@@ -46,3 +53,11 @@ class RowTrainers:
     def by_estimator(self, query: str, estimator: Any, request: Request) -> Trained:
         """An estimator of Python's."""
         return train_estimator(self.host, query, estimator, request)
+
+    def held_out(self, query: str, trained: Trained, model: Model) -> Part:
+        """The rows that a training held out, for another model."""
+        made = any(column.expression is not None for column in trained.columns.features)
+        if model.transform is not None or made:
+            return compared_rows(self.host, query, trained, model)
+        assert trained.held_out_rows is not None
+        return trained.held_out_rows()

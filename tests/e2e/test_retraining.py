@@ -90,7 +90,11 @@ def test_what_falls_short_is_kept_as_a_version(con: sqlml.Session) -> None:
             errors.ConfigError,
             "unknown metric 'auc'; metrics: precision",
         ),
-        ("AS SELECT * FROM t LIMIT 100 PROMOTE IF roc_auc > 0.5", errors.ConfigError, "none are"),
+        (
+            "AS SELECT * FROM t LIMIT 100 PROMOTE IF roc_auc > 0.5",
+            errors.ConfigError,
+            "is trained on all rows",
+        ),
         (
             "AS SELECT a, 'p' || b AS y FROM t PROMOTE IF log_loss < CURRENT",
             errors.ConfigError,
@@ -172,7 +176,7 @@ def test_what_is_told_stands_beside_other_tables(con: sqlml.Session) -> None:
 @pytest.mark.parametrize(
     ("query", "says"),
     [
-        ("FROM ml_evaluate(MODEL m, TABLE t)", "takes a model alone"),
+        ("FROM ml_feature_info(MODEL m, TABLE t)", "takes a model alone"),
         ("SELECT ml_evaluate(MODEL m)", "belongs in FROM"),
         ("FROM ml_evaluate(MODEL nobody)", "unknown model 'nobody'"),
         ("FROM ml_evaluate(MODEL ?)", "takes a model name"),
@@ -188,6 +192,8 @@ def test_nothing_is_told_of_what_was_not_trained(con: sqlml.Session) -> None:
     frame = con.execute("SELECT a FROM t").df()
     con.create_model("other", LogisticRegression().fit(frame, frame["a"] > 30))
     with pytest.raises(errors.BindError, match="did not train model other"):
+        con.execute("FROM ml_training_info(MODEL other)")
+    with pytest.raises(errors.BindError, match="name the rows"):
         con.execute("FROM ml_evaluate(MODEL other)")
 
 
@@ -217,3 +223,21 @@ def test_a_forged_definition_is_not_shown(con: sqlml.Session, facts: str) -> Non
     con.execute("UPDATE sqlml.catalog_trainings SET facts = json_merge_patch(facts, ?)", [facts])
     with pytest.raises(errors.ArtifactError, match="damaged"):
         con.execute("SHOW CREATE MODEL m")
+
+
+def test_the_current_model_is_measured_with_its_own_constants(con: sqlml.Session) -> None:
+    con.execute(
+        "CREATE TABLE h AS SELECT range % 100 AS x, (x > 50)::INT AS z, false AS held "
+        "FROM range(1000)"
+    )
+    con.execute("CREATE TABLE moved AS SELECT x + 1000 AS x, z, held FROM h")
+    con.execute("CREATE TABLE e AS SELECT x, z, true AS held FROM h LIMIT 200")
+    con.execute(
+        "CREATE MODEL s TRANSFORM (ml_standard_scaler(x) OVER () AS f, z, held) OPTIONS "
+        "(model_type = 'logistic_reg', label = 'z', split = 'custom', split_column = 'held') "
+        "AS FROM h"
+    )
+    again = "AS FROM moved UNION ALL FROM e PROMOTE IF accuracy >= CURRENT"
+    assert told(con, again, "s")["promoted"].endswith("is not >= 1")
+    with pytest.raises(errors.ConfigError, match="which needs 'x': add it to the query"):
+        told(con, "AS SELECT x AS v, z, held FROM h PROMOTE IF accuracy >= CURRENT", "s")

@@ -8,6 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
 from sqlml import errors
@@ -51,6 +52,14 @@ def refused(
             "SELECT CASE WHEN id = 7 THEN 'inf'::DOUBLE ELSE x END AS x, y FROM t",
             "column 'x' has infinite values, .* CASE WHEN isfinite",
         ),
+        (
+            "SELECT CASE WHEN id = 7 THEN 'inf'::DOUBLE ELSE x END AS \"an x\", y FROM t",
+            """CASE WHEN isfinite."an x". THEN "an x" END""",
+        ),
+        ("SELECT x, CASE WHEN id = 7 THEN 'nan'::DOUBLE ELSE y END AS y FROM t", "isfinite.y"),
+        ("SELECT x * 1e38 AS x, y FROM t", "beyond 3.40282e.38, which xgboost cannot take"),
+        ("SELECT x, NULL AS y FROM t", "all values of the label 'y' are NULL"),
+        ("SELECT y, NULL::VARCHAR AS c FROM t", "no column that a model can learn from"),
     ],
 )
 def test_rows_that_nothing_is_learned_from(con: sqlml.Session, query: str, says: str) -> None:
@@ -62,6 +71,21 @@ def test_rows_that_nothing_is_learned_from(con: sqlml.Session, query: str, says:
     [
         (f"{TREE}, weight = 'a'", "SELECT x, y, -1 AS a FROM t", "weights of at least 0"),
         (f"{TREE}, weight = 'a'", "SELECT x, y, NULL AS a FROM t", "weights of at least 0"),
+        (f"{TREE}, weight = 'a'", "SELECT x, y, 'inf'::DOUBLE AS a FROM t", "finite weights"),
+        (f"{TREE}, weight = 'a'", "SELECT x, y, 0 AS a FROM t", "have a weight of 0"),
+        (f"{TREE}, class_weights = [('0', 0), ('1', 0)]", "FROM t", "have a weight of 0"),
+        (f"{TREE}, weight = 'a'", "SELECT x, y, '1' AS a FROM t", "of numbers, and 'a' is VARCHAR"),
+        (f"{TREE}, split = 'seq', split_column = 'a'", "SELECT x, y, [1] AS a FROM t", "INTEGER.]"),
+        (
+            f"{TREE}, split = 'seq', split_column = 'a'",
+            "SELECT x, y, NULL::DATE AS a FROM t",
+            "split_column 'a' is NULL in all rows",
+        ),
+        (
+            "model_type = 'boosted_tree_regressor', label = 'y', library = 'catboost'",
+            "SELECT x, 3 AS y FROM t",
+            "has one value in all rows: CatBoost needs two",
+        ),
         (f"{TREE}, class_weights = [('7', 2)]", "FROM t", "unknown class '7'; classes: 0, 1"),
         (f"{TREE}, split = 'custom', split_column = 'a'", "FROM t", "'a' must be a BOOLEAN"),
         (
@@ -105,6 +129,11 @@ def test_a_column_that_is_not_there_is_named(con: sqlml.Session, option: str, sa
         ("SELECT nothing FROM t", duckdb.BinderException, "nothing"),
         ("SELECT * FROM nowhere", duckdb.CatalogException, "nowhere"),
         ("SELECT x, y, (x || 'z')::INTEGER AS z FROM t", duckdb.ConversionException, "z"),
+        (
+            "SELECT x, 18446744073709551610::HUGEINT + y AS y FROM t",
+            duckdb.InvalidInputException,
+            "more digits than a DOUBLE holds",
+        ),
         (
             "SELECT CASE WHEN id = 150 THEN error('halfway') ELSE x END AS x, y FROM t",
             duckdb.InvalidInputException,
@@ -159,15 +188,16 @@ def test_a_read_only_database_is_told_before_the_work(tmp_path: Path) -> None:
         (LogisticRegression, {"label": "y"}, "an estimator with fit and get_params, not <class"),
         (3, {"label": "y"}, "not 3"),
         (LogisticRegression(), {"label": "y", "max_iter": 5}, "unknown option 'max_iter'"),
-        (LogisticRegression(), {}, "LogisticRegression cannot be trained"),
+        (LogisticRegression(), {}, "LogisticRegression learns from a label"),
         (LogisticRegression(C=-1), {"label": "y"}, "LogisticRegression cannot be trained: .*C"),
+        (LogisticRegression(), {"label": "y", "weight": "x"}, "weights of at least 0"),
     ],
 )
 def test_estimators_that_cannot_be_trained(
     con: sqlml.Session, what: object, options: dict[str, object], says: str
 ) -> None:
     with pytest.raises(errors.ConfigError, match=says):
-        con.train("m", what, "SELECT x, y FROM t", **options)  # type: ignore[arg-type]
+        con.train("m", what, "SELECT -x AS x, a, y FROM t", **options)  # type: ignore[arg-type]
     assert not con.execute("SHOW MODELS").fetchall()
 
 
@@ -203,3 +233,58 @@ def test_rows_that_do_not_fit_are_told_before_they_are_read(con: sqlml.Session) 
     options = "model_type = 'boosted_tree_classifier', label = 'y', library = 'sklearn'"
     few = "SELECT * FROM (SELECT a, x, y FROM t) JOIN range(60_000) ON range % 3 < a"
     refused(con, options, few, errors.ConfigError, "HistGradient.* keeps all rows in memory")
+
+
+def test_columns_without_a_value_are_left_out(con: sqlml.Session) -> None:
+    for library in ("xgboost", "lightgbm", "catboost", "sklearn"):
+        told = con.execute(
+            "CREATE OR REPLACE MODEL m OPTIONS (model_type = 'boosted_tree_classifier', "
+            f"label = 'y', library = '{library}') AS "
+            "SELECT x, NULL AS n, NULL::VARCHAR AS c, NULL::DOUBLE AS d, y FROM t"
+        ).fetchall()
+        for name in "ncd":
+            says = f"column '{name}' has no value in any row and is left out"
+            assert ("notice", says) in told
+    assert con.execute("SELECT count(predict('m', x)) FROM t").fetchall() == [(200,)]
+
+
+def test_no_rows_held_out_is_told(con: sqlml.Session) -> None:
+    told = con.execute(
+        f"CREATE MODEL m OPTIONS ({TREE}, split = 'seq', split_column = 's') AS "
+        "SELECT x, y, 1 AS s FROM t"
+    ).fetchall()
+    assert any("no rows are held out" in text for _, text in told)
+
+
+@pytest.mark.parametrize(
+    ("label", "kind"),
+    [
+        ("DATE '2024-01-01' + y", "DATE"),
+        ("TIMESTAMP '2024-01-01' + INTERVAL 1 HOUR * y", "TIMESTAMP"),
+        ("md5(y::VARCHAR)::UUID", "UUID"),
+        ("['a', 'b'][y + 1]::ENUM('a', 'b', 'c')", "ENUM('a', 'b', 'c')"),
+        ("y::DECIMAL(5, 1)", "DECIMAL(5,1)"),
+        ("y::HUGEINT", "HUGEINT"),
+    ],
+)
+def test_an_estimator_predicts_classes_in_their_own_type(
+    con: sqlml.Session, label: str, kind: str
+) -> None:
+    con.train("m", DecisionTreeClassifier(), f"SELECT a, {label} AS y FROM t", label="y")
+    told = con.execute(
+        f"SELECT typeof(predict('m', a)), count_if(predict('m', a) = {label}) FROM t GROUP BY 1"
+    ).fetchall()
+    assert told == [(kind, 200)]
+
+
+def test_an_estimator_is_told_what_may_be_unintended(con: sqlml.Session) -> None:
+    query = "SELECT id, x, a, 1 AS one, y = 1 AS twin, y FROM t"
+    with pytest.warns(sqlml.errors.TrainingWarning) as found:
+        con.train("m", DecisionTreeClassifier(), query, label="y")
+    told = " ".join(str(warning.message) for warning in found)
+    for says in ("'one' has one value", "'id' is like a key", "'twin' tells the label 'y'"):
+        assert says in told
+    rows = con.execute("SELECT input, type, max FROM ml_feature_info(MODEL m)").fetchall()
+    assert ("id", "BIGINT", 199.0) in rows and len(rows) == 5
+    with pytest.raises(errors.ConfigError, match="'twin' tells the label 'y' exactly"):
+        con.train("n", DecisionTreeClassifier(), query, label="y", leaks="error")

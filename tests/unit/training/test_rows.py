@@ -58,7 +58,7 @@ def test_names_of_an_empty_batch() -> None:
         (["2026-01-01"], "DATE", Labels("string", ("2026-01-01",), "DATE")),
         (["b", "a"], "ENUM('b', 'a', 'c')", Labels("string", ("a", "b"), "ENUM('b', 'a', 'c')")),
         ([0.5, -0.0], "DECIMAL(3,1)", Labels("float64", (0.0, 0.5), "DECIMAL(3,1)")),
-        ([0.5], "HUGEINT", Labels("float64", (0.5,))),
+        ([5.0], "HUGEINT", Labels("float64", (5.0,), "HUGEINT")),
     ],
 )
 def test_classes_keep_their_type(values: list[object], sql_type: str, labels: Labels) -> None:
