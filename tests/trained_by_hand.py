@@ -68,3 +68,37 @@ def fitted(model: Any, frame: Any, y: Array, held: Array) -> tuple[Any, Any]:
     else:
         estimator.fit(X, y[~held])
     return features, estimator
+
+
+def fitted_ranker(model: Any, frame: Any, y: Array, group: Array, held: Array) -> tuple[Any, Any]:
+    """The same of a model that ranks; `group` tells the rows of one group, which are neighbours."""
+    features, estimator = (clone(step) for _, step in model.steps)
+    X, rest = features.fit_transform(frame[~held], y[~held]), features.transform(frame[held])
+    own, other = group[~held], group[held]
+    library = type(estimator).__module__.partition(".")[0]
+    if library == "xgboost":
+        eval_set = [(rest, y[held])]
+        estimator.fit(X, y[~held], qid=own, eval_set=eval_set, eval_qid=[other], verbose=False)
+    elif library == "lightgbm":
+        from lightgbm import early_stopping
+
+        sizes, others = (np.unique(g, return_counts=True)[1] for g in (own, other))
+        stop = [early_stopping(ROUNDS, verbose=False)]
+        estimator.fit(
+            *(X, y[~held]),
+            group=sizes,
+            eval_X=(rest,),
+            eval_y=(y[held],),
+            eval_group=[others],
+            callbacks=stop,
+        )
+    else:
+        from catboost import Pool
+
+        estimator.fit(
+            Pool(X, y[~held], group_id=own),
+            eval_set=Pool(rest, y[held], group_id=other),
+            early_stopping_rounds=ROUNDS,
+            use_best_model=True,
+        )
+    return features, estimator

@@ -19,7 +19,7 @@ from sklearn.svm import LinearSVC
 
 import sqlml
 from sqlml import errors
-from tests.trained_by_hand import fitted, rows_of
+from tests.trained_by_hand import fitted, fitted_ranker, rows_of
 
 TABLE = """
     CREATE TABLE people AS SELECT
@@ -148,6 +148,19 @@ def test_a_ranker_ranks_within_groups(shop: sqlml.Session, library: str) -> None
     groups = "SELECT town, hash(town, 7) >> 11 < 0.2 * 2 ** 53 FROM people GROUP BY town"
     held = sum(h for _, h in shop.execute(groups).fetchall())
     assert 0 < held < 60
+    by_group = shop.execute(
+        "SELECT charges, gap, tenure // 20 AS grade, dense_rank() OVER (ORDER BY town::VARCHAR) AS "
+        "place, hash(town::VARCHAR, 7) >> 11 < 0.2 * 2 ** 53 AS held FROM people "
+        "ORDER BY town::VARCHAR, hash(charges, gap, town::VARCHAR, grade)"
+    ).df()
+    features, hand = fitted_ranker(
+        shop.estimator("m"),
+        by_group[["charges", "gap"]],
+        by_group["grade"].to_numpy(np.float64),
+        by_group["place"].to_numpy(),
+        by_group["held"].to_numpy(bool),
+    )
+    assert np.array_equal(hand.predict(features.transform(frame)), known)
 
 
 LABELS: list[tuple[str, Any, str]] = [
