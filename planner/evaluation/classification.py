@@ -89,7 +89,9 @@ def classes(by: Grouping, counts: Sequence[int], per_class: bool, probabilities:
         counts: how many classes each target has. per_class: further rows for each class, whose
             number is in `k`. probabilities: whether `ps` holds those, or else other scores.
     """
-    p_of_label = "array_extract(ps, y + 1)" if probabilities else "CAST(NULL AS DOUBLE)"
+    p_of_label = (
+        "array_extract(ps, CAST(y + 1 AS INTEGER))" if probabilities else "CAST(NULL AS DOUBLE)"
+    )
     each = Grouping((*by.keys, "k"), (*by.names, "k"))
     pairs = f"""
         SELECT {by.columns} y, hat, {COUNTS},

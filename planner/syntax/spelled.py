@@ -25,7 +25,9 @@ _OPERATORS: Mapping[type[exp.Expr], str] = MappingProxyType(
 _SYNTAX = frozenset({"coalesce"})
 """What is written as a function is, and is none."""
 
-_SPARK: Mapping[str, str] = MappingProxyType({"fsum": "sum", "error": "raise_error"})
+_SPARK: Mapping[str, str] = MappingProxyType(
+    {"fsum": "sum", "error": "raise_error", "array_extract": "element_at"}
+)
 """Functions of templates that Spark calls by another name."""
 
 
