@@ -70,6 +70,7 @@ class Context:
         needs_python: why such a function needs Python nevertheless.
         small_models: those that stand before a version, by kind.
         training: how a version was trained; None if sqlml did not train it.
+        held_out: the rows that a training held out, as a query in brackets; None without any.
     """
 
     describe: Describe
@@ -87,4 +88,5 @@ class Context:
     needs_python: NeedsPython = _unknown
     small_models: Callable[[Model], Mapping[str, SmallModel]] = _none
     training: Callable[[Model], TrainingFacts | None] = _nothing
+    held_out: Callable[[TrainingFacts], str | None] = _nothing
     dialect: Dialect = DUCKDB

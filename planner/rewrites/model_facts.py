@@ -32,11 +32,6 @@ def facts_query(form: str, model: Model, context: Context) -> str:
         BindError: sqlml did not train the model.
     """
     facts = context.training(model)
-    if facts is None and form == "evaluate":
-        raise BindError(
-            f"no rows of model {model.label} were held out by sqlml; name the rows to evaluate it "
-            "on, as in ml_evaluate(MODEL m, TABLE t, label := 'churned')"
-        )
     if facts is None:
         raise BindError(
             f"ml_{form} tells how a model was trained, and sqlml did not train model "

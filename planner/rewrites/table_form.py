@@ -31,6 +31,7 @@ from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.model_facts import facts_query
 from sqlml.planner.rewrites.table_form_places import Piece, WrittenOut
 from sqlml.planner.syntax.arguments import seems_to_call
+from sqlml.planner.syntax.forms import FORMS
 from sqlml.planner.syntax.outline import ModelCall, Outline
 from sqlml.planner.syntax.read import outline_of
 from sqlml.planner.syntax.table_form import TableForm, table_forms
@@ -75,8 +76,8 @@ def written_out(outline: Outline, context: Context) -> WrittenOut | None:
                 form.span.start,
             )
     around = partial(_around, outline.sql, context)
-    facts = partial(_facts, outline.sql, context)
-    pieces = _pieces(outline.sql, forms, 0, len(outline.sql), around, facts)
+    alone = partial(_alone, outline.sql, context)
+    pieces = _pieces(outline.sql, forms, 0, len(outline.sql), around, alone)
     return WrittenOut(outline.sql, tuple(pieces))
 
 
@@ -116,11 +117,11 @@ def _pieces(
     start: int,
     end: int,
     around: Callable[[TableForm], tuple[str, str]],
-    facts: Callable[[TableForm], str],
+    alone: Callable[[TableForm], str],
 ) -> Iterator[Piece]:
     """sql[start:end] with the forms in it written out.
 
-    `around` is what stands before and after the rows of a form, `facts` the query of one without.
+    `around` is what stands before and after the rows of a form, `alone` the query of one without.
     """
     for form in forms:
         if not start <= form.span.start < end:
@@ -128,20 +129,35 @@ def _pieces(
         place = form.span.start
         yield Piece(sql[start:place], start, True)
         if form.rows is None:
-            yield Piece(facts(form), place, False)
+            yield Piece(alone(form), place, False)
             start = form.span.end
             continue
         before, after = around(form)
         yield Piece(before, place, False)
-        yield from _pieces(sql, forms, form.rows.start, form.rows.end, around, facts)
+        yield from _pieces(sql, forms, form.rows.start, form.rows.end, around, alone)
         yield Piece(after, place, False)
         start = form.span.end
     yield Piece(sql[start:end], start, True)
 
 
-def _facts(sql: str, context: Context, form: TableForm) -> str:
-    """The query of what is known of a model."""
-    return facts_query(form.function, _model(sql, context, form), context)
+def _alone(sql: str, context: Context, form: TableForm) -> str:
+    """The query of a form without rows: what is known of a model, or an evaluation on the rows
+    that its training held out."""
+    model = _model(sql, context, form)
+    facts = context.training(model)
+    measured = form.function == "evaluate" and not form.options and facts is not None
+    if measured or FORMS[form.function].rows == "none":
+        return facts_query(form.function, model, context)
+    rows = None if facts is None else context.held_out(facts)
+    if rows is None:
+        raise BindError(
+            f"no rows of model {model.label} were held out by sqlml; name the rows to evaluate it "
+            f"on, as in ml_{form.function}(MODEL m, TABLE t, label := 'churned')",
+            sql,
+            form.span.start,
+        )
+    before, after = _evaluated(sql, context, form, model, rows)
+    return f"{before}{rows}{after}"
 
 
 def _around(sql: str, context: Context, form: TableForm) -> tuple[str, str]:
@@ -149,9 +165,17 @@ def _around(sql: str, context: Context, form: TableForm) -> tuple[str, str]:
     model = _model(sql, context, form)
     if form.function == "predict":
         return f"(SELECT {', '.join(['*', *_calls(sql, context, form, model)])} FROM ", ")"
-    columns = _columns(sql[form.rows.start : form.rows.end], context) if form.rows else None
+    assert form.rows is not None
+    return _evaluated(sql, context, form, model, sql[form.rows.start : form.rows.end])
+
+
+def _evaluated(
+    sql: str, context: Context, form: TableForm, model: Model, rows: str
+) -> tuple[str, str]:
+    """What stands before and after rows on which a model is evaluated."""
     facts = context.training(model)
     label = None if facts is None else facts.options.get("label")
+    columns = _columns(rows, context)
     return written(ScoredRows(form, model, context.dialect, sql, columns, label))
 
 

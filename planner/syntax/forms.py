@@ -37,11 +37,15 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             "optional",
             {**_OF_LABELS, "threshold": "number", "class": "class", "per_class": "boolean"},
         ),
-        "confusion_matrix": Form("needed", {**_BINARY, "threshold": "number", "pairs": "boolean"}),
-        "roc_curve": Form("needed", {**_BINARY, "points": "number"}),
-        "pr_curve": Form("needed", {**_BINARY, "points": "number"}),
-        "calibration_curve": Form("needed", {**_BINARY, "bins": "number", "quantiles": "boolean"}),
-        "lift": Form("needed", {**_BINARY, "bins": "number"}),
+        "confusion_matrix": Form(
+            "optional", {**_BINARY, "threshold": "number", "pairs": "boolean"}
+        ),
+        "roc_curve": Form("optional", {**_BINARY, "points": "number"}),
+        "pr_curve": Form("optional", {**_BINARY, "points": "number"}),
+        "calibration_curve": Form(
+            "optional", {**_BINARY, "bins": "number", "quantiles": "boolean"}
+        ),
+        "lift": Form("optional", {**_BINARY, "bins": "number"}),
         "training_info": Form("none"),
         "feature_info": Form("none"),
         "trial_info": Form("none"),

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sqlml.catalog.lookup import Lookup
 from sqlml.errors import UnknownModelError
+from sqlml.host import RowHost
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan.with_rows import with_rows
 from sqlml.planner.plan_cache import PlanCache
 from sqlml.session.registered_functions import Functions
+from sqlml.training.held_out_query import held_out_query
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 
@@ -19,11 +22,14 @@ from sqlml.udfs.duckdb.engine import DuckDBEngine
 class Queries(PlanCache):
     """The plans of one connection's queries, and the statements that they become."""
 
-    def __init__(self, engine: DuckDBEngine, functions: Functions, lookup: Lookup) -> None:
+    def __init__(
+        self, engine: DuckDBEngine, functions: Functions, lookup: Lookup, host: RowHost
+    ) -> None:
         context = replace(
             engine.context(lookup.model),
             small_models=lookup.small_models,
             training=lookup.training,
+            held_out=partial(held_out_query, host),
         )
         super().__init__(context, lookup.stamp)
         self._engine = engine

@@ -410,7 +410,7 @@ BAD: Mapping[str, str] = {
     f"ml_evaluate(MODEL answers, TABLE shop, {LABEL}, weight := 'answer')": "not a weight",
     f"ml_evaluate(MODEL answers, TABLE shop, {LABEL}, weight := 'a')": "NULL or below 0",
     "ml_roc_curve(MODEL prices, TABLE shop, label := 'price')": "is for classes",
-    f"ml_roc_curve(MODEL answers, {LABEL})": "takes its rows as TABLE and a name",
+    f"ml_roc_curve(MODEL answers, {LABEL})": "name the rows to evaluate it on",
     "ml_calibration_curve(MODEL margins, TABLE shop, label := 'answer')": "gives no probabilities",
     f"ml_lift(MODEL answers, TABLE shop, {LABEL}, bins := 0)": "whole number from 1",
     "ml_evalute(MODEL answers, TABLE shop)": "ml_evalute; did you mean ml_evaluate",
@@ -438,3 +438,24 @@ def test_the_page_runs_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> N
     assert {language for language, _ in blocks} == {"python", "sql"}
     assert "roc_auc" in capsys.readouterr().out
     scope["con"].close()
+
+
+@pytest.mark.parametrize(
+    "split",
+    [
+        "split = 'random', eval_fraction = 0.3, seed = 5",
+        "split = 'seq', split_column = 'b', eval_fraction = 0.3",
+        "split = 'custom', split_column = 'held'",
+    ],
+)
+def test_the_rows_held_out_of_a_trained_model(con: sqlml.Session, split: str) -> None:
+    con.execute(
+        f"CREATE OR REPLACE MODEL trained OPTIONS (model_type = 'logistic_reg', label = 'Answer', "
+        f"{split}) AS SELECT a, b, answer, hash(a, b) % 3 = 0 AS held FROM shop"
+    )
+    measured = _row(con, "FROM ml_evaluate(MODEL trained)")
+    again = _row(con, "FROM ml_evaluate(MODEL trained, class := 'yes')")
+    _compare(again, {name: measured[name] for name in ("accuracy", "roc_auc", "log_loss", "rows")})
+    matrix = con.sql("FROM ml_confusion_matrix(MODEL trained)").fetchall()
+    assert sum(sum(row[1:]) for row in matrix) == measured["rows"]
+    assert con.sql("FROM ml_roc_curve(MODEL trained)").fetchall()[-1][1:3] == (1, 1)
