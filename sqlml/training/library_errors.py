@@ -36,10 +36,10 @@ def reason(text: str) -> str:
 
 
 _CUT = (
-    (re.compile(r"^\[\d\d:\d\d:\d\d\]\s*"), ""),
-    (re.compile(r"^\S*\.(?:c|cc|cpp|cu|cuh|h|hpp):\d+:\s*"), ""),
+    (re.compile(r"\[\d\d:\d\d:\d\d\]\s*"), ""),
+    (re.compile(r"\S*\.(?:c|cc|cpp|cu|cuh|h|hpp):\d+:\s*"), ""),
     (re.compile(r"\s+at \S+, line \d+\s*\.?$"), ""),
-    (re.compile(r"^Check failed: \((.+?)\) ([<>=!]+) \((.+?)\)$"), r"\1 must be \2 \3"),
-    (re.compile(r"^Check failed: (?:[^:]|::)*:\s*(?=\S)"), ""),
+    (re.compile(r"Check failed: \((.+?)\) ([<>=!]+) \((.+?)\)$"), r"\1 must be \2 \3"),
+    (re.compile(r"Check failed: (?:[^:]|::)*:\s*(?=\S)"), ""),
 )
 """What is cut from a line -> what stands in its place."""
