@@ -25,6 +25,13 @@ COMPARED: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
 )
 
 
+NONE_TO_PROMOTE = (
+    "PROMOTE IF compares rows that are held out, and this definition holds none out of these rows: "
+    "leave out PROMOTE IF, or give the model a definition that does, by CREATE OR REPLACE MODEL "
+    "with the option split = 'random'"
+)
+
+
 def retrain(models: Models, reference: Reference, change: Retrain) -> Answer:
     """Train a version again, on the rows that its query, or another one, gives now.
 
@@ -46,7 +53,7 @@ def retrain(models: Models, reference: Reference, change: Retrain) -> Answer:
     _check_metric(change.promotion, facts)
     training = _training(model, facts, change.query)
     if facts.model_type in MODEL_TYPES:
-        trained = by_type(models, training)
+        trained = by_type(models, training, None if change.promotion is None else NONE_TO_PROMOTE)
     else:
         trained = by_estimator(models, training, stored_estimator(models, reference))
     new = new_version(whole, training, trained)
@@ -81,7 +88,7 @@ def _promoted(promotion: Promotion | None, trained: Trained, current: Model) -> 
     if promotion is None:
         return True, ""
     if trained.held_out_rows is None:
-        raise ConfigError("PROMOTE IF compares rows that are held out, and none are: set split")
+        raise ConfigError(NONE_TO_PROMOTE)
     found = _value(promotion.metric, trained.metrics)
     least = promotion.least
     if least is None:

@@ -7,7 +7,7 @@ their names, `{'age': 1}`. Estimators number the columns that they get, in anoth
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlml.errors import ConfigError
@@ -53,31 +53,55 @@ def constraints(option: str, value: Any) -> Constraints:
     )
 
 
-def in_order(
-    option: str, given: Constraints, query: Sequence[str], order: Sequence[str]
-) -> list[int]:
-    """The constraints in the order in which an estimator gets the features.
+def ordered(
+    parameters: Mapping[str, Any],
+    library: str,
+    query: Sequence[str],
+    columns: Sequence[str | None],
+    numbers: Collection[str],
+) -> dict[str, Any]:
+    """The parameters of an estimator, with constraints in the order of its columns.
 
     Args:
-        query: the features in the order of the query. order: the same in the estimator's.
+        query: the features in the order of the query. columns: of which feature each column is;
+            None: of one that takes no constraint. numbers: those features that are numbers.
 
     Raises:
-        ConfigError: there are more or fewer constraints than features, or one is of another column.
+        ConfigError: there are more or fewer constraints than features, or one is of another column
+            or of a category.
     """
-    named: dict[Any, Any] = {}
-    for pair in given:
-        if isinstance(pair, tuple):
-            named[pair[0]] = pair[1]
-    if not named:
-        if len(given) != len(query):
-            raise ConfigError(
-                f"option {option} has {len(given)} values, and the model has {len(query)} "
-                f"features: {', '.join(query)}"
-            )
-        named = dict(zip(query, given, strict=True))
-    for name in named:
+    made = dict(parameters)
+    for option in NAMES:
+        if made.get(option) is None:
+            continue
+        named = _named(option, made[option], query, numbers)
+        found = [0 if name is None else named.get(name, 0) for name in columns]
+        # a list that CatBoost is given is not the one it has, and scikit-learn would not clone it
+        text = f"({','.join(map(str, found))})"
+        made[option] = text if library in ("xgboost", "catboost") else found
+    return made
+
+
+def _named(
+    option: str, given: Constraints, query: Sequence[str], numbers: Collection[str]
+) -> dict[str, int]:
+    """Feature -> its constraint."""
+    by_place = [one for one in given if not isinstance(one, tuple)]
+    if by_place and len(by_place) != len(query):
+        raise ConfigError(
+            f"option {option} has {len(by_place)} values, and the model has {len(query)} "
+            f"features: {', '.join(query)}"
+        )
+    named = dict(one for one in given if isinstance(one, tuple))
+    named |= dict(zip(query, by_place, strict=False))
+    for name, direction in named.items():
         if name not in query:
             near = closest(name, query)
             hint = f"did you mean {near}?" if near else f"features: {', '.join(query)}"
             raise ConfigError(f"option {option}: the model has no feature {name!r}; {hint}")
-    return [named.get(name, 0) for name in order]
+        if direction and name not in numbers:
+            raise ConfigError(
+                f"option {option}: column {name!r} is a category, with which predictions neither "
+                "rise nor fall; write 0"
+            )
+    return named
