@@ -52,10 +52,11 @@ def retrain(models: Models, reference: Reference, change: Retrain) -> Answer:
     models.changes.check_writable(reference)
     _check_metric(change.promotion, facts)
     training = _training(model, facts, change.query)
+    held_out_for = None if change.promotion is None else NONE_TO_PROMOTE
     if facts.model_type in MODEL_TYPES:
-        trained = by_type(models, training, None if change.promotion is None else NONE_TO_PROMOTE)
+        trained = by_type(models, training, held_out_for)
     else:
-        trained = by_estimator(models, training, stored_estimator(models, reference))
+        trained = by_estimator(models, training, stored_estimator(models, reference), held_out_for)
     new = new_version(whole, training, trained)
     promoted, reason = _promoted(change.promotion, trained, current)
     if promoted:

@@ -143,9 +143,12 @@ def by_type(models: Models, training: Training, held_out_for: str | None = None)
     return models.trainers.by_type(query, request, training.transform)
 
 
-def by_estimator(models: Models, training: Training, estimator: Any) -> Trained:
-    """An estimator of Python's, fitted to the rows of a query."""
+def by_estimator(
+    models: Models, training: Training, estimator: Any, held_out_for: str | None = None
+) -> Trained:
+    """An estimator of Python's, fitted to the rows of a query; see `by_type`."""
     request = estimator_request(estimator, training.options, _KEPT)
+    request = replace(request, held_out_for=held_out_for)
     return models.trainers.by_estimator(models.runnable(training.query), estimator, request)
 
 

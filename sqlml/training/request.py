@@ -67,6 +67,7 @@ class Request:
         leaks: whether a feature that equals the label is an error.
         searched, num_trials, objective: parameters to search for, in how many trials, and the
             metric that is best.
+        written: option of sqlml's own -> what the statement calls it.
         weights: of the regularisation, where another of them is searched for.
         held_out_for: an error, if rows must be held out and none are; None: they need not be.
         checkpoint: a folder where rounds are saved.
@@ -95,6 +96,7 @@ class Request:
     searched: Mapping[str, Searched] = field(default_factory=lambda: MappingProxyType({}))
     weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     held_out_for: str | None = None
+    written: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     num_trials: int = 0
     objective: str | None = None
     checkpoint: str | None = None
@@ -185,13 +187,14 @@ class Request:
             MissingColumnError: the query lacks one of them.
         """
         found: dict[str, Any] = {
-            name: _column(name, getattr(self, name), columns)
+            name: _column(self.written.get(name, name), getattr(self, name), columns)
             for name in ("label", "weight", "group")
             if getattr(self, name) is not None
         }
         split = self.split
         if split.column is not None:
-            column = _column("split_column", split.column, columns)
+            option = self.written.get("split_column", "split_column")
+            column = _column(option, split.column, columns)
             split = replace(split, column=column)
         return replace(self, split=split, **found)
 
@@ -229,7 +232,7 @@ def request_of(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
     calls = {n: searched(rest.written.get(n, n), v) for n, v in rest.only_calls()}
     weights = rest.only(WEIGHTS).values if calls.keys() & set(WEIGHTS) else {}
     check_known(rest.without(weights), model_type, library, trainer, kept)
-    _check_own(own, model_type, kind.task, trainer)
+    _check_own(own, given, model_type, kind.task, trainer)
     fixed = dict(rest.without((*calls, *weights)).values)
     if trainer.seed is not None:
         fixed.setdefault(trainer.seed, own.get("seed", SEED))
@@ -244,6 +247,7 @@ def request_of(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
     made = replace(
         made,
         library=library,
+        written=given.written,
         given=MappingProxyType({**given.values, "model_type": model_type, "library": library}),
         parameters=MappingProxyType({**parameters, **passes}),
         weights=MappingProxyType({n: v for n, v in weights.items() if n not in calls}),
@@ -328,17 +332,24 @@ def _check_searched(calls: Mapping[str, Searched], own: Mapping[str, Any]) -> No
         raise ConfigError("tuning_objective needs a parameter to search for")
 
 
-def _check_own(own: Mapping[str, Any], model_type: str, task: Task, trainer: Trainer) -> None:
+def _check_own(
+    own: Mapping[str, Any], given: Options, model_type: str, task: Task, trainer: Trainer
+) -> None:
     """Refuse options of sqlml's own that do not fit the type of model, or each other."""
+    written = given.written
     if task in SUPERVISED and own.get("label") is None:
         raise ConfigError(f"training {model_type} models needs the option label")
     for name in ("label", "class_weights", "early_stop", "early_stopping_rounds"):
         if own.get(name) is not None and task not in SUPERVISED:
-            raise ConfigError(f"{model_type} models have no option {name}: they take no label")
+            raise ConfigError(
+                f"{model_type} models have no option {written[name]}: they take no label"
+            )
     if own.get("class_weights") is not None and task != "classify":
-        raise ConfigError(f"{model_type} models have no option class_weights: they have no classes")
+        raise ConfigError(
+            f"{model_type} models have no option {written['class_weights']}: they have no classes"
+        )
     if own.get("weight") is not None and task in ("rank", "project"):
-        raise ConfigError(f"{model_type} models have no option weight")
+        raise ConfigError(f"{model_type} models have no option {written['weight']}")
     if (own.get("group") is None) == (task == "rank"):
         raise ConfigError(
             f"training {model_type} models needs the option group, the column of the query that a "
@@ -346,12 +357,16 @@ def _check_own(own: Mapping[str, Any], model_type: str, task: Task, trainer: Tra
             if task == "rank"
             else f"{model_type} models have no option group; boosted_tree_ranker models have"
         )
-    if own.get("encoding") not in (None, *ENCODINGS):
-        raise ConfigError(f"option encoding must be {OWN['encoding'][1]}, not {own['encoding']!r}")
+    for name, words in (("encoding", ENCODINGS), ("leaks", ("warn", "error"))):
+        if own.get(name) not in (None, *words):
+            raise ConfigError(
+                f"option {written[name]} must be {OWN[name][1]}, not "
+                f"{option_text(given.values[name])}"
+            )
     if own.get("encoding") == "one_hot" and trainer.features in ("ordinal", "named"):
-        raise ConfigError("this library takes categories as they are; leave encoding out")
-    if own.get("leaks", "warn") not in ("warn", "error"):
-        raise ConfigError(f"option leaks must be {OWN['leaks'][1]}, not {own['leaks']!r}")
+        raise ConfigError(
+            f"this library takes categories as they are; leave {written['encoding']} out"
+        )
     columns = [own[n] for n in ("label", "weight", "group", "split_column") if own.get(n)]
     for column in columns:
         if columns.count(column) > 1:

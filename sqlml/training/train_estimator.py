@@ -97,6 +97,8 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
     frame = host.fetch_frame(_sql(query, hashed_columns(types), request))
     features = [name for name in types if name not in request.other_columns]
     split, mask = _held_out(frame, request)
+    if request.held_out_for is not None and not mask.any():
+        raise ConfigError(request.held_out_for)
     classes = _classes(types, frame, request)
     log = TrainingLog()
     made = _fitted(estimator, frame.loc[~mask], features, request)

@@ -90,7 +90,11 @@ def test_what_falls_short_is_kept_as_a_version(con: sqlml.Session) -> None:
             errors.ConfigError,
             "unknown metric 'auc'; metrics: precision",
         ),
-        ("AS SELECT * FROM t LIMIT 100 PROMOTE IF roc_auc > 0.5", errors.ConfigError, "none are"),
+        (
+            "AS SELECT * FROM t LIMIT 100 PROMOTE IF roc_auc > 0.5",
+            errors.ConfigError,
+            "holds none out of these rows",
+        ),
         (
             "AS SELECT a, 'p' || b AS y FROM t PROMOTE IF log_loss < CURRENT",
             errors.ConfigError,

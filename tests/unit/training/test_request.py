@@ -177,6 +177,11 @@ def test_regularisation_of_logistic_regression() -> None:
         ({**BOOSTED, "class_weights": (("a", -1),)}, "weight of class 'a' must be a positive"),
         ({**BOOSTED, "group": "q"}, "no option group; boosted_tree_ranker models have"),
         ({**BOOSTED, "encoding": "hot"}, "encoding must be 'one_hot' or 'target', not 'hot'"),
+        (
+            {**BOOSTED, "category_encoding_method": "LABEL_ENCODING"},
+            "category_encoding_method must be 'one_hot' or 'target', not 'LABEL_ENCODING'",
+        ),
+        ({"model_type": "pca", "instance_weight_col": "w"}, "no option instance_weight_col"),
         ({**BOOSTED, "encoding": "one_hot"}, "takes categories as they are"),
         ({**BOOSTED, "leaks": "no"}, "leaks must be 'warn' or 'error'"),
         ({**BOOSTED, "callbacks": 1}, "unknown option 'callbacks'"),
