@@ -159,7 +159,7 @@ def _word(trainer: Trainer, name: str, value: str, written: str) -> str:
     """A word as the library spells it: BigQuery writes 'DART', 'RELU', 'FULL' ..
 
     Raises:
-        ConfigError: BigQuery has it, and the library has nothing of the kind.
+        ConfigError: the library has no such word.
     """
     if trainer.path.endswith(".KMeans") and name == "init":
         if value.lower() == "custom":
@@ -167,17 +167,30 @@ def _word(trainer: Trainer, name: str, value: str, written: str) -> str:
                 f"option {written}: k-means cannot start from rows of your choice; write "
                 "'kmeans++' or 'random'"
             )
-        return "k-means++" if value.lower() == "kmeans++" else value.lower()
-    if trainer.package == "sklearn":
-        constraints = getattr(trainer.estimator_class(), "_parameter_constraints", {})
-        allowed = constraints.get(name)
-        kinds = allowed if isinstance(allowed, list) else []
-        known = [word for one in kinds for word in getattr(one, "options", ())]
-        return next((w for w in known if isinstance(w, str) and w.lower() == value.lower()), value)
-    if trainer.package == "torch":
-        return value.lower()
+        value = "k-means++" if value.lower() == "kmeans++" else value
+    known = _known_words(trainer, name)
+    found = next((word for word in known if word.lower() == value.lower()), None)
+    if known and found is None:
+        listed = ", ".join(sorted(known))
+        raise ConfigError(f"option {written} must be one of {listed}, not {option_text(value)}")
+    if found is not None:
+        return found
     upper = trainer.package in ("xgboost", "lightgbm") and value.isupper()
     return value.lower() if upper else value
+
+
+def _known_words(trainer: Trainer, name: str) -> list[str]:
+    """The words that a parameter may have; none if it may have others, or nobody knows."""
+    if trainer.package not in ("sklearn", "torch"):
+        return []
+    kind = trainer.estimator_class()
+    if trainer.package == "torch":
+        return list(kind.WORDS.get(name, ()))
+    allowed = getattr(kind, "_parameter_constraints", {}).get(name)
+    if not isinstance(allowed, list) or str in allowed:
+        return []
+    words = [word for one in allowed for word in getattr(one, "options", ())]
+    return [word for word in words if isinstance(word, str)]
 
 
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}

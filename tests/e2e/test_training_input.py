@@ -73,7 +73,7 @@ def test_rows_that_nothing_is_learned_from(con: sqlml.Session, query: str, says:
         (
             "model_type = 'logistic_reg', label = 'y', solver = 'x'",
             "FROM t",
-            "LogisticRegression cannot be trained: .*solver",
+            "option solver must be one of lbfgs, liblinear, newton-cg, .*, not 'x'",
         ),
         (f"{TREE}, verify = 3", "FROM t", "option verify cannot be 3"),
         (f"{TREE}, positive_class = 'z'", "FROM t", "no class 'z'"),

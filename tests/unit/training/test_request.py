@@ -219,6 +219,11 @@ def test_regularisation_of_logistic_regression() -> None:
             {**BOOSTED, "library": "sklearn", "checkpoint": "/tmp"},
             "by sklearn cannot resume from a checkpoint; libraries that can: xgboost, lightgbm$",
         ),
+        (
+            {"model_type": "dnn_classifier", "label": "y", "activation_fn": "CRELU"},
+            "option activation_fn must be one of elu, gelu, .*, not 'CRELU'",
+        ),
+        ({"model_type": "pca", "pca_solver": "X"}, "option pca_solver must be one of arpack, "),
         ({**BOOSTED, "monotone_constraints": (1, 2)}, "must be -1, 0 or 1 for each feature"),
         (
             {**BOOSTED, "max_depth": Call("hparam_candidates", ((3, "a"),))},
