@@ -36,5 +36,8 @@ def with_values(sql: str, values: Any, literal: Callable[[Any], str]) -> str:
         made += [sql[end : parameter.span.start], literal(found[0])]
         end = parameter.span.end
     if isinstance(values, Sequence | Mapping) and len(values) > len(used):
-        raise ParseError(f"{len(values)} values are given for {len(used)} parameters")
+        values_are = "1 value is" if len(values) == 1 else f"{len(values)} values are"
+        parameters = "no parameter" if not used else f"{len(used)} parameters"
+        parameters = "1 parameter" if len(used) == 1 else parameters
+        raise ParseError(f"{values_are} given for {parameters}")
     return "".join([*made, sql[end:]])

@@ -31,13 +31,32 @@ def is_private(folder: Path) -> bool:
 
 def made_private(folder: Path) -> bool:
     """Make missing parts of `folder` where that is safe; return whether it is private then."""
-    missing = [p for p in (folder, *folder.parents) if not os.path.lexists(p)]
     with suppress(OSError):
-        for path in reversed(missing):
-            if not all(map(_is_safe, _way(path.parent))):
-                return False
-            path.mkdir(0o700)
+        make_private(folder)
     return is_private(folder)
+
+
+class SharedFolderError(OSError):
+    """Others can change what is in a folder; `filename` is the folder."""
+
+
+def make_private(folder: Path) -> None:
+    """Make missing parts of `folder` where that is safe.
+
+    Raises:
+        SharedFolderError: others can write to it, or to a folder on the way.
+        OSError: it cannot be made, or is no folder.
+    """
+    missing = [p for p in (folder, *folder.parents) if not os.path.lexists(p)]
+    for path in reversed(missing):
+        if not all(map(_is_safe, _way(path.parent))):
+            raise SharedFolderError(errno.EPERM, "others can write to it", str(path.parent))
+        with suppress(FileExistsError):
+            path.mkdir(0o700)
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+    if not is_private(folder):
+        raise SharedFolderError(errno.EPERM, "others can write to it", str(folder))
 
 
 def read(path: Path) -> bytes:

@@ -260,7 +260,8 @@ class StatementParts(Parser):
         return MappingProxyType(options)
 
     def _value(self, depth: int = 0) -> OptionValue:
-        """A literal, a list or struct of them, a call, or a bare word, as in DuckDB's options."""
+        """A literal, a list of them, a call, or a bare word, as in DuckDB's options; a struct or a
+        map is a list of its names and values."""
         if not self._curr:
             raise self._failed("expected a value")
         sign = -1 if self._match(TokenType.DASH) else 1
@@ -278,6 +279,10 @@ class StatementParts(Parser):
         if word in _CONSTANTS:
             self._advance()
             return _CONSTANTS[word]
+        if word == "MAP" and self._next and self._next.token_type == TokenType.L_BRACE:
+            self._advance()
+        if depth < _DEEPEST and self._match(TokenType.L_BRACE):
+            return tuple([self._pair(depth + 1) for _ in self._items(TokenType.R_BRACE)])
         for opening, closing in _LISTS if depth < _DEEPEST else ():
             if self._match(opening):
                 return tuple([self._value(depth + 1) for _ in self._items(closing)])
@@ -288,6 +293,12 @@ class StatementParts(Parser):
                 return Call(fold(name), tuple(items))
             return name
         raise self._failed("expected a literal value")
+
+    def _pair(self, depth: int) -> OptionValue:
+        """`name: value` of a struct or a map."""
+        name = self._value(depth)
+        self._expect_symbol(TokenType.COLON, ":")
+        return (name, self._value(depth))
 
 
 def _current(database: str) -> str | None:

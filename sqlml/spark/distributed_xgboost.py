@@ -17,9 +17,11 @@ import numpy as np
 
 from sqlml.errors import ConfigError
 from sqlml.spark.training_rows import HELD, LABEL, MOST_CATEGORIES, WEIGHT, SparkRows
+from sqlml.training import monotone
 from sqlml.training.checks import check_rows, keys_of
 from sqlml.training.columns import TrainingColumn
 from sqlml.training.feature_pipeline import FeatureGroups, feature_transformer
+from sqlml.training.library_errors import reason
 from sqlml.training.metrics import metrics_of
 from sqlml.training.model_types import makes_bins
 from sqlml.training.request import Request
@@ -161,7 +163,9 @@ class _Training:
         from xgboost import spark as xgboost_spark
 
         request, log = self._request, self._log
-        parameters = dict(request.parameters)
+        names = [c.name for c in learned]
+        numbers = [c.name for c in learned if c.role != "category"]
+        parameters = monotone.ordered(request.parameters, "xgboost", names, names, numbers)
         if parameters.get("n_jobs") is not None:
             raise ConfigError("option n_jobs is not available in Spark: set spark.task.cpus")
         kinds = ["c" if c.role == "category" else "q" for c in learned]
@@ -222,7 +226,7 @@ def _last_line(text: str) -> str:
     """What an error of an executor says at the end of its trace."""
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     told = [line for line in lines if "Error: " in line]
-    return (told or lines or [""])[-1][:500]
+    return reason((told or lines or [""])[-1])[:500]
 
 
 def _pyspark_version() -> str:

@@ -26,6 +26,13 @@ COMPARED: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
 )
 
 
+NONE_TO_PROMOTE = (
+    "PROMOTE IF compares rows that are held out, and this definition holds none out of these rows: "
+    "leave out PROMOTE IF, or give the model a definition that does, by CREATE OR REPLACE MODEL "
+    "with the option split = 'random'"
+)
+
+
 def retrain(models: Models, reference: Reference, change: Retrain) -> Answer:
     """Train a version again, on the rows that its query, or another one, gives now.
 
@@ -47,10 +54,11 @@ def retrain(models: Models, reference: Reference, change: Retrain) -> Answer:
     _check_metric(change.promotion, facts)
     training = _training(model, facts, change.query)
     _check_columns(models, change.promotion, training, current)
+    held_out_for = None if change.promotion is None else NONE_TO_PROMOTE
     if facts.model_type in MODEL_TYPES:
-        trained = by_type(models, training)
+        trained = by_type(models, training, held_out_for)
     else:
-        trained = by_estimator(models, training, stored_estimator(models, reference))
+        trained = by_estimator(models, training, stored_estimator(models, reference), held_out_for)
     new = new_version(whole, training, trained)
     promoted, reason = _promoted(models, change.promotion, training, trained, current)
     if promoted:
@@ -107,10 +115,7 @@ def _promoted(
     if promotion is None:
         return True, ""
     if trained.held_out_rows is None:
-        raise ConfigError(
-            f"PROMOTE IF compares metrics of held-out rows, and model {current.name!r} is trained "
-            "on all rows: train it anew with eval_fraction or split"
-        )
+        raise ConfigError(NONE_TO_PROMOTE)
     found = _value(promotion.metric, trained.metrics)
     least = promotion.least
     if least is None:

@@ -13,7 +13,7 @@ from typing import Any
 from sqlml.catalog.model import NewVersion, Reference
 from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.catalog.transform import TRANSFORM
-from sqlml.errors import CatalogError, ModelExistsError, UntrustedArtifactError
+from sqlml.errors import CatalogError, ConfigError, ModelExistsError, UntrustedArtifactError
 from sqlml.parsing.statements import Training, TrainModel, TrainVersion
 from sqlml.statements.answer import Answer, rows
 from sqlml.statements.models import Models, whole
@@ -128,16 +128,27 @@ def _created(
     return new
 
 
-def by_type(models: Models, training: Training) -> Trained:
-    """A model of a type, trained on the rows of the statement's query."""
+def by_type(models: Models, training: Training, held_out_for: str | None = None) -> Trained:
+    """A model of a type, trained on the rows of the statement's query.
+
+    Args:
+        held_out_for: the error if no rows are held out; None: they need not be.
+    """
     request = request_of(training.options, _KEPT)
+    if held_out_for is not None:
+        request = replace(request, held_out_for=held_out_for)
+        if request.split.method == "none":
+            raise ConfigError(held_out_for)
     query = models.runnable(training.query)
     return models.trainers.by_type(query, request, training.transform)
 
 
-def by_estimator(models: Models, training: Training, estimator: Any) -> Trained:
-    """An estimator of Python's, fitted to the rows of a query."""
+def by_estimator(
+    models: Models, training: Training, estimator: Any, held_out_for: str | None = None
+) -> Trained:
+    """An estimator of Python's, fitted to the rows of a query; see `by_type`."""
     request = estimator_request(estimator, training.options, _KEPT)
+    request = replace(request, held_out_for=held_out_for)
     return models.trainers.by_estimator(models.runnable(training.query), estimator, request)
 
 

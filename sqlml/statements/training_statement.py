@@ -8,6 +8,7 @@ from sqlml.catalog.model import Model
 from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.dialects import Dialect
 from sqlml.errors import ArtifactError, ParseError
+from sqlml.parsing.option_text import option_text
 from sqlml.parsing.parse import parse
 from sqlml.parsing.statements import Call, OptionValue, TrainModel
 from sqlml.statements.options import given
@@ -26,7 +27,7 @@ def training_statement(
     """
     options = {**facts.options, **{n: as_json(v) for n, v in given(model.options).items()}}
     listed = ", ".join(
-        f"{dialect.quote_name(n) if n in _WORDS else n} = {literal(from_json(v), dialect)}"
+        f"{dialect.quote_name(n) if n in _WORDS else n} = {option_text(from_json(v), dialect)}"
         for n, v in options.items()
     )
     lines = [f"CREATE MODEL {name}"]
@@ -59,24 +60,6 @@ def _says_the_same(text: str, facts: TrainingFacts) -> bool:
 
 _WORDS = frozenset({"group", "lambda"})
 """Options that an engine's reader takes for keywords."""
-
-
-def literal(value: OptionValue, dialect: Dialect) -> str:
-    """The value of an option as the statement has it.
-
-    >>> from sqlml.dialects import DUCKDB
-    >>> literal((("yes", 2.0), True), DUCKDB), literal(Call("hparam_range", (1, 2)), DUCKDB)
-    ("[['yes', 2.0], true]", 'hparam_range(1, 2)')
-    """
-    if isinstance(value, Call):
-        return f"{value.name}({', '.join(literal(v, dialect) for v in value.arguments)})"
-    if isinstance(value, tuple):
-        return f"[{', '.join(literal(v, dialect) for v in value)}]"
-    if isinstance(value, str):
-        return dialect.quote_string(value)
-    if value is None or isinstance(value, bool):
-        return {None: "NULL", True: "true", False: "false"}[value]
-    return repr(value)
 
 
 def as_json(value: OptionValue | list[Any]) -> Any:

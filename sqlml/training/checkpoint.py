@@ -1,5 +1,7 @@
 """`Checkpoint`: training that goes on after a kill, and makes the model that it would have made.
 
+Of a search, the trials are saved that have ended (`tuning.py`).
+
 With a checkpoint, rounds are made in segments, each from what the one before has saved. So one that
 was killed, and begins anew with the last saved segment, does what an undisturbed one does, whatever
 the library draws or rounds on the way. Segments grow with the rounds so far: what it costs to begin
@@ -9,6 +11,7 @@ them stays in proportion.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
@@ -59,11 +62,7 @@ class Checkpoint:
         for part in parts:
             for array in () if part is None else _arrays(part):
                 told.update(np.ascontiguousarray(array).data)
-        if not own_files.made_private(Path(folder)):
-            raise ConfigError(
-                f"option checkpoint: others can write to the folder {folder!r}, or it cannot be "
-                "made; name one that is yours alone, on a path that others cannot change"
-            )
+        _make_private(folder)
         return cls(Path(folder) / f"training-{told.hexdigest()[:32]}.checkpoint")
 
     def load(self) -> Saved | None:
@@ -98,6 +97,30 @@ class Checkpoint:
         """The training is done."""
         for left in self.path.parent.glob(f"{self.path.name}*"):  # a kill may leave half a file
             left.unlink(missing_ok=True)
+
+
+def _make_private(folder: str) -> None:
+    """Make a folder that nobody else can write to.
+
+    Raises:
+        ConfigError: it cannot be made, or others can write to it.
+    """
+    if not hasattr(os, "geteuid"):
+        raise ConfigError(
+            "option checkpoint: Windows does not tell who can write to a folder; leave it out"
+        )
+    try:
+        own_files.make_private(Path(folder))
+    except own_files.SharedFolderError as error:
+        raise ConfigError(
+            f"option checkpoint: others can write to the folder {error.filename!r}, or to one "
+            "that it is in; name a folder that is yours alone, on a path that others cannot change"
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"option checkpoint: the folder {folder!r} cannot be made: {error.strerror}; name "
+            "another one"
+        ) from error
 
 
 Segment = Callable[[int, int, Any], Any]
@@ -157,6 +180,10 @@ def _arrays(part: Part) -> Iterator[Any]:
     """The numbers of a part, some at a time."""
     if hasattr(part.X, "indptr"):  # sparse
         yield from (part.X.indptr, part.X.indices, part.X.data)
+    elif hasattr(part.X, "columns"):  # a frame, with names of categories
+        from pandas.util import hash_pandas_object
+
+        yield hash_pandas_object(part.X, index=False).to_numpy()
     else:
         yield from blocks_of(part.X)
     yield from (values for values in (part.y, part.weight, part.group) if values is not None)

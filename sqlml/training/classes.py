@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -54,6 +56,32 @@ class Classes:
         """Whether the classes are 0, 1, 2 .. themselves."""
         values = self.values()
         return all(type(v) is int for v in values) and values == list(range(len(values)))
+
+
+def class_name(value: Any) -> str:
+    """A class as options write it.
+
+    >>> class_name(True), class_name(1.0), class_name(1.5), class_name("x")
+    ('true', '1', '1.5', 'x')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value)) if whole else str(value)
+
+
+def class_named(name: str, values: Sequence[Any]) -> Any:
+    """The class that an option means: a number may be written in another way, 1.0 or '1'.
+
+    Returns None if it is none of the values.
+    """
+    for value in values:
+        if class_name(value) == name:
+            return value
+    if values and isinstance(values[0], float):
+        with suppress(ValueError):
+            return next((v for v in values if v == float(name)), None)
+    return None
 
 
 def _plain(value: Any) -> Any:

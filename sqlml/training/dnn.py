@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -154,6 +154,11 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
         module_: the trained MultilayerPerceptron.
     """
 
+    WORDS: ClassVar[Mapping[str, Collection[str]]] = MappingProxyType(
+        {"activation": ACTIVATIONS.keys(), "optimizer": OPTIMIZERS.keys(), "memory": MEMORY}
+    )
+    """Parameter -> the words that it may have."""
+
     def __init__(
         self,
         hidden_units: Sequence[int] = (64, 32),
@@ -184,11 +189,7 @@ class _DNN(BaseEstimator):  # type: ignore[misc]
         Raises:
             ConfigError: one has a value that it cannot have.
         """
-        for name, known in (
-            ("activation", ACTIVATIONS),
-            ("optimizer", OPTIMIZERS),
-            ("memory", MEMORY),
-        ):
+        for name, known in self.WORDS.items():
             value = getattr(self, name)
             if value not in known:
                 raise ConfigError(f"option {name} must be one of {', '.join(known)}, not {value!r}")

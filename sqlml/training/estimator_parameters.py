@@ -6,10 +6,14 @@ import inspect
 import typing
 from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType, UnionType
 from typing import Any
 
 from sqlml.errors import ConfigError
+from sqlml.parsing.option_text import option_text
+from sqlml.training import monotone
 from sqlml.training.model_types import Trainer
+from sqlml.training.searched_values import Candidates, Range, Searched
 
 REFUSED = frozenset(
     # files, other machines, and code: a definition may come from a stranger's database
@@ -66,31 +70,127 @@ def _of_lightgbm() -> set[str]:
     return {*known, *(alias for others in known.values() for alias in others)}
 
 
-def checked_parameters(trainer: Trainer, given: Mapping[str, Any]) -> dict[str, Any]:
+def checked_parameters(
+    trainer: Trainer, given: Mapping[str, Any], written: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
     """The parameters with their values as the estimator takes them.
 
+    Args:
+        written: name of a parameter -> what the statement calls it, for errors.
+
     Raises:
-        ConfigError: a value of another type.
+        ConfigError: a value of another type, or one that it cannot have.
     """
-    types = _types(trainer)
-    made = {name: _checked(name, value, types.get(name)) for name, value in given.items()}
-    if trainer.package == "xgboost":  # BigQuery writes 'DART', 'HIST' ..
-        made |= {n: v.lower() for n, v in made.items() if isinstance(v, str) and v.isupper()}
-    return made
+    return {n: _checked(trainer, n, v, written.get(n, n)) for n, v in given.items()}
 
 
-def _checked(name: str, value: Any, kind: type | None) -> Any:
-    if isinstance(value, tuple):
-        return list(value)
-    if kind is None or value is None:
+def checked_search(trainer: Trainer, name: str, searched: Searched, written: str) -> Searched:
+    """The values among which a parameter is searched for, as the estimator takes them.
+
+    Raises:
+        ConfigError: as `checked_parameters`.
+    """
+    if isinstance(searched, Candidates):
+        return Candidates(tuple(_checked(trainer, name, v, written) for v in searched.values))
+    kind = _types(trainer).get(name)
+    if kind not in (None, int, float):
+        raise ConfigError(
+            f"option {written} must be {_WORDS[kind]}: search for it with hparam_candidates([..])"
+        )
+    low, high = searched.low, searched.high
+    if kind is not None:
+        low = _checked(trainer, name, low, written)
+        high = _checked(trainer, name, high, written)
+    elif name in COUNTS:
+        _check_count(name, low, written)
+    return Range(low, high)
+
+
+def _checked(trainer: Trainer, name: str, value: Any, written: str) -> Any:
+    if value is None:
         return value
+    if name in monotone.NAMES:
+        return monotone.constraints(written, value)
+    if name == "hidden_units" and type(value) is int:
+        value = (value,)
+    if isinstance(value, str):
+        value = _word(trainer, name, value, written)
+    value = _typed(name, value, _types(trainer).get(name), written)
+    if name in COUNTS:
+        _check_count(name, value, written)
+    return value
+
+
+def _typed(name: str, value: Any, kind: type | None, written: str) -> Any:
+    if kind is None:
+        return list(value) if isinstance(value, tuple) else value
     if kind is float and type(value) in (int, float):
         return float(value)
     if kind is int and isinstance(value, float) and value.is_integer():
         return int(value)
     if type(value) is not kind:
-        raise ConfigError(f"option {name} must be {_WORDS[kind]}, not {value!r}")
+        raise ConfigError(f"option {written} must be {_WORDS[kind]}, not {option_text(value)}")
     return value
+
+
+COUNTS = frozenset(
+    "n_estimators iterations max_iter max_epochs n_components num_parallel_tree n_clusters "
+    "batch_size".split()
+)
+"""Parameters that count something of which there must be one at least."""
+
+
+def _check_count(name: str, value: Any, written: str) -> None:
+    """Refuse a count of none, of which some libraries would make an empty model.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if written == "pca_explained_variance_ratio":
+        if not 0 < value < 1:
+            raise ConfigError(f"option {written} must be above 0 and below 1, not {value}")
+    elif value < 1 and (name != "n_components" or type(value) is int or value <= 0):
+        raise ConfigError(f"option {written} must be at least 1, not {value}")
+
+
+def _word(trainer: Trainer, name: str, value: str, written: str) -> str:
+    """A word as the library spells it: BigQuery writes 'DART', 'RELU', 'FULL' ..
+
+    Raises:
+        ConfigError: the library has no such word.
+    """
+    if trainer.path.endswith(".KMeans") and name == "init":
+        if value.lower() == "custom":
+            raise ConfigError(
+                f"option {written}: k-means cannot start from rows of your choice; write "
+                "'kmeans++' or 'random'"
+            )
+        value = "k-means++" if value.lower() == "kmeans++" else value
+    known = _known_words(trainer, name)
+    found = next((word for word in known if word.lower() == value.lower()), None)
+    if known and found is None:
+        listed = ", ".join(sorted(known))
+        raise ConfigError(f"option {written} must be one of {listed}, not {option_text(value)}")
+    if found is not None:
+        return found
+    upper = trainer.package in ("xgboost", "lightgbm") and value.isupper()
+    return value.lower() if upper else value
+
+
+def _known_words(trainer: Trainer, name: str) -> list[str]:
+    """The words that a parameter may have; none if it may have others, or nobody knows."""
+    if trainer.package not in ("sklearn", "torch"):
+        return []
+    kind = trainer.estimator_class()
+    if trainer.package == "torch":
+        return list(kind.WORDS.get(name, ()))
+    allowed = getattr(kind, "_parameter_constraints", {}).get(name)
+    if not isinstance(allowed, list) or str in allowed:
+        return []
+    words = [word for one in allowed for word in getattr(one, "options", ())]
+    return [word for word in words if isinstance(word, str)]
 
 
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "a string"}
@@ -112,7 +212,8 @@ def _types(trainer: Trainer) -> Mapping[str, type]:
         except (NameError, TypeError, AttributeError):
             continue
         for name, hint in hints.items():
-            plain = {t for t in (typing.get_args(hint) or (hint,)) if t is not type(None)}
+            union = typing.get_origin(hint) in (typing.Union, UnionType)
+            plain = set(typing.get_args(hint) if union else (hint,)) - {type(None)}
             if len(plain) == 1 and plain <= _WORDS.keys():
                 made[name] = plain.pop()
     return made

@@ -6,7 +6,7 @@ and others that users know; on the right is the library's own parameter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -204,7 +204,12 @@ _LOGISTIC_REGRESSION = Trainer(
 _KMEANS = Trainer(
     "sklearn.cluster.KMeans",
     "scaled",
-    _row(num_clusters="n_clusters", max_iterations="max_iter", min_rel_progress="tol"),
+    _row(
+        num_clusters="n_clusters",
+        kmeans_init_method="init",
+        max_iterations="max_iter",
+        min_rel_progress="tol",
+    ),
 )
 _PCA = Trainer(
     "sklearn.decomposition.PCA",
@@ -280,10 +285,20 @@ def trainer_of(model_type: str, library: Any = None) -> tuple[str, Trainer]:
     wanted = library or next(iter(trainers))
     missing = trainers[wanted].missing
     raise MissingDependencyError(
-        f"training {model_type} models needs {' and '.join(missing)}, which is not installed: "
+        f"training {model_type} models needs {not_installed(missing)}: "
         f"pip install 'sqlml[train,{wanted}]'"
         + ("" if library or len(trainers) == 1 else f"; libraries: {known}")
     )
+
+
+def not_installed(missing: Sequence[str]) -> str:
+    """Missing packages in a sentence, as what something needs.
+
+    >>> not_installed(["torch"]), not_installed(["torch", "skorch"])
+    ('torch, which is not installed', 'torch and skorch, which are not installed')
+    """
+    listed = " and ".join([", ".join(missing[:-1]), missing[-1]] if missing[1:] else missing)
+    return f"{listed}, which {'are' if missing[1:] else 'is'} not installed"
 
 
 def missing_packages(*packages: str) -> list[str]:

@@ -13,10 +13,16 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import ConfigError, MissingColumnError
+from sqlml.parsing.option_text import option_text
 from sqlml.parsing.statements import Call
 from sqlml.suggestions import closest
 from sqlml.training.block_estimators import OF_PASSES
-from sqlml.training.estimator_parameters import checked_parameters, parameter_names
+from sqlml.training.estimator_parameters import (
+    checked_parameters,
+    checked_search,
+    parameter_names,
+)
+from sqlml.training.foreign_options import check_known, without_foreign
 from sqlml.training.metrics import METRICS
 from sqlml.training.model_types import (
     MODEL_TYPES,
@@ -26,59 +32,11 @@ from sqlml.training.model_types import (
     model_type_of,
     trainer_of,
 )
-from sqlml.training.regularisation import regularised
-from sqlml.training.searched_values import Searched, searched
+from sqlml.training.own_options import ALIASES, OWN, Options, class_weights, own_options
+from sqlml.training.regularisation import WEIGHTS, checked_weight, penalty, regularised
+from sqlml.training.searched_values import Candidates, Range, Searched, searched
 from sqlml.training.splits import Split, checked_split
 from sqlml.types import fold
-
-OWN: Mapping[str, tuple[tuple[type, ...], str]] = MappingProxyType(
-    {
-        "model_type": ((str,), "the name of a model type"),
-        "library": ((str,), "the name of a library"),
-        "label": ((str,), "the name of a column"),
-        "split": ((str,), "auto, random, seq, custom or none"),
-        "eval_fraction": ((float, int), "a number"),
-        "split_column": ((str,), "the name of a column"),
-        "seed": ((int,), "an integer"),
-        "early_stop": ((bool,), "true or false"),
-        "early_stopping_rounds": ((int,), "an integer"),
-        "class_weights": ((str, tuple), "'balanced' or a list such as [('yes', 2.0), ('no', 1.0)]"),
-        "weight": ((str,), "the name of a column"),
-        "group": ((str,), "the name of a column"),
-        "encoding": ((str,), "'one_hot' or 'target'"),
-        "standardize": ((bool,), "true or false"),
-        "leaks": ((str,), "'warn' or 'error'"),
-        "keep_estimator": ((bool,), "true or false"),
-        "num_trials": ((int,), "an integer"),
-        "tuning_objective": ((str,), "the name of a metric"),
-        "checkpoint": ((str,), "the path of a folder"),
-        "out_of_core": ((bool,), "true or false"),
-        "num_workers": ((int,), "an integer"),
-    }
-)
-"""Option -> the types of its value, and what an error calls them."""
-
-ALIASES: Mapping[str, str] = MappingProxyType(
-    {
-        "input_label_cols": "label",
-        "data_split_method": "split",
-        "data_split_eval_fraction": "eval_fraction",
-        "data_split_col": "split_column",
-        "auto_class_weights": "class_weights",
-        "category_encoding_method": "encoding",
-        "standardize_features": "standardize",
-        "random_seed": "seed",
-        "random_state": "seed",
-        "hparam_tuning_objectives": "tuning_objective",
-    }
-)
-"""Other names of `OWN`."""
-
-OF_ESTIMATORS = (
-    *("label", "split", "eval_fraction", "split_column", "seed", "weight", "leaks"),
-    "keep_estimator",
-)
-"""Options of training an estimator that Python gives."""
 
 NUM_TRIALS = 20
 """Fits of a search, unless the statement says otherwise."""
@@ -109,6 +67,9 @@ class Request:
         leaks: whether a feature that equals the label is an error.
         searched, num_trials, objective: parameters to search for, in how many trials, and the
             metric that is best.
+        written: option of sqlml's own -> what the statement calls it.
+        weights: of the regularisation, where another of them is searched for.
+        held_out_for: an error, if rows must be held out and none are; None: they need not be.
         checkpoint: a folder where rounds are saved.
         out_of_core: whether rows are read in blocks from a file; None: if they need it.
         num_workers: that train together, in Spark; None: one in each executor.
@@ -133,6 +94,9 @@ class Request:
     leaks: str = "warn"
     keep_estimator: bool = True
     searched: Mapping[str, Searched] = field(default_factory=lambda: MappingProxyType({}))
+    weights: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    held_out_for: str | None = None
+    written: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     num_trials: int = 0
     objective: str | None = None
     checkpoint: str | None = None
@@ -168,7 +132,7 @@ class Request:
             split=_split(own, task),
             seed=own.get("seed", SEED),
             early_stopping_rounds=_early_stopping_rounds(own, trainer),
-            class_weights=_class_weights(own.get("class_weights")),
+            class_weights=class_weights(own.get("class_weights")),
             encoding=own.get("encoding"),
             standardize=own.get("standardize", True),
             leaks=own.get("leaks", "warn"),
@@ -201,6 +165,18 @@ class Request:
         named = (self.label, self.weight, self.group, self.split.column)
         return frozenset(name for name in named if name is not None)
 
+    def parameters_with(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The estimator's parameters of a trial.
+
+        Args:
+            values: those of the parameters that are searched for.
+        """
+        own = {name: value for name, value in values.items() if name not in WEIGHTS}
+        made = {**self.parameters, **checked_parameters(self.trainer, own)}
+        if len(own) == len(values):
+            return made
+        return {**penalty(self.trainer.path, {**self.weights, **values}), **made}
+
     def with_columns(self, columns: Mapping[str, str]) -> Request:
         """The request with the names of columns as the query spells them.
 
@@ -211,13 +187,14 @@ class Request:
             MissingColumnError: the query lacks one of them.
         """
         found: dict[str, Any] = {
-            name: _column(name, getattr(self, name), columns)
+            name: _column(self.written.get(name, name), getattr(self, name), columns)
             for name in ("label", "weight", "group")
             if getattr(self, name) is not None
         }
         split = self.split
         if split.column is not None:
-            column = _column("split_column", split.column, columns)
+            option = self.written.get("split_column", "split_column")
+            column = _column(option, split.column, columns)
             split = replace(split, column=column)
         return replace(self, split=split, **found)
 
@@ -228,19 +205,6 @@ def _column(option: str, name: str, columns: Mapping[str, str]) -> str:
     near = closest(name, columns.values())
     hint = f"did you mean {near}?" if near else f"its columns: {', '.join(columns.values())}"
     raise MissingColumnError(f"option {option}: the query has no column {name!r}; {hint}")
-
-
-def own_options(
-    options: Mapping[str, Any], names: Collection[str], kept: Collection[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Those options that are sqlml's own, checked, and those that are neither these nor kept.
-
-    Raises:
-        ConfigError: one is of the wrong type, or given under two names.
-    """
-    options = _renamed(options, ALIASES)
-    own = {name: _typed(name, value) for name, value in options.items() if name in names}
-    return own, {n: v for n, v in options.items() if n not in names and n not in kept}
 
 
 def request_of(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
@@ -254,38 +218,42 @@ def request_of(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
         ConfigError: one is unknown, of the wrong type, or of another type of model.
         MissingDependencyError: no library that trains such models is installed.
     """
-    given = _renamed(_with_objective(options), ALIASES)
-    options = given
-    model_type, kind = model_type_of(given.get("model_type"))
-    library, trainer = trainer_of(model_type, _text_or_none(given.get("library")))
-    own, rest = own_options(options, OWN, kept)
-    trainer, rest = regularised(model_type, trainer, rest)
-    rest = _renamed(rest, trainer.names)
-    spelled = {name.lower(): name for name in parameter_names(trainer)}  # C, of options folded
-    rest = {spelled.get(name.lower(), name): value for name, value in rest.items()}
+    given = _with_objective(Options.of(options)).renamed(ALIASES)
+    model_type, kind = model_type_of(given.values.get("model_type"))
+    own = own_options(given, OWN)
+    library, trainer = trainer_of(model_type, own.get("library"))
+    rest = without_foreign(given.without((*OWN, *kept)), model_type)
+    trainer, values = regularised(model_type, trainer, rest.values)
+    rest = rest.having(values).renamed(trainer.names)
+    folded = {name.lower(): name for name in parameter_names(trainer)}  # C, of options folded
+    rest = rest.renamed({name: folded.get(name.lower(), name) for name in rest.values})
     passes = _passes(rest, own, trainer)
-    _check_known(rest, model_type, library, trainer, kept)
-    _check_own(own, model_type, kind.task, trainer)
+    rest = rest.without(passes)
+    calls = {n: searched(rest.written.get(n, n), v) for n, v in rest.only_calls()}
+    weights = rest.only(WEIGHTS).values if calls.keys() & set(WEIGHTS) else {}
+    check_known(rest.without(weights), model_type, library, trainer, kept)
+    _check_own(own, given, model_type, kind.task, trainer)
+    fixed = dict(rest.without((*calls, *weights)).values)
     if trainer.seed is not None:
-        rest.setdefault(trainer.seed, own.get("seed", SEED))
-    calls = {name: searched(name, v) for name, v in rest.items() if isinstance(v, Call)}
-    fixed = {name: value for name, value in rest.items() if name not in calls}
-    parameters = {**checked_parameters(trainer, {**trainer.defaults, **fixed}), **passes}
+        fixed.setdefault(trainer.seed, own.get("seed", SEED))
+    parameters = checked_parameters(trainer, {**trainer.defaults, **fixed}, rest.written)
+    calls = {n: _checked_search(trainer, n, s, rest.written) for n, s in calls.items()}
     _check_searched(calls, own)
-    if own.get("checkpoint") is not None and not calls and not trainer.goes_on:
-        raise ConfigError(
-            f"{model_type} models by {library} cannot be trained on from a checkpoint; libraries "
-            "that can: xgboost, lightgbm, torch"
-        )
-    names = {**given, "model_type": model_type, "library": library}
-    made = Request.of_own(own, model_type, kind.task, trainer, names, kept)
-    trials = own.get("num_trials", NUM_TRIALS if calls else 0)
+    made = Request.of_own(own, model_type, kind.task, trainer, given.values, kept)
+    if calls and made.split.method == "none":
+        raise ConfigError(NONE_TO_SEARCH)
+    if made.checkpoint is not None and not calls and not trainer.goes_on:
+        raise ConfigError(_cannot_resume(model_type, library))
     made = replace(
         made,
         library=library,
-        parameters=MappingProxyType(parameters),
+        written=given.written,
+        given=MappingProxyType({**given.values, "model_type": model_type, "library": library}),
+        parameters=MappingProxyType({**parameters, **passes}),
+        weights=MappingProxyType({n: v for n, v in weights.items() if n not in calls}),
         searched=MappingProxyType(calls),
-        num_trials=trials,
+        num_trials=own.get("num_trials", NUM_TRIALS if calls else 0),
+        held_out_for=NONE_TO_SEARCH if calls else None,
     )
     if made.out_of_core and not made.reads_blocks:
         raise ConfigError(
@@ -296,32 +264,61 @@ def request_of(options: Mapping[str, Any], kept: tuple[str, ...]) -> Request:
     return made
 
 
-def _passes(rest: dict[str, Any], own: Mapping[str, Any], trainer: Trainer) -> dict[str, Any]:
-    """Take out the options of passes over rows out of core, if the estimator itself makes none.
+NONE_TO_SEARCH = (
+    "a search compares rows that are held out, and none are: set split = 'random', or leave out "
+    "hparam_range and hparam_candidates"
+)
+
+
+def _checked_search(
+    trainer: Trainer, name: str, values: Searched, written: Mapping[str, str]
+) -> Searched:
+    """The values of a search as the estimator takes them.
+
+    Raises:
+        ConfigError: it does not take one of them.
+    """
+    if name not in WEIGHTS:
+        return checked_search(trainer, name, values, written.get(name, name))
+    if isinstance(values, Candidates):
+        return Candidates(tuple(checked_weight(name, v) for v in values.values))
+    return Range(checked_weight(name, values.low), checked_weight(name, values.high))
+
+
+def _cannot_resume(model_type: str, library: str) -> str:
+    able = [name for name, t in MODEL_TYPES[model_type].trainers.items() if t.goes_on]
+    libraries = f"; libraries that can: {', '.join(able)}" if able else "; leave out checkpoint"
+    return f"{model_type} models by {library} cannot resume from a checkpoint{libraries}"
+
+
+def _passes(rest: Options, own: Mapping[str, Any], trainer: Trainer) -> dict[str, Any]:
+    """The options of passes over rows out of core, if the estimator itself makes none.
 
     Raises:
         ConfigError: one is of the wrong type.
     """
-    found = {name: rest[name] for name in OF_PASSES if name in rest}
+    found = {name: rest.values[name] for name in OF_PASSES if name in rest.values}
     if not own.get("out_of_core") or found.keys() <= parameter_names(trainer):
         return {}
     for name, value in found.items():
         kinds, words = OF_PASSES[name]
         right = isinstance(value, kinds) and not isinstance(value, bool)
         if not right or float(value) < 0:
-            raise ConfigError(f"option {name} must be {words}, not {value!r}")
-        del rest[name]
+            raise ConfigError(
+                f"option {rest.written[name]} must be {words}, not {option_text(value)}"
+            )
     return found
 
 
-def _with_objective(options: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_objective(options: Options) -> Options:
     """`objective` is that of the search, where one is made and it names a metric of ours, and the
     library's own else."""
-    searches = any(isinstance(value, Call) for value in options.values())
-    ours = any(options.get("objective") in names for names in METRICS.values())
-    if not (searches and ours):
+    searches = any(isinstance(value, Call) for value in options.values.values())
+    objective = options.values.get("objective")
+    word = objective.lower() if isinstance(objective, str) else objective
+    if not searches or not any(word in names for names in METRICS.values()):
         return options
-    return {("tuning_objective" if n == "objective" else n): v for n, v in options.items()}
+    return options.renamed({"objective": "tuning_objective"})
 
 
 def _check_searched(calls: Mapping[str, Searched], own: Mapping[str, Any]) -> None:
@@ -335,84 +332,24 @@ def _check_searched(calls: Mapping[str, Searched], own: Mapping[str, Any]) -> No
         raise ConfigError("tuning_objective needs a parameter to search for")
 
 
-def _renamed(options: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """The options under their own names.
-
-    Raises:
-        ConfigError: two of them mean the same.
-    """
-    made: dict[str, Any] = {}
-    written: dict[str, str] = {}
-    for name, value in options.items():
-        own = names.get(name, name)
-        if own in made:
-            raise ConfigError(f"options {written[own]} and {name} are the same; give one of them")
-        made[own], written[own] = value, name
-    return made
-
-
-def _typed(name: str, value: Any) -> Any:
-    """The value of an option of `OWN`.
-
-    Raises:
-        ConfigError: it is of another type.
-    """
-    if name in ("label", "tuning_objective") and isinstance(value, tuple) and len(value) == 1:
-        (value,) = value  # as BigQuery's input_label_cols = ['churned']
-    if name == "class_weights" and isinstance(value, bool):
-        value = "balanced" if value else None  # as BigQuery's auto_class_weights
-    if name == "encoding" and isinstance(value, str):
-        value = value.lower().removesuffix("_encoding")
-    types, words = OWN[name]
-    right = isinstance(value, types) and (not isinstance(value, bool) or bool in types)
-    if not right and not (name == "class_weights" and value is None):
-        raise ConfigError(f"option {name} must be {words}, not {value!r}")
-    return value
-
-
-def _text_or_none(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return None if value is None else value.lower()
-    raise ConfigError(f"option library must be {OWN['library'][1]}, not {value!r}")
-
-
-def _check_known(
-    parameters: Mapping[str, Any],
-    model_type: str,
-    library: str,
-    trainer: Trainer,
-    kept: tuple[str, ...],
+def _check_own(
+    own: Mapping[str, Any], given: Options, model_type: str, task: Task, trainer: Trainer
 ) -> None:
-    names = parameter_names(trainer)
-    for name in parameters:
-        if name in names:
-            continue
-        other = next((m for m in MODEL_TYPES if _knows(m, library, name)), None)
-        have = [*OWN, *ALIASES, *kept, *trainer.names, *names]
-        near = closest(name, have)
-        hint = f"; did you mean {near}?" if near else ""
-        if other is not None and not near:
-            hint = f"; {other} models have it"
-        raise ConfigError(f"unknown option {name!r} of {model_type} models by {library}{hint}")
-
-
-def _knows(model_type: str, library: str, name: str) -> bool:
-    """Whether models of another type by the same library have an option."""
-    trainer = MODEL_TYPES[model_type].trainers.get(library)
-    return trainer is not None and (name in trainer.names or name in parameter_names(trainer))
-
-
-def _check_own(own: Mapping[str, Any], model_type: str, task: Task, trainer: Trainer) -> None:
     """Refuse options of sqlml's own that do not fit the type of model, or each other."""
+    written = given.written
     if task in SUPERVISED and own.get("label") is None:
         raise ConfigError(f"training {model_type} models needs the option label")
     for name in ("label", "class_weights", "early_stop", "early_stopping_rounds"):
         if own.get(name) is not None and task not in SUPERVISED:
-            raise ConfigError(f"{model_type} models have no option {name}: they take no label")
+            raise ConfigError(
+                f"{model_type} models have no option {written[name]}: they take no label"
+            )
     if own.get("class_weights") is not None and task != "classify":
-        raise ConfigError(f"{model_type} models have no option class_weights: they have no classes")
+        raise ConfigError(
+            f"{model_type} models have no option {written['class_weights']}: they have no classes"
+        )
     if own.get("weight") is not None and task in ("rank", "project"):
-        raise ConfigError(f"{model_type} models have no option weight")
+        raise ConfigError(f"{model_type} models have no option {written['weight']}")
     if (own.get("group") is None) == (task == "rank"):
         raise ConfigError(
             f"training {model_type} models needs the option group, the column of the query that a "
@@ -420,12 +357,16 @@ def _check_own(own: Mapping[str, Any], model_type: str, task: Task, trainer: Tra
             if task == "rank"
             else f"{model_type} models have no option group; boosted_tree_ranker models have"
         )
-    if own.get("encoding") not in (None, *ENCODINGS):
-        raise ConfigError(f"option encoding must be {OWN['encoding'][1]}, not {own['encoding']!r}")
+    for name, words in (("encoding", ENCODINGS), ("leaks", ("warn", "error"))):
+        if own.get(name) not in (None, *words):
+            raise ConfigError(
+                f"option {written[name]} must be {OWN[name][1]}, not "
+                f"{option_text(given.values[name])}"
+            )
     if own.get("encoding") == "one_hot" and trainer.features in ("ordinal", "named"):
-        raise ConfigError("this library takes categories as they are; leave encoding out")
-    if own.get("leaks", "warn") not in ("warn", "error"):
-        raise ConfigError(f"option leaks must be {OWN['leaks'][1]}, not {own['leaks']!r}")
+        raise ConfigError(
+            f"this library takes categories as they are; leave {written['encoding']} out"
+        )
     columns = [own[n] for n in ("label", "weight", "group", "split_column") if own.get(n)]
     for column in columns:
         if columns.count(column) > 1:
@@ -453,26 +394,3 @@ def _early_stopping_rounds(own: Mapping[str, Any], trainer: Trainer) -> int | No
     if not trainer.stops_early or own.get("early_stop") is False:
         return None
     return rounds or EARLY_STOPPING_ROUNDS
-
-
-def _class_weights(value: Any) -> Mapping[str, float] | str | None:
-    if value is None or value == "balanced":
-        return value  # type: ignore[no-any-return]
-    words = OWN["class_weights"][1]
-    if isinstance(value, str):
-        raise ConfigError(f"option class_weights must be {words}, not {value!r}")
-    made: dict[str, float] = {}
-    for pair in value:
-        arguments = getattr(pair, "arguments", pair)  # BigQuery writes STRUCT('yes', 2.0)
-        right = isinstance(arguments, tuple) and len(arguments) == 2
-        if not right or isinstance(arguments[1], bool) or not isinstance(arguments[1], float | int):
-            raise ConfigError(f"option class_weights must be {words}, not {value!r}")
-        if not 0 <= arguments[1] < float("inf"):
-            raise ConfigError(f"the weight of class {arguments[0]!r} must be a positive number")
-        made[_spelled(arguments[0])] = float(arguments[1])
-    return MappingProxyType(made)
-
-
-def _spelled(label: Any) -> str:
-    """A class as it is written."""
-    return str(label).lower() if isinstance(label, bool) else str(label)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ConfigError
-from sqlml.training.classes import Classes
+from sqlml.training.classes import Classes, class_name, class_named
 from sqlml.training.feature_pipeline import FeatureGroups
 from sqlml.training.part import Part
 from sqlml.training.request import Request
@@ -70,14 +70,14 @@ def class_weights(request: Request, rows: TrainingRows) -> Any:
     if request.class_weights == "balanced" or request.class_weights is None:
         counts = np.bincount(np.asarray(rows.fitted.label), minlength=len(values))
         return counts.sum() / (len(values) * counts)
-    spelled = [str(v).lower() if isinstance(v, bool) else str(v) for v in values]
-    weights = dict(request.class_weights)  # type: ignore[arg-type]
-    unknown = next((name for name in weights if name not in spelled), None)
-    if unknown is not None:
-        raise ConfigError(
-            f"option class_weights: unknown class {unknown!r}; classes: {', '.join(spelled[:20])}"
-        )
-    return np.array([weights.get(name, 1.0) for name in spelled])
+    weights = {}
+    for name, weight in dict(request.class_weights).items():  # type: ignore[arg-type]
+        value = class_named(name, values)
+        if value is None:
+            known = ", ".join(map(class_name, values[:20]))
+            raise ConfigError(f"option class_weights: unknown class {name!r}; classes: {known}")
+        weights[value] = weight
+    return np.array([weights.get(value, 1.0) for value in values])
 
 
 def matrix_of(rows: TrainingRows, side: Side, groups: FeatureGroups) -> Any:

@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
+from importlib.metadata import version
 from types import MappingProxyType
 from typing import Any
 
 from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.host import RowHost
+from sqlml.training import monotone
 from sqlml.training.block_estimators import block_estimator
 from sqlml.training.checkpoint import Checkpoint
 from sqlml.training.checks import check_rows, keys_of
@@ -32,6 +34,7 @@ from sqlml.training.feature_pipeline import (
 )
 from sqlml.training.fit import fit
 from sqlml.training.fitting import Fitting
+from sqlml.training.library_errors import cannot_be_trained
 from sqlml.training.memory_guard import MemoryGuard
 from sqlml.training.metrics import Metrics, metrics_of
 from sqlml.training.model_types import SUPERVISED
@@ -122,6 +125,8 @@ def _trained(
     identity: str,
 ) -> Trained:
     rows = read_rows(host, query, columns, request, log.progress)
+    if rows.held_out is None and request.held_out_for is not None:
+        raise ConfigError(request.held_out_for)
     keys = keys_of(rows)
     texts = text_columns(rows.features, rows.names, keys, request)
     notices = [*_not_learned(columns), *check_rows(rows, request, texts)]
@@ -147,11 +152,7 @@ def _trained(
         raise ConfigError(f"the columns cannot be learned from: {error}") from error
     trials: tuple[tuple[Any, ...], ...] = ()
     if request.searched:
-        if rows.held_out is None:
-            raise ConfigError("a search compares rows that are held out, and none are: set split")
-        asked = {n: v for n, v in request.given.items() if n not in ("num_trials", "checkpoint")}
-        study = repr((identity, sorted(map(repr, asked.items())), rows.fitted.rows))
-        found = tuned(prepared.fit, request, log, study)
+        found = tuned(prepared.fit, request, log, prepared.checkpoint(identity))
         made, trials = found.fit, found.trials
     else:
         made = prepared.fit(request.parameters, log, prepared.checkpoint(identity))
@@ -219,6 +220,7 @@ class _Prepared:
     fitted: Part
     held_out: Part | None
     categories: list[int]
+    groups: FeatureGroups
 
     def checkpoint(self, query: str) -> Checkpoint | None:
         """Where the rounds of this training are saved, if they are.
@@ -229,8 +231,12 @@ class _Prepared:
         request = self.request
         if request.checkpoint is None:
             return None
-        asked = sorted(repr(item) for item in request.given.items() if item[0] != "checkpoint")
-        identity = repr((query, asked, sorted(versions_of(request).items())))
+        others = ("checkpoint", "num_trials")  # a search may go on with more trials
+        asked = sorted(repr(item) for item in request.given.items() if item[0] not in others)
+        versions = versions_of(request)
+        if request.searched:
+            versions["optuna"] = version("optuna")
+        identity = repr((query, asked, sorted(versions.items())))
         return Checkpoint.of(request.checkpoint, identity, (self.fitted, self.held_out))
 
     def fit(
@@ -249,7 +255,7 @@ class _Prepared:
             classes = 0 if rows.classes is None else len(rows.classes)
             fitting = Fitting(
                 request,
-                dict(parameters),
+                _in_order(parameters, self),
                 self.categories,
                 self.fitted,
                 self.held_out,
@@ -271,10 +277,7 @@ class _Prepared:
             if is_end_of_trial(error):
                 raise
             kind = request.trainer.path.rpartition(".")[2]
-            text = str(error).split("\nStack trace")[0]  # as XGBoost's errors have it
-            raise ConfigError(
-                f"{kind} cannot be trained: {type(error).__name__}: {text}"
-            ) from error
+            raise cannot_be_trained(kind, error) from error
 
 
 def _prepared(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _Prepared:
@@ -311,7 +314,20 @@ def _prepared(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _P
     categories = list(range(first, first + len(groups.few)))
     native = request.trainer.features in ("ordinal", "named")
     own = fitted, held_out, categories if native else []
-    return _Prepared(rows, request, transformer, X, *own)
+    return _Prepared(rows, request, transformer, X, *own, groups)
+
+
+def _in_order(parameters: Mapping[str, Any], prepared: _Prepared) -> dict[str, Any]:
+    """The parameters, with constraints in the order of the estimator's columns.
+
+    Raises:
+        ConfigError: they are not those of the features.
+    """
+    query = [name for name in prepared.rows.order if name in prepared.groups.names]
+    numbers = prepared.groups.numbers  # whose columns are the first
+    columns = [*numbers, *[None] * (prepared.fitted.X.shape[1] - len(numbers))]
+    package = prepared.request.trainer.package
+    return monotone.ordered(parameters, package, query, columns, numbers)
 
 
 def _is_stored(rows: TrainingRows, groups: FeatureGroups, request: Request) -> bool:

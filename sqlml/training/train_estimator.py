@@ -22,10 +22,12 @@ from sqlml.training.classes import Classes
 from sqlml.training.columns import TrainingColumns, columns_of, label_sql
 from sqlml.training.fitted_rows import hashed_columns
 from sqlml.training.frame_checks import check_frame
+from sqlml.training.library_errors import cannot_be_trained
 from sqlml.training.metrics import Metrics, metrics_of
-from sqlml.training.model_types import Task, Trainer, missing_packages
+from sqlml.training.model_types import Task, Trainer, missing_packages, not_installed
+from sqlml.training.own_options import ALIASES, OF_ESTIMATORS, Options, own_options
 from sqlml.training.part import Part
-from sqlml.training.request import OF_ESTIMATORS, Request, own_options
+from sqlml.training.request import Request
 from sqlml.training.train import Trained, versions_of
 from sqlml.training.training_log import TrainingLog
 
@@ -54,11 +56,12 @@ def estimator_request(estimator: Any, options: Mapping[str, Any], kept: tuple[st
     missing = missing_packages()
     if missing:
         raise MissingDependencyError(
-            f"training needs {' and '.join(missing)}, which is not installed: "
-            "pip install 'sqlml[train]'"
+            f"training needs {not_installed(missing)}: pip install 'sqlml[train]'"
         )
-    own, rest = own_options(options, OF_ESTIMATORS, kept)
-    unknown = next(iter(rest), None)
+    named = Options.of(options).renamed(ALIASES)
+    own = own_options(named, OF_ESTIMATORS)
+    rest = named.without((*OF_ESTIMATORS, *kept))
+    unknown = next((named.written[name] for name in rest.values), None)
     if unknown is not None:
         raise ConfigError(
             f"unknown option {unknown!r}; options of train with an estimator: "
@@ -100,6 +103,8 @@ def train_estimator(host: RowHost, query: str, estimator: Any, request: Request)
         raise ConfigError("the query has no column that a model can learn from")
     frame = host.fetch_frame(_sql(query, columns, request))
     split, mask = _held_out(frame, request)
+    if request.held_out_for is not None and not mask.any():
+        raise ConfigError(request.held_out_for)
     classes = _classes(types, frame, request)
     everything = _rows(frame, features, request, classes)
     if everything.weight is not None:
@@ -191,9 +196,7 @@ def _fitted(estimator: Any, rows: Any, features: list[str], request: Request) ->
     try:
         return clone(estimator).fit(rows[features], *y, **weights)
     except Exception as error:  # libraries raise what they like
-        kind = type(estimator).__name__
-        text = str(error).split("\nStack trace")[0]
-        raise ConfigError(f"{kind} cannot be trained: {type(error).__name__}: {text}") from error
+        raise cannot_be_trained(type(estimator).__name__, error) from error
 
 
 def _rows(rows: Any, features: list[str], request: Request, classes: Classes | None) -> Part:

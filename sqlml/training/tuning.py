@@ -1,19 +1,23 @@
 """`tuned`: parameters that are searched for, by optuna, on the rows held out.
 
 Each trial fits the estimator; trials that are worse than the median of others after as many rounds
-end early. With a folder, a search that was interrupted goes on where it was.
+end early. What a trial draws depends on its number and on the trials before, so that a search that
+was interrupted and goes on, with a checkpoint, makes those that an undisturbed one makes.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from hashlib import sha256
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from sqlml.errors import ConfigError, MissingDependencyError
+from sqlml.training.checkpoint import Checkpoint, Saved
 from sqlml.training.metrics import LOWER_IS_BETTER, METRICS, Metrics
 from sqlml.training.request import Request
 from sqlml.training.searched_values import Candidates, Searched
@@ -41,57 +45,107 @@ class Tuned:
     trials: tuple[tuple[Any, ...], ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Trial:
+    """A trial that has ended.
+
+    drawn: what optuna has drawn, by parameter: a number, or the place of a candidate. status:
+    succeeded, pruned or fail. value: of the objective, if it has succeeded. losses: of the rows
+    held out after each round. reason: why it has failed.
+    """
+
+    drawn: Mapping[str, Any]
+    status: str = "succeeded"
+    value: float | None = None
+    losses: tuple[float, ...] = ()
+    seconds: float = 0.0
+    reason: str = ""
+
+
 Fitter = Callable[[Mapping[str, Any], TrainingLog], Fit]
 """Parameters, and where the rounds go -> a fit."""
 
 
-def tuned(fitter: Fitter, request: Request, log: TrainingLog, identity: str) -> Tuned:
+def tuned(
+    fitter: Fitter, request: Request, log: TrainingLog, checkpoint: Checkpoint | None
+) -> Tuned:
     """Search for the parameters that the request leaves open.
 
     Args:
-        log: shows the progress. identity: what the trials depend on besides; a study in the folder
-            that has another one is not continued.
+        log: shows the progress. checkpoint: where trials are saved as they end.
 
     Raises:
-        ConfigError: an unknown objective, or all trials have failed.
+        ConfigError: an unknown objective, all trials have failed, or the checkpoint is damaged.
         MissingDependencyError: optuna is not installed.
     """
     optuna = _optuna()
     objective = _objective(request)
-    study = _study(optuna, request, objective, identity)
-    best: dict[int, Fit] = {}
+    trials = [] if checkpoint is None else _saved_trials(checkpoint)[: request.num_trials]
+    study = _study(optuna, request, objective)
+    for trial in trials:
+        study.add_trial(_known(optuna, trial, request))
+    best: tuple[int, Fit] | None = None
+    while len(trials) < request.num_trials:
+        study.sampler = _sampler(optuna, request.seed, len(trials))
+        trial, fit = _made(optuna, study, fitter, request, log, objective)
+        trials.append(trial)
+        if fit is not None and _best(trials, objective) == len(trials) - 1:
+            best = len(trials) - 1, fit
+        if checkpoint is not None:
+            checkpoint.save(_as_saved(trials))
+    chosen = _best(trials, objective)
+    if chosen is None:
+        reason = next((t.reason for t in reversed(trials) if t.reason), "")
+        raise ConfigError(f"no trial was completed; the last error: {reason}")
+    parameters = request.parameters_with(_values(trials[chosen].drawn, request))
+    if best is not None and best[0] == chosen:
+        fit = best[1]
+    else:
+        fit = fitter(parameters, TrainingLog(log.progress))
+    if checkpoint is not None:
+        checkpoint.remove()
+    told = [_told(n, t, chosen, request) for n, t in enumerate(trials)]
+    return Tuned(fit, parameters, tuple(told))
 
-    def trial(trial: Any) -> float:
-        parameters = {n: _suggested(trial, n, s) for n, s in request.searched.items()}
-        own = _Pruned(optuna, trial, log)
-        made = fitter({**request.parameters, **parameters}, own)
-        value = made.metrics.get(objective)
-        if value is None:
-            raise ConfigError(f"the rows held out do not define {objective}")
-        if not best or _is_better(value, study, objective):
-            best.clear()
-            best[trial.number] = made
-        return value
 
-    left = request.num_trials - sum(t.state.is_finished() for t in study.trials)
-    if left > 0:
-        study.optimize(trial, n_trials=left, catch=(ConfigError,))
-    finished = [t for t in study.trials if t.state == optuna.trial.TrialState.COMPLETE]
-    if not finished:
-        raise ConfigError("no trial was completed: the library refused all parameters")
-    chosen = study.best_trial
-    parameters = {**request.parameters, **chosen.params}
-    fit = best.get(chosen.number) or fitter(parameters, TrainingLog(log.progress))
-    ended = [t for t in study.trials if t.state.is_finished()]
-    return Tuned(fit, parameters, tuple(_told(t, chosen) for t in ended))
-
-
-def _is_better(value: float, study: Any, objective: str) -> bool:
+def _made(
+    optuna: Any,
+    study: Any,
+    fitter: Fitter,
+    request: Request,
+    log: TrainingLog,
+    objective: str,
+) -> tuple[Trial, Fit | None]:
+    """The next trial, and its fit if it has succeeded."""
+    drawing = study.ask({n: _distribution(optuna, s) for n, s in request.searched.items()})
+    made = Trial(dict(drawing.params))
+    rounds = _Pruned(optuna, drawing, log)
+    start = time.perf_counter()
+    fit = None
+    state = optuna.trial.TrialState
     try:
-        known = study.best_value
-    except ValueError:  # none is complete yet
-        return True
-    return bool(value < known if objective in LOWER_IS_BETTER else value > known)
+        fit = fitter(request.parameters_with(_values(made.drawn, request)), rounds)
+        value = fit.metrics.get(objective)
+        if value is None or math.isnan(value):
+            fit = None
+            raise ConfigError(f"the rows held out do not define {objective}")
+        study.tell(drawing, value)
+        made = replace(made, value=value)
+    except ConfigError as error:
+        study.tell(drawing, state=state.FAIL)
+        made = replace(made, status="fail", reason=str(error))
+    except optuna.TrialPruned:
+        study.tell(drawing, state=state.PRUNED)
+        made = replace(made, status="pruned")
+    seconds = time.perf_counter() - start
+    return replace(made, losses=tuple(rounds.reported), seconds=seconds), fit
+
+
+def _best(trials: list[Trial], objective: str) -> int | None:
+    """The place of the best trial, the first of equal ones; None if none has succeeded."""
+    sign = 1 if objective in LOWER_IS_BETTER else -1
+    found = [(sign * t.value, n) for n, t in enumerate(trials) if t.value is not None]
+    return min(found)[1] if found else None
 
 
 def _objective(request: Request) -> str:
@@ -104,35 +158,78 @@ def _objective(request: Request) -> str:
     return objective
 
 
-def _study(optuna: Any, request: Request, objective: str, identity: str) -> Any:
-    """A study, which goes on with the trials that the folder has of it."""
-    storage = None
-    if request.checkpoint is not None:
-        folder = Path(request.checkpoint)
-        folder.mkdir(parents=True, exist_ok=True)
-        backend = optuna.storages.journal.JournalFileBackend(str(folder / "trials.log"))
-        storage = optuna.storages.JournalStorage(backend)
-    told = json.dumps([identity, objective, repr(sorted(request.searched.items()))])
-    study = optuna.create_study(
-        storage=storage,
-        sampler=optuna.samplers.TPESampler(seed=request.seed),
+def _study(optuna: Any, request: Request, objective: str) -> Any:
+    """A study that knows no trial yet."""
+    return optuna.create_study(
+        sampler=_sampler(optuna, request.seed, 0),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTING_TRIALS),
-        study_name=sha256(told.encode()).hexdigest(),
         direction="minimize" if objective in LOWER_IS_BETTER else "maximize",
-        load_if_exists=True,
     )
-    # A sampler draws the same again, whatever trials it knows: go on behind those.
-    study.sampler = optuna.samplers.TPESampler(seed=request.seed + len(study.trials))
-    return study
 
 
-def _suggested(trial: Any, name: str, searched: Searched) -> Any:
+def _sampler(optuna: Any, seed: int, number: int) -> Any:
+    """What draws a trial: it knows nothing but the trials before."""
+    (own,) = np.random.SeedSequence([seed, number]).generate_state(1)
+    return optuna.samplers.TPESampler(seed=int(own))
+
+
+def _distribution(optuna: Any, searched: Searched) -> Any:
+    """What optuna draws: a number, or the place of a candidate."""
+    kinds = optuna.distributions
     if isinstance(searched, Candidates):
-        return trial.suggest_categorical(name, list(searched.values))
+        return kinds.CategoricalDistribution(range(len(searched.values)))
     low, high = searched.low, searched.high
     if isinstance(low, int) and isinstance(high, int):
-        return trial.suggest_int(name, low, high)
-    return trial.suggest_float(name, low, high, log=searched.is_wide)
+        return kinds.IntDistribution(low, high)
+    return kinds.FloatDistribution(low, high, log=searched.is_wide)
+
+
+def _values(drawn: Mapping[str, Any], request: Request) -> dict[str, Any]:
+    """The values of the parameters that were drawn."""
+    made = {}
+    for name, value in drawn.items():
+        searched = request.searched[name]
+        made[name] = searched.values[value] if isinstance(searched, Candidates) else value
+    return made
+
+
+def _known(optuna: Any, trial: Trial, request: Request) -> Any:
+    """A trial as optuna has it."""
+    states = optuna.trial.TrialState
+    state = {"succeeded": states.COMPLETE, "pruned": states.PRUNED, "fail": states.FAIL}
+    last = trial.losses[-1] if trial.losses and trial.status == "pruned" else None
+    return optuna.trial.create_trial(
+        state=state[trial.status],
+        params=dict(trial.drawn),
+        distributions={n: _distribution(optuna, s) for n, s in request.searched.items()},
+        value=trial.value if trial.status == "succeeded" else last,
+        intermediate_values={n + 1: loss for n, loss in enumerate(trial.losses)},
+    )
+
+
+def _as_saved(trials: list[Trial]) -> Saved:
+    told = [[dict(t.drawn), t.status, t.value, list(t.losses), t.seconds, t.reason] for t in trials]
+    return Saved("trials", (), json.dumps(told).encode())
+
+
+def _saved_trials(checkpoint: Checkpoint) -> list[Trial]:
+    """The trials that the checkpoint has.
+
+    Raises:
+        ConfigError: it is damaged.
+    """
+    saved = checkpoint.load()
+    if saved is None:
+        if checkpoint.path.exists():
+            raise ConfigError(
+                f"option checkpoint: the file {str(checkpoint.path)!r} is damaged; remove it, and "
+                "the search starts over"
+            )
+        return []
+    return [
+        Trial(drawn, status, value, tuple(losses), seconds, reason)
+        for drawn, status, value, losses, seconds, reason in json.loads(saved.content)
+    ]
 
 
 class _Pruned(TrainingLog):
@@ -142,6 +239,7 @@ class _Pruned(TrainingLog):
         super().__init__(log.progress)
         self._optuna = optuna
         self._trial = trial
+        self.reported: list[float] = []
 
     def round(self, loss: float | None, eval_loss: float | None) -> None:
         """A round has ended.
@@ -153,7 +251,8 @@ class _Pruned(TrainingLog):
         if eval_loss is None:
             return
         minimized = self._trial.study.direction == self._optuna.study.StudyDirection.MINIMIZE
-        self._trial.report(eval_loss if minimized else -eval_loss, len(self.rounds))
+        self.reported.append(eval_loss if minimized else -eval_loss)
+        self._trial.report(self.reported[-1], len(self.reported))
         if self._trial.should_prune():
             raise self._optuna.TrialPruned
 
@@ -168,18 +267,10 @@ def is_end_of_trial(error: BaseException) -> bool:
     return False
 
 
-def _told(trial: Any, best: Any) -> tuple[Any, ...]:
-    state = trial.state.name.lower()
-    seconds = trial.duration.total_seconds() if trial.duration is not None else None
-    complete = state == "complete"
-    return (
-        trial.number + 1,
-        json.dumps(trial.params),
-        trial.value if complete else None,
-        "succeeded" if complete else state,
-        seconds,
-        trial.number == best.number,
-    )
+def _told(number: int, trial: Trial, best: int, request: Request) -> tuple[Any, ...]:
+    parameters = json.dumps(_values(trial.drawn, request))
+    ended = trial.value, trial.status, trial.seconds
+    return (number + 1, parameters, *ended, number == best)
 
 
 def _optuna() -> Any:

@@ -93,7 +93,7 @@ def test_what_falls_short_is_kept_as_a_version(con: sqlml.Session) -> None:
         (
             "AS SELECT * FROM t LIMIT 100 PROMOTE IF roc_auc > 0.5",
             errors.ConfigError,
-            "is trained on all rows",
+            "holds none out of these rows",
         ),
         (
             "AS SELECT a, 'p' || b AS y FROM t PROMOTE IF log_loss < CURRENT",

@@ -129,7 +129,7 @@ def test_a_damaged_checkpoint_or_one_of_other_rows_is_not_gone_on_from(
 
 
 def test_who_cannot_go_on_and_where(con: sqlml.Session, tmp_path: Path) -> None:
-    says = "by sklearn cannot be trained on from a checkpoint; .* xgboost, lightgbm, torch"
+    says = "logistic_reg models by sklearn cannot resume from a checkpoint"
     with pytest.raises(errors.ConfigError, match=says):
         con.execute(CREATE.format("model_type = 'logistic_reg'", tmp_path))
     shared = tmp_path / "shared"
@@ -137,4 +137,13 @@ def test_who_cannot_go_on_and_where(con: sqlml.Session, tmp_path: Path) -> None:
     shared.chmod(0o777)
     with pytest.raises(errors.ConfigError, match="others can write to the folder"):
         con.execute(CREATE.format(FEW, shared))
+    search = "model_type = 'boosted_tree_classifier', max_depth = hparam_range(2, 3)"
+    with pytest.raises(errors.ConfigError, match="others can write to the folder"):
+        con.execute(CREATE.format(search, shared))
     assert not any(shared.iterdir())
+    file = tmp_path / "file"
+    file.touch()
+    for options in (FEW, search):
+        says = "folder '.*file/in' cannot be made: Not a directory; name another one"
+        with pytest.raises(errors.ConfigError, match=says):
+            con.execute(CREATE.format(options, file / "in"))

@@ -97,7 +97,7 @@ def test_rows_that_nothing_is_learned_from(con: sqlml.Session, query: str, says:
         (
             "model_type = 'logistic_reg', label = 'y', solver = 'x'",
             "FROM t",
-            "LogisticRegression cannot be trained: .*solver",
+            "option solver must be one of lbfgs, liblinear, newton-cg, .*, not 'x'",
         ),
         (f"{TREE}, verify = 3", "FROM t", "option verify cannot be 3"),
         (f"{TREE}, positive_class = 'z'", "FROM t", "no class 'z'"),
@@ -114,6 +114,7 @@ def test_options_that_do_not_fit_the_rows(
     [
         ("label = 'z'", "option label: the query has no column 'z'; its columns: id, a, x, y"),
         ("label = 'idd'", "did you mean id"),
+        ("label = 'y', instance_weight_col = 'w'", "option instance_weight_col: .* column 'w'"),
         ("label = 'y', weight = 'w'", "option weight: the query has no column 'w'"),
         ("label = 'y', split = 'seq', split_column = 'd'", "option split_column: .* no column 'd'"),
     ],

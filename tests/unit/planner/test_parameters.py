@@ -119,7 +119,8 @@ def test_values_are_written_into_a_query() -> None:
     [
         ("SELECT ?, ?", [1], "no value is given for parameter ?"),
         ("SELECT $a", {"b": 1}, "no value is given for parameter $a"),
-        ("SELECT ?", [1, 2], "2 values are given for 1 parameters"),
+        ("SELECT ?", [1, 2], "2 values are given for 1 parameter"),
+        ("SELECT 1", [1], "1 value is given for no parameter"),
     ],
 )
 def test_values_must_be_those_of_the_parameters(sql: str, values: Any, says: str) -> None:

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 
 from sqlml.errors import ConfigError
+from sqlml.parsing.statements import Call
 from sqlml.training.model_types import MODEL_TYPES, trainer_of
 from sqlml.training.request import Request, request_of
+from sqlml.training.searched_values import Candidates, Range
 from sqlml.training.splits import Split
 
 KEPT = ("positive_class", "backend")
 BOOSTED = {"model_type": "boosted_tree_classifier", "label": "y"}
+LINEAR = {"model_type": "linear_reg", "label": "y"}
 
 
 def asked(**options: Any) -> Request:
@@ -61,6 +64,64 @@ def test_bigquerys_names_mean_the_same(library: str, depth: str, rounds: str) ->
 
 
 @pytest.mark.parametrize(
+    ("options", "parameters"),
+    [
+        (
+            {"model_type": "dnn_classifier", "label": "y", "activation_fn": "RELU"},
+            {"activation": "relu"},
+        ),
+        (
+            {"model_type": "dnn_classifier", "label": "y", "optimizer": "ADAM"},
+            {"optimizer": "adam"},
+        ),
+        ({"model_type": "dnn_regressor", "label": "y", "hidden_units": 3}, {"hidden_units": [3]}),
+        ({"model_type": "pca", "pca_solver": "FULL"}, {"svd_solver": "full"}),
+        ({"model_type": "kmeans", "kmeans_init_method": "KMEANS++"}, {"init": "k-means++"}),
+        ({"model_type": "kmeans", "kmeans_init_method": "RANDOM"}, {"init": "random"}),
+        ({"model_type": "kmeans", "distance_type": "EUCLIDEAN"}, {}),
+        ({**LINEAR, "optimize_strategy": "AUTO_STRATEGY"}, {}),
+        ({**BOOSTED, "booster_type": "DART"}, {"booster": "dart"}),
+        ({**BOOSTED, "library": "lightgbm", "booster_type": "DART"}, {"boosting_type": "dart"}),
+    ],
+)
+def test_bigquerys_words_are_the_librarys(
+    options: dict[str, Any], parameters: dict[str, Any]
+) -> None:
+    assert asked(**options).parameters.items() >= parameters.items()
+
+
+def test_bigquerys_names_of_sqlmls_own_options() -> None:
+    assert asked(**BOOSTED, instance_weight_col="w").weight == "w"
+    assert not asked(model_type="pca", scale_features=False).standardize
+
+
+def test_searched_values_are_read_as_plain_ones_are() -> None:
+    made = asked(
+        **BOOSTED,
+        booster_type=Call("hparam_candidates", (("GBTREE", "DART"),)),
+        max_depth=Call("hparam_range", (2.0, 5)),
+        eta=Call("hparam_range", (0, 1)),
+    )
+    assert made.searched == {
+        "booster": Candidates(("gbtree", "dart")),
+        "max_depth": Range(2, 5),
+        "learning_rate": Range(0.0, 1.0),
+    }
+    assert isinstance(made.searched["learning_rate"].low, float)
+
+
+def test_a_trial_has_its_own_regularisation() -> None:
+    weights = {"l1_reg": 1, "l2_reg": Call("hparam_range", (0, 5))}
+    made = asked(**LINEAR, **weights)
+    assert made.trainer.path.endswith("ElasticNet")
+    assert made.parameters_with({"l2_reg": 3.0}).items() >= {"alpha": 4, "l1_ratio": 0.25}.items()
+    made = asked(model_type="logistic_reg", label="y", **weights)
+    assert made.parameters_with({"l2_reg": 3.0}).items() >= {"C": 0.25, "l1_ratio": 0.25}.items()
+    made = asked(model_type="logistic_reg", label="y", l2_reg=0)
+    assert made.parameters["C"] == float("inf"), "no regularisation, as it says"
+
+
+@pytest.mark.parametrize(
     ("options", "path", "parameters"),
     [
         ({}, "LinearRegression", {}),
@@ -92,9 +153,14 @@ def test_regularisation_of_logistic_regression() -> None:
         ({"model_type": "boosted_tree_classifier"}, "needs the option label"),
         ({**BOOSTED, "max_dept": 3}, "'max_dept' .* did you mean max_depth"),
         ({**BOOSTED, "max_depth": "deep"}, "max_depth must be an integer, not 'deep'"),
-        ({**BOOSTED, "max_depth": True}, "max_depth must be an integer, not True"),
+        ({**BOOSTED, "max_depth": True}, "max_depth must be an integer, not true"),
         ({**BOOSTED, "max_depth": 3, "max_tree_depth": 3}, "max_depth and max_tree_depth are the"),
-        ({**BOOSTED, "library": "sklearn", "n_clusters": 3}, "n_clusters.*; kmeans models have it"),
+        (
+            {**BOOSTED, "num_clusters": 3},
+            "num_clusters belongs to kmeans models, not to boosted",
+        ),
+        ({**BOOSTED, "hidden_units": (3,)}, "hidden_units belongs to dnn models"),
+        ({**BOOSTED, "num_leaves": 3}, "by lightgbm and catboost, not to those by xgboost; set"),
         ({**BOOSTED, "library": "torch"}, "does not train .* libraries: xgboost, lightgbm"),
         ({**BOOSTED, "library": 3}, "library must be the name of a library, not 3"),
         ({**BOOSTED, "eval_fraction": 1.5}, "at least 0 and below 1"),
@@ -111,6 +177,11 @@ def test_regularisation_of_logistic_regression() -> None:
         ({**BOOSTED, "class_weights": (("a", -1),)}, "weight of class 'a' must be a positive"),
         ({**BOOSTED, "group": "q"}, "no option group; boosted_tree_ranker models have"),
         ({**BOOSTED, "encoding": "hot"}, "encoding must be 'one_hot' or 'target', not 'hot'"),
+        (
+            {**BOOSTED, "category_encoding_method": "LABEL_ENCODING"},
+            "category_encoding_method must be 'one_hot' or 'target', not 'LABEL_ENCODING'",
+        ),
+        ({"model_type": "pca", "instance_weight_col": "w"}, "no option instance_weight_col"),
         ({**BOOSTED, "encoding": "one_hot"}, "takes categories as they are"),
         ({**BOOSTED, "leaks": "no"}, "leaks must be 'warn' or 'error'"),
         ({**BOOSTED, "callbacks": 1}, "unknown option 'callbacks'"),
@@ -125,6 +196,55 @@ def test_regularisation_of_logistic_regression() -> None:
         ({"model_type": "kmeans", "label": "y"}, "no option label: they take no label"),
         ({"model_type": "boosted_tree_ranker", "label": "y"}, "needs the option group"),
         ({"model_type": "pca", "weight": "w"}, "no option weight"),
+        ({**BOOSTED, "eta": "x"}, "option eta must be a number, not 'x'"),
+        ({**BOOSTED, "eta": (("yes",),)}, r"option eta must be a number, not \[\['yes'\]\]"),
+        (
+            {**BOOSTED, "eval_fraction": Call("hparam_range", (0.1, 0.2))},
+            r"option eval_fraction must be a number, not hparam_range\(0.1, 0.2\)",
+        ),
+        ({**BOOSTED, "seed": -1}, "option seed must be an integer from 0 to 4294967295, not -1"),
+        ({**BOOSTED, "random_state": 2**32}, "option random_state must be an integer from 0 to"),
+        ({**BOOSTED, "n_estimators": -5}, "option n_estimators must be at least 1, not -5"),
+        ({"model_type": "pca", "num_principal_components": 0}, "components must be at least 1"),
+        ({"model_type": "pca", "pca_explained_variance_ratio": 1}, "above 0 and below 1, not 1"),
+        ({"model_type": "kmeans", "num_clusters": 0}, "num_clusters must be at least 1, not 0"),
+        ({"model_type": "kmeans", "kmeans_init_method": "CUSTOM"}, "init_method: k-means cannot"),
+        ({"model_type": "kmeans", "kmeans_init_col": "a"}, "kmeans_init_col: k-means cannot start"),
+        ({"model_type": "kmeans", "distance_type": "COSINE"}, "measures Euclidean distances"),
+        ({**LINEAR, "max_iterations": 5}, "option max_iterations: linear_reg .* in one step"),
+        ({**LINEAR, "learn_rate": 0.1}, "option learn_rate: the solver chooses its own steps"),
+        ({**LINEAR, "optimize_strategy": "NORMAL_EQUATION"}, "option optimize_strategy: .*leave"),
+        ({**LINEAR, "checkpoint": "/tmp"}, "linear_reg .* cannot resume .*; leave out checkpoint"),
+        (
+            {**BOOSTED, "library": "sklearn", "checkpoint": "/tmp"},
+            "by sklearn cannot resume from a checkpoint; libraries that can: xgboost, lightgbm$",
+        ),
+        (
+            {"model_type": "dnn_classifier", "label": "y", "activation_fn": "CRELU"},
+            "option activation_fn must be one of elu, gelu, .*, not 'CRELU'",
+        ),
+        ({"model_type": "pca", "pca_solver": "X"}, "option pca_solver must be one of arpack, "),
+        ({**BOOSTED, "monotone_constraints": (1, 2)}, "must be -1, 0 or 1 for each feature"),
+        (
+            {**BOOSTED, "max_depth": Call("hparam_candidates", ((3, "a"),))},
+            "option max_depth must be an integer, not 'a'",
+        ),
+        (
+            {**BOOSTED, "max_tree_depth": Call("hparam_range", (2.5, 5))},
+            "option max_tree_depth must be an integer, not 2.5",
+        ),
+        (
+            {**BOOSTED, "booster_type": Call("hparam_range", (1, 2))},
+            "booster_type must be a string: search for it with hparam_candidates",
+        ),
+        (
+            {**LINEAR, "l2_reg": Call("hparam_range", (-1, 2))},
+            "option l2_reg must be a number of at least 0, not -1",
+        ),
+        (
+            {**BOOSTED, "max_depth": Call("hparam_range", (2, 5)), "split": "none"},
+            "a search compares rows that are held out, and none are: set split",
+        ),
     ],
 )
 def test_an_option_that_does_not_fit_is_named(options: dict[str, Any], says: str) -> None:
