@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from sqlml.catalog.call_trees import argument_trees, called, check_plain_call, is_ordered
 from sqlml.dialects.duckdb import builtin
 from sqlml.dialects.type_names import NUMBERS
 from sqlml.errors import ArtifactError, ParseError
@@ -143,22 +144,6 @@ def _name(column: Any) -> str:
     return str(column["column"] if isinstance(column, Mapping) else column)
 
 
-def called(tree: Mapping[str, Any]) -> str | None:
-    """The function that a tree calls; None if it is something else."""
-    name = tree.get("function_name")
-    return fold(str(name)) if tree["class"] in ("FUNCTION", "WINDOW") and name else None
-
-
-def argument_trees(tree: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The arguments of a call; those of a struct have their field's name as `sqlml_name`."""
-    made: list[Mapping[str, Any]] = []
-    for argument in tree.get("arguments", tree.get("children")) or ():
-        inner = argument.get("expression", argument)
-        name = argument.get("name") or inner.get("alias")
-        made.append({**inner, **({"sqlml_name": name} if name else {})})
-    return made
-
-
 def kept(
     read: Read, item: Item, columns: Sequence[str], special: Special | None = None
 ) -> tuple[str, tuple[str, ...]]:
@@ -256,9 +241,8 @@ class _Writer:
             inner = {**names, **own}
             left = _renamed(tree["lhs"], inner)
             return {**tree, "lhs": left, "expr": self._node(tree["expr"], inner)}
-        if kind == "WINDOW" and self._special is not None:
-            whole = not tree.get("partitions") and not tree.get("orders")
-            made = self._special_call(tree, names) if whole else None
+        if kind == "WINDOW":
+            made = self._special_call(tree, names)
             if made is not None:
                 return made
         if kind == "OPERATOR" and tree["type"] in _CALLS:
@@ -269,7 +253,9 @@ class _Writer:
         if kind in _PLAIN or (kind == "OPERATOR" and tree["type"] in _OPERATORS):
             return {key: self._inside(value, names) for key, value in tree.items()}
         what = _WORDS.get(kind, str(tree["type"]).lower().replace("_", " "))
-        raise ParseError(f"TRANSFORM takes expressions over a row, and {what} is none")
+        raise ParseError(
+            f"TRANSFORM takes expressions over one row, not {what}: compute it in the query"
+        )
 
     def _inside(self, value: Any, names: Names) -> Any:
         """A part of a tree: expressions in it are printed as well; what names a type is not one."""
@@ -303,15 +289,16 @@ class _Writer:
         made = self._special_call(tree, names)
         if made is not None:
             return made
-        name = fold(str(tree["function_name"]))
+        name = str(called(tree))
         body = _macro_body(self._read, name, [*argument_trees(tree)])
         if body is not None:
             return self._node(body, names)
-        odd = tree.get("distinct") or tree.get("filter") or _ordered(tree)
+        odd = tree.get("distinct") or tree.get("filter") or is_ordered(tree)
+        odd = odd or (name in _OF_TWO and len(argument_trees(tree)) < 2)
         if tree.get("schema") not in ("", "main", None) or odd or not _is_scalar(self._read, name):
             raise ParseError(
-                "TRANSFORM takes functions that DuckDB brings along and that give the same for the "
-                f"same row; {name} is none"
+                f"TRANSFORM cannot call {name}: it takes only scalar functions of DuckDB's own "
+                "whose result depends on nothing but the row; compute it in the query"
             )
         made = {key: self._inside(value, names) for key, value in tree.items()}
         path = ["system", "main", name]
@@ -323,9 +310,10 @@ class _Writer:
 
     def _special_call(self, tree: Mapping[str, Any], names: Names) -> dict[str, Any] | None:
         """What stands for a call of a function that is none of the engine's."""
-        name = fold(str(tree["function_name"]))
-        if self._special is None or not name.startswith("ml_") or names:
+        name = called(tree)
+        if self._special is None or name is None or not name.startswith("ml_") or names:
             return None
+        check_plain_call(tree)
         arguments = tree.get("arguments", tree.get("children"))
         texts = [self._inner_text(argument, names) for argument in arguments]
         made = self._special(name, texts, self.places)
@@ -373,14 +361,14 @@ def _renamed(tree: Mapping[str, Any], names: Names) -> dict[str, Any]:
     return {**tree, key: made}
 
 
-def _ordered(tree: Mapping[str, Any]) -> bool:
-    return bool((tree.get("order_bys") or {}).get("orders"))
-
-
 _UNSAFE = frozenset(
-    "current_setting getenv getvariable nextval currval current_query error sleep_ms".split()
+    "current_setting getenv getvariable nextval currval current_query error sleep_ms "
+    "current_localtime current_localtimestamp version".split()
 )
-"""Functions that tell what is not in the row, or do something."""
+"""Functions that tell what is not in the row, or do something; not of all the engine says so."""
+
+_OF_TWO = frozenset({"age"})
+"""Functions that compare with the present day, if they are given one argument."""
 
 
 def _is_scalar(read: Read, name: str) -> bool:
@@ -388,8 +376,8 @@ def _is_scalar(read: Read, name: str) -> bool:
     known = _KNOWN.get(name)
     if known is None:
         rows = read(
-            "SELECT function_type = 'scalar' AND stability IN ('CONSISTENT', "
-            "'CONSISTENT_WITHIN_QUERY') FROM system.main.duckdb_functions() "
+            "SELECT function_type = 'scalar' AND stability = 'CONSISTENT' "
+            "FROM system.main.duckdb_functions() "
             "WHERE database_name = 'system' AND function_name = ? AND function_type <> 'table'",
             [name],
         )
@@ -418,6 +406,8 @@ def _macro_body(
     for parameters, text in _MACROS[name]:
         if len(parameters) == len(arguments):
             (body,) = _parsed(read, text)
+            if called(body) == name:  # it passes on to the engine's function of its name
+                return None
             made: Mapping[str, Any] = _put_in(body, dict(zip(parameters, arguments, strict=True)))
             return made
     return None

@@ -18,6 +18,7 @@ from sqlml.training.date_parts import parts_of
 from sqlml.training.fitted_rows import FittedRows
 from sqlml.training.nested_parts import flat_parts
 from sqlml.training.request import Request
+from sqlml.training.time_zones import check_time_zones
 from sqlml.training.transform_items import Named, transform_items
 from sqlml.types import fold
 
@@ -184,7 +185,8 @@ def _listed(rows: FittedRows, transform: Sequence[str] | None) -> list[TrainingC
         items = transform_items(rows, transform, named)
     made: list[TrainingColumn] = []
     expressions = [e for _, e in items if e is not None]
-    types = iter(_types(rows.host, rows.query, expressions))
+    types = iter(rows.types(expressions))
+    check_time_zones(rows, {name: e for name, e in items if e is not None})
     own = {fold(name) for name, _ in items}
     for name, expression in items:
         kind = raw[name] if expression is None else next(types)
@@ -223,17 +225,6 @@ def _parts(rows: FittedRows, column: TrainingColumn) -> list[TrainingColumn]:
             kept = RowExpression(part.sql, part.columns, _kept_type(part_type))
             made.append(TrainingColumn(part_name, part_type, _role(part_type), kept))
     return made or [column]
-
-
-def _types(host: RowHost, query: str, expressions: Sequence[RowExpression]) -> list[str]:
-    """The types that the engine gives to expressions over the rows of a query."""
-    if not expressions:
-        return []
-    listed = ", ".join(
-        f"{e.plain({c: DUCKDB.quote_name(c) for c in e.columns})} AS c{n}"
-        for n, e in enumerate(expressions)
-    )
-    return [kind for _, kind in host.describe(f"SELECT {listed} FROM (\n{query}\n) AS sqlml_rows")]
 
 
 def _kept_type(kind: str) -> str:

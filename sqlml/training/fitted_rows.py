@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import duckdb
+
+from sqlml.catalog.connection import without_excerpt
+from sqlml.catalog.row_expressions import RowExpression
 from sqlml.dialects.duckdb import DUCKDB, builtin
 from sqlml.host import RowHost
 from sqlml.training.request import Request
@@ -24,6 +28,24 @@ class FittedRows:
     query: str
     columns: Mapping[str, str]
     request: Request
+
+    def types(self, expressions: Sequence[RowExpression]) -> list[str]:
+        """The types that the engine gives to expressions over the query's columns.
+
+        Raises:
+            duckdb.Error: it cannot bind one of them.
+        """
+        if not expressions:
+            return []
+        listed = ", ".join(
+            f"{e.plain({c: DUCKDB.quote_name(c) for c in e.columns})} AS c{n}"
+            for n, e in enumerate(expressions)
+        )
+        query = f"SELECT {listed} FROM (\n{self.query}\n) AS sqlml_rows"
+        try:
+            return [kind for _, kind in self.host.describe(query)]
+        except duckdb.Error as error:  # which shows the expressions as they are kept
+            raise type(error)(without_excerpt(error)) from None
 
     def ask(self, aggregates: str) -> tuple[Any, ...]:
         """The values of aggregates over these rows."""

@@ -13,7 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.dialects.duckdb import DUCKDB, builtin
+from sqlml.dialects.type_names import NUMBERS
 from sqlml.errors import ConfigError, ParseError
+from sqlml.training.preprocessor_forms import shown_value
 
 MOST_VALUES = 1000
 """Categories that an encoder keeps unless it is told otherwise."""
@@ -24,28 +26,23 @@ Ask = Callable[[str], tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The arguments of a call: `column`, as it is kept, and values that are the same for all rows.
+    """The arguments of a call, which are as the function's form wants them.
 
-    name: of the function.
+    name: of the function. column: as it is kept. type: the column's, in the engine. shown: the
+    column in messages. values: of the other arguments, which are the same for all rows.
     """
 
     name: str
     column: str
+    type: str
+    shown: str
     values: tuple[Any, ...]
     ask: Ask
 
-    def value(self, place: int, kind: type | tuple[type, ...], words: str, default: Any) -> Any:
-        """The value at a place, from 0; the default if it is not given.
-
-        Raises:
-            ParseError: it is of another type.
-        """
-        if place >= len(self.values) or self.values[place] is None:
-            return default
-        value = self.values[place]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ParseError(f"{self.name} takes {words}, not {value!r}")
-        return value
+    def value(self, place: int, default: Any) -> Any:
+        """The value at a place, from 0; the default if it is not given."""
+        given = self.values[place] if place < len(self.values) else None
+        return default if given is None else given
 
     def number(self, aggregate: str) -> float:
         """One number over all rows; 0 where there is none."""
@@ -57,8 +54,7 @@ class Arguments:
 
         Arguments after the column: how many at most, and how often each at least.
         """
-        most = self.value(0, int, "the number of categories that it keeps", MOST_VALUES)
-        least = self.value(1, int, "how often a category is there at least", 1)
+        most, least = self.value(0, MOST_VALUES), self.value(1, 1)
         counts = f"{builtin('histogram')}(CAST({self.column} AS VARCHAR))"
         (found,) = self.ask(f"{counts} FILTER (WHERE {self.column} IS NOT NULL)")
         often = [(n, text) for text, n in (found or {}).items() if n >= least]
@@ -98,9 +94,8 @@ def _max_abs_scaler(given: Arguments) -> str:
 
 
 def _robust_scaler(given: Arguments) -> str:
-    low, high = given.value(0, list, "a range of quantiles such as [25, 75]", [25, 75])
-    centred = given.value(1, bool, "whether the median is subtracted", True)
-    divided = given.value(2, bool, "whether it is divided by the range", True)
+    low, high = given.value(0, [25, 75])
+    centred, divided = given.value(1, True), given.value(2, True)
     column = f"CAST({given.column} AS DOUBLE)"
     places = [low / 100, 0.5, high / 100]
     (found,) = given.ask(_call("quantile_cont", column, f"[{', '.join(map(repr, places))}]"))
@@ -109,16 +104,23 @@ def _robust_scaler(given: Arguments) -> str:
 
 
 def _imputer(given: Arguments) -> str:
-    how = given.value(0, str, "'mean', 'median' or 'most_frequent'", "mean")
-    aggregates = {"mean": "avg", "median": "median", "most_frequent": "mode"}
-    if how not in aggregates:
-        raise ParseError(f"{given.name} takes {', '.join(map(repr, aggregates))}, not {how!r}")
-    (found,) = given.ask(_call(aggregates[how], given.column))
+    how = given.value(0, "mean")
+    is_number = NUMBERS.fullmatch(given.type) is not None and given.type != "BOOLEAN"
+    if how != "most_frequent" and not is_number:
+        raise ParseError(
+            f"{given.name} takes the {how} of numbers only, and {given.shown} has type "
+            f"{given.type}: write ml_imputer({given.shown}, 'most_frequent') OVER ()"
+        )
+    (found,) = given.ask(_call(_AGGREGATES[how], given.column))
     if found is None:
         return given.column
     text = DUCKDB.quote_string(str(found))
-    literal = text if isinstance(found, str) else f"CAST({text} AS DOUBLE)"
+    kind = "DOUBLE" if is_number else given.type
+    literal = text if isinstance(found, str) else f"CAST({text} AS {kind})"
     return f"COALESCE({given.column}, {literal})"
+
+
+_AGGREGATES = {"mean": "avg", "median": "median", "most_frequent": "mode"}
 
 
 def _binned(column: str, points: Sequence[float]) -> str:
@@ -131,16 +133,18 @@ def _binned(column: str, points: Sequence[float]) -> str:
 
 
 def _bucketize(given: Arguments) -> str:
-    points = given.value(0, list, "a list of points in order", [])
-    if points != sorted(points) or not points:
-        raise ParseError(f"{given.name} takes a list of points in order, not {points!r}")
-    return _binned(given.column, points)
+    points = given.value(0, [])
+    inner = points[1:-1] if given.value(1, False) else points
+    if not inner:
+        raise ParseError(
+            f"{given.name} with exclude_boundaries leaves out the first and the last point, and "
+            f"{shown_value(points)} has no others: give three points or more"
+        )
+    return _binned(given.column, inner)
 
 
 def _quantile_bucketize(given: Arguments) -> str:
-    count = given.value(0, int, "a number of buckets", 0)
-    if not 2 <= count <= MOST_VALUES:
-        raise ParseError(f"{given.name} takes a number of buckets from 2 to {MOST_VALUES:,}")
+    count = given.value(0, 2)
     places = ", ".join(repr(n / count) for n in range(1, count))
     (found,) = given.ask(_call("quantile_cont", f"CAST({given.column} AS DOUBLE)", f"[{places}]"))
     return _binned(given.column, sorted(set(found or ())))
@@ -161,19 +165,16 @@ def _label_encoder(given: Arguments) -> str:
 
 def _hash_bucketize(given: Arguments) -> str:
     """By md5, which is the same in all versions of the engine."""
-    count = given.value(0, int, "a number of buckets", 0)
-    if count < 1:
-        raise ParseError(f"{given.name} takes a number of buckets of at least 1")
+    count = given.value(0, 1)
     digits = _call("substr", _call("md5", f"CAST({given.column} AS VARCHAR)"), "1", "15")
     number = f"CAST({_call('||', DUCKDB.quote_string('0x'), digits)} AS BIGINT)"
     return _call("%", number, str(count))
 
 
 def _ngrams(given: Arguments) -> str:
-    low, high = given.value(0, list, "a range such as [1, 2]", [1, 1])
-    between = DUCKDB.quote_string(given.value(1, str, "a separator", " "))
-    if not 1 <= low <= high:
-        raise ParseError(f"{given.name} takes a range such as [1, 2]")
+    sizes = given.value(0, 1)
+    low, high = sizes if isinstance(sizes, list) else (sizes, sizes)
+    between = DUCKDB.quote_string(given.value(1, " "))
     parts = []
     for size in range(low, high + 1):
         last = _call("-", _call("len", given.column), str(size - 1))
@@ -222,8 +223,7 @@ def listed_categories(given: Arguments) -> list[str]:
 
     Arguments after the column: how many at most, and how often each is there at least.
     """
-    most = given.value(0, int, "the number of categories that it keeps", MOST_VALUES)
-    least = given.value(1, int, "how often a category is there at least", 1)
+    most, least = given.value(0, MOST_VALUES), given.value(1, 1)
     texts = _call("list", f"CAST({given.column} AS VARCHAR[])")
     (found,) = given.ask(_call("list_aggregate", _call("flatten", texts), "'histogram'"))
     often = sorted((-n, text) for text, n in (found or {}).items() if n >= least)
@@ -236,10 +236,6 @@ def feature_cross(columns: Mapping[str, str], degree: int) -> dict[str, str]:
     Args:
         columns: name -> the expression that reads it. degree: columns that are joined at most.
     """
-    if degree < 2 or len(columns) < 2:
-        raise ParseError(
-            "ml_feature_cross takes a struct of two columns or more, and a degree of 2"
-        )
     made = {}
     for size in range(2, min(degree, len(columns)) + 1):
         for names in combinations(columns, size):

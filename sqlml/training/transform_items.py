@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from sqlml.catalog.row_expressions import (
-    Item,
-    RowExpression,
-    argument_trees,
-    called,
-    items_of,
-    kept,
-)
+from sqlml.catalog.call_trees import argument_trees, called, check_plain_call
+from sqlml.catalog.row_expressions import Item, RowExpression, items_of, kept, shown
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ParseError
-from sqlml.suggestions import closest
 from sqlml.training.fitted_rows import FittedRows
+from sqlml.training.preprocessor_forms import FORMS, check_column, check_count, check_values
 from sqlml.training.preprocessors import PREPROCESSORS, Arguments, feature_cross, multi_hot
 from sqlml.types import fold
 
@@ -42,6 +37,7 @@ def transform_items(rows: FittedRows, texts: Sequence[str], named: set[str]) -> 
     plain = {fold(n) for i in listed if not i.star for n in (i.column or "", i.name)}
     for item in listed:
         if item.star:
+            _check_excluded(rows, item)
             gone = item.excluded | plain | named
             made += [(name, None) for name in rows.columns if fold(name) not in gone]
         elif called(item.tree) in SEVERAL:
@@ -49,6 +45,16 @@ def transform_items(rows: FittedRows, texts: Sequence[str], named: set[str]) -> 
         else:
             made.append(_one(rows, item))
     return made
+
+
+def _check_excluded(rows: FittedRows, item: Item) -> None:
+    missing = item.excluded - {fold(name) for name in rows.columns}
+    if missing:
+        known = ", ".join(list(rows.columns)[:30])
+        raise ParseError(
+            f"EXCLUDE names a column {min(missing)!r} that the query does not have; its columns: "
+            f"{known}"
+        )
 
 
 def _one(rows: FittedRows, item: Item) -> Named:
@@ -62,21 +68,23 @@ def _one(rows: FittedRows, item: Item) -> Named:
 
 def _several(rows: FittedRows, item: Item) -> list[Named]:
     """The features of a function that makes several, called by the item's name and their own."""
-    name = called(item.tree)
+    name = str(called(item.tree))
+    check_plain_call(item.tree)
     trees = argument_trees(item.tree)
-    if not trees or not item.name:
-        raise ParseError(f"{name} takes a column, and a name with AS")
-    if name == "ml_feature_cross":
-        fields = {_field_name(tree): tree for tree in argument_trees(trees[0])}
+    check_count(name, len(trees))
+    if not item.name:
+        raise ParseError(f"give {item.text!r} in TRANSFORM a name with AS")
+    fields = _fields(trees[0]) if name == "ml_feature_cross" else {}
+    values = tuple(_constant(rows, name, tree) for tree in trees[1:])
+    check_values(name, values)
+    if fields:
         whole = [Item(field, tree, field) for field, tree in fields.items()]
         joined = _together(rows, whole)
-        degree = int(_constant(rows, trees[1])) if len(trees) > 1 else 2
-        made = feature_cross(joined, degree)
+        made = feature_cross(joined, values[0] if values and values[0] else 2)
         columns = tuple(dict.fromkeys(c for i in whole for c in _kept(rows, i)[1]))
     else:
         column, columns = _kept(rows, Item("", trees[0], item.text))
-        values = tuple(_constant(rows, tree) for tree in trees[1:])
-        made = multi_hot(Arguments(str(name), column, values, partial(_ask, rows, columns)))
+        made = multi_hot(_arguments(rows, name, column, columns, values))
     single = len(made) == 1
     return [
         (item.name if single else f"{item.name}_{part}", RowExpression(sql, columns, "DOUBLE"))
@@ -95,12 +103,27 @@ def _together(rows: FittedRows, items: Sequence[Item]) -> dict[str, str]:
     return made
 
 
+def _fields(tree: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The columns that a struct names, by the names of its fields.
+
+    Raises:
+        ParseError: it is no struct of at least two columns.
+    """
+    fields = argument_trees(tree) if called(tree) in _STRUCTS else []
+    named = {_field_name(field): field for field in fields}
+    if len(named) < 2 or "" in named:
+        example = FORMS["ml_feature_cross"].example
+        raise ParseError(f"ml_feature_cross takes a struct of at least two columns: {example}")
+    return named
+
+
+_STRUCTS = ("struct_pack", "row", "struct")
+"""What `{'a': a}`, `(a, b)` and `STRUCT(a, b)` call."""
+
+
 def _field_name(tree: Mapping[str, Any]) -> str:
-    names = tree.get("column_names") or ()
-    name = tree.get("sqlml_name") or (names[-1] if names else "")
-    if not name:
-        raise ParseError("ml_feature_cross takes a struct of columns: {'a': a, 'b': b}")
-    return str(name)
+    names = tree.get("column_names") or ("",)
+    return str(tree.get("sqlml_name") or names[-1])
 
 
 def _kept(rows: FittedRows, item: Item) -> tuple[str, tuple[str, ...]]:
@@ -113,16 +136,26 @@ def _preprocessed(
     """What stands for the call of a preprocessing function."""
     if name in SEVERAL:
         raise ParseError(f"{name} makes several features, and stands alone in TRANSFORM")
-    if name not in PREPROCESSORS:
-        near = closest(name, PREPROCESSORS)
-        hint = f"did you mean {near}?" if near else f"functions: {', '.join(PREPROCESSORS)}"
-        raise ParseError(f"unknown function {name}; {hint}")
-    if not arguments:
-        raise ParseError(f"{name} takes a column")
+    check_count(name, len(arguments))
     column, *others = arguments
-    values = tuple(_value(rows, text) for text in others)
-    given = Arguments(name, column, values, partial(_ask, rows, tuple(columns)))
-    return PREPROCESSORS[name](given)
+    values = tuple(_value(rows, name, text, columns) for text in others)
+    check_values(name, values)
+    return PREPROCESSORS[name](_arguments(rows, name, column, tuple(columns), values))
+
+
+def _arguments(
+    rows: FittedRows, name: str, column: str, columns: tuple[str, ...], values: tuple[Any, ...]
+) -> Arguments:
+    """The arguments of a call, whose column the function takes.
+
+    Args:
+        columns: those that places in `column` mean.
+    """
+    made = RowExpression(column, columns, "DOUBLE")
+    (kind,) = rows.types([made])
+    written = _written(made)
+    check_column(name, written, kind)
+    return Arguments(name, column, kind, written, values, partial(_ask, rows, columns))
 
 
 def _ask(rows: FittedRows, columns: Sequence[str], aggregates: str) -> tuple[Any, ...]:
@@ -131,16 +164,34 @@ def _ask(rows: FittedRows, columns: Sequence[str], aggregates: str) -> tuple[Any
     return rows.ask(RowExpression(aggregates, tuple(columns), "DOUBLE").plain(quoted))
 
 
-def _constant(rows: FittedRows, tree: Mapping[str, Any]) -> Any:
-    sql, columns = kept(rows.host.read, Item("", tree, ""), list(rows.columns))
-    if columns:
-        raise ParseError(f"{sql} must be the same for all rows")
-    return _value(rows, sql)
+def _constant(rows: FittedRows, name: str, tree: Mapping[str, Any]) -> Any:
+    """The value of an argument of a function."""
+    return _value(rows, name, *kept(rows.host.read, Item("", tree, ""), list(rows.columns)))
 
 
-def _value(rows: FittedRows, sql: str) -> Any:
-    """The value of an expression that reads no column."""
+def _value(rows: FittedRows, name: str, sql: str, columns: Sequence[str]) -> Any:
+    """The value of an argument of a function, which reads no column.
+
+    Raises:
+        ParseError: it reads one.
+    """
     if "sqlml_raw_" in sql:
-        raise ParseError("the arguments after the column must be the same for all rows")
+        written = _written(RowExpression(sql, tuple(columns), "DOUBLE"))
+        example = FORMS[name].example
+        raise ParseError(
+            f"{name} takes constants behind its first argument, not {written}: {example}"
+        )
     ((value,),) = rows.host.read(f"SELECT {sql}")
-    return float(value) if hasattr(value, "as_tuple") else value
+    return _plain(value)
+
+
+def _written(made: RowExpression) -> str:
+    """An expression as messages show it."""
+    return shown(made.plain({column: column for column in made.columns}))
+
+
+def _plain(value: Any) -> Any:
+    """A value with numbers in place of decimals."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return float(value) if isinstance(value, Decimal) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -277,22 +278,38 @@ def test_buckets_encoders_and_crosses(shop: sqlml.Session) -> None:
 @pytest.mark.parametrize(
     ("items", "says"),
     [
-        ("random() AS r", "give the same for the same row; random is none"),
-        ("(SELECT max(tenure) FROM t) AS m", "a subquery is none"),
-        ("sum(tenure) AS s", "sum is none"),
-        ("row_number() OVER () AS n", "a window function is none"),
+        ("random() AS r", "cannot call random: .* depends on nothing but the row"),
+        ("(SELECT max(tenure) FROM t) AS m", "not a subquery: compute it in the query"),
+        ("sum(tenure) AS s", "cannot call sum"),
+        ("row_number() OVER () AS n", "not a window function"),
         ("tenure + 1", "give 'tenure \\+ 1' in TRANSFORM a name with AS"),
         ("nothing", "the query has no column 'nothing'; its columns: id, tenure"),
-        ("read_text('/etc/passwd') AS x", "read_text is none"),
-        ("current_setting('threads') AS x", "current_setting is none"),
-        ("own_macro(tenure) AS x", "own_macro is none"),
-        ("$1 AS x", "a parameter is none"),
+        ("read_text('/etc/passwd') AS x", "cannot call read_text"),
+        ("current_setting('threads') AS x", "cannot call current_setting"),
+        ("own_macro(tenure) AS x", "cannot call own_macro"),
+        ("$1 AS x", "not a parameter"),
         ("tenure, plan AS tenure", "two features would be called 'tenure'"),
         ("ml_standart_scaler(tenure) OVER () AS x", "unknown function ml_standart_scaler; did you"),
-        ("ml_standard_scaler() OVER () AS x", "ml_standard_scaler takes a column"),
-        ("ml_bucketize(tenure, [3, 1]) AS x", "a list of points in order"),
+        ("ml_polynomial_expand(plan) AS x", "functions: .*ml_multi_hot_encoder.*ml_feature_cross"),
+        ("now() AS f", "cannot call now"),
+        ("today() AS f", "cannot call today"),
+        ("get_current_timestamp() AS f", "cannot call get_current_timestamp"),
+        ("transaction_timestamp() AS f", "cannot call transaction_timestamp"),
+        ("current_localtimestamp() AS f", "cannot call current_localtimestamp"),
+        ("age(signup) AS f", "cannot call age"),
+        ("txid_current() AS f", "cannot call txid_current"),
+        ("in_search_path('a', 'b') AS f", "cannot call in_search_path"),
+        ("current_schema() AS f", "cannot call current_schema"),
+        ("current_database() AS f", "cannot call current_database"),
+        ("* EXCLUDE (zz)", "EXCLUDE names a column 'zz' that the query does not have"),
+        ("lower(charges, 1) AS x", "'lower\\(DOUBLE, INTEGER_LITERAL\\)'"),
+        ("ml_standard_scaler() OVER () AS x", "ml_standard_scaler takes 1 argument, not 0"),
+        ("ml_bucketize(tenure, [3, 1]) AS x", "a list of finite numbers in order, not \\[3, 1\\]"),
         ("ml_quantile_bucketize(tenure, 1) OVER () AS x", "buckets from 2"),
-        ("ml_quantile_bucketize(tenure, id) OVER () AS x", "must be the same for all rows"),
+        (
+            "ml_quantile_bucketize(tenure, id) OVER () AS x",
+            "takes constants behind its first argument, not id",
+        ),
         ("1 + ml_multi_hot_encoder(words) OVER () AS x", "stands alone in TRANSFORM"),
         ("[[words]] AS w", "no column that a model can learn from"),
         ("tenure::SOMETHING AS x", "SOMETHING"),
@@ -305,12 +322,155 @@ def test_an_item_that_is_refused(shop: sqlml.Session, items: str, says: str) -> 
         con.execute(f"CREATE MODEL refused TRANSFORM ({items}) OPTIONS ({TREE}) AS FROM t")
 
 
+PERCENTILES = "ml_robust_scaler takes two percentiles in order, from 0 to 100, not "
+POINTS = "ml_bucketize takes a list of finite numbers in order, not "
+SIZES = "ml_ngrams takes one or two sizes in order, from 1 to 100, not "
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        ("ml_robust_scaler(charges, [-5, 250]) OVER ()", f"{PERCENTILES}[-5, 250]: ml_robust_"),
+        ("ml_robust_scaler(charges, [25]) OVER ()", f"{PERCENTILES}[25]"),
+        ("ml_robust_scaler(charges, ['a', 'b']) OVER ()", f"{PERCENTILES}['a', 'b']"),
+        ("ml_bucketize(charges, [NULL, 1])", f"{POINTS}[NULL, 1]: ml_bucketize(x, [10, 20], false"),
+        ("ml_bucketize(charges, ['a', 'b'])", f"{POINTS}['a', 'b']"),
+        ("ml_bucketize(charges)", "ml_bucketize takes 2 to 4 arguments, not 1"),
+        ("ml_bucketize(charges, [1, 2], 'no')", "ml_bucketize takes true or false, not 'no'"),
+        ("ml_bucketize(charges, [10, 20], true)", "[10, 20] has no others: give three points"),
+        ("ml_bucketize(charges, points := [1, 2])", "takes its arguments by place"),
+        ("ml_ngrams(words, [2])", f"{SIZES}[2]"),
+        ("ml_ngrams(words, [1.5, 2])", f"{SIZES}[1.5, 2.0]"),
+        ("ml_ngrams(plan)", "a list of texts, and plan has type VARCHAR: write string_split(plan"),
+        ("ml_quantile_bucketize(charges, 4, 'bucket_ranges') OVER ()", "takes 'bucket_names', not"),
+        ("ml_standard_scaler(charges, 3, 4, 5) OVER ()", "takes 1 argument, not 4: ml_standard_"),
+        ("ml_standard_scaler(charges) OVER (PARTITION BY plan)", "write OVER () with nothing in"),
+        ("ml_standard_scaler(charges) FILTER (WHERE id > 5) OVER ()", "and no DISTINCT, FILTER"),
+        ("ml_one_hot_encoder(plan, -1) OVER ()", "takes an integer of at least 1, not -1"),
+        (
+            "ml_feature_cross({'plan': plan, 'side': side}, 'z')",
+            "takes a degree of at least 2, not",
+        ),
+        ("ml_feature_cross({'plan': plan, 'side': side}, id)", "behind its first argument, not id"),
+        ("ml_feature_cross({'plan': plan})", "takes a struct of at least two columns: ml_feature_"),
+        ("ml_feature_cross(plan, id)", "takes a struct of at least two columns"),
+        ("ml_imputer(plan, 'mean') OVER ()", "the mean of numbers only, and plan has type VARCHAR"),
+        ("ml_imputer(late, 'mean') OVER ()", "write ml_imputer(late, 'most_frequent') OVER ()"),
+        ("ml_imputer(words) OVER ()", "a DATE or a TIMESTAMP, and words has type VARCHAR[]"),
+        ("ml_standard_scaler(plan) OVER ()", "and plan has type VARCHAR: write TRY_CAST(plan AS"),
+        ("ml_min_max_scaler(signup) OVER ()", "and signup has type DATE: write epoch(signup)"),
+        ("ml_bucketize(signup, [1, 2])", "takes a number, and signup has type DATE"),
+        ("ml_multi_hot_encoder(plan) OVER ()", "takes a list, and plan has type VARCHAR"),
+    ],
+)
+def test_arguments_that_a_preprocessing_function_does_not_take(
+    shop: sqlml.Session, call: str, says: str
+) -> None:
+    con = shop.cursor()
+    query = "SELECT *, id > 700 AS late FROM t"
+    with pytest.raises(errors.ParseError, match=re.escape(says)):
+        con.execute(f"CREATE MODEL refused TRANSFORM ({call} AS x) OPTIONS ({TREE}) AS {query}")
+
+
+def test_a_value_that_fails_is_told_without_our_query(shop: sqlml.Session) -> None:
+    con = shop.cursor()
+    item = "ml_standard_scaler(plan::INTEGER) OVER () AS x"
+    with pytest.raises(duckdb.ConversionException, match="to INT32") as raised:
+        con.execute(f"CREATE MODEL refused TRANSFORM ({item}) OPTIONS ({TREE}) AS FROM t")
+    assert "SELECT" not in str(raised.value) and "catalog" not in str(raised.value)
+
+
+def test_preprocessing_functions_by_the_names_of_bigquery(shop: sqlml.Session) -> None:
+    con = shop.cursor()
+    values = "(VALUES (5.0, 'pro', 'x'), (25.0, NULL, 'y')) v(charges, plan, side)"
+    for call in (
+        "{}BUCKETIZE(charges, [10, 20])",
+        "{}Min_Max_Scaler(charges) OVER ()",
+        "{}label_encoder(plan) OVER ()",
+        "{}feature_cross({{'plan': plan, 'side': side}})",
+    ):
+        ours = made_of(con, f"{call.format('ml_')} AS x", values)
+        assert made_of(con, f"{call.format('ML.')} AS x", values) == ours
+        assert made_of(con, f"{call.format('ml.')} AS x", values) == ours
+    assert made_of(con, "ML.FEATURE_CROSS(STRUCT(plan, side)) AS x", values) == [
+        *(("pro_x",), (None,)),
+    ]
+
+
+def test_options_of_buckets_and_imputers(shop: sqlml.Session) -> None:
+    con = shop.cursor()
+    values = "(VALUES (5.0), (15.0), (25.0), (95.0)) v(charges)"
+    inner = made_of(con, "ml_bucketize(charges, [10, 20, 30], true, 'bucket_names') AS x", values)
+    assert inner == [("bin_1",), ("bin_1",), ("bin_2",), ("bin_2",)]
+    named = made_of(con, "ml_quantile_bucketize(charges, 4, 'bucket_names') OVER () AS x", values)
+    assert named == made_of(con, "ml_quantile_bucketize(charges, 4) OVER () AS x", values)
+    late = "ml_imputer(id > 700, 'most_frequent') OVER () AS x"
+    assert made_of(con, late, "(SELECT NULL::INTEGER AS id)") == [(False,)]
+
+
+ZONED = "SELECT *, seen::TIMESTAMPTZ AS zoned FROM t"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        "hour(zoned)",
+        "zoned::DATE",
+        "zoned::TIMESTAMP",
+        "zoned::VARCHAR",
+        "date_trunc('day', zoned)",
+        "strftime(zoned, '%H')",
+        "zoned > seen",
+        "zoned > signup",
+        "epoch(zoned + INTERVAL 1 DAY)",
+        "timezone(zoned)",
+        "ml_one_hot_encoder(zoned) OVER ()",
+        "ml_feature_cross({'plan': plan, 'zoned': zoned})",
+        "list_sum(list_transform([tenure], lambda n: n + hour(zoned)))",
+    ],
+)
+def test_what_changes_with_the_time_zone_of_the_session_is_refused(
+    shop: sqlml.Session, item: str
+) -> None:
+    con = shop.cursor()
+    says = r"'x' would .* TimeZone: write \(zoned AT TIME ZONE 'UTC'\) in place of zoned"
+    with pytest.raises(errors.ParseError, match=says):
+        con.execute(f"CREATE MODEL r TRANSFORM ({item} AS x) OPTIONS ({TREE}) AS {ZONED}")
+
+
+@pytest.mark.parametrize("item", ["seen::TIMESTAMPTZ", "hour(to_timestamp(tenure))"])
+def test_what_is_given_a_time_zone_in_transform(shop: sqlml.Session, item: str) -> None:
+    con = shop.cursor()
+    with pytest.raises(errors.ParseError, match="cast nothing to TIMESTAMPTZ, and write AT TIME"):
+        con.execute(f"CREATE MODEL r TRANSFORM ({item} AS x) OPTIONS ({TREE}) AS {ZONED}")
+
+
+def test_what_names_its_own_time_zone_is_the_same_in_any(shop: sqlml.Session) -> None:
+    con = shop.cursor()
+    items = (
+        "hour(zoned AT TIME ZONE 'Asia/Tokyo') AS hour, epoch(zoned) AS seconds, "
+        "CASE WHEN tenure > 9 THEN zoned END AS late, zoned IS NULL AS missing, "
+        "list_max(list_transform([zoned], lambda z: epoch(z))) AS most, "
+        "epoch(seen AT TIME ZONE 'Europe/Berlin') - epoch(to_timestamp(tenure)) AS since"
+    )
+    con.execute(
+        "CREATE OR REPLACE TEMP TABLE zoned AS SELECT *, (seen AT TIME ZONE 'UTC') AS zoned FROM t"
+    )
+    con.execute(f"CREATE OR REPLACE MODEL z TRANSFORM ({items}) OPTIONS ({TREE}) AS FROM zoned")
+    found = []
+    for zone in ("UTC", "America/New_York"):
+        con.execute(f"SET TimeZone = '{zone}'")
+        found.append(scores(con, "zoned", "z"))
+    con.execute("RESET TimeZone")
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        ("ln(", "random(", "random is none"),
-        ("ln(", "getenv('HOME') || ln(", "getenv is none"),
-        ("sqlml_raw_0, 1", "(SELECT max(i) FROM range(3) r(i)), 1", "a subquery is none"),
+        ("ln(", "random(", "cannot call random"),
+        ("ln(", "getenv('HOME') || ln(", "cannot call getenv"),
+        ("sqlml_raw_0, 1", "(SELECT max(i) FROM range(3) r(i)), 1", "not a subquery"),
         ("DOUBLE", "DOUBLE); DROP TABLE t; --", "its type is"),
         ("sqlml_raw_0", "sqlml_raw_5", "no column 'sqlml_raw_5'"),
         ("sqlml_raw_0", "x, 1", "no expression|more than one|no column"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 
+from sqlml.catalog.connection import without_excerpt
 from sqlml.dialects import DUCKDB
 from sqlml.errors import ParseError
 from sqlml.planner.syntax.inlined_parameters import with_values
@@ -37,7 +38,7 @@ class DuckDBHost:
         """
         self._check_regular(path)
         ask = "SELECT filename, size FROM system.main.read_blob(?)"
-        return [(str(name), int(size)) for name, size in self._connection.read(ask, [path])]
+        return [(str(name), int(size)) for name, size in self.read(ask, [path])]
 
     def file_content(self, path: str) -> bytes:
         """The bytes of one file.
@@ -47,7 +48,7 @@ class DuckDBHost:
         """
         self._check_regular(path)
         ask = "SELECT content FROM system.main.read_blob(?)"
-        ((content,),) = self._connection.read(ask, [path])
+        ((content,),) = self.read(ask, [path])
         return bytes(content)
 
     def write_file(self, path: str, content: bytes) -> None:
@@ -80,8 +81,16 @@ class DuckDBHost:
         return self._engine.view(table)
 
     def read(self, query: str, parameters: Sequence[Any] = ()) -> Sequence[tuple[Any, ...]]:
-        """The rows of a query of ours."""
-        return self._connection.read(query, parameters)
+        """The rows of a query of ours over what the user has.
+
+        Raises:
+            duckdb.Error: the engine's own, without the place in our query: it is the user's data or
+                expression that fails, and never the model catalog.
+        """
+        try:
+            return self._engine.native.sql(query, params=list(parameters)).fetchall()
+        except duckdb.Error as error:
+            raise type(error)(without_excerpt(error)) from None
 
     def describe(self, query: str) -> list[tuple[str, str]]:
         """Name and type of each column of a query, duplicates included.
@@ -158,5 +167,5 @@ class DuckDBHost:
         if local_path(path) is None:
             return
         ask = "SELECT filename FROM system.main.read_blob(?)"
-        for (name,) in self._connection.read(ask, [path]):
+        for (name,) in self.read(ask, [path]):
             check_regular(str(name))
