@@ -15,6 +15,7 @@ from typing import Any
 from sqlml.dialects.duckdb import DUCKDB, builtin
 from sqlml.dialects.type_names import NUMBERS
 from sqlml.errors import ConfigError, ParseError
+from sqlml.training.exact_moments import exact_moments
 from sqlml.training.preprocessor_forms import shown_value
 
 MOST_VALUES = 1000
@@ -78,8 +79,7 @@ def _scaled(column: str, middle: float, size: float) -> str:
 
 def _standard_scaler(given: Arguments) -> str:
     column = f"CAST({given.column} AS DOUBLE)"
-    mean, size = given.ask(f"{_call('avg', column)}, {_call('stddev_pop', column)}")
-    return _scaled(given.column, mean or 0.0, size or 0.0)
+    return _scaled(given.column, *exact_moments(given.ask, column))
 
 
 def _min_max_scaler(given: Arguments) -> str:
@@ -103,6 +103,11 @@ def _robust_scaler(given: Arguments) -> str:
     return _scaled(given.column, median if centred else 0.0, most - least if divided else 1.0)
 
 
+def _mean(given: Arguments) -> float | None:
+    (count,) = given.ask(_call("count", given.column))
+    return exact_moments(given.ask, f"CAST({given.column} AS DOUBLE)")[0] if count else None
+
+
 def _imputer(given: Arguments) -> str:
     how = given.value(0, "mean")
     is_number = NUMBERS.fullmatch(given.type) is not None and given.type != "BOOLEAN"
@@ -111,7 +116,7 @@ def _imputer(given: Arguments) -> str:
             f"{given.name} takes the {how} of numbers only, and {given.shown} has type "
             f"{given.type}: write ml_imputer({given.shown}, 'most_frequent') OVER ()"
         )
-    (found,) = given.ask(_call(_AGGREGATES[how], given.column))
+    found = _mean(given) if how == "mean" else given.ask(_call(_AGGREGATES[how], given.column))[0]
     if found is None:
         return given.column
     text = DUCKDB.quote_string(str(found))
@@ -120,7 +125,7 @@ def _imputer(given: Arguments) -> str:
     return f"COALESCE({given.column}, {literal})"
 
 
-_AGGREGATES = {"mean": "avg", "median": "median", "most_frequent": "mode"}
+_AGGREGATES = {"median": "median", "most_frequent": "mode"}
 
 
 def _binned(column: str, points: Sequence[float]) -> str:
