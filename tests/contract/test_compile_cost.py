@@ -93,7 +93,7 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "suffix"), one_in(2, FILES))
+@pytest.mark.parametrize(("name", "suffix"), one_in(4, FILES))
 def test_a_file_is_imported_without_many_copies(
     models: dict[str, Any], tmp_path: Path, name: str, suffix: str
 ) -> None:
@@ -105,7 +105,7 @@ def test_a_file_is_imported_without_many_copies(
     assert most <= MOST_COPIES * max(path.stat().st_size, program.nbytes)
 
 
-@pytest.mark.parametrize(("name", "suffix"), one_in(2, FILES))
+@pytest.mark.parametrize(("name", "suffix"), one_in(4, FILES))
 def test_a_booster_is_imported_without_many_copies(
     models: dict[str, Any], tmp_path: Path, name: str, suffix: str
 ) -> None:

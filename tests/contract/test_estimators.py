@@ -3,9 +3,9 @@
 A case says what to fit (`estimators/`); the oracles say what to score it on. Where the source
 raises, so must we; where it answers, the answers must agree.
 
-`estimators/checks.py` has the checks. `make test` runs all of them on the cases that bring a line
-of an importer or an operator that no case before them has, and those of the exact backends on the
-others (`estimators/tiers.py`); `make nightly` runs what is left.
+`estimators/checks.py` has the checks. `make test` runs them on the cases that bring a line of an
+importer or an operator that no case before them has (`estimators/tiers.py`); `make nightly` runs
+them on the others, and the long ones on all.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ def session() -> Iterator[sqlml.Session]:
         yield con
 
 
-cases = pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def cases(chosen: Iterable[Case]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("case", chosen, ids=lambda case: case.name)
 
 
-@cases
+@cases(case for case in ALL if case.name not in PLAIN)
 def test_estimator(case: Case, session: sqlml.Session, subtests: pytest.Subtests) -> None:
-    tier = checks.PLAIN if case.name in PLAIN else checks.THOROUGH
-    run(tier, case, session, subtests)
+    run(checks.DAILY, case, session, subtests)
 
 
 @pytest.mark.nightly
-@cases
+@cases(ALL)
 def test_the_other_checks(case: Case, session: sqlml.Session, subtests: pytest.Subtests) -> None:
-    rest = [c for c in checks.THOROUGH if case.name in PLAIN and c not in checks.PLAIN]
+    rest = checks.DAILY if case.name in PLAIN else ()
     run([*rest, *checks.NIGHTLY], case, session, subtests)
 
 

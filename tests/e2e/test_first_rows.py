@@ -45,6 +45,7 @@ print(json.dumps(told))
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(duckdb.__version__ < "2", reason="1.5 has no native functions")
 def test_they_come_before_the_kernels(tmp_path: Path) -> None:
     frame = customers().dropna()[["tenure", "charges"]]

@@ -14,7 +14,7 @@ NIGHTLY = 60_000
 """With 40,000 stored Programs (tests/contract/test_damaged_files.py) a hundred thousand."""
 
 
-@pytest.mark.parametrize("first", range(0, 200, 100))
+@pytest.mark.parametrize("first", [0])
 def test_a_forged_row_is_refused_or_works(first: int) -> None:
     assert findings(first, first + 100) == []
 

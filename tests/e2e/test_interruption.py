@@ -74,6 +74,7 @@ BY_DAY = (
 """Ways of `WAYS`; each night meets all of them often."""
 
 
+@pytest.mark.nightly
 def test_a_query_that_scores_is_interrupted(tmp_path: Path) -> None:
     found = met(tmp_path, ";".join(BY_DAY))
     assert tuple(name for name, *_ in found) == BY_DAY

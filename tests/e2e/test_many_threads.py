@@ -128,6 +128,7 @@ def race(con: sqlml.Session, threads: int, seconds: float) -> tuple[Race, list[f
     return found, memory
 
 
+@pytest.mark.nightly
 def test_each_query_sees_one_version_and_none_that_is_older() -> None:
     with sqlml.connect() as con:
         found, _ = race(con, 8, 1.0)

@@ -57,7 +57,7 @@ def answer(con: Any, query: str) -> Any:
         return type(error).__name__, error.message
 
 
-@pytest.mark.parametrize("table", ["t", "holes"])
+@pytest.mark.parametrize("table", ["t", pytest.param("holes", marks=pytest.mark.nightly)])
 def test_both_routes_give_the_same(con: sqlml.Session, table: str) -> None:
     wrong = []
     for query in (q.format(t=table) for q in QUERIES):

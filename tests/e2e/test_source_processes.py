@@ -27,7 +27,6 @@ from sqlml.child_process import Child, Ended, Failed
 from sqlml.ir.damaged_file import reading
 from sqlml.verifying.asked import Asked
 from sqlml.verifying.library_process import FileSource
-from tests.by_day import one_in
 from tests.e2e import child as script
 
 ROWS = "(SELECT 1.0 AS a, 2.0 AS b, 3.0 AS c)"
@@ -47,7 +46,10 @@ def test_a_conversation_of_several_questions() -> None:
 
 @pytest.mark.parametrize(
     ("what", "says"),
-    [(b"crash", "ends with SIGABRT"), (b"hang", "takes more than 2 seconds")],
+    [
+        (b"crash", "ends with SIGABRT"),
+        pytest.param(b"hang", "takes more than 2 seconds", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_child_that_ends_is_told(what: bytes, says: str) -> None:
     with talking(b"begin") as child, pytest.raises(Ended, match=says):
@@ -144,7 +146,8 @@ def test_a_skops_file_is_compared_in_a_child_when_it_is_registered(
         assert found and all(row[-1] for row in found)
 
 
-@pytest.mark.parametrize("way", one_in(2, ["script", "command"]))
+@pytest.mark.nightly
+@pytest.mark.parametrize("way", ["script", "command"])
 def test_a_script_needs_no_main_guard(way: str, tmp_path: Path) -> None:
     """The child is no copy of the user's program: what stands there runs once."""
     model = LinearRegression().fit([[0.0], [1.0]], [0, 1])

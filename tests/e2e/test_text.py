@@ -100,6 +100,7 @@ def test_texts_numbers_and_categories_in_one_call(name: str, backend: str) -> No
     np.testing.assert_allclose([r[1] for r in rows], want, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.nightly
 def test_a_hundred_thousand_rows_on_several_threads() -> None:
     frame = reviews(10_000, 9)
     vectorizers = [

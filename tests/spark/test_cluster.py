@@ -78,6 +78,7 @@ def test_an_executor_is_killed_in_mid_query(
     np.testing.assert_allclose([row.most for row in rows], want, rtol=1e-12)
 
 
+@pytest.mark.nightly
 def test_a_program_travels_once_and_is_compiled_once_a_worker(
     con: Any, spark: Any, frame: pd.DataFrame
 ) -> None:

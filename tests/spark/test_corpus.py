@@ -110,7 +110,7 @@ RUNNABLE = [case for case in CASES if case.runs and not case.spark_gap and not c
 
 
 @pytest.mark.filterwarnings("ignore:.* is not available in plain queries")
-@pytest.mark.parametrize("case", one_in(15, RUNNABLE), ids=lambda case: f"{case.file}: {case.name}")
+@pytest.mark.parametrize("case", one_in(30, RUNNABLE), ids=lambda case: f"{case.file}: {case.name}")
 def test_a_query_gives_what_it_gives_on_duckdb(
     case: Case,
     shop: Shop,

@@ -89,7 +89,7 @@ MODELS = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", one_in(2, MODELS))
+@pytest.mark.parametrize("name", one_in(4, MODELS))
 def test_a_model_as_an_expression(con: Any, frame: pd.DataFrame, name: str) -> None:
     model, x = MODELS[name], frame[NUMBERS]
     classes = 3 if name == "three classes" else 2

@@ -92,7 +92,7 @@ def test_a_row_is_packed_below_the_function(con: Any) -> None:
     assert "GreaterThan(unused,0.0)" in own
 
 
-@pytest.mark.parametrize("query", one_in(2, SHAPES))
+@pytest.mark.parametrize("query", one_in(4, SHAPES))
 def test_queries_of_every_shape(con: Any, query: str, want: pd.DataFrame) -> None:
     """All give each id once with the model's probability, whether FROM can make the row or not."""
     found = sorted((row[0], row[1]) for row in con.sql(query).collect())
@@ -128,6 +128,7 @@ def test_a_window_sees_what_where_keeps(con: Any, frame: pd.DataFrame, churn: An
     np.testing.assert_array_equal([row.p for row in con.sql(query).collect()], want)
 
 
+@pytest.mark.nightly
 def test_order_by_means_select_items(con: Any, frame: pd.DataFrame, churn: Any) -> None:
     """As everywhere in Spark; a star means the columns of FROM, or is refused."""
     column = churn.predict_proba(frame[FEATURES])[:, 1]

@@ -193,7 +193,7 @@ def assert_same(model: Any, made: Any, frame: pd.DataFrame, digits: float = 1e-1
                 np.testing.assert_allclose(ours, expected, rtol=digits, atol=digits)
 
 
-@pytest.mark.parametrize("name", one_in(2, MODELS))
+@pytest.mark.parametrize("name", one_in(4, MODELS))
 def test_models_answer_as_spark_does(
     features: Any, stages: list[Any], table: pd.DataFrame, tmp_path: Path, name: str
 ) -> None:

@@ -147,6 +147,7 @@ def test_what_is_wrong_is_said(con: Any) -> None:
             con.sql(query)
 
 
+@pytest.mark.nightly
 def test_several_distincts_beside_a_filter(con: Any, frame: pd.DataFrame, churn: Any) -> None:
     """Spark makes rows without values for each, and calls the function for them, too."""
     found = rows(
@@ -275,7 +276,7 @@ PIPES = [
 
 
 @pytest.mark.parametrize(
-    ("start", "steps"), one_in(4, product(["FROM", "TABLE", "SELECT * FROM"], PIPES))
+    ("start", "steps"), one_in(8, product(["FROM", "TABLE", "SELECT * FROM"], PIPES))
 )
 def test_pipes(con: Any, frame: pd.DataFrame, churn: Any, start: str, steps: str) -> None:
     """Each step sees what the steps before it made, and nothing of those behind it."""
@@ -298,7 +299,7 @@ JOINED = (
 )
 
 
-@pytest.mark.parametrize(("join", "pipe"), one_in(3, product(*JOINED)))
+@pytest.mark.parametrize(("join", "pipe"), one_in(6, product(*JOINED)))
 def test_tables_that_a_pipe_joins(
     con: Any, spark: Any, frame: pd.DataFrame, churn: Any, join: str, pipe: str
 ) -> None:
@@ -326,6 +327,7 @@ def test_a_later_step_does_not_round_an_earlier_one(con: Any, frame: pd.DataFram
     np.testing.assert_array_equal([y for _, y in sorted(found)], model.predict(frame[NUMBERS]))
 
 
+@pytest.mark.nightly
 def test_columns_called_as_statements_begin(con: Any, frame: pd.DataFrame, value: Any) -> None:
     """They are names like others to Spark, also at the start of brackets."""
     want = value.predict(frame[NUMBERS]) + frame.age
@@ -423,6 +425,7 @@ def test_a_stream(con: Any, spark: Any, frame: pd.DataFrame, churn: Any, tmp_pat
     assert found == dict(zip(arrived.id, churn.predict(arrived[FEATURES]), strict=True))
 
 
+@pytest.mark.nightly
 def test_rows_that_the_model_refuses(con: Any, frame: pd.DataFrame, value: Any) -> None:
     with pytest.raises(Exception, match="column 'age' has NULL"):
         con.sql("SELECT predict('value', *, age := NULL) FROM customers").collect()

@@ -227,16 +227,11 @@ def many_rows(fitted: Fitted, session: sqlml.Session) -> None:
     fitted.compare(native.run(fitted.inputs(many)), theirs, name)
 
 
-PLAIN: tuple[Check, ...] = (
+DAILY: tuple[Check, ...] = (
     methods_of_the_source,
     fresh_rows,
     labels_of_every_kind,
     missing_and_infinite_values,
-)
-"""What every case goes through in `make test`."""
-
-THOROUGH: tuple[Check, ...] = (
-    *PLAIN,
     a_query,
     no_rows_give_no_rows,
     fresh_rows_on_tensors,

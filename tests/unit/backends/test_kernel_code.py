@@ -197,6 +197,7 @@ def _sorts(x: Any, out: Any) -> None:
     out[:] = np.linalg.solve(x, out)
 
 
+@pytest.mark.nightly
 def test_a_kernel_that_needs_numba_is_run_by_numba(tmp_path: Path) -> None:
     """Calls of LAPACK go through numba's own library."""
     kernel = specialise(_sorts, (reads("f8", 2, "C"), writes("f8", 1)))

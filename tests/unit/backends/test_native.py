@@ -70,6 +70,7 @@ jit.sources = lambda: 'another sqlml'
 """
 
 
+@pytest.mark.nightly
 def test_machine_code_of_another_sqlml_is_not_used(tmp_path: Path) -> None:
     def kept() -> int:
         return len(list(tmp_path.rglob("*.kernel")))
@@ -82,6 +83,7 @@ def test_machine_code_of_another_sqlml_is_not_used(tmp_path: Path) -> None:
     assert kept() > first
 
 
+@pytest.mark.nightly
 def test_kernels_are_compiled_where_nothing_can_be_written(tmp_path: Path) -> None:
     blocker = tmp_path / "file"
     blocker.write_text("no folder can be made below a file")

@@ -159,7 +159,7 @@ def test_rows_that_go_down_a_tree_in_several_passes(
 
 
 @pytest.mark.parametrize(
-    ("compare", "dtypes"), one_in(4, [(c, d) for c in ("lt", "le") for d in SOURCES])
+    ("compare", "dtypes"), one_in(8, [(c, d) for c in ("lt", "le") for d in SOURCES])
 )
 def test_thresholds_beyond_a_byte_lie_on_several_pages(
     compare: str, dtypes: tuple[str, str]
@@ -432,6 +432,7 @@ for leaves in ("float32", "float64"):
 """
 
 
+@pytest.mark.nightly
 def test_a_processor_without_wide_vectors() -> None:
     environment = os.environ | {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
     subprocess.run([sys.executable, "-c", GENERIC], check=True, env=environment, cwd=ROOT)

@@ -74,6 +74,7 @@ def test_a_fitted_ensemble_is_kept(tmp_path: Path) -> None:
     assert path.stat().st_mtime_ns == before
 
 
+@pytest.mark.nightly
 def test_operators(tmp_path: Path) -> None:
     chosen = ["--contender", "onnxruntime", "--rows", "300", "--train", "150"]
     result = run(operators.main, tmp_path, [*chosen, "--dtype", "float32"])
@@ -121,6 +122,7 @@ def test_pipelines(tmp_path: Path) -> None:
     assert "of 6 pipelines" in rendered(result, tmp_path)
 
 
+@pytest.mark.nightly
 def test_end_to_end(tmp_path: Path) -> None:
     small = ["--rows", "200", "--train", "100", "--trees", "3", "--depth", "3"]
     memory = ["--memory-rows", "2000", "--memory-times", "2", "--cache", str(tmp_path / "cache")]

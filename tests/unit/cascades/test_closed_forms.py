@@ -80,6 +80,7 @@ except MissingDependencyError as error:
 """
 
 
+@pytest.mark.nightly
 def test_a_filter_is_learned_without_the_library(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     x = random.normal(size=(300, 2))

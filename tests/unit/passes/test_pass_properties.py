@@ -87,6 +87,7 @@ def monotone_chains(draw: st.DrawFn) -> Callable[[Builder, Value], Value]:
     return build
 
 
+@pytest.mark.nightly
 @quick
 @given(monotone_chains(), seeds, st.sampled_from(["lt", "le"]))
 def test_trees_behind_monotone_steps_keep_their_bits(

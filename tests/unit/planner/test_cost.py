@@ -172,6 +172,7 @@ def test_a_damaged_cache_is_passed_over(tmp_path: Path, monkeypatch: pytest.Monk
         costs.current.cache_clear()
 
 
+@pytest.mark.nightly
 def test_calibration_measures_and_keeps_every_cost_of_what_is_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
