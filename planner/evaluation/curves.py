@@ -99,7 +99,7 @@ def calibration_curve(by: Grouping, queries: Queries, bins: int, quantiles: bool
     source = "by_score"
     if quantiles:
         edges = [f"e{n}" for n in range(1, bins)]
-        more = _quantiles(by, bins)
+        more = quantile_edges(by, bins)
         source = by.join("by_score", "edges")
     cases = "".join(f"WHEN p <= {edge} THEN {n} " for n, edge in enumerate(edges))
     bin_of = f"CASE {cases}ELSE {bins - 1} END"
@@ -114,10 +114,15 @@ def calibration_curve(by: Grouping, queries: Queries, bins: int, quantiles: bool
     return Answer((*queries, *more, ("binned", binned)), answer)
 
 
-def _quantiles(by: Grouping, bins: int) -> Queries:
-    """The inner edges of bins with equal numbers of rows, as numpy's percentile finds them."""
+def quantile_edges(by: Grouping, bins: int, count: str = "pos + neg") -> Queries:
+    """The inner edges `e1`, `e2`, .. of bins with equal numbers of rows, as numpy's percentile
+    finds them; the last of the queries is `edges`.
+
+    Args:
+        count: how many rows a row of `by_score` stands for.
+    """
     ranked = f"""
-        SELECT *, sum(pos + neg) OVER ascending AS upto, sum(pos + neg) OVER whole AS total
+        SELECT *, sum({count}) OVER ascending AS upto, sum({count}) OVER whole AS total
         FROM by_score
         WINDOW ascending AS ({by.partition_by} ORDER BY p ROWS UNBOUNDED PRECEDING),
             whole AS ({by.partition_by})

@@ -27,14 +27,16 @@ from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.evaluation.scored_rows import ScoredRows
 from sqlml.planner.evaluation.write import written
+from sqlml.planner.rewrites.called_models import called_models
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.model_facts import facts_query
 from sqlml.planner.rewrites.table_form_places import Piece, WrittenOut
-from sqlml.planner.syntax.arguments import seems_to_call
 from sqlml.planner.syntax.forms import FORMS
 from sqlml.planner.syntax.outline import ModelCall, Outline
+from sqlml.planner.syntax.parameters import Parameters
 from sqlml.planner.syntax.read import outline_of
 from sqlml.planner.syntax.table_form import TableForm, table_forms
+from sqlml.planner.table_data.write import compared_tables
 from sqlml.types import fold
 
 
@@ -106,8 +108,12 @@ def refuse_hidden(
 def parsable(sql: str) -> str:
     """The statement with the plain rows in place of each table form, which any engine can parse."""
     forms = table_forms(sql)
-    rows = "(SELECT * FROM ", ")"
-    plain = _pieces(sql, forms, 0, len(sql), lambda form: rows, lambda form: "(SELECT 1)")
+
+    def plain_rows(form: TableForm) -> list[str]:
+        """The first rows alone."""
+        return ["(SELECT * FROM ", *([", "] * (len(form.rows) - 1)), ")"]
+
+    plain = _pieces(sql, forms, 0, len(sql), plain_rows, lambda form: "(SELECT 1)")
     return "".join(piece.text for piece in plain)
 
 
@@ -116,26 +122,28 @@ def _pieces(
     forms: Sequence[TableForm],
     start: int,
     end: int,
-    around: Callable[[TableForm], tuple[str, str]],
+    around: Callable[[TableForm], Sequence[str]],
     alone: Callable[[TableForm], str],
 ) -> Iterator[Piece]:
     """sql[start:end] with the forms in it written out.
 
-    `around` is what stands before and after the rows of a form, `alone` the query of one without.
+    `around` is what stands before, between and after the rows of a form, `alone` the query of one
+    without.
     """
     for form in forms:
         if not start <= form.span.start < end:
             continue  # in the rows of one that has been written out
         place = form.span.start
         yield Piece(sql[start:place], start, True)
-        if form.rows is None:
+        if not form.rows:
             yield Piece(alone(form), place, False)
             start = form.span.end
             continue
-        before, after = around(form)
+        before, *others = around(form)
         yield Piece(before, place, False)
-        yield from _pieces(sql, forms, form.rows.start, form.rows.end, around, alone)
-        yield Piece(after, place, False)
+        for rows, after in zip(form.rows, others, strict=True):
+            yield from _pieces(sql, forms, rows.start, rows.end, around, alone)
+            yield Piece(after, place, False)
         start = form.span.end
     yield Piece(sql[start:end], start, True)
 
@@ -146,7 +154,7 @@ def _alone(sql: str, context: Context, form: TableForm) -> str:
     model = _model(sql, context, form)
     facts = context.training(model)
     measured = form.function == "evaluate" and not form.options and facts is not None
-    if measured or FORMS[form.function].rows == "none":
+    if measured or FORMS[form.function].tables == (0, 0):
         return facts_query(form.function, model, context)
     rows = None if facts is None else context.held_out(facts)
     if rows is None:
@@ -160,13 +168,15 @@ def _alone(sql: str, context: Context, form: TableForm) -> str:
     return f"{before}{rows}{after}"
 
 
-def _around(sql: str, context: Context, form: TableForm) -> tuple[str, str]:
-    """What stands before and after the rows of a form."""
+def _around(sql: str, context: Context, form: TableForm) -> Sequence[str]:
+    """What stands before, between and after the rows of a form."""
+    tables = [sql[rows.start : rows.end] for rows in form.rows]
+    if not FORMS[form.function].has_model:
+        return compared_tables(form, [_columns(rows, context) for rows in tables], context, sql)
     model = _model(sql, context, form)
     if form.function == "predict":
         return f"(SELECT {', '.join(['*', *_calls(sql, context, form, model)])} FROM ", ")"
-    assert form.rows is not None
-    return _evaluated(sql, context, form, model, sql[form.rows.start : form.rows.end])
+    return _evaluated(sql, context, form, model, tables[0])
 
 
 def _evaluated(
@@ -181,11 +191,12 @@ def _evaluated(
 
 def _columns(rows: str, context: Context) -> Mapping[str, str] | None:
     """The names and types of the columns of rows; None where the engine cannot say it yet."""
-    if seems_to_call(rows, context.dialect.name):
-        return None
     try:
-        return {column.name: column.type for column in context.describe(f"SELECT * FROM {rows}")}
-    except ProbeError:  # a parameter, or a query in WITH; what is wrong the engine will say
+        outline = outline_of(f"SELECT * FROM {rows}", context.dialect.name)
+        given = Parameters(outline.parameters, None)
+        draft = called_models(table_form(Draft(outline=outline, context=context, given=given)))
+        return {column.name: column.type for column in context.describe(draft.probe)}
+    except (ProbeError, SqlmlError):  # a query in WITH, or a fault that is told later
         return None
 
 

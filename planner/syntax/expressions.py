@@ -112,7 +112,8 @@ def _call(r: Reader, node: exp.Expr, name: str, at: At) -> None:
 
 
 def _form(r: Reader, node: exp.Expr, place: Span, at: At) -> None:
-    if node.expressions and isinstance(node.expressions[0], ModelName):
+    has_rows = not FORMS[form_of(node.name) or fold(node.name)].has_model
+    if has_rows or (node.expressions and isinstance(node.expressions[0], ModelName)):
         if at.clause in _CLAUSES_OF_VALUES:
             r.values.add(place.start)
 

@@ -20,6 +20,7 @@ _WANTED = {
     "number": "a number",
     "boolean": "true or false",
     "class": "a class of the model",
+    "text": "a text in quotes",
 }
 """What an option of a kind takes, as errors say it."""
 
@@ -45,6 +46,7 @@ class FormOption:
         is_truth, is_list = isinstance(value, bool), isinstance(value, tuple)
         fits = {
             "column": isinstance(value, str),
+            "text": isinstance(value, str),
             "columns": is_list and value and all(isinstance(v, str) for v in value),
             "number": isinstance(value, int | float) and not is_truth,
             "boolean": is_truth,

@@ -9,46 +9,55 @@ from typing import Literal
 
 from sqlml.types import fold
 
-Kind = Literal["column", "columns", "number", "boolean", "class"]
+Kind = Literal["column", "columns", "number", "boolean", "class", "text"]
 """What an option's literal is: the name of a column, one such name or several, a number, true or
-false, or a class of the model."""
+false, a class of the model, or a text."""
 
 _NONE: Mapping[str, Kind] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What a table form takes after its model.
+    """What a table form takes.
 
-    rows: whether it takes rows, `TABLE t` or a query. options: those that it knows, by their names.
+    tables: how many rows, each `TABLE t` or a query, at least and at most. options: those that it
+    knows, by their names. has_model: whether its first argument is MODEL m.
     """
 
-    rows: Literal["needed", "optional", "none"]
+    tables: tuple[int, int]
     options: Mapping[str, Kind] = field(default_factory=lambda: _NONE)
+    has_model: bool = True
 
 
 _OF_LABELS: Mapping[str, Kind] = {"label": "columns", "weight": "column", "by": "columns"}
 _BINARY: Mapping[str, Kind] = {**_OF_LABELS, "class": "class"}
+_DRIFT: Mapping[str, Kind] = {
+    "bins": "number",
+    "categorical_metric_type": "text",
+    "numerical_metric_type": "text",
+    "categorical_default_threshold": "number",
+    "numerical_default_threshold": "number",
+    "null_share_threshold": "number",
+}
 
 FORMS: Mapping[str, Form] = MappingProxyType(
     {
-        "predict": Form("needed"),
+        "predict": Form((1, 1)),
         "evaluate": Form(
-            "optional",
-            {**_OF_LABELS, "threshold": "number", "class": "class", "per_class": "boolean"},
+            (0, 1), {**_OF_LABELS, "threshold": "number", "class": "class", "per_class": "boolean"}
         ),
-        "confusion_matrix": Form(
-            "optional", {**_BINARY, "threshold": "number", "pairs": "boolean"}
+        "confusion_matrix": Form((0, 1), {**_BINARY, "threshold": "number", "pairs": "boolean"}),
+        "roc_curve": Form((0, 1), {**_BINARY, "points": "number"}),
+        "pr_curve": Form((0, 1), {**_BINARY, "points": "number"}),
+        "calibration_curve": Form((0, 1), {**_BINARY, "bins": "number", "quantiles": "boolean"}),
+        "lift": Form((0, 1), {**_BINARY, "bins": "number"}),
+        "describe_data": Form(
+            (1, 1), {"num_quantiles": "number", "top_k": "number"}, has_model=False
         ),
-        "roc_curve": Form("optional", {**_BINARY, "points": "number"}),
-        "pr_curve": Form("optional", {**_BINARY, "points": "number"}),
-        "calibration_curve": Form(
-            "optional", {**_BINARY, "bins": "number", "quantiles": "boolean"}
-        ),
-        "lift": Form("optional", {**_BINARY, "bins": "number"}),
-        "training_info": Form("none"),
-        "feature_info": Form("none"),
-        "trial_info": Form("none"),
+        "validate_data_drift": Form((2, 2), _DRIFT, has_model=False),
+        "training_info": Form((0, 0)),
+        "feature_info": Form((0, 0)),
+        "trial_info": Form((0, 0)),
     }
 )
 """Form, without `ml_` -> what it takes."""

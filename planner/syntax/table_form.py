@@ -23,7 +23,7 @@ class TableForm:
     """`ml_predict(MODEL m, TABLE t)`, `ML.PREDICT(MODEL m, (query))` or `ml_evaluate(MODEL m)`.
 
     function: one of `FORMS`. model: the reference to the model, which stands at `model_span`; None
-    if a parameter should give it. rows: without TABLE; None if it has none. options: by their
+    if a parameter should give it, or the form has none. rows: each without TABLE. options: by their
     names.
     """
 
@@ -31,7 +31,7 @@ class TableForm:
     function: str
     model: str | None
     model_span: Span
-    rows: Span | None
+    rows: tuple[Span, ...]
     options: Mapping[str, FormOption]
 
 
@@ -52,16 +52,29 @@ def has_table_form(tokens: Sequence[Token]) -> bool:
 
 
 def _begins(tokens: Sequence[Token], i: int) -> bool:
-    """Whether a table form begins at token i; functions of that name do not take MODEL."""
-    if tokens[i].upper == "ML":
-        dotted = i + 2 < len(tokens) and tokens[i + 1].is_symbol(".")
-        i = i + 2 if dotted and tokens[i + 2].is_identifier else len(tokens)
-    elif not fold(tokens[i].text).startswith("ml_") or not tokens[i].is_identifier:
+    """Whether a table form begins at token i; functions of that name take neither MODEL nor
+    TABLE."""
+    dotted = tokens[i].upper == "ML"
+    name = i + 2 if dotted else i
+    if name + 3 >= len(tokens) or not tokens[name + 1].is_symbol("("):
         return False
-    if i + 3 >= len(tokens) or not tokens[i + 1].is_symbol("("):
+    if dotted and not (tokens[i + 1].is_symbol(".") and tokens[name].is_identifier):
         return False
-    named = tokens[i + 3].is_identifier or tokens[i + 3].kind in ("string", "param")
-    return tokens[i + 2].upper == "MODEL" and named
+    written = fold(tokens[name].text)
+    if not dotted and not (tokens[i].is_identifier and written.startswith("ml_")):
+        return False
+    first, second = tokens[name + 2], tokens[name + 3]
+    form = FORMS.get(written if dotted else written.removeprefix("ml_"))
+    if form is None or form.has_model:
+        if first.upper == "MODEL":
+            return second.is_identifier or second.kind in ("string", "param")
+        return dotted and form is None and first.upper == "TABLE" and second.is_identifier
+    is_query = first.is_symbol("(") and (second.upper in _QUERIES or second.is_symbol("("))
+    return is_query or (first.upper == "TABLE" and second.is_identifier)
+
+
+_QUERIES = frozenset({"SELECT", "FROM", "WITH", "VALUES", "TABLE"})
+"""What a query begins with."""
 
 
 def _form(sql: str, tokens: Tokens, start: int) -> TableForm:
@@ -78,33 +91,57 @@ def _form(sql: str, tokens: Tokens, start: int) -> TableForm:
     close = tokens.closing.get(opening)
     if close is None:
         raise BindError("this bracket is not closed", sql, tokens[opening].start)
-    (model, model_end), *items = tokens.split_commas(opening + 1, close)
-    rows = None
-    if items and _are_rows(tokens, *items[0]):
-        rows = items.pop(0)
+    items = tokens.split_commas(opening + 1, close)
     form = FORMS[function]
-    if rows is None and items and items[0][0] < items[0][1] and form.rows == "needed":
-        raise BindError(
-            "the table form takes its rows as TABLE and a name, or as a query in brackets",
-            sql,
-            tokens[items[0][0]].start,
-        )
-    if (rows is None and form.rows == "needed") or (rows is not None and form.rows == "none"):
-        wanted = "a model alone" if form.rows == "none" else "a model and its rows"
-        example = "MODEL m" if form.rows == "none" else "MODEL m, TABLE t"
-        place = start if rows is None else rows[0]
-        raise BindError(
-            f"ml_{function} takes {wanted}, as in ml_{function}({example})",
-            sql,
-            tokens[place].start,
-        )
+    model, place = None, Span(tokens[opening].start, tokens[opening].end)
+    if form.has_model:
+        first, last = items.pop(0)
+        model = _reference(sql, tokens[first + 1 : last])
+        place = Span(tokens[first + 1].start, tokens[last - 1].end)
+    rows = []
+    while items and _are_rows(tokens, *items[0]):
+        rows.append(items.pop(0))
+    _check_rows(sql, tokens, function, rows, items, start)
     return TableForm(
         Span(tokens[start].start, tokens[close].end),
         function,
-        _reference(sql, tokens[model + 1 : model_end]),
-        Span(tokens[model + 1].start, tokens[model_end - 1].end),
-        None if rows is None else _without_table(tokens, *rows),
+        model,
+        place,
+        tuple(_without_table(tokens, *place) for place in rows),
         dict(_options(sql, function, tokens, items)),
+    )
+
+
+def _check_rows(
+    sql: str,
+    tokens: Tokens,
+    function: str,
+    rows: Sequence[tuple[int, int]],
+    others: Sequence[tuple[int, int]],
+    start: int,
+) -> None:
+    """Raise BindError for a form with too few or too many rows; `others` are its other items."""
+    form = FORMS[function]
+    least, most = form.tables
+    if least <= len(rows) <= most:
+        return
+    if len(rows) < least and others and others[0][0] < others[0][1]:
+        raise BindError(
+            "the table form takes its rows as TABLE and a name, or as a query in brackets",
+            sql,
+            tokens[others[0][0]].start,
+        )
+    model = ["MODEL m"] if form.has_model else []
+    example = ", ".join([*model, "TABLE t", "TABLE u"][: len(model) + most])
+    if not most:
+        wanted = "a model alone"
+    elif form.has_model:
+        wanted = "a model and its rows"
+    else:
+        wanted = "rows" if most == 1 else "two tables"
+    place = start if len(rows) < least else rows[most][0]
+    raise BindError(
+        f"ml_{function} takes {wanted}, as in ml_{function}({example})", sql, tokens[place].start
     )
 
 

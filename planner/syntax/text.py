@@ -18,7 +18,7 @@ from sqlml.parsing.statements import Explain, Query, Statement
 from sqlml.planner.syntax.arguments import FUNCTIONS, seems_to_call
 from sqlml.types import fold
 
-_MODELS = ("predict", "transform", "model", "sqlml_")  # and `ml_evaluate(MODEL ..`
+_MODELS = ("predict", "transform", "model", "sqlml_", "_data", "ml.")
 _ENDS = ("commit", "end", "rollback", "abort")
 _BRINGS = ("attach", "import")
 _DEFINES = ("macro", "function")
@@ -30,7 +30,7 @@ _GAP = r"(?:\s|/\*.*?\*/|--[^\n]*(?:\n|$))"
 _FLAGS = re.IGNORECASE | re.DOTALL
 _ABOUT_MODELS = re.compile(
     rf"\b(?:{'|'.join(FUNCTIONS)})" + _GAP + r"*\("
-    rf"|\bml(?:_|{_GAP}*\.{_GAP}*)\w+{_GAP}*\({_GAP}*model\b"
+    rf"|\bml(?:_|{_GAP}*\.{_GAP}*)\w+{_GAP}*\({_GAP}*(?:model\b|table\b|\()"
     r"|\b(?:create|replace|drop|show|describe|desc|explain|alter|export|verify|on|in)"
     + _GAP
     + r"+models?\b"
