@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlml.dialects import Dialect
+from sqlml.dialects import DUCKDB, Dialect
 from sqlml.planner.program.result_sql import label_array
 from sqlml.types import Labels
 
@@ -19,7 +19,8 @@ def label_place(label: str, labels: Labels, dialect: Dialect, message: str | Non
     if message is not None:
         failed = dialect.error(dialect.operator("||", message, text))
         other = f"CASE WHEN {label} IS NOT NULL THEN CAST({failed} AS INTEGER) END"
-    if labels.kind == "string" and not any("\0" in str(v) for v in labels.values):
+    plain = labels.kind == "string" and not any("\0" in str(v) for v in labels.values)
+    if plain and dialect is DUCKDB:  # Spark's would give -1 for another label
         return dialect.place_of(text, [dialect.text(str(v)) for v in labels.values], other)
     place = dialect.position(label_array(labels, dialect), label)
     return f"coalesce({dialect.operator('-', f'nullif({place}, 0)', '1')}, {other})"

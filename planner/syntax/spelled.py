@@ -26,7 +26,14 @@ _SYNTAX = frozenset({"coalesce"})
 """What is written as a function is, and is none."""
 
 _SPARK: Mapping[str, str] = MappingProxyType(
-    {"fsum": "sum", "error": "raise_error", "array_extract": "element_at"}
+    {
+        "fsum": "sum",
+        "error": "raise_error",
+        "array_extract": "element_at",
+        "list": "collect_list",
+        "list_value": "array",
+        "approx_quantile": "approx_percentile",
+    }
 )
 """Functions of templates that Spark calls by another name."""
 
@@ -58,12 +65,18 @@ def _for_duckdb(node: exp.Expr) -> exp.Expr:
         operands = [node.this] if isinstance(node, exp.Neg) else [node.this, node.expression]
         plain = [o.this if isinstance(o, exp.Paren) else o for o in operands]
         return exp.Anonymous(this=builtin(sign), expressions=plain)
+    if isinstance(node, exp.ApproxQuantile):  # which sqlglot reads in a way of its own
+        operands = [node.this, node.args["quantile"]]
+        return exp.Anonymous(this=builtin("approx_quantile"), expressions=operands)
     if isinstance(node, exp.Anonymous) and node.name not in _SYNTAX and "." not in node.name:
         return exp.Anonymous(this=builtin(node.name), expressions=node.expressions)
     return node
 
 
 def _for_spark(node: exp.Expr) -> exp.Expr:
+    if isinstance(node, exp.Anonymous) and node.name == "struct_pack":
+        fields = [(exp.Literal.string(f.name), f.expression) for f in node.expressions]
+        return exp.Anonymous(this="named_struct", expressions=[e for f in fields for e in f])
     if isinstance(node, exp.Anonymous) and node.name in _SPARK:
         return exp.Anonymous(this=_SPARK[node.name], expressions=node.expressions)
     return node

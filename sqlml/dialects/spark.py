@@ -135,7 +135,7 @@ class Spark(Dialect):
         return f"unix_timestamp({time})"
 
     def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:
-        return f"coalesce(nullif(array_position({self.array(texts)}, {text}), 0) - 1, {other})"
+        return f"coalesce(array_position({self.array(texts)}, {text}) - 1, {other})"
 
     def number_arguments(self, numbers: Sequence[str], kind: str) -> str:
         """An array. Of an argument each, Spark would box each value (28: 1.2x time).

@@ -123,7 +123,7 @@ BAD: Mapping[str, str] = {
     "ml_validate_data_drift(TABLE base, (SELECT 1 AS z))": "share no column",
     "ml_validate_data_drift(TABLE base, (SELECT 'x' AS x))": "is DOUBLE in the first table and VAR",
     "ml_validate_data_drift(TABLE base, TABLE study, numerical_metric_type := 'x')": "metrics: jen",
-    "ML.TFDV_DESCRIBE(TABLE base)": "unknown function ML.TFDV_DESCRIBE; functions: ",
+    "ML.TFDV_DESCRIBE(TABLE base)": "unknown function ML.TFDV_DESCRIBE; did you mean",
 }
 
 

@@ -78,10 +78,11 @@ def test_the_numbers_are_those_of_duckdb(sessions: Any, form: str) -> None:
     wanted = here.sql(f"FROM {form}").df()
     found = there.sql(f"SELECT * FROM {form}").toPandas()
     assert list(found.columns) == list(wanted.columns)
-    keys = [name for name in wanted.columns if wanted[name].dtype == object] or list(wanted.columns)
+    texts = [name for name in wanted.columns if pd.api.types.is_string_dtype(wanted[name])]
+    keys = texts or list(wanted.columns)
     found, wanted = (d.sort_values(keys, ignore_index=True) for d in (found, wanted))
     for name in wanted.columns:
-        if name in keys and wanted[name].dtype == object:
+        if name in texts:
             assert found[name].tolist() == wanted[name].tolist()
         else:
             told = (d[name].to_numpy(float, na_value=np.nan) for d in (found, wanted))
@@ -98,3 +99,19 @@ def test_errors(sessions: Any, tmp_path: Path) -> None:
         ).collect()
     with pytest.raises(errors.BindError, match="unknown function ML.FORECAST"):
         there.sql("SELECT * FROM ML.FORECAST(MODEL answers)")
+
+
+def test_tables_are_described_and_compared(sessions: Any) -> None:
+    there, here = sessions
+    form = "ml_validate_data_drift(TABLE shop, (SELECT * FROM shop WHERE a > 0))"
+    wanted = {row[0]: row for row in here.sql(f"FROM {form}").fetchall()}
+    for row in there.sql(f"SELECT * FROM {form}").collect():
+        for found, known in zip(row, wanted[row.input], strict=True):
+            assert found == (known if isinstance(known, str | None) else pytest.approx(known))
+    form = "ml_describe_data(TABLE shop, top_k := 2)"
+    wanted = {row[0]: row for row in here.sql(f"FROM {form}").fetchall()}
+    rows = {row.name: row for row in there.sql(f"SELECT * FROM {form}").collect()}
+    assert rows["a"].mean == pytest.approx(wanted["a"][7]) and rows["a"].num_nulls == 0
+    assert [tuple(value) for value in rows["answer"].top_values] == [
+        tuple(value.values()) for value in wanted["answer"][-1]
+    ]
