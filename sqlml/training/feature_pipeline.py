@@ -26,6 +26,9 @@ more, which sqlml does not import."""
 MOST_ONE_HOT = 50
 """Categories of a column that become columns of 0 and 1."""
 
+FOLDS = 5
+"""Parts of the rows, each of which gets the means of the label that the others have."""
+
 MISSING = "NULL"
 """The name of a missing category for CatBoost, whose categories are all names."""
 
@@ -158,7 +161,7 @@ def _means_of_label(request: Request) -> Any:
     if tuple(map(int, sklearn.__version__.split(".")[:2])) < (1, 9):
         return TargetEncoder(target_type=kind, random_state=request.seed)
     folds = (StratifiedKFold if classes else KFold)(
-        n_splits=5, shuffle=True, random_state=request.seed
+        n_splits=FOLDS, shuffle=True, random_state=request.seed
     )
     return TargetEncoder(target_type=kind, cv=folds)
 

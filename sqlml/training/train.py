@@ -16,6 +16,8 @@ from importlib.metadata import version
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.host import RowHost
@@ -26,6 +28,7 @@ from sqlml.training.checks import check_rows, keys_of
 from sqlml.training.columns import TrainingColumns, columns_of
 from sqlml.training.encoded_blocks import encoded_blocks
 from sqlml.training.feature_pipeline import (
+    FOLDS,
     FeatureGroups,
     feature_groups,
     feature_transformer,
@@ -129,7 +132,7 @@ def _trained(
         raise ConfigError(request.held_out_for)
     keys = keys_of(rows)
     texts = text_columns(rows.features, rows.names, keys, request)
-    notices = [*_not_learned(columns), *check_rows(rows, request, texts)]
+    notices = [*_not_learned(columns, inlines), *check_rows(rows, request, texts)]
     features = [
         f
         for f in rows.features
@@ -195,15 +198,19 @@ def _in_blocks(
     return replace(request, given=given, out_of_core=True), notices
 
 
-def _not_learned(columns: TrainingColumns) -> list[str]:
+def _not_learned(columns: TrainingColumns, inlines: bool) -> list[str]:
     """Notices of columns that are not used as features, though no option names them."""
-    return [
-        f"column {column.name!r} has no value in any row and is left out"
-        if column.type in UNTYPED
-        else f"column {column.name!r} is left out: models do not learn from {column.type}"
-        + (" of different lengths" if NUMBERS.fullmatch(column.type.removesuffix("[]")) else "")
-        for column in columns.left_out
-    ]
+    notices = []
+    for column in columns.left_out:
+        if column.type in UNTYPED:
+            notices.append(f"column {column.name!r} has no value in any row and is left out")
+            continue
+        lengths = NUMBERS.fullmatch(column.type.removesuffix("[]")) is not None
+        where = (" of different lengths" if lengths else "") if inlines else " in Spark"
+        notices.append(
+            f"column {column.name!r} is left out: models do not learn from {column.type}{where}"
+        )
+    return notices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -286,6 +293,8 @@ def _prepared(rows: TrainingRows, groups: FeatureGroups, request: Request) -> _P
     Raises:
         ConfigError: the transformer refuses them.
     """
+    if groups.many:
+        _check_folds(rows, groups.many[0])
     transformer = feature_transformer(groups, rows.names, request)
     if not learns_in_blocks(groups, rows.names, request):
         _check_fits(rows, groups, request)
@@ -328,6 +337,23 @@ def _in_order(parameters: Mapping[str, Any], prepared: _Prepared) -> dict[str, A
     columns = [*numbers, *[None] * (prepared.fitted.X.shape[1] - len(numbers))]
     package = prepared.request.trainer.package
     return monotone.ordered(parameters, package, query, columns, numbers)
+
+
+def _check_folds(rows: TrainingRows, column: str) -> None:
+    """Refuse fewer rows than means of the label are learned from in turn.
+
+    Raises:
+        ConfigError: there are fewer, or fewer of each class.
+    """
+    label, most = rows.fitted.label, rows.fitted.rows
+    if rows.classes is not None and label is not None:
+        most = int(np.bincount(label).max())
+    if most < FOLDS:
+        raise ConfigError(
+            f"column {column!r} has too many names for so few rows: its names become means of the "
+            f"label, which takes {FOLDS} rows{' of a class' if rows.classes is not None else ''}; "
+            "set encoding = 'one_hot'"
+        )
 
 
 def _is_stored(rows: TrainingRows, groups: FeatureGroups, request: Request) -> bool:

@@ -100,6 +100,11 @@ def test_rows_that_nothing_is_learned_from(con: sqlml.Session, query: str, says:
             "option solver must be one of lbfgs, liblinear, newton-cg, .*, not 'x'",
         ),
         (f"{TREE}, verify = 3", "FROM t", "option verify cannot be 3"),
+        (
+            "model_type = 'logistic_reg', label = 'y', encoding = 'target'",
+            "SELECT ['a', 'b'][id % 2 + 1] AS c, y FROM t WHERE id < 5",
+            "'c' has too many names for so few rows: .*encoding = 'one_hot'",
+        ),
         (f"{TREE}, positive_class = 'z'", "FROM t", "no class 'z'"),
     ],
 )
