@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import clone
 
 from sqlml import Session
-from sqlml.training.encoded_target import EncodedTargetClassifier
+from sqlml.training.estimators.encoded_target import EncodedTargetClassifier
 from sqlml.types import Array
 
 ROUNDS = 10

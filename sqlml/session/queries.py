@@ -14,7 +14,7 @@ from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan.with_rows import with_rows
 from sqlml.planner.plan_cache import PlanCache
 from sqlml.session.registered_functions import Functions
-from sqlml.training.held_out_query import held_out_query
+from sqlml.training.reading.held_out_query import held_out_query
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
 

@@ -17,17 +17,17 @@ import numpy as np
 
 from sqlml.errors import ConfigError
 from sqlml.spark.training_rows import HELD, LABEL, MOST_CATEGORIES, WEIGHT, SparkRows
-from sqlml.training import monotone
-from sqlml.training.checks import check_rows, keys_of
-from sqlml.training.columns import TrainingColumn
-from sqlml.training.feature_pipeline import FeatureGroups, feature_transformer
-from sqlml.training.library_errors import reason
+from sqlml.training.features.columns import TrainingColumn
+from sqlml.training.features.feature_pipeline import FeatureGroups, feature_transformer
+from sqlml.training.fitting.library_errors import reason
+from sqlml.training.fitting.training_log import TrainingLog
 from sqlml.training.metrics import metrics_of
 from sqlml.training.model_types import makes_bins
-from sqlml.training.request import Request
-from sqlml.training.shaped_rows import held_out_part, part_of, whole_model
+from sqlml.training.options import monotone
+from sqlml.training.options.request import Request
+from sqlml.training.reading.checks import check_rows, keys_of
+from sqlml.training.reading.shaped_rows import held_out_part, part_of, whole_model
 from sqlml.training.train import Trained, versions_of
-from sqlml.training.training_log import TrainingLog
 from sqlml.types import fold
 
 if TYPE_CHECKING:

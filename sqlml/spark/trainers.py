@@ -17,8 +17,8 @@ from sqlml.catalog.model import Model
 from sqlml.errors import ConfigError, ParseError
 from sqlml.limits import MAX_FETCHED_ROWS
 from sqlml.spark.distributed_xgboost import is_distributed, train_distributed
-from sqlml.training.part import Part
-from sqlml.training.request import Request
+from sqlml.training.options.request import Request
+from sqlml.training.storage.part import Part
 from sqlml.training.train import Trained, train
 from sqlml.training.train_estimator import train_estimator
 from sqlml.types import fold

@@ -13,15 +13,15 @@ import numpy as np
 
 from sqlml.dialects.type_names import NUMBERS
 from sqlml.errors import ConfigError
-from sqlml.training.checks import MOST_CLASSES
-from sqlml.training.classes import Classes
-from sqlml.training.column_statistics import ColumnStatistics
-from sqlml.training.columns import Role, TrainingColumn, TrainingColumns
-from sqlml.training.feature_pipeline import MOST_NATIVE
-from sqlml.training.request import Request
-from sqlml.training.rows import Side, TrainingRows
-from sqlml.training.shaped_rows import class_weights
-from sqlml.training.splits import BITS, Split
+from sqlml.training.features.columns import Role, TrainingColumn, TrainingColumns
+from sqlml.training.features.feature_pipeline import MOST_NATIVE
+from sqlml.training.options.request import Request
+from sqlml.training.options.splits import BITS, Split
+from sqlml.training.reading.checks import MOST_CLASSES
+from sqlml.training.reading.rows import Side, TrainingRows
+from sqlml.training.reading.shaped_rows import class_weights
+from sqlml.training.storage.classes import Classes
+from sqlml.training.storage.column_statistics import ColumnStatistics
 from sqlml.training.train import MOST_MEASURED
 from sqlml.types import Array
 from sqlml.udfs.spark.types import columns_of

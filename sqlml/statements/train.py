@@ -21,7 +21,7 @@ from sqlml.statements.options import AT_CREATION, OUTPUT, STORED
 from sqlml.statements.registration import Registration
 from sqlml.statements.training_statement import as_json
 from sqlml.statements.verified_version import verified
-from sqlml.training.request import request_of
+from sqlml.training.options.request import request_of
 from sqlml.training.train import Trained
 from sqlml.training.train_estimator import estimator_request
 

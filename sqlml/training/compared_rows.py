@@ -7,11 +7,11 @@ from dataclasses import replace
 from sqlml.catalog.model import Model
 from sqlml.errors import ConfigError
 from sqlml.host import RowHost
-from sqlml.training.columns import Role, TrainingColumn
-from sqlml.training.part import Part
+from sqlml.training.features.columns import Role, TrainingColumn
 from sqlml.training.progress import Progress
-from sqlml.training.rows import read_rows
-from sqlml.training.shaped_rows import frame_of, part_of
+from sqlml.training.reading.rows import read_rows
+from sqlml.training.reading.shaped_rows import frame_of, part_of
+from sqlml.training.storage.part import Part
 from sqlml.training.train import Trained
 from sqlml.types import NESTED
 

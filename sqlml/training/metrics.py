@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from sqlml.training.blocks import Blocks
 from sqlml.training.model_types import Task
-from sqlml.training.part import Part
+from sqlml.training.storage.blocks import Blocks
+from sqlml.training.storage.part import Part
 
 METRICS: Mapping[Task, tuple[str, ...]] = MappingProxyType(
     {

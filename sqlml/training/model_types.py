@@ -192,7 +192,7 @@ _NETWORK = _row(
 
 
 def _network(kind: str) -> Mapping[str, Trainer]:
-    path = f"sqlml.training.dnn.DNN{kind}"
+    path = f"sqlml.training.estimators.dnn.DNN{kind}"
     packages = ("torch", "skorch")
     return _row(torch=Trainer(path, "scaled", _NETWORK, stops_early=True, packages=packages))
 

@@ -21,13 +21,9 @@ import numpy as np
 from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.host import RowHost
-from sqlml.training import monotone
 from sqlml.training.block_estimators import block_estimator
-from sqlml.training.checkpoint import Checkpoint
-from sqlml.training.checks import check_rows, keys_of
-from sqlml.training.columns import TrainingColumns, columns_of
-from sqlml.training.encoded_blocks import encoded_blocks
-from sqlml.training.feature_pipeline import (
+from sqlml.training.features.columns import TrainingColumns, columns_of
+from sqlml.training.features.feature_pipeline import (
     FOLDS,
     FeatureGroups,
     feature_groups,
@@ -35,20 +31,30 @@ from sqlml.training.feature_pipeline import (
     learns_in_blocks,
     text_columns,
 )
-from sqlml.training.fit import fit
-from sqlml.training.fitting import Fitting
-from sqlml.training.library_errors import cannot_be_trained
-from sqlml.training.memory_guard import MemoryGuard
+from sqlml.training.fitting.checkpoint import Checkpoint
+from sqlml.training.fitting.fit import fit
+from sqlml.training.fitting.fitting import Fitting
+from sqlml.training.fitting.library_errors import cannot_be_trained
+from sqlml.training.fitting.training_log import TrainingLog
+from sqlml.training.fitting.tuning import Fit, is_end_of_trial, tuned
 from sqlml.training.metrics import Metrics, metrics_of
 from sqlml.training.model_types import SUPERVISED
-from sqlml.training.part import Part, sample
-from sqlml.training.request import Request
-from sqlml.training.row_store import StoredRows
-from sqlml.training.rows import SHARES, TrainingRows, read_rows
-from sqlml.training.shaped_rows import frame_of, held_out_part, matrix_of, part_of, whole_model
-from sqlml.training.splits import Split
-from sqlml.training.training_log import TrainingLog
-from sqlml.training.tuning import Fit, is_end_of_trial, tuned
+from sqlml.training.options import monotone
+from sqlml.training.options.request import Request
+from sqlml.training.options.splits import Split
+from sqlml.training.reading.checks import check_rows, keys_of
+from sqlml.training.reading.encoded_blocks import encoded_blocks
+from sqlml.training.reading.memory_guard import MemoryGuard
+from sqlml.training.reading.rows import SHARES, TrainingRows, read_rows
+from sqlml.training.reading.shaped_rows import (
+    frame_of,
+    held_out_part,
+    matrix_of,
+    part_of,
+    whole_model,
+)
+from sqlml.training.storage.part import Part, sample
+from sqlml.training.storage.row_store import StoredRows
 from sqlml.types import Labels
 
 MOST_MEASURED = 100_000

@@ -17,19 +17,19 @@ import numpy as np
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ConfigError, MissingDependencyError, UnsupportedModelError
 from sqlml.host import RowHost
-from sqlml.training.checks import check_classes
-from sqlml.training.classes import Classes
-from sqlml.training.columns import TrainingColumns, columns_of, label_sql
-from sqlml.training.fitted_rows import hashed_columns
-from sqlml.training.frame_checks import check_frame
-from sqlml.training.library_errors import cannot_be_trained
+from sqlml.training.features.columns import TrainingColumns, columns_of, label_sql
+from sqlml.training.fitting.library_errors import cannot_be_trained
+from sqlml.training.fitting.training_log import TrainingLog
 from sqlml.training.metrics import Metrics, metrics_of
 from sqlml.training.model_types import Task, Trainer, missing_packages, not_installed
-from sqlml.training.own_options import ALIASES, OF_ESTIMATORS, Options, own_options
-from sqlml.training.part import Part
-from sqlml.training.request import Request
+from sqlml.training.options.own_options import ALIASES, OF_ESTIMATORS, Options, own_options
+from sqlml.training.options.request import Request
+from sqlml.training.reading.checks import check_classes
+from sqlml.training.reading.frame_checks import check_frame
+from sqlml.training.storage.classes import Classes
+from sqlml.training.storage.part import Part
 from sqlml.training.train import Trained, versions_of
-from sqlml.training.training_log import TrainingLog
+from sqlml.training.transform.fitted_rows import hashed_columns
 
 _PLACE = "sqlml_place"
 """The column that decides which rows are held out."""

@@ -10,8 +10,8 @@ from sqlml.catalog.model import Model
 from sqlml.errors import ConfigError
 from sqlml.host import RowHost
 from sqlml.training.compared_rows import compared_rows
-from sqlml.training.part import Part
-from sqlml.training.request import Request
+from sqlml.training.options.request import Request
+from sqlml.training.storage.part import Part
 from sqlml.training.train import Trained, train
 from sqlml.training.train_estimator import train_estimator
 

@@ -14,7 +14,7 @@ import pytest
 
 import sqlml
 from sqlml import errors
-from sqlml.training.checkpoint import Checkpoint
+from sqlml.training.fitting.checkpoint import Checkpoint
 
 ROOT = Path(__file__).parents[2]
 TABLE = """

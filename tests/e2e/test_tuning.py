@@ -15,7 +15,7 @@ import pytest
 
 import sqlml
 from sqlml import errors
-from sqlml.training.checkpoint import Checkpoint, Saved
+from sqlml.training.fitting.checkpoint import Checkpoint, Saved
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = """

@@ -316,7 +316,7 @@ COMPOSITES: Mapping[str, Callable[[Any, Frame, Recurse], Frame | Outputs]] = Map
         "sklearn.semi_supervised._self_training.SelfTrainingClassifier": (
             compose.self_training_classifier
         ),
-        "sqlml.training.encoded_target.EncodedTargetClassifier": (
+        "sqlml.training.estimators.encoded_target.EncodedTargetClassifier": (
             encoded_target.encoded_target_classifier
         ),
     }

@@ -1,4 +1,4 @@
-"""DNNClassifier and DNNRegressor: sqlml's own (`sqlml/training/dnn.py`), trained in SQL."""
+"""DNNClassifier and DNNRegressor of sqlml (`sqlml/training/estimators/dnn.py`), trained in SQL."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def _module(model: Any) -> Any:
 
 IMPORTERS: Mapping[str, Callable[[Any, Frame], Frame | Outputs]] = MappingProxyType(
     {
-        "sqlml.training.dnn.DNNClassifier": dnn_classifier,
-        "sqlml.training.dnn.DNNRegressor": dnn_regressor,
+        "sqlml.training.estimators.dnn.DNNClassifier": dnn_classifier,
+        "sqlml.training.estimators.dnn.DNNRegressor": dnn_regressor,
     }
 )
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(

@@ -34,7 +34,7 @@ from sklearn.semi_supervised import LabelPropagation, LabelSpreading, SelfTraini
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from sqlml.training.encoded_target import EncodedTargetClassifier
+from sqlml.training.estimators.encoded_target import EncodedTargetClassifier
 from sqlml.types import Array
 from tests.contract.estimators.case import Case, Target, real, three, two
 from tests.contract.estimators.linear import EVERY_KIND, above_zero, narrow

@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from sqlml.errors import ConfigError
-from sqlml.training.dnn import DNNClassifier, DNNRegressor
-from sqlml.training.multilayer_perceptron import MultilayerPerceptron
+from sqlml.training.estimators.dnn import DNNClassifier, DNNRegressor
+from sqlml.training.estimators.multilayer_perceptron import MultilayerPerceptron
 
 RNG = np.random.default_rng(3)
 X = RNG.normal(size=(300, 5)).astype(np.float32)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sqlml.training.preprocessor_forms import FORMS
-from sqlml.training.preprocessors import PREPROCESSORS
-from sqlml.training.transform_items import SEVERAL
+from sqlml.training.transform.preprocessor_forms import FORMS
+from sqlml.training.transform.preprocessors import PREPROCESSORS
+from sqlml.training.transform.transform_items import SEVERAL
 
 
 def test_each_function_has_a_form_with_its_own_name() -> None:

@@ -9,9 +9,9 @@ import pytest
 from sqlml.errors import ConfigError
 from sqlml.parsing.statements import Call
 from sqlml.training.model_types import MODEL_TYPES, trainer_of
-from sqlml.training.request import Request, request_of
-from sqlml.training.searched_values import Candidates, Range
-from sqlml.training.splits import Split
+from sqlml.training.options.request import Request, request_of
+from sqlml.training.options.searched_values import Candidates, Range
+from sqlml.training.options.splits import Split
 
 KEPT = ("positive_class", "backend")
 BOOSTED = {"model_type": "boosted_tree_classifier", "label": "y"}

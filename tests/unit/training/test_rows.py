@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 
 from sqlml.errors import ConfigError
-from sqlml.training import row_store
-from sqlml.training.buffers import Buffer
-from sqlml.training.classes import Classes
-from sqlml.training.column_statistics import ColumnStatistics
-from sqlml.training.names import Names
-from sqlml.training.part import Part, sample
-from sqlml.training.row_store import RowStore, StoredRows
+from sqlml.training.storage import row_store
+from sqlml.training.storage.buffers import Buffer
+from sqlml.training.storage.classes import Classes
+from sqlml.training.storage.column_statistics import ColumnStatistics
+from sqlml.training.storage.names import Names
+from sqlml.training.storage.part import Part, sample
+from sqlml.training.storage.row_store import RowStore, StoredRows
 from sqlml.types import Labels
 
 

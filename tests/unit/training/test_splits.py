@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from sqlml.errors import ConfigError
-from sqlml.training.splits import Split
+from sqlml.training.options.splits import Split
 
 
 @pytest.mark.parametrize(

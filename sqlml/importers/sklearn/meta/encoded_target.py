@@ -1,6 +1,6 @@
 """EncodedTargetClassifier: a classifier of numbered classes, and the names of the classes.
 
-sqlml's own (`sqlml/training/encoded_target.py`); what CREATE MODEL .. AS SELECT makes.
+sqlml's own (`sqlml/training/estimators/encoded_target.py`); what CREATE MODEL .. AS SELECT makes.
 """
 
 from __future__ import annotations

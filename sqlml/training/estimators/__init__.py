@@ -1,0 +1,1 @@
+"""Estimators of our own, which stored models name by their paths."""

@@ -1,0 +1,1 @@
+"""Estimators fitted by their libraries: rounds, checkpoints, searches."""

@@ -1,0 +1,189 @@
+"""`Checkpoint`: training that goes on after a kill, and makes the model that it would have made.
+
+Of a search, the trials are saved that have ended (`tuning.py`).
+
+With a checkpoint, rounds are made in segments, each from what the one before has saved. So one that
+was killed, and begins anew with the last saved segment, does what an undisturbed one does, whatever
+the library draws or rounds on the way. Segments grow with the rounds so far: what it costs to begin
+them stays in proportion.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends import own_files
+from sqlml.errors import ConfigError
+from sqlml.training.fitting.training_log import TrainingLog
+from sqlml.training.storage.part import Part, blocks_of
+
+LEAST = 10
+"""Trees of a segment, at least; later ones have a quarter of the trees before."""
+
+_HEAD = b"sqlml training 1\n"
+_DIGEST = 32
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Saved:
+    """What a segment has saved: losses of its rounds and those before, as `TrainingLog` has them,
+    and what its library goes on from."""
+
+    metric: str
+    losses: tuple[tuple[float | None, float | None], ...]
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A file in a folder of the user, for one training on one set of rows."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, folder: str, identity: str, parts: Iterable[Part | None]) -> Checkpoint:
+        """The one in a folder.
+
+        Args:
+            identity: the statement and its options. parts: the rows; others make another file.
+
+        Raises:
+            ConfigError: others can write to the folder, or it cannot be made.
+        """
+        told = sha256(identity.encode())
+        for part in parts:
+            for array in () if part is None else _arrays(part):
+                told.update(np.ascontiguousarray(array).data)
+        _make_private(folder)
+        return cls(Path(folder) / f"training-{told.hexdigest()[:32]}.checkpoint")
+
+    def load(self) -> Saved | None:
+        """What was saved last; None if nothing was, it is damaged, or not the user's own."""
+        try:
+            content = own_files.read(self.path)
+        except OSError:
+            return None
+        body, digest = content[:-_DIGEST], content[-_DIGEST:]
+        if not body.startswith(_HEAD) or sha256(body).digest() != digest:
+            return None
+        head, _, rest = body.removeprefix(_HEAD).partition(b"\n")
+        told = json.loads(head)
+        return Saved(told["metric"], tuple((a, b) for a, b in told["losses"]), rest)
+
+    def save(self, saved: Saved) -> None:
+        """Replace what was saved, at once or not at all.
+
+        Raises:
+            ConfigError: the disk is full, or the folder not writable.
+        """
+        head = json.dumps({"metric": saved.metric, "losses": saved.losses}).encode()
+        body = _HEAD + head + b"\n" + saved.content
+        try:
+            own_files.replace(self.path, body + sha256(body).digest())
+        except OSError as error:
+            raise ConfigError(
+                f"option checkpoint: cannot write to {str(self.path.parent)!r}: {error}"
+            ) from error
+
+    def remove(self) -> None:
+        """The training is done."""
+        for left in self.path.parent.glob(f"{self.path.name}*"):  # a kill may leave half a file
+            left.unlink(missing_ok=True)
+
+
+def _make_private(folder: str) -> None:
+    """Make a folder that nobody else can write to.
+
+    Raises:
+        ConfigError: it cannot be made, or others can write to it.
+    """
+    if not hasattr(os, "geteuid"):
+        raise ConfigError(
+            "option checkpoint: Windows does not tell who can write to a folder; leave it out"
+        )
+    try:
+        own_files.make_private(Path(folder))
+    except own_files.SharedFolderError as error:
+        raise ConfigError(
+            f"option checkpoint: others can write to the folder {error.filename!r}, or to one "
+            "that it is in; name a folder that is yours alone, on a path that others cannot change"
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"option checkpoint: the folder {folder!r} cannot be made: {error.strerror}; name "
+            "another one"
+        ) from error
+
+
+Segment = Callable[[int, int, Any], Any]
+"""Number of a segment, rounds to make, the model so far (None at first) -> the model with those
+rounds, or with fewer if training has ended early."""
+
+
+def in_segments(
+    checkpoint: Checkpoint | None,
+    log: TrainingLog,
+    rounds: int,
+    segment: Segment,
+    dump: Callable[[Any], bytes],
+    load: Callable[[bytes], Any],
+    growth: float = 0.25,
+    least: int = LEAST,
+) -> Any:
+    """All rounds of a model: in one go without a checkpoint, else from where it was.
+
+    Args:
+        log: gets a round for each that is made, and those that had been. dump, load: a model as
+            the checkpoint keeps it, and back. growth, least: how long segments are.
+    """
+    if checkpoint is None:
+        return segment(0, rounds, None)
+    saved = checkpoint.load()
+    model = None
+    if saved is not None:
+        log.restore(saved.metric, saved.losses)
+        model = load(saved.content)
+    for number, start, end in segments(rounds, growth, least):
+        if end <= len(log.rounds):
+            continue
+        if start != len(log.rounds):
+            break  # it had ended early
+        content = dump(segment(number, end - start, model))
+        losses = tuple((r.loss, r.eval_loss) for r in log.rounds)
+        checkpoint.save(Saved(log.metric, losses, content))
+        model = load(content)
+    return model
+
+
+def segments(rounds: int, growth: float, least: int) -> Iterator[tuple[int, int, int]]:
+    """(number, start, end) of the segments of so many rounds.
+
+    >>> list(segments(25, 0.25, 10))
+    [(0, 0, 10), (1, 10, 20), (2, 20, 25)]
+    """
+    start = number = 0
+    while start < rounds:
+        end = min(start + max(least, int(start * growth)), rounds)
+        yield number, start, end
+        start, number = end, number + 1
+
+
+def _arrays(part: Part) -> Iterator[Any]:
+    """The numbers of a part, some at a time."""
+    if hasattr(part.X, "indptr"):  # sparse
+        yield from (part.X.indptr, part.X.indices, part.X.data)
+    elif hasattr(part.X, "columns"):  # a frame, with names of categories
+        from pandas.util import hash_pandas_object
+
+        yield hash_pandas_object(part.X, index=False).to_numpy()
+    else:
+        yield from blocks_of(part.X)
+    yield from (values for values in (part.y, part.weight, part.group) if values is not None)

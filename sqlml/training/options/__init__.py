@@ -1,0 +1,1 @@
+"""What a training statement asks for: options read, checked and completed."""

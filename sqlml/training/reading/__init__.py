@@ -1,0 +1,1 @@
+"""Rows of a query: read, held out, checked, and shaped as estimators take them."""

@@ -1,0 +1,190 @@
+"""`check_rows`: what is wrong with the rows, before any work: errors, and notices for the user."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from sqlml.errors import ConfigError
+from sqlml.training.features.columns import TrainingColumn
+from sqlml.training.options.request import Request
+from sqlml.training.reading.rows import TrainingRows
+from sqlml.training.storage.classes import Classes
+from sqlml.training.storage.column_statistics import ColumnStatistics
+from sqlml.training.storage.row_store import StoredRows
+from sqlml.types import Array
+
+MOST_CLASSES = 1000
+
+_SAMPLE = 100_000
+"""Rows among which a leak or a key is looked for first."""
+
+_KEY_SHARE = 0.9
+"""A column of names is a key if it has so many of them per row."""
+
+_FEWEST_KEYS = 100
+"""Rows below which a key cannot be told from any other column."""
+
+
+def check_rows(rows: TrainingRows, request: Request, texts: Collection[str]) -> list[str]:
+    """Notices of what may be unintended.
+
+    Args:
+        texts: names of features that are texts, which may be different in all rows.
+
+    Raises:
+        ConfigError: nothing can be learned from these rows, or a feature equals the label and the
+            option `leaks` is 'error'.
+    """
+    _check_counts(rows, request)
+    notices = []
+    if rows.unlabelled:
+        notices.append(f"{rows.unlabelled:,} rows were left out: their label is NULL")
+    if rows.kept:
+        listed = ", ".join(map(repr, rows.kept[:10]))
+        notices.append(f"only held-out rows had the classes {listed}: they are trained on")
+    if rows.held_out is None and rows.split.method != "none":
+        notices.append("no rows are held out: metrics are those of the rows that are trained on")
+    if request.task == "regress" and _has_one_label(rows):
+        notices.append(f"the label {request.label!r} has one value in all rows")
+    for feature in rows.features:
+        if rows.statistics[feature.name].is_empty:
+            notices.append(f"column {feature.name!r} has no value in any row and is left out")
+        elif rows.statistics[feature.name].is_constant:
+            notices.append(f"column {feature.name!r} has one value in all rows")
+        elif feature.name in texts:
+            continue
+        elif _is_key(rows, feature):
+            left_out = " and is left out" if feature.role == "category" else ""
+            notices.append(
+                f"column {feature.name!r} is like a key, with a value of its own in nearly every "
+                f"row{left_out}"
+            )
+        elif _equals_label(rows, feature, request):
+            found = f"column {feature.name!r} tells the label {request.label!r} exactly"
+            if request.leaks == "error":
+                raise ConfigError(
+                    f"{found}: leave it out of the query, or set leaks = 'warn' if that is intended"
+                )
+            notices.append(f"{found}: a leak? leave it out of the query if it is")
+    return notices
+
+
+def keys_of(rows: TrainingRows) -> frozenset[str]:
+    """The names of features whose values are names of single rows."""
+    return frozenset(f.name for f in rows.features if f.role == "category" and _is_key(rows, f))
+
+
+def _check_counts(rows: TrainingRows, request: Request) -> None:
+    label = request.label
+    if rows.fitted.rows == 0:
+        if rows.unlabelled:
+            raise ConfigError(f"all values of the label {label!r} are NULL")
+        what = "no rows" if rows.held_out is None else "only rows that are held out"
+        raise ConfigError(f"the query returns {what}: there is nothing to train on")
+    if rows.classes is not None:
+        check_classes(rows.classes, rows.fitted.rows, request)
+    if request.trainer.package == "catboost" and _has_one_label(rows):
+        raise ConfigError(f"the label {label!r} has one value in all rows: CatBoost needs two")
+
+
+def _has_one_label(rows: TrainingRows) -> bool:
+    label = rows.fitted.label
+    return label is not None and bool((label == label[0]).all())
+
+
+def check_classes(classes: Classes, everything: int, request: Request) -> None:
+    """Refuse classes that nothing can be learned of.
+
+    Args:
+        everything: the number of rows that are trained on.
+
+    Raises:
+        ConfigError: one class, too many of them, or more than rows.
+    """
+    label, count = request.label, len(classes)
+    if count == 1:
+        raise ConfigError(
+            f"the label {label!r} is {classes.values()[0]!r} in all rows: a classifier needs at "
+            "least two classes"
+        )
+    if count > MOST_CLASSES:
+        regression = request.model_type.replace("classifier", "regressor")
+        other = "" if regression == request.model_type else f", or train a {regression}"
+        raise ConfigError(
+            f"the label {label!r} has {count:,} classes, and a classifier at most "
+            f"{MOST_CLASSES:,}: group them in the query{other}"
+        )
+    if everything <= count:
+        raise ConfigError(
+            f"the label {label!r} has a class of its own in every row to train on: a classifier "
+            "needs several rows of a class"
+        )
+
+
+def _is_key(rows: TrainingRows, feature: TrainingColumn) -> bool:
+    """Whether nearly every row has a value of its own, and the values are names or integers."""
+    statistics = rows.statistics[feature.name]
+    if feature.role == "category" or statistics.rows - statistics.nulls < _FEWEST_KEYS:
+        return is_key(statistics, feature.type, np.empty(0))
+    return is_key(statistics, feature.type, _column(rows, feature, _SAMPLE))
+
+
+def is_key(statistics: ColumnStatistics, kind: str, sample: Array) -> bool:
+    """Whether nearly every row has a value of its own, and the values are names or integers.
+
+    Args:
+        kind: the SQL type of the column. sample: (n,) some of its values, if they are numbers.
+    """
+    present = statistics.rows - statistics.nulls
+    if present < _FEWEST_KEYS:
+        return False
+    if statistics.distinct is not None:
+        return statistics.distinct >= _KEY_SHARE * present
+    if not kind.endswith("INT") and kind != "INTEGER":
+        return False
+    return len(np.unique(sample)) == len(sample) >= _FEWEST_KEYS
+
+
+def _equals_label(rows: TrainingRows, feature: TrainingColumn, request: Request) -> bool:
+    """Whether a feature and the label tell each other."""
+    label = rows.fitted.label
+    if label is None or request.task == "rank":
+        return False
+    classes = None if rows.classes is None else len(rows.classes)
+    for most in (_SAMPLE, rows.fitted.rows):
+        values = _column(rows, feature, most)
+        if not tell_each_other(values, label[: len(values)], classes):
+            return False
+    return True
+
+
+def tell_each_other(values: Array, label: Array, classes: int | None) -> bool:
+    """Whether a feature and the label are the same under other names.
+
+    Args:
+        values: (n,) numbers, or the codes of categories. label: (n,) numbers, or those of classes.
+        classes: how many there are; None for numbers.
+    """
+    if classes is None:
+        return np.array_equal(values, label.astype(values.dtype))
+    found, places = np.unique(values, return_inverse=True)
+    if not 2 <= len(found) <= classes:
+        return False
+    pairs = np.unique(places.astype(np.int64) * classes + label)
+    return len(found) == len(pairs) == len(np.unique(label))
+
+
+def _column(rows: TrainingRows, feature: TrainingColumn, most: int) -> Array:
+    """(n,) values of a feature in the first `most` rows that are fitted to, or in fewer of a file,
+    if not all are asked for: numbers, or the codes of categories."""
+    held: Any = rows.fitted.features
+    place = rows.features.index(feature)
+    if isinstance(held, StoredRows):
+        whole = most >= len(held) > len(held.first)
+        column: Array = held.column(place) if whole else held.first[:, place]
+    else:
+        column = held[:, place] if isinstance(held, np.ndarray) else held[feature.name]
+    return column[:most]

@@ -1,0 +1,1 @@
+"""TRANSFORM (..): expressions of a row, and preprocessing functions with their constants."""
