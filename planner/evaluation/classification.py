@@ -14,11 +14,6 @@ from sqlml.planner.evaluation.grouping import Grouping
 _EPSILON = "2.220446049250313e-16"
 """The distance from 0 and 1 to which log_loss moves probabilities: that of float64."""
 
-METRICS = (
-    *("precision", "recall", "accuracy", "f1_score", "log_loss", "roc_auc"),
-    *("average_precision", "brier_score"),
-)
-
 
 def clipped(p: str) -> str:
     """A probability as log_loss takes it; NULL for NULL."""
@@ -140,13 +135,27 @@ def classes(by: Grouping, counts: Sequence[int], per_class: bool, probabilities:
             counted.k IS NOT NULL AS is_seen, squares, area, precisions, scores
         FROM {each.join("curves", "counted", "LEFT JOIN")}
     """
+
+    def over_classes(metric: str, of_all: str) -> str:
+        """The mean over the classes; of a target with two classes the second's."""
+        if 2 not in counts:
+            return of_all
+        return (
+            f"CASE WHEN {count} = 2 THEN max(CASE WHEN k = 1 THEN {metric} END) ELSE {of_all} END"
+        )
+
+    def seen(metric: str) -> str:
+        return over_classes(metric, f"avg(CASE WHEN is_seen THEN {metric} END)")
+
+    def all_known(metric: str) -> str:
+        of_all = f"CASE WHEN count({metric}) = {count} THEN avg({metric}) END"
+        return over_classes(metric, of_all)
+
     areas = f"""
-        SELECT {by.columns} avg(CASE WHEN is_seen THEN {_PRECISION} END) AS precision,
-            avg(CASE WHEN is_seen THEN {_RECALL} END) AS recall,
-            avg(CASE WHEN is_seen THEN {_F1} END) AS f1_score,
-            CASE WHEN count({_ROC}) = {count} THEN avg({_ROC}) END AS roc_auc,
-            CASE WHEN count({_STEPS}) = {count} THEN avg({_STEPS}) END AS average_precision,
-            fsum(squares) AS squares
+        SELECT {by.columns} {seen(_PRECISION)} AS precision, {seen(_RECALL)} AS recall,
+            {seen(_F1)} AS f1_score, {all_known(_ROC)} AS roc_auc,
+            {all_known(_STEPS)} AS average_precision,
+            fsum(squares) / CASE WHEN {count} = 2 THEN 2 ELSE 1 END AS squares
         FROM of_class {by.group_by}
     """
     answer = f"""

@@ -5,12 +5,6 @@ from __future__ import annotations
 from sqlml.planner.evaluation.answer import COUNTS, KNOWN, ROWS, Answer
 from sqlml.planner.evaluation.grouping import Grouping
 
-METRICS = (
-    *("mean_absolute_error", "mean_squared_error", "mean_squared_log_error"),
-    *("median_absolute_error", "max_error", "r2_score", "explained_variance"),
-    "mean_absolute_percentage_error",
-)
-
 _EPSILON = "2.220446049250313e-16"
 """What a label of 0 counts as, of which an error is a share: that of float64."""
 

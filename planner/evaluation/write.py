@@ -8,6 +8,7 @@ from types import MappingProxyType
 from sqlml.planner.evaluation import classification, clustering, curves, regression
 from sqlml.planner.evaluation.answer import Answer
 from sqlml.planner.evaluation.confusion_matrix import confusion_matrix, pairs
+from sqlml.planner.evaluation.metric_names import OF_CLASSES, OF_NUMBERS
 from sqlml.planner.evaluation.scored_rows import ScoredRows
 from sqlml.planner.program.result_sql import label_array
 
@@ -32,7 +33,7 @@ def _evaluate(rows: ScoredRows) -> tuple[str, str]:
     if rows.task == "numbers":
         _refuse(rows, ("threshold", "class", "per_class"), "predicts numbers")
         answer = regression.numbers(rows.grouping)
-        metrics: Sequence[str] = regression.METRICS
+        metrics: Sequence[str] = OF_NUMBERS
     elif rows.task == "clusters":
         _refuse(rows, ("threshold", "class", "per_class"), "finds clusters")
         answer = clustering.clusters(rows.grouping, bool(rows.labels))
@@ -40,7 +41,7 @@ def _evaluate(rows: ScoredRows) -> tuple[str, str]:
     elif rows.task == "two classes":
         _refuse(rows, ("per_class",), "has two classes; `class` names the one to look at")
         answer = classification.two_classes(rows.grouping, rows.hit)
-        metrics = classification.METRICS
+        metrics = OF_CLASSES
     else:
         _refuse(rows, ("threshold", "class"), "has more than two classes")
         if _option(rows, "per_class", False):
@@ -51,7 +52,7 @@ def _evaluate(rows: ScoredRows) -> tuple[str, str]:
             _option(rows, "per_class", False),
             rows.scores == "probabilities",
         )
-        metrics = classification.METRICS
+        metrics = OF_CLASSES
     keys = [_label(rows, "k", "class")] if _option(rows, "per_class", False) else []
     counts = [f"rows_evaluated AS {rows.dialect.quote_name('rows')}", "null_labels"]
     return _around(rows, answer, [*keys, *metrics, *counts, "null_predictions"])

@@ -25,6 +25,7 @@ from sqlml.planner.choice.choose import Choice, choose
 from sqlml.planner.choice.cost import ROWS
 from sqlml.planner.export_bytes import export
 from sqlml.planner.program.prepare import compile_core, prepare
+from sqlml.scorer.evaluate import evaluated
 from sqlml.scorer.input_table import Table
 from sqlml.scorer.matrix_path import Direct, decodes, pool
 from sqlml.scorer.row_tasks import tasks
@@ -120,6 +121,24 @@ class Scorer:
         ends = self.program.outputs
         flat = made.dtype == np.int64 or ends["transform"] == ends.get("label")
         return made[:, 0] if flat and made.shape[1] == 1 else made
+
+    def evaluate(
+        self, X: Any, y: Any, *, sample_weight: Any = None
+    ) -> Mapping[str, float | None] | list[Mapping[str, float | None]]:
+        """How good the model is on rows with labels, as `ml_evaluate` says it in SQL.
+
+        Args:
+            y: (n,) labels, or (n, targets); rows whose label is None or NaN are left out.
+            sample_weight: (n,) weights of the rows.
+
+        Returns:
+            Name of a metric -> its value, None where the rows do not define it; a list of those
+            for several targets.
+
+        Raises:
+            ConfigError: a label that is no class of the model, or no label at all.
+        """
+        return evaluated(self, X, y, sample_weight)
 
     def to_onnx(self) -> bytes:
         """The model as an ONNX file: one input (N, 1) per column, outputs by name.

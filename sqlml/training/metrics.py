@@ -8,20 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.planner.evaluation.metric_names import OF_CLASSES, OF_NUMBERS
+from sqlml.scorer.metrics import Metrics, class_metrics, number_metrics
 from sqlml.training.model_types import Task
 from sqlml.training.storage.blocks import Blocks
 from sqlml.training.storage.part import Part
 
 METRICS: Mapping[Task, tuple[str, ...]] = MappingProxyType(
     {
-        "classify": (
-            *("precision", "recall", "accuracy", "f1_score", "log_loss", "roc_auc"),
-            *("average_precision", "brier_score"),
-        ),
-        "regress": (
-            *("mean_absolute_error", "mean_squared_error", "median_absolute_error", "max_error"),
-            *("r2_score", "explained_variance", "mean_absolute_percentage_error"),
-        ),
+        "classify": OF_CLASSES,
+        "regress": OF_NUMBERS,
         "rank": ("ndcg",),
         "cluster": ("davies_bouldin_index", "mean_squared_distance"),
         "project": ("total_explained_variance_ratio",),
@@ -31,14 +27,13 @@ METRICS: Mapping[Task, tuple[str, ...]] = MappingProxyType(
 """What each kind of model is measured by."""
 
 LOWER_IS_BETTER = frozenset(
-    "log_loss brier_score mean_absolute_error mean_squared_error median_absolute_error max_error "
+    "log_loss brier_score mean_absolute_error mean_squared_error mean_squared_log_error "
+    "median_absolute_error max_error "
     "mean_absolute_percentage_error davies_bouldin_index mean_squared_distance".split()
 )
 
 _AT = 10
 """Rows of each group that ndcg looks at."""
-
-Metrics = Mapping[str, float | None]
 
 
 def metrics_of(estimator: Any, part: Part, task: Task, classes: int) -> Metrics:
@@ -72,66 +67,13 @@ def _told(method: Any, part: Part) -> Any:
 
 def _of_classes(proba: Any, part: Part, classes: int) -> Metrics:
     """Of a binary classifier for its second class at 0.5; means over the classes else."""
-    from sklearn import metrics
-
     proba /= proba.sum(axis=1, keepdims=True)  # of float32 they may not add up to 1
-    y, weight, known = part.y, part.weight, np.arange(classes)
     predicted = (proba[:, 1] > 0.5).astype(int) if classes == 2 else proba.argmax(axis=1)
-    average = "binary" if classes == 2 else "macro"
-    options = {"average": average, "zero_division": 0.0, "sample_weight": weight}
-    precision, recall, f1, _ = metrics.precision_recall_fscore_support(y, predicted, **options)
-    made: dict[str, float | None] = {
-        "precision": float(precision),
-        "recall": float(recall),
-        "accuracy": float(metrics.accuracy_score(y, predicted, sample_weight=weight)),
-        "f1_score": float(f1),
-        "log_loss": float(metrics.log_loss(y, proba, labels=known, sample_weight=weight)),
-        "roc_auc": None,
-        "average_precision": None,
-        "brier_score": None,
-    }
-    present = np.unique(np.asarray(y))
-    if classes == 2:
-        score = proba[:, 1]
-        made["brier_score"] = float(
-            metrics.brier_score_loss(y, score, sample_weight=weight, pos_label=1)
-        )
-        if len(present) == 2:
-            made["roc_auc"] = float(metrics.roc_auc_score(y, score, sample_weight=weight))
-            made["average_precision"] = float(
-                metrics.average_precision_score(y, score, sample_weight=weight)
-            )
-    elif len(present) == classes:
-        made["roc_auc"] = float(
-            metrics.roc_auc_score(y, proba, multi_class="ovr", labels=known, sample_weight=weight)
-        )
-    return made
+    return class_metrics(np.asarray(part.y), predicted, classes, part.weight, proba=proba)
 
 
 def _of_numbers(predicted: Any, part: Part) -> Metrics:
-    from sklearn import metrics
-
-    y, weight = part.y, part.weight
-    several = len(predicted) > 1
-    return {
-        "mean_absolute_error": float(
-            metrics.mean_absolute_error(y, predicted, sample_weight=weight)
-        ),
-        "mean_squared_error": float(metrics.mean_squared_error(y, predicted, sample_weight=weight)),
-        "median_absolute_error": float(
-            metrics.median_absolute_error(y, predicted, sample_weight=weight)
-        ),
-        "max_error": float(metrics.max_error(y, predicted)),
-        "r2_score": float(metrics.r2_score(y, predicted, sample_weight=weight))
-        if several
-        else None,
-        "explained_variance": float(
-            metrics.explained_variance_score(y, predicted, sample_weight=weight)
-        ),
-        "mean_absolute_percentage_error": float(
-            metrics.mean_absolute_percentage_error(y, predicted, sample_weight=weight)
-        ),
-    }
+    return number_metrics(np.asarray(part.y), predicted, part.weight)
 
 
 def _ndcg(scores: Any, part: Part) -> float | None:

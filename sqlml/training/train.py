@@ -21,6 +21,7 @@ import numpy as np
 from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import ConfigError, SqlmlError
 from sqlml.host import RowHost
+from sqlml.scorer.metrics import Metrics
 from sqlml.training.block_estimators import block_estimator
 from sqlml.training.features.columns import TrainingColumns, columns_of
 from sqlml.training.features.feature_pipeline import (
@@ -37,7 +38,7 @@ from sqlml.training.fitting.fitting import Fitting
 from sqlml.training.fitting.library_errors import cannot_be_trained
 from sqlml.training.fitting.training_log import TrainingLog
 from sqlml.training.fitting.tuning import Fit, is_end_of_trial, tuned
-from sqlml.training.metrics import Metrics, metrics_of
+from sqlml.training.metrics import metrics_of
 from sqlml.training.model_types import SUPERVISED
 from sqlml.training.options import monotone
 from sqlml.training.options.request import Request

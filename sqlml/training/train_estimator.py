@@ -17,10 +17,11 @@ import numpy as np
 from sqlml.dialects.duckdb import DUCKDB
 from sqlml.errors import ConfigError, MissingDependencyError, UnsupportedModelError
 from sqlml.host import RowHost
+from sqlml.scorer.metrics import Metrics
 from sqlml.training.features.columns import TrainingColumns, columns_of, label_sql
 from sqlml.training.fitting.library_errors import cannot_be_trained
 from sqlml.training.fitting.training_log import TrainingLog
-from sqlml.training.metrics import Metrics, metrics_of
+from sqlml.training.metrics import metrics_of
 from sqlml.training.model_types import Task, Trainer, missing_packages, not_installed
 from sqlml.training.options.own_options import ALIASES, OF_ESTIMATORS, Options, own_options
 from sqlml.training.options.request import Request

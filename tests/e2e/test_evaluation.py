@@ -459,3 +459,48 @@ def test_the_rows_held_out_of_a_trained_model(con: sqlml.Session, split: str) ->
     matrix = con.sql("FROM ml_confusion_matrix(MODEL trained)").fetchall()
     assert sum(sum(row[1:]) for row in matrix) == measured["rows"]
     assert con.sql("FROM ml_roc_curve(MODEL trained)").fetchall()[-1][1:3] == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("answers", "answer"),
+        ("grades", "grade"),
+        ("prices", "price"),
+        ("both", ["price", "other"]),
+        ("two", ["answer", "grade"]),
+        ("margins", "answer"),
+    ],
+)
+def test_a_scorer_evaluates_as_sql_does(con: sqlml.Session, name: str, label: Any) -> None:
+    y = ROWS[label].copy()
+    if name == "margins":
+        y = y == "yes"
+    elif name == "two":
+        y = y.astype(str)
+    elif name != "both":
+        y = y.astype(object)
+        y[ROWS.a > 1] = None
+    con.register("truth", ROWS[FEATURES + ["worth"]].join(pd.DataFrame(y), rsuffix=" y"))
+    columns = [label] if isinstance(label, str) else label
+    found = sqlml.compile(FITTED[name]).evaluate(X, y, sample_weight=ROWS.worth)
+    listed = ", ".join(f"'{column}'" for column in columns)
+    told = con.sql(
+        f"FROM ml_evaluate(MODEL {name}, TABLE truth, label := [{listed}], weight := 'worth')"
+    )
+    rows = [dict(zip(told.columns, row, strict=True)) for row in told.fetchall()]
+    for target, metrics_of_one in enumerate(found if isinstance(found, list) else [found]):
+        several = len(columns) > 1
+        row = next(r for r in rows if not several or r["target"] == columns[target])
+        for metric, value in metrics_of_one.items():
+            assert row[metric] == (None if value is None else pytest.approx(value, rel=1e-12))
+
+
+def test_a_scorer_refuses_what_is_no_label() -> None:
+    scorer = sqlml.compile(FITTED["answers"])
+    with pytest.raises(errors.ConfigError, match="'maybe' is no class.*'no', 'yes'"):
+        scorer.evaluate(X[:2], ["yes", "maybe"])
+    with pytest.raises(errors.ConfigError, match="no row has a label"):
+        scorer.evaluate(X[:2], [None, None])
+    with pytest.raises(errors.ConfigError, match="predicts nothing"):
+        sqlml.compile(StandardScaler().fit(X)).evaluate(X, ROWS.answer)

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ConfigError, MissingDependencyError
+from sqlml.scorer.metrics import Metrics
 from sqlml.training.fitting.checkpoint import Checkpoint, Saved
 from sqlml.training.fitting.training_log import TrainingLog
-from sqlml.training.metrics import LOWER_IS_BETTER, METRICS, Metrics
+from sqlml.training.metrics import LOWER_IS_BETTER, METRICS
 from sqlml.training.options.request import Request
 from sqlml.training.options.searched_values import Candidates, Searched
 
