@@ -64,7 +64,13 @@ def runs(program: Program, op: str) -> list[tuple[str, Program]]:
     return list({(backend, id(form)): (backend, form) for backend, form in made}.values())
 
 
-@pytest.mark.parametrize("op", [op.name for op in ops.TABLE])
+LONG = {"nearest": pytest.mark.nightly}
+"""Operators whose cases compile for long, and when they run."""
+
+
+@pytest.mark.parametrize(
+    "op", [pytest.param(op.name, marks=LONG.get(op.name, ())) for op in ops.TABLE]
+)
 def test_operator_equals_the_reference(op: str) -> None:
     assert op in CASES, f"operator {op} has no case in CASES"
     for number, make in enumerate(CASES[op]):

@@ -20,7 +20,7 @@ from tests.e2e.killed_child import STEPS, state
 
 pytestmark = pytest.mark.version
 
-KILLS = 8
+KILLS = 5
 MANY_KILLS = 50
 """Of each of four runs at night."""
 
