@@ -26,6 +26,8 @@ def written(rows: ScoredRows) -> tuple[str, str]:
     Raises:
         BindError: an option that does not fit the model, or a model that the form does not fit.
     """
+    if rows.targets > 1:
+        _refuse(rows, ("class",), "has several targets")
     return _FORMS[rows.form.function](rows)
 
 
