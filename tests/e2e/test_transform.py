@@ -441,7 +441,7 @@ def test_what_changes_with_the_time_zone_of_the_session_is_refused(
 @pytest.mark.parametrize("item", ["seen::TIMESTAMPTZ", "hour(to_timestamp(tenure))"])
 def test_what_is_given_a_time_zone_in_transform(shop: sqlml.Session, item: str) -> None:
     con = shop.cursor()
-    with pytest.raises(errors.ParseError, match="cast nothing to TIMESTAMPTZ, and write AT TIME"):
+    with pytest.raises(errors.ParseError, match="convert each TIMESTAMPTZ first, with AT TIME"):
         con.execute(f"CREATE MODEL r TRANSFORM ({item} AS x) OPTIONS ({TREE}) AS {ZONED}")
 
 

@@ -57,7 +57,7 @@ def _type(kind: str) -> str:
 
 def _refusal(rows: FittedRows, name: str, made: RowExpression) -> str:
     column = next((c for c in made.columns if rows.columns[c] in _ZONED), None)
-    fix = "cast nothing to TIMESTAMPTZ, and write AT TIME ZONE 'UTC' behind what has a time zone"
+    fix = "convert each TIMESTAMPTZ first, with AT TIME ZONE 'UTC'"
     if column is not None:
         quoted = column if column.isidentifier() else DUCKDB.quote_name(column)
         fix = f"write ({quoted} AT TIME ZONE 'UTC') in place of {quoted}"
