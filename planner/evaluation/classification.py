@@ -37,9 +37,9 @@ _AREAS = """
 """Of `above`: the areas under the ROC curve and under steps of precision, not yet divided."""
 
 _BOTH = "pos > 0 AND neg > 0 AND scores > 0"
-_PRECISION = "CASE WHEN tp + fp > 0 THEN tp / (tp + fp) ELSE 0 END"
-_RECALL = "CASE WHEN pos > 0 THEN tp / pos ELSE 0 END"
-_F1 = "CASE WHEN tp + fp + pos > 0 THEN 2 * tp / (tp + fp + pos) ELSE 0 END"
+_PRECISION = "CASE WHEN tp + fp > 0 THEN tp / (tp + fp) WHEN pos + neg > 0 THEN 0 END"
+_RECALL = "CASE WHEN pos > 0 THEN tp / pos WHEN pos + neg > 0 THEN 0 END"
+_F1 = "CASE WHEN tp + fp + pos > 0 THEN 2 * tp / (tp + fp + pos) WHEN pos + neg > 0 THEN 0 END"
 _ROC = f"CASE WHEN {_BOTH} THEN area / (pos * neg) END"
 _STEPS = f"CASE WHEN {_BOTH} THEN precisions / pos END"
 
@@ -100,12 +100,14 @@ def classes(by: Grouping, counts: Sequence[int], per_class: bool, probabilities:
         FROM pairs {by.group_by}
     """
     counted = f"""
-        SELECT {each.columns} fsum(pos) AS pos, fsum(tp) AS tp, fsum(predicted) - fsum(tp) AS fp
+        SELECT {each.columns} fsum(pos) AS pos, fsum(tp) AS tp, fsum(predicted) - fsum(tp) AS fp,
+            sum(n) AS n
         FROM (
-            SELECT {by.columns} y AS k, w AS pos, CASE WHEN y = hat THEN w ELSE 0 END AS tp,
+            SELECT {by.columns} y AS k, n, w AS pos, CASE WHEN y = hat THEN w ELSE 0 END AS tp,
                 0 AS predicted FROM pairs WHERE {KNOWN}
             UNION ALL
-            SELECT {by.columns} hat AS k, 0 AS pos, 0 AS tp, w AS predicted FROM pairs WHERE {KNOWN}
+            SELECT {by.columns} hat AS k, 0 AS n, 0 AS pos, 0 AS tp, w AS predicted
+            FROM pairs WHERE {KNOWN}
         ) AS both_sides
         {each.group_by}
     """
@@ -132,7 +134,8 @@ def classes(by: Grouping, counts: Sequence[int], per_class: bool, probabilities:
     """
     of_class = f"""
         SELECT {each.of("curves")} coalesce(tp, 0) AS tp, coalesce(fp, 0) AS fp, curves.pos, neg,
-            counted.k IS NOT NULL AS is_seen, squares, area, precisions, scores
+            counted.k IS NOT NULL AS is_seen, coalesce(counted.n, 0) AS n, squares, area,
+            precisions, scores
         FROM {each.join("curves", "counted", "LEFT JOIN")}
     """
 
@@ -180,7 +183,7 @@ def classes(by: Grouping, counts: Sequence[int], per_class: bool, probabilities:
             UNION ALL
             SELECT {by.columns} k, {_PRECISION}, {_RECALL}, (tp + neg - fp) / nullif(pos + neg, 0),
                 {_F1}, NULL, {_ROC}, {_STEPS}, squares / nullif(pos + neg, 0),
-                CAST(pos AS BIGINT), NULL, NULL
+                CAST(n AS BIGINT), NULL, NULL
             FROM of_class
         """
     return Answer(tuple(queries.items()), answer)

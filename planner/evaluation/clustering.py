@@ -69,7 +69,7 @@ def clusters(by: Grouping, labelled: bool) -> Answer:
             homogeneity, completeness,
             CASE WHEN homogeneity + completeness > 0
                 THEN 2 * homogeneity * completeness / (homogeneity + completeness)
-                ELSE 0 END AS v_measure, {rows}
+                WHEN homogeneity IS NOT NULL THEN 0 END AS v_measure, {rows}
         FROM {by.join("totals", "counted", "LEFT JOIN")} WHERE {by.has_rows}
     """
     queries = {

@@ -36,7 +36,8 @@ def by_score(by: Grouping, k: int | None, classes: int) -> tuple[Grouping, Queri
     keys = by.columns
     scored = f"SELECT {keys} w, {is_it} AS is_it, {score} AS p FROM {source} WHERE {KNOWN}"
     grouped = f"""
-        SELECT {keys} p, CAST(sum(CASE WHEN is_it THEN w ELSE 0 END) AS DOUBLE) AS pos,
+        SELECT {keys} p, count(*) AS n,
+            CAST(sum(CASE WHEN is_it THEN w ELSE 0 END) AS DOUBLE) AS pos,
             CAST(sum(CASE WHEN is_it THEN 0 ELSE w END) AS DOUBLE) AS neg
         FROM of_class {by.grouped_by("p")}
     """
@@ -102,7 +103,7 @@ def calibration_curve(by: Grouping, queries: Queries, bins: int, quantiles: bool
         more = quantile_edges(by, bins)
         source = by.join("by_score", "edges")
     cases = "".join(f"WHEN p <= {edge} THEN {n} " for n, edge in enumerate(edges))
-    bin_of = f"CASE {cases}ELSE {bins - 1} END"
+    bin_of = f"CASE {cases}ELSE {bins - 1} END" if edges else "0"
     binned = f"SELECT {by.of('by_score')} p, pos, neg, {bin_of} AS bin FROM {source}"
     answer = f"""
         SELECT {by.columns} CAST(bin + 1 AS INTEGER) AS bin, min(p) AS lowest, max(p) AS highest,
@@ -114,7 +115,7 @@ def calibration_curve(by: Grouping, queries: Queries, bins: int, quantiles: bool
     return Answer((*queries, *more, ("binned", binned)), answer)
 
 
-def quantile_edges(by: Grouping, bins: int, count: str = "pos + neg") -> Queries:
+def quantile_edges(by: Grouping, bins: int, count: str = "n") -> Queries:
     """The inner edges `e1`, `e2`, .. of bins with equal numbers of rows, as numpy's percentile
     finds them; the last of the queries is `edges`.
 
@@ -127,7 +128,7 @@ def quantile_edges(by: Grouping, bins: int, count: str = "pos + neg") -> Queries
         WINDOW ascending AS ({by.partition_by} ORDER BY p ROWS UNBOUNDED PRECEDING),
             whole AS ({by.partition_by})
     """
-    shares = [float(q) for q in np.linspace(0, 1, bins + 1)[1:-1]]
+    shares = [float(q) for q in (np.linspace(0, 1, bins + 1) * 100 / 100)[1:-1]]  # of percentiles
     low = ", ".join(
         f"min(CASE WHEN upto > floor((total - 1) * {q!r}) THEN p END) AS low{n}, "
         f"min(CASE WHEN upto > floor((total - 1) * {q!r}) + 1 THEN p END) AS high{n}, "
@@ -152,8 +153,9 @@ def lift(by: Grouping, queries: Queries, bins: int) -> Answer:
     """
     ranked = f"""
         SELECT *, sum(pos + neg) OVER whole AS total, sum(pos) OVER whole AS all_pos,
-            floor((tps + fps - pos - neg) * {bins} / (sum(pos + neg) OVER whole)) AS part
-        FROM above WINDOW whole AS ({by.partition_by})
+            least(greatest(floor((tps + fps - pos - neg) * {bins}
+                / nullif(sum(pos + neg) OVER whole, 0)), 0), {bins - 1}) AS part
+        FROM above WHERE pos + neg > 0 WINDOW whole AS ({by.partition_by})
     """
     parts = f"""
         SELECT {by.columns} part, fsum(pos + neg) AS in_part, fsum(pos) AS pos, min(p) AS lowest,

@@ -94,12 +94,12 @@ class EvaluatedModel:
             return ()
         else:
             raise self.error(
-                f"name the column of labels, as in ml_{self.form.function}(.., label := 'churned')"
+                f"name the label column, as in ml_{self.form.function}(.., label := 'churned')"
             )
         if len(columns) != self.targets:
             raise self.error(
-                f"model {self.model.name!r} predicts {self.targets} values of a row; name as many "
-                "columns of labels, as in label := ['a', 'b']"
+                f"model {self.model.name!r} predicts {self.targets} values per row; name as many "
+                "label columns, as in label := ['a', 'b']"
             )
         return columns
 

@@ -23,4 +23,5 @@ def label_place(label: str, labels: Labels, dialect: Dialect, message: str | Non
     if plain and dialect is DUCKDB:  # Spark's would give -1 for another label
         return dialect.place_of(text, [dialect.text(str(v)) for v in labels.values], other)
     place = dialect.position(label_array(labels, dialect), label)
-    return f"coalesce({dialect.operator('-', f'nullif({place}, 0)', '1')}, {other})"
+    number = dialect.operator("-", dialect.call("nullif", place, "0"), "1")
+    return f"coalesce({number}, {other})"

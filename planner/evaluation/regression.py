@@ -35,7 +35,7 @@ def numbers(by: Grouping) -> Answer:
             fsum(w * abs(y - hat) / greatest(abs(y), {_EPSILON})) AS shares,
             fsum(CASE WHEN y > -1 AND hat > -1
                 THEN w * ({_LOGS}) * ({_LOGS}) END) AS log_squares,
-            min(y) AS least_y, min(hat) AS least_hat
+            min(y) AS least_y, max(y) AS most_y, min(hat) AS least_hat
         FROM {by.join("sqlml_scored", "means")} WHERE {KNOWN} {by.group_of("sqlml_scored")}
     """
     ranked = f"""
@@ -53,7 +53,7 @@ def numbers(by: Grouping) -> Answer:
     both = by.join("means", "sums", "LEFT JOIN")
     measured = f"""
         SELECT {by.of("means")} n, null_labels, null_predictions, total, absolute, squares, most,
-            spread, unexplained, shares, log_squares, least_y, least_hat FROM {both}
+            spread, unexplained, shares, log_squares, least_y, most_y, least_hat FROM {both}
     """
     answer = f"""
         SELECT {by.of("measured")} absolute / nullif(total, 0) AS mean_absolute_error,
@@ -61,9 +61,11 @@ def numbers(by: Grouping) -> Answer:
             CASE WHEN least_y >= 0 AND least_hat >= 0
                 THEN log_squares / nullif(total, 0) END AS mean_squared_log_error,
             median AS median_absolute_error, most AS max_error,
-            CASE WHEN n < 2 THEN NULL WHEN spread > 0 THEN 1 - squares / spread
+            CASE WHEN n < 2 OR NOT total > 0 THEN NULL
+                WHEN spread > 0 AND least_y < most_y THEN 1 - squares / spread
                 WHEN squares > 0 THEN 0 ELSE 1 END AS r2_score,
-            CASE WHEN spread > 0 THEN 1 - unexplained / spread
+            CASE WHEN NOT total > 0 THEN NULL
+                WHEN spread > 0 AND least_y < most_y THEN 1 - unexplained / spread
                 WHEN unexplained > 0 THEN 0 WHEN n > 0 THEN 1 END AS explained_variance,
             shares / nullif(total, 0) AS mean_absolute_percentage_error, {ROWS}
         FROM {by.join("measured", "medians", "LEFT JOIN")} WHERE {by.has_rows}

@@ -38,30 +38,32 @@ class ScoredRows(EvaluatedModel):
         if weight is not None:
             kind = self.column_type(weight.value, "weight")
             if kind is not None and (NUMBERS.fullmatch(kind) is None or kind == "BOOLEAN"):
-                raise self.error(f"column {weight.value!r} is {kind}, not a weight", "weight")
-        groups = [f"{quote(c)} AS g{n}" for n, c in enumerate(by.value if by else ())]
-        labels = [f"{self.label_column(c, n)} AS y{n}" for n, c in enumerate(self.labels)]
-        weights = [] if weight is None else [f"{quote(weight.value)} AS w"]
+                raise self.error(
+                    f"weight column {weight.value!r} must be a number, not {kind}", "weight"
+                )
+        groups = [f"{quote(c)} AS sqlml_g{n}" for n, c in enumerate(by.value if by else ())]
+        labels = [f"{self.label_column(c, n)} AS sqlml_y{n}" for n, c in enumerate(self.labels)]
+        weights = [] if weight is None else [f"{quote(weight.value)} AS sqlml_w"]
         return ", ".join([*groups, *labels, *weights, *self._predictions()])
 
     def _predictions(self) -> list[str]:
         name = self.dialect.quote_string(str(self.form.model))
-        made = [f"predict({name}, *) AS hat"]
+        made = [f"predict({name}, *) AS sqlml_hat"]
         if self.task == "clusters" and self._has_distances:
-            return [*made, f"transform({name}, *) AS distances"]
+            return [*made, f"transform({name}, *) AS sqlml_distances"]
         if self.task in ("clusters", "numbers"):
             return made
         if self.scores == "scores":
-            return [*made, f"predict_score({name}, *) AS p"]
+            return [*made, f"predict_score({name}, *) AS sqlml_p"]
         if self.scores == "none":
             return made
         if self._is_map:
-            return [*made, f"predict_proba({name}, *) AS p"]
+            return [*made, f"predict_proba({name}, *) AS sqlml_p"]
         (labels,) = self.model.program.labels
         spelled = [str(v).lower() if labels.kind == "bool" else str(v) for v in labels.values]
         classes = map(self.dialect.quote_string, spelled)
         return made + [
-            f"predict_proba({name}, *, class := {c}) AS p{n}" for n, c in enumerate(classes)
+            f"predict_proba({name}, *, class := {c}) AS sqlml_p{n}" for n, c in enumerate(classes)
         ]
 
     @property
@@ -75,8 +77,10 @@ class ScoredRows(EvaluatedModel):
     @cached_property
     def columns(self) -> str:
         """The items of a SELECT that makes `sqlml_scored` of `sqlml_calls`."""
-        keys = ", ".join(self.grouping.keys)
-        return f"{keys}{', ' if keys else ''}{self._weight()} AS w, {self._values()}"
+        keys = "".join(
+            f"{'' if key == 't' else 'sqlml_'}{key} AS {key}, " for key in self.grouping.keys
+        )
+        return f"{keys}{self._weight()} AS w, {self._values()}"
 
     @property
     def sources(self) -> str:
@@ -91,10 +95,12 @@ class ScoredRows(EvaluatedModel):
         if weight is None:
             return "1"
         message = self.dialect.text(
-            f"column {weight.value!r} holds a weight that is NULL or below 0"
+            f"column {weight.value!r} holds a weight that is NULL, infinite or below 0"
         )
+        number = "CAST(sqlml_w AS DOUBLE)"
+        fits = f"sqlml_w >= 0 AND {self.dialect.is_finite(number)}"
         failed = f"CAST({self.dialect.error(message)} AS DOUBLE)"
-        return f"CASE WHEN w >= 0 THEN CAST(w AS DOUBLE) ELSE {failed} END"
+        return f"CASE WHEN {fits} THEN {number} ELSE {failed} END"
 
     def _values(self) -> str:
         """The label, the prediction and the scores of one target."""
@@ -109,13 +115,18 @@ class ScoredRows(EvaluatedModel):
     def _of_target(self, n: int) -> dict[str, str]:
         """The columns of one target, by their names."""
         sets = self.model.program.labels
-        label, hat = f"y{n}", self._part("hat", n)
+        label, hat = f"sqlml_y{n}", self._part("sqlml_hat", n)
         if self.task == "clusters":
             return self._of_cluster()
         if not sets:
-            return {"y": f"CAST({label} AS DOUBLE)", "hat": f"CAST({hat} AS DOUBLE)"}
+            number = f"CAST({label} AS DOUBLE)"
+            message = self.dialect.text(f"column {self.labels[n]!r} holds NaN or an infinite label")
+            failed = f"CAST({self.dialect.error(message)} AS DOUBLE)"
+            fits = f"{label} IS NULL OR {self.dialect.is_finite(number)}"
+            y = f"CASE WHEN {fits} THEN {number} ELSE {failed} END"
+            return {"y": y, "hat": f"CAST({hat} AS DOUBLE)"}
         message = self.dialect.text(
-            f"column {self.labels[n]!r} holds a label that is no class of model "
+            f"column {self.labels[n]!r} holds a label that is not a class of model "
             f"{self.model.name!r}: "
         )
         labels = self.class_labels if self.targets == 1 else sets[n]
@@ -133,10 +144,12 @@ class ScoredRows(EvaluatedModel):
         return "transform" in program.outputs and program.output_type("transform").width == width
 
     def _of_cluster(self) -> dict[str, str]:
-        many = self._has_distances and len(self.model.program.labels[0]) > 1
-        distance = self.dialect.least("distances") if many else "CAST(NULL AS DOUBLE)"
-        label = f"CAST(y0 AS {self.dialect.type('VARCHAR')})" if self.labels else "NULL"
-        return {"y": label, "hat": "hat", "distance": distance}
+        distance = "CAST(NULL AS DOUBLE)"
+        if self._has_distances:
+            one = len(self.model.program.labels[0]) == 1
+            distance = "sqlml_distances" if one else self.dialect.least("sqlml_distances")
+        label = f"CAST(sqlml_y0 AS {self.dialect.type('VARCHAR')})" if self.labels else "NULL"
+        return {"y": label, "hat": "sqlml_hat", "distance": distance}
 
     def _part(self, values: str, n: int) -> str:
         """What is predicted of one target; a struct where its types differ."""
@@ -152,17 +165,18 @@ class ScoredRows(EvaluatedModel):
         classes = len(self.model.program.labels[n])
         if self.task == "two classes" and self.targets == 1:
             if self.scores == "probabilities":
-                return {"p0": "p1", "p1": "p0"} if self.is_flipped else {"p0": "p0", "p1": "p1"}
-            score = self.dialect.negated("p") if self.is_flipped else "p"
+                first, second = ("1", "0") if self.is_flipped else ("0", "1")
+                return {"p0": f"sqlml_p{first}", "p1": f"sqlml_p{second}"}
+            score = self.dialect.negated("sqlml_p") if self.is_flipped else "sqlml_p"
             return {"p0": null, "p1": score if self.scores == "scores" else null}
         if self.scores == "none":
             values = self.dialect.array([null] * classes)
         elif self.scores == "scores":
-            values = "p"
+            values = "sqlml_p"
         elif self._is_map:
-            values = self.dialect.call("map_values", self._part("p", n))
+            values = self.dialect.call("map_values", self._part("sqlml_p", n))
         else:
-            values = self.dialect.array([f"p{k}" for k in range(classes)])
+            values = self.dialect.array([f"sqlml_p{k}" for k in range(classes)])
         if self.task == "two classes":
             return {"p0": self.dialect.at(values, 1), "p1": self.dialect.at(values, 2)}
         return {"ps": values}

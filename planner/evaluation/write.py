@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from sqlml.planner.evaluation import classification, clustering, curves, regression
 from sqlml.planner.evaluation.answer import Answer
@@ -11,6 +12,7 @@ from sqlml.planner.evaluation.confusion_matrix import confusion_matrix, pairs
 from sqlml.planner.evaluation.metric_names import OF_CLASSES, OF_NUMBERS
 from sqlml.planner.evaluation.scored_rows import ScoredRows
 from sqlml.planner.program.result_sql import label_array
+from sqlml.types import fold
 
 _POINTS, _BINS = 1000, 10
 """What is answered at most unless the form says otherwise: thresholds of a curve, bins."""
@@ -79,17 +81,27 @@ def _confusion_matrix(rows: ScoredRows) -> tuple[str, str]:
             "pairs := true gives a row for each pair of classes"
         )
     answer = confusion_matrix(rows.grouping, rows.classes, predicted, count)
-    taken = [f"c{k} AS {quote(str(v))}" for k, v in enumerate(rows.class_labels.values)]
+    shown = [_header(v) for v in rows.class_labels.values]
+    taken = [f"c{k} AS {quote(name)}" for k, name in enumerate(shown)]
+    if len({fold(name) for name in ("expected_label", *shown)}) <= len(shown):
+        raise rows.error("classes differ only in case, or are called as a column is: pairs := true")
     return _around(rows, answer, [expected, *taken])
+
+
+def _header(label: Any) -> str:
+    """The name of the column of a class."""
+    return (str(label).lower() if isinstance(label, bool) else str(label)) or "(empty)"
 
 
 def _curve(rows: ScoredRows, items: Sequence[str], make: Callable[..., Answer]) -> tuple[str, str]:
     """A curve of one class, or of each of several."""
     _check_classes(rows)
+    if rows.classes < 2:
+        raise rows.error(f"model {rows.model.name!r} has one class: there is no curve")
     if rows.scores == "none":
         raise rows.error(
-            f"model {rows.model.name!r} gives neither probabilities nor scores, which the curve is "
-            "made of"
+            f"model {rows.model.name!r} returns neither probabilities nor scores, so it has no "
+            "curve"
         )
     each = rows.classes > 2 and "class" not in rows.form.options
     k = rows.positive if rows.classes > 2 and not each else None
@@ -139,7 +151,9 @@ def _check_classes(rows: ScoredRows) -> None:
     """Raise for a model without classes, or whose targets have different ones."""
     if rows.task in ("numbers", "clusters"):
         what = "predicts numbers" if rows.task == "numbers" else "finds clusters"
-        raise rows.error(f"ml_{rows.form.function} is for classes, and {rows.model.name!r} {what}")
+        raise rows.error(
+            f"ml_{rows.form.function} needs a classifier, and model {rows.model.name!r} {what}"
+        )
     if len({labels.values for labels in rows.model.program.labels}) > 1:
         raise rows.error(f"the targets of model {rows.model.name!r} have different classes")
 
@@ -153,9 +167,24 @@ def _label(rows: ScoredRows, place: str, name: str) -> str:
 
 
 def _around(rows: ScoredRows, answer: Answer, items: Sequence[str]) -> tuple[str, str]:
+    _check_names(rows, items)
     pairs = zip(rows.grouping.keys, rows.grouping.names, strict=True)
     keys = [f"{_target(rows) if key == 't' else key} AS {name}" for key, name in pairs]
     return answer.around(rows, [*keys, *items])
+
+
+def _check_names(rows: ScoredRows, items: Sequence[str]) -> None:
+    """Raise BindError where a column of `by` is called as another column of the answer is."""
+    by = rows.form.options.get("by")
+    taken = {fold(item.rpartition(" AS ")[2].strip('"`')) for item in items}
+    taken |= {"target"} if rows.targets > 1 else set()
+    for name in by.value if by else ():
+        if fold(name) in taken:
+            raise rows.error(
+                f"the answer would have two columns {name!r}; rename the one of `by` in the rows",
+                "by",
+            )
+        taken.add(fold(name))
 
 
 def _target(rows: ScoredRows) -> str:
@@ -188,7 +217,7 @@ def _refuse(rows: ScoredRows, options: Sequence[str], why: str) -> None:
     for name in options:
         if name in rows.form.options:
             raise rows.error(
-                f"option {name} does not fit model {rows.model.name!r}: it {why}", name
+                f"option {name} does not apply to model {rows.model.name!r}, which {why}", name
             )
 
 

@@ -35,7 +35,7 @@ from sqlml.planner.syntax.forms import FORMS
 from sqlml.planner.syntax.outline import ModelCall, Outline
 from sqlml.planner.syntax.parameters import Parameters
 from sqlml.planner.syntax.read import outline_of
-from sqlml.planner.syntax.table_form import TableForm, table_forms
+from sqlml.planner.syntax.table_form import TableForm, defined_names, names_in, table_forms
 from sqlml.planner.table_data.write import compared_tables
 from sqlml.types import fold
 
@@ -164,6 +164,15 @@ def _alone(sql: str, context: Context, form: TableForm) -> str:
             sql,
             form.span.start,
         )
+    dialect = context.dialect.name
+    shadowed = defined_names(sql, dialect) & names_in(rows, dialect)
+    if shadowed:
+        raise BindError(
+            f"the query that trained model {model.label} reads {min(shadowed)!r}, which a WITH of "
+            "this statement redefines: give that query another name",
+            sql,
+            form.span.start,
+        )
     before, after = _evaluated(sql, context, form, model, rows)
     return f"{before}{rows}{after}"
 
@@ -172,7 +181,9 @@ def _around(sql: str, context: Context, form: TableForm) -> Sequence[str]:
     """What stands before, between and after the rows of a form."""
     tables = [sql[rows.start : rows.end] for rows in form.rows]
     if not FORMS[form.function].has_model:
-        return compared_tables(form, [_columns(rows, context) for rows in tables], context, sql)
+        return compared_tables(
+            form, [_columns(rows, context, sql) for rows in tables], context, sql
+        )
     model = _model(sql, context, form)
     if form.function == "predict":
         return f"(SELECT {', '.join(['*', *_calls(sql, context, form, model)])} FROM ", ")"
@@ -185,12 +196,16 @@ def _evaluated(
     """What stands before and after rows on which a model is evaluated."""
     facts = context.training(model)
     label = None if facts is None else facts.options.get("label")
-    columns = _columns(rows, context)
+    columns = _columns(rows, context, sql)
     return written(ScoredRows(form, model, context.dialect, sql, columns, label))
 
 
-def _columns(rows: str, context: Context) -> Mapping[str, str] | None:
-    """The names and types of the columns of rows; None where the engine cannot say it yet."""
+def _columns(rows: str, context: Context, sql: str) -> Mapping[str, str] | None:
+    """The names and types of the columns of rows; None where the engine cannot say it yet: where
+    they name a query of a WITH in the statement around them."""
+    dialect = context.dialect.name
+    if defined_names(sql, dialect) & names_in(rows, dialect):
+        return None
     try:
         outline = outline_of(f"SELECT * FROM {rows}", context.dialect.name)
         given = Parameters(outline.parameters, None)

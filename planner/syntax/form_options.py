@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -48,7 +49,7 @@ class FormOption:
             "column": isinstance(value, str),
             "text": isinstance(value, str),
             "columns": is_list and value and all(isinstance(v, str) for v in value),
-            "number": isinstance(value, int | float) and not is_truth,
+            "number": isinstance(value, int | float) and not is_truth and math.isfinite(value),
             "boolean": is_truth,
             "class": not is_list,
         }
@@ -119,7 +120,7 @@ def _literal(sql: str, tokens: Sequence[Token]) -> Any:
         if all(c.is_symbol(",") for c in commas) and all(p.kind == "string" for p in parts):
             return tuple(p.text for p in parts)
     raise BindError(
-        "options of a table form are written out: a text, a number, true, false or a list of texts",
+        "options of a table form must be literals: a text, a number, true, false, a list of texts",
         sql,
         first.start,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Any
 
 from sqlglot import exp
 
@@ -23,7 +24,8 @@ _OPERATORS: Mapping[type[exp.Expr], str] = MappingProxyType(
 """What of a template DuckDB looks up by its sign."""
 
 _SYNTAX = frozenset({"coalesce"})
-"""What is written as a function is, and is none."""
+_SYNTAX_NODES = (exp.Cast, exp.Case, exp.If, exp.Coalesce, exp.And, exp.Or, exp.Exists)
+"""What is written as a function is, or what sqlglot takes for one, and is none."""
 
 _SPARK: Mapping[str, str] = MappingProxyType(
     {
@@ -65,12 +67,24 @@ def _for_duckdb(node: exp.Expr) -> exp.Expr:
         operands = [node.this] if isinstance(node, exp.Neg) else [node.this, node.expression]
         plain = [o.this if isinstance(o, exp.Paren) else o for o in operands]
         return exp.Anonymous(this=builtin(sign), expressions=plain)
-    if isinstance(node, exp.ApproxQuantile):  # which sqlglot reads in a way of its own
-        operands = [node.this, node.args["quantile"]]
-        return exp.Anonymous(this=builtin("approx_quantile"), expressions=operands)
+    if isinstance(node, exp.Func) and not isinstance(node, (exp.Anonymous, *_SYNTAX_NODES)):
+        return _named(node)  # which sqlglot reads in a way of its own
     if isinstance(node, exp.Anonymous) and node.name not in _SYNTAX and "." not in node.name:
         return exp.Anonymous(this=builtin(node.name), expressions=node.expressions)
     return node
+
+
+def _named(node: exp.Func) -> exp.Expr:
+    """A function that sqlglot knows, as a call by its full name."""
+    name = node.sql_name().lower()
+    operands = [a for key in node.arg_types for a in _listed(node.args.get(key))]
+    return exp.Anonymous(this=builtin(name), expressions=operands)
+
+
+def _listed(argument: Any) -> list[Any]:
+    if argument is None or isinstance(argument, bool):
+        return []
+    return argument if isinstance(argument, list) else [argument]
 
 
 def _for_spark(node: exp.Expr) -> exp.Expr:

@@ -51,6 +51,30 @@ def has_table_form(tokens: Sequence[Token]) -> bool:
     return any(_begins(tokens, i) for i in range(len(tokens)))
 
 
+def names_in(sql: str, dialect: str = "duckdb") -> frozenset[str]:
+    """The names that a text has, folded."""
+    return frozenset(fold(t.text) for t in tokenize(sql, dialect) if t.is_identifier)
+
+
+def defined_names(sql: str, dialect: str = "duckdb") -> frozenset[str]:
+    """The names, folded, that a statement gives to queries in a WITH, and some others.
+
+    >>> sorted(defined_names("WITH a AS (SELECT 1), b(x) AS MATERIALIZED (SELECT 2) FROM a, b"))
+    ['a', 'b']
+    """
+    tokens = tokenize(sql, dialect)
+    if not any(token.upper == "WITH" for token in tokens):
+        return frozenset()
+    found = set()
+    for i, token in enumerate(tokens):
+        place = i + 1
+        if place < len(tokens) and tokens[place].is_symbol("("):
+            place = tokens.closing.get(place, len(tokens)) + 1
+        if token.is_identifier and place < len(tokens) and tokens[place].upper == "AS":
+            found.add(fold(token.text))
+    return frozenset(found)
+
+
 def _begins(tokens: Sequence[Token], i: int) -> bool:
     """Whether a table form begins at token i; functions of that name take neither MODEL nor
     TABLE."""

@@ -26,7 +26,7 @@ def described(
     made = spelled(
         f"WITH sqlml_rows AS (SELECT 1), statistics AS ({statistics}) {rows}", dialect.name
     ).removeprefix("WITH sqlml_rows AS (SELECT 1), ")
-    names = ", ".join(f"c{n}" for n in range(len(columns)))
+    names = ", ".join(f"{dialect.quote_name(c.name)} AS c{n}" for n, c in enumerate(columns))
     text, kinds = (
         dialect.array([dialect.text(value) for value in values])
         for values in ([c.name for c in columns], [c.type for c in columns])
@@ -37,7 +37,7 @@ def described(
         "num_nulls, num_zeros, least AS min, most AS max, mean, stddev, median, quantiles, "
         "approx_unique, avg_string_length, top_values"
     )
-    before = f"({told} FROM (WITH sqlml_rows({names}) AS (SELECT * FROM "
+    before = f"({told} FROM (WITH sqlml_rows AS (SELECT {names} FROM "
     return before, f"), {made}) AS sqlml_described)"
 
 
@@ -57,11 +57,14 @@ def _measures(n: int, column: DataColumn, quantiles: int) -> list[str]:
             f"sum(CASE WHEN {c} = 0 THEN 1 ELSE 0 END) AS zeros{n}",
             f"avg({x}) AS mean{n}",
             f"stddev_pop({x}) AS stddev{n}",
-            f"approx_quantile({x}, 0.5) AS median{n}",
+            f"least(greatest(approx_quantile({x}, 0.5), min({x})), max({x})) AS median{n}",
+            f"min({x}) AS q{n}_0",
             *(
-                f"approx_quantile({x}, {part / quantiles!r}) AS q{n}_{part}"
-                for part in range(quantiles + 1)
+                f"least(greatest(approx_quantile({x}, {part / quantiles!r}), min({x})), max({x})) "
+                f"AS q{n}_{part}"
+                for part in range(1, quantiles)
             ),
+            f"max({x}) AS q{n}_{quantiles}",
         ]
     if column.kind == "name" and column.type != "BOOLEAN":
         made.append(f"avg(length(CAST({c} AS VARCHAR))) AS long{n}")

@@ -64,6 +64,7 @@ def drifted(
     is_number = f"k < {len(numbers)}"
     value = f"CASE WHEN {is_number} THEN {names[0]} ELSE {names[1]} END"
     threshold = f"CASE WHEN {is_number} THEN {thresholds[0]!r} ELSE {thresholds[1]!r} END"
+    threshold = f"CAST({threshold} AS DOUBLE)"
     metric = f"CASE WHEN {is_number} THEN '{names[0]}' ELSE '{names[1]}' END"
     nulls = dialect.call("abs", dialect.operator("-", "null_share_base", "null_share_study"))
     items = (

@@ -46,8 +46,8 @@ def _why_unknown(rows: str, context: Context) -> str:
     try:
         context.describe(f"SELECT * FROM {rows}")
     except ProbeError as error:
-        return f"the columns of these rows cannot be told: {error}"
-    return "the columns of these rows cannot be told"
+        return f"cannot determine the columns of these rows: {error}"
+    return "cannot determine the columns of these rows"
 
 
 def _described(
@@ -78,11 +78,11 @@ def _drifted(
         _metric(form, "categorical_metric_type", _OF_NAMES, sql),
     )
     thresholds = (
-        float(_value(form, "numerical_default_threshold", 0.3)),
-        float(_value(form, "categorical_default_threshold", 0.3)),
-        float(_value(form, "null_share_threshold", 0.3)),
+        _threshold(form, "numerical_default_threshold", sql),
+        _threshold(form, "categorical_default_threshold", sql),
+        _threshold(form, "null_share_threshold", sql),
     )
-    bins = _whole(form, "bins", 10, (2, 1000), sql)
+    bins = _whole(form, "bins", 10, (2, 100), sql)
     return drifted(columns, metrics, thresholds, bins, dialect)
 
 
@@ -107,6 +107,13 @@ def _metric(form: TableForm, name: str, allowed: frozenset[str], sql: str) -> st
             form.options[name].span.start,
         )
     return found
+
+
+def _threshold(form: TableForm, name: str, sql: str) -> float:
+    value = float(_value(form, name, 0.3))
+    if value < 0:
+        raise BindError(f"option {name} must be at least 0", sql, form.options[name].span.start)
+    return value
 
 
 def _value(form: TableForm, name: str, default: Any) -> Any:

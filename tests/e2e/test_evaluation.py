@@ -390,26 +390,26 @@ def test_rows_of_another_form_of_a_parameter_and_of_a_with(con: sqlml.Session) -
 
 LABEL = "label := 'answer'"
 BAD: Mapping[str, str] = {
-    "ml_evaluate(MODEL answers, TABLE shop)": "name the column of labels",
+    "ml_evaluate(MODEL answers, TABLE shop)": "name the label column",
     "ml_evaluate(MODEL answers, TABLE shop, label := 'nope')": "no column 'nope'; columns: a, b",
     "ml_evaluate(MODEL answers, TABLE shop, label := 'answe')": "did you mean 'answer'",
     "ml_evaluate(MODEL answers, TABLE shop, label := 'grade')": "model 'answers' are VARCHAR",
-    "ml_evaluate(MODEL answers, TABLE shop, label := 'Shop''s')": "no class of model 'answers': ",
+    "ml_evaluate(MODEL answers, TABLE shop, label := 'Shop''s')": "not a class of model 'answers'",
     "ml_evaluate(MODEL prices, TABLE shop, label := 'answer')": "predicts numbers",
-    "ml_evaluate(MODEL prices, TABLE shop, label := 'price', threshold := 1)": "does not fit model",
+    "ml_evaluate(MODEL prices, TABLE shop, label := 'price', threshold := 1)": "does not apply to",
     f"ml_evaluate(MODEL answers, (FROM shop WHERE a > 99), {LABEL})": "nothing to evaluate",
     "ml_evaluate(MODEL prices, (FROM shop WHERE a > 99), label := 'price')": "nothing to evaluate",
     f"ml_evaluate(MODEL answers, (SELECT a, answer FROM shop), {LABEL})": "needs columns 'b', 'c'",
-    "ml_evaluate(MODEL both, TABLE shop, label := 'price')": "predicts 2 values of a row",
+    "ml_evaluate(MODEL both, TABLE shop, label := 'price')": "predicts 2 values per row",
     f"ml_evaluate(MODEL answers, TABLE shop, {LABEL}, class := 'x')": "no class 'x'",
     f"ml_evaluate(MODEL answers, TABLE shop, {LABEL}, per_class := true)": "has two classes",
     "ml_evaluate(MODEL answers, TABLE shop, lable := 'answer')": "did you mean label",
     f"ml_evaluate(MODEL answers, TABLE shop, {LABEL}, label := 'a')": "given twice",
-    "ml_evaluate(MODEL answers, TABLE shop, label := ?)": "are written out",
+    "ml_evaluate(MODEL answers, TABLE shop, label := ?)": "must be literals",
     "ml_evaluate(MODEL answers, TABLE shop, 'answer')": "takes options, as in threshold",
-    f"ml_evaluate(MODEL answers, TABLE shop, {LABEL}, weight := 'answer')": "not a weight",
-    f"ml_evaluate(MODEL answers, TABLE shop, {LABEL}, weight := 'a')": "NULL or below 0",
-    "ml_roc_curve(MODEL prices, TABLE shop, label := 'price')": "is for classes",
+    f"ml_evaluate(MODEL answers, TABLE shop, {LABEL}, weight := 'answer')": "must be a number",
+    f"ml_evaluate(MODEL answers, TABLE shop, {LABEL}, weight := 'a')": "NULL, infinite or below 0",
+    "ml_roc_curve(MODEL prices, TABLE shop, label := 'price')": "needs a classifier",
     f"ml_roc_curve(MODEL answers, {LABEL})": "name the rows to evaluate it on",
     "ml_calibration_curve(MODEL margins, TABLE shop, label := 'answer')": "gives no probabilities",
     f"ml_lift(MODEL answers, TABLE shop, {LABEL}, bins := 0)": "whole number from 1",
@@ -504,3 +504,76 @@ def test_a_scorer_refuses_what_is_no_label() -> None:
         scorer.evaluate(X[:2], [None, None])
     with pytest.raises(errors.ConfigError, match="predicts nothing"):
         sqlml.compile(StandardScaler().fit(X)).evaluate(X, ROWS.answer)
+
+
+def test_no_function_of_a_database_is_called(con: sqlml.Session) -> None:
+    """Macros hide functions that are called by bare names."""
+    forms = [
+        "ml_evaluate(MODEL prices, TABLE shop, label := 'price', weight := 'worth')",
+        "ml_evaluate(MODEL grades, TABLE shop, label := 'grade', per_class := true)",
+        "ml_evaluate(MODEL groups, TABLE shop, label := 'grade')",
+        "ml_confusion_matrix(MODEL grades, TABLE shop, label := 'grade')",
+        "ml_roc_curve(MODEL answers, TABLE shop, label := 'answer', points := 9)",
+        "ml_calibration_curve(MODEL answers, TABLE shop, label := 'answer', quantiles := true)",
+        "ml_lift(MODEL answers, TABLE shop, label := 'answer')",
+        "ml_describe_data(TABLE shop)",
+        "ml_validate_data_drift(TABLE shop, (FROM shop WHERE a > 0))",
+    ]
+    before = [con.sql(f"FROM {form}").df() for form in forms]
+    with sqlml.attach(con.cursor()._connection) as other:
+        other.execute("CREATE SCHEMA hidden; SET search_path = 'main'")
+        names = {
+            *("max", "min", "floor", "sum", "fsum", "count", "avg", "ln", "abs", "least"),
+            *("greatest", "list", "array_extract", "list_value", "list_position", "map_values"),
+            *("row_number", "stddev_pop", "approx_quantile", "length", "struct_pack"),
+        }
+        for name in names:
+            other.execute(f"CREATE MACRO main.{name}(x) AS 77777")
+        other.execute("CREATE MACRO main.nullif(x, y) AS 3")
+        try:
+            for form, wanted in zip(forms, before, strict=True):
+                found = other.sql(f"FROM {form}").df()
+                pd.testing.assert_frame_equal(found, wanted, rtol=1e-12)
+        finally:
+            for name in (*names, "nullif"):
+                other.execute(f"DROP MACRO main.{name}")
+
+
+def test_names_of_a_with_hide_tables(con: sqlml.Session) -> None:
+    form = "ml_evaluate(MODEL answers, TABLE shop, label := 'truth')"
+    asked = f"WITH shop AS (SELECT * RENAME (answer AS truth) FROM main.shop) FROM {form}"
+    _compare(_row(con, asked), _of_two(ROWS, None))
+    with pytest.raises(errors.BindError, match="cannot determine the columns"):
+        con.sql("WITH shop AS (SELECT 1 AS z) FROM ml_describe_data(TABLE shop)")
+
+
+def test_columns_may_be_called_as_ours_are(con: sqlml.Session) -> None:
+    rows = (
+        "(SELECT *, 0 AS hat, 0 AS p, 0 AS p0, 0 AS p1, 0 AS w, 0 AS y, 0 AS g0, 0 AS k FROM shop)"
+    )
+    asked = f"FROM ml_evaluate(MODEL answers, {rows}, label := 'answer', by := 'g0')"
+    _compare(_row(con, asked), _of_two(ROWS, None))
+    with pytest.raises(errors.BindError, match="two columns 'recall'"):
+        con.sql(
+            "FROM ml_evaluate(MODEL answers, (SELECT *, 1 AS recall FROM shop), "
+            "label := 'answer', by := 'recall')"
+        )
+
+
+def test_weights_of_nothing_and_of_any_scale(con: sqlml.Session) -> None:
+    rows = "(SELECT *, 0 AS none, worth / 1000 AS small FROM shop WHERE worth > 0)"
+    for name, label in (("answers", "answer"), ("grades", "grade"), ("prices", "price")):
+        found = _row(
+            con, f"FROM ml_evaluate(MODEL {name}, {rows}, label := '{label}', weight := 'none')"
+        )
+        assert {v for k, v in found.items() if k not in ("rows", "max_error")} == {None, 0}
+    for form in ("ml_lift", "ml_calibration_curve"):
+        large, small = (
+            con.sql(f"FROM {form}(MODEL answers, {rows}, label := 'answer', weight := '{w}')").df()
+            for w in ("worth", "small")
+        )
+        assert large.bin.tolist() == small.bin.tolist() and large.bin.between(1, 10).all()
+    one = con.sql(
+        "FROM ml_calibration_curve(MODEL answers, TABLE shop, label := 'answer', bins := 1)"
+    )
+    assert len(one.fetchall()) == 1

@@ -70,6 +70,18 @@ def test_a_table_is_described(con: sqlml.Session) -> None:
     assert nested["tags"]["type"] == "VARCHAR[]" and nested["tags"]["min"] is None
 
 
+def test_quantiles_lie_between_the_ends_and_columns_go_by_name(con: sqlml.Session) -> None:
+    found = _described(con, "ml_describe_data((SELECT -10 - i AS v FROM range(5) r(i)))")
+    assert found["v"]["quantiles"] == [-14, -12, -10]
+    con.execute("CREATE TABLE s AS SELECT 'x' AS q, 1 AS p")
+    con.execute("CREATE VIEW told AS FROM ml_describe_data(TABLE s)")
+    con.execute("CREATE OR REPLACE TABLE s AS SELECT 5 AS p, 'y' AS q, 7 AS more")
+    assert con.execute("SELECT name, min FROM told ORDER BY ALL").fetchall() == [
+        ("p", "5"),
+        ("q", "y"),
+    ]
+
+
 def test_distributions_are_compared(con: sqlml.Session) -> None:
     found = _described(con, "ml_validate_data_drift(TABLE base, TABLE study, bins := 8)")
     x, plan = found["x"], found["plan"]

@@ -93,7 +93,7 @@ def test_errors(sessions: Any, tmp_path: Path) -> None:
     there, _ = sessions
     with pytest.raises(errors.BindError, match="no column 'nope'"):
         there.sql("SELECT * FROM ml_evaluate(MODEL answers, TABLE shop, label := 'nope')")
-    with pytest.raises(Exception, match="is no class of model 'answers'"):
+    with pytest.raises(Exception, match="is not a class of model 'answers'"):
         there.sql(
             "SELECT * FROM ml_evaluate(MODEL answers, TABLE shop, label := 'region')"
         ).collect()
