@@ -71,7 +71,11 @@ def fitted(model: Any, frame: Any, y: Array, held: Array) -> tuple[Any, Any]:
 
 
 def fitted_ranker(model: Any, frame: Any, y: Array, group: Array, held: Array) -> tuple[Any, Any]:
-    """The same of a model that ranks; `group` tells the rows of one group, which are neighbours."""
+    """The transformer and the estimator of a trained ranker, fitted anew by their library's API.
+
+    Args:
+        group: (n,) the number of each row's group; rows of one group are neighbours.
+    """
     features, estimator = (clone(step) for _, step in model.steps)
     X, rest = features.fit_transform(frame[~held], y[~held]), features.transform(frame[held])
     own, other = group[~held], group[held]

@@ -54,7 +54,8 @@ class Grouping:
 
     @property
     def has_rows(self) -> str:
-        """A condition on a group that fails where there are no groups, and nothing to evaluate."""
+        """A condition on a row of the answer, which raises an error if nothing could be evaluated;
+        with keys there is simply no group, and no error."""
         if self.keys:
             return "n >= 0"
         message = "no row has a label and a prediction: there is nothing to evaluate"

@@ -97,7 +97,7 @@ def _curve(rows: ScoredRows, items: Sequence[str], make: Callable[..., Answer]) 
     """A curve of one class, or of each of several."""
     _check_classes(rows)
     if rows.classes < 2:
-        raise rows.error(f"model {rows.model.name!r} has one class: there is no curve")
+        raise rows.error(f"model {rows.model.name!r} has only one class, so it has no curve")
     if rows.scores == "none":
         raise rows.error(
             f"model {rows.model.name!r} returns neither probabilities nor scores, so it has no "

@@ -31,7 +31,8 @@ def evaluated(model: Predicts, X: Any, y: Any, weight: Any = None) -> Metrics | 
     Rows without a label are left out.
 
     Raises:
-        ConfigError: the model predicts nothing, a label is no class of it, or no row has a label.
+        ConfigError: the model predicts nothing, a label is not one of its classes, or no row has a
+            label.
     """
     program = model.program
     if "label" not in program.outputs:
@@ -100,7 +101,7 @@ def _classes(
         place = index_of(labels, value)
         if place is None:
             known = ", ".join(repr(v) for v in labels.values[:20])
-            raise ConfigError(f"the label {value!r} is no class of this model; classes: {known}")
+            raise ConfigError(f"the label {value!r} is not a class of this model; classes: {known}")
         places[value] = place
     y = np.array([-1 if _is_missing(v) else places[v] for v in truth], np.int64)
     some = _some(y >= 0)

@@ -136,7 +136,7 @@ class Scorer:
             for several targets.
 
         Raises:
-            ConfigError: a label that is no class of the model, or no label at all.
+            ConfigError: a label that is not a class of the model, or no label at all.
         """
         return evaluated(self, X, y, sample_weight)
 

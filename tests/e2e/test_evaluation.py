@@ -498,7 +498,7 @@ def test_a_scorer_evaluates_as_sql_does(con: sqlml.Session, name: str, label: An
 
 def test_a_scorer_refuses_what_is_no_label() -> None:
     scorer = sqlml.compile(FITTED["answers"])
-    with pytest.raises(errors.ConfigError, match="'maybe' is no class.*'no', 'yes'"):
+    with pytest.raises(errors.ConfigError, match="'maybe' is not a class.*'no', 'yes'"):
         scorer.evaluate(X[:2], ["yes", "maybe"])
     with pytest.raises(errors.ConfigError, match="no row has a label"):
         scorer.evaluate(X[:2], [None, None])

@@ -87,7 +87,10 @@ class Options:
         return cls(MappingProxyType(values), MappingProxyType({n: n for n in values}))
 
     def renamed(self, names: Mapping[str, str]) -> Options:
-        """The same under other names.
+        """These options with other names for some of them.
+
+        Args:
+            names: name -> the one that replaces it.
 
         Raises:
             ConfigError: two of them mean the same.
@@ -118,7 +121,7 @@ class Options:
         return [(n, v) for n, v in self.values.items() if isinstance(v, Call)]
 
     def having(self, values: Mapping[str, Any]) -> Options:
-        """The same options with other values."""
+        """Options with these values, spelled in errors as the statement spelled these."""
         return Options(MappingProxyType(dict(values)), self.written)
 
 
