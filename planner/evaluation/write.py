@@ -17,7 +17,7 @@ from sqlml.types import fold
 _POINTS, _BINS = 1000, 10
 """What is answered at most unless the form says otherwise: thresholds of a curve, bins."""
 
-_MOST_BINS = 1000
+_MOST_BINS, _MOST_QUANTILES = 1000, 100
 _MOST_COLUMNS = 200
 """Classes that are columns of a confusion matrix."""
 
@@ -129,6 +129,8 @@ def _calibration_curve(rows: ScoredRows) -> tuple[str, str]:
     if rows.scores != "probabilities":
         raise rows.error(f"model {rows.model.name!r} gives no probabilities to compare with labels")
     bins, quantiles = _whole(rows, "bins", _BINS, 1), _option(rows, "quantiles", False)
+    if quantiles and bins > _MOST_QUANTILES:
+        raise rows.error(f"option bins is at most {_MOST_QUANTILES} with quantiles := true", "bins")
     items = ("bin", "lowest", "highest", "mean_predicted", "fraction_of_positives")
     return _curve(
         rows,
