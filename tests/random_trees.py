@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,18 @@ def grow(recipe: Recipe) -> Ensemble:
             base=rng.normal(size=recipe.outputs).astype(recipe.leaves),
             compare=recipe.compare,
         )
+
+
+def covered(e: Ensemble, seed: int = 0) -> Ensemble:
+    """`e` with leaf values that are no powers of ten apart, and a cover for each node, some 0."""
+    rng = np.random.default_rng(seed)
+    leaves = rng.integers(0, 9, e.leaf_values.shape[0]).astype(np.float64)
+    cover = np.zeros(e.nodes)
+    for node in reversed(range(e.nodes)):  # a child's number is above its parent's
+        for child in (int(e.left[node]), int(e.right[node])):
+            cover[node] += cover[child] if child >= 0 else leaves[~child]
+    values = rng.normal(size=e.leaf_values.shape).astype(e.leaf_values.dtype)
+    return replace(e, leaf_values=values, cover=cover, leaf_cover=leaves)
 
 
 def program_of(e: Ensemble, width: int = WIDTH) -> Program:

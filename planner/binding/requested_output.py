@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sqlml.catalog.model import Model
 from sqlml.errors import BindError, UnknownModelError
+from sqlml.explaining.explained import OWN, explained
 from sqlml.ir.program import Program
 from sqlml.planner.binding.class_argument import chosen_class, keyed_class
 from sqlml.planner.binding.context import Context
@@ -28,6 +29,9 @@ OUTPUTS_OF: Mapping[str, tuple[Output, ...]] = {
 
 A density (KernelDensity, GaussianMixture) has no decision function but scores of samples.
 """
+
+EXPLAIN = "explain"
+"""The function that gives contributions, which a model has no output of its own for."""
 
 _NO_OUTPUT = {
     "predict": "it predicts nothing",
@@ -100,6 +104,9 @@ def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) ->
             return None
         raise UnknownModelError(error.message, sql, at) from None
     refuse_in_definition(call, sql)
+    if call.function == EXPLAIN:
+        explained(model.program)  # or there is nothing to explain
+        return Target(model, OWN, chosen_class(call, model, sql, given), key=_key(call, sql))
     output = _output(call.function, model.program)
     if output is None:
         others = [f"{f}(..)" for f in OUTPUTS_OF if _output(f, model.program) is not None]
@@ -115,7 +122,12 @@ def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) ->
     keyed = keyed_class(call, model) if chosen is None else None
     if keyed is not None:
         return Target(model, output, keyed)
-    return Target(model, output, chosen, key=sql[call.key.span.start : call.key.span.end])
+    return Target(model, output, chosen, key=_key(call, sql))
+
+
+def _key(call: ModelCall, sql: str) -> str:
+    """What is left for the engine to look up in the result."""
+    return "" if call.key is None else sql[call.key.span.start : call.key.span.end]
 
 
 def _model(name: str, context: Context) -> Model:

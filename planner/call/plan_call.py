@@ -245,7 +245,7 @@ def _written(draft: CallDraft) -> PlacedCall:
     scored = draft.shared.element(
         dialect.value_of(made), program, target.part, spec.by_column, dialect
     )
-    result = decoded(scored, program, target.output, target.chosen, dialect)
+    result = decoded(scored, program, target.output, target.chosen, dialect, draft.call.baseline)
     result, choice = dialect.checked(made, result), draft.choice
     if draft.expression is not None:
         choice, result = draft.expression.choice(choice), draft.expression.or_else(result)

@@ -19,6 +19,7 @@ from sqlml.backends.costs import Costs, current
 from sqlml.backends.gpu import available
 from sqlml.backends.installed import installed
 from sqlml.backends.tree_costs import tree_costs
+from sqlml.ir.operators.contributions import ensemble_of
 from sqlml.ir.program import Node, Program
 from sqlml.ir.tree_shape import TreeShape, tree_shape
 from sqlml.ir.trees import Ensemble
@@ -163,6 +164,9 @@ def _estimate(
         if node.op == "tree_ensemble":
             a_row, kernel = _TREES[way.backend, way.strategy](_shape(node), own, min(rows, batch))
             nanoseconds += rows * a_row
+        elif node.op == "tree_contributions":
+            e = ensemble_of(node.attrs)
+            nanoseconds += rows * e.nodes * ((e.depth + 1) // 2) * CONTRIBUTION
         else:
             nanoseconds += rows * (_width(node) * own["number"] + _products(node) * own["product"])
     loaded = way.library in sys.modules
@@ -231,6 +235,9 @@ def _perfect(shape: TreeShape, own: _Rates, rows: int) -> tuple[float, str]:
     deep = shape.nodes.shape[1] > DEEPEST_PERFECT
     return (math.inf, "") if deep else _steps(shape, own, rows)
 
+
+CONTRIBUTION = 1.3
+"""Nanoseconds that a row takes for a node and a point of `native/trees/contributions.py`."""
 
 DEEPEST_PERFECT = 10
 """Levels up to which trees are filled up to perfect ones (Hummingbird, section 5.1)."""

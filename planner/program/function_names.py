@@ -14,14 +14,14 @@ from typing import Literal
 from sqlml.passes.split import Layout
 from sqlml.planner.program.constants import PATTERN, Constants, parse_constants, spelled
 
-Output = Literal["label", "proba", "score", "samples", "transform"]
+Output = Literal["label", "proba", "score", "samples", "transform", "contributions"]
 PREFIX = "sqlml_"
 HASH_DIGITS = 24
 REFUSED_TEXT = "sqlml_refused_text"
 """The function that keeps texts for an error's message (`udfs.refused_texts`)."""
 
 _REFUSED_TEXT = re.compile(rf"\b{REFUSED_TEXT}(?:_t[1-9]\d{{0,9}})?\b")
-_PART = r"(label|proba|score|samples|transform)(0|[1-9]\d{0,6})?"
+_PART = r"(label|proba|score|samples|transform|contributions)(0|[1-9]\d{0,6})?"
 _NAME = re.compile(
     r"sqlml_(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
     r"_(?P<backend>[a-z]{1,20})_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})"
@@ -33,7 +33,8 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a function computes: an output, or one `column` of it.
+    """What a function computes: an output, or one `column` of it; of contributions, those to one
+    class.
 
     >>> str(Part("proba", 1)), str(Part("label"))
     ('proba1', 'label')

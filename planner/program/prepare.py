@@ -9,6 +9,7 @@ import numpy as np
 from sqlml.backends.base import BACKENDS, Compiled, load
 from sqlml.bounded_cache import of_programs
 from sqlml.errors import BackendError, ConfigError
+from sqlml.explaining.explained import BY_CLASS, OWN, holding
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
 from sqlml.ir.rewrite import copy
@@ -19,6 +20,7 @@ from sqlml.passes.split import Layout, Split, split
 from sqlml.planner.choice.choose import Choice
 from sqlml.planner.program.constants import Constants
 from sqlml.planner.program.function_names import Field, Output, Part
+from sqlml.types import Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,15 +38,14 @@ def prepare(
     layout: Layout = "f64",
     lookup: int | None = None,
 ) -> Prepared:
-    """The part of `program` that computes `output` (only its column `column`, if given).
+    """The part of `program` that computes `output` (only what its `column` is, if given).
 
     Encoders of more than `lookup` categories are left to the function (`passes.split`).
 
     Raises:
         ConfigError: unknown output or column.
     """
-    if output not in program.outputs or (column or 0) >= program.output_type(output).width:
-        raise ConfigError(f"unknown output {output!r} or column {column} of the model")
+    _check(program, output, column)
     return _prepare(program, output, column, layout, lookup)
 
 
@@ -69,13 +70,44 @@ def prepare_parts(
     if len(parts) == 1:
         return prepare(program, parts[0].output, parts[0].column, layout, lookup)
     for part in parts:
-        prepare(program, part.output, part.column, layout)
+        _check(program, part.output, part.column)
     return _prepare(_side_by_side(program, parts), ALL, None, layout, lookup)
+
+
+def _check(program: Program, output: str, column: int | None) -> None:
+    """Raise ConfigError unless a model has an output, and that the column."""
+    made = holding(program, output)
+    there = output in made.outputs
+    if there and column is not None:
+        there = column < (
+            len(program.labels[0]) if _by_class(made, output) else _width(made, output)
+        )
+    if not there:
+        raise ConfigError(f"unknown output {output!r} or column {column} of the model")
+
+
+def _by_class(program: Program, output: str) -> bool:
+    """Whether a column of an output is a block of contributions."""
+    return output == OWN and BY_CLASS in program.outputs
+
+
+def _width(program: Program, output: str) -> int:
+    return program.output_type(output).width
 
 
 def width_of(program: Program, part: Part) -> int:
     """How many numbers a part has."""
-    return 1 if part.column is not None else program.output_type(part.output).width
+    made = holding(program, part.output)
+    one = part.column is not None and not _by_class(made, part.output)
+    return 1 if one else _width(made, part.output)
+
+
+def _taken(program: Program, output: str, column: int) -> tuple[str, Array]:
+    """The output and the columns of it that one `column` of an output means."""
+    if not _by_class(program, output):
+        return output, np.array([column], np.int64)
+    block = _width(program, output)
+    return BY_CLASS, np.arange(column * block, (column + 1) * block)
 
 
 def is_listed(part: Part, width: int) -> bool:
@@ -117,13 +149,16 @@ ALL: Output = "transform"
 def _side_by_side(program: Program, parts: tuple[Part, ...]) -> Program:
     b = Builder()
     values: list[Value] = []
+    for asked in {part.output for part in parts}:
+        program = holding(program, asked)
     for node in program.nodes:
         values.append(copy(b, node, [values[i] for i in node.inputs]))
     made = []
     for part in parts:
         value = values[program.outputs[part.output]]
         if part.column is not None:
-            value = b.op("select", value, indices=np.array([part.column], np.int64))
+            output, columns = _taken(program, part.output, part.column)
+            value = b.op("select", values[program.outputs[output]], indices=columns)
         kind = value.type.dtype
         made.append(value if kind == "float64" else b.op("cast", value, dtype="float64"))
     return b.build({ALL: b.op("concat", *made)})
@@ -137,8 +172,11 @@ def chosen(program: Program, parts: tuple[Part, ...]) -> Program:
 
 
 def _chosen(program: Program, output: str, column: int | None) -> Program:
-    part = only(program, [output])
-    return part if column is None else _pick(part, output, column)
+    made = holding(program, output)
+    if column is None:
+        return only(made, [output])
+    source, columns = _taken(made, output, column)
+    return _pick(only(made, [source]), source, columns, output)
 
 
 @of_programs
@@ -152,13 +190,14 @@ def _prepare(
         raise BackendError(_TOO_DEEP) from None
 
 
-def _pick(program: Program, output: str, column: int) -> Program:
-    last = program.outputs[output]
+def _pick(program: Program, source: str, columns: Array, output: str) -> Program:
+    """Some columns of an output as another."""
+    last = program.outputs[source]
     b = Builder()
     values: list[Value] = []
     for node in program.nodes:
         values.append(copy(b, node, [values[i] for i in node.inputs]))
-    picked = b.op("select", values[last], indices=np.array([column], np.int64))
+    picked = b.op("select", values[last], indices=columns)
     return b.build({output: picked})
 
 

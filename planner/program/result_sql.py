@@ -14,6 +14,7 @@ import numpy as np
 
 from sqlml.backends.sql import string_literal
 from sqlml.dialects import DUCKDB, Dialect
+from sqlml.explaining.explained import OWN, holding
 from sqlml.ir.program import Program
 from sqlml.types import Labels
 
@@ -26,6 +27,8 @@ _LABEL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "bool": "BOOLEAN", "floa
 def result_type(program: Program, output: str, chosen: Chosen | None) -> str:
     """The SQL type of a call that asks for `output` of `program`."""
     labels = program.labels
+    if output == OWN:
+        return "MAP(VARCHAR, DOUBLE)" + "[]" * (_explained(program, chosen) > 1)
     if output == "label" and labels:
         return _several([label_type(s) for s in labels])
     if output == "proba" and labels and chosen is None:
@@ -52,10 +55,20 @@ def _several(types: Sequence[str]) -> str:
 
 
 def decoded(
-    call: str, program: Program, output: str, chosen: Chosen | None, dialect: Dialect = DUCKDB
+    call: str,
+    program: Program,
+    output: str,
+    chosen: Chosen | None,
+    dialect: Dialect = DUCKDB,
+    baseline: bool = False,
 ) -> str:
-    """The result of `call`, an expression that calls an engine function, as the user's type."""
+    """The result of `call`, an expression that calls an engine function, as the user's type.
+
+    Contributions come with their `baseline`, if that is asked for.
+    """
     labels = program.labels
+    if output == OWN:
+        return _contributions(call, program, _explained(program, chosen), baseline, dialect)
     if output == "label" and labels:
         if len(labels) == 1:
             return _label(call, labels[0], dialect)
@@ -67,6 +80,29 @@ def decoded(
             return _chosen(call, program, chosen, dialect)
         return _maps(call, labels, program.one_probability, dialect)
     return call
+
+
+BASELINE = "baseline"
+"""The key of what a model is expected to say of a row of which nothing is known."""
+
+
+def _explained(program: Program, chosen: Chosen | None) -> int:
+    """How many values of a row are explained."""
+    block = len(program.inputs) + 1
+    return 1 if chosen is not None else holding(program, OWN).output_type(OWN).width // block
+
+
+def _contributions(
+    call: str, program: Program, values: int, baseline: bool, dialect: Dialect
+) -> str:
+    """A MAP from each input to its contribution, or a list of them."""
+    names = [*program.inputs, *([BASELINE] if baseline else [])]
+    keys, block = dialect.texts(names), len(program.inputs) + 1
+    if values == 1:
+        return dialect.map(keys, call if baseline else dialect.part(call, 1, block - 1))
+    firsts = range(1, values * block, block)
+    maps = [dialect.map(keys, dialect.part("p", k, k + len(names) - 1)) for k in firsts]
+    return dialect.let("p", call, dialect.array(maps))
 
 
 def first_positions(labels: Sequence[Labels]) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from sqlml.planner.syntax.outline import Argument, Key, Literal, ModelCall, Para
 from sqlml.planner.syntax.table_form import has_table_form
 from sqlml.types import fold
 
-FUNCTIONS = ("predict", "predict_proba", "predict_score", "transform")
+FUNCTIONS = ("predict", "predict_proba", "predict_score", "transform", "explain")
 """The scalar functions that call a model."""
 
 _STAR_CLAUSES = frozenset(
@@ -158,20 +158,22 @@ class Arguments:
             return None
         arguments: list[Argument] = []
         chosen: Argument | None = None
-        approximate: bool | None = None
+        truths: dict[str, bool] = {}
         for begin, end in rest:
             if begin == end:
                 raise BindError("an argument is empty", self._sql, tokens[min(end, close)].start)
             argument = self._argument(begin, end)
-            if argument.name is not None and tokens[begin].upper == "APPROXIMATE":
-                approximate = self._truth(argument, approximate)
+            word = "" if argument.name is None else tokens[begin].upper
+            if word == "APPROXIMATE" or (word == "BASELINE" and function == "explain"):
+                truths[word] = self._truth(argument, fold(word), word in truths)
                 continue
-            if argument.name is None or tokens[begin].upper != "CLASS":
+            if word != "CLASS":
                 arguments.append(argument)
                 continue
-            if function != "predict_proba":
+            if function not in ("predict_proba", "explain"):
                 raise BindError(
-                    f"class := belongs to predict_proba; {function} has no classes to choose from "
+                    f"class := belongs to predict_proba and explain; {function} has no classes to "
+                    "choose from "
                     '(a feature of that name is written "class" := ..)',
                     self._sql,
                     tokens[begin].start,
@@ -195,19 +197,20 @@ class Arguments:
             chosen,
             spelled,
             words,
-            approximate=approximate,
+            approximate=truths.get("APPROXIMATE"),
+            baseline=truths.get("BASELINE", False),
         )
 
-    def _truth(self, argument: Argument, before: bool | None) -> bool:
-        """The value of `approximate := true`."""
+    def _truth(self, argument: Argument, name: str, before: bool) -> bool:
+        """The value of `approximate := true`, or of another such name."""
         value = argument.literal
         said = _TRUTHS.get(fold(value.text)) if value and value.kind == "word" else None
-        if said is None or before is not None:
+        if said is None or before:
             raise BindError(
-                "approximate := is given twice"
+                f"{name} := is given twice"
                 if said is not None
-                else "approximate := takes true or false (a feature of that name is written "
-                '"approximate" := ..)',
+                else f"{name} := takes true or false (a feature of that name is written "
+                f'"{name}" := ..)',
                 self._sql,
                 argument.name_start,
             )

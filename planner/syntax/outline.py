@@ -178,7 +178,8 @@ class ModelCall:
     has_local_names: some are in sight. depth: how many calls and brackets are around it; queries:
     how many queries. always_asked: its clause evaluates it for each row. defines: it stands in a
     table's definition. unused: it stands in the definition of a WITH clause whose name is written
-    nowhere else. approximate: what it says of itself, if anything.
+    nowhere else. approximate: what it says of itself, if anything. baseline: it asks for the
+    baseline of contributions, too.
     """
 
     function: str
@@ -203,6 +204,7 @@ class ModelCall:
     compared: Compared | None = None
     key: Key | None = None
     approximate: bool | None = None
+    baseline: bool = False
 
     @property
     def planned_with(self) -> tuple[Parameter, ...]:

@@ -18,7 +18,7 @@ from sqlml.parsing.statements import Explain, Query, Statement
 from sqlml.planner.syntax.arguments import FUNCTIONS, seems_to_call
 from sqlml.types import fold
 
-_MODELS = ("predict", "transform", "model", "sqlml_", "_data", "ml.")
+_MODELS = ("predict", "explain", "transform", "model", "sqlml_", "_data", "ml.")
 _ENDS = ("commit", "end", "rollback", "abort")
 _BRINGS = ("attach", "import")
 _DEFINES = ("macro", "function")

@@ -19,6 +19,7 @@ from sqlml.errors import ProgramError
 from sqlml.ir.operators import (
     categories,
     columns,
+    contributions,
     coupling,
     distances,
     elementwise,
@@ -86,6 +87,7 @@ TABLE: tuple[Op, ...] = (
     *piecewise.OPERATORS,
     *knn_impute.OPERATORS,
     *forests.OPERATORS,
+    *contributions.OPERATORS,
     *torch_module.OPERATORS,
     *opaque.OPERATORS,
     *sparse.OPERATORS,

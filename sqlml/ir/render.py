@@ -54,9 +54,11 @@ def _trees(e: Ensemble) -> str:
     tests = f" threshold={_short(e.threshold)}" if 0 < e.nodes <= FEW_NODES else ""
     sides = {"left" if left else "right" for left in np.unique(e.default_left)}
     missing = f" missing={'/'.join(sorted(sides))}" if sides else ""
+    known = [name for name in ("cover", "gain") if getattr(e, name) is not None]
+    statistics = f" statistics={'/'.join(known)}" if known else ""
     return (
         f"trees={e.trees} nodes={e.nodes} depth={e.depth} compare={e.compare}{missing}"
-        f" values={e.leaf_values.dtype}x{e.leaf_values.shape[1]}{kinds}{tests}"
+        f" values={e.leaf_values.dtype}x{e.leaf_values.shape[1]}{kinds}{tests}{statistics}"
     )
 
 

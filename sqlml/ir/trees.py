@@ -10,6 +10,9 @@ categorical node `trunc(x)` goes left when it is a member of the node's set; NaN
 `default_left`; a negative value, or one beyond the set, is not a member. The exit leaf of tree t
 adds `leaf_values[leaf]` (V values) to outputs `target[t] .. target[t]+V-1`, starting from `base`,
 tree by tree in the dtype of `leaf_values`: the source libraries' own order.
+
+What the source says of the nodes besides (`cover`, `leaf_cover`, `gain`) is no part of a score;
+explanations are made of it (`sqlml/explaining/`).
 """
 
 from __future__ import annotations
@@ -43,6 +46,10 @@ class Ensemble:
     (K,) of the leaves' dtype, compare "lt" or "le". With categorical nodes also: categorical
     bool (M,), set_offsets int32 (M+1,) into set_words uint32: the bits of node i's set are words
     `set_offsets[i] .. set_offsets[i+1]`, category c is bit c % 32 of word c // 32.
+
+    Where the source says them, float32|float64: cover (M,) and leaf_cover (L,), the number of
+    training rows that reached a node, or the sum of their weights or hessians, and gain (M,), what
+    its test improved.
     """
 
     roots: Array
@@ -58,6 +65,9 @@ class Ensemble:
     categorical: Array | None = None
     set_offsets: Array | None = None
     set_words: Array | None = None
+    cover: Array | None = None
+    leaf_cover: Array | None = None
+    gain: Array | None = None
 
     @classmethod
     def of(cls, attrs: Mapping[str, Any]) -> Ensemble:
@@ -167,6 +177,7 @@ class Ensemble:
             need(((child < 0) | (child > numbers)).all(), "a child stands before its parent")
         need(m <= MAX_TREE_DEPTH or self.depth <= MAX_TREE_DEPTH, too_deep())
         self._check_sets(need)
+        self._check_statistics(need)
 
     def _check_sets(self, need: Any) -> None:
         given = [a is not None for a in (self.categorical, self.set_offsets, self.set_words)]
@@ -191,6 +202,28 @@ class Ensemble:
             "set_offsets do not fit set_words",
         )
 
+    def _check_statistics(self, need: Any) -> None:
+        m, leaves = self.feature.size, self.leaf_values.shape[0]
+        need((self.cover is None) == (self.leaf_cover is None), "cover and leaf_cover go together")
+        for name, given, size in (
+            ("cover", self.cover, m),
+            ("leaf_cover", self.leaf_cover, leaves),
+            ("gain", self.gain, m),
+        ):
+            if given is None:
+                continue
+            fits = given.shape == (size,) and given.dtype.name in FLOATS
+            need(fits and _sound(given, name == "gain"), f"{name} does not fit the nodes")
+
+
+STATISTICS = ("cover", "leaf_cover", "gain")
+"""Attributes of a tree_ensemble that no score depends on."""
+
+
+def _sound(numbers: Array, negative: bool) -> bool:
+    """Whether all numbers are finite, and at least 0 unless they may be `negative`."""
+    return bool(np.isfinite(numbers).all() and (negative or (numbers >= 0).all()))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawTrees:
@@ -199,7 +232,9 @@ class RawTrees:
     All arrays have one entry per node, tree after tree; `left` and `right` are
     absolute node numbers, and `leaf` marks the leaves (whose children are not read). `value` is
     (nodes, V), read only for leaves. `roots` are node numbers. A categorical node's `sets` entry
-    lists the members that go left; `sets` maps a node number to an int array.
+    lists the members that go left; `sets` maps a node number to an int array. `cover` and `gain`
+    are what the source says of the nodes, floats or integers; what is not finite, or a cover below
+    0, is left out.
     """
 
     roots: Array
@@ -211,6 +246,8 @@ class RawTrees:
     default_left: Array
     value: Array
     sets: Mapping[int, Array] | None = None
+    cover: Array | None = None
+    gain: Array | None = None
 
 
 BATCH = 1 << 13
@@ -240,6 +277,7 @@ class Collector:
         self._sets: dict[int, Array] = {}
         self._inner = 0
         self._exits = 0
+        self._lacking: set[str] = set()
 
     def add(self, raw: RawTrees) -> None:
         """Append the trees of `raw`.
@@ -283,6 +321,16 @@ class Collector:
             ("leaf_values", raw.value[leaves].astype(self._leaves, copy=False)),
         ):
             self._parts.setdefault(name, []).append(part)
+        for name, given, chosen in (
+            ("cover", raw.cover, nodes),
+            ("leaf_cover", raw.cover, leaves),
+            ("gain", raw.gain, nodes),
+        ):
+            numbers = None if given is None else _narrow(given[chosen])
+            if numbers is None or not _sound(numbers, name == "gain"):
+                self._lacking.add(name)
+            elif name not in self._lacking:
+                self._parts.setdefault(name, []).append(numbers)
         if raw.sets:
             inner = np.zeros(n, bool)
             inner[nodes] = True
@@ -296,6 +344,10 @@ class Collector:
 
     def ensemble(self, *, target: Array, base: Array, compare: str) -> Ensemble:
         """The Ensemble of all trees that were added, once; its arrays cannot be written to."""
+        if self._lacking & {"cover", "leaf_cover"}:
+            self._lacking |= {"cover", "leaf_cover"}
+        for name in self._lacking:
+            self._parts.pop(name, None)
         arrays = {}
         for name in list(self._parts):  # array by array, so that no two of them are held twice
             parts = self._parts.pop(name)
@@ -338,7 +390,17 @@ def _batches(raw: RawTrees) -> Iterator[RawTrees]:
             raw.default_left[begin:end],
             raw.value[begin:end],
             {key - begin: raw.sets[key] for key in own} if raw.sets else None,
+            None if raw.cover is None else raw.cover[begin:end],
+            None if raw.gain is None else raw.gain[begin:end],
         )
+
+
+def _narrow(numbers: Array) -> Array:
+    """As float32 where that is exact, else as float64."""
+    with np.errstate(over="ignore"):
+        narrow = numbers.astype(np.float32, copy=False)
+    exact = numbers.dtype == np.float32 or bool((narrow.astype(np.float64) == numbers).all())
+    return narrow if exact else numbers.astype(np.float64, copy=False)
 
 
 def _children(given: Array, leaf: Array, n: int) -> Array:

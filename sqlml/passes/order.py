@@ -9,6 +9,7 @@ from sqlml.ir.program import Program
 from sqlml.ir.rewrite import rewrite
 from sqlml.ir.spec import verify
 from sqlml.passes.compare_margins import compare_margins
+from sqlml.passes.drop_statistics import drop_statistics
 from sqlml.passes.fold_constants import fold_constants
 from sqlml.passes.fold_into_trees import fold_into_trees
 from sqlml.passes.fold_layout import fold_layout
@@ -27,6 +28,7 @@ from sqlml.passes.take_categories import take_categories
 Pass = Callable[[Program], Program]
 
 MODEL_PASSES: tuple[Pass, ...] = (
+    drop_statistics,
     fold_constants,
     fold_monotone,
     compare_margins,

@@ -13,7 +13,7 @@ from sqlml.ir.program import Program
 from sqlml.types import NESTED
 from tests.contract import distance_cases, item_cases, opaque_cases, text_cases
 from tests.contract.text_cases import beside, sparse, words
-from tests.random_trees import Recipe, grow
+from tests.random_trees import Recipe, covered, grow
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 2.5, -2.5, np.nan, np.inf, -np.inf, 1e-45, 3e38, -88.8, 104.0]
 WORDS = ["a", "b", "", None, "ß", "b ", float("nan"), "a", "\udc80", "zz"]
@@ -216,6 +216,13 @@ def trees(columns: int = 5, **recipe: object) -> Make:
     return on(e.threshold.dtype.name, columns, "tree_ensemble", **e.attrs())
 
 
+def contributions(columns: int = 5, **recipe: object) -> Make:
+    e = covered(grow(Recipe(seed=3, **recipe)))
+    player = (np.arange(columns) % 3).astype(np.int32)
+    attrs = {**e.attrs(), "player": player, "players": 4}
+    return on(e.threshold.dtype.name, columns, "tree_contributions", **attrs)
+
+
 def both(make: Callable[[str], Make]) -> list[Make]:
     return [make(dtype) for dtype in FLOATS]
 
@@ -391,11 +398,20 @@ CASES: dict[str, list[Make]] = {
         *(trees(columns, trees=4, depth=0, values=2, outputs=3) for columns in (0, 5)),
         trees(dtype="float64", compare="le", leaves="float64", sets=True),
     ],
+    "tree_contributions": [
+        contributions(),
+        contributions(trees=1, depth=0),
+        contributions(trees=0),
+        contributions(trees=2, depth=40, chain=True),
+        contributions(trees=4, depth=3, values=2, outputs=3),
+        contributions(dtype="float64", compare="le", leaves="float64", sets=True),
+    ],
 }
 
 ROUNDS = {
     *("exp", "log", "log1p", "expm1", "sqrt", "sigmoid", "tanh", "softmax"),
     *("sum", "matmul", "linear", "pairwise", "pow", "interpolate", "bspline"),
+    "tree_contributions",
     *(set(elementwise_ops.UNARY_FLOAT) - set(elementwise_ops.ROUNDING)),
 }
 """Operators whose last digits depend on a library's series or order of summation (torch's float32

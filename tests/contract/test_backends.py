@@ -28,7 +28,12 @@ from tests.contract.text_cases import words
 from tests.random_trees import Recipe, grow, program_of, rows_for
 from tests.tree_recipes import RECIPES
 
-OWN_MATHEMATICS = frozenset({"exp", "expm1", "log", "log1p", "sigmoid", "softmax", "tanh"})
+NATIVE_ALONE = frozenset({"tree_contributions"})
+"""Operators that no other backend runs."""
+
+OWN_MATHEMATICS = frozenset(
+    {"exp", "expm1", "log", "log1p", "sigmoid", "softmax", "tanh", "tree_contributions"}
+)
 """Operators that the native backend computes otherwise than numpy."""
 
 
@@ -54,6 +59,8 @@ def runs(program: Program, op: str) -> list[tuple[str, Program]]:
         tensors = [(b, lower(program, s)) for b in ("torch", "onnxruntime") for s in STRATEGIES]
         whole = [] if Ensemble.of(program.nodes[-1].attrs).has_categories else [program]
         return [*native, *tensors, *(("onnxruntime", p) for p in whole)]
+    if op in NATIVE_ALONE:
+        return native
     if op in OWNERS:
         return [("reference", program), (OWNERS[op], program)]
     lowered = verify(lower_model_ops(program))

@@ -27,6 +27,7 @@ from sqlml.backends.native.rows.splines import bspline
 from sqlml.backends.native.text.category_codes import text_encoder, text_filler
 from sqlml.backends.native.text.count_tokens import counter
 from sqlml.backends.native.trees import Forest
+from sqlml.backends.native.trees.contributions import contributor
 from sqlml.ir import reference
 from sqlml.ir.csr import Selector
 from sqlml.ir.program import Node, Program
@@ -178,6 +179,9 @@ def _sum(program: Program, i: int) -> Bound | None:
 KERNELS: Mapping[str, Bind] = MappingProxyType(
     {
         "tree_ensemble": tree_ensemble,
+        "tree_contributions": _floats(
+            lambda node, x: contributor(node.attrs, numpy_dtype(x.dtype))
+        ),
         "select": _own(_select),
         "cast": _own(_cast),
         "encode": _own(_encode),

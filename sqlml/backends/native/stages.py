@@ -22,6 +22,7 @@ from sqlml.backends.native.rows.sparse import added, added_products, filled
 from sqlml.backends.native.stepwise import Stepwise
 from sqlml.backends.native.text.linear_of_texts import TextSums
 from sqlml.backends.native.trees import Forest
+from sqlml.backends.native.trees.contributions import contributed
 from sqlml.backends.native.vm.whole_output import Fused
 from sqlml.backends.schedule import Step
 from sqlml.ir.program import Node, Program, freeze
@@ -198,6 +199,8 @@ def _kernel(node: Node, x: TensorType) -> Callable[[Rows, Rows], Call] | None:
         )
     if node.op == "search_sorted" and x.dtype in KERNEL_FLOATS:
         return lambda x, out: searched(x, attrs["edges"], attrs["offsets"], attrs["side"], out)
+    if node.op == "tree_contributions" and x.dtype in KERNEL_FLOATS:
+        return lambda x, out: contributed(attrs, x, out)
     return None
 
 

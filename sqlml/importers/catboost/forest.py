@@ -185,18 +185,18 @@ class _Nodes:
 
 
 def compact(entry: dict[str, Any]) -> dict[str, Any]:
-    """Take an object of a JSON document as it is parsed: a tree's leaf values as an array.
+    """Take an object of a JSON document as it is parsed: the leaves of a tree as arrays.
 
     So they never stand in memory as Python numbers all at once. Values that make no array stay,
     for `read_forest` to refuse.
     """
-    entry.pop("leaf_weights", None)
-    values = entry.get("leaf_values")
-    if isinstance(values, list):
-        try:
-            entry["leaf_values"] = _floats(values)
-        except (ArtifactError, TypeError, ValueError, OverflowError):
-            pass
+    for name in ("leaf_values", "leaf_weights"):
+        values = entry.get(name)
+        if isinstance(values, list):
+            try:
+                entry[name] = _floats(values)
+            except (ArtifactError, TypeError, ValueError, OverflowError):
+                pass
     return entry
 
 
@@ -243,6 +243,11 @@ def _symmetric(tree: Mapping[str, Any], columns: Columns, nodes: _Nodes) -> int:
             sets.update(dict.fromkeys(range(repeat - 1, 2 * repeat - 1), split.code))
     heap = np.arange(total, dtype=np.int32)
     false, true = 2 * heap + 1, 2 * heap + 2
+    cover = np.full(total, np.nan)
+    weights = _weights(tree.get("leaf_weights"), leaves)
+    for level in reversed(range(depth + 1)):
+        cover[(1 << level) - 1 : (2 << level) - 1] = weights
+        weights = weights.reshape(-1, 2).sum(axis=1) if level else weights
     value = np.zeros((total, values.size // leaves))
     value[inner:] = values.reshape(leaves, -1)
     nodes.append(
@@ -254,8 +259,15 @@ def _symmetric(tree: Mapping[str, Any], columns: Columns, nodes: _Nodes) -> int:
         leaf=heap >= inner,
         default_left=falls_left,
         value=value,
+        cover=cover,
     )
     return value.shape[1]
+
+
+def _weights(given: Any, leaves: int) -> Array:
+    """The weights of the training rows in the leaves of a tree; NaN where it does not say them."""
+    fits = isinstance(given, np.ndarray) and given.shape == (leaves,)
+    return given if fits else np.full(leaves, np.nan)
 
 
 def _any(tree: Mapping[str, Any], columns: Columns, nodes: _Nodes) -> int:
@@ -264,6 +276,7 @@ def _any(tree: Mapping[str, Any], columns: Columns, nodes: _Nodes) -> int:
     left: list[int] = []
     right: list[int] = []
     values: list[Array | None] = []
+    weights: list[float] = []
     sets: dict[int, int] = {}
     waiting: list[tuple[Any, list[int] | None, int]] = [(tree, None, 0)]
     while waiting:
@@ -273,6 +286,8 @@ def _any(tree: Mapping[str, Any], columns: Columns, nodes: _Nodes) -> int:
             children[parent] = number
         left.append(0)
         right.append(0)
+        weight = node.get("weight")
+        weights.append(float(weight) if isinstance(weight, int | float) else np.nan)
         if "value" in node:
             value = node["value"]
             splits.append(None)
@@ -295,6 +310,9 @@ def _any(tree: Mapping[str, Any], columns: Columns, nodes: _Nodes) -> int:
     for row, leaf_value in zip(value, values, strict=True):
         if leaf_value is not None:
             row[:] = leaf_value
+    for i in reversed(range(len(splits))):  # a child's number is above its parent's
+        if splits[i] is not None:
+            weights[i] = weights[left[i]] + weights[right[i]]
     nodes.append(
         sets,
         feature=np.array([0 if s is None else s.feature for s in splits], np.int32),
@@ -306,6 +324,7 @@ def _any(tree: Mapping[str, Any], columns: Columns, nodes: _Nodes) -> int:
             [s is not None and s.code is None and not s.nan_is_true for s in splits], bool
         ),
         value=value,
+        cover=np.array(weights),
     )
     return width
 

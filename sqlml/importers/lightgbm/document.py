@@ -43,7 +43,9 @@ class Nodes:
     leaves int64 (T,): leaves per tree. Inner nodes: feature int32, threshold float64, decision
     int32 (bit 0 categorical, bit 1 NaN goes left, bits 2-3 missing type), left and right int32,
     numbered within their tree. value float64: leaves. `sets` maps an inner node's place to the
-    categories that go left. `linear` is None if no leaf has its own model.
+    categories that go left. `linear` is None if no leaf has its own model. count and leaf_count
+    float64, the training rows at inner nodes and leaves, and gain float64 of inner nodes, are None
+    where the text lacks them.
     """
 
     leaves: Array
@@ -55,6 +57,9 @@ class Nodes:
     value: Array
     sets: Mapping[int, Array]
     linear: LinearLeaves | None = None
+    count: Array | None = None
+    leaf_count: Array | None = None
+    gain: Array | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +85,8 @@ class LightGBMModel:
 
 _INTEGERS = ("left_child", "right_child", "split_feature", "decision_type")
 _FLOATS = ("threshold", "leaf_value")
+_STATISTICS = ("internal_count", "leaf_count", "split_gain")
+"""Numbers that explanations are made of, and no prediction."""
 _TEXTS = (
     "Tree",
     "num_leaves",
@@ -92,7 +99,7 @@ _TEXTS = (
     "leaf_features",
     "leaf_coeff",
 )
-"""The keys that are read of a tree; the rest are training statistics."""
+"""The other keys that are read of a tree."""
 _OF_INNER = ("split_gain", "internal_value", "internal_weight", "internal_count")
 _OF_LEAVES = ("leaf_weight", "leaf_count", "leaf_parent")
 """Statistics, with an entry for each inner node and each leaf: LightGBM reads as many."""
@@ -213,7 +220,11 @@ def _tree(pairs: Mapping[str, str], rest: Iterator[str]) -> dict[str, Any]:
         return {
             **{key: pairs[key] for key in _TEXTS if key in pairs},
             **{key: _integers(pairs[key]) for key in _INTEGERS if key in pairs},
-            **{key: np.array(pairs[key].split(), np.float64) for key in _FLOATS if key in pairs},
+            **{
+                key: np.array(pairs[key].split(), np.float64)
+                for key in (*_FLOATS, *_STATISTICS)
+                if key in pairs
+            },
         }
     except (KeyError, ValueError, OverflowError):
         if _END not in rest:
@@ -240,7 +251,7 @@ def _nodes(trees: Sequence[dict[str, Any]], features: int) -> Nodes:
     linear = _linear(trees, counts, features)
 
     def joined(name: str, leaf: bool = False) -> Array:
-        parts = [np.zeros(0, np.float64 if name in _FLOATS else np.int32)]
+        parts = [np.zeros(0, np.int32 if name in _INTEGERS else np.float64)]
         for tree, n in zip(trees, counts, strict=True):
             wanted = n if leaf else n - 1
             # A tree of one leaf has no entries for inner nodes, or empty ones.
@@ -249,6 +260,13 @@ def _nodes(trees: Sequence[dict[str, Any]], features: int) -> Nodes:
                 raise ArtifactError(f"a tree has {len(part)} entries of {name}, not {wanted}")
             parts.append(part)
         return np.concatenate(parts)
+
+    def statistic(name: str, leaf: bool = False) -> Array | None:
+        there = all(name in tree for tree, n in zip(trees, counts, strict=True) if n > 1)
+        for tree, n in zip(trees, counts, strict=True):
+            if n == 1 and leaf:  # a tree of one leaf does not always say it, and needs no cover
+                tree[name] = np.ones(1)
+        return joined(name, leaf) if there else None
 
     left, right = joined("left_child"), joined("right_child")
     size = np.repeat(leaves.astype(np.int32), leaves - 1)
@@ -274,6 +292,9 @@ def _nodes(trees: Sequence[dict[str, Any]], features: int) -> Nodes:
         value=joined("leaf_value", leaf=True),
         sets=_sets(trees, leaves, threshold, decision),
         linear=linear,
+        count=statistic("internal_count"),
+        leaf_count=statistic("leaf_count", leaf=True),
+        gain=statistic("split_gain"),
     )
 
 

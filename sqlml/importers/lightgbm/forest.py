@@ -117,6 +117,10 @@ def _raw(nodes: Nodes, feature: Array, threshold: Array, default_left: Array) ->
     leaf[leaf_at] = True
     value = np.zeros((total, 1))
     value[leaf_at, 0] = nodes.value
+    cover = None
+    if nodes.count is not None and nodes.leaf_count is not None:
+        cover = spread(nodes.count, "float64")
+        cover[leaf_at] = nodes.leaf_count
     return RawTrees(
         roots=starts,
         feature=spread(feature, "int32"),
@@ -127,6 +131,8 @@ def _raw(nodes: Nodes, feature: Array, threshold: Array, default_left: Array) ->
         default_left=spread(default_left, "bool"),
         value=value,
         sets={int(inner_at[i]): members for i, members in nodes.sets.items()} or None,
+        cover=cover,
+        gain=None if nodes.gain is None else spread(nodes.gain, "float64"),
     )
 
 

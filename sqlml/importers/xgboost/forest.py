@@ -33,7 +33,7 @@ _DELETED = np.iinfo(np.int32).max
 """The feature of a node that pruning took away."""
 
 _STATISTICS = ("base_weights", "loss_changes", "sum_hessian")
-"""What is checked and not kept: no prediction of a tree with leaves of one value reads it."""
+"""Floats of each node that no prediction of a tree with leaves of one value reads."""
 
 _SETS = ("categories_nodes", "categories", "categories_segments", "categories_sizes")
 """Keys for the categories that a node tests; empty in most trees."""
@@ -112,12 +112,12 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
             width = _width(entry)
             for name in _STATISTICS if width == 1 else ():
                 _check_statistic(entry, name, 1)
-                entry[name] = _CHECKED
             if width == 1:
+                entry["base_weights"] = _CHECKED
                 entry.pop("leaf_weights", None)
         except _NO_ARRAY:
             pass
-        numbers = {**_NUMBERS, "base_weights": "float32", "leaf_weights": "float32"}
+        numbers = _NUMBERS | dict.fromkeys((*_STATISTICS, "leaf_weights"), "float32")
         for name in numbers.keys() & entry.keys():
             try:
                 if entry[name] is not _CHECKED:
@@ -195,9 +195,10 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
     width = _common_width(trees)
 
     def joined(name: str) -> Array:
-        made = np.empty(int(sizes.sum()), _NUMBERS[name])
+        dtype = _NUMBERS.get(name, "float32")
+        made = np.empty(int(sizes.sum()), dtype)
         for tree, start, size in zip(trees, starts.tolist(), sizes.tolist(), strict=True):
-            part = _numbers(tree.pop(name), _NUMBERS[name])
+            part = _numbers(tree.pop(name), dtype)
             if part.shape != (size,):
                 raise ArtifactError(f"{name} of a tree of the XGBoost model has the wrong length")
             made[start : start + size] = part
@@ -247,6 +248,8 @@ def read_forest(model: Mapping[str, Any], drop: Any, features: int, outputs: int
         default_left=default_left ^ swapped,
         value=value,
         sets=sets or None,
+        cover=joined("sum_hessian"),
+        gain=joined("loss_changes"),
     )
     deleted = np.add.reduceat(nodes.feature == _DELETED, starts) if count else starts
     if [int(tree["tree_param"].get("num_deleted", 0)) for tree in trees] != deleted.tolist():

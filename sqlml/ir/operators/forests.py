@@ -8,15 +8,16 @@ import numpy as np
 
 from sqlml.ir.operators.op import Op, Types, array, floating, need
 from sqlml.ir.program import Attrs
-from sqlml.ir.trees import Ensemble
+from sqlml.ir.trees import STATISTICS, Ensemble
 from sqlml.types import Array, TensorType, dtype_of, matrix
 
-_TREES = {
+TREES = {
     **dict.fromkeys(("roots", "feature", "threshold", "left", "right", "default_left"), "array"),
     **dict.fromkeys(("leaf_values", "target", "base"), "array"),
     "compare": "str",
-    **dict.fromkeys(("categorical", "set_offsets", "set_words"), "array?"),
+    **dict.fromkeys(("categorical", "set_offsets", "set_words", *STATISTICS), "array?"),
 }
+"""The attributes that describe an Ensemble."""
 
 
 def _tree_ensemble_type(types: Types, attrs: Attrs) -> TensorType:
@@ -155,7 +156,7 @@ _LINEAR_LEAVES = dict.fromkeys(
 )
 
 OPERATORS: tuple[Op, ...] = (
-    Op("tree_ensemble", "model", "opaque", _tree_ensemble_type, _tree_ensemble, _TREES),
+    Op("tree_ensemble", "model", "opaque", _tree_ensemble_type, _tree_ensemble, TREES),
     Op(
         "linear_leaves",
         "model",

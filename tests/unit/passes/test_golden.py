@@ -202,6 +202,14 @@ def checked_stump() -> Program:
     return b.build({"score": stump(b, b.op("cast", x, dtype="float32"), 1, 0.5)})
 
 
+def counted_stump() -> Program:
+    b = Builder()
+    value = stump(b, b.input("a", "float64"), 0, 0.5)
+    known = {"cover": np.array([10.0]), "leaf_cover": np.array([7.0, 3.0]), "gain": np.array([2.5])}
+    again = b.op("tree_ensemble", b.value(0), **{**b.node(value).attrs, **known})
+    return b.build({"score": again})
+
+
 def wide_categories() -> Program:
     b = Builder()
     x = b.op("one_hot", b.input("code", "int64"), width=64, dtype="float64")
@@ -213,6 +221,7 @@ def wide_categories() -> Program:
 
 PROGRAMS: Mapping[str, tuple[Callable[[], Program], ...]] = MappingProxyType(
     {
+        "drop_statistics": (counted_stump,),
         "fold_constants": (constants,),
         "fold_monotone": (repeats,),
         "compare_margins": (sigmoid_label,),

@@ -105,6 +105,8 @@ def _raw_trees(predictors: list[Any]) -> RawTrees:
         default_left=nodes["missing_go_to_left"].astype(bool),
         value=nodes["value"].reshape(-1, 1),
         sets=_sets(predictors, nodes, categorical, np.repeat(np.arange(len(counts)), counts)),
+        cover=nodes["count"],
+        gain=np.where(leaf, 0.0, nodes["gain"]),
     )
 
 

@@ -44,15 +44,20 @@ def raw_trees(trees: Sequence[Any], sizes: Sequence[int] | None = None) -> RawTr
     left = np.concatenate([t.children_left for t in trees])
     right = np.concatenate([t.children_right for t in trees])
     leaf = left == NO_CHILD
+    cover = np.concatenate([t.weighted_n_node_samples for t in trees])
+    impure = cover * np.concatenate([t.impurity for t in trees])
+    children = np.where(leaf, 0, left + shift), np.where(leaf, 0, right + shift)
     return RawTrees(
         roots=first,
         feature=np.where(leaf, 0, np.concatenate([t.feature for t in trees])),
         threshold=float32_floor(np.where(leaf, 0.0, np.concatenate([t.threshold for t in trees]))),
-        left=np.where(leaf, 0, left + shift),
-        right=np.where(leaf, 0, right + shift),
+        left=children[0],
+        right=children[1],
         leaf=leaf,
         default_left=np.concatenate([t.missing_go_to_left for t in trees]).astype(bool),
         value=np.concatenate([_values(t, sizes) for t in trees]),
+        cover=cover,
+        gain=np.where(leaf, 0.0, impure - impure[children[0]] - impure[children[1]]),
     )
 
 

@@ -1,0 +1,206 @@
+"""`Additive`: values of a Program as sums of what each input contributes, where they are such sums.
+
+Blocks of P + 1 numbers stand for each column of a value: the contributions of the P inputs, and
+what the value is expected to be of a row of which nothing is known. Sums and multiples of values
+that have contributions have them too, so the walk goes from a value down to the sums of trees and
+the weighted sums that it is made of.
+
+A weighted sum of columns says nothing of the rows that it was fitted on. Its contributions are
+weight times value, against a row of zeros, which a scaled column is where it is at its mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from sqlml.explaining.owners import NONE, owners
+from sqlml.ir.builder import Builder, Value
+from sqlml.ir.program import Node, Program
+from sqlml.ir.trees import STATISTICS
+from sqlml.limits import MAX_ROW_VALUES
+from sqlml.types import FLOATS, Array
+
+_UNCHANGED = ("require_finite", "cast")
+"""Operators that hand on the numbers that they are given."""
+
+
+class Additive:
+    """The contributions of values of `program`, built into `builder`, which holds its nodes.
+
+    Args:
+        values: the values of the nodes there.
+
+    Attributes:
+        lacks_cover: a sum of trees was met whose source did not say how many rows reached a node.
+    """
+
+    def __init__(self, program: Program, builder: Builder, values: list[Value]) -> None:
+        self._program, self._b, self._values = program, builder, values
+        self._owners = owners(program)
+        self._players = max(len(program.inputs), 1)
+        self._known: dict[int, Value | None] = {}
+        self.lacks_cover = False
+
+    @property
+    def block(self) -> int:
+        """Numbers of a block."""
+        return self._players + 1
+
+    def of(self, i: int) -> Value | None:
+        """(n, width * block) float64: the contributions to node i; None if it is no such sum."""
+        if i not in self._known:
+            self._known[i] = self._of(i)
+        return self._known[i]
+
+    def _of(self, i: int) -> Value | None:
+        node = self._program.nodes[i]
+        if not node.type.rowwise or node.type.dtype not in FLOATS or len(node.type.shape) != 2:
+            return None
+        if node.type.width * self.block > MAX_ROW_VALUES:
+            return None
+        made = _RULES[node.op](self, node) if node.op in _RULES else None
+        return self._single_inputs(i) if made is None else made
+
+    def _single_inputs(self, i: int) -> Value | None:
+        """A value each of whose columns is made of one input: all of it is that one's."""
+        owner, width = self._owners[i], self._program.nodes[i].type.width
+        if (owner < 0).any() or self._program.nodes[i].type.sparse:
+            return None
+        weights = np.zeros((width, width, self.block))
+        weights[np.arange(width), np.arange(width), owner] = 1
+        return self._linear(
+            self._values[i], weights.reshape(width, -1), np.zeros(width * self.block)
+        )
+
+    def _linear(self, x: Value, weights: Array, bias: Array) -> Value:
+        cast = x if x.type.dtype == "float64" else self._b.op("cast", x, dtype="float64")
+        return self._b.op("linear", cast, weights=weights, bias=bias)
+
+    def trees(self, node: Node) -> Value | None:
+        """A sum of trees, each column of whose rows is made of one input."""
+        below = node.inputs[0]
+        if "cover" not in node.attrs:
+            self.lacks_cover = True
+            return None
+        used = np.unique(node.attrs["feature"]).astype(np.int64)
+        owner = self._owners[below][used]
+        if (owner < NONE).any():
+            return None
+        if not used.size:
+            used = np.zeros(1, np.int64)
+            owner = np.zeros(1, np.int32)
+        x = self._b.op("select", self._values[below], indices=used)
+        attrs = {name: value for name, value in node.attrs.items() if name != "gain"}
+        attrs["feature"] = np.searchsorted(used, node.attrs["feature"]).astype(np.int32)
+        player = np.maximum(owner, 0).astype(np.int32)
+        return self._b.op("tree_contributions", x, **attrs, player=player, players=self._players)
+
+    def weighted(self, node: Node) -> Value | None:
+        """A weighted sum, of columns of one input each, or of values that are additive."""
+        weights: Array = np.asarray(node.attrs["weights"], np.float64)
+        bias: Array = np.asarray(node.attrs["bias"], np.float64)
+        below, outputs = node.inputs[0], weights.shape[1]
+        owner = self._owners[below]
+        start = np.zeros((outputs, self.block))
+        start[:, -1] = bias
+        if (owner >= NONE).all():
+            places = np.where(owner == NONE, self._players, owner)
+            spread = np.zeros((weights.shape[0], outputs, self.block))
+            spread[np.arange(weights.shape[0]), :, places] = weights
+            x = self._values[below]
+            return self._linear(x, spread.reshape(weights.shape[0], -1), start.ravel())
+        inner = self.of(below)
+        if inner is None or inner.type.width * start.size > _MOST_WEIGHTS:
+            return None
+        return self._linear(inner, np.kron(weights, np.eye(self.block)), start.ravel())
+
+    def added(self, node: Node) -> Value | None:
+        """A sum or difference, of additive values or of one and a constant."""
+        parts = [self._part(j, node.type.width) for j in node.inputs]
+        if parts[0] is None or parts[1] is None:
+            return None
+        return self._b.op(node.op, parts[0], parts[1])
+
+    def _part(self, j: int, width: int) -> Value | Array | None:
+        """The blocks of an operand; of a constant, expectations."""
+        node = self._program.nodes[j]
+        if node.op != "constant":
+            return self.of(j) if node.type.width == width else None
+        value = np.asarray(node.attrs["value"], np.float64)
+        if value.size not in (1, width):
+            return None
+        blocks = np.zeros((width, self.block))
+        blocks[:, -1] = value.ravel()
+        return blocks.ravel()
+
+    def scaled(self, node: Node) -> Value | None:
+        """A multiple, by constants, of an additive value."""
+        kinds = [self._program.nodes[j].op == "constant" for j in node.inputs]
+        if sum(kinds) != 1 or (node.op == "div" and kinds[0]):
+            return None
+        factor, value = (node.inputs[k] for k in (kinds.index(True), kinds.index(False)))
+        inner, width = self.of(value), node.type.width
+        by = np.asarray(self._program.nodes[factor].attrs["value"], np.float64).ravel()
+        if (
+            inner is None
+            or self._program.nodes[value].type.width != width
+            or by.size not in (1, width)
+        ):
+            return None
+        return self._b.op(node.op, inner, np.repeat(np.broadcast_to(by, width), self.block))
+
+    def unchanged(self, node: Node) -> Value | None:
+        """The same numbers."""
+        return self.of(node.inputs[0])
+
+    def negated(self, node: Node) -> Value | None:
+        """The opposite of an additive value."""
+        inner = self.of(node.inputs[0])
+        return None if inner is None else self._b.op("neg", inner)
+
+    def selected(self, node: Node) -> Value | None:
+        """Some columns of an additive value."""
+        inner = self.of(node.inputs[0])
+        if inner is None:
+            return None
+        first = node.attrs["indices"].astype(np.int64) * self.block
+        return self._b.op("select", inner, indices=(first[:, None] + np.arange(self.block)).ravel())
+
+    def beside(self, node: Node) -> Value | None:
+        """Additive values side by side."""
+        parts = [self.of(j) for j in node.inputs]
+        whole = [part for part in parts if part is not None]
+        return self._b.op("concat", *whole) if len(whole) == len(parts) else None
+
+    def summed(self, node: Node) -> Value | None:
+        """The sum of the columns of an additive value."""
+        below = self._program.nodes[node.inputs[0]].type
+        inner = (
+            self.of(node.inputs[0]) if len(below.shape) == 2 and node.attrs["axis"] == 1 else None
+        )
+        if inner is None or inner.type.width * self.block > _MOST_WEIGHTS:
+            return None
+        once = np.tile(np.eye(self.block), (below.width, 1))
+        return self._linear(inner, once, np.zeros(self.block))
+
+
+_MOST_WEIGHTS = 1 << 22
+
+_RULES: Mapping[str, Callable[[Additive, Node], Value | None]] = {
+    "tree_ensemble": Additive.trees,
+    "linear": Additive.weighted,
+    "add": Additive.added,
+    "sub": Additive.added,
+    "mul": Additive.scaled,
+    "div": Additive.scaled,
+    "neg": Additive.negated,
+    "select": Additive.selected,
+    "concat": Additive.beside,
+    "sum": Additive.summed,
+    **dict.fromkeys(_UNCHANGED, Additive.unchanged),
+}
+"""Operator -> the contributions of its result."""
+
+assert "cover" in STATISTICS

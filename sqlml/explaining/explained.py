@@ -1,0 +1,115 @@
+"""`explained`: a Program that also gives the contributions of a model's inputs, exact ones.
+
+What is explained is the model's score, where it has one (the margin of boosted trees, a decision
+function), else its probabilities or its value. Where that is a monotone function of a sum, such as
+exp, the sum is explained: the contributions add up to it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from sqlml.bounded_cache import of_programs
+from sqlml.errors import UnsupportedModelError
+from sqlml.explaining.additive import Additive
+from sqlml.ir.builder import Builder, Value
+from sqlml.ir.program import Program
+from sqlml.ir.rewrite import copy
+from sqlml.ir.spec import verify
+
+OWN: Literal["contributions"] = "contributions"
+BY_CLASS = "class_contributions"
+"""Outputs: the contributions to what a model says of a row, and to each of its classes.
+
+A block has a number for each input, and then what is expected of a row of which nothing is known.
+`contributions` has one block, or one for each target; for a classifier it is that of the second of
+two classes, or of the class that is predicted. `class_contributions` has a block for each class.
+"""
+
+_LINKS = frozenset({"sigmoid", "exp", "exp2", "expm1", "softmax", "tanh", "square", "ndtr"})
+"""Functions of a score that explanations leave out."""
+
+
+@of_programs
+def explained(program: Program) -> Program:
+    """`program` with the outputs OWN and, for a classifier of one target, BY_CLASS besides its own.
+
+    Raises:
+        UnsupportedModelError: the model is no sum of what single columns contribute.
+    """
+    b = Builder()
+    values: list[Value] = []
+    for node in program.nodes:
+        values.append(copy(b, node, [values[i] for i in node.inputs]))
+    additive = Additive(program, b, values)
+    blocks = _blocks(program, additive)
+    if blocks is None:
+        raise UnsupportedModelError(_why(program, additive))
+    made: dict[str, Value] = {OWN: blocks}
+    if len(program.labels) == 1:
+        made = _of_classes(program, b, values, blocks, additive.block)
+    own = {name: values[i] for name, i in program.outputs.items()}
+    return verify(b.build({**own, **made}, program.labels, tuple(program.inputs)))
+
+
+def holding(program: Program, output: str) -> Program:
+    """`program`, explained if it is asked for an output that only then it has.
+
+    Raises:
+        UnsupportedModelError: as `explained` does.
+    """
+    return explained(program) if output in (OWN, BY_CLASS) else program
+
+
+def _blocks(program: Program, additive: Additive) -> Value | None:
+    """The blocks of the explained value."""
+    name = next((n for n in ("score", "samples", "proba", "label") if n in program.outputs), None)
+    if name is None or (name == "label" and program.labels):
+        return None
+    at = program.outputs[name]
+    while (found := additive.of(at)) is None:
+        node = program.nodes[at]
+        if node.op not in (*_LINKS, "cast", "neg", "add", "sub", "mul", "div"):
+            return None
+        rows = [j for j in node.inputs if program.nodes[j].type.rowwise]
+        if len(rows) != 1:
+            return None
+        at = rows[0]
+    return found
+
+
+def _of_classes(
+    program: Program, b: Builder, values: list[Value], blocks: Value, block: int
+) -> dict[str, Value]:
+    """Both outputs of a classifier, from a block for each class, or for the second of two."""
+    classes = len(program.labels[0])
+    given = blocks.type.width // block
+    if given == classes == 2:
+        blocks = b.op("select", blocks, indices=np.arange(block, 2 * block))
+        given = 1
+    if given == 1 and classes <= 2:
+        return {OWN: blocks, BY_CLASS: b.op("concat", b.op("neg", blocks), blocks)}
+    if given != classes or "label" not in program.outputs:
+        raise UnsupportedModelError("explain cannot tell which of the model's numbers is a class's")
+    chosen = b.op("one_hot", values[program.outputs["label"]], width=classes, dtype="float64")
+    each = b.linear(chosen, np.repeat(np.eye(classes), block, axis=1))
+    own = b.linear(b.op("mul", each, blocks), np.tile(np.eye(block), (classes, 1)))
+    return {OWN: own, BY_CLASS: blocks}
+
+
+def _why(program: Program, additive: Additive) -> str:
+    """Why there are no exact contributions, and what to do."""
+    if not program.outputs.keys() & {"score", "samples", "proba", "label"}:
+        return "explain needs a model that predicts; this one transforms its columns"
+    if additive.lacks_cover:
+        return (
+            "this model does not say how many training rows reached each node of its trees, which "
+            "explain needs: it was stored by an sqlml that did not keep them, or its file has "
+            "none; create it again from the fitted object or the library's own file"
+        )
+    return (
+        "explain gives exact contributions of sums of trees and linear models whose features are "
+        "made of one column each; this model is none"
+    )

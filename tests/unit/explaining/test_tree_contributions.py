@@ -1,0 +1,56 @@
+"""The contributions of trees equal Shapley values by their definition, and add up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sqlml.backends.native.trees.contributions import ROWS, contributor
+from sqlml.ir import reference
+from tests.random_trees import WIDTH, Recipe, covered, grow, rows_for
+from tests.shapley import by_definition, expected_of_trees
+
+RECIPES = {
+    "deep": Recipe(seed=1, depth=9),
+    "chains": Recipe(seed=2, depth=30, chain=True, trees=3),
+    "several outputs": Recipe(seed=3, values=2, outputs=4, depth=4),
+    "sets": Recipe(seed=4, dtype="float64", compare="le", leaves="float64", sets=True),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_they_equal_the_definition(name: str) -> None:
+    e = covered(grow(RECIPES[name]))
+    x = rows_for(e, 7)
+    attrs = {**e.attrs(), "player": np.arange(WIDTH, dtype=np.int32), "players": WIDTH}
+    got = contributor(attrs, x.dtype)(x).reshape(len(x), e.outputs, WIDTH + 1)
+    for row, own in zip(x, got, strict=True):
+        worth = expected_of_trees(e, row)
+        want = by_definition(worth, WIDTH).T
+        np.testing.assert_allclose(own[:, :-1], want, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(own[:, -1], worth(frozenset()), rtol=0, atol=1e-12)
+        everything = worth(frozenset(range(WIDTH)))
+        np.testing.assert_allclose(own.sum(axis=1), everything, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, ROWS - 1, ROWS, 2 * ROWS + 3])
+def test_a_row_has_the_same_contributions_in_any_batch(rows: int) -> None:
+    e = covered(grow(RECIPES["deep"]))
+    x = rows_for(e, rows)
+    attrs = {**e.attrs(), "player": np.zeros(WIDTH, np.int32), "players": 1}
+    run = contributor(attrs, x.dtype)
+    whole = run(x)
+    assert whole.shape == (rows, 2)
+    for k in range(0, rows, 97):
+        np.testing.assert_array_equal(run(x[k : k + 1]), whole[k : k + 1])
+    some = reference.FUNCTIONS["tree_contributions"]([x[:20]], attrs)
+    np.testing.assert_allclose(whole[:20], some, rtol=0, atol=1e-12)
+
+
+def test_columns_in_any_layout_of_memory() -> None:
+    e = covered(grow(RECIPES["deep"]))
+    x = rows_for(e, 50)
+    attrs = {**e.attrs(), "player": np.arange(WIDTH, dtype=np.int32), "players": WIDTH}
+    run = contributor(attrs, x.dtype)
+    np.testing.assert_array_equal(run(np.asfortranarray(x)), run(x))
+    np.testing.assert_array_equal(run(np.repeat(x, 2, axis=0)[::2]), run(x))
