@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlml.catalog.model import Model
-from sqlml.errors import BindError, UnknownModelError
+from sqlml.errors import BindError, SqlmlError, UnknownModelError
 from sqlml.explaining.explained import OWN, explained
 from sqlml.ir.program import Program
 from sqlml.planner.binding.class_argument import chosen_class, keyed_class
@@ -105,7 +105,10 @@ def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) ->
         raise UnknownModelError(error.message, sql, at) from None
     refuse_in_definition(call, sql)
     if call.function == EXPLAIN:
-        explained(model.program)  # or there is nothing to explain
+        try:
+            explained(model.program)
+        except SqlmlError as error:
+            raise error.at(sql, call.span.start, f"model {model.name!r}: ") from None
         return Target(model, OWN, chosen_class(call, model, sql, given), key=_key(call, sql))
     output = _output(call.function, model.program)
     if output is None:

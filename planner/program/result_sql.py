@@ -82,8 +82,9 @@ def decoded(
     return call
 
 
-BASELINE = "baseline"
-"""The key of what a model is expected to say of a row of which nothing is known."""
+def baseline_key(program: Program) -> str:
+    """The key of what a model is expected to say of a row of which nothing is known."""
+    return "baseline" if "baseline" not in program.inputs else "(baseline)"
 
 
 def _explained(program: Program, chosen: Chosen | None) -> int:
@@ -96,7 +97,7 @@ def _contributions(
     call: str, program: Program, values: int, baseline: bool, dialect: Dialect
 ) -> str:
     """A MAP from each input to its contribution, or a list of them."""
-    names = [*program.inputs, *([BASELINE] if baseline else [])]
+    names = [*program.inputs, *([baseline_key(program)] if baseline else [])]
     keys, block = dialect.texts(names), len(program.inputs) + 1
     if values == 1:
         return dialect.map(keys, call if baseline else dialect.part(call, 1, block - 1))

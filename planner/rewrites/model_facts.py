@@ -1,25 +1,15 @@
-"""`facts_query`: what is known of how a model was trained, as a query without tables.
-
-It is written into the statement as it is, since a table of the catalog is not the engine's to read
-for a user: a forged one would be read without a check.
-"""
+"""`facts_query`: what is known of how a model was trained, as a query without tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
 
 from sqlml.catalog.model import Model
 from sqlml.catalog.training_facts import TrainingFacts
-from sqlml.dialects import Dialect
 from sqlml.errors import BindError
 from sqlml.planner.binding.context import Context
-
-Columns = Mapping[str, str]
-"""Name -> type of the columns of an answer."""
-
-Table = tuple[Columns, Sequence[Sequence[Any]]]
+from sqlml.planner.explanation.literal_table import Table, literal_table
 
 
 def facts_query(form: str, model: Model, context: Context) -> str:
@@ -38,7 +28,7 @@ def facts_query(form: str, model: Model, context: Context) -> str:
             f"{model.label}: CREATE MODEL .. AS SELECT does"
         )
     columns, rows = FORMS[form](facts)
-    return _written(columns, rows, context.dialect)
+    return literal_table(columns, rows, context.dialect)
 
 
 def _evaluate(facts: TrainingFacts) -> Table:
@@ -95,30 +85,3 @@ FORMS: Mapping[str, Callable[[TrainingFacts], Table]] = MappingProxyType(
     }
 )
 """Form -> the columns and rows of its answer."""
-
-
-def _written(columns: Columns, rows: Sequence[Sequence[Any]], dialect: Dialect) -> str:
-    """A parenthesised query that returns the rows, typed as `columns` says even if it is empty."""
-    kinds = [dialect.type(kind) for kind in columns.values()]
-    names = [dialect.quote_name(name) for name in columns]
-    empty = ", ".join(
-        f"CAST(NULL AS {kind}) AS {name}" for kind, name in zip(kinds, names, strict=True)
-    )
-    if not rows:
-        return f"(SELECT {empty} WHERE 1 = 0)"
-    listed = [f"({', '.join(_literal(v, dialect) for v in row)})" for row in rows]
-    numbered = ", ".join(f"c{n}" for n in range(len(names)))
-    typed = ", ".join(
-        f"CAST(c{n} AS {kind}) AS {name}"
-        for n, (kind, name) in enumerate(zip(kinds, names, strict=True))
-    )
-    return f"(SELECT {typed} FROM (VALUES {', '.join(listed)}) AS sqlml_facts({numbered}))"
-
-
-def _literal(value: Any, dialect: Dialect) -> str:
-    """A value of the stored facts, which a stranger may have written, as a literal."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return dialect.text(repr(value) if isinstance(value, int | float) else str(value))

@@ -27,6 +27,8 @@ from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.evaluation.scored_rows import ScoredRows
 from sqlml.planner.evaluation.write import written
+from sqlml.planner.explanation.explained_rows import explained_rows, mean_contributions
+from sqlml.planner.explanation.model_tables import TABLES, model_table
 from sqlml.planner.rewrites.called_models import called_models
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.model_facts import facts_query
@@ -152,6 +154,8 @@ def _alone(sql: str, context: Context, form: TableForm) -> str:
     """The query of a form without rows: what is known of a model, or an evaluation on the rows
     that its training held out."""
     model = _model(sql, context, form)
+    if form.function in TABLES:
+        return model_table(form, model, context.dialect, sql)
     facts = context.training(model)
     measured = form.function == "evaluate" and not form.options and facts is not None
     if measured or FORMS[form.function].tables == (0, 0):
@@ -159,8 +163,9 @@ def _alone(sql: str, context: Context, form: TableForm) -> str:
     rows = None if facts is None else context.held_out(facts)
     if rows is None:
         raise BindError(
-            f"no rows of model {model.label} were held out by sqlml; name the rows to evaluate it "
-            f"on, as in ml_{form.function}(MODEL m, TABLE t, label := 'churned')",
+            f"no rows of model {model.label} were held out by sqlml; name the rows, as in "
+            f"ml_{form.function}(MODEL m, TABLE t"
+            + (", label := 'churned')" if "label" in FORMS[form.function].options else ")"),
             sql,
             form.span.start,
         )
@@ -173,7 +178,7 @@ def _alone(sql: str, context: Context, form: TableForm) -> str:
             sql,
             form.span.start,
         )
-    before, after = _evaluated(sql, context, form, model, rows)
+    before, after = _of_rows(sql, context, form, model, rows)
     return f"{before}{rows}{after}"
 
 
@@ -187,7 +192,20 @@ def _around(sql: str, context: Context, form: TableForm) -> Sequence[str]:
     model = _model(sql, context, form)
     if form.function == "predict":
         return f"(SELECT {', '.join(['*', *_calls(sql, context, form, model)])} FROM ", ")"
-    return _evaluated(sql, context, form, model, tables[0])
+    return _of_rows(sql, context, form, model, tables[0])
+
+
+def _of_rows(
+    sql: str, context: Context, form: TableForm, model: Model, rows: str
+) -> tuple[str, str]:
+    """What stands before and after the rows of a form that explains or evaluates."""
+    explain = _EXPLAINING.get(form.function)
+    if explain is not None:
+        return explain(form, model, context.dialect, sql)
+    return _evaluated(sql, context, form, model, rows)
+
+
+_EXPLAINING = {"explain_predict": explained_rows, "global_explain": mean_contributions}
 
 
 def _evaluated(

@@ -78,6 +78,12 @@ def option_of(sql: str, tokens: Tokens, start: int, end: int) -> FormOption:
     return FormOption(fold(tokens[start].text), value, span)
 
 
+def unnamed_option(sql: str, tokens: Tokens, place: int, name: str) -> FormOption:
+    """The option whose value is tokens[place]; its place among the others says its name."""
+    token = tokens[place]
+    return FormOption(name, _literal(sql, [token]), Span(token.start, token.end))
+
+
 def options_of_struct(sql: str, tokens: Tokens, start: int, end: int) -> list[FormOption]:
     """The options of `STRUCT(value AS name, ..)`; none if tokens[start:end] is something else."""
     is_struct = end - start > 2 and tokens[start].upper == "STRUCT"

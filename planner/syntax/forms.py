@@ -21,12 +21,14 @@ class Form:
     """What a table form takes.
 
     tables: how many rows, each `TABLE t` or a query, at least and at most. options: those that it
-    knows, by their names. has_model: whether its first argument is MODEL m.
+    knows, by their names; `positional` ones may be given without, in that order. has_model: whether
+    its first argument is MODEL m.
     """
 
     tables: tuple[int, int]
     options: Mapping[str, Kind] = field(default_factory=lambda: _NONE)
     has_model: bool = True
+    positional: tuple[str, ...] = ()
 
 
 _OF_LABELS: Mapping[str, Kind] = {"label": "columns", "weight": "column", "by": "columns"}
@@ -55,6 +57,11 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             (1, 1), {"num_quantiles": "number", "top_k": "number"}, has_model=False
         ),
         "validate_data_drift": Form((2, 2), _DRIFT, has_model=False),
+        "explain_predict": Form((1, 1), {"top_k_features": "number", "class": "class"}),
+        "global_explain": Form((0, 1), {"class": "class"}),
+        "feature_importance": Form((0, 0)),
+        "weights": Form((0, 0)),
+        "tree": Form((0, 0), {"tree": "number"}, positional=("tree",)),
         "training_info": Form((0, 0)),
         "feature_info": Form((0, 0)),
         "trial_info": Form((0, 0)),

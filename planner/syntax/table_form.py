@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from sqlml.errors import BindError
 from sqlml.parsing.places import Span
 from sqlml.parsing.tokens import Token, Tokens, tokenize
-from sqlml.planner.syntax.form_options import FormOption, option_of, options_of_struct
+from sqlml.planner.syntax.form_options import (
+    FormOption,
+    option_of,
+    options_of_struct,
+    unnamed_option,
+)
 from sqlml.planner.syntax.forms import FORMS
 from sqlml.suggestions import closest
 from sqlml.types import fold
@@ -200,8 +205,12 @@ def _options(
         BindError: an argument that is none, or an option that the form does not have.
     """
     seen = set()
+    unnamed = list(FORMS[function].positional)
     for start, end in items:
-        found = options_of_struct(sql, tokens, start, end) or [option_of(sql, tokens, start, end)]
+        found = options_of_struct(sql, tokens, start, end)
+        if not found and unnamed and end - start == 1:
+            found = [unnamed_option(sql, tokens, start, unnamed.pop(0))]
+        found = found or [option_of(sql, tokens, start, end)]
         for option in found:
             known = FORMS[function].options
             if option.name not in known:

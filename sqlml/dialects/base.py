@@ -99,6 +99,18 @@ class Dialect:
         """The least number of a list."""
         return self.call("list_aggregate", values, "'min'")
 
+    def greatest(self, values: str) -> str:
+        """The greatest number of a list."""
+        return self.call("list_aggregate", values, "'max'")
+
+    def summed(self, values: str) -> str:
+        """The sum of a list of numbers."""
+        return self.call("list_aggregate", values, "'sum'")
+
+    def ordered(self, values: str) -> str:
+        """A list from its least value to its greatest; structs by their first fields first."""
+        return self.call("list_sort", values)
+
     def position(self, values: str, value: str) -> str:
         """The first place of a value in a list; 0 or NULL where it is none of them."""
         return self.call("list_position", values, value)

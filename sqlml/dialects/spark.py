@@ -83,6 +83,15 @@ class Spark(Dialect):
     def least(self, values: str) -> str:
         return f"array_min({values})"
 
+    def greatest(self, values: str) -> str:
+        return f"array_max({values})"
+
+    def summed(self, values: str) -> str:
+        return self.sum(values)
+
+    def ordered(self, values: str) -> str:
+        return f"array_sort({values})"
+
     def position(self, values: str, value: str) -> str:
         return f"array_position({values}, {value})"
 

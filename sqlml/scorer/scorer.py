@@ -14,17 +14,20 @@ from sqlml.backends.category_lookup import ArrowEncoder, arrow_encoders
 from sqlml.backends.costs import current
 from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
+from sqlml.explaining.explained import BY_CLASS, OWN, explained
 from sqlml.importers.gaps import Gaps
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.passes.order import only
 from sqlml.passes.split import PACKED, Layout, Split, text_input
+from sqlml.planner.binding.class_argument import index_of
 from sqlml.planner.binding.missing_output import why_none
 from sqlml.planner.choice.choose import Choice, choose
 from sqlml.planner.choice.cost import ROWS
 from sqlml.planner.export_bytes import export
 from sqlml.planner.program.prepare import compile_core, prepare
+from sqlml.scorer.contributions import Contributions
 from sqlml.scorer.evaluate import evaluated
 from sqlml.scorer.input_table import Table
 from sqlml.scorer.matrix_path import Direct, decodes, pool
@@ -69,6 +72,7 @@ class Scorer:
         self._direct: dict[tuple[str, np.dtype[Any]], Direct | None] = {}
         self._few_texts: dict[str, DirectTexts | None] = {}
         self._labels = [labels.array() for labels in program.labels]
+        self._explaining: Scorer | None = None
 
     def __reduce__(self) -> Any:
         return Scorer, (self.program, self.features, self._options, self._gaps)
@@ -139,6 +143,39 @@ class Scorer:
             ConfigError: a label that is not a class of the model, or no label at all.
         """
         return evaluated(self, X, y, sample_weight)
+
+    def explain(self, X: Any, *, label: Any = None, **options: Any) -> Contributions:
+        """What each column contributes to the score of each row: exact Shapley values.
+
+        They are path-dependent ones of trees, and weight times value of linear models. Of two
+        classes the second is explained, of more the class that is predicted.
+
+        Args:
+            label: the class that is explained in place of these.
+
+        Raises:
+            UnsupportedModelError: the model is no sum of what single columns contribute.
+            ConfigError: a label that is not a class of the model.
+        """
+        scorer, program = self._explainer(), self.program
+        if label is None:
+            made = scorer._values(OWN, X, options)
+            return Contributions.of(made, program, self.features)
+        place = index_of(program.labels[0], label) if len(program.labels) == 1 else None
+        if place is None:
+            known = ", ".join(repr(v) for s in program.labels for v in s.values[:20])
+            raise ConfigError(f"{label!r} is not a class of this model; its classes: {known}")
+        block = len(program.inputs) + 1
+        made = scorer._values(BY_CLASS, X, options)
+        own = made[:, place * block : (place + 1) * block]
+        return Contributions.of(own, program, self.features)
+
+    def _explainer(self) -> Scorer:
+        """A Scorer whose outputs are the contributions, too."""
+        if self._explaining is None:
+            made = explained(self.program)
+            self._explaining = Scorer(made, self.features, self._options, self._gaps)
+        return self._explaining
 
     def to_onnx(self) -> bytes:
         """The model as an ONNX file: one input (N, 1) per column, outputs by name.

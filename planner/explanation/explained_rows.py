@@ -1,0 +1,168 @@
+"""`explained_rows`, `mean_contributions`: the queries that explain_predict and global_explain are.
+
+::
+
+    FROM ml_explain_predict(MODEL m, TABLE t)
+    FROM (SELECT * EXCLUDE (sqlml_contributions), .. AS top_feature_attributions, .. FROM (
+          SELECT *, predict('m', *) AS predicted_label,
+                 map_values(explain('m', *, baseline := true)) AS sqlml_contributions FROM t))
+"""
+
+from __future__ import annotations
+
+from sqlml.catalog.model import Model
+from sqlml.dialects import Dialect
+from sqlml.errors import BindError
+from sqlml.planner.binding.class_argument import index_of
+from sqlml.planner.syntax.table_form import TableForm
+
+_TOP = 5
+"""How many attributions a row has, as in BigQuery."""
+
+_MOST_FEATURES = 4096
+"""Features of which a mean each is taken."""
+
+
+def explained_rows(form: TableForm, model: Model, dialect: Dialect, sql: str) -> tuple[str, str]:
+    """The text before and after the rows of ml_explain_predict.
+
+    Raises:
+        BindError: a model of several targets, or an option of a wrong value.
+    """
+    _check(form, model, sql)
+    features = list(model.program.inputs)
+    top = _whole(form, "top_k_features", min(_TOP, len(features)), sql)
+    quote, values = dialect.quote_name, dialect.quote_name("sqlml_contributions")
+    others = dialect.star_without([values])
+    baseline = dialect.at(values, len(features) + 1)
+    items = [
+        others,
+        f"{_greatest(features, values, top, dialect)} AS top_feature_attributions",
+        f"{baseline} AS baseline_prediction_value",
+        f"{dialect.summed(values)} AS prediction_value",
+        "CAST(0 AS DOUBLE) AS approximation_error",
+    ]
+    call = _explain(form, dialect, "baseline := true")
+    name = dialect.quote_string(str(form.model))
+    label = quote(f"predicted_{model.options.get('output', 'label')}")
+    calls = [f"predict({name}, *) AS {label}"] if "label" in model.program.outputs else []
+    calls += [f"{_probability(form, model, dialect)} AS probability"] if _is_sure(model) else []
+    calls.append(f"{dialect.call('map_values', call)} AS {values}")
+    return (
+        f"(SELECT {', '.join(items)} FROM (SELECT *, {', '.join(calls)} FROM ",
+        ") AS sqlml_rows)",
+    )
+
+
+def mean_contributions(
+    form: TableForm, model: Model, dialect: Dialect, sql: str
+) -> tuple[str, str]:
+    """The text before and after the rows of ml_global_explain.
+
+    Raises:
+        BindError: a model of several targets or of very many features.
+    """
+    _check(form, model, sql)
+    features = list(model.program.inputs)
+    if len(features) > _MOST_FEATURES:
+        raise BindError(
+            f"ml_global_explain takes models of at most {_MOST_FEATURES} features, and model "
+            f"{model.name!r} has {len(features)}; take the mean of those that matter, as in "
+            "avg(abs(explain('m', *)['a']))",
+            sql,
+            form.span.start,
+        )
+    call = dialect.call
+    means = [
+        call("avg", call("abs", dialect.at("contributions", k)))
+        for k in range(1, len(features) + 1)
+    ]
+    names = dialect.array([dialect.text(name) for name in features])
+    places = ", ".join(f"({k})" for k in range(1, len(features) + 1))
+    return (
+        "(SELECT feature, attribution FROM (WITH sqlml_explained AS (SELECT "
+        f"{call('map_values', _explain(form, dialect))} AS contributions FROM ",
+        f"), sqlml_means AS (SELECT {dialect.array(means)} AS means FROM sqlml_explained) "
+        f"SELECT {dialect.at(names, 'place')} AS feature, {dialect.at('means', 'place')} AS "
+        f"attribution, place FROM sqlml_means CROSS JOIN (VALUES {places}) AS places(place)"
+        ") AS sqlml_means_by_feature ORDER BY attribution DESC, place)",
+    )
+
+
+def _check(form: TableForm, model: Model, sql: str) -> None:
+    program = model.program
+    width = program.output_type("label").width if "label" in program.outputs else 1
+    if width > 1:
+        raise BindError(
+            f"model {model.name!r} predicts {width} values per row, and ml_{form.function} "
+            "explains one; explain('m', *) gives a MAP for each",
+            sql,
+            form.span.start,
+        )
+
+
+def _explain(form: TableForm, dialect: Dialect, *more: str) -> str:
+    name = dialect.quote_string(str(form.model))
+    return f"explain({', '.join([name, '*', *_class(form, dialect), *more])})"
+
+
+def _class(form: TableForm, dialect: Dialect) -> list[str]:
+    """The argument that names the class, if the form does."""
+    option = form.options.get("class")
+    if option is None:
+        return []
+    value = option.value
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return [f"class := {dialect.quote_string(text)}"]
+
+
+def _is_sure(model: Model) -> bool:
+    return "proba" in model.program.outputs and len(model.program.labels) == 1
+
+
+def _probability(form: TableForm, model: Model, dialect: Dialect) -> str:
+    """The probability of the class that is explained."""
+    (labels,) = model.program.labels
+    name = dialect.quote_string(str(form.model))
+    chosen = _class(form, dialect)
+    if not chosen and len(labels) > 2:
+        return dialect.greatest(dialect.call("map_values", f"predict_proba({name}, *)"))
+    if not chosen:
+        positive = model.options.get("positive_class")
+        place = None if positive is None else index_of(labels, positive)
+        label = labels.values[len(labels) - 1 if place is None else place]
+        text = str(label).lower() if labels.kind == "bool" else str(label)
+        chosen = [f"class := {dialect.quote_string(text)}"]
+    return f"predict_proba({', '.join([name, '*', *chosen])})"
+
+
+def _greatest(features: list[str], values: str, top: int, dialect: Dialect) -> str:
+    """The features of the greatest contributions, of either sign, with these; a list of structs."""
+    names = dialect.array([dialect.text(name) for name in features])
+    places = dialect.array([str(k) for k in range(1, len(features) + 1)])
+    amount = dialect.at(values, "sqlml_k")
+    sized = dialect.struct(
+        {
+            "size": dialect.negated(dialect.call("abs", amount)),
+            "place": "sqlml_k",
+            "attribution": amount,
+        }
+    )
+    ordered = dialect.ordered(dialect.each(places, "sqlml_k", sized))
+    told = dialect.struct(
+        {
+            "feature": dialect.at(names, dialect.member("sqlml_e", "place")),
+            "attribution": dialect.member("sqlml_e", "attribution"),
+        }
+    )
+    made = dialect.each(dialect.part(ordered, 1, top), "sqlml_e", told)
+    return f"CASE WHEN {values} IS NOT NULL THEN {made} END"
+
+
+def _whole(form: TableForm, name: str, default: int, sql: str) -> int:
+    option = form.options.get(name)
+    if option is None:
+        return default
+    if option.value != int(option.value) or option.value < 1:
+        raise BindError(f"option {name} takes a whole number of 1 or more", sql, option.span.start)
+    return int(option.value)

@@ -1,0 +1,314 @@
+"""`explain` and the forms that explain: the contributions that `Scorer.explain` gives, anywhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import sqlml
+from sqlml import errors
+
+FEATURES = ["a", "b", "c"]
+
+
+def _rows() -> pd.DataFrame:
+    draw = np.random.default_rng(6)
+    made = pd.DataFrame(draw.normal(size=(300, 3)), columns=FEATURES)
+    made["plan"] = draw.choice(["basic", "pro"], 300)
+    made["answer"] = np.where(made.a * made.b + made.c > 0, "yes", "no")
+    made["grade"] = (made.b + draw.normal(size=300)).clip(-1, 1).round().astype(int) + 5
+    made["price"] = made.a * 2 + draw.normal(size=300)
+    return made
+
+
+ROWS = _rows()
+X = ROWS[FEATURES]
+SMALL = {"n_estimators": 6, "max_depth": 3, "random_state": 0}
+PLANS = make_pipeline(
+    make_column_transformer((OneHotEncoder(), ["plan"]), (StandardScaler(), ["a"])),
+    LogisticRegression(),
+)
+FITTED = {
+    "answers": RandomForestClassifier(**SMALL).fit(X, ROWS.answer),
+    "grades": RandomForestClassifier(**SMALL).fit(X, ROWS.grade),
+    "prices": xgboost.XGBRegressor(**SMALL).fit(X, ROWS.price),
+    "both": RandomForestRegressor(**SMALL).fit(X, ROWS[["price", "a"]]),
+    "plans": PLANS.fit(ROWS[["plan", "a"]], ROWS.answer),
+    "bayes": GaussianNB().fit(X, ROWS.answer),
+    "scaler": StandardScaler().fit(X),
+}
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[sqlml.Session]:
+    with sqlml.connect() as con:
+        con.register("frame", ROWS)
+        con.execute("CREATE TABLE shop AS SELECT row_number() OVER () AS id, * FROM frame")
+        for name, model in FITTED.items():
+            con.create_model(name, model, verify=False)
+        yield con
+
+
+def _maps(name: str, baseline: bool = False, **options: Any) -> list[dict[str, float]]:
+    """What `explain` gives of all rows, from Python."""
+    scorer = sqlml.compile(FITTED[name])
+    read = {feature.name: ROWS[feature.name] for feature in scorer.features}
+    made = scorer.explain(read, **options)
+    maps = [dict(zip(made.features, row, strict=True)) for row in made.values.tolist()]
+    if baseline:
+        maps = [m | {"baseline": b} for m, b in zip(maps, made.baseline.tolist(), strict=True)]
+    return maps
+
+
+def _same(got: list[Any], want: list[dict[str, float]]) -> None:
+    assert len(got) == len(want)
+    for one, other in zip(got, want, strict=True):
+        assert one.keys() == other.keys()
+        assert one == pytest.approx(other, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.version
+@pytest.mark.parametrize("name", ["answers", "grades", "prices", "plans"])
+def test_a_map_from_feature_to_contribution(con: sqlml.Session, name: str) -> None:
+    got = con.sql(f"SELECT explain('{name}', *) AS e FROM shop ORDER BY id")
+    assert got.types == ["MAP(VARCHAR, DOUBLE)"]
+    _same([row[0] for row in got.fetchall()], _maps(name))
+    told = con.sql(f"SELECT explain('{name}', *, baseline := true) FROM shop ORDER BY id")
+    _same([row[0] for row in told.fetchall()], _maps(name, baseline=True))
+
+
+@pytest.mark.version
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "shop.*",
+        "* EXCLUDE (price)",
+        "COLUMNS('^[abc]$')",
+        "a, b, c",
+        "c := c, a := a, b := b",
+        "{'a': a, 'b': b, 'c': c}",
+        "* REPLACE (a + 0 AS a)",
+    ],
+)
+def test_columns_are_bound_as_those_of_predict(con: sqlml.Session, arguments: str) -> None:
+    made = con.sql(f"SELECT explain('prices', {arguments}) FROM shop ORDER BY id").fetchall()
+    _same([row[0] for row in made], _maps("prices"))
+
+
+@pytest.mark.version
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT id FROM shop WHERE explain('prices', *)['a'] > 1 ORDER BY id",
+        "SELECT id FROM (SELECT id, explain('prices', *) AS e FROM shop) WHERE e['a'] > 1 "
+        "ORDER BY id",
+        "WITH w AS MATERIALIZED (SELECT id, explain('prices', *) AS e FROM shop) "
+        "SELECT id FROM w WHERE e['a'] > 1 ORDER BY id",
+        "SELECT id FROM shop QUALIFY max(explain('prices', *)['a']) OVER (PARTITION BY id) > 1 "
+        "ORDER BY id",
+        "SELECT id FROM shop GROUP BY id, a, b, c HAVING explain('prices', a, b, c)['a'] > 1 "
+        "ORDER BY id",
+        "SELECT s.id FROM shop s JOIN shop t ON s.id = t.id AND explain('prices', t.*)['a'] > 1 "
+        "ORDER BY s.id",
+        "SELECT id FROM shop WHERE id IN (SELECT id FROM shop WHERE explain('prices', *)['a'] > 1) "
+        "ORDER BY id",
+    ],
+)
+def test_any_place_of_a_query(con: sqlml.Session, query: str) -> None:
+    wanted = [k for k, made in enumerate(_maps("prices"), 1) if made["a"] > 1]
+    assert 0 < len(wanted) < 300
+    assert [row[0] for row in con.sql(query).fetchall()] == wanted
+
+
+def test_views_prepared_statements_and_parameters(con: sqlml.Session, tmp_path: Path) -> None:
+    path = tmp_path / "shop.duckdb"
+    with sqlml.connect(path) as there:
+        there.register("frame", ROWS)
+        there.create_model("grades", FITTED["grades"], verify=False)
+        there.execute("CREATE TABLE shop AS SELECT row_number() OVER () AS id, * FROM frame")
+        there.execute(
+            "CREATE VIEW why AS SELECT id, explain('grades', *, class := 5) AS e FROM shop"
+        )
+    with sqlml.connect(path) as later:
+        made = later.sql("SELECT e FROM why ORDER BY id").fetchall()
+    _same([row[0] for row in made], _maps("grades", label=5))
+    query = "SELECT explain($model, *, class := $class) FROM shop ORDER BY id"
+    made = con.execute(query, {"model": "grades", "class": 4}).fetchall()
+    _same([row[0] for row in made], _maps("grades", label=4))
+    con.execute("PREPARE q AS SELECT explain('prices', a, ?, c) FROM shop WHERE id = 3")
+    (got,) = con.execute("EXECUTE q(0.5)").fetchone()
+    (want,) = con.execute("SELECT explain('prices', a, 0.5, c) FROM shop WHERE id = 3").fetchone()
+    assert got == pytest.approx(want, rel=1e-12)
+
+
+def test_null_is_followed_as_the_model_does(con: sqlml.Session) -> None:
+    (missing,) = con.execute(
+        "SELECT explain('prices', a := NULL, b := 0.3, c := 0.1, baseline := true)"
+    ).fetchone()
+    (score,) = con.execute("SELECT predict('prices', a := NULL, b := 0.3, c := 0.1)").fetchone()
+    assert sum(missing.values()) == pytest.approx(score, rel=1e-6)
+    con.create_model("strict", PLANS, on_null="null", verify=False)
+    assert con.execute("SELECT explain('strict', a := NULL, plan := 'pro')").fetchone() == (None,)
+    with pytest.raises(errors.ScoringError, match="NULL"):
+        con.execute("SELECT explain('plans', a := NULL, plan := 'pro')").fetchone()
+
+
+def test_predict_and_explain_share_the_row(con: sqlml.Session) -> None:
+    query = (
+        "SELECT predict('prices', *) AS p, explain('prices', *, baseline := true) AS e FROM shop"
+    )
+    assert "one evaluation of contributions, label for 2 calls" in con.explain(query)
+    for p, e in con.sql(query).fetchall():
+        assert sum(e.values()) == pytest.approx(p, rel=1e-5, abs=1e-6)
+
+
+def test_several_targets_give_a_list(con: sqlml.Session) -> None:
+    made = con.sql("SELECT explain('both', *) FROM shop ORDER BY id")
+    assert made.types == ["MAP(VARCHAR, DOUBLE)[]"]
+    want = sqlml.compile(FITTED["both"]).explain(X).values
+    for (maps,), row in zip(made.fetchall(), want, strict=True):
+        np.testing.assert_allclose([list(m.values()) for m in maps], row, atol=1e-12)
+
+
+def test_a_feature_that_is_called_baseline(con: sqlml.Session) -> None:
+    rows = X.rename(columns={"a": "baseline"})
+    con.create_model("odd", xgboost.XGBRegressor(**SMALL).fit(rows, ROWS.price), verify=False)
+    query = "SELECT explain('odd', \"baseline\" := a, b := b, c := c, baseline := true) FROM shop"
+    (made,) = con.execute(query).fetchone()
+    assert made.keys() == {"baseline", "b", "c", "(baseline)"}
+    got = con.execute(
+        "SELECT baseline_prediction_value FROM ml_explain_predict(MODEL odd, "
+        "(SELECT a AS baseline, b, c FROM shop))"
+    ).fetchone()
+    assert got == (made["(baseline)"],)
+
+
+@pytest.mark.version
+def test_the_rows_with_their_greatest_contributions(con: sqlml.Session) -> None:
+    made = con.sql(
+        "SELECT predicted_label, probability, top_feature_attributions AS top, "
+        "baseline_prediction_value, prediction_value, approximation_error, id "
+        "FROM ml_explain_predict(MODEL answers, TABLE shop, top_k_features := 2) ORDER BY id"
+    ).df()
+    forest, want = FITTED["answers"], _maps("answers", baseline=True)
+    assert list(made.predicted_label) == list(forest.predict(X))
+    np.testing.assert_allclose(made.probability, forest.predict_proba(X)[:, 1], rtol=1e-12)
+    np.testing.assert_allclose(made.prediction_value, made.probability, rtol=1e-12)
+    for top, baseline, row in zip(made.top, made.baseline_prediction_value, want, strict=True):
+        assert baseline == pytest.approx(row.pop("baseline"), rel=1e-12)
+        greatest = sorted(row, key=lambda name: -abs(row[name]))[:2]
+        assert [one["feature"] for one in top] == greatest
+        assert [one["attribution"] for one in top] == pytest.approx([row[n] for n in greatest])
+    assert list(made.approximation_error) == [0.0] * 300
+
+
+def test_the_class_that_is_explained(con: sqlml.Session) -> None:
+    named = "ML.EXPLAIN_PREDICT(MODEL grades, TABLE shop, STRUCT(5 AS class, 3 AS top_k_features))"
+    made = con.sql(f"SELECT probability, prediction_value FROM {named} ORDER BY id").df()
+    want = FITTED["grades"].predict_proba(X)[:, 1]
+    np.testing.assert_allclose(made.probability, want, rtol=1e-12)
+    np.testing.assert_allclose(made.prediction_value, want, rtol=1e-12)
+    free = con.sql("FROM ml_explain_predict(MODEL grades, TABLE shop) ORDER BY id").df()
+    want = FITTED["grades"].predict_proba(X).max(axis=1)
+    np.testing.assert_allclose(free.probability, want, rtol=1e-12)
+    np.testing.assert_allclose(free.prediction_value, want, rtol=1e-12)
+
+
+@pytest.mark.version
+def test_mean_contributions_over_rows(con: sqlml.Session) -> None:
+    made = con.sql("FROM ml_global_explain(MODEL grades, (FROM shop WHERE id <= 100))").fetchall()
+    maps = _maps("grades")[:100]
+    want = {name: np.mean([abs(m[name]) for m in maps]) for name in FEATURES}
+    assert dict(made) == pytest.approx(want, rel=1e-12)
+    assert [row[1] for row in made] == sorted((row[1] for row in made), reverse=True)
+
+
+def test_importances_are_the_librarys_own(con: sqlml.Session) -> None:
+    for name in ("answers", "grades", "prices"):
+        made = con.sql(f"SELECT feature, importance FROM ml_feature_importance(MODEL {name})")
+        want = dict(zip(FEATURES, FITTED[name].feature_importances_.tolist(), strict=True))
+        assert dict(made.fetchall()) == pytest.approx(want, rel=1e-6)
+    booster = FITTED["prices"].get_booster()
+    made = con.sql("FROM ml_feature_importance(MODEL prices)").df().set_index("feature")
+    for column in ("weight", "gain", "cover"):
+        want = booster.get_score(importance_type=column)
+        assert dict(made[f"importance_{column}"]) == pytest.approx(want, rel=1e-5)
+
+
+def test_weights_of_a_linear_model(con: sqlml.Session) -> None:
+    made = con.sql("FROM ml_weights(MODEL plans)").fetchall()
+    linear = PLANS[-1]
+    want = [
+        ("__INTERCEPT__", None, None, linear.intercept_[0]),
+        ("plan", "basic", None, linear.coef_[0, 0]),
+        ("plan", "pro", None, linear.coef_[0, 1]),
+        ("a", None, None, linear.coef_[0, 2]),
+    ]
+    assert made == want
+
+
+def test_the_nodes_of_a_tree(con: sqlml.Session) -> None:
+    made = con.sql("FROM ml_tree(MODEL answers, 2) ORDER BY node").df()
+    tree = FITTED["answers"].estimators_[2].tree_
+    assert len(made) == tree.node_count
+    root = made.iloc[0]
+    assert (root.feature, root.operator, root.cover) == (FEATURES[tree.feature[0]], "<=", 300.0)
+    assert root.threshold == pytest.approx(tree.threshold[0], rel=1e-6)
+    leaves = made[made.feature.isna()]
+    assert len(leaves) == tree.n_leaves
+    assert sum(leaves.cover) == 300
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (
+            "SELECT explain('bayes', *) FROM shop",
+            "model 'bayes': explain gives exact contributions",
+        ),
+        ("SELECT explain('scaler', *) FROM shop", "model 'scaler': explain needs a model that"),
+        ("SELECT explain('prices', a, b) FROM shop", "c"),
+        ("SELECT explain('prices', *, class := 1) FROM shop", "model 'prices' has no classes"),
+        ("SELECT explain('grades', *, class := 9) FROM shop", "has no class 9; its classes are 4"),
+        ("SELECT explain('grades', *, baseline := 1) FROM shop", "baseline := takes true or false"),
+        ("SELECT explain('nobody', *) FROM shop", "unknown model 'nobody'"),
+        ("FROM ml_explain_predict(MODEL both, TABLE shop)", "predicts 2 values per row"),
+        (
+            "FROM ml_explain_predict(MODEL grades, TABLE shop, top_k_features := 0)",
+            "top_k_features takes a whole number of 1 or more",
+        ),
+        ("FROM ml_explain_predict(MODEL grades)", "ml_explain_predict takes a model and its rows"),
+        ("FROM ml_global_explain(MODEL grades)", "name the rows, as in ml_global_explain"),
+        ("FROM ml_feature_importance(MODEL bayes)", "has neither trees nor weights"),
+        ("FROM ml_weights(MODEL grades)", "is not linear, and has no weights"),
+        ("FROM ml_tree(MODEL grades, 6)", "has trees 0 to 5"),
+        ("FROM ml_tree(MODEL plans, 0)", "has no trees"),
+        ("FROM ml_explan_predict(MODEL grades, TABLE shop)", "did you mean ml_explain_predict"),
+    ],
+)
+def test_what_cannot_be_explained(con: sqlml.Session, query: str, message: str) -> None:
+    with pytest.raises(errors.SqlmlError, match=re.escape(message)):
+        con.sql(query).fetchall()
+
+
+def test_a_model_that_was_stored_without_covers(con: sqlml.Session) -> None:
+    from sqlml.passes.drop_statistics import drop_statistics
+
+    old = drop_statistics(sqlml.compile(FITTED["prices"]).program)
+    con.create_model("old", old, verify=False)
+    assert con.sql("SELECT predict('old', *) FROM shop").fetchall()
+    with pytest.raises(errors.SqlmlError, match="does not say how many training rows reached"):
+        con.sql("SELECT explain('old', *) FROM shop")

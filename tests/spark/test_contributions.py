@@ -1,0 +1,74 @@
+"""`explain` and the forms that explain in Spark: the numbers that they have in DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+import sqlml
+
+SMALL: dict[str, Any] = {"n_estimators": 5, "max_depth": 3, "random_state": 0}
+FORMS = (
+    "ml_explain_predict(MODEL grades, TABLE shop, top_k_features := 2)",
+    "ml_global_explain(MODEL grades, TABLE shop, class := 5)",
+    "ml_feature_importance(MODEL grades)",
+    "ml_tree(MODEL grades, 1)",
+)
+
+
+@pytest.fixture(scope="module")
+def sessions(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    draw = np.random.default_rng(2)
+    rows = pd.DataFrame(draw.normal(size=(200, 3)), columns=["a", "b", "c"])
+    rows["grade"] = (rows.b + draw.normal(size=200)).clip(-1, 1).round().astype(int) + 5
+    X = rows[["a", "b", "c"]]
+    models = {
+        "grades": RandomForestClassifier(**SMALL).fit(X, rows.grade),
+        "both": RandomForestRegressor(**SMALL).fit(X, rows[["a", "grade"]]),
+    }
+    there = sqlml.attach(spark, catalog=tmp_path_factory.mktemp("explained"))
+    with sqlml.connect() as here:
+        for name, model in models.items():
+            for session in (there, here):
+                session.create_model(name, model, verify=False)
+        spark.createDataFrame(rows).createOrReplaceTempView("shop")
+        here.register("shop", rows)
+        yield there, here
+
+
+def _plain(value: Any) -> Any:
+    """A value of either engine as dicts, lists and rounded numbers."""
+    if isinstance(value, float | np.floating):
+        return round(float(value), 10)
+    if hasattr(value, "asDict"):
+        value = value.asDict()
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def _same(sessions: Any, query: str) -> None:
+    there, here = sessions
+    got = [_plain(list(row)) for row in there.sql(query).collect()]
+    want = [_plain(list(row)) for row in here.sql(query).fetchall()]
+    assert sorted(map(repr, got)) == sorted(map(repr, want))
+
+
+def test_contributions_of_each_row(sessions: Any) -> None:
+    _same(
+        sessions,
+        "SELECT a, predict('grades', *) AS p, explain('grades', *, baseline := true) AS e, "
+        "explain('both', *) AS both FROM shop WHERE explain('grades', *, class := 4)['b'] > 0",
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms(sessions: Any, form: str) -> None:
+    _same(sessions, f"SELECT * FROM {form}")

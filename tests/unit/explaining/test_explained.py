@@ -1,0 +1,264 @@
+"""`Scorer.explain`: the contributions that the source libraries give, and what adds up."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import catboost
+import lightgbm
+import numpy as np
+import pandas as pd
+import pytest
+import shap
+import xgboost
+from sklearn.compose import make_column_transformer
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    ExtraTreesRegressor,
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
+    HistGradientBoostingClassifier,
+    IsolationForest,
+    RandomForestClassifier,
+    RandomForestRegressor,
+    VotingRegressor,
+)
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeRegressor
+
+import sqlml
+from sqlml.errors import ConfigError, UnsupportedModelError
+from tests.shapley import by_definition
+
+FEATURES = ["a", "b", "c", "d"]
+
+
+def _rows() -> pd.DataFrame:
+    draw = np.random.default_rng(8)
+    made = pd.DataFrame(draw.normal(size=(400, 4)), columns=FEATURES)
+    made["plan"] = draw.choice(["basic", "plus", "pro"], 400)
+    made["answer"] = made.a * made.b + made.c + draw.normal(size=400) > 0
+    made["grade"] = (made.a + draw.normal(size=400)).clip(-1, 1).round().astype(int) + 3
+    made["price"] = np.exp(made.a / 2) + (made.plan == "pro") + draw.random(400)
+    return made
+
+
+ROWS = _rows()
+X = ROWS[FEATURES]
+GAPS = X.mask(np.random.default_rng(3).random(X.shape) < 0.1)
+SOME = slice(0, 40)
+SMALL = {"n_estimators": 12, "max_depth": 4, "random_state": 0}
+
+XGBOOST: Mapping[str, Any] = {
+    "binary": xgboost.XGBClassifier(**SMALL).fit(GAPS, ROWS.answer),
+    "classes": xgboost.XGBClassifier(**SMALL).fit(GAPS, ROWS.grade - 2),
+    "dart": xgboost.XGBRegressor(booster="dart", rate_drop=0.3, **SMALL).fit(GAPS, ROWS.price),
+    "poisson": xgboost.XGBRegressor(objective="count:poisson", **SMALL).fit(GAPS, ROWS.price),
+    "gblinear": xgboost.XGBRegressor(booster="gblinear", n_estimators=9).fit(X, ROWS.price),
+}
+LIGHTGBM: Mapping[str, Any] = {
+    "binary": lightgbm.LGBMClassifier(verbose=-1, **SMALL).fit(GAPS, ROWS.answer),
+    "classes": lightgbm.LGBMClassifier(verbose=-1, **SMALL).fit(GAPS, ROWS.grade),
+    "forest": lightgbm.LGBMRegressor(
+        boosting_type="rf", bagging_fraction=0.5, bagging_freq=1, verbose=-1, **SMALL
+    ).fit(GAPS, ROWS.price),
+    "categories": lightgbm.LGBMRegressor(verbose=-1, min_data_per_group=1, **SMALL).fit(
+        GAPS.assign(plan=ROWS.plan.astype("category")), ROWS.price
+    ),
+}
+CATBOOST: Mapping[str, Any] = {
+    "binary": catboost.CatBoostClassifier(iterations=12, depth=4, verbose=0).fit(X, ROWS.answer),
+    "classes": catboost.CatBoostClassifier(iterations=12, depth=4, verbose=0).fit(X, ROWS.grade),
+    "number": catboost.CatBoostRegressor(iterations=12, depth=4, verbose=0).fit(GAPS, ROWS.price),
+}
+FORESTS: Mapping[str, Any] = {
+    "tree": DecisionTreeRegressor(max_depth=6).fit(X, ROWS.price),
+    "forest": RandomForestClassifier(**SMALL).fit(X, ROWS.answer),
+    "classes": RandomForestClassifier(**SMALL).fit(X, ROWS.grade),
+    "extra": ExtraTreesRegressor(**SMALL).fit(X, ROWS.price),
+    "boosting": GradientBoostingClassifier(**SMALL).fit(X, ROWS.answer),
+    "boosted number": GradientBoostingRegressor(**SMALL).fit(X, ROWS.price),
+    "histogram": HistGradientBoostingClassifier(max_iter=9, random_state=0).fit(GAPS, ROWS.answer),
+}
+
+
+def _blocks(model: Any, rows: Any) -> np.ndarray:
+    """(n, values, features + 1): the contributions to each class, or to the one value."""
+    scorer = sqlml.compile(model)
+    classes = getattr(scorer, "classes_", None) if scorer.program.labels else None
+    if classes is None:
+        made = [scorer.explain(rows)]
+    elif len(classes) == 2:
+        made = [scorer.explain(rows, label=classes[1])]
+    else:
+        made = [scorer.explain(rows, label=label) for label in classes]
+    each = [np.concatenate([m.values, m.baseline[:, None]], axis=1) for m in made]
+    return np.stack(each, axis=1)
+
+
+def _close(got: np.ndarray, want: np.ndarray, bound: float) -> None:
+    """Within a share of each row's largest contribution."""
+    want = want.reshape(got.shape)
+    largest = np.abs(want[:, :, :-1]).max(axis=2, keepdims=True)
+    assert (np.abs(got - want)[:, :, :-1] <= bound * largest).all()
+    np.testing.assert_allclose(got[:, :, -1], want[:, :, -1], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", XGBOOST)
+def test_xgboost(name: str) -> None:
+    model, rows = XGBOOST[name], (X if name == "gblinear" else GAPS)[SOME]
+    booster = model.get_booster()
+    want = booster.predict(xgboost.DMatrix(rows), pred_contribs=True)
+    _close(_blocks(model, rows), want, 2e-6)
+
+
+@pytest.mark.parametrize("name", LIGHTGBM)
+def test_lightgbm(name: str) -> None:
+    model, rows = LIGHTGBM[name], GAPS[SOME]
+    if name == "categories":
+        rows = rows.assign(plan=ROWS.plan[SOME].astype("category"))
+    want = model.predict(rows, pred_contrib=True)
+    _close(_blocks(model, rows), want, 1e-12)
+
+
+@pytest.mark.parametrize("name", CATBOOST)
+def test_catboost(name: str) -> None:
+    model, rows = CATBOOST[name], (GAPS if name == "number" else X)[SOME]
+    want = model.get_feature_importance(catboost.Pool(rows), type="ShapValues")
+    _close(_blocks(model, rows), want, 1e-12)
+
+
+@pytest.mark.parametrize("name", FORESTS)
+def test_scikit_learn_beside_the_shap_package(name: str) -> None:
+    model, rows = FORESTS[name], (GAPS if name == "histogram" else X)[SOME]
+    explainer = shap.TreeExplainer(model)
+    values = np.asarray(explainer.shap_values(rows, check_additivity=False))
+    values = values if values.ndim == 3 else values[:, :, None]
+    expected = np.atleast_1d(explainer.expected_value)
+    if name == "forest":
+        values, expected = values[:, :, 1:], expected[1:]
+    base = np.broadcast_to(expected, (len(rows), expected.size))
+    want = np.concatenate([values.transpose(0, 2, 1), base[:, :, None]], axis=2)
+    _close(_blocks(model, rows), want, 1e-6)
+
+
+def _margin(model: Any, rows: Any) -> np.ndarray:
+    scorer = sqlml.compile(model)
+    for method in ("decision_function", "predict_proba", "predict"):
+        try:
+            made = getattr(scorer, method)(rows)
+        except AttributeError:
+            continue
+        return made[:, 1] if made.ndim == 2 and made.shape[1] == 2 else made
+    raise AssertionError("the model says nothing")
+
+
+ADDITIVE: Mapping[str, Callable[[], Any]] = {
+    "scaled": lambda: make_pipeline(StandardScaler(), LogisticRegression()).fit(X, ROWS.answer),
+    "votes": lambda: VotingRegressor(
+        [("r", RandomForestRegressor(**SMALL)), ("l", LinearRegression())]
+    ).fit(X, ROWS.price),
+    "started by a model": lambda: GradientBoostingRegressor(
+        init=DecisionTreeRegressor(max_depth=2), **SMALL
+    ).fit(X, ROWS.price),
+    "votes of trees": lambda: AdaBoostClassifier(n_estimators=5).fit(X, ROWS.answer),
+    **{f"xgboost {name}": lambda name=name: XGBOOST[name] for name in ("binary", "classes")},
+    **{f"catboost {name}": lambda name=name: CATBOOST[name] for name in CATBOOST},
+    "uneven trees": lambda: catboost.CatBoostRegressor(
+        iterations=9, depth=4, grow_policy="Depthwise", verbose=0
+    ).fit(X, ROWS.price),
+}
+
+
+@pytest.mark.parametrize("name", ADDITIVE)
+def test_contributions_and_the_baseline_add_up(name: str) -> None:
+    model = ADDITIVE[name]()
+    got = _blocks(model, X[SOME]).sum(axis=2)
+    want = _margin(model, X[SOME]).reshape(got.shape)
+    bound = 2e-6 if name.startswith("xgboost") else 1e-9  # its margins are float32
+    np.testing.assert_allclose(got, want, rtol=bound, atol=bound)
+
+
+def test_a_link_is_left_out() -> None:
+    model = PoissonRegressor().fit(X, ROWS.price)
+    made = sqlml.compile(model).explain(X[SOME])
+    total = made.values.sum(axis=1) + made.baseline
+    np.testing.assert_allclose(np.exp(total), model.predict(X[SOME]), rtol=1e-12)
+
+
+def test_an_isolation_forest_has_contributions_to_its_depth() -> None:
+    model = IsolationForest(n_estimators=9, random_state=0).fit(X)
+    made = sqlml.compile(model).explain(X[SOME])
+    total = made.values.sum(axis=1) + made.baseline
+    np.testing.assert_allclose(-np.exp2(total), model.score_samples(X[SOME]), rtol=1e-9)
+
+
+def test_encoded_columns_are_the_users_own() -> None:
+    rows = ROWS[[*FEATURES, "plan"]]
+    encoder = make_column_transformer((OneHotEncoder(), ["plan"]), remainder=StandardScaler())
+    model = make_pipeline(encoder, RandomForestRegressor(**SMALL)).fit(rows, ROWS.price)
+    made = sqlml.compile(model).explain(rows[SOME])
+    assert made.features == (*FEATURES, "plan")
+    encoded = encoder.transform(rows[SOME])
+    explainer = shap.TreeExplainer(model[-1])
+    values = explainer.shap_values(encoded, check_additivity=False)
+    want = np.concatenate([values[:, 3:], values[:, :3].sum(axis=1, keepdims=True)], axis=1)
+    np.testing.assert_allclose(made.values, want, atol=1e-6)
+
+
+def test_the_words_of_a_text_are_the_text() -> None:
+    texts = pd.DataFrame({"note": [f"{p} or not {p}" for p in ROWS.plan], "a": ROWS.a})
+    words = make_column_transformer((TfidfVectorizer(), "note"), remainder="passthrough")
+    model = make_pipeline(words, LogisticRegression()).fit(texts, ROWS.answer)
+    made = sqlml.compile(model).explain(texts[SOME])
+    assert made.features == ("note", "a")
+    total = made.values.sum(axis=1) + made.baseline
+    np.testing.assert_allclose(total, model.decision_function(texts[SOME]), rtol=1e-9)
+
+
+def test_the_predicted_class_is_explained() -> None:
+    scorer = sqlml.compile(FORESTS["classes"])
+    made, labels = scorer.explain(X[SOME]), scorer.predict(X[SOME])
+    each = {label: scorer.explain(X[SOME], label=label) for label in scorer.classes_}
+    for row, label in enumerate(labels):
+        np.testing.assert_array_equal(made.values[row], each[label].values[row])
+        assert made.baseline[row] == each[label].baseline[row]
+
+
+def test_several_targets() -> None:
+    model = RandomForestRegressor(**SMALL).fit(X, ROWS[["price", "a"]])
+    made = sqlml.compile(model).explain(X[SOME])
+    assert made.values.shape == (40, 2, 4)
+    got = made.values.sum(axis=2) + made.baseline
+    np.testing.assert_allclose(got, model.predict(X[SOME]), rtol=1e-12)
+
+
+def test_a_linear_model_of_single_columns_is_its_own_definition() -> None:
+    model = LinearRegression().fit(X, ROWS.price)
+    made = sqlml.compile(model).explain(X[:3])
+
+    def worth(known: frozenset[int]) -> np.ndarray:
+        row = X[:3].copy()
+        row.iloc[:, [k for k in range(4) if k not in known]] = 0.0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return model.predict(row)
+
+    np.testing.assert_allclose(made.values, by_definition(worth, 4).T, atol=1e-12)
+
+
+def test_what_has_no_exact_contributions_says_so() -> None:
+    for model in (GaussianNB(), KNeighborsClassifier()):
+        with pytest.raises(UnsupportedModelError, match="exact contributions of sums of trees"):
+            sqlml.compile(model.fit(X, ROWS.answer)).explain(X)
+    with pytest.raises(UnsupportedModelError, match="transforms its columns"):
+        sqlml.compile(StandardScaler().fit(X)).explain(X)
+    with pytest.raises(ConfigError, match="7 is not a class of this model; its classes: 2, 3, 4"):
+        sqlml.compile(FORESTS["classes"]).explain(X, label=7)
