@@ -18,7 +18,10 @@ from sqlml.backends.native.jit.known_kernels import KnownKernel
 from sqlml.backends.native.jit.specialise import in_use
 from tests.e2e import family_zoo, model_zoo
 
-CALLS = ("predict('m', *)", "predict_proba('m', *)", "predict_score('m', *)", "transform('m', *)")
+CALLS = (
+    *("predict('m', *)", "predict_proba('m', *)", "predict_score('m', *)", "transform('m', *)"),
+    "explain('m', *)",
+)
 
 
 def zoo() -> Iterator[tuple[Any, pd.DataFrame]]:
