@@ -29,6 +29,8 @@ from sqlml.planner.evaluation.scored_rows import ScoredRows
 from sqlml.planner.evaluation.write import written
 from sqlml.planner.explanation.explained_rows import explained_rows, mean_contributions
 from sqlml.planner.explanation.model_tables import TABLES, model_table
+from sqlml.planner.explanation.partial_dependence import partial_dependence
+from sqlml.planner.explanation.shuffled_columns import ShuffledColumns, shuffled_columns
 from sqlml.planner.rewrites.called_models import called_models
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.model_facts import facts_query
@@ -199,9 +201,12 @@ def _of_rows(
     sql: str, context: Context, form: TableForm, model: Model, rows: str
 ) -> tuple[str, str]:
     """What stands before and after the rows of a form that explains or evaluates."""
+    dialect = context.dialect
     explain = _EXPLAINING.get(form.function)
     if explain is not None:
-        return explain(form, model, context.dialect, sql)
+        return explain(form, model, dialect, sql)
+    if form.function == "partial_dependence":
+        return partial_dependence(form, model, _columns(rows, context, sql), dialect, sql)
     return _evaluated(sql, context, form, model, rows)
 
 
@@ -215,7 +220,10 @@ def _evaluated(
     facts = context.training(model)
     label = None if facts is None else facts.options.get("label")
     columns = _columns(rows, context, sql)
-    return written(ScoredRows(form, model, context.dialect, sql, columns, label))
+    given = (form, model, context.dialect, sql, columns, label)
+    if form.function == "permutation_importance":
+        return shuffled_columns(ShuffledColumns(*given))
+    return written(ScoredRows(*given))
 
 
 def _columns(rows: str, context: Context, sql: str) -> Mapping[str, str] | None:

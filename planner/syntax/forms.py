@@ -59,6 +59,14 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "validate_data_drift": Form((2, 2), _DRIFT, has_model=False),
         "explain_predict": Form((1, 1), {"top_k_features": "number", "class": "class"}),
         "global_explain": Form((0, 1), {"class": "class"}),
+        "permutation_importance": Form(
+            (0, 1), {"label": "columns", "metric": "text", "repeats": "number", "seed": "number"}
+        ),
+        "partial_dependence": Form(
+            (0, 1),
+            {"feature": "column", "points": "number", "class": "class"},
+            positional=("feature",),
+        ),
         "feature_importance": Form((0, 0)),
         "weights": Form((0, 0)),
         "tree": Form((0, 0), {"tree": "number"}, positional=("tree",)),

@@ -23,6 +23,7 @@ class Dialect:
         outputs_first: a name in an expression of ORDER BY means a select item before a column.
         copies_rows: all columns of a row are copied for a function, and filters that need not
             follow it are not evaluated first.
+        row_number: the number of a row, from 1, in the order in which the engine reads them.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Dialect:
     calls_in_lambdas: bool = True
     outputs_first: bool = False
     copies_rows: bool = False
+    row_number: str = "row_number() OVER ()"
 
     def quote_name(self, name: str) -> str:
         """A name as a quoted identifier.
@@ -106,6 +108,10 @@ class Dialect:
     def summed(self, values: str) -> str:
         """The sum of a list of numbers."""
         return self.call("list_aggregate", values, "'sum'")
+
+    def quantile(self, number: str, share: float) -> str:
+        """The aggregate that finds a quantile of numbers, between two of them where it lies so."""
+        return self.call("quantile_cont", number, repr(share))
 
     def ordered(self, values: str) -> str:
         """A list from its least value to its greatest; structs by their first fields first."""

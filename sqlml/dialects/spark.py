@@ -27,6 +27,7 @@ class Spark(Dialect):
     name = "spark"
     calls_in_lambdas = lazy_calls = False
     copies_rows = outputs_first = True
+    row_number = "row_number() OVER (ORDER BY 1)"
 
     def quote_name(self, name: str) -> str:
         """A name in backticks.
@@ -88,6 +89,9 @@ class Spark(Dialect):
 
     def summed(self, values: str) -> str:
         return self.sum(values)
+
+    def quantile(self, number: str, share: float) -> str:
+        return f"percentile({number}, {share!r})"
 
     def ordered(self, values: str) -> str:
         return f"array_sort({values})"

@@ -13,6 +13,7 @@ import pytest
 import xgboost
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.inspection import permutation_importance
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
@@ -272,6 +273,48 @@ def test_the_nodes_of_a_tree(con: sqlml.Session) -> None:
     assert sum(leaves.cover) == 300
 
 
+@pytest.mark.version
+def test_columns_with_the_values_of_other_rows(con: sqlml.Session) -> None:
+    form = "ml_permutation_importance(MODEL {}, TABLE shop, label := '{}', repeats := 3{})"
+    for name, label, scoring, own in (
+        ("answers", "answer", "accuracy", "accuracy"),
+        ("grades", "grade", "neg_log_loss", "log_loss"),
+        ("prices", "price", "r2", "r2_score"),
+    ):
+        metric = f", metric := '{own}'"
+        query = f"FROM {form.format(name, label, metric)}"
+        made = con.sql(query).df().set_index("feature")
+        want = permutation_importance(
+            FITTED[name], X, ROWS[label], scoring=scoring, n_repeats=10, random_state=0
+        )
+        spread = 5 * (want.importances_std + 0.005)
+        assert (np.abs(made.importance[FEATURES] - want.importances_mean) < spread).all()
+        assert set(made.metric) == {own}
+        assert made.importance.is_monotonic_decreasing
+        again = con.sql(query).df().set_index("feature").importance
+        np.testing.assert_allclose(again, made.importance, rtol=1e-12)
+    other = con.sql(f"FROM {form.format('prices', 'price', ', seed := 9')}").df()
+    assert not np.allclose(other.set_index("feature").importance[made.index], made.importance)
+
+
+@pytest.mark.version
+def test_what_a_model_says_were_a_column_something_else(con: sqlml.Session) -> None:
+    made = con.sql("FROM ml_partial_dependence(MODEL prices, TABLE shop, 'a', points := 5)").df()
+    assert len(made) == 5
+    assert (made["value"].iloc[0], made["value"].iloc[-1]) == (ROWS.a.min(), ROWS.a.max())
+    for row in made.itertuples():
+        curve = FITTED["prices"].predict(X.assign(a=row.value))
+        assert (row.mean, row.rows) == (pytest.approx(curve.mean(), rel=1e-6), 300)
+        want = np.quantile(curve, [0.1, 0.5, 0.9])
+        assert [row.low, row.median, row.high] == pytest.approx(want, rel=1e-6)
+    few = con.sql(
+        "FROM ml_partial_dependence(MODEL plans, TABLE shop, 'plan', class := 'no')"
+    ).fetchall()
+    assert [row[0] for row in few] == ["basic", "pro"]
+    proba = PLANS.predict_proba(ROWS[["plan", "a"]].assign(plan="pro"))[:, 0]
+    assert few[1][1] == pytest.approx(proba.mean(), rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("query", "message"),
     [
@@ -293,6 +336,20 @@ def test_the_nodes_of_a_tree(con: sqlml.Session) -> None:
         ("FROM ml_explain_predict(MODEL grades)", "ml_explain_predict takes a model and its rows"),
         ("FROM ml_global_explain(MODEL grades)", "name the rows, as in ml_global_explain"),
         ("FROM ml_feature_importance(MODEL bayes)", "has neither trees nor weights"),
+        ("FROM ml_permutation_importance(MODEL prices, TABLE shop)", "name the label column"),
+        (
+            "FROM ml_permutation_importance(MODEL prices, TABLE shop, label := 'price', "
+            "metric := 'accuracy')",
+            "unknown metric 'accuracy'; metrics of model 'prices': r2_score",
+        ),
+        (
+            "FROM ml_permutation_importance(MODEL both, TABLE shop, label := ['a', 'price'])",
+            "does not predict one value per row",
+        ),
+        ("FROM ml_partial_dependence(MODEL prices, TABLE shop)", "name the feature, as in"),
+        ("FROM ml_partial_dependence(MODEL prices, TABLE shop, 'plan')", "it reads 'a', 'b', 'c'"),
+        ("FROM ml_partial_dependence(MODEL grades, TABLE shop, 'a')", "name the class, as in"),
+        ("FROM ml_partial_dependence(MODEL prices, (FROM shop SELECT b), 'a')", "no column 'a'"),
         ("FROM ml_weights(MODEL grades)", "is not linear, and has no weights"),
         ("FROM ml_tree(MODEL grades, 6)", "has trees 0 to 5"),
         ("FROM ml_tree(MODEL plans, 0)", "has no trees"),

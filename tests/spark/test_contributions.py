@@ -18,6 +18,7 @@ FORMS = (
     "ml_global_explain(MODEL grades, TABLE shop, class := 5)",
     "ml_feature_importance(MODEL grades)",
     "ml_tree(MODEL grades, 1)",
+    "ml_partial_dependence(MODEL grades, TABLE shop, 'b', points := 4, class := 5)",
 )
 
 
@@ -67,6 +68,18 @@ def test_contributions_of_each_row(sessions: Any) -> None:
         "SELECT a, predict('grades', *) AS p, explain('grades', *, baseline := true) AS e, "
         "explain('both', *) AS both FROM shop WHERE explain('grades', *, class := 4)['b'] > 0",
     )
+
+
+def test_columns_with_the_values_of_other_rows(sessions: Any) -> None:
+    query = (
+        "SELECT feature, importance FROM ml_permutation_importance(MODEL grades, TABLE shop, "
+        "label := 'grade', repeats := 4)"
+    )
+    there, here = sessions
+    got = {row[0]: row[1] for row in there.sql(query).collect()}  # its hashes are others
+    want = dict(here.sql(query).fetchall())
+    assert got == pytest.approx(want, abs=0.1)
+    assert max(got, key=got.__getitem__) == max(want, key=want.__getitem__) == "b"
 
 
 @pytest.mark.parametrize("form", FORMS)
