@@ -10,6 +10,7 @@ from sqlml.catalog.model import Model
 from sqlml.catalog.small_models import SmallModel
 from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.dialects import DUCKDB, Dialect
+from sqlml.errors import ConfigError
 from sqlml.ir.program import Program
 from sqlml.planner.binding.estimated_rows import AskRows
 from sqlml.planner.binding.probe_queries import Describe
@@ -50,6 +51,11 @@ def _unknown(_: FunctionSpec, __: Program) -> None:
     """Nobody asks an engine whose functions are all Python's."""
 
 
+def _unexplained(_: Model, __: str) -> Program:
+    """The answer of an engine that runs no query for the planner."""
+    raise ConfigError("background rows need a session")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """The questions that the planner may ask; an engine that cannot answer one leaves it out.
@@ -71,6 +77,7 @@ class Context:
         small_models: those that stand before a version, by kind.
         training: how a version was trained; None if sqlml did not train it.
         held_out: the rows that a training held out, as a query in brackets; None without any.
+        explained: a model's Program that explains against the rows of a query, which is run.
     """
 
     describe: Describe
@@ -89,4 +96,5 @@ class Context:
     small_models: Callable[[Model], Mapping[str, SmallModel]] = _none
     training: Callable[[Model], TrainingFacts | None] = _nothing
     held_out: Callable[[TrainingFacts], str | None] = _nothing
+    explained: Callable[[Model, str], Program] = _unexplained
     dialect: Dialect = DUCKDB

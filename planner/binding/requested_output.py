@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlml.catalog.model import Model
 from sqlml.errors import BindError, SqlmlError, UnknownModelError
@@ -15,6 +15,7 @@ from sqlml.planner.binding.missing_output import why_none
 from sqlml.planner.binding.refused_places import refuse_in_definition
 from sqlml.planner.program.function_names import Output, Part
 from sqlml.planner.program.result_sql import Chosen, result_type
+from sqlml.planner.syntax.arguments import seems_to_call
 from sqlml.planner.syntax.outline import ModelCall, Parameter
 from sqlml.planner.syntax.parameters import Parameters
 from sqlml.types import fold
@@ -105,10 +106,7 @@ def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) ->
         raise UnknownModelError(error.message, sql, at) from None
     refuse_in_definition(call, sql)
     if call.function == EXPLAIN:
-        try:
-            explained(model.program)
-        except SqlmlError as error:
-            raise error.at(sql, call.span.start, f"model {model.name!r}: ") from None
+        model = _explained(call, model, sql, context)
         return Target(model, OWN, chosen_class(call, model, sql, given), key=_key(call, sql))
     output = _output(call.function, model.program)
     if output is None:
@@ -126,6 +124,26 @@ def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) ->
     if keyed is not None:
         return Target(model, output, keyed)
     return Target(model, output, chosen, key=_key(call, sql))
+
+
+def _explained(call: ModelCall, model: Model, sql: str, context: Context) -> Model:
+    """The model with a Program that can be explained, against the call's background if it has one.
+
+    Raises:
+        UnsupportedModelError, ConfigError, BindError: it cannot.
+    """
+    place = call.background
+    if place is not None and seems_to_call(sql[place.start : place.end], context.dialect.name):
+        raise BindError("background := takes a query that calls no model", sql, place.start)
+    try:
+        if place is None:
+            explained(model.program)
+            return model
+        made = context.explained(model, sql[place.start : place.end])
+    except SqlmlError as error:
+        at = (call.span if place is None else place).start
+        raise error.at(sql, at, f"model {model.name!r}: ") from None
+    return replace(model, program=made)
 
 
 def _key(call: ModelCall, sql: str) -> str:

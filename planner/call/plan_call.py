@@ -276,6 +276,7 @@ def _written(draft: CallDraft) -> PlacedCall:
         others=other_columns(draft.call, model.columns, draft.scope),
         null_where=draft.null_where,
         route=route,
+        for_now=draft.call.background is not None,
     )
     used_row = row is not None and (column is not None or row.name in result)
     return PlacedCall(planned=planned, column=column, row=row if used_row else None)

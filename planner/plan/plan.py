@@ -33,7 +33,8 @@ class PlannedCall:
     that `spec` computes parts of.
     `small` is the call of the small model that is asked first, `cascade` or `filtered` what is
     known of it, and `idle` what the rest of the query computes only for the rows that are left to
-    the full model; `exact` says why a call that may be approximated is not.
+    the full model; `exact` says why a call that may be approximated is not. `for_now`: it rests on
+    rows that were read when it was planned.
     """
 
     written: str
@@ -62,6 +63,7 @@ class PlannedCall:
     filtered: FilterFacts | None = None
     idle: tuple[str, ...] = ()
     exact: str = ""
+    for_now: bool = False
 
     def after(self, small: PlannedCall, facts: CascadeFacts) -> PlannedCall:
         """This call for the rows of which `small`, the same call of a small model, is not sure."""
@@ -158,7 +160,7 @@ class Plan:
     @property
     def is_for_now(self) -> bool:
         """Whether the next plan of the statement may be better."""
-        return any(call.route.is_for_now for call in self.calls)
+        return any(call.route.is_for_now or call.for_now for call in self.calls)
 
     @cached_property
     def functions(self) -> Mapping[str, tuple[int, ...]]:

@@ -21,6 +21,14 @@ def called_models(draft: Draft) -> Draft:
         BindError, UnknownModelError: a call of an unknown model, output or class.
     """
     text, given, context = draft.text, draft.given, draft.context
+    for call in draft.outline.calls:
+        if call.background is not None and draft.outline.kept:
+            raise BindError(
+                "a statement that is kept (a view, a macro, PREPARE) cannot have background rows, "
+                "which are read when it is planned; leave background := to the query on it",
+                text,
+                call.background.start,
+            )
     found = {call: target_of(call, text, given, context) for call in draft.outline.calls}
     targets = {call: target for call, target in found.items() if target is not None}
     if not targets:

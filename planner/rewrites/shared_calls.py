@@ -48,4 +48,4 @@ def same_row(call: ModelCall, target: Target) -> Any:
         return call  # its names may be others there
     model = target.model
     query = None if call.block is None else call.block.span
-    return query, model.database, model.name, model.version, call.spelled
+    return query, model.database, model.name, model.version, model.program.hash, call.spelled

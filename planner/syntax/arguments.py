@@ -159,6 +159,7 @@ class Arguments:
         arguments: list[Argument] = []
         chosen: Argument | None = None
         truths: dict[str, bool] = {}
+        background: Span | None = None
         for begin, end in rest:
             if begin == end:
                 raise BindError("an argument is empty", self._sql, tokens[min(end, close)].start)
@@ -166,6 +167,9 @@ class Arguments:
             word = "" if argument.name is None else tokens[begin].upper
             if word == "APPROXIMATE" or (word == "BASELINE" and function == "explain"):
                 truths[word] = self._truth(argument, fold(word), word in truths)
+                continue
+            if word == "BACKGROUND" and function == "explain":
+                background = self._background(begin + 2, end, background)
                 continue
             if word != "CLASS":
                 arguments.append(argument)
@@ -199,7 +203,23 @@ class Arguments:
             words,
             approximate=truths.get("APPROXIMATE"),
             baseline=truths.get("BASELINE", False),
+            background=background,
         )
+
+    def _background(self, start: int, end: int, before: Span | None) -> Span:
+        """The place of the query in `background := (FROM t)`."""
+        tokens = self._tokens
+        in_brackets = tokens[start].is_symbol("(") and tokens.closing.get(start) == end - 1
+        if not in_brackets or before is not None:
+            raise BindError(
+                "background := is given twice"
+                if before is not None
+                else "background := takes a query in brackets, as in background := (FROM t USING "
+                'SAMPLE 100) (a feature of that name is written "background" := ..)',
+                self._sql,
+                tokens[start].start,
+            )
+        return Span(tokens[start].start, tokens[end - 1].end)
 
     def _truth(self, argument: Argument, name: str, before: bool) -> bool:
         """The value of `approximate := true`, or of another such name."""

@@ -179,7 +179,7 @@ class ModelCall:
     how many queries. always_asked: its clause evaluates it for each row. defines: it stands in a
     table's definition. unused: it stands in the definition of a WITH clause whose name is written
     nowhere else. approximate: what it says of itself, if anything. baseline: it asks for the
-    baseline of contributions, too.
+    baseline of contributions, too. background: the query, in brackets, of rows to compare with.
     """
 
     function: str
@@ -205,6 +205,7 @@ class ModelCall:
     key: Key | None = None
     approximate: bool | None = None
     baseline: bool = False
+    background: Span | None = None
 
     @property
     def planned_with(self) -> tuple[Parameter, ...]:

@@ -36,6 +36,10 @@ class Programs(Protocol):
         """Store a Program, unless it is stored already."""
         ...
 
+    def keep(self, program: Program) -> None:
+        """Have `get` find a Program for now that is not stored, for a function of this session."""
+        ...
+
     def stored_bytes(self, digest: str, schema: str) -> int:
         """What a Program takes where it is stored; 0 where it is not."""
         ...
@@ -114,6 +118,10 @@ class TablePrograms:
                 [digest, FORMAT_VERSION, store.dumps(program)],
             )
         self._loaded.put(digest, program, program.nbytes)
+
+    def keep(self, program: Program) -> None:
+        """Have `get` find a Program for now that is not stored, for a function of this session."""
+        self._loaded.put(program.hash, program, program.nbytes)
 
     def stored_bytes(self, digest: str, schema: str) -> int:
         """What a Program takes where it is stored; 0 where it is not."""

@@ -5,8 +5,10 @@ what the value is expected to be of a row of which nothing is known. Sums and mu
 that have contributions have them too, so the walk goes from a value down to the sums of trees and
 the weighted sums that it is made of.
 
-A weighted sum of columns says nothing of the rows that it was fitted on. Its contributions are
-weight times value, against a row of zeros, which a scaled column is where it is at its mean.
+With background rows, what is expected is the mean over these. Without any, trees know how many
+training rows reached each node, but a weighted sum says nothing of the rows that it was fitted on:
+its contributions are weight times value, against a row of zeros, which a scaled column is where it
+is at its mean.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from sqlml.explaining.owners import NONE, owners
+from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
-from sqlml.ir.trees import STATISTICS
 from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import FLOATS, Array
 
@@ -31,13 +33,21 @@ class Additive:
 
     Args:
         values: the values of the nodes there.
+        background: rows that others are compared with, as the inputs of `program`, by name.
 
     Attributes:
         lacks_cover: a sum of trees was met whose source did not say how many rows reached a node.
     """
 
-    def __init__(self, program: Program, builder: Builder, values: list[Value]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        builder: Builder,
+        values: list[Value],
+        background: Mapping[str, Array] | None = None,
+    ) -> None:
         self._program, self._b, self._values = program, builder, values
+        self._background = background
         self._owners = owners(program)
         self._players = max(len(program.inputs), 1)
         self._known: dict[int, Value | None] = {}
@@ -70,9 +80,24 @@ class Additive:
             return None
         weights = np.zeros((width, width, self.block))
         weights[np.arange(width), np.arange(width), owner] = 1
-        return self._linear(
+        made = self._linear(
             self._values[i], weights.reshape(width, -1), np.zeros(width * self.block)
         )
+        return self._against(made)
+
+    def _against(self, blocks: Value) -> Value:
+        """Blocks of which each input's contribution is its own term, against the background."""
+        if self._background is None:
+            return blocks
+        mean = self._on_background(blocks).mean(axis=0).reshape(-1, self.block)
+        mean[:, -1] = -mean[:, :-1].sum(axis=1)
+        return self._b.op("sub", blocks, mean.ravel())
+
+    def _on_background(self, value: Value) -> Array:
+        """What a value is on the background rows."""
+        assert self._background is not None
+        program = self._b.build({"value": value}, order=tuple(self._program.inputs))
+        return reference.run(program, self._background)["value"]
 
     def _linear(self, x: Value, weights: Array, bias: Array) -> Value:
         cast = x if x.type.dtype == "float64" else self._b.op("cast", x, dtype="float64")
@@ -81,7 +106,7 @@ class Additive:
     def trees(self, node: Node) -> Value | None:
         """A sum of trees, each column of whose rows is made of one input."""
         below = node.inputs[0]
-        if "cover" not in node.attrs:
+        if "cover" not in node.attrs and self._background is None:
             self.lacks_cover = True
             return None
         used = np.unique(node.attrs["feature"]).astype(np.int64)
@@ -95,6 +120,8 @@ class Additive:
         attrs = {name: value for name, value in node.attrs.items() if name != "gain"}
         attrs["feature"] = np.searchsorted(used, node.attrs["feature"]).astype(np.int32)
         player = np.maximum(owner, 0).astype(np.int32)
+        if self._background is not None:
+            attrs["background"] = self._on_background(x)
         return self._b.op("tree_contributions", x, **attrs, player=player, players=self._players)
 
     def weighted(self, node: Node) -> Value | None:
@@ -110,7 +137,8 @@ class Additive:
             spread = np.zeros((weights.shape[0], outputs, self.block))
             spread[np.arange(weights.shape[0]), :, places] = weights
             x = self._values[below]
-            return self._linear(x, spread.reshape(weights.shape[0], -1), start.ravel())
+            made = self._linear(x, spread.reshape(weights.shape[0], -1), start.ravel())
+            return self._against(made)
         inner = self.of(below)
         if inner is None or inner.type.width * start.size > _MOST_WEIGHTS:
             return None
@@ -202,5 +230,3 @@ _RULES: Mapping[str, Callable[[Additive, Node], Value | None]] = {
     **dict.fromkeys(_UNCHANGED, Additive.unchanged),
 }
 """Operator -> the contributions of its result."""
-
-assert "cover" in STATISTICS

@@ -7,17 +7,21 @@ exp, the sum is explained: the contributions add up to it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
 
 from sqlml.bounded_cache import of_programs
-from sqlml.errors import UnsupportedModelError
+from sqlml.errors import ConfigError, UnsupportedModelError
 from sqlml.explaining.additive import Additive
+from sqlml.explaining.sampled_blocks import explained_output, sampled_blocks
 from sqlml.ir.builder import Builder, Value
+from sqlml.ir.operators.sampled import MOST_BACKGROUND
 from sqlml.ir.program import Program
 from sqlml.ir.rewrite import copy
 from sqlml.ir.spec import verify
+from sqlml.types import Array
 
 OWN: Literal["contributions"] = "contributions"
 BY_CLASS = "class_contributions"
@@ -39,12 +43,41 @@ def explained(program: Program) -> Program:
     Raises:
         UnsupportedModelError: the model is no sum of what single columns contribute.
     """
+    return _explained(program, None)
+
+
+def explained_against(program: Program, background: Mapping[str, Array]) -> Program:
+    """`explained`, where what is expected is the mean over some background rows.
+
+    Of models that are no sum the contributions are estimated (`ir/operators/sampled.py`).
+
+    Args:
+        background: the rows, as the inputs of `program`, by name.
+
+    Raises:
+        UnsupportedModelError: the model predicts nothing, or reads lists or maps.
+        ConfigError: no background rows, or too many.
+    """
+    rows = len(next(iter(background.values()))) if background else 0
+    if not rows:
+        raise ConfigError("the background has no rows: explain compares rows with those")
+    if rows > MOST_BACKGROUND:
+        raise ConfigError(
+            f"explain takes at most {MOST_BACKGROUND:,} background rows; take a sample, as in "
+            "background := (FROM t USING SAMPLE 100)"
+        )
+    return _explained(program, background)
+
+
+def _explained(program: Program, background: Mapping[str, Array] | None) -> Program:
     b = Builder()
     values: list[Value] = []
     for node in program.nodes:
         values.append(copy(b, node, [values[i] for i in node.inputs]))
-    additive = Additive(program, b, values)
+    additive = Additive(program, b, values, background)
     blocks = _blocks(program, additive)
+    if blocks is None and background is not None:
+        blocks = sampled_blocks(program, b, background)
     if blocks is None:
         raise UnsupportedModelError(_why(program, additive))
     made: dict[str, Value] = {OWN: blocks}
@@ -60,13 +93,14 @@ def holding(program: Program, output: str) -> Program:
     Raises:
         UnsupportedModelError: as `explained` does.
     """
-    return explained(program) if output in (OWN, BY_CLASS) else program
+    wanted = output in (OWN, BY_CLASS) and OWN not in program.outputs
+    return explained(program) if wanted else program
 
 
 def _blocks(program: Program, additive: Additive) -> Value | None:
     """The blocks of the explained value."""
-    name = next((n for n in ("score", "samples", "proba", "label") if n in program.outputs), None)
-    if name is None or (name == "label" and program.labels):
+    name = explained_output(program)
+    if name is None:
         return None
     at = program.outputs[name]
     while (found := additive.of(at)) is None:
@@ -101,7 +135,7 @@ def _of_classes(
 
 def _why(program: Program, additive: Additive) -> str:
     """Why there are no exact contributions, and what to do."""
-    if not program.outputs.keys() & {"score", "samples", "proba", "label"}:
+    if explained_output(program) is None:
         return "explain needs a model that predicts; this one transforms its columns"
     if additive.lacks_cover:
         return (
@@ -111,5 +145,6 @@ def _why(program: Program, additive: Additive) -> str:
         )
     return (
         "explain gives exact contributions of sums of trees and linear models whose features are "
-        "made of one column each; this model is none"
+        "made of one column each; this model is none, and is compared with rows that you name, as "
+        "in background := (FROM t USING SAMPLE 100)"
     )

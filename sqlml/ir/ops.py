@@ -33,6 +33,7 @@ from sqlml.ir.operators import (
     piecewise,
     products,
     reductions,
+    sampled,
     sparse,
     text,
     torch_module,
@@ -88,6 +89,15 @@ TABLE: tuple[Op, ...] = (
     *knn_impute.OPERATORS,
     *forests.OPERATORS,
     *contributions.OPERATORS,
+    Op(
+        "sampled_contributions",
+        "model",
+        "opaque",
+        sampled.sampled_type,
+        None,  # it runs a Program: `ir/reference.py` says how
+        sampled.ATTRS,
+        arity=(1, None),
+    ),
     *torch_module.OPERATORS,
     *opaque.OPERATORS,
     *sparse.OPERATORS,

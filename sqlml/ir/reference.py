@@ -11,14 +11,25 @@ from types import MappingProxyType
 import numpy as np
 
 from sqlml.errors import InputTypeError
+from sqlml.ir import store
 from sqlml.ir.operators.op import Function
+from sqlml.ir.operators.sampled import sampled
 from sqlml.ir.ops import TABLE
-from sqlml.ir.program import Node, Program
+from sqlml.ir.program import Attrs, Node, Program
 from sqlml.ir.utf8_column import Texts
 from sqlml.types import TEXTUAL, Array, numpy_dtype
 
+
+def _sampled_contributions(args: Sequence[Array], attrs: Attrs) -> Array:
+    program = store.loads(attrs["program"].tobytes())
+    return sampled(lambda inputs: run(program, inputs)["y"], args, attrs)
+
+
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
-    {op.name: op.function for op in TABLE if op.function is not None}
+    {
+        **{op.name: op.function for op in TABLE if op.function is not None},
+        "sampled_contributions": _sampled_contributions,
+    }
 )
 
 

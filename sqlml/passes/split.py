@@ -154,7 +154,7 @@ def _read_whole(program: Program) -> frozenset[int]:
     whole: set[int] = set()
     for i in range(len(program.nodes) - 1, -1, -1):
         node = program.nodes[i]
-        if node.op == "onnx_graph" and _takes_texts(program, i):  # it may read numbers besides
+        if node.op in _MIXED and _takes_texts(program, i):
             texts = {j for j in node.inputs if program.nodes[j].type.dtype in TEXTUAL}
             whole |= {i, *texts}
         elif node.op in _WHOLE or i in whole:
@@ -162,11 +162,15 @@ def _read_whole(program: Program) -> frozenset[int]:
     return frozenset(whole)
 
 
+_MIXED = frozenset({"onnx_graph", "sampled_contributions"})
+"""Operators that may read texts themselves, and numbers besides."""
+
+
 def _takes_texts(program: Program, i: int) -> bool:
     """Whether node `i` reads texts themselves, and makes no codes of them."""
     node = program.nodes[i]
     reads = any(program.nodes[j].type.dtype in TEXTUAL for j in node.inputs)
-    return node.op in _WHOLE or (node.op == "onnx_graph" and reads)
+    return node.op in _WHOLE or (node.op in _MIXED and reads)
 
 
 def _code(node: int) -> str:

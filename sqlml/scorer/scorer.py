@@ -14,7 +14,7 @@ from sqlml.backends.category_lookup import ArrowEncoder, arrow_encoders
 from sqlml.backends.costs import current
 from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
-from sqlml.explaining.explained import BY_CLASS, OWN, explained
+from sqlml.explaining.explained import BY_CLASS, OWN, explained, explained_against
 from sqlml.importers.gaps import Gaps
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
@@ -31,6 +31,7 @@ from sqlml.scorer.contributions import Contributions
 from sqlml.scorer.evaluate import evaluated
 from sqlml.scorer.input_table import Table
 from sqlml.scorer.matrix_path import Direct, decodes, pool
+from sqlml.scorer.program_inputs import program_inputs
 from sqlml.scorer.row_tasks import tasks
 from sqlml.scorer.sparse_rows import SparseRows
 from sqlml.scorer.text_path import DirectTexts
@@ -144,20 +145,24 @@ class Scorer:
         """
         return evaluated(self, X, y, sample_weight)
 
-    def explain(self, X: Any, *, label: Any = None, **options: Any) -> Contributions:
-        """What each column contributes to the score of each row: exact Shapley values.
+    def explain(
+        self, X: Any, *, label: Any = None, background: Any = None, **options: Any
+    ) -> Contributions:
+        """What each column contributes to the score of each row: Shapley values.
 
-        They are path-dependent ones of trees, and weight times value of linear models. Of two
-        classes the second is explained, of more the class that is predicted.
+        Without a background they are path-dependent ones of trees, and weight times value of linear
+        models. Of two classes the second is explained, of more the class that is predicted.
 
         Args:
             label: the class that is explained in place of these.
+            background: 1 to 1,000 rows, as X; a row is compared with the mean over these. Of models
+                that are no sums of what single columns contribute, the values are estimates then.
 
         Raises:
-            UnsupportedModelError: the model is no sum of what single columns contribute.
-            ConfigError: a label that is not a class of the model.
+            UnsupportedModelError: the model needs a background, or cannot be explained.
+            ConfigError: a label that is not a class of the model, or no background rows.
         """
-        scorer, program = self._explainer(), self.program
+        scorer, program = self._explainer(background), self.program
         if label is None:
             made = scorer._values(OWN, X, options)
             return Contributions.of(made, program, self.features)
@@ -170,8 +175,12 @@ class Scorer:
         own = made[:, place * block : (place + 1) * block]
         return Contributions.of(own, program, self.features)
 
-    def _explainer(self) -> Scorer:
+    def _explainer(self, background: Any) -> Scorer:
         """A Scorer whose outputs are the contributions, too."""
+        if background is not None:
+            rows = program_inputs(self.program, background, self.features, self._gaps)
+            made = explained_against(self.program, rows)
+            return Scorer(made, self.features, self._options, self._gaps)
         if self._explaining is None:
             made = explained(self.program)
             self._explaining = Scorer(made, self.features, self._options, self._gaps)

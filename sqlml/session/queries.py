@@ -8,12 +8,15 @@ from functools import partial
 from typing import Any
 
 from sqlml.catalog.lookup import Lookup
+from sqlml.catalog.stored_programs import Programs
+from sqlml.dialects import DUCKDB
 from sqlml.errors import UnknownModelError
 from sqlml.host import RowHost
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan.with_rows import with_rows
 from sqlml.planner.plan_cache import PlanCache
 from sqlml.session.registered_functions import Functions
+from sqlml.statements.background import explained_by_rows
 from sqlml.training.reading.held_out_query import held_out_query
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
@@ -23,13 +26,19 @@ class Queries(PlanCache):
     """The plans of one connection's queries, and the statements that they become."""
 
     def __init__(
-        self, engine: DuckDBEngine, functions: Functions, lookup: Lookup, host: RowHost
+        self,
+        engine: DuckDBEngine,
+        functions: Functions,
+        lookup: Lookup,
+        host: RowHost,
+        programs: Programs,
     ) -> None:
         context = replace(
             engine.context(lookup.model),
             small_models=lookup.small_models,
             training=lookup.training,
             held_out=partial(held_out_query, host),
+            explained=partial(explained_by_rows, host, programs, DUCKDB),
         )
         super().__init__(context, lookup.stamp)
         self._engine = engine

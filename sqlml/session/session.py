@@ -94,7 +94,8 @@ class Session(ModelMethods):
         changed = partial(_model_changed, self._lookup, self._functions)
         writer = own, self._catalog, self._macros, calls_of, changed
         changes, versions = ModelChanges(*writer), VersionChanges(*writer)
-        queries = Queries(self._engine, self._functions, self._lookup, host)
+        programs = self._catalog.programs
+        queries = Queries(self._engine, self._functions, self._lookup, host, programs)
         trainers = RowTrainers(host)
         self._models = Models(
             host, self._catalog, changes, versions, allow_pickle, queries.runnable, trainers

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from sqlml.catalog.lookup import Lookup
 from sqlml.catalog.read import Catalog
+from sqlml.dialects.spark import SPARK
+from sqlml.host import Host
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_cache import PlanCache
+from sqlml.statements.background import explained_by_rows
 from sqlml.udfs.engine import names_to_call
 from sqlml.udfs.spark.engine import SparkEngine
 
@@ -15,8 +19,12 @@ from sqlml.udfs.spark.engine import SparkEngine
 class SparkQueries(PlanCache):
     """The plans of one SparkSession's queries, and the functions that they call."""
 
-    def __init__(self, engine: SparkEngine, catalog: Catalog, lookup: Lookup) -> None:
-        context = replace(engine.context(lookup.model), training=lookup.training)
+    def __init__(self, engine: SparkEngine, catalog: Catalog, lookup: Lookup, host: Host) -> None:
+        context = replace(
+            engine.context(lookup.model),
+            training=lookup.training,
+            explained=partial(explained_by_rows, host, catalog.programs, SPARK),
+        )
         super().__init__(context, lookup.stamp)
         self._engine = engine
         self._catalog = catalog

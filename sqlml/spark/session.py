@@ -70,12 +70,12 @@ class SparkSession(ModelMethods):
         self._catalog = Catalog(self._mirror, FilePrograms(directory, Loaded()))
         macros = Macros(self._mirror)
         lookup = Lookup(self._catalog)
-        self._queries = SparkQueries(self._engine, self._catalog, lookup)
+        host = SparkHost(spark)
+        self._queries = SparkQueries(self._engine, self._catalog, lookup, host)
         self._functions = PlainFunctions(self._engine, self._catalog, lookup, self._queries, place)
         changed = partial(_model_changed, lookup, self._functions)
         writer = self._mirror, self._catalog, macros, lambda version: (), changed
         changes, versions = ModelChanges(*writer), VersionChanges(*writer)
-        host = SparkHost(spark)
         runnable, trainers = self._queries.runnable, SparkTrainers(spark)
         self._models = Models(
             host, self._catalog, changes, versions, allow_pickle, runnable, trainers, SPARK

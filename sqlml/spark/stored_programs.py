@@ -41,6 +41,10 @@ class FilePrograms:
         self._directory.add_program(program.hash, store.dumps(program))
         self._loaded.put(program.hash, program, program.nbytes)
 
+    def keep(self, program: Program) -> None:
+        """Have `get` find a Program for now that is not stored, for a function of this session."""
+        self._loaded.put(program.hash, program, program.nbytes)
+
     def stored_bytes(self, digest: str, schema: str) -> int:
         """Bytes of a Program's file; 0 if there is none."""
         return self._directory.program_bytes(digest) or 0

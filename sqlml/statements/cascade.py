@@ -10,10 +10,10 @@ from sqlml.catalog.model import Model, Reference
 from sqlml.catalog.small_models import SmallModel, with_unique_keys
 from sqlml.errors import ConfigError
 from sqlml.parsing.statements import AddCascade, DropCascade
+from sqlml.scorer.program_inputs import program_inputs
 from sqlml.statements import options as model_options
 from sqlml.statements.answer import Answer, rows
 from sqlml.statements.models import Models
-from sqlml.statements.program_inputs import program_inputs
 from sqlml.statements.rows_to_learn_from import (
     check_options,
     recipe_of_model,

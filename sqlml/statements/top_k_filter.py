@@ -11,10 +11,10 @@ from sqlml.errors import ConfigError
 from sqlml.parsing.statements import AddTopKFilter, DropTopKFilter
 from sqlml.planner.binding.class_argument import index_of
 from sqlml.planner.program.result_sql import label_literal
+from sqlml.scorer.program_inputs import program_inputs
 from sqlml.statements.answer import Answer
 from sqlml.statements.cascade import stored
 from sqlml.statements.models import Models
-from sqlml.statements.program_inputs import program_inputs
 from sqlml.statements.rows_to_learn_from import (
     check_options,
     recipe_of_model,

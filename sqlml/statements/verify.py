@@ -19,9 +19,9 @@ from sqlml.importers.file_formats import check_trusted
 from sqlml.importers.model_file import read_file
 from sqlml.parsing.statements import VerifyModel
 from sqlml.planner.syntax.text import text_of
+from sqlml.scorer.program_inputs import program_inputs
 from sqlml.statements.answer import Answer, table
 from sqlml.statements.models import Models, referred
-from sqlml.statements.program_inputs import program_inputs
 from sqlml.statements.true_labels import label_codes, label_column
 from sqlml.types import fold
 from sqlml.verifying.source import Source, source_of

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from sqlml.ir import store
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.operators import elementwise as elementwise_ops
 from sqlml.ir.operators.hashing import city_hash32
@@ -223,6 +224,38 @@ def contributions(columns: int = 5, **recipe: object) -> Make:
     return on(e.threshold.dtype.name, columns, "tree_contributions", **attrs)
 
 
+def sampled(inputs: int, background: int) -> Make:
+    """The contributions of numbers, a text among them, to a product of all of them."""
+    inner = Builder()
+    texts = inner.input("x0", "string")
+    code = inner.op("encode", texts, categories=words("a", "b"), missing=-1)
+    value = inner.op("cast", code, dtype="float64")
+    for k in range(1, inputs):
+        value = inner.op("mul", inner.op("add", value, 1.0), inner.input(f"x{k}", "float64"))
+    program = inner.build({"y": value})
+    draw = np.random.default_rng(2)
+    held = np.full((background, inputs), "", object)
+    held[:, 0] = draw.choice(["a", "b", "c"], background)
+    attrs = {
+        "program": np.frombuffer(store.dumps(program), np.uint8),
+        "numbers": draw.normal(size=(background, inputs)),
+        "texts": held,
+        "missing": draw.random((background, inputs)) < 0.2,
+        "width": 1,
+        "orders": 2,
+        "seed": 3,
+    }
+
+    def make(b: Builder) -> Value:
+        some = [b.input("t", "string")]
+        for k in range(1, inputs):
+            x = b.op("maximum", b.input(f"m{k}", "float64"), -2.0)
+            some.append(b.op("minimum", x, 2.0))
+        return b.op("sampled_contributions", *some, **attrs)
+
+    return make
+
+
 def both(make: Callable[[str], Make]) -> list[Make]:
     return [make(dtype) for dtype in FLOATS]
 
@@ -398,6 +431,7 @@ CASES: dict[str, list[Make]] = {
         *(trees(columns, trees=4, depth=0, values=2, outputs=3) for columns in (0, 5)),
         trees(dtype="float64", compare="le", leaves="float64", sets=True),
     ],
+    "sampled_contributions": [sampled(3, 4), sampled(9, 2), sampled(2, 1)],
     "tree_contributions": [
         contributions(),
         contributions(trees=1, depth=0),
@@ -411,7 +445,7 @@ CASES: dict[str, list[Make]] = {
 ROUNDS = {
     *("exp", "log", "log1p", "expm1", "sqrt", "sigmoid", "tanh", "softmax"),
     *("sum", "matmul", "linear", "pairwise", "pow", "interpolate", "bspline"),
-    "tree_contributions",
+    *("tree_contributions", "sampled_contributions"),
     *(set(elementwise_ops.UNARY_FLOAT) - set(elementwise_ops.ROUNDING)),
 }
 """Operators whose last digits depend on a library's series or order of summation (torch's float32

@@ -28,11 +28,11 @@ from tests.contract.text_cases import words
 from tests.random_trees import Recipe, grow, program_of, rows_for
 from tests.tree_recipes import RECIPES
 
-NATIVE_ALONE = frozenset({"tree_contributions"})
+NATIVE_ALONE = frozenset({"tree_contributions", "sampled_contributions"})
 """Operators that no other backend runs."""
 
 OWN_MATHEMATICS = frozenset(
-    {"exp", "expm1", "log", "log1p", "sigmoid", "softmax", "tanh", "tree_contributions"}
+    {"exp", "expm1", "log", "log1p", "sigmoid", "softmax", "tanh", *NATIVE_ALONE}
 )
 """Operators that the native backend computes otherwise than numpy."""
 

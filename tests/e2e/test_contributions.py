@@ -150,21 +150,23 @@ def test_views_prepared_statements_and_parameters(con: sqlml.Session, tmp_path: 
     made = con.execute(query, {"model": "grades", "class": 4}).fetchall()
     _same([row[0] for row in made], _maps("grades", label=4))
     con.execute("PREPARE q AS SELECT explain('prices', a, ?, c) FROM shop WHERE id = 3")
-    (got,) = con.execute("EXECUTE q(0.5)").fetchone()
-    (want,) = con.execute("SELECT explain('prices', a, 0.5, c) FROM shop WHERE id = 3").fetchone()
+    ((got,),) = con.execute("EXECUTE q(0.5)").fetchall()
+    ((want,),) = con.execute(
+        "SELECT explain('prices', a, 0.5, c) FROM shop WHERE id = 3"
+    ).fetchall()
     assert got == pytest.approx(want, rel=1e-12)
 
 
 def test_null_is_followed_as_the_model_does(con: sqlml.Session) -> None:
-    (missing,) = con.execute(
+    ((missing,),) = con.execute(
         "SELECT explain('prices', a := NULL, b := 0.3, c := 0.1, baseline := true)"
-    ).fetchone()
-    (score,) = con.execute("SELECT predict('prices', a := NULL, b := 0.3, c := 0.1)").fetchone()
+    ).fetchall()
+    ((score,),) = con.execute("SELECT predict('prices', a := NULL, b := 0.3, c := 0.1)").fetchall()
     assert sum(missing.values()) == pytest.approx(score, rel=1e-6)
     con.create_model("strict", PLANS, on_null="null", verify=False)
-    assert con.execute("SELECT explain('strict', a := NULL, plan := 'pro')").fetchone() == (None,)
+    assert con.execute("SELECT explain('strict', a := NULL, plan := 'pro')").fetchall() == [(None,)]
     with pytest.raises(errors.ScoringError, match="NULL"):
-        con.execute("SELECT explain('plans', a := NULL, plan := 'pro')").fetchone()
+        con.execute("SELECT explain('plans', a := NULL, plan := 'pro')").fetchall()
 
 
 def test_predict_and_explain_share_the_row(con: sqlml.Session) -> None:
@@ -187,14 +189,15 @@ def test_several_targets_give_a_list(con: sqlml.Session) -> None:
 def test_a_feature_that_is_called_baseline(con: sqlml.Session) -> None:
     rows = X.rename(columns={"a": "baseline"})
     con.create_model("odd", xgboost.XGBRegressor(**SMALL).fit(rows, ROWS.price), verify=False)
-    query = "SELECT explain('odd', \"baseline\" := a, b := b, c := c, baseline := true) FROM shop"
-    (made,) = con.execute(query).fetchone()
+    query = "SELECT explain('odd', \"baseline\" := a, b := b, c := c, baseline := true) FROM shop "
+    query += "WHERE id = 1"
+    ((made,),) = con.execute(query).fetchall()
     assert made.keys() == {"baseline", "b", "c", "(baseline)"}
     got = con.execute(
         "SELECT baseline_prediction_value FROM ml_explain_predict(MODEL odd, "
-        "(SELECT a AS baseline, b, c FROM shop))"
-    ).fetchone()
-    assert got == (made["(baseline)"],)
+        "(SELECT a AS baseline, b, c FROM shop WHERE id = 1))"
+    ).fetchall()
+    assert got == [(made["(baseline)"],)]
 
 
 @pytest.mark.version
@@ -369,3 +372,51 @@ def test_a_model_that_was_stored_without_covers(con: sqlml.Session) -> None:
     assert con.sql("SELECT predict('old', *) FROM shop").fetchall()
     with pytest.raises(errors.SqlmlError, match="does not say how many training rows reached"):
         con.sql("SELECT explain('old', *) FROM shop")
+
+
+@pytest.mark.version
+def test_rows_to_compare_with(con: sqlml.Session) -> None:
+    given = "background := (FROM shop WHERE id BETWEEN 101 AND 120)"
+    for name, column in (("prices", "predict('prices', *)"), ("bayes", "")):
+        proba = column or "predict_proba('bayes', *, class := 'yes')"
+        made = con.sql(
+            f"SELECT {proba} AS p, explain('{name}', *, baseline := true, {given}) AS e "
+            "FROM shop WHERE id <= 20 ORDER BY id"
+        )
+        scorer = sqlml.compile(FITTED[name])
+        want = scorer.explain(X[:20], background=X[100:120])
+        for (p, e), values, baseline in zip(
+            made.fetchall(), want.values.tolist(), want.baseline.tolist(), strict=True
+        ):
+            assert list(e.values()) == pytest.approx([*values, baseline], rel=1e-9, abs=1e-9)
+            assert sum(e.values()) == pytest.approx(p, rel=1e-5, abs=1e-6)
+
+
+def test_rows_to_compare_with_are_read_anew(con: sqlml.Session) -> None:
+    con.execute("CREATE TABLE others AS FROM shop LIMIT 3")
+    query = "SELECT explain('prices', *, background := (FROM others)) FROM shop WHERE id = 7"
+    ((before,),) = con.execute(query).fetchall()
+    con.execute("UPDATE others SET a = a + 2")
+    ((after,),) = con.execute(query).fetchall()
+    assert before["a"] != after["a"]
+    con.execute("DROP TABLE others")
+
+
+@pytest.mark.parametrize(
+    ("background", "message"),
+    [
+        ("(FROM shop LIMIT 0)", "the background has no rows"),
+        ("(SELECT a FROM shop)", "model 'prices': the model needs column 'b'"),
+        ("(FROM shop, range(4))", "at most 1,000 background rows; take a sample"),
+        ("(SELECT *, predict('prices', *) FROM shop)", "takes a query that calls no model"),
+        ("'shop'", "background := takes a query in brackets"),
+    ],
+)
+def test_what_rows_cannot_be_compared_with(
+    con: sqlml.Session, background: str, message: str
+) -> None:
+    query = f"explain('prices', *, background := {background}) FROM shop"
+    with pytest.raises(errors.SqlmlError, match=re.escape(message)):
+        con.sql(f"SELECT {query}")
+    with pytest.raises(errors.BindError, match="is kept|takes a query"):
+        con.execute(f"CREATE VIEW why AS SELECT {query}")

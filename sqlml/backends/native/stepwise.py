@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -12,8 +12,9 @@ from sqlml.backends.native.operators import KERNELS, Bound, tree_ensemble
 from sqlml.backends.native.trees.tail import TreeTail
 from sqlml.backends.row_blocks import row_bytes, run_blocks
 from sqlml.backends.schedule import Schedule, Step, schedule
-from sqlml.ir import reference
-from sqlml.ir.program import Program
+from sqlml.ir import reference, store
+from sqlml.ir.operators.sampled import sampled
+from sqlml.ir.program import Node, Program
 from sqlml.ir.utf8_column import Texts
 from sqlml.types import Array
 
@@ -101,12 +102,20 @@ class Stepwise:
         return {name: values[self.program.outputs[name]] for name in outputs}
 
 
+def _sampling(node: Node) -> Callable[..., Array]:
+    """Contributions of a Program, which runs by kernels."""
+    inner = Stepwise(store.loads(node.attrs["program"].tobytes()))
+    return lambda *args: sampled(lambda rows: inner.run(rows)["y"], args, node.attrs)
+
+
 def bind(program: Program, i: int, strategy: str = "traverse") -> Bound:
     """Node i made ready to run on arrays of the host, trees by `strategy`."""
     node = program.nodes[i]
     make = KERNELS.get(node.op)
     if node.op == "tree_ensemble":
         make = partial(tree_ensemble, strategy=strategy)
+    if node.op == "sampled_contributions":
+        return Bound(node.inputs, _sampling(node))
     bound = None if make is None else make(program, i)
     if bound is not None:
         return bound

@@ -55,7 +55,7 @@ def contributed(attrs: Attrs, x: Rows, out: Rows) -> Call:
 def _made(attrs: Attrs, dtype: np.dtype[Any]) -> tuple[Callable[..., Any], tuple[Any, ...], int]:
     """The kernel, its constants, and the numbers of a row of the result."""
     e, players = ensemble_of(attrs), int(attrs["players"])
-    share, points = shares(e), _points(e)
+    share, points = shares(e, attrs.get("background")), _points(e)
     tests = (e.feature, e.threshold, e.default_left, e.compare == "le")
     none = np.zeros(0, np.uint32)
     sets = (
@@ -67,7 +67,7 @@ def _made(attrs: Attrs, dtype: np.dtype[Any]) -> tuple[Callable[..., Any], tuple
     t, weight = np.zeros((rules + 1, rules)), np.zeros((rules + 1, rules))
     for q in range(1, rules + 1):
         t[q, :q], weight[q, :q] = quadrature(2 * q)
-    base = e.base.astype(np.float64) + _expected(e, share)
+    base = e.base + np.mean([_expected(e, one) for one in share], axis=0)
     constants = (
         tests,
         sets,
@@ -325,7 +325,7 @@ def contributions(
         x: (n, k) rows in the dtype of the thresholds.
         tests: feature, threshold, default_left (M,), and whether a row goes left at `<=`.
         sets: categorical (M,), set_offsets, set_words; empty without categories.
-        nodes: roots (T,), left, right (M,) as an Ensemble has them, and share (M, 2).
+        nodes: roots (T,), left, right (M,) as an Ensemble has them, and share (B, M, 2).
         leaves: leaf_values (L, V), target (T,), and base (K,) with the expected values.
         rule: points (T,), the rule of a tree, and t and weight (rules, points) of each rule.
         game: player (k,), and the number of players.
@@ -337,6 +337,7 @@ def contributions(
     points, ts, weights = rule
     player, players = game
     values, outputs, most = leaf_values.shape[1], base.size, ts.shape[1]
+    backgrounds = share.shape[0]
     turned = np.empty((max(x.shape[1], 1), ROWS), x.dtype)
     total = np.empty((outputs * players, ROWS))
     # Of each level of the path: products at its points, and sums of the leaves below.
@@ -357,12 +358,13 @@ def contributions(
         size = _U((rows + 7) // 8 * 8)
         _turn(x, start, rows, size, turned)
         total[:] = 0.0
-        for tree in range(roots.size):
+        for round in range(roots.size * backgrounds):
+            tree, sides = round // backgrounds, share[round % backgrounds]
             if roots[tree] < 0:
                 continue
             used, to, level = points[tree], target[tree], 0
             for q in range(used):
-                product[q, :] = weights[used, q]
+                product[q, :] = weights[used, q] / backgrounds
             node_at[0], stage[0] = roots[tree], LEFT
             _enter(tests, sets, node_at[0], 0, turned, size, path)
             while level >= 0:
@@ -372,7 +374,7 @@ def contributions(
                     if level < 0:
                         continue
                 else:
-                    _choose(share, level, size, path)
+                    _choose(sides, level, size, path)
                     child = left[node_at[level]] if stage[level] == LEFT else right[node_at[level]]
                     leaf = child < 0
                 above = earlier[level]

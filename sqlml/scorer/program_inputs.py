@@ -1,7 +1,8 @@
-"""`program_inputs`: the rows of a frame, as a model's Program takes them."""
+"""`program_inputs`: rows as a model's Program takes them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,23 @@ from sqlml.scorer.input_table import Table
 from sqlml.types import Array, Feature
 
 
-def program_inputs(program: Program, frame: Any) -> dict[str, Array]:
-    """The inputs of a Program, by name, of a pandas frame's rows: (n,) each.
+def program_inputs(
+    program: Program,
+    rows: Any,
+    features: Sequence[Feature] | None = None,
+    gaps: Gaps | None = None,
+) -> dict[str, Array]:
+    """The inputs of a Program, by name, of rows: (n,) each.
+
+    Args:
+        rows: a frame, or what else a Scorer takes.
+        features: the columns of training, in order; without it the Program's own inputs.
+        gaps: what the rows of a sparse matrix lack.
 
     Raises:
-        MissingColumnError: the frame lacks a feature.
+        MissingColumnError: the rows lack a feature.
     """
-    table = Table.of(frame, program.features, Gaps())
+    table = Table.of(rows, program.features if features is None else features, gaps or Gaps())
     return {f.name: _values(table, f) for f in program.features}
 
 

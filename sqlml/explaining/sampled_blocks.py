@@ -1,0 +1,82 @@
+"""`sampled_blocks`: the contributions of any Program, estimated against background rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.ir import store
+from sqlml.ir.builder import Builder, Value
+from sqlml.ir.program import Program
+from sqlml.ir.rewrite import copy
+from sqlml.passes.order import only, run
+from sqlml.types import NESTED, Array
+
+_PAIRS = 64
+"""Pairs of orders that are tried for each row, at least one for each background row."""
+
+
+def explained_output(program: Program) -> str | None:
+    """The output that explanations are of: the score, where there is one, else probabilities or a
+    value; None for a model that gives none of these."""
+    name = next((n for n in ("score", "samples", "proba", "label") if n in program.outputs), None)
+    return None if name == "label" and program.labels else name
+
+
+def sampled_blocks(program: Program, b: Builder, background: Mapping[str, Array]) -> Value | None:
+    """(n, width * (inputs + 1)): for each column of what is explained the contributions of the
+    inputs, and the mean over the background rows.
+
+    Args:
+        b: holds the nodes of `program`, its inputs among them.
+
+    Raises:
+        UnsupportedModelError: an input is a list or a map.
+    """
+    name = explained_output(program)
+    if name is None:
+        return None
+    kinds = [program.input_type(i).dtype for i in program.inputs]
+    if any(kind in NESTED for kind in kinds):
+        raise UnsupportedModelError("explain cannot replace lists and maps, which this model reads")
+    inputs = [b.input(n, k) for n, k in zip(program.inputs, kinds, strict=True)]
+    width, players = program.output_type(name).width, len(inputs)
+    rows = len(next(iter(background.values())))
+    numbers, texts = np.zeros((rows, players)), np.full((rows, players), "", object)
+    missing = np.zeros((rows, players), bool)
+    for k, (own, kind) in enumerate(zip(program.inputs, kinds, strict=True)):
+        values = np.asarray(background[own]).reshape(rows)
+        if kind == "string":
+            missing[:, k] = [value is None for value in values]
+            texts[:, k] = ["" if value is None else str(value) for value in values]
+        else:
+            numbers[:, k] = values.astype(np.float64)
+    made = b.op(
+        "sampled_contributions",
+        *inputs,
+        program=np.frombuffer(store.dumps(_alone(program, name)), np.uint8),
+        numbers=numbers,
+        texts=texts,
+        missing=missing,
+        width=width,
+        orders=max(1, -(-_PAIRS // rows)),
+        seed=0,
+    )
+    first = np.arange(width)[:, None] * (2 * players + 1)
+    return b.op("select", made, indices=(first + np.arange(players + 1)).ravel())
+
+
+def _alone(program: Program, name: str) -> Program:
+    """One output of a Program as `y`, of inputs `x0`, `x1`, .., after the passes."""
+    part = run(only(program, [name]))
+    b, values = Builder(), list[Value]()
+    places = {own: f"x{k}" for k, own in enumerate(program.inputs)}
+    for node in part.nodes:
+        if node.op == "input":
+            own = places[str(node.attrs["name"])]
+            values.append(b.input(own, node.attrs["dtype"], node.attrs["width"]))
+        else:
+            values.append(copy(b, node, [values[i] for i in node.inputs]))
+    return b.build({"y": values[part.outputs[name]]})
