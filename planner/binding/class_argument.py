@@ -20,7 +20,7 @@ def chosen_class(call: ModelCall, model: Model, sql: str, given: Parameters) -> 
     chosen = call.class_argument
     if chosen is None:
         positive = model.options.get("positive_class")
-        if call.function != "predict_proba" or positive is None:
+        if call.function not in ("predict_proba", "explain") or positive is None:
             return None
         return _places(model, positive, sql, call.span.start)
     place = chosen.span.start

@@ -103,7 +103,9 @@ def _check(form: TableForm, model: Model, sql: str) -> None:
 
 def _explain(form: TableForm, dialect: Dialect, *more: str) -> str:
     name = dialect.quote_string(str(form.model))
-    return f"explain({', '.join([name, '*', *_class(form, dialect), *more])})"
+    rows = form.options.get("background")
+    against = [] if rows is None else [f"background := {rows.value}"]
+    return f"explain({', '.join([name, '*', *_class(form, dialect), *more, *against])})"
 
 
 def _class(form: TableForm, dialect: Dialect) -> list[str]:

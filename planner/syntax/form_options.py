@@ -22,14 +22,19 @@ _WANTED = {
     "boolean": "true or false",
     "class": "a class of the model",
     "text": "a text in quotes",
+    "rows": "a query in brackets",
 }
 """What an option of a kind takes, as errors say it."""
 
 
+class Rows(str):
+    """The text of a query in brackets."""
+
+
 @dataclass(frozen=True, slots=True)
 class FormOption:
-    """The value is a text, a number, a truth or (of a list) a tuple of texts; it stands at `span`,
-    with its name."""
+    """The value is a text, a number, a truth, (of a list) a tuple of texts, or `Rows`; it stands at
+    `span`, with its name."""
 
     name: str
     value: Any
@@ -42,6 +47,10 @@ class FormOption:
             BindError: it is not.
         """
         value = self.value
+        if isinstance(value, Rows) or kind == "rows":
+            if not (isinstance(value, Rows) and kind == "rows"):
+                raise BindError(f"option {self.name} takes {_WANTED[kind]}", sql, self.span.start)
+            return self
         if kind == "columns" and isinstance(value, str):
             return FormOption(self.name, (value,), self.span)
         is_truth, is_list = isinstance(value, bool), isinstance(value, tuple)
@@ -74,8 +83,16 @@ def option_of(sql: str, tokens: Tokens, start: int, end: int) -> FormOption:
             sql,
             place,
         )
-    value = _literal(sql, tokens[start + 2 : end])
+    opened = tokens[start + 2]
+    if opened.is_symbol("(") and tokens[start + 3].upper in QUERIES:
+        value: Any = Rows(sql[opened.start : tokens[end - 1].end])
+    else:
+        value = _literal(sql, tokens[start + 2 : end])
     return FormOption(fold(tokens[start].text), value, span)
+
+
+QUERIES = frozenset({"SELECT", "FROM", "WITH", "VALUES", "TABLE"})
+"""What a query begins with."""
 
 
 def unnamed_option(sql: str, tokens: Tokens, place: int, name: str) -> FormOption:

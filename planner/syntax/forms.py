@@ -9,9 +9,9 @@ from typing import Literal
 
 from sqlml.types import fold
 
-Kind = Literal["column", "columns", "number", "boolean", "class", "text"]
-"""What an option's literal is: the name of a column, one such name or several, a number, true or
-false, a class of the model, or a text."""
+Kind = Literal["column", "columns", "number", "boolean", "class", "text", "rows"]
+"""What an option is: the name of a column, one such name or several, a number, true or false, a
+class of the model, a text; or rows, a query in brackets."""
 
 _NONE: Mapping[str, Kind] = MappingProxyType({})
 
@@ -57,8 +57,10 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             (1, 1), {"num_quantiles": "number", "top_k": "number"}, has_model=False
         ),
         "validate_data_drift": Form((2, 2), _DRIFT, has_model=False),
-        "explain_predict": Form((1, 1), {"top_k_features": "number", "class": "class"}),
-        "global_explain": Form((0, 1), {"class": "class"}),
+        "explain_predict": Form(
+            (1, 1), {"top_k_features": "number", "class": "class", "background": "rows"}
+        ),
+        "global_explain": Form((0, 1), {"class": "class", "background": "rows"}),
         "permutation_importance": Form(
             (0, 1), {"label": "columns", "metric": "text", "repeats": "number", "seed": "number"}
         ),

@@ -13,6 +13,7 @@ from sqlml.errors import BindError
 from sqlml.parsing.places import Span
 from sqlml.parsing.tokens import Token, Tokens, tokenize
 from sqlml.planner.syntax.form_options import (
+    QUERIES,
     FormOption,
     option_of,
     options_of_struct,
@@ -98,12 +99,8 @@ def _begins(tokens: Sequence[Token], i: int) -> bool:
         if first.upper == "MODEL":
             return second.is_identifier or second.kind in ("string", "param")
         return dotted and form is None and first.upper == "TABLE" and second.is_identifier
-    is_query = first.is_symbol("(") and (second.upper in _QUERIES or second.is_symbol("("))
+    is_query = first.is_symbol("(") and (second.upper in QUERIES or second.is_symbol("("))
     return is_query or (first.upper == "TABLE" and second.is_identifier)
-
-
-_QUERIES = frozenset({"SELECT", "FROM", "WITH", "VALUES", "TABLE"})
-"""What a query begins with."""
 
 
 def _form(sql: str, tokens: Tokens, start: int) -> TableForm:

@@ -178,6 +178,16 @@ def test_predict_and_explain_share_the_row(con: sqlml.Session) -> None:
         assert sum(e.values()) == pytest.approx(p, rel=1e-5, abs=1e-6)
 
 
+def test_the_positive_class_of_a_model(con: sqlml.Session) -> None:
+    con.create_model("noes", FITTED["answers"], positive_class="no", verify=False)
+    made = con.sql("SELECT explain('noes', *) FROM shop ORDER BY id").fetchall()
+    _same([row[0] for row in made], _maps("answers", label="no"))
+    rows = con.sql("FROM ml_explain_predict(MODEL noes, TABLE shop) ORDER BY id").df()
+    np.testing.assert_allclose(rows.prediction_value, rows.probability, rtol=1e-12)
+    want = FITTED["answers"].predict_proba(X)[:, 0]
+    np.testing.assert_allclose(rows.probability, want, rtol=1e-12)
+
+
 def test_several_targets_give_a_list(con: sqlml.Session) -> None:
     made = con.sql("SELECT explain('both', *) FROM shop ORDER BY id")
     assert made.types == ["MAP(VARCHAR, DOUBLE)[]"]
@@ -390,6 +400,23 @@ def test_rows_to_compare_with(con: sqlml.Session) -> None:
         ):
             assert list(e.values()) == pytest.approx([*values, baseline], rel=1e-9, abs=1e-9)
             assert sum(e.values()) == pytest.approx(p, rel=1e-5, abs=1e-6)
+
+
+def test_forms_take_rows_to_compare_with(con: sqlml.Session) -> None:
+    given = "background := (FROM shop LIMIT 9)"
+    made = con.sql(
+        f"FROM ml_explain_predict(MODEL bayes, (FROM shop LIMIT 5), top_k_features := 3, {given})"
+    ).df()
+    want = sqlml.compile(FITTED["bayes"]).explain(X[:5], background=X[:9])
+    np.testing.assert_allclose(made.baseline_prediction_value, want.baseline, rtol=1e-9)
+    np.testing.assert_allclose(made.prediction_value, made.probability, rtol=1e-9)
+    means = con.sql(f"FROM ml_global_explain(MODEL bayes, (FROM shop LIMIT 5), {given})").fetchall()
+    want = dict(zip(want.features, np.abs(want.values).mean(axis=0).tolist(), strict=True))
+    assert dict(means) == pytest.approx(want, rel=1e-9)
+    with pytest.raises(errors.BindError, match="option background takes a query in brackets"):
+        con.sql("FROM ml_global_explain(MODEL bayes, TABLE shop, background := 'shop')")
+    with pytest.raises(errors.BindError, match="option class takes a class of the model"):
+        con.sql("FROM ml_global_explain(MODEL bayes, TABLE shop, class := (FROM shop))")
 
 
 def test_rows_to_compare_with_are_read_anew(con: sqlml.Session) -> None:
