@@ -14,6 +14,7 @@ is at its mean.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
@@ -103,13 +104,34 @@ class Additive:
         cast = x if x.type.dtype == "float64" else self._b.op("cast", x, dtype="float64")
         return self._b.op("linear", cast, weights=weights, bias=bias)
 
+    def columns(self, i: int, chosen: Array) -> Value | None:
+        """The contributions to some columns of node i alone."""
+        node = self._program.nodes[i]
+        if node.op == "tree_ensemble" and not node.attrs["target"].any():
+            some = {name: node.attrs[name] for name in node.attrs}
+            some["leaf_values"] = np.ascontiguousarray(node.attrs["leaf_values"][:, chosen])
+            some["base"] = np.ascontiguousarray(node.attrs["base"][chosen])
+            return self._trees(node.inputs[0], some)
+        if node.op in ("mul", "div") and (found := self._multiple(node)) is not None:
+            value, by = found
+            inner = self.columns(value, chosen)
+            return None if inner is None else self._times(node.op, inner, by[chosen])
+        inner = self.of(i)
+        return None if inner is None else self._picked(inner, chosen)
+
+    def _picked(self, blocks: Value, chosen: Array) -> Value:
+        first = chosen.astype(np.int64)[:, None] * self.block
+        return self._b.op("select", blocks, indices=(first + np.arange(self.block)).ravel())
+
     def trees(self, node: Node) -> Value | None:
         """A sum of trees, each column of whose rows is made of one input."""
-        below = node.inputs[0]
-        if "cover" not in node.attrs and self._background is None:
+        return self._trees(node.inputs[0], node.attrs)
+
+    def _trees(self, below: int, given: Mapping[str, Any]) -> Value | None:
+        if "cover" not in given and self._background is None:
             self.lacks_cover = True
             return None
-        used = np.unique(node.attrs["feature"]).astype(np.int64)
+        used = np.unique(given["feature"]).astype(np.int64)
         owner = self._owners[below][used]
         if (owner < NONE).any():
             return None
@@ -117,8 +139,8 @@ class Additive:
             used = np.zeros(1, np.int64)
             owner = np.zeros(1, np.int32)
         x = self._b.op("select", self._values[below], indices=used)
-        attrs = {name: value for name, value in node.attrs.items() if name != "gain"}
-        attrs["feature"] = np.searchsorted(used, node.attrs["feature"]).astype(np.int32)
+        attrs = {name: value for name, value in given.items() if name != "gain"}
+        attrs["feature"] = np.searchsorted(used, given["feature"]).astype(np.int32)
         player = np.maximum(owner, 0).astype(np.int32)
         if self._background is not None:
             attrs["background"] = self._on_background(x)
@@ -165,19 +187,24 @@ class Additive:
 
     def scaled(self, node: Node) -> Value | None:
         """A multiple, by constants, of an additive value."""
+        found = self._multiple(node)
+        inner = None if found is None else self.of(found[0])
+        return None if inner is None or found is None else self._times(node.op, inner, found[1])
+
+    def _multiple(self, node: Node) -> tuple[int, Array] | None:
+        """Of a product or quotient the node that is multiplied, and by what each of its columns."""
         kinds = [self._program.nodes[j].op == "constant" for j in node.inputs]
         if sum(kinds) != 1 or (node.op == "div" and kinds[0]):
             return None
         factor, value = (node.inputs[k] for k in (kinds.index(True), kinds.index(False)))
-        inner, width = self.of(value), node.type.width
         by = np.asarray(self._program.nodes[factor].attrs["value"], np.float64).ravel()
-        if (
-            inner is None
-            or self._program.nodes[value].type.width != width
-            or by.size not in (1, width)
-        ):
+        width = node.type.width
+        if self._program.nodes[value].type.width != width or by.size not in (1, width):
             return None
-        return self._b.op(node.op, inner, np.repeat(np.broadcast_to(by, width), self.block))
+        return value, np.broadcast_to(by, width)
+
+    def _times(self, op: str, blocks: Value, by: Array) -> Value:
+        return self._b.op(op, blocks, np.repeat(by, self.block))
 
     def unchanged(self, node: Node) -> Value | None:
         """The same numbers."""
@@ -191,10 +218,7 @@ class Additive:
     def selected(self, node: Node) -> Value | None:
         """Some columns of an additive value."""
         inner = self.of(node.inputs[0])
-        if inner is None:
-            return None
-        first = node.attrs["indices"].astype(np.int64) * self.block
-        return self._b.op("select", inner, indices=(first[:, None] + np.arange(self.block)).ravel())
+        return None if inner is None else self._picked(inner, node.attrs["indices"])
 
     def beside(self, node: Node) -> Value | None:
         """Additive values side by side."""

@@ -103,6 +103,8 @@ def _blocks(program: Program, additive: Additive) -> Value | None:
     if name is None:
         return None
     at = program.outputs[name]
+    if name == "proba" and [len(labels) for labels in program.labels] == [2]:
+        return additive.columns(at, np.array([1]))  # the first is what is left to 1
     while (found := additive.of(at)) is None:
         node = program.nodes[at]
         if node.op not in (*_LINKS, "cast", "neg", "add", "sub", "mul", "div"):
@@ -119,12 +121,13 @@ def _of_classes(
 ) -> dict[str, Value]:
     """Both outputs of a classifier, from a block for each class, or for the second of two."""
     classes = len(program.labels[0])
-    given = blocks.type.width // block
+    given, sure = blocks.type.width // block, explained_output(program) == "proba"
     if given == classes == 2:
-        blocks = b.op("select", blocks, indices=np.arange(block, 2 * block))
-        given = 1
+        blocks, given = b.op("select", blocks, indices=np.arange(block, 2 * block)), 1
     if given == 1 and classes <= 2:
-        return {OWN: blocks, BY_CLASS: b.op("concat", b.op("neg", blocks), blocks)}
+        whole = np.zeros(block)
+        whole[-1] = 1 if sure else 0  # of two probabilities, which add up to 1
+        return {OWN: blocks, BY_CLASS: b.op("concat", b.op("sub", whole, blocks), blocks)}
     if given != classes or "label" not in program.outputs:
         raise UnsupportedModelError("explain cannot tell which of the model's numbers is a class's")
     chosen = b.op("one_hot", values[program.outputs["label"]], width=classes, dtype="float64")

@@ -232,6 +232,15 @@ def test_the_predicted_class_is_explained() -> None:
         assert made.baseline[row] == each[label].baseline[row]
 
 
+@pytest.mark.parametrize("name", ["forest", "boosting"])
+def test_the_first_of_two_classes(name: str) -> None:
+    model = FORESTS[name]
+    made = sqlml.compile(model).explain(X[SOME], label=False)
+    total = made.values.sum(axis=1) + made.baseline
+    want = -_margin(model, X[SOME]) if name == "boosting" else model.predict_proba(X[SOME])[:, 0]
+    np.testing.assert_allclose(total, want, rtol=1e-9)
+
+
 def test_several_targets() -> None:
     model = RandomForestRegressor(**SMALL).fit(X, ROWS[["price", "a"]])
     made = sqlml.compile(model).explain(X[SOME])
