@@ -19,7 +19,7 @@ from benchmarks.results import RESULTS, read
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 FAMILIES = (
     *("trees", "operators", "scaling", "pipelines", "end_to_end", "choice", "starting"),
-    *("planner", "texts", "cascades", "train", "gpu"),
+    *("planner", "texts", "cascades", "train", "explain", "gpu"),
 )
 Rows = Sequence[Mapping[str, Any]]
 
@@ -363,21 +363,27 @@ def planner(results: Results) -> str:
     return _table(["", "beside", "", "bar", "measured", "met"], lines)
 
 
-def texts(results: Results) -> str:
-    """Vectorizers beside scikit-learn's, by model and rows."""
-    found = results.get("texts")
-    if not found:
-        return _missing("texts")
-    lines = []
-    for contenders in by_cell(found["rows"]):
-        ours, library = contenders["sqlml"], contenders["library"]
-        case, faster = ours["case"], library["ns"] / ours["ns"]
-        lines.append(
-            f"| {case['model']} | {case['mode']} | {ours['ns']:,.0f} | {library['ns']:,.0f} "
-            f"| {_ratio(faster)} | {_ratio(case['bar'])} |"
-        )
-    head = ["model", "rows", "sqlml, ns a row", "scikit-learn, ns a row", "times as fast", "bar"]
-    return _table(head, lines)
+def beside_library(family: str, column: str, library: str) -> Callable[[Results], str]:
+    """Models beside their library, by a `column` of the cases."""
+
+    def table(results: Results) -> str:
+        found = results.get(family)
+        if not found:
+            return _missing(family)
+        lines = []
+        for contenders in by_cell(found["rows"]):
+            ours, other = contenders["sqlml"], contenders["library"]
+            case, faster = ours["case"], other["ns"] / ours["ns"]
+            at = case[column]
+            lines.append(
+                f"| {case['model']} | {f'{at:,}' if isinstance(at, int) else at} "
+                f"| {ours['ns']:,.0f} | {other['ns']:,.0f} "
+                f"| {_ratio(faster)} | {_ratio(case['bar'])} |"
+            )
+        head = ["model", "rows", "sqlml, ns a row", f"{library}, ns a row", "times as fast", "bar"]
+        return _table(head, lines)
+
+    return table
 
 
 def cascades(results: Results) -> str:
@@ -468,7 +474,8 @@ TABLES: Mapping[str, Callable[[Results], str]] = {
     "memory": memory,
     "choice": choice,
     "starting": starting,
-    "texts": texts,
+    "texts": beside_library("texts", "mode", "scikit-learn"),
+    "explain": beside_library("explain", "rows", "the library"),
     "cascades": cascades,
     "train": train,
     "gpu": gpu,

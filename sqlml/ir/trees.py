@@ -49,7 +49,7 @@ class Ensemble:
 
     Where the source says them, float32|float64: cover (M,) and leaf_cover (L,), the number of
     training rows that reached a node, or the sum of their weights or hessians, and gain (M,), what
-    its test improved.
+    its test improved, rounded to float32.
     """
 
     roots: Array
@@ -326,7 +326,7 @@ class Collector:
             ("leaf_cover", raw.cover, leaves),
             ("gain", raw.gain, nodes),
         ):
-            numbers = None if given is None else _narrow(given[chosen])
+            numbers = None if given is None else _narrow(given[chosen], name == "gain")
             if numbers is None or not _sound(numbers, name == "gain"):
                 self._lacking.add(name)
             elif name not in self._lacking:
@@ -395,12 +395,12 @@ def _batches(raw: RawTrees) -> Iterator[RawTrees]:
         )
 
 
-def _narrow(numbers: Array) -> Array:
-    """As float32 where that is exact, else as float64."""
+def _narrow(numbers: Array, rounded: bool) -> Array:
+    """As float32 where that is exact or they may be `rounded`, else as float64."""
     with np.errstate(over="ignore"):
         narrow = numbers.astype(np.float32, copy=False)
     exact = numbers.dtype == np.float32 or bool((narrow.astype(np.float64) == numbers).all())
-    return narrow if exact else numbers.astype(np.float64, copy=False)
+    return narrow if exact or rounded else numbers.astype(np.float64, copy=False)
 
 
 def _children(given: Array, leaf: Array, n: int) -> Array:
