@@ -26,6 +26,7 @@ QUERIES = [
     "SELECT id, predict('boosted', *) AS y, predict_proba('boosted', *) AS p FROM {t}",
     "SELECT id, predict_score('boosted', *), predict('ridge', *) FROM {t}",
     "SELECT id, transform('scaler', *) FROM {t}",
+    "SELECT id, predict('forest', *), explain('forest', *, baseline := true) FROM {t}",
     "SELECT id, predict('targets_null', *), predict_proba('targets_null', *) FROM {t}",
     "SELECT id, predict('pair', *) FROM {t}",
     "SELECT id, predict('steps_null', *), "
