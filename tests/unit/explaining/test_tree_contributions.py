@@ -54,3 +54,15 @@ def test_columns_in_any_layout_of_memory() -> None:
     run = contributor(attrs, x.dtype)
     np.testing.assert_array_equal(run(np.asfortranarray(x)), run(x))
     np.testing.assert_array_equal(run(np.repeat(x, 2, axis=0)[::2]), run(x))
+
+
+def test_wide_results_take_blocks_of_few_rows() -> None:
+    e = covered(grow(RECIPES["several outputs"]))
+    x = rows_for(e, 50)
+    player = np.array([7, 0, 299_999, 3, 4], np.int32)
+    wide = {**e.attrs(), "player": player, "players": 300_000}
+    narrow = {**e.attrs(), "player": np.arange(WIDTH, dtype=np.int32), "players": WIDTH}
+    got = contributor(wide, x.dtype)(x[:9]).reshape(9, e.outputs, 300_001)
+    want = contributor(narrow, x.dtype)(x[:9]).reshape(9, e.outputs, WIDTH + 1)
+    np.testing.assert_array_equal(got[:, :, [*player, 300_000]], want)
+    assert np.count_nonzero(got) <= np.count_nonzero(want)

@@ -25,8 +25,11 @@ from sqlml.ir.program import Attrs
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
-ROWS = 256
-"""Rows of a block: their numbers of one tree stay in the first cache."""
+ROWS, FEWEST = 256, 8
+"""Rows of a block: long vectors, and the numbers of one tree stay in the cache."""
+
+WIDE = 1 << 21
+"""Numbers of the result that a block has at most: blocks of wide rows have fewer of them."""
 
 _U = np.uint64
 
@@ -76,9 +79,15 @@ def _made(attrs: Attrs, dtype: np.dtype[Any]) -> tuple[Callable[..., Any], tuple
         (points, t, weight),
         (attrs["player"], players),
         max(e.depth, 1),
+        _block(max(e.outputs * players, e.leaf_values.shape[1] * rules * (e.depth + 1))),
     )
     kinds = (reads(dtype, 2), *kinds_of(*constants), writes(np.float64, 2))
     return specialise(contributions, kinds), constants, e.outputs * (players + 1)
+
+
+def _block(numbers: int) -> int:
+    """Rows of a block of which each has so many numbers: a multiple of `FEWEST`."""
+    return int(np.clip(WIDE // max(numbers, 1) // FEWEST * FEWEST, FEWEST, ROWS))
 
 
 def _points(e: Ensemble) -> Array:
@@ -317,6 +326,7 @@ def contributions(
     rule: Any,
     game: Any,
     deep: Any,
+    block: Any,
     out: Any,
 ) -> None:
     """out (n, K * (players + 1)): contributions and expected value for each output.
@@ -330,6 +340,7 @@ def contributions(
         rule: points (T,), the rule of a tree, and t and weight (rules, points) of each rule.
         game: player (k,), and the number of players.
         deep: tests on the longest path.
+        block: rows that are walked with together, a multiple of 8.
     """
     feature = tests[0]
     roots, left, right, share = nodes
@@ -338,23 +349,23 @@ def contributions(
     player, players = game
     values, outputs, most = leaf_values.shape[1], base.size, ts.shape[1]
     backgrounds = share.shape[0]
-    turned = np.empty((max(x.shape[1], 1), ROWS), x.dtype)
-    total = np.empty((outputs * players, ROWS))
+    turned = np.empty((max(x.shape[1], 1), block), x.dtype)
+    total = np.empty((outputs * players, block))
     # Of each level of the path: products at its points, and sums of the leaves below.
-    product = np.empty(((deep + 1) * most, ROWS))
-    below = np.empty(((deep + 1) * values * most, ROWS))
+    product = np.empty(((deep + 1) * most, block))
+    below = np.empty(((deep + 1) * values * most, block))
     path = (
         np.empty(deep, np.int64),  # the node
         np.empty(deep, np.int64),  # where the walk stands there
         np.empty(deep, np.int64),  # the level above that tests the same feature, or -1
         np.empty(deep),  # the share of rows that pass all tests of the feature so far
-        np.empty((deep, ROWS)),  # 1 where a row goes left
-        np.empty((deep, ROWS)),  # 1 where it passes all tests of the feature so far
+        np.empty((deep, block)),  # 1 where a row goes left
+        np.empty((deep, block)),  # 1 where it passes all tests of the feature so far
     )
     node_at, stage, earlier, known, _, passed = path
-    always = np.ones(ROWS)
-    for start in range(0, x.shape[0], ROWS):
-        rows = min(ROWS, x.shape[0] - start)
+    always = np.ones(block)
+    for start in range(0, x.shape[0], block):
+        rows = min(block, x.shape[0] - start)
         size = _U((rows + 7) // 8 * 8)
         _turn(x, start, rows, size, turned)
         total[:] = 0.0
