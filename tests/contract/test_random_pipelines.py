@@ -167,7 +167,7 @@ def fitted(recipe: Recipe) -> Pipeline:
         warnings.simplefilter("ignore")
         try:
             return build(recipe).fit(frame, target(recipe, frame))
-        except (ValueError, np.linalg.LinAlgError):
+        except (ValueError, IndexError, np.linalg.LinAlgError):
             assume(False)
             raise
 
