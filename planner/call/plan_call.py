@@ -245,7 +245,7 @@ def _written(draft: CallDraft) -> PlacedCall:
     scored = draft.shared.element(
         dialect.value_of(made), program, target.part, spec.by_column, dialect
     )
-    result = decoded(scored, program, target.output, target.chosen, dialect, draft.call.baseline)
+    result = decoded(scored, program, target.output, target.chosen, dialect, *_asks(draft.call))
     result, choice = dialect.checked(made, result), draft.choice
     if draft.expression is not None:
         choice, result = draft.expression.choice(choice), draft.expression.or_else(result)
@@ -280,6 +280,11 @@ def _written(draft: CallDraft) -> PlacedCall:
     )
     used_row = row is not None and (column is not None or row.name in result)
     return PlacedCall(planned=planned, column=column, row=row if used_row else None)
+
+
+def _asks(call: ModelCall) -> tuple[bool, bool]:
+    """Whether a call asks for the baseline of contributions, and for their standard errors."""
+    return call.baseline, call.standard_errors
 
 
 def _unread(draft: CallDraft) -> tuple[str, ...]:

@@ -33,11 +33,12 @@ def explained_rows(form: TableForm, model: Model, dialect: Dialect, sql: str) ->
     features = list(model.program.inputs)
     top = _whole(form, "top_k_features", min(_TOP, len(features)), sql)
     quote, values = dialect.quote_name, dialect.quote_name("sqlml_contributions")
-    others = dialect.star_without([values])
+    errors = quote("sqlml_errors") if "background" in form.options else None
+    others = dialect.star_without([values, *([] if errors is None else [errors])])
     baseline = dialect.at(values, len(features) + 1)
     items = [
         others,
-        f"{_greatest(features, values, top, dialect)} AS top_feature_attributions",
+        f"{_greatest(features, values, errors, top, dialect)} AS top_feature_attributions",
         f"{baseline} AS baseline_prediction_value",
         f"{dialect.summed(values)} AS prediction_value",
         "CAST(0 AS DOUBLE) AS approximation_error",
@@ -48,6 +49,9 @@ def explained_rows(form: TableForm, model: Model, dialect: Dialect, sql: str) ->
     calls = [f"predict({name}, *) AS {label}"] if "label" in model.program.outputs else []
     calls += [f"{_probability(form, model, dialect)} AS probability"] if _is_sure(model) else []
     calls.append(f"{dialect.call('map_values', call)} AS {values}")
+    if "background" in form.options:
+        call = _explain(form, dialect, "standard_errors := true")
+        calls.append(f"{dialect.call('map_values', call)} AS {errors}")
     return (
         f"(SELECT {', '.join(items)} FROM (SELECT *, {', '.join(calls)} FROM ",
         ") AS sqlml_rows)",
@@ -138,7 +142,9 @@ def _probability(form: TableForm, model: Model, dialect: Dialect) -> str:
     return f"predict_proba({', '.join([name, '*', *chosen])})"
 
 
-def _greatest(features: list[str], values: str, top: int, dialect: Dialect) -> str:
+def _greatest(
+    features: list[str], values: str, errors: str | None, top: int, dialect: Dialect
+) -> str:
     """The features of the greatest contributions, of either sign, with these; a list of structs."""
     names = dialect.array([dialect.text(name) for name in features])
     places = dialect.array([str(k) for k in range(1, len(features) + 1)])
@@ -148,13 +154,17 @@ def _greatest(features: list[str], values: str, top: int, dialect: Dialect) -> s
             "size": dialect.negated(dialect.call("abs", amount)),
             "place": "sqlml_k",
             "attribution": amount,
+            **({} if errors is None else {"standard_error": dialect.at(errors, "sqlml_k")}),
         }
     )
     ordered = dialect.ordered(dialect.each(places, "sqlml_k", sized))
     told = dialect.struct(
         {
             "feature": dialect.at(names, dialect.member("sqlml_e", "place")),
-            "attribution": dialect.member("sqlml_e", "attribution"),
+            **{
+                name: dialect.member("sqlml_e", name)
+                for name in ("attribution", *([] if errors is None else ["standard_error"]))
+            },
         }
     )
     made = dialect.each(dialect.part(ordered, 1, top), "sqlml_e", told)

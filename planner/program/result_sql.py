@@ -14,7 +14,7 @@ import numpy as np
 
 from sqlml.backends.sql import string_literal
 from sqlml.dialects import DUCKDB, Dialect
-from sqlml.explaining.explained import OWN, holding
+from sqlml.explaining.explained import OWN, block_of, holding
 from sqlml.ir.program import Program
 from sqlml.types import Labels
 
@@ -61,14 +61,18 @@ def decoded(
     chosen: Chosen | None,
     dialect: Dialect = DUCKDB,
     baseline: bool = False,
+    errors: bool = False,
 ) -> str:
     """The result of `call`, an expression that calls an engine function, as the user's type.
 
-    Contributions come with their `baseline`, if that is asked for.
+    Contributions come with their `baseline`, if that is asked for, or as standard `errors`.
     """
     labels = program.labels
     if output == OWN:
-        return _contributions(call, program, _explained(program, chosen), baseline, dialect)
+        values = _explained(program, chosen)
+        if errors:
+            return _errors(call, program, values, dialect)
+        return _contributions(call, program, values, baseline, dialect)
     if output == "label" and labels:
         if len(labels) == 1:
             return _label(call, labels[0], dialect)
@@ -89,8 +93,8 @@ def baseline_key(program: Program) -> str:
 
 def _explained(program: Program, chosen: Chosen | None) -> int:
     """How many values of a row are explained."""
-    block = len(program.inputs) + 1
-    return 1 if chosen is not None else holding(program, OWN).output_type(OWN).width // block
+    made = holding(program, OWN)
+    return 1 if chosen is not None else made.output_type(OWN).width // block_of(made)
 
 
 def _contributions(
@@ -98,12 +102,27 @@ def _contributions(
 ) -> str:
     """A MAP from each input to its contribution, or a list of them."""
     names = [*program.inputs, *([baseline_key(program)] if baseline else [])]
-    keys, block = dialect.texts(names), len(program.inputs) + 1
+    keys, block = dialect.texts(names), block_of(holding(program, OWN))
     if values == 1:
-        return dialect.map(keys, call if baseline else dialect.part(call, 1, block - 1))
+        whole = len(names) == block
+        return dialect.map(keys, call if whole else dialect.part(call, 1, len(names)))
     firsts = range(1, values * block, block)
     maps = [dialect.map(keys, dialect.part("p", k, k + len(names) - 1)) for k in firsts]
     return dialect.let("p", call, dialect.array(maps))
+
+
+def _errors(call: str, program: Program, values: int, dialect: Dialect) -> str:
+    """A MAP from each input to the standard error of its contribution, or a list of them."""
+    inputs, block = len(program.inputs), block_of(holding(program, OWN))
+    keys, none = dialect.texts(list(program.inputs)), dialect.array(["CAST(0 AS DOUBLE)"] * inputs)
+    estimated = block > inputs + 1
+    maps = [
+        dialect.map(keys, dialect.part("p", first + inputs + 1, first + 2 * inputs))
+        if estimated
+        else f"CASE WHEN p IS NOT NULL THEN {dialect.map(keys, none)} END"
+        for first in range(1, values * block, block)
+    ]
+    return dialect.let("p", call, maps[0] if values == 1 else dialect.array(maps))
 
 
 def first_positions(labels: Sequence[Labels]) -> tuple[int, ...]:

@@ -25,6 +25,9 @@ _STAR_CLAUSES = frozenset(
 
 _TRUTHS = MappingProxyType({"true": True, "false": False})
 
+_OF_EXPLAIN = frozenset({"BASELINE", "STANDARD_ERRORS"})
+"""Arguments of explain that are true or false."""
+
 _SETS_OF_COLUMNS = frozenset({"LIKE", "ILIKE", "GLOB", "SIMILAR", "NOT"})
 """What may follow a star and does not go with EXCLUDE."""
 
@@ -165,7 +168,7 @@ class Arguments:
                 raise BindError("an argument is empty", self._sql, tokens[min(end, close)].start)
             argument = self._argument(begin, end)
             word = "" if argument.name is None else tokens[begin].upper
-            if word == "APPROXIMATE" or (word == "BASELINE" and function == "explain"):
+            if word == "APPROXIMATE" or (word in _OF_EXPLAIN and function == "explain"):
                 truths[word] = self._truth(argument, fold(word), word in truths)
                 continue
             if word == "BACKGROUND" and function == "explain":
@@ -203,6 +206,7 @@ class Arguments:
             words,
             approximate=truths.get("APPROXIMATE"),
             baseline=truths.get("BASELINE", False),
+            standard_errors=truths.get("STANDARD_ERRORS", False),
             background=background,
         )
 

@@ -180,6 +180,7 @@ class ModelCall:
     table's definition. unused: it stands in the definition of a WITH clause whose name is written
     nowhere else. approximate: what it says of itself, if anything. baseline: it asks for the
     baseline of contributions, too. background: the query, in brackets, of rows to compare with.
+    standard_errors: it asks for those of contributions in their place.
     """
 
     function: str
@@ -205,6 +206,7 @@ class ModelCall:
     key: Key | None = None
     approximate: bool | None = None
     baseline: bool = False
+    standard_errors: bool = False
     background: Span | None = None
 
     @property

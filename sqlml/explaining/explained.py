@@ -27,7 +27,8 @@ OWN: Literal["contributions"] = "contributions"
 BY_CLASS = "class_contributions"
 """Outputs: the contributions to what a model says of a row, and to each of its classes.
 
-A block has a number for each input, and then what is expected of a row of which nothing is known.
+A block has a number for each input, then what is expected of a row of which nothing is known, and,
+where the contributions are estimates, the standard error of each.
 `contributions` has one block, or one for each target; for a classifier it is that of the second of
 two classes, or of the class that is predicted. `class_contributions` has a block for each class.
 """
@@ -76,15 +77,22 @@ def _explained(program: Program, background: Mapping[str, Array] | None) -> Prog
         values.append(copy(b, node, [values[i] for i in node.inputs]))
     additive = Additive(program, b, values, background)
     blocks = _blocks(program, additive)
+    block = additive.block
     if blocks is None and background is not None:
-        blocks = sampled_blocks(program, b, background)
+        blocks, block = sampled_blocks(program, b, background), 2 * block - 1
     if blocks is None:
         raise UnsupportedModelError(_why(program, additive))
     made: dict[str, Value] = {OWN: blocks}
     if len(program.labels) == 1:
-        made = _of_classes(program, b, values, blocks, additive.block)
+        made = _of_classes(program, b, values, blocks, block)
     own = {name: values[i] for name, i in program.outputs.items()}
     return verify(b.build({**own, **made}, program.labels, tuple(program.inputs)))
+
+
+def block_of(program: Program) -> int:
+    """How many numbers a block of an explained Program has."""
+    values = 1 if program.labels else program.output_type("label").width
+    return program.output_type(OWN).width // values
 
 
 def holding(program: Program, output: str) -> Program:
@@ -125,9 +133,11 @@ def _of_classes(
     if given == classes == 2:
         blocks, given = b.op("select", blocks, indices=np.arange(block, 2 * block)), 1
     if given == 1 and classes <= 2:
-        whole = np.zeros(block)
-        whole[-1] = 1 if sure else 0  # of two probabilities, which add up to 1
-        return {OWN: blocks, BY_CLASS: b.op("concat", b.op("sub", whole, blocks), blocks)}
+        inputs = len(program.inputs)
+        whole, sign = np.zeros(block), np.where(np.arange(block) <= inputs, -1.0, 1.0)
+        whole[inputs] = 1 if sure else 0  # of two probabilities, which add up to 1
+        other = b.op("add", whole, b.op("mul", blocks, sign))
+        return {OWN: blocks, BY_CLASS: b.op("concat", other, blocks)}
     if given != classes or "label" not in program.outputs:
         raise UnsupportedModelError("explain cannot tell which of the model's numbers is a class's")
     chosen = b.op("one_hot", values[program.outputs["label"]], width=classes, dtype="float64")

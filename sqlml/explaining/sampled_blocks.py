@@ -26,8 +26,8 @@ def explained_output(program: Program) -> str | None:
 
 
 def sampled_blocks(program: Program, b: Builder, background: Mapping[str, Array]) -> Value | None:
-    """(n, width * (inputs + 1)): for each column of what is explained the contributions of the
-    inputs, and the mean over the background rows.
+    """(n, width * (2 inputs + 1)): for each column of what is explained the contributions of the
+    inputs, the mean over the background rows, and the contributions' standard errors.
 
     Args:
         b: holds the nodes of `program`, its inputs among them.
@@ -53,7 +53,7 @@ def sampled_blocks(program: Program, b: Builder, background: Mapping[str, Array]
             texts[:, k] = ["" if value is None else str(value) for value in values]
         else:
             numbers[:, k] = values.astype(np.float64)
-    made = b.op(
+    return b.op(
         "sampled_contributions",
         *inputs,
         program=np.frombuffer(store.dumps(_alone(program, name)), np.uint8),
@@ -64,8 +64,6 @@ def sampled_blocks(program: Program, b: Builder, background: Mapping[str, Array]
         orders=max(1, -(-_PAIRS // rows)),
         seed=0,
     )
-    first = np.arange(width)[:, None] * (2 * players + 1)
-    return b.op("select", made, indices=(first + np.arange(players + 1)).ravel())
 
 
 def _alone(program: Program, name: str) -> Program:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sqlml.explaining.explained import block_of
 from sqlml.ir.program import Program
 from sqlml.types import Array, Feature
 
@@ -22,21 +23,31 @@ class Contributions:
             probability or the value.
         baseline: (n,) or (n, targets): what the model is expected to say of a row of which nothing
             is known.
+        errors: the standard errors of `values`, where these are estimates; else None.
     """
 
     features: tuple[str, ...]
     values: Array
     baseline: Array
+    errors: Array | None = None
 
     @classmethod
     def of(cls, blocks: Array, program: Program, columns: Sequence[Feature]) -> Contributions:
-        """From rows of blocks, each of the contributions of all inputs and the baseline."""
-        each = blocks.reshape(len(blocks), -1, len(program.inputs) + 1)
+        """From rows of the blocks of an explained Program."""
+        inputs, block = list(program.inputs), block_of(program)
+        each = blocks.reshape(len(blocks), -1, block)
         features = tuple(column.name for column in columns)
-        values = np.zeros((*each.shape[:2], len(features)))
-        for k, name in enumerate(program.inputs):
-            values[:, :, features.index(name)] = each[:, :, k]
-        baseline = each[:, :, -1].copy()
-        if each.shape[1] == 1:
-            return cls(features, values[:, 0], baseline[:, 0])
-        return cls(features, values, baseline)
+        places = [features.index(name) for name in inputs]
+
+        def placed(first: int) -> Array:
+            made = np.zeros((*each.shape[:2], len(features)))
+            made[:, :, places] = each[:, :, first : first + len(inputs)]
+            return made[:, 0] if each.shape[1] == 1 else made
+
+        baseline = each[:, :, len(inputs)]
+        return cls(
+            features,
+            placed(0),
+            (baseline[:, 0] if each.shape[1] == 1 else baseline).copy(),
+            placed(len(inputs) + 1) if block > len(inputs) + 1 else None,
+        )

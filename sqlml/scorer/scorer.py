@@ -14,7 +14,7 @@ from sqlml.backends.category_lookup import ArrowEncoder, arrow_encoders
 from sqlml.backends.costs import current
 from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
-from sqlml.explaining.explained import BY_CLASS, OWN, explained, explained_against
+from sqlml.explaining.explained import BY_CLASS, OWN, block_of, explained, explained_against
 from sqlml.importers.gaps import Gaps
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
@@ -162,7 +162,8 @@ class Scorer:
             UnsupportedModelError: the model needs a background, or cannot be explained.
             ConfigError: a label that is not a class of the model, or no background rows.
         """
-        scorer, program = self._explainer(background), self.program
+        scorer = self._explainer(background)
+        program = scorer.program
         if label is None:
             made = scorer._values(OWN, X, options)
             return Contributions.of(made, program, self.features)
@@ -170,7 +171,7 @@ class Scorer:
         if place is None:
             known = ", ".join(repr(v) for s in program.labels for v in s.values[:20])
             raise ConfigError(f"{label!r} is not a class of this model; its classes: {known}")
-        block = len(program.inputs) + 1
+        block = block_of(program)
         made = scorer._values(BY_CLASS, X, options)
         own = made[:, place * block : (place + 1) * block]
         return Contributions.of(own, program, self.features)

@@ -410,6 +410,7 @@ def test_forms_take_rows_to_compare_with(con: sqlml.Session) -> None:
     want = sqlml.compile(FITTED["bayes"]).explain(X[:5], background=X[:9])
     np.testing.assert_allclose(made.baseline_prediction_value, want.baseline, rtol=1e-9)
     np.testing.assert_allclose(made.prediction_value, made.probability, rtol=1e-9)
+    assert made.top_feature_attributions[0][0]["standard_error"] == 0  # of three columns
     means = con.sql(f"FROM ml_global_explain(MODEL bayes, (FROM shop LIMIT 5), {given})").fetchall()
     want = dict(zip(want.features, np.abs(want.values).mean(axis=0).tolist(), strict=True))
     assert dict(means) == pytest.approx(want, rel=1e-9)
@@ -417,6 +418,29 @@ def test_forms_take_rows_to_compare_with(con: sqlml.Session) -> None:
         con.sql("FROM ml_global_explain(MODEL bayes, TABLE shop, background := 'shop')")
     with pytest.raises(errors.BindError, match="option class takes a class of the model"):
         con.sql("FROM ml_global_explain(MODEL bayes, TABLE shop, class := (FROM shop))")
+
+
+def test_standard_errors_of_estimates(con: sqlml.Session) -> None:
+    draw = np.random.default_rng(3)
+    wide = pd.DataFrame(draw.normal(size=(120, 10)), columns=[f"x{i}" for i in range(10)])
+    model = GaussianNB().fit(wide, wide.x0 + wide.x1 > 0)
+    con.create_model("wide", model, verify=False)
+    con.register("wide_rows", wide)
+    given = "background := (FROM wide_rows LIMIT 20)"
+    made = con.sql(
+        f"SELECT explain('wide', *, {given}) AS e, "
+        f"explain('wide', *, standard_errors := true, {given}) AS se FROM wide_rows LIMIT 4"
+    ).fetchall()
+    want = sqlml.compile(model).explain(wide[:4], background=wide[:20])
+    for (e, se), values, spread in zip(made, want.values, want.errors, strict=True):
+        assert list(e) == list(se) == list(wide)
+        assert list(e.values()) == pytest.approx(values.tolist(), rel=1e-9, abs=1e-12)
+        assert list(se.values()) == pytest.approx(spread.tolist(), rel=1e-9, abs=1e-12)
+        assert all(0 < value < 0.1 for value in se.values())
+    exact = con.sql("SELECT explain('prices', *, standard_errors := true) FROM shop LIMIT 1")
+    assert exact.fetchall() == [({"a": 0.0, "b": 0.0, "c": 0.0},)]
+    twice = con.sql("SELECT explain('both', *, standard_errors := true) FROM shop LIMIT 1")
+    assert twice.fetchall() == [([dict.fromkeys(FEATURES, 0.0)] * 2,)]
 
 
 def test_rows_to_compare_with_are_read_anew(con: sqlml.Session) -> None:
