@@ -52,6 +52,7 @@ def read_statement(sql: str, parameters: Any, context: Context) -> Draft:
         model=cache(context.model),
         describe=cache(context.describe),
         rows=cache(context.rows),
+        explained=cache(context.explained),
         no_columns=partial(_waited_for, context.no_columns) if outline.kept else context.no_columns,
     )
     given = Parameters(outline.parameters, parameters, context.type_of)

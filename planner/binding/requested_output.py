@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from sqlml.catalog.model import Model
 from sqlml.errors import BindError, SqlmlError, UnknownModelError
-from sqlml.explaining.explained import OWN, explained
+from sqlml.explaining.classes import OWN
+from sqlml.explaining.explained import explained
 from sqlml.ir.program import Program
 from sqlml.planner.binding.class_argument import chosen_class, keyed_class
 from sqlml.planner.binding.context import Context
@@ -106,6 +107,13 @@ def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) ->
         raise UnknownModelError(error.message, sql, at) from None
     refuse_in_definition(call, sql)
     if call.function == EXPLAIN:
+        if call.class_argument is not None and len(model.program.labels) > 1:
+            raise BindError(
+                f"class := goes with a model of one label, and model {model.name!r} predicts "
+                f"{len(model.program.labels)}; explain gives a MAP for each",
+                sql,
+                call.class_argument.span.start,
+            )
         model = _explained(call, model, sql, context)
         return Target(model, OWN, chosen_class(call, model, sql, given), key=_key(call, sql))
     output = _output(call.function, model.program)

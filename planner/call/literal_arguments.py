@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from sqlml.explaining.classes import OWN
 from sqlml.ir.operators.hashing import HASHED
 from sqlml.ir.operators.items import ITEMS
 from sqlml.ir.operators.opaque import OWNERS
@@ -43,8 +44,8 @@ _UNFOLLOWED = TEXT | ITEMS | HASHED | OWNERS.keys()
 
 def literal_arguments(draft: CallDraft) -> CallDraft:
     """The call of a model with its literal arguments, where it then reads fewer columns."""
-    if asks_for_sql(draft.options):
-        return draft
+    if asks_for_sql(draft.options) or any(p.output == OWN for p in draft.shared.parts):
+        return draft  # what an argument contributes is asked for
     transform = draft.model.transform
     plain = draft.used if transform is None else draft.used - transform.made.keys()
     values = literals(draft.call, draft.model.columns, plain)

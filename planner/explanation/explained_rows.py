@@ -131,10 +131,10 @@ def _probability(form: TableForm, model: Model, dialect: Dialect) -> str:
     (labels,) = model.program.labels
     name = dialect.quote_string(str(form.model))
     chosen = _class(form, dialect)
-    if not chosen and len(labels) > 2:
+    positive = model.options.get("positive_class")
+    if not chosen and positive is None and len(labels) > 2:
         return dialect.greatest(dialect.call("map_values", f"predict_proba({name}, *)"))
     if not chosen:
-        positive = model.options.get("positive_class")
         place = None if positive is None else index_of(labels, positive)
         label = labels.values[len(labels) - 1 if place is None else place]
         text = str(label).lower() if labels.kind == "bool" else str(label)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlml.dialects import Dialect
+from sqlml.errors import BindError
 
 Columns = Mapping[str, str]
 """Name -> type of the columns of an answer."""
@@ -17,8 +18,19 @@ Columns = Mapping[str, str]
 Table = tuple[Columns, Sequence[Sequence[Any]]]
 
 
+MOST_VALUES = 200_000
+"""Values that are written into a statement, which the engine has to parse."""
+
+
 def literal_table(columns: Columns, rows: Sequence[Sequence[Any]], dialect: Dialect) -> str:
-    """A parenthesised query that returns the rows, typed as `columns` says even if it is empty."""
+    """A parenthesised query that returns the rows, typed as `columns` says even if it is empty.
+
+    Raises:
+        BindError: there are very many rows.
+    """
+    if len(rows) * len(columns) > MOST_VALUES:
+        most = MOST_VALUES // len(columns)
+        raise BindError(f"the answer has {len(rows):,} rows; it may have {most:,}")
     kinds = [dialect.type(kind) for kind in columns.values()]
     names = [dialect.quote_name(name) for name in columns]
     empty = ", ".join(

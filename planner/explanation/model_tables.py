@@ -23,10 +23,9 @@ def model_table(form: TableForm, model: Model, dialect: Dialect, sql: str) -> st
         BindError: the model has nothing of the kind.
     """
     try:
-        columns, rows = TABLES[form.function](form, model)
+        return literal_table(*TABLES[form.function](form, model), dialect)
     except BindError as error:
         raise BindError(error.message, sql, form.span.start) from None
-    return literal_table(columns, rows, dialect)
 
 
 def _feature_importance(form: TableForm, model: Model) -> Table:

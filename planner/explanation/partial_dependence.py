@@ -69,11 +69,11 @@ def partial_dependence(
     )
     predicted = _predicted(form, model, values, dialect, refused)
     column = quote(feature)
-    step = dialect.divided(f"CAST({int(points) - 1} AS DOUBLE)", "sqlml_count", "DOUBLE")
-    steps = [
-        call("floor", dialect.operator("*", place, step))
-        for place in ("sqlml_place", dialect.operator("-", "sqlml_place", "1"))
-    ]
+    steps = []
+    for one in ("sqlml_place", dialect.operator("-", "sqlml_place", "1")):
+        product = dialect.operator("*", one, str(int(points) - 1))  # whole numbers: no rounding
+        share = dialect.divided(f"CAST({product} AS DOUBLE)", "sqlml_count", "DOUBLE")
+        steps.append(call("floor", share))
     chosen = f"sqlml_count < {int(points)} OR sqlml_place = 0 OR {steps[0]} > {steps[1]}"
     place = dialect.operator("-", f"row_number() OVER (ORDER BY {column})", "1")
     count = dialect.operator("-", "count(*) OVER ()", "1")

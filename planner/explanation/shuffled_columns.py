@@ -132,7 +132,13 @@ class ShuffledColumns(EvaluatedModel):
         y = self._place(f"r.{self.label_column(label, 0)}")
         if self.metric == "log_loss":
             (labels,) = self.model.program.labels
-            values = self.dialect.call("map_values", self._call("predict_proba", shuffled))
+            spelled = [str(v).lower() if labels.kind == "bool" else str(v) for v in labels.values]
+            if "positive_class" in self.model.options:  # no call gives all of them
+                given = [f"class := {self.dialect.quote_string(text)}" for text in spelled]
+                calls = [self._call("predict_proba", shuffled, one) for one in given]
+                values = self.dialect.array(calls)
+            else:
+                values = self.dialect.call("map_values", self._call("predict_proba", shuffled))
             chosen = self.dialect.at(values, self.dialect.operator("+", y, "1"))
             least = "2.220446049250313e-16"  # as sklearn.metrics.log_loss cuts a float64
             return self.dialect.call("ln", self.dialect.call("greatest", chosen, least))

@@ -9,7 +9,8 @@ import numpy as np
 from sqlml.backends.base import BACKENDS, Compiled, load
 from sqlml.bounded_cache import of_programs
 from sqlml.errors import BackendError, ConfigError
-from sqlml.explaining.explained import BY_CLASS, OWN, holding
+from sqlml.explaining.classes import BY_CLASS, OWN
+from sqlml.explaining.explained import holding
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Program
 from sqlml.ir.rewrite import copy

@@ -24,8 +24,8 @@ def called_models(draft: Draft) -> Draft:
     for call in draft.outline.calls:
         if call.background is not None and draft.outline.kept:
             raise BindError(
-                "a statement that is kept (a view, a macro, PREPARE) cannot have background rows, "
-                "which are read when it is planned; leave background := to the query on it",
+                "a view, macro or prepared statement cannot have background rows, since they are "
+                "read at planning; put background := in the query that uses it",
                 text,
                 call.background.start,
             )

@@ -12,6 +12,7 @@ from typing import Any
 from sqlml.errors import BindError, ParseError
 from sqlml.parsing.places import Span
 from sqlml.parsing.tokens import Token, Tokens, tokenize
+from sqlml.planner.syntax.form_options import QUERIES
 from sqlml.planner.syntax.outline import Argument, Key, Literal, ModelCall, Parameter, Star
 from sqlml.planner.syntax.table_form import has_table_form
 from sqlml.types import fold
@@ -188,6 +189,12 @@ class Arguments:
             if chosen is not None:
                 raise BindError("class := is given twice", self._sql, tokens[begin].start)
             chosen = argument
+        if len(truths.keys() & _OF_EXPLAIN) == 2 and all(truths.values()):
+            raise BindError(
+                "baseline := and standard_errors := do not go together: the baseline has no error",
+                self._sql,
+                place.start,
+            )
         spelled = tuple(
             (a.name, "\0".join(t.kind[0] + t.text for t in self._within(a.span))) for a in arguments
         )
@@ -214,6 +221,11 @@ class Arguments:
         """The place of the query in `background := (FROM t)`."""
         tokens = self._tokens
         in_brackets = tokens[start].is_symbol("(") and tokens.closing.get(start) == end - 1
+        in_brackets = in_brackets and tokens[start + 1].upper in QUERIES
+        if any(token.kind == "param" for token in tokens[start:end]):
+            raise BindError(
+                "the query of background := takes no parameters", self._sql, tokens[start].start
+            )
         if not in_brackets or before is not None:
             raise BindError(
                 "background := is given twice"

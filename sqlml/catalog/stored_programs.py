@@ -10,6 +10,7 @@ from sqlml.catalog.connection import Connection
 from sqlml.catalog.tables import SMALL_MODELS
 from sqlml.errors import ArtifactError, UnknownModelError
 from sqlml.ir import store
+from sqlml.ir.ops import NEVER_STORED
 from sqlml.ir.program import Program
 from sqlml.limits import FORMAT_VERSION
 
@@ -92,6 +93,8 @@ class TablePrograms:
         if not isinstance(content, bytes):
             raise ArtifactError(f"the stored model {digest[:20]} is damaged; create it again")
         program = store.loads(content)
+        if any(node.op in NEVER_STORED for node in program.nodes):
+            raise ArtifactError(f"the stored model {digest[:20]} is no model; create it again")
         if program.hash != full:
             raise ArtifactError(
                 f"the stored model {full[:20]} does not match its hash; create it again"

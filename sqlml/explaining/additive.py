@@ -18,10 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.errors import ConfigError
 from sqlml.explaining.owners import NONE, owners
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
+from sqlml.ir.trees import Ensemble
 from sqlml.limits import MAX_ROW_VALUES
 from sqlml.types import FLOATS, Array
 
@@ -72,12 +74,21 @@ class Additive:
         if node.type.width * self.block > MAX_ROW_VALUES:
             return None
         made = _RULES[node.op](self, node) if node.op in _RULES else None
-        return self._single_inputs(i) if made is None else made
+        return self._single_inputs(i) if made is None and node.op != "tree_ensemble" else made
+
+    def whole(self, i: int) -> Value | None:
+        """`of` a value that is explained as a whole. Without a background nobody knows what is
+        expected of one that is no sum, though it be made of one input."""
+        rule = _RULES.get(self._program.nodes[i].op)
+        known = rule is not None and rule(self, self._program.nodes[i]) is not None
+        return self.of(i) if known or self._background is not None else None
 
     def _single_inputs(self, i: int) -> Value | None:
         """A value each of whose columns is made of one input: all of it is that one's."""
         owner, width = self._owners[i], self._program.nodes[i].type.width
         if (owner < 0).any() or self._program.nodes[i].type.sparse:
+            return None
+        if width * width * self.block > _MOST_WEIGHTS:
             return None
         weights = np.zeros((width, width, self.block))
         weights[np.arange(width), np.arange(width), owner] = 1
@@ -108,7 +119,7 @@ class Additive:
         """The contributions to some columns of node i alone."""
         node = self._program.nodes[i]
         if node.op == "tree_ensemble" and not node.attrs["target"].any():
-            some = {name: node.attrs[name] for name in node.attrs}
+            some = dict(node.attrs)
             some["leaf_values"] = np.ascontiguousarray(node.attrs["leaf_values"][:, chosen])
             some["base"] = np.ascontiguousarray(node.attrs["base"][chosen])
             return self._trees(node.inputs[0], some)
@@ -142,8 +153,15 @@ class Additive:
         attrs = {name: value for name, value in given.items() if name != "gain"}
         attrs["feature"] = np.searchsorted(used, given["feature"]).astype(np.int32)
         player = np.maximum(owner, 0).astype(np.int32)
+        if min(used.size, Ensemble.of(given).depth) > _MOST_ON_PATH:
+            return None
         if self._background is not None:
             attrs["background"] = self._on_background(x)
+            if attrs["background"].shape[0] * attrs["feature"].size > _MOST_SIDES:
+                raise ConfigError(
+                    f"{attrs['background'].shape[0]:,} background rows are too many for "
+                    f"{attrs['feature'].size:,} nodes of trees; take a smaller sample"
+                )
         return self._b.op("tree_contributions", x, **attrs, player=player, players=self._players)
 
     def weighted(self, node: Node) -> Value | None:
@@ -155,6 +173,8 @@ class Additive:
         start = np.zeros((outputs, self.block))
         start[:, -1] = bias
         if (owner >= NONE).all():
+            if weights.size * self.block > _MOST_WEIGHTS:
+                return None
             places = np.where(owner == NONE, self._players, owner)
             spread = np.zeros((weights.shape[0], outputs, self.block))
             spread[np.arange(weights.shape[0]), :, places] = weights
@@ -238,7 +258,14 @@ class Additive:
         return self._linear(inner, once, np.zeros(self.block))
 
 
-_MOST_WEIGHTS = 1 << 22
+_MOST_WEIGHTS = 1 << 24
+"""Weights that a layer of contributions may have."""
+
+_MOST_SIDES = 1 << 26
+"""Nodes times background rows, at most."""
+
+_MOST_ON_PATH = 1024
+"""Columns that the tests of one path may read."""
 
 _RULES: Mapping[str, Callable[[Additive, Node], Value | None]] = {
     "tree_ensemble": Additive.trees,

@@ -22,7 +22,8 @@ from sqlml.types import Array
 class Importance:
     """Of one input: how many tests of trees read it, and what these improved and covered together.
 
-    `own` is the library's `feature_importances_`. It is None, and so are `gain` and `cover`, where
+    `own` is the library's `feature_importances_` (of LightGBM by splits), for a model that is no
+    pipeline. It is None, and so are `gain` and `cover`, where
     the Program does not have what it is made of.
     """
 
@@ -81,7 +82,7 @@ def _own(
         return None
     if source.startswith("xgboost."):  # the mean gain of a split
         return _shares(np.divide(gain, splits, out=np.zeros(gain.size), where=splits > 0))
-    if not source.startswith("sklearn."):
+    if not source.startswith(("sklearn.ensemble.", "sklearn.tree.")) or "hist_gradient" in source:
         return None
     ((e, owner),) = found
     assert e.gain is not None

@@ -14,8 +14,11 @@ from sqlml.ir.rewrite import copy
 from sqlml.passes.order import only, run
 from sqlml.types import NESTED, Array
 
-_PAIRS = 64
-"""Pairs of orders that are tried for each row, at least one for each background row."""
+_PAIRS, _EACH = 64, 2
+"""Pairs of orders that are tried for each row, and at least for each background row."""
+
+LINKS = frozenset({"sigmoid", "exp", "exp2", "expm1", "softmax", "tanh", "ndtr"})
+"""Functions of a score that rise with it, and that explanations leave out."""
 
 
 def explained_output(program: Program) -> str | None:
@@ -58,10 +61,10 @@ def sampled_blocks(program: Program, b: Builder, background: Mapping[str, Array]
         *inputs,
         program=np.frombuffer(store.dumps(_alone(program, name)), np.uint8),
         numbers=numbers,
-        texts=texts,
+        texts=texts.ravel(),
         missing=missing,
         width=width,
-        orders=max(1, -(-_PAIRS // rows)),
+        orders=max(_EACH, -(-_PAIRS // rows)),
         seed=0,
     )
 

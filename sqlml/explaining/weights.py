@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sqlml.explaining.owners import owners
+from sqlml.explaining.sampled_blocks import LINKS, explained_output
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array
 
@@ -27,13 +28,12 @@ class Weight:
 
 
 def weights(program: Program) -> list[Weight] | None:
-    """The weights of the last weighted sum whose columns are made of one input each; None if there
-    is none."""
+    """The weights of the sum that the model's score is, or rises with; None if it is none, or its
+    columns are not made of one input each."""
     owner = owners(program)
     inputs = list(program.inputs)
-    for node in reversed(program.nodes):
-        if node.op != "linear" or (owner[node.inputs[0]] < 0).any():
-            continue
+    node = _last_sum(program)
+    if node is not None and not (owner[node.inputs[0]] < 0).any():
         own = owner[node.inputs[0]]
         names = column_names(program, node.inputs[0])
         counts = np.bincount(own, minlength=len(inputs))
@@ -46,6 +46,20 @@ def weights(program: Program) -> list[Weight] | None:
                     column = str(int((own[:j] == own[j]).sum()) + 1)
                 made.append(Weight(inputs[own[j]], column, output, float(weight)))
         return made
+    return None
+
+
+def _last_sum(program: Program) -> Node | None:
+    """The weighted sum that the explained output is, but for links and casts."""
+    name = explained_output(program)
+    at = None if name is None else program.outputs[name]
+    while at is not None:
+        node = program.nodes[at]
+        if node.op == "linear":
+            return node
+        rows = [j for j in node.inputs if program.nodes[j].type.rowwise]
+        followed = node.op in (*LINKS, "cast", "select") and len(rows) == 1
+        at = rows[0] if followed else None
     return None
 
 

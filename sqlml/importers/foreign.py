@@ -11,6 +11,7 @@ from __future__ import annotations
 from sqlml.errors import MissingDependencyError, UnsupportedModelError
 from sqlml.importers.onnx.whole import try_graphs
 from sqlml.importers.torch.trial import check_rows_elsewhere
+from sqlml.ir.ops import NEVER_STORED
 from sqlml.ir.program import Program
 from sqlml.ir.spec import OUTPUTS
 
@@ -22,6 +23,11 @@ def check_model(program: Program) -> None:
         UnsupportedModelError: it is a part of a model, or something foreign in it cannot be run.
         SqlmlError: what scoring raises.
     """
+    made = [node.op for node in program.nodes if node.op in NEVER_STORED]
+    if made:
+        raise UnsupportedModelError(
+            f"operator {made[0]} is made for a query and is no part of a model"
+        )
     wide = [n for n in program.inputs if program.input_type(n).width != 1]
     other = [n for n in program.outputs if n not in OUTPUTS]
     if wide or other:

@@ -106,6 +106,9 @@ TABLE: tuple[Op, ...] = (
 )
 """All operators; a new family's file is named here."""
 
+NEVER_STORED = frozenset({"tree_contributions", "sampled_contributions"})
+"""Operators of explanations, which are made when a query asks for them: no model has them."""
+
 OPS: Mapping[str, Op] = MappingProxyType({op.name: op for op in TABLE})
 
 

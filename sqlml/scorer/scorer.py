@@ -14,7 +14,8 @@ from sqlml.backends.category_lookup import ArrowEncoder, arrow_encoders
 from sqlml.backends.costs import current
 from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.errors import ConfigError, ScoringError, UnknownCategoryError
-from sqlml.explaining.explained import BY_CLASS, OWN, block_of, explained, explained_against
+from sqlml.explaining.classes import BY_CLASS, OWN
+from sqlml.explaining.explained import block_of, explained, explained_against
 from sqlml.importers.gaps import Gaps
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
@@ -167,9 +168,12 @@ class Scorer:
         if label is None:
             made = scorer._values(OWN, X, options)
             return Contributions.of(made, program, self.features)
-        place = index_of(program.labels[0], label) if len(program.labels) == 1 else None
+        if len(program.labels) != 1:
+            many = "predicts several labels" if program.labels else "has no classes"
+            raise ConfigError(f"label={label!r} names a class, and this model {many}")
+        place = index_of(program.labels[0], label)
         if place is None:
-            known = ", ".join(repr(v) for s in program.labels for v in s.values[:20])
+            known = ", ".join(map(repr, program.labels[0].values[:20]))
             raise ConfigError(f"{label!r} is not a class of this model; its classes: {known}")
         block = block_of(program)
         made = scorer._values(BY_CLASS, X, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlml.catalog.stored_programs import Loaded
 from sqlml.errors import ArtifactError, UnknownModelError
 from sqlml.ir import store
+from sqlml.ir.ops import NEVER_STORED
 from sqlml.ir.program import Program
 from sqlml.spark.catalog_directory import Directory
 
@@ -28,6 +29,8 @@ class FilePrograms:
                 "model again"
             )
         program = store.loads(content)
+        if any(node.op in NEVER_STORED for node in program.nodes):
+            raise ArtifactError(f"{self._directory.program_place(digest)} is no model; remove it")
         if program.hash != digest:
             raise ArtifactError(
                 f"{self._directory.program_place(digest)} does not match the hash in its name; "

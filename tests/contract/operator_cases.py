@@ -239,7 +239,7 @@ def sampled(inputs: int, background: int) -> Make:
     attrs = {
         "program": np.frombuffer(store.dumps(program), np.uint8),
         "numbers": draw.normal(size=(background, inputs)),
-        "texts": held,
+        "texts": held.ravel(),
         "missing": draw.random((background, inputs)) < 0.2,
         "width": 1,
         "orders": 2,

@@ -47,6 +47,7 @@ FITTED = {
     "grades": RandomForestClassifier(**SMALL).fit(X, ROWS.grade),
     "prices": xgboost.XGBRegressor(**SMALL).fit(X, ROWS.price),
     "both": RandomForestRegressor(**SMALL).fit(X, ROWS[["price", "a"]]),
+    "pair": RandomForestClassifier(**SMALL).fit(X, ROWS[["answer", "grade"]].astype(str)),
     "plans": PLANS.fit(ROWS[["plan", "a"]], ROWS.answer),
     "bayes": GaussianNB().fit(X, ROWS.answer),
     "scaler": StandardScaler().fit(X),
@@ -186,6 +187,19 @@ def test_the_positive_class_of_a_model(con: sqlml.Session) -> None:
     np.testing.assert_allclose(rows.prediction_value, rows.probability, rtol=1e-12)
     want = FITTED["answers"].predict_proba(X)[:, 0]
     np.testing.assert_allclose(rows.probability, want, rtol=1e-12)
+    con.create_model("fives", FITTED["grades"], positive_class=5, verify=False)
+    rows = con.sql("FROM ml_explain_predict(MODEL fives, TABLE shop) ORDER BY id").df()
+    np.testing.assert_allclose(rows.prediction_value, rows.probability, rtol=1e-12)
+    for name, label in (("noes", "answer"), ("fives", "grade")):
+        other = {"noes": "answers", "fives": "grades"}[name]
+        made = [
+            con.sql(
+                f"SELECT feature, importance FROM ml_permutation_importance(MODEL {model}, "
+                f"TABLE shop, label := '{label}', metric := 'log_loss')"
+            ).fetchall()
+            for model in (name, other)
+        ]
+        assert dict(made[0]) == pytest.approx(dict(made[1]))
 
 
 def test_several_targets_give_a_list(con: sqlml.Session) -> None:
@@ -194,6 +208,28 @@ def test_several_targets_give_a_list(con: sqlml.Session) -> None:
     want = sqlml.compile(FITTED["both"]).explain(X).values
     for (maps,), row in zip(made.fetchall(), want, strict=True):
         np.testing.assert_allclose([list(m.values()) for m in maps], row, atol=1e-12)
+
+
+def test_several_labels_give_a_list(con: sqlml.Session) -> None:
+    made = con.sql("SELECT explain('pair', *) FROM shop ORDER BY id")
+    assert made.types == ["MAP(VARCHAR, DOUBLE)[]"]
+    want = sqlml.compile(FITTED["pair"]).explain(X).values
+    for (maps,), row in zip(made.fetchall(), want, strict=True):
+        np.testing.assert_allclose([list(m.values()) for m in maps], row, atol=1e-12)
+
+
+def test_a_literal_argument_has_its_contribution(con: sqlml.Session) -> None:
+    con.execute("CREATE OR REPLACE TABLE many AS SELECT b, c FROM shop, range(700)")
+    given = "'answers', a := 0.5, b := b, c := c"
+    made = con.sql(f"SELECT predict({given}), explain({given}) AS e FROM many LIMIT 1").fetchall()
+    assert made[0][1]["a"] != 0
+    con.execute("DROP TABLE many")
+
+
+def test_a_sample_is_read_once_for_all_calls(con: sqlml.Session) -> None:
+    call = "explain('bayes', *, baseline := true, background := (FROM shop USING SAMPLE 5))"
+    made = con.sql(f"SELECT {call}['baseline'], {call}['baseline'] FROM shop LIMIT 1").fetchall()
+    assert made[0][0] == made[0][1]
 
 
 def test_a_feature_that_is_called_baseline(con: sqlml.Session) -> None:
@@ -320,6 +356,12 @@ def test_what_a_model_says_were_a_column_something_else(con: sqlml.Session) -> N
         assert (row.mean, row.rows) == (pytest.approx(curve.mean(), rel=1e-6), 300)
         want = np.quantile(curve, [0.1, 0.5, 0.9])
         assert [row.low, row.median, row.high] == pytest.approx(want, rel=1e-6)
+    sizes = [
+        con.sql(f"FROM ml_partial_dependence(MODEL prices, (FROM shop LIMIT {n}), 'a')").fetchall()
+        for n in (264, 294)
+    ]
+    assert [len(points) for points in sizes] == [20, 20]
+    assert sizes[0][-1][0] == ROWS.a[:264].max()
     few = con.sql(
         "FROM ml_partial_dependence(MODEL plans, TABLE shop, 'plan', class := 'no')"
     ).fetchall()
@@ -333,7 +375,7 @@ def test_what_a_model_says_were_a_column_something_else(con: sqlml.Session) -> N
     [
         (
             "SELECT explain('bayes', *) FROM shop",
-            "model 'bayes': explain gives exact contributions",
+            "model 'bayes': explain is exact for sums",
         ),
         ("SELECT explain('scaler', *) FROM shop", "model 'scaler': explain needs a model that"),
         ("SELECT explain('prices', a, b) FROM shop", "c"),
@@ -341,6 +383,16 @@ def test_what_a_model_says_were_a_column_something_else(con: sqlml.Session) -> N
         ("SELECT explain('grades', *, class := 9) FROM shop", "has no class 9; its classes are 4"),
         ("SELECT explain('grades', *, baseline := 1) FROM shop", "baseline := takes true or false"),
         ("SELECT explain('nobody', *) FROM shop", "unknown model 'nobody'"),
+        (
+            "SELECT explain('prices', *, baseline := true, standard_errors := true) FROM shop",
+            "do not go together",
+        ),
+        ("SELECT explain('pair', *, class := 'yes') FROM shop", "explain gives a MAP for each"),
+        ("SELECT explain('prices', *, background := (1)) FROM shop", "takes a query in brackets"),
+        (
+            "SELECT explain('prices', *, background := (FROM shop WHERE a > ?)) FROM shop",
+            "takes no parameters",
+        ),
         ("FROM ml_explain_predict(MODEL both, TABLE shop)", "predicts 2 values per row"),
         (
             "FROM ml_explain_predict(MODEL grades, TABLE shop, top_k_features := 0)",
@@ -380,7 +432,7 @@ def test_a_model_that_was_stored_without_covers(con: sqlml.Session) -> None:
     old = drop_statistics(sqlml.compile(FITTED["prices"]).program)
     con.create_model("old", old, verify=False)
     assert con.sql("SELECT predict('old', *) FROM shop").fetchall()
-    with pytest.raises(errors.SqlmlError, match="does not say how many training rows reached"):
+    with pytest.raises(errors.SqlmlError, match="lacks the number of training rows per tree node"):
         con.sql("SELECT explain('old', *) FROM shop")
 
 
@@ -469,5 +521,5 @@ def test_what_rows_cannot_be_compared_with(
     query = f"explain('prices', *, background := {background}) FROM shop"
     with pytest.raises(errors.SqlmlError, match=re.escape(message)):
         con.sql(f"SELECT {query}")
-    with pytest.raises(errors.BindError, match="is kept|takes a query"):
+    with pytest.raises(errors.BindError, match="cannot have background rows|takes a query"):
         con.execute(f"CREATE VIEW why AS SELECT {query}")

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.naive_bayes import GaussianNB
 
 import sqlml
 
@@ -30,6 +31,7 @@ def sessions(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
     X = rows[["a", "b", "c"]]
     models = {
         "grades": RandomForestClassifier(**SMALL).fit(X, rows.grade),
+        "bayes": GaussianNB().fit(X, rows.grade),
         "both": RandomForestRegressor(**SMALL).fit(X, rows[["a", "grade"]]),
     }
     there = sqlml.attach(spark, catalog=tmp_path_factory.mktemp("explained"))
@@ -67,6 +69,14 @@ def test_contributions_of_each_row(sessions: Any) -> None:
         sessions,
         "SELECT a, predict('grades', *) AS p, explain('grades', *, baseline := true) AS e, "
         "explain('both', *) AS both FROM shop WHERE explain('grades', *, class := 4)['b'] > 0",
+    )
+
+
+def test_rows_to_compare_with(sessions: Any) -> None:
+    _same(
+        sessions,
+        "SELECT a, explain('bayes', *, baseline := true, background := (SELECT * FROM shop "
+        "WHERE a > 1)) AS e FROM shop WHERE b > 1",
     )
 
 

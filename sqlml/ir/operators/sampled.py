@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -26,14 +26,14 @@ ATTRS: Mapping[str, str] = {
     **dict.fromkeys(("width", "orders", "seed"), "int"),
 }
 """program: the stored Program, bytes, with inputs `x0`, `x1`, .. and an output `y` (n, width).
-numbers float64 (B, p) and texts object (B, p): the B background rows, of each input in one of them;
-missing bool (B, p): texts that are NULL. orders: pairs of orders for each background row."""
+numbers float64 (B, p) and texts object (B * p,): the B background rows, of each input in one of
+them; missing bool (B, p): texts that are NULL. orders: pairs of orders for each background row."""
 
 Run = Callable[[Mapping[str, Array]], Array]
 """The Program: name of an input -> (n, 1), to (n, width)."""
 
-MOST_BACKGROUND = 1000
-"""Background rows at most."""
+MOST_BACKGROUND, MOST_ORDERS = 1000, 1000
+"""Background rows, and pairs of orders for each, at most."""
 
 _CELLS = 1 << 20
 """Cells of rows that the Program is given at a time."""
@@ -48,10 +48,12 @@ def sampled_type(types: Types, attrs: Attrs) -> TensorType:
     numbers, texts, missing = (array(attrs, name) for name in ("numbers", "texts", "missing"))
     need(numbers.dtype == np.float64 and numbers.ndim == 2, "numbers must be float64")
     need(0 < numbers.shape[0] <= MOST_BACKGROUND, "background rows are missing, or too many")
-    need(numbers.shape[1] == inputs and texts.shape == missing.shape == numbers.shape, "one each")
+    need(numbers.shape[1] == inputs and missing.shape == numbers.shape, "one of each input")
+    need(texts.shape == (numbers.size,), "one text of each input")
     need(texts.dtype == object and missing.dtype == bool, "texts must be texts")
     need(all(t.rowwise and t.shape[1:] == (1,) for t in types), "inputs must be single columns")
-    need(attrs["width"] > 0 and attrs["orders"] > 0, "width and orders must be above 0")
+    need(attrs["width"] > 0 and 0 < attrs["orders"] <= MOST_ORDERS, "width or orders out of range")
+    need(attrs["seed"] >= 0, "a seed is not below 0")
     return matrix("float64", attrs["width"] * (2 * inputs + 1))
 
 
@@ -84,7 +86,7 @@ class _Column:
     def __init__(self, x: Array, k: int, attrs: Attrs) -> None:
         if isinstance(x, Texts) or x.dtype == object:
             self._rows = x.objects() if isinstance(x, Texts) else x
-            held = attrs["texts"][:, k].copy()
+            held = attrs["texts"].reshape(attrs["missing"].shape)[:, k].copy()
             held[attrs["missing"][:, k]] = None
             self._background = held
         else:
@@ -140,39 +142,36 @@ def _by_all_sets(start: int, stop: int, players: int, attrs: Attrs, worth: Worth
 
 
 def _by_orders(start: int, stop: int, players: int, attrs: Attrs, worth: Worth) -> Array:
-    """By random orders, the same for each row: a row has the same values in any batch."""
-    total = square = expected = None
-    count = 0
-    for b, orders in _orders(players, attrs):
-        masks = np.zeros((len(orders), players + 1, players), bool)
-        for o, order in enumerate(orders):
-            for j, k in enumerate(order):
-                masks[o, j + 1 :, k] = True
-        flat = masks.reshape(-1, players)
-        values = worth(start, stop, np.full(len(flat), b), flat)
-        values = values.reshape(len(orders), players + 1, *values.shape[1:])
-        steps = np.diff(values, axis=1)
-        own = np.zeros((players, *steps.shape[2:]))
-        for o, order in enumerate(orders):
-            own[order] += steps[o] / len(orders)
-        total = own if total is None else total + own
-        square = own**2 if square is None else square + own**2
-        expected = values[0, 0] if expected is None else expected + values[0, 0]
-        count += 1
-    assert total is not None and square is not None and expected is not None
-    mean = total / count
-    spread = np.maximum(square / count - mean**2, 0) / max(count - 1, 1)
-    made = np.empty((*mean.shape[1:], 2 * players + 1))
-    made[:, :, :players] = np.moveaxis(mean, 0, 2)
-    made[:, :, players] = expected / count
-    made[:, :, players + 1 :] = np.moveaxis(np.sqrt(spread), 0, 2)
-    return made
+    """By random orders, the same for each row: a row has the same values in any batch.
 
-
-def _orders(players: int, attrs: Attrs) -> Iterator[tuple[int, list[Array]]]:
-    """A background row and an order with its reverse, `orders` times for each row."""
+    Each background row has as many orders, so that only these are left to chance: errors are of the
+    means over them, background row by background row.
+    """
+    background, orders = len(attrs["numbers"]), int(attrs["orders"])
+    shape = (players, stop - start, int(attrs["width"]))
+    mean, variance, expected = np.zeros(shape), np.zeros(shape), np.zeros(shape[1:])
     draw = np.random.default_rng(attrs["seed"])
-    for _ in range(attrs["orders"]):
-        for b in range(len(attrs["numbers"])):
+    for b in range(background):
+        own = []
+        for _ in range(orders):
             order = draw.permutation(players)
-            yield b, [order, order[::-1]]
+            masks = np.zeros((2, players + 1, players), bool)
+            for o, one in enumerate((order, order[::-1])):
+                for j, k in enumerate(one):
+                    masks[o, j + 1 :, k] = True
+            flat = masks.reshape(-1, players)
+            values = worth(start, stop, np.full(len(flat), b), flat)
+            steps = np.diff(values.reshape(2, players + 1, *shape[1:]), axis=1)
+            added = np.empty(shape)
+            added[order] = steps[0] / 2
+            added[order[::-1]] += steps[1] / 2
+            own.append(added)
+        mean += np.mean(own, axis=0) / background
+        if orders > 1:
+            variance += np.var(own, axis=0, ddof=1) / orders / background**2
+        expected += values[0] / background
+    made = np.empty((*shape[1:], 2 * players + 1))
+    made[:, :, :players] = np.moveaxis(mean, 0, 2)
+    made[:, :, players] = expected
+    made[:, :, players + 1 :] = np.moveaxis(np.sqrt(variance), 0, 2)
+    return made

@@ -13,7 +13,9 @@ import pandas as pd
 import pytest
 import shap
 import xgboost
-from sklearn.compose import make_column_transformer
+from sklearn.compose import TransformedTargetRegressor, make_column_transformer
+from sklearn.decomposition import PCA
+from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import (
     AdaBoostClassifier,
     ExtraTreesRegressor,
@@ -29,12 +31,15 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 import sqlml
 from sqlml.errors import ConfigError, UnsupportedModelError
+from sqlml.explaining.importance import importances
+from sqlml.explaining.weights import weights
 from tests.shapley import by_definition
 
 FEATURES = ["a", "b", "c", "d"]
@@ -56,6 +61,8 @@ GAPS = X.mask(np.random.default_rng(3).random(X.shape) < 0.1)
 SOME = slice(0, 40)
 SMALL = {"n_estimators": 12, "max_depth": 4, "random_state": 0}
 
+QUIET = {"iterations": 12, "depth": 4, "verbose": 0, "allow_writing_files": False}
+
 XGBOOST: Mapping[str, Any] = {
     "binary": xgboost.XGBClassifier(**SMALL).fit(GAPS, ROWS.answer),
     "classes": xgboost.XGBClassifier(**SMALL).fit(GAPS, ROWS.grade - 2),
@@ -74,9 +81,15 @@ LIGHTGBM: Mapping[str, Any] = {
     ),
 }
 CATBOOST: Mapping[str, Any] = {
-    "binary": catboost.CatBoostClassifier(iterations=12, depth=4, verbose=0).fit(X, ROWS.answer),
-    "classes": catboost.CatBoostClassifier(iterations=12, depth=4, verbose=0).fit(X, ROWS.grade),
-    "number": catboost.CatBoostRegressor(iterations=12, depth=4, verbose=0).fit(GAPS, ROWS.price),
+    "binary": catboost.CatBoostClassifier(
+        iterations=12, depth=4, verbose=0, allow_writing_files=False
+    ).fit(X, ROWS.answer),
+    "classes": catboost.CatBoostClassifier(
+        iterations=12, depth=4, verbose=0, allow_writing_files=False
+    ).fit(X, ROWS.grade),
+    "number": catboost.CatBoostRegressor(
+        iterations=12, depth=4, verbose=0, allow_writing_files=False
+    ).fit(GAPS, ROWS.price),
 }
 FORESTS: Mapping[str, Any] = {
     "tree": DecisionTreeRegressor(max_depth=6).fit(X, ROWS.price),
@@ -171,9 +184,9 @@ ADDITIVE: Mapping[str, Callable[[], Any]] = {
     "votes of trees": lambda: AdaBoostClassifier(n_estimators=5).fit(X, ROWS.answer),
     **{f"xgboost {name}": lambda name=name: XGBOOST[name] for name in ("binary", "classes")},
     **{f"catboost {name}": lambda name=name: CATBOOST[name] for name in CATBOOST},
-    "uneven trees": lambda: catboost.CatBoostRegressor(
-        iterations=9, depth=4, grow_policy="Depthwise", verbose=0
-    ).fit(X, ROWS.price),
+    "uneven trees": lambda: catboost.CatBoostRegressor(grow_policy="Depthwise", **QUIET).fit(
+        X, ROWS.price
+    ),
 }
 
 
@@ -197,7 +210,8 @@ def test_an_isolation_forest_has_contributions_to_its_depth() -> None:
     model = IsolationForest(n_estimators=9, random_state=0).fit(X)
     made = sqlml.compile(model).explain(X[SOME])
     total = made.values.sum(axis=1) + made.baseline
-    np.testing.assert_allclose(-np.exp2(total), model.score_samples(X[SOME]), rtol=1e-9)
+    # the deeper, the more normal: contributions rise as the score does
+    np.testing.assert_allclose(-np.exp2(-total), model.score_samples(X[SOME]), rtol=1e-9)
 
 
 def test_encoded_columns_are_the_users_own() -> None:
@@ -263,11 +277,59 @@ def test_a_linear_model_of_single_columns_is_its_own_definition() -> None:
     np.testing.assert_allclose(made.values, by_definition(worth, 4).T, atol=1e-12)
 
 
+def test_each_label_of_several() -> None:
+    labels = np.stack([ROWS.answer.astype(str), ROWS.grade.astype(str)], axis=1)
+    model = RandomForestClassifier(**SMALL).fit(X, labels)
+    scorer = sqlml.compile(model)
+    made, proba = scorer.explain(X[SOME]), scorer.predict_proba(X[SOME])
+    assert made.values.shape == (40, 2, 4)
+    total = made.values.sum(axis=2) + made.baseline
+    np.testing.assert_allclose(total[:, 0], proba[0][:, 1], rtol=1e-9)
+    np.testing.assert_allclose(total[:, 1], proba[1].max(axis=1), rtol=1e-9)
+    with pytest.raises(ConfigError, match="predicts several labels"):
+        scorer.explain(X[SOME], label="3")
+
+
+def test_one_class_and_two_outputs_for_two_classes() -> None:
+    one = sqlml.compile(RandomForestClassifier(**SMALL).fit(X, np.zeros(400)))
+    assert set(one.explain(X[SOME], label=0.0).baseline) == {1.0}
+    both = lightgbm.LGBMClassifier(objective="multiclass", num_class=2, verbose=-1, **SMALL)
+    model = both.fit(X, ROWS.answer)
+    want = model.predict(X[SOME], pred_contrib=True).reshape(40, 2, 5)
+    for place, label in enumerate([False, True]):
+        made = sqlml.compile(model).explain(X[SOME], label=label)
+        np.testing.assert_allclose(made.values, want[:, place, :-1], atol=1e-12)
+        np.testing.assert_allclose(made.baseline, want[:, place, -1], atol=1e-12)
+
+
+def test_what_falls_as_a_sum_rises() -> None:
+    falling = TransformedTargetRegressor(
+        LinearRegression(), func=np.negative, inverse_func=np.negative
+    ).fit(X, ROWS.price)
+    made = sqlml.compile(falling).explain(X[SOME])
+    total = made.values.sum(axis=1) + made.baseline
+    np.testing.assert_allclose(total, falling.predict(X[SOME]), rtol=1e-9)
+
+
+def test_importances_and_weights_are_those_of_the_last_step() -> None:
+    hidden = MLPClassifier((3,), max_iter=20, random_state=0).fit(X, ROWS.answer)
+    turned = make_pipeline(PCA(2), LogisticRegression()).fit(X, ROWS.answer)
+    for model in (hidden, turned):
+        assert weights(sqlml.compile(model).program) is None
+    histogram = sqlml.compile(FORESTS["histogram"]).program
+    source = "sklearn.ensemble._hist_gradient_boosting.gradient_boosting.Hist"
+    assert {i.own for i in importances(histogram, source)} == {None}
+    boosted = importances(
+        sqlml.compile(FORESTS["boosting"]).program, "sklearn.ensemble._gb.GradientBoosting"
+    )
+    assert [i.own for i in boosted] == pytest.approx(FORESTS["boosting"].feature_importances_)
+
+
 def test_what_has_no_exact_contributions_says_so() -> None:
-    for model in (GaussianNB(), KNeighborsClassifier()):
-        with pytest.raises(UnsupportedModelError, match="exact contributions of sums of trees"):
+    for model in (GaussianNB(), KNeighborsClassifier(), DummyClassifier()):
+        with pytest.raises(UnsupportedModelError, match="exact for sums of trees"):
             sqlml.compile(model.fit(X, ROWS.answer)).explain(X)
-    with pytest.raises(UnsupportedModelError, match="transforms its columns"):
+    with pytest.raises(UnsupportedModelError, match="gives a number or probabilities"):
         sqlml.compile(StandardScaler().fit(X)).explain(X)
     with pytest.raises(ConfigError, match="7 is not a class of this model; its classes: 2, 3, 4"):
         sqlml.compile(FORESTS["classes"]).explain(X, label=7)

@@ -68,7 +68,7 @@ def _made(attrs: Attrs, dtype: np.dtype[Any]) -> tuple[Callable[..., Any], tuple
     )
     rules = max(int(points.max(initial=1)), 1)
     t, weight = np.zeros((rules + 1, rules)), np.zeros((rules + 1, rules))
-    for q in range(1, rules + 1):
+    for q in np.unique(points).tolist():
         t[q, :q], weight[q, :q] = quadrature(2 * q)
     base = e.base + np.mean([_expected(e, one) for one in share], axis=0)
     constants = (
