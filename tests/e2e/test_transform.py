@@ -16,6 +16,7 @@ from sklearn import preprocessing
 
 import sqlml
 from sqlml import errors
+from tests.e2e.macro_checks import CONFIG
 
 TABLE = """
     CREATE TABLE t AS SELECT
@@ -164,7 +165,7 @@ def test_a_star_takes_the_columns_that_nothing_else_names(shop: sqlml.Session) -
 
 def test_views_and_plain_connections_score_it(tmp_path: Path) -> None:
     path = tmp_path / "shop.duckdb"
-    with sqlml.connect(path) as con:
+    with sqlml.connect(path, config=CONFIG) as con:
         con.execute(TABLE)
         create(con, "tenure, ln(charges + 1) AS log_charges, month(signup) AS month, plan")
         con.execute("CREATE VIEW scored AS SELECT id, predict('m', *) AS p FROM t")
