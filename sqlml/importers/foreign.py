@@ -25,9 +25,7 @@ def check_model(program: Program) -> None:
     """
     made = [node.op for node in program.nodes if node.op in NEVER_STORED]
     if made:
-        raise UnsupportedModelError(
-            f"operator {made[0]} is made for a query and is no part of a model"
-        )
+        raise UnsupportedModelError(f"operator {made[0]} belongs to a query, and to no model")
     wide = [n for n in program.inputs if program.input_type(n).width != 1]
     other = [n for n in program.outputs if n not in OUTPUTS]
     if wide or other:

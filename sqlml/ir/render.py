@@ -34,8 +34,10 @@ def render(program: Program) -> str:
     lines = []
     for i, node in enumerate(program.nodes):
         args = [f"%{j}" for j in node.inputs]
-        if node.op == "tree_ensemble":
-            args.append(_trees(Ensemble.of(node.attrs)))
+        if node.op in ("tree_ensemble", "tree_contributions"):
+            known = Ensemble.__dataclass_fields__
+            args.append(_trees(Ensemble.of({k: v for k, v in node.attrs.items() if k in known})))
+            args += [f"{k}={_short(v)}" for k, v in node.attrs.items() if k not in known]
         else:
             hidden = ("dtype", "width") if node.op == "input" else ()
             args += [f"{k}={_short(v)}" for k, v in node.attrs.items() if k not in hidden]

@@ -104,7 +104,9 @@ def test_torch_runs_every_operator_that_needs_no_lowering() -> None:
         b = Builder()
         program = b.build({"transform": makes[0](b)})
         reason = torch.supports(program)
-        if op in ("tree_ensemble", "linear_leaves", "linear", "one_hot", "impute"):
+        if op in NATIVE_ALONE:
+            assert reason is not None and op in reason
+        elif op in ("tree_ensemble", "linear_leaves", "linear", "one_hot", "impute"):
             fused = op == "tree_ensemble" and available("cuda")  # which runs there, see tests/gpu
             assert fused or (reason is not None and op in reason)
             with pytest.raises(BackendError, match="lowered"):

@@ -410,7 +410,7 @@ BAD: Mapping[str, str] = {
     f"ml_evaluate(MODEL answers, TABLE shop, {LABEL}, weight := 'answer')": "must be a number",
     f"ml_evaluate(MODEL answers, TABLE shop, {LABEL}, weight := 'a')": "NULL, infinite or below 0",
     "ml_roc_curve(MODEL prices, TABLE shop, label := 'price')": "needs a classifier",
-    f"ml_roc_curve(MODEL answers, {LABEL})": "name the rows to evaluate it on",
+    f"ml_roc_curve(MODEL answers, {LABEL})": "name the rows, as in ml_roc_curve",
     "ml_calibration_curve(MODEL margins, TABLE shop, label := 'answer')": "gives no probabilities",
     f"ml_lift(MODEL answers, TABLE shop, {LABEL}, bins := 0)": "whole number from 1",
     "ml_evalute(MODEL answers, TABLE shop)": "ml_evalute; did you mean ml_evaluate",

@@ -107,6 +107,7 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
     if all(isinstance(part, list | np.ndarray) and not len(part) for part in sets):
         for name in _SETS[1:]:
             del entry[name]
+    numbers = {**_NUMBERS, "base_weights": "float32", "leaf_weights": "float32"}
     with np.errstate(all="ignore"):
         try:
             width = _width(entry)
@@ -115,9 +116,9 @@ def compact(entry: dict[str, Any]) -> dict[str, Any]:
             if width == 1:
                 entry["base_weights"] = _CHECKED
                 entry.pop("leaf_weights", None)
+                numbers |= dict.fromkeys(_STATISTICS, "float32")
         except _NO_ARRAY:
             pass
-        numbers = _NUMBERS | dict.fromkeys((*_STATISTICS, "leaf_weights"), "float32")
         for name in numbers.keys() & entry.keys():
             try:
                 if entry[name] is not _CHECKED:

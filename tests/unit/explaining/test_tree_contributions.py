@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from sqlml.backends.native.trees.contributions import ROWS, contributor
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.registry import import_model
 from sqlml.ir import reference
+from sqlml.ir.builder import Builder
 from tests.random_trees import WIDTH, Recipe, covered, grow, rows_for
 from tests.shapley import by_definition, expected_of_trees
 
@@ -66,3 +69,14 @@ def test_wide_results_take_blocks_of_few_rows() -> None:
     want = contributor(narrow, x.dtype)(x[:9]).reshape(9, e.outputs, WIDTH + 1)
     np.testing.assert_array_equal(got[:, :, [*player, 300_000]], want)
     assert np.count_nonzero(got) <= np.count_nonzero(want)
+
+
+def test_no_model_has_operators_of_explanations() -> None:
+    e = covered(grow(RECIPES["deep"]))
+    b = Builder()
+    player = np.zeros(WIDTH, np.int32)
+    columns = [b.input(f"x{k}", e.threshold.dtype.name) for k in range(WIDTH)]
+    x = b.op("concat", *columns)
+    made = b.op("tree_contributions", x, **e.attrs(), player=player, players=1)
+    with pytest.raises(UnsupportedModelError, match="belongs to a query, and to no model"):
+        import_model(b.build({"transform": made}))
