@@ -68,7 +68,7 @@ RANDOM_TREES = given(
 )
 
 
-@COMMON
+@settings(COMMON, max_examples=10)
 @RANDOM_TREES
 def test_random_trees(**example: Any) -> None:
     check_random_trees(**example)
