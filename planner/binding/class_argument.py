@@ -80,7 +80,7 @@ def index_of(labels: Labels, wanted: Any) -> int | None:
 
     Macros look for it in the same order (`model_sql/plain_macros.py`).
     """
-    for same in (_is_equal, lambda a, b: _text(a) == _text(b), _is_spelled):
+    for same in (_is_equal, lambda a, b: spelled_class(a) == spelled_class(b), _is_spelled):
         for i, label in enumerate(labels.values):
             if same(label, wanted):
                 return i
@@ -91,8 +91,12 @@ def _is_equal(label: Any, wanted: Any) -> bool:
     return isinstance(label, str) == isinstance(wanted, str) and bool(label == wanted)
 
 
-def _text(value: Any) -> str:
-    """As SQL writes it."""
+def spelled_class(value: Any) -> str:
+    """A class as `class := ..` takes it as a text.
+
+    >>> spelled_class(True), spelled_class(3)
+    ('true', '3')
+    """
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

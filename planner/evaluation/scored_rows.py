@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from sqlml.dialects.type_names import NUMBERS
+from sqlml.planner.binding.class_argument import spelled_class
 from sqlml.planner.evaluation.evaluated_model import EvaluatedModel
 from sqlml.planner.evaluation.label_place import label_place
 
@@ -60,8 +61,7 @@ class ScoredRows(EvaluatedModel):
         if self._is_map:
             return [*made, f"predict_proba({name}, *) AS sqlml_p"]
         (labels,) = self.model.program.labels
-        spelled = [str(v).lower() if labels.kind == "bool" else str(v) for v in labels.values]
-        classes = map(self.dialect.quote_string, spelled)
+        classes = [self.dialect.quote_string(spelled_class(v)) for v in labels.values]
         return made + [
             f"predict_proba({name}, *, class := {c}) AS sqlml_p{n}" for n, c in enumerate(classes)
         ]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError
-from sqlml.planner.binding.class_argument import index_of
+from sqlml.planner.binding.class_argument import index_of, spelled_class
 from sqlml.planner.syntax.table_form import TableForm
 
 _TOP = 5
@@ -117,9 +117,7 @@ def _class(form: TableForm, dialect: Dialect) -> list[str]:
     option = form.options.get("class")
     if option is None:
         return []
-    value = option.value
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    return [f"class := {dialect.quote_string(text)}"]
+    return [f"class := {dialect.quote_string(spelled_class(option.value))}"]
 
 
 def _is_sure(model: Model) -> bool:
@@ -137,8 +135,7 @@ def _probability(form: TableForm, model: Model, dialect: Dialect) -> str:
     if not chosen:
         place = None if positive is None else index_of(labels, positive)
         label = labels.values[len(labels) - 1 if place is None else place]
-        text = str(label).lower() if labels.kind == "bool" else str(label)
-        chosen = [f"class := {dialect.quote_string(text)}"]
+        chosen = [f"class := {dialect.quote_string(spelled_class(label))}"]
     return f"predict_proba({', '.join([name, '*', *chosen])})"
 
 

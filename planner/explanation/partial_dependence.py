@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError
-from sqlml.planner.binding.class_argument import index_of
+from sqlml.planner.binding.class_argument import index_of, spelled_class
 from sqlml.planner.evaluation.rows_columns import check_column
 from sqlml.planner.syntax.table_form import TableForm
 from sqlml.types import fold
@@ -45,8 +45,7 @@ def partial_dependence(
     given = form.options.get("feature")
     if given is None:
         raise refused("name the feature, as in ml_partial_dependence(MODEL m, TABLE t, 'tenure')")
-    reads = model.used if model.transform is None else model.transform.reads(model.used)
-    names = [column.name for column in model.columns if column.name in reads]
+    names = model.read_columns
     feature = next((name for name in names if fold(name) == fold(given.value)), None)
     if feature is None:
         raise refused(
@@ -120,5 +119,5 @@ def _predicted(
         known = ", ".join(repr(v) for v in labels.values[:20])
         raise refused(f"model {model.name!r} has no class {wanted!r}; its classes are {known}")
     label = labels.values[place]
-    text = str(label).lower() if labels.kind == "bool" else str(label)
+    text = spelled_class(label)
     return f"predict_proba({name}, {values}, class := {dialect.quote_string(text)})"

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from sqlml.planner.binding.class_argument import spelled_class
 from sqlml.planner.evaluation.evaluated_model import EvaluatedModel
 from sqlml.planner.evaluation.label_place import label_place
 
@@ -39,8 +40,7 @@ class ShuffledColumns(EvaluatedModel):
             BindError: they are too many.
         """
         model = self.model
-        reads = model.used if model.transform is None else model.transform.reads(model.used)
-        found = [column.name for column in model.columns if column.name in reads]
+        found = model.read_columns
         if len(found) > MOST_COLUMNS:
             raise self.error(
                 f"model {model.name!r} reads {len(found)} columns, and ml_permutation_importance "
@@ -132,7 +132,7 @@ class ShuffledColumns(EvaluatedModel):
         y = self._place(f"r.{self.label_column(label, 0)}")
         if self.metric == "log_loss":
             (labels,) = self.model.program.labels
-            spelled = [str(v).lower() if labels.kind == "bool" else str(v) for v in labels.values]
+            spelled = map(spelled_class, labels.values)
             if "positive_class" in self.model.options:  # no call gives all of them
                 given = [f"class := {self.dialect.quote_string(text)}" for text in spelled]
                 calls = [self._call("predict_proba", shuffled, one) for one in given]

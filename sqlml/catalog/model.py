@@ -61,6 +61,12 @@ class NewVersion:
         """What a call brings, in order: the features, or the columns that they are made of."""
         return self.features if self.transform is None else self.transform.inputs(self.features)
 
+    @property
+    def read_columns(self) -> list[str]:
+        """The names of those columns that its outputs need."""
+        reads = self.used if self.transform is None else self.transform.reads(self.used)
+        return [column.name for column in self.columns if column.name in reads]
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Model(NewVersion):
