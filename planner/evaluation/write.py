@@ -206,12 +206,8 @@ def _whole(rows: ScoredRows, name: str, default: int, least: int) -> int:
     Raises:
         BindError: it is none, or out of range.
     """
-    option = rows.form.options.get(name)
-    value = default if option is None else option.value
     most = _MOST_BINS if name == "bins" else 10**9
-    if value != int(value) or not least <= value <= most:
-        raise rows.error(f"option {name} takes a whole number from {least} to {most}", name)
-    return int(value)
+    return rows.form.whole(name, default, least, most, rows.sql)
 
 
 def _refuse(rows: ScoredRows, options: Sequence[str], why: str) -> None:

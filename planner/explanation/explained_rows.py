@@ -31,7 +31,7 @@ def explained_rows(form: TableForm, model: Model, dialect: Dialect, sql: str) ->
     """
     _check(form, model, sql)
     features = list(model.program.inputs)
-    top = _whole(form, "top_k_features", min(_TOP, len(features)), sql)
+    top = form.whole("top_k_features", _TOP, 1, _MOST_FEATURES, sql)
     quote, values = dialect.quote_name, dialect.quote_name("sqlml_contributions")
     errors = quote("sqlml_errors") if "background" in form.options else None
     others = dialect.star_without([values, *([] if errors is None else [errors])])
@@ -166,12 +166,3 @@ def _greatest(
     )
     made = dialect.each(dialect.part(ordered, 1, top), "sqlml_e", told)
     return f"CASE WHEN {values} IS NOT NULL THEN {made} END"
-
-
-def _whole(form: TableForm, name: str, default: int, sql: str) -> int:
-    option = form.options.get(name)
-    if option is None:
-        return default
-    if option.value != int(option.value) or option.value < 1:
-        raise BindError(f"option {name} takes a whole number of 1 or more", sql, option.span.start)
-    return int(option.value)

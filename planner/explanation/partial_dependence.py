@@ -58,10 +58,7 @@ def partial_dependence(
             check_column(feature, columns)
         except BindError as error:
             raise refused(error.message, "feature") from None
-    option = form.options.get("points")
-    points = _POINTS if option is None else option.value
-    if points != int(points) or not 2 <= points <= _MOST_POINTS:
-        raise refused(f"option points takes a whole number from 2 to {_MOST_POINTS}", "points")
+    points = form.whole("points", _POINTS, 2, _MOST_POINTS, sql)
     values = ", ".join(
         f"{quote(name)} := " + (f"g.{quote('value')}" if name == feature else f"r.{quote(name)}")
         for name in names
@@ -70,10 +67,10 @@ def partial_dependence(
     column = quote(feature)
     steps = []
     for one in ("sqlml_place", dialect.operator("-", "sqlml_place", "1")):
-        product = dialect.operator("*", one, str(int(points) - 1))  # whole numbers: no rounding
+        product = dialect.operator("*", one, str(points - 1))  # whole numbers: no rounding
         share = dialect.divided(f"CAST({product} AS DOUBLE)", "sqlml_count", "DOUBLE")
         steps.append(call("floor", share))
-    chosen = f"sqlml_count < {int(points)} OR sqlml_place = 0 OR {steps[0]} > {steps[1]}"
+    chosen = f"sqlml_count < {points} OR sqlml_place = 0 OR {steps[0]} > {steps[1]}"
     place = dialect.operator("-", f"row_number() OVER (ORDER BY {column})", "1")
     count = dialect.operator("-", "count(*) OVER ()", "1")
     quantiles = ", ".join(

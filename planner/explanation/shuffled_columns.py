@@ -172,19 +172,11 @@ class ShuffledColumns(EvaluatedModel):
 
     @property
     def _repeats(self) -> int:
-        return self._whole("repeats", _REPEATS, 1, _MOST_REPEATS)
+        return self.form.whole("repeats", _REPEATS, 1, _MOST_REPEATS, self.sql)
 
     @property
     def _seed(self) -> int:
-        return self._whole("seed", 0, 0, 2**31 - _MOST_REPEATS)
-
-    def _whole(self, name: str, default: int, least: int, most: int) -> int:
-        option = self.form.options.get(name)
-        if option is None:
-            return default
-        if option.value != int(option.value) or not least <= option.value <= most:
-            raise self.error(f"option {name} takes a whole number from {least} to {most}", name)
-        return int(option.value)
+        return self.form.whole("seed", 0, 0, 2**31 - _MOST_REPEATS, self.sql)
 
 
 def shuffled_columns(rows: ShuffledColumns) -> tuple[str, str]:

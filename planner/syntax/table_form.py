@@ -40,6 +40,23 @@ class TableForm:
     rows: tuple[Span, ...]
     options: Mapping[str, FormOption]
 
+    def whole(self, name: str, default: int, least: int, most: int, sql: str) -> int:
+        """An option that is a whole number.
+
+        Raises:
+            BindError: it is none, or out of range.
+        """
+        option = self.options.get(name)
+        if option is None:
+            return default
+        if option.value != int(option.value) or not least <= option.value <= most:
+            raise BindError(
+                f"option {name} takes a whole number from {least} to {most}",
+                sql,
+                option.span.start,
+            )
+        return int(option.value)
+
 
 def table_forms(sql: str, dialect: str = "duckdb") -> tuple[TableForm, ...]:
     """All table forms, in the order of the text, those in the rows of others, too.

@@ -53,8 +53,8 @@ def _why_unknown(rows: str, context: Context) -> str:
 def _described(
     form: TableForm, columns: Mapping[str, str], dialect: Dialect, sql: str
 ) -> tuple[str, ...]:
-    quantiles = _whole(form, "num_quantiles", 2, (1, 100), sql)
-    top = _whole(form, "top_k", 1, (0, 100), sql)
+    quantiles = form.whole("num_quantiles", 2, 1, 100, sql)
+    top = form.whole("top_k", 1, 0, 100, sql)
     return described(data_columns(columns), quantiles, top, dialect)
 
 
@@ -82,7 +82,7 @@ def _drifted(
         _threshold(form, "categorical_default_threshold", sql),
         _threshold(form, "null_share_threshold", sql),
     )
-    bins = _whole(form, "bins", 10, (2, 100), sql)
+    bins = form.whole("bins", 10, 2, 100, sql)
     return drifted(columns, metrics, thresholds, bins, dialect)
 
 
@@ -119,16 +119,3 @@ def _threshold(form: TableForm, name: str, sql: str) -> float:
 def _value(form: TableForm, name: str, default: Any) -> Any:
     option = form.options.get(name)
     return default if option is None else option.value
-
-
-def _whole(form: TableForm, name: str, default: int, allowed: tuple[int, int], sql: str) -> int:
-    """An option that is a whole number in a range."""
-    value = _value(form, name, default)
-    least, most = allowed
-    if value != int(value) or not least <= value <= most:
-        raise BindError(
-            f"option {name} takes a whole number from {least} to {most}",
-            sql,
-            form.options[name].span.start,
-        )
-    return int(value)

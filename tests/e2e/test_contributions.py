@@ -396,7 +396,7 @@ def test_what_a_model_says_were_a_column_something_else(con: sqlml.Session) -> N
         ("FROM ml_explain_predict(MODEL both, TABLE shop)", "predicts 2 values per row"),
         (
             "FROM ml_explain_predict(MODEL grades, TABLE shop, top_k_features := 0)",
-            "top_k_features takes a whole number of 1 or more",
+            "top_k_features takes a whole number from 1 to",
         ),
         ("FROM ml_explain_predict(MODEL grades)", "ml_explain_predict takes a model and its rows"),
         ("FROM ml_global_explain(MODEL grades)", "name the rows, as in ml_global_explain"),
