@@ -117,7 +117,9 @@ def _class(form: TableForm, dialect: Dialect) -> list[str]:
     option = form.options.get("class")
     if option is None:
         return []
-    return [f"class := {dialect.quote_string(spelled_class(option.value))}"]
+    value = option.value
+    written = dialect.quote_string(value) if isinstance(value, str) else spelled_class(value)
+    return [f"class := {written}"]
 
 
 def _is_sure(model: Model) -> bool:

@@ -265,8 +265,10 @@ def test_the_rows_with_their_greatest_contributions(con: sqlml.Session) -> None:
     assert list(made.approximation_error) == [0.0] * 300
 
 
-def test_the_class_that_is_explained(con: sqlml.Session) -> None:
-    named = "ML.EXPLAIN_PREDICT(MODEL grades, TABLE shop, STRUCT(5 AS class, 3 AS top_k_features))"
+@pytest.mark.parametrize("spelled", ["5", "5.0", "'5'"])
+def test_the_class_that_is_explained(con: sqlml.Session, spelled: str) -> None:
+    options = f"STRUCT({spelled} AS class, 3 AS top_k_features)"
+    named = f"ML.EXPLAIN_PREDICT(MODEL grades, TABLE shop, {options})"
     made = con.sql(f"SELECT probability, prediction_value FROM {named} ORDER BY id").df()
     want = FITTED["grades"].predict_proba(X)[:, 1]
     np.testing.assert_allclose(made.probability, want, rtol=1e-12)
