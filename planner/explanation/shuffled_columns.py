@@ -88,7 +88,8 @@ class ShuffledColumns(EvaluatedModel):
         goods += [f"{self._good(name)} AS good{k}" for k, name in enumerate(self.features, 1)]
         count = len(self.features)
         places = range(1, count + 1)
-        means = ", ".join(f"{call('avg', f'good{k}')} AS mean{k}" for k in range(count + 1))
+        means = ", ".join(f"{self._mean(f'good{k}')} AS mean{k}" for k in range(count + 1))
+        known = "CASE WHEN good0 IS NOT NULL THEN y END"
         worse = self.dialect.array([self._worse(f"mean{k}") for k in places])
         spread = ", ".join(f"({k})" for k in places)
         listed = self.dialect.array([self.dialect.text(name) for name in self.features])
@@ -105,7 +106,7 @@ class ShuffledColumns(EvaluatedModel):
             f"sqlml_scored AS (SELECT s.sqlml_repeat, {self._place(f'r.{y}')} AS y, "
             f"{', '.join(goods)} FROM sqlml_rows AS r "
             "JOIN sqlml_shuffled AS s ON s.sqlml_n = r.sqlml_n), "
-            f"sqlml_means AS (SELECT sqlml_repeat, {call('var_pop', 'y')} AS spread, {means} "
+            f"sqlml_means AS (SELECT sqlml_repeat, {call('var_pop', known)} AS spread, {means} "
             "FROM sqlml_scored GROUP BY sqlml_repeat), "
             f"sqlml_worse AS (SELECT {worse} AS worse FROM sqlml_means) "
             f"SELECT {self.dialect.at(listed, 'place')} AS feature, place, "
@@ -127,7 +128,8 @@ class ShuffledColumns(EvaluatedModel):
         return f"{function}({', '.join([name, *values, *more])})"
 
     def _good(self, shuffled: str | None) -> str:
-        """How good a prediction is, as a number of a row whose mean is the metric."""
+        """How good a prediction is, a number; NULL where there is none, as where the model reads a
+        NULL that it has no way for. Such rows are left out, as `ml_evaluate` leaves them out."""
         (label,) = self.labels
         y = self._place(f"r.{self.label_column(label, 0)}")
         if self.metric == "log_loss":
@@ -139,18 +141,25 @@ class ShuffledColumns(EvaluatedModel):
                 values = self.dialect.array(calls)
             else:
                 values = self.dialect.call("map_values", self._call("predict_proba", shuffled))
-            chosen = self.dialect.at(values, self.dialect.operator("+", y, "1"))
-            least = "2.220446049250313e-16"  # as sklearn.metrics.log_loss cuts a float64
-            return self.dialect.call("ln", self.dialect.call("greatest", chosen, least))
+            return self.dialect.at(values, self.dialect.operator("+", y, "1"))
         predicted = self._call("predict", shuffled)
         if self.task != "numbers":
             (labels,) = self.model.program.labels
             place = label_place(predicted, labels, self.dialect)
-            return f"CASE WHEN {place} = {y} THEN CAST(1 AS DOUBLE) ELSE CAST(0 AS DOUBLE) END"
+            return f"CAST({place} = {y} AS DOUBLE)"
         missed = self.dialect.operator("-", f"CAST({predicted} AS DOUBLE)", y)
         if self.metric == "mean_absolute_error":
             return self.dialect.negated(self.dialect.call("abs", missed))
         return self.dialect.negated(self.dialect.operator("*", missed, missed))
+
+    def _mean(self, good: str) -> str:
+        """The metric, of how good the predictions are."""
+        if self.metric == "log_loss":
+            least = "2.220446049250313e-16"  # as sklearn.metrics.log_loss cuts a float64
+            good = self.dialect.call(
+                "ln", f"CASE WHEN {good} < {least} THEN {least} ELSE {good} END"
+            )
+        return self.dialect.call("avg", good)
 
     def _place(self, label: str) -> str:
         """A label as a number: the place of a class, or the number that it is."""

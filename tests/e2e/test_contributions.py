@@ -348,6 +348,19 @@ def test_columns_with_the_values_of_other_rows(con: sqlml.Session) -> None:
     assert not np.allclose(other.set_index("feature").importance[made.index], made.importance)
 
 
+@pytest.mark.parametrize("metric", ["accuracy", "log_loss"])
+def test_rows_without_a_prediction_are_not_measured(con: sqlml.Session, metric: str) -> None:
+    rows = "SELECT if(i < 30, NULL, 1) AS a, 1 AS b, if(i > 80, NULL, 1) AS c, 'yes' AS answer"
+    con.create_model("lenient", FITTED["bayes"], on_null="null", verify=False, or_replace=True)
+    made = con.sql(
+        f"FROM ml_permutation_importance(MODEL lenient, ({rows} FROM range(100) AS t(i)), "
+        f"label := 'answer', metric := '{metric}')"
+    ).fetchall()
+    assert {feature for feature, *_ in made} == {"a", "b", "c"}
+    for _, importance, deviation, _ in made:  # all rows that can be predicted are equal
+        assert (importance, deviation) == pytest.approx((0, 0), abs=1e-12)
+
+
 @pytest.mark.version
 def test_what_a_model_says_were_a_column_something_else(con: sqlml.Session) -> None:
     made = con.sql("FROM ml_partial_dependence(MODEL prices, TABLE shop, 'a', points := 5)").df()
