@@ -87,7 +87,7 @@ def grow(recipe: Recipe) -> Ensemble:
 
 
 def covered(e: Ensemble, seed: int = 0) -> Ensemble:
-    """`e` with leaf values that are no powers of ten apart, and a cover for each node, some 0."""
+    """`e` with leaf values of similar size, and a cover for each node; some covers are 0."""
     rng = np.random.default_rng(seed)
     leaves = rng.integers(0, 9, e.leaf_values.shape[0]).astype(np.float64)
     cover = np.zeros(e.nodes)

@@ -94,7 +94,10 @@ class TablePrograms:
             raise ArtifactError(f"the stored model {digest[:20]} is damaged; create it again")
         program = store.loads(content)
         if any(node.op in NEVER_STORED for node in program.nodes):
-            raise ArtifactError(f"the stored model {digest[:20]} is no model; create it again")
+            raise ArtifactError(
+                f"the stored model {digest[:20]} holds operators that sqlml never stores; create "
+                "it again"
+            )
         if program.hash != full:
             raise ArtifactError(
                 f"the stored model {full[:20]} does not match its hash; create it again"

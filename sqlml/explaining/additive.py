@@ -62,7 +62,8 @@ class Additive:
         return self._players + 1
 
     def of(self, i: int) -> Value | None:
-        """(n, width * block) float64: the contributions to node i; None if it is no such sum."""
+        """The contributions to node i, (n, width * block) float64; None if the node is not a sum of
+        trees or of linear terms."""
         if i not in self._known:
             self._known[i] = self._of(i)
         return self._known[i]
@@ -227,7 +228,7 @@ class Additive:
         return self._b.op(op, blocks, np.repeat(by, self.block))
 
     def unchanged(self, node: Node) -> Value | None:
-        """The same numbers."""
+        """The contributions to the input of a node that passes its input on unchanged."""
         return self.of(node.inputs[0])
 
     def negated(self, node: Node) -> Value | None:

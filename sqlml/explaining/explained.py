@@ -135,7 +135,7 @@ def _below(program: Program, at: int) -> tuple[int, bool] | None:
 
 
 def _why(program: Program, additive: Additive) -> str:
-    """Why there are no exact contributions, and what to do."""
+    """The message of the error for a model without exact contributions: the cause and the fix."""
     if explained_output(program) is None:
         return "explain needs a model that gives a number or probabilities, and this one does not"
     if additive.lacks_cover:

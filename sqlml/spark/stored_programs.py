@@ -30,7 +30,10 @@ class FilePrograms:
             )
         program = store.loads(content)
         if any(node.op in NEVER_STORED for node in program.nodes):
-            raise ArtifactError(f"{self._directory.program_place(digest)} is no model; remove it")
+            raise ArtifactError(
+                f"{self._directory.program_place(digest)} holds operators that sqlml never stores; "
+                "remove it"
+            )
         if program.hash != digest:
             raise ArtifactError(
                 f"{self._directory.program_place(digest)} does not match the hash in its name; "

@@ -105,7 +105,7 @@ Worth = Callable[[int, int, Array, Array], Array]
 
 
 def _tries_all_sets(players: int, attrs: Attrs) -> bool:
-    """Whether there are no more sets than what the orders take."""
+    """Whether all sets of players together need no more evaluations than the sampled orders."""
     return bool(2**players <= 2 * attrs["orders"] * (players + 1))
 
 
