@@ -1,4 +1,4 @@
-"""`ml_evaluate` and the curves: the numbers of sklearn.metrics, for models that were imported."""
+"""`ml_evaluate`: the numbers of sklearn.metrics, for models that were imported."""
 
 from __future__ import annotations
 
@@ -12,68 +12,25 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn import metrics
-from sklearn.calibration import calibration_curve
-from sklearn.cluster import KMeans
-from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
-from sklearn.mixture import GaussianMixture
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
 
 import sqlml
 from sqlml import errors
-
-CLOSE = {"rtol": 1e-12, "atol": 1e-13}
-FEATURES = ["a", "b", "c"]
-
-
-def _rows() -> pd.DataFrame:
-    """Rows whose scores have many ties (`c` alone decides them in places), NULLs and groups."""
-    draw = np.random.default_rng(4)
-    made = pd.DataFrame(draw.normal(size=(600, 3)).round(1), columns=FEATURES)
-    made["answer"] = np.where(made.a + draw.normal(size=600) > 0, "yes", "no")
-    made["grade"] = (made.b + draw.normal(size=600)).clip(-1, 1).round().astype(int) + 5
-    made["price"] = made.a * 2 + draw.normal(size=600)
-    made["other"] = made.b - 1
-    made["worth"] = draw.random(600) * (draw.random(600) > 0.1)
-    made["Shop's"] = draw.choice(["north", "south"], 600)
-    return made
-
-
-ROWS = _rows()
-X = ROWS[FEATURES]
-SMALL = {"n_estimators": 7, "max_depth": 3, "random_state": 0}
-FITTED: Mapping[str, Any] = {
-    "answers": RandomForestClassifier(**SMALL).fit(X[:200], ROWS.answer[:200]),
-    "grades": RandomForestClassifier(**SMALL).fit(X[:200], ROWS.grade[:200]),
-    "prices": RandomForestRegressor(**SMALL).fit(X[:200], ROWS.price[:200]),
-    "both": RandomForestRegressor(**SMALL).fit(X, ROWS[["price", "other"]]),
-    "two": RandomForestClassifier(**SMALL).fit(X, ROWS[["answer", "grade"]].astype(str)),
-    "margins": LinearSVC().fit(X, ROWS.answer == "yes"),
-    "groups": make_pipeline(StandardScaler(), KMeans(3, random_state=0)).fit(X),
-    "mixture": GaussianMixture(2, random_state=0).fit(X),
-}
+from tests.evaluated_models import (
+    FEATURES,
+    FITTED,
+    ROWS,
+    X,
+    compare,
+    evaluated_models,
+    one_row,
+)
 
 
 @pytest.fixture(scope="module")
 def con() -> Iterator[sqlml.Session]:
-    with sqlml.connect() as con:
-        con.register("frame", ROWS)
-        con.execute("CREATE TABLE shop AS FROM frame")
-        for name, model in FITTED.items():
-            con.create_model(name, model, verify=False)
+    with evaluated_models() as con:
         yield con
-
-
-def _row(con: sqlml.Session, query: str) -> dict[str, Any]:
-    found = con.sql(query)
-    (row,) = found.fetchall()
-    return dict(zip(found.columns, row, strict=True))
-
-
-def _compare(found: Mapping[str, Any], wanted: Mapping[str, float]) -> None:
-    for name, value in wanted.items():
-        np.testing.assert_allclose(found[name], value, err_msg=name, **CLOSE)
 
 
 def _of_two(rows: pd.DataFrame, weight: Any, positive: str = "yes") -> dict[str, float]:
@@ -136,10 +93,12 @@ def test_metrics_are_those_of_scikit_learn(con: sqlml.Session, weight: str | Non
     option = "" if weight is None else f", weight := '{weight}'"
     values = None if weight is None else ROWS[weight]
     ask = "FROM ml_evaluate(MODEL {}, TABLE shop, label := '{}'{})"
-    _compare(_row(con, ask.format("answers", "answer", option)), _of_two(ROWS, values))
-    _compare(_row(con, ask.format("grades", "grade", option)), _of_several(ROWS, values))
+    compare(one_row(con, ask.format("answers", "answer", option)), _of_two(ROWS, values))
+    compare(one_row(con, ask.format("grades", "grade", option)), _of_several(ROWS, values))
     hat = FITTED["prices"].predict(X)
-    _compare(_row(con, ask.format("prices", "price", option)), _of_numbers(ROWS.price, hat, values))
+    compare(
+        one_row(con, ask.format("prices", "price", option)), _of_numbers(ROWS.price, hat, values)
+    )
 
 
 def test_groups(con: sqlml.Session) -> None:
@@ -147,11 +106,11 @@ def test_groups(con: sqlml.Session) -> None:
              WHERE "Shop's" = '{}'"""
     for shop in ("north", "south"):
         part = ROWS[ROWS["Shop's"] == shop]
-        _compare(_row(con, ask.format("answers", "answer", shop)), _of_two(part, None))
-        _compare(_row(con, ask.format("grades", "grade", shop)), _of_several(part, None))
+        compare(one_row(con, ask.format("answers", "answer", shop)), _of_two(part, None))
+        compare(one_row(con, ask.format("grades", "grade", shop)), _of_several(part, None))
         hat = FITTED["prices"].predict(part[FEATURES])
-        found = _row(con, ask.format("prices", "price", shop))
-        _compare(found, _of_numbers(part.price, hat, None))
+        found = one_row(con, ask.format("prices", "price", shop))
+        compare(found, _of_numbers(part.price, hat, None))
     several = con.sql(
         "FROM ml_evaluate(MODEL answers, (SELECT *, NULL AS n FROM shop), label := 'answer', "
         "by := ['Shop''s', 'n'])"
@@ -163,7 +122,7 @@ def test_groups(con: sqlml.Session) -> None:
 def test_a_threshold_and_the_other_class(con: sqlml.Session) -> None:
     hat = FITTED["answers"].predict_proba(X)[:, 1] >= 0.3
     y = ROWS.answer == "yes"
-    found = _row(
+    found = one_row(
         con,
         "FROM ML.EVALUATE(MODEL answers, (SELECT * FROM shop), "
         "STRUCT(0.3 AS threshold, 'answer' AS label))",
@@ -171,40 +130,40 @@ def test_a_threshold_and_the_other_class(con: sqlml.Session) -> None:
     assert found["recall"] == pytest.approx(metrics.recall_score(y, hat), rel=1e-12)
     assert found["accuracy"] == pytest.approx(metrics.accuracy_score(y, hat), rel=1e-12)
     ask = "FROM ml_evaluate(MODEL answers, TABLE shop, label := 'answer', class := 'no')"
-    _compare(_row(con, ask), _of_two(ROWS, None, "no"))
+    compare(one_row(con, ask), _of_two(ROWS, None, "no"))
 
 
 def test_rows_without_a_label_are_counted_and_left_out(con: sqlml.Session) -> None:
     rows = "(SELECT * REPLACE (CASE WHEN a > 0.5 THEN NULL ELSE {0} END AS {0}) FROM shop)"
     part = ROWS[ROWS.a <= 0.5]
     ask = "FROM ml_evaluate(MODEL {}, {}, label := '{}')"
-    found = _row(con, ask.format("answers", rows.format("answer"), "answer"))
-    _compare(found, _of_two(part, None))
+    found = one_row(con, ask.format("answers", rows.format("answer"), "answer"))
+    compare(found, _of_two(part, None))
     assert found["null_labels"] == len(ROWS) - len(part)
-    found = _row(con, ask.format("grades", rows.format("grade"), "grade"))
-    _compare(found, _of_several(part, None))
-    found = _row(con, ask.format("prices", rows.format("price"), "price"))
-    _compare(found, _of_numbers(part.price, FITTED["prices"].predict(part[FEATURES]), None))
+    found = one_row(con, ask.format("grades", rows.format("grade"), "grade"))
+    compare(found, _of_several(part, None))
+    found = one_row(con, ask.format("prices", rows.format("price"), "price"))
+    compare(found, _of_numbers(part.price, FITTED["prices"].predict(part[FEATURES]), None))
     assert found["null_labels"] == len(ROWS) - len(part)
 
 
 def test_what_one_class_alone_does_not_define_is_null(con: sqlml.Session) -> None:
-    found = _row(
+    found = one_row(
         con,
         "FROM ml_evaluate(MODEL answers, (FROM shop WHERE answer = 'yes'), label := 'answer')",
     )
     assert found["roc_auc"] is None and found["average_precision"] is None
     assert 0 < found["recall"] == found["accuracy"] < 1 == found["precision"]
-    found = _row(
+    found = one_row(
         con, "FROM ml_evaluate(MODEL grades, (FROM shop WHERE grade > 4), label := 'grade')"
     )
     assert found["roc_auc"] is None and found["log_loss"] > 0
-    found = _row(con, "FROM ml_evaluate(MODEL prices, (FROM shop LIMIT 1), label := 'price')")
+    found = one_row(con, "FROM ml_evaluate(MODEL prices, (FROM shop LIMIT 1), label := 'price')")
     assert found["r2_score"] is None and found["mean_absolute_error"] == found["max_error"]
 
 
 def test_constant_scores_and_labels(con: sqlml.Session) -> None:
-    found = _row(
+    found = one_row(
         con,
         "FROM ml_evaluate(MODEL answers, (SELECT 0.1 AS a, 0.1 AS b, 0.1 AS c, answer FROM shop), "
         "label := 'answer')",
@@ -212,7 +171,7 @@ def test_constant_scores_and_labels(con: sqlml.Session) -> None:
     assert found["roc_auc"] == 0.5
     y = ROWS.answer == "yes"
     assert found["average_precision"] == pytest.approx(y.mean(), rel=1e-12)
-    found = _row(
+    found = one_row(
         con,
         "FROM ml_evaluate(MODEL prices, (SELECT * REPLACE (2 AS price) FROM shop), "
         "label := 'price')",
@@ -228,7 +187,7 @@ def test_each_class_of_several(con: sqlml.Session) -> None:
         "ORDER BY class NULLS FIRST"
     )
     of_all, *rows = [dict(zip(found.columns, row, strict=True)) for row in found.fetchall()]
-    _compare(of_all, _of_several(ROWS, None))
+    compare(of_all, _of_several(ROWS, None))
     hat, p = FITTED["grades"].predict(X), FITTED["grades"].predict_proba(X)
     told = metrics.precision_recall_fscore_support(ROWS.grade, hat)
     assert [row["class"] for row in rows] == [4, 5, 6]
@@ -240,7 +199,7 @@ def test_each_class_of_several(con: sqlml.Session) -> None:
             "rows": told[3][k],
             "roc_auc": metrics.roc_auc_score(ROWS.grade == k + 4, p[:, k]),
         }
-        _compare(row, wanted)
+        compare(row, wanted)
 
 
 def test_several_targets(con: sqlml.Session) -> None:
@@ -248,7 +207,7 @@ def test_several_targets(con: sqlml.Session) -> None:
     found = con.sql("FROM ml_evaluate(MODEL both, TABLE shop, label := ['price', 'other'])")
     rows = {r[0]: dict(zip(found.columns, r, strict=True)) for r in found.fetchall()}
     for n, name in enumerate(["price", "other"]):
-        _compare(rows[name], _of_numbers(ROWS[name], hat[:, n], None))
+        compare(rows[name], _of_numbers(ROWS[name], hat[:, n], None))
     found = con.sql(
         "FROM ml_evaluate(MODEL two, (SELECT * REPLACE (grade::VARCHAR AS grade) FROM shop), "
         "label := ['answer', 'grade'])"
@@ -263,22 +222,22 @@ def test_several_targets(con: sqlml.Session) -> None:
 
 
 def test_a_model_without_probabilities_is_ranked_by_its_scores(con: sqlml.Session) -> None:
-    found = _row(
+    found = one_row(
         con,
         "FROM ml_evaluate(MODEL margins, (SELECT *, answer = 'yes' AS y FROM shop), label := 'y')",
     )
     score, y = FITTED["margins"].decision_function(X), ROWS.answer == "yes"
-    _compare(found, {"roc_auc": metrics.roc_auc_score(y, score)})
+    compare(found, {"roc_auc": metrics.roc_auc_score(y, score)})
     assert found["log_loss"] is None and found["brier_score"] is None
 
 
 def test_clusters(con: sqlml.Session) -> None:
     model = FITTED["groups"]
-    found = _row(con, "FROM ml_evaluate(MODEL groups, TABLE shop)")
-    _compare(found, {"mean_squared_distance": (model.transform(X).min(axis=1) ** 2).mean()})
+    found = one_row(con, "FROM ml_evaluate(MODEL groups, TABLE shop)")
+    compare(found, {"mean_squared_distance": (model.transform(X).min(axis=1) ** 2).mean()})
     assert found["clusters"] == 3
     for name, label in (("groups", "grade"), ("mixture", "answer")):
-        found = _row(con, f"FROM ml_evaluate(MODEL {name}, TABLE shop, label := '{label}')")
+        found = one_row(con, f"FROM ml_evaluate(MODEL {name}, TABLE shop, label := '{label}')")
         hat = FITTED[name].predict(X)
         wanted = {
             "adjusted_rand_score": metrics.adjusted_rand_score(ROWS[label], hat),
@@ -286,91 +245,7 @@ def test_clusters(con: sqlml.Session) -> None:
             "completeness": metrics.completeness_score(ROWS[label], hat),
             "v_measure": metrics.v_measure_score(ROWS[label], hat),
         }
-        _compare(found, wanted)
-
-
-def test_curves(con: sqlml.Session) -> None:
-    y, p = ROWS.answer == "yes", FITTED["answers"].predict_proba(X)[:, 1]
-    ask = "FROM ml_{}(MODEL answers, TABLE shop, label := 'answer', points := 0)"
-    roc = con.sql(ask.format("roc_curve")).df()
-    false, true, thresholds = metrics.roc_curve(y, p, drop_intermediate=False)
-    assert roc.threshold.tolist() == thresholds.tolist()
-    np.testing.assert_allclose(roc.recall, true, **CLOSE)
-    np.testing.assert_allclose(roc.false_positive_rate, false, **CLOSE)
-    assert (roc.true_positives + roc.false_negatives == y.sum()).all()
-    curve = con.sql(ask.format("pr_curve")).df()
-    precision, recall, thresholds = metrics.precision_recall_curve(y, p)
-    assert curve.threshold[1:].tolist() == thresholds[::-1].tolist()
-    np.testing.assert_allclose(curve.precision, precision[::-1], **CLOSE)
-    np.testing.assert_allclose(curve.recall, recall[::-1], **CLOSE)
-    few = con.sql(
-        "FROM ml_roc_curve(MODEL answers, TABLE shop, label := 'answer', points := 5)"
-    ).df()
-    assert len(few) == 6
-    shared = roc.merge(few, on="threshold")
-    assert len(shared) == 6 and (shared.recall_x == shared.recall_y).all()
-
-
-@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
-def test_calibration(con: sqlml.Session, strategy: str) -> None:
-    y, p = ROWS.answer == "yes", FITTED["answers"].predict_proba(X)[:, 1]
-    found = con.sql(
-        "FROM ml_calibration_curve(MODEL answers, TABLE shop, label := 'answer', bins := 7, "
-        f"quantiles := {strategy == 'quantile'})"
-    ).df()
-    true, predicted = calibration_curve(y, p, n_bins=7, strategy=strategy)
-    np.testing.assert_allclose(found.fraction_of_positives, true, **CLOSE)
-    np.testing.assert_allclose(found.mean_predicted, predicted, **CLOSE)
-    assert found.rows.sum() == len(ROWS)
-
-
-def test_lift(con: sqlml.Session) -> None:
-    y, p = ROWS.answer == "yes", FITTED["answers"].predict_proba(X)[:, 1]
-    found = con.sql("FROM ml_lift(MODEL answers, TABLE shop, label := 'answer', bins := 4)").df()
-    assert found.rows.sum() == len(ROWS) and found.positives.sum() == y.sum()
-    assert found.cumulative_gain.iloc[-1] == found.cumulative_lift.iloc[-1] == 1
-    first = p >= found.lowest[0]
-    assert found.response_rate[0] == pytest.approx(y[first].mean(), rel=1e-12)
-    assert found["lift"][0] == pytest.approx(y[first].mean() / y.mean(), rel=1e-12)
-
-
-def test_curves_of_several_classes(con: sqlml.Session) -> None:
-    p = FITTED["grades"].predict_proba(X)
-    all_classes = con.sql(
-        "FROM ml_roc_curve(MODEL grades, TABLE shop, label := 'grade', points := 0)"
-    ).df()
-    one = con.sql(
-        "FROM ml_roc_curve(MODEL grades, TABLE shop, label := 'grade', points := 0, class := 5)"
-    ).df()
-    for k in (4, 5, 6):
-        false, true, _ = metrics.roc_curve(ROWS.grade == k, p[:, k - 4], drop_intermediate=False)
-        part = all_classes[all_classes["class"] == k]
-        np.testing.assert_allclose(part.recall, true, **CLOSE)
-        np.testing.assert_allclose(part.false_positive_rate, false, **CLOSE)
-    part = all_classes[all_classes["class"] == 5].drop(columns="class").reset_index(drop=True)
-    pd.testing.assert_frame_equal(part, one)
-
-
-def test_confusion_matrices(con: sqlml.Session) -> None:
-    hat = FITTED["grades"].predict(X)
-    ask = "FROM ml_confusion_matrix(MODEL grades, TABLE shop, label := 'grade'{})"
-    found = con.sql(ask.format("")).df()
-    assert list(found.columns) == ["expected_label", "4", "5", "6"]
-    wanted = metrics.confusion_matrix(ROWS.grade, hat)
-    assert found[["4", "5", "6"]].to_numpy().tolist() == wanted.tolist()
-    found = con.sql(ask.format(", pairs := true, weight := 'worth'")).df()
-    wanted = metrics.confusion_matrix(ROWS.grade, hat, sample_weight=ROWS.worth)
-    for row in found.itertuples():
-        place = wanted[row.expected_label - 4, row.predicted_label - 4]
-        assert row.rows == pytest.approx(place, rel=1e-12)
-    found = con.sql(
-        "FROM ml_confusion_matrix(MODEL answers, TABLE shop, label := 'answer', threshold := 0.3, "
-        "by := 'Shop''s') ORDER BY ALL"
-    ).df()
-    north = ROWS["Shop's"] == "north"
-    hat = np.where(FITTED["answers"].predict_proba(X)[:, 1] >= 0.3, "yes", "no")
-    wanted = metrics.confusion_matrix(ROWS.answer[north], hat[north])
-    assert found[found["Shop's"] == "north"][["no", "yes"]].to_numpy().tolist() == wanted.tolist()
+        compare(found, wanted)
 
 
 def test_rows_of_another_form_of_a_parameter_and_of_a_with(con: sqlml.Session) -> None:
@@ -378,14 +253,14 @@ def test_rows_of_another_form_of_a_parameter_and_of_a_with(con: sqlml.Session) -
         "FROM ml_evaluate(MODEL grades, (SELECT * REPLACE (predicted_label AS grade) "
         "FROM ml_predict(MODEL grades, TABLE shop)), label := 'grade')"
     )
-    assert _row(con, nested)["accuracy"] == 1
+    assert one_row(con, nested)["accuracy"] == 1
     con.execute(
         "SELECT rows FROM ml_evaluate(MODEL answers, (FROM shop WHERE a > ?), label := 'answer')",
         [0.5],
     )
     assert con.fetchall() == [(int((ROWS.a > 0.5).sum()),)]
     form = "ml_evaluate(MODEL answers, TABLE few, label := 'answer')"
-    assert _row(con, f"WITH few AS (FROM shop LIMIT 20) FROM {form}")["rows"] == 20
+    assert one_row(con, f"WITH few AS (FROM shop LIMIT 20) FROM {form}")["rows"] == 20
 
 
 LABEL = "label := 'answer'"
@@ -453,9 +328,9 @@ def test_the_rows_held_out_of_a_trained_model(con: sqlml.Session, split: str) ->
         f"CREATE OR REPLACE MODEL trained OPTIONS (model_type = 'logistic_reg', label = 'Answer', "
         f"{split}) AS SELECT a, b, answer, hash(a, b) % 3 = 0 AS held FROM shop"
     )
-    measured = _row(con, "FROM ml_evaluate(MODEL trained)")
-    again = _row(con, "FROM ml_evaluate(MODEL trained, class := 'yes')")
-    _compare(again, {name: measured[name] for name in ("accuracy", "roc_auc", "log_loss", "rows")})
+    measured = one_row(con, "FROM ml_evaluate(MODEL trained)")
+    again = one_row(con, "FROM ml_evaluate(MODEL trained, class := 'yes')")
+    compare(again, {name: measured[name] for name in ("accuracy", "roc_auc", "log_loss", "rows")})
     matrix = con.sql("FROM ml_confusion_matrix(MODEL trained)").fetchall()
     assert sum(sum(row[1:]) for row in matrix) == measured["rows"]
     assert con.sql("FROM ml_roc_curve(MODEL trained)").fetchall()[-1][1:3] == (1, 1)
@@ -542,7 +417,7 @@ def test_no_function_of_a_database_is_called(con: sqlml.Session) -> None:
 def test_names_of_a_with_hide_tables(con: sqlml.Session) -> None:
     form = "ml_evaluate(MODEL answers, TABLE shop, label := 'truth')"
     asked = f"WITH shop AS (SELECT * RENAME (answer AS truth) FROM main.shop) FROM {form}"
-    _compare(_row(con, asked), _of_two(ROWS, None))
+    compare(one_row(con, asked), _of_two(ROWS, None))
     with pytest.raises(errors.BindError, match="cannot determine the columns"):
         con.sql("WITH shop AS (SELECT 1 AS z) FROM ml_describe_data(TABLE shop)")
 
@@ -552,7 +427,7 @@ def test_columns_may_be_called_as_ours_are(con: sqlml.Session) -> None:
         "(SELECT *, 0 AS hat, 0 AS p, 0 AS p0, 0 AS p1, 0 AS w, 0 AS y, 0 AS g0, 0 AS k FROM shop)"
     )
     asked = f"FROM ml_evaluate(MODEL answers, {rows}, label := 'answer', by := 'g0')"
-    _compare(_row(con, asked), _of_two(ROWS, None))
+    compare(one_row(con, asked), _of_two(ROWS, None))
     with pytest.raises(errors.BindError, match="two columns 'recall'"):
         con.sql(
             "FROM ml_evaluate(MODEL answers, (SELECT *, 1 AS recall FROM shop), "
@@ -563,7 +438,7 @@ def test_columns_may_be_called_as_ours_are(con: sqlml.Session) -> None:
 def test_weights_of_nothing_and_of_any_scale(con: sqlml.Session) -> None:
     rows = "(SELECT *, 0 AS none, worth / 1000 AS small FROM shop WHERE worth > 0)"
     for name, label in (("answers", "answer"), ("grades", "grade"), ("prices", "price")):
-        found = _row(
+        found = one_row(
             con, f"FROM ml_evaluate(MODEL {name}, {rows}, label := '{label}', weight := 'none')"
         )
         assert {v for k, v in found.items() if k not in ("rows", "max_error")} == {None, 0}
