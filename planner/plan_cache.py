@@ -54,6 +54,7 @@ class PlanCache:
             "view": context.view,
             "function type": context.function_type,
             "steady": context.is_steady,
+            "names": context.names,
         }
         self._settings: Mapping[str, str] = {}
         self._kept: OrderedDict[Any, _Kept] = OrderedDict()
@@ -132,6 +133,7 @@ class PlanCache:
             view=partial(noted, "view", context.view),
             function_type=partial(noted, "function type", context.function_type),
             is_steady=partial(noted, "steady", context.is_steady),
+            names=partial(noted, "names", context.names),
         )
 
 

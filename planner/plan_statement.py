@@ -36,7 +36,7 @@ def plan(sql: str, parameters: Any, context: Context, without: Collection[str] =
     except ParseError as error:
         return _unread(sql, error, context)
     draft = rewritten(read, without)
-    concerned = draft.targets or draft.written_out is not None
+    concerned = draft.targets or draft.edits or draft.written_out is not None
     return _plan(sql, draft) if concerned else None
 
 

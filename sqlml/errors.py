@@ -82,6 +82,10 @@ class MissingColumnError(BindError):
     """The call's arguments lack a feature of the model."""
 
 
+class MissingOutputError(BindError):
+    """The call asks for what the model does not give, such as probabilities of a regression."""
+
+
 class AmbiguousColumnError(BindError):
     """Two tables in scope have a column with the name of the same feature."""
 

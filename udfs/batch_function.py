@@ -113,7 +113,7 @@ class BatchFunction:
         if self.fields:
             columns = np.frombuffer(numbers.buffers()[1], np.float64, len(numbers))
             each = zip(columns.reshape(rows, self.columns).T, self.fields, strict=True)
-            made = [_plain(column, _KINDS[kind]) for column, (_, kind) in each]
+            made = [arrow_of(column, _KINDS[kind]) for column, (_, kind) in each]
             return pa.StructArray.from_arrays(made, [name for name, _ in self.fields])
         if self.columns == 1 and not self.listed:
             return numbers
@@ -122,6 +122,16 @@ class BatchFunction:
         ends = np.append(0, np.cumsum(np.tile(self.groups, rows)))
         groups = len(self.groups)
         return _lists(_lists(numbers, ends), np.arange(0, rows * groups + 1, groups))
+
+    def in_parts(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
+        """What any number of rows give, `most` at once, as `of_matrix` does."""
+        rows, most = matrix.shape[0], self.most
+        if most is None or rows <= most:
+            return self.of_matrix(matrix, texts)
+        parts = [slice(first, first + most) for first in range(0, rows, most)]
+        return pa.concat_arrays(
+            [self.of_matrix(matrix[p], {n: t[p] for n, t in texts.items()}) for p in parts]
+        )
 
     def numbers(self, matrix: Array, texts: Mapping[str, Any]) -> pa.Array:
         """All numbers of what rows give, row by row.
@@ -153,7 +163,7 @@ class BatchFunction:
         with suppress(NotReady):
             found = None if last is None else last.find(matrix)
         if found is not None:
-            return _plain(found.ravel(), self._kind)
+            return arrow_of(found.ravel(), self._kind)
         with suppress(NotReady):
             numbers = None if texts else self._filled(matrix)
         if numbers is None:
@@ -181,7 +191,7 @@ class BatchFunction:
         shape = matrix.shape[0], self.columns
         if filler.dtype != np.float64 or self.integer:
             made = np.empty(shape, filler.dtype)
-            return _plain(made.ravel(), self._kind) if filler.fill(matrix, made) < 0 else None
+            return arrow_of(made.ravel(), self._kind) if filler.fill(matrix, made) < 0 else None
         buffer = pa.allocate_buffer(shape[0] * shape[1] * 8)
         if filler.fill(matrix, np.frombuffer(buffer, np.float64).reshape(shape)) >= 0:
             return None
@@ -196,7 +206,19 @@ class BatchFunction:
             )
         if self.shifts:
             result = result + np.array(self.shifts)
-        return _plain(result.reshape(-1), self._kind)
+        return arrow_of(result.reshape(-1), self._kind)
+
+
+def arrow_type(result: str) -> pa.DataType:
+    """The Arrow type of what a function returns, by its SQL type.
+
+    >>> str(arrow_type("DOUBLE[]"))
+    'list<item: double>'
+    """
+    made = _KINDS[result.removesuffix("[]").removesuffix("[]")]
+    for _ in range(result.count("[]")):
+        made = pa.list_(made)
+    return made
 
 
 def texts_of(lists: pa.Array | pa.ChunkedArray, columns: int) -> list[Texts]:
@@ -231,10 +253,10 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 def _lists(values: pa.Array, ends: Array) -> pa.ListArray:
     """`values` as lists that end at `ends`, the first of which is 0."""
-    return pa.ListArray.from_arrays(_plain(ends, pa.int32()), values)
+    return pa.ListArray.from_arrays(arrow_of(ends, pa.int32()), values)
 
 
-def _plain(values: Array, kind: pa.DataType) -> pa.Array:
+def arrow_of(values: Array, kind: pa.DataType) -> pa.Array:
     """A numpy array (n,) as an Arrow array without NULLs; pa.array() would import pandas.
 
     Arrow owns the memory. DuckDB 1.5 lets Arrow's own threads release a result, maybe when the

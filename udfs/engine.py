@@ -14,6 +14,7 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.program.function_names import FunctionSpec
+from sqlml.planner.program.named_functions import NamedFunction
 
 
 class Engine(Protocol):
@@ -35,6 +36,18 @@ class Engine(Protocol):
         """
         ...
 
+    def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
+        """Make a function callable that scores each row with the model that it names; returns the
+        name to call.
+
+        Args:
+            program: finds a Program by its hash.
+
+        Raises:
+            ConfigError, BackendError: a model cannot be compiled.
+        """
+        ...
+
 
 def names_to_call(
     engine: Engine, plan: Plan, program: Callable[[str], Program]
@@ -49,4 +62,7 @@ def names_to_call(
         if f"{name}(" in plan.sql:  # else all rows of its calls are computed in SQL
             known = engine.registered(name)
             names[name] = known or engine.register(spec, program(spec.program))
+    for function in plan.named:
+        known = engine.registered(function.name)
+        names[function.name] = known or engine.register_named(function, program)
     return names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,6 +51,11 @@ def _unknown(_: FunctionSpec, __: Program) -> None:
     """Nobody asks an engine whose functions are all Python's."""
 
 
+def _nameless(_: str) -> Sequence[str]:
+    """The answer of an engine that runs no query for the planner."""
+    raise ConfigError("a model per row needs a session")
+
+
 def _unexplained(_: Model, __: str) -> Program:
     """The answer of an engine that runs no query for the planner."""
     raise ConfigError("background rows need a session")
@@ -78,6 +83,8 @@ class Context:
         training: how a version was trained; None if sqlml did not train it.
         held_out: the rows that a training held out, as a query in brackets; None without any.
         explained: a model's Program that explains against the rows of a query, which is run.
+        names: the texts that a query of one column gives; it is run, and may call models.
+        literal: a parameter's value as the engine's SQL writes it.
     """
 
     describe: Describe
@@ -97,4 +104,6 @@ class Context:
     training: Callable[[Model], TrainingFacts | None] = _nothing
     held_out: Callable[[TrainingFacts], str | None] = _nothing
     explained: Callable[[Model, str], Program] = _unexplained
+    names: Callable[[str], Sequence[str]] = _nameless
+    literal: Callable[[Any], str] = str
     dialect: Dialect = DUCKDB

@@ -14,8 +14,13 @@ from sqlml.planner.program.prepare import Prepared
 
 def texts(prepared: Prepared, bounds: Mapping[str, Bound], dialect: Dialect = DUCKDB) -> str:
     """The argument after the numbers, if the function is given whole texts."""
-    own = [bounds[name].sql for name in prepared.split.whole]
+    own = whole_texts(prepared, bounds)
     return f", {dialect.text_arguments(own)}" if own else ""
+
+
+def whole_texts(prepared: Prepared, bounds: Mapping[str, Bound]) -> list[str]:
+    """The texts that the function is given as they are."""
+    return [bounds[name].sql for name in prepared.split.whole]
 
 
 def columns(prepared: Prepared, bounds: Mapping[str, Bound], kind: str, dialect: Dialect) -> str:

@@ -111,15 +111,33 @@ def _queries(items: Sequence[str], block: Block | None, text: Text) -> Iterator[
 
 def row_queries(block: Block | None, text: Text, where: str = "") -> Iterator[str]:
     """Queries with as many rows as `block` has after its FROM, and the condition `where`."""
+    yield from _row_queries("1", block, text, where)
+
+
+def value_queries(
+    value: Span, block: Block | None, text: Text, where: Span | None
+) -> Iterator[str]:
+    """Queries of the value that an expression of `block` has in each row: `sqlml_name`, their last
+    column. The first have the rows that pass the condition `where`."""
+    item = f"{text(value)} AS sqlml_name"
+    if where is not None:
+        yield from _row_queries(item, block, text, text(where))
+    yield from _row_queries(item, block, text)
+    if block is not None:
+        named = [text(i.span) for i in block.items if i.named and not i.span.holds(value)]
+        yield from _row_queries(", ".join([*named, item]), block, text)
+
+
+def _row_queries(select: str, block: Block | None, text: Text, where: str = "") -> Iterator[str]:
     tail = f" WHERE {where}" if where else ""
     if block is None or not block.sources:
-        yield "SELECT 1"
+        yield f"SELECT {select}"
         return
-    yield _nest("1", block, text, tail)
-    outer, inner = block.parent, _nest("1", block, text, tail, outer=False)
+    yield _nest(select, block, text, tail)
+    outer, inner = block.parent, _nest(select, block, text, tail, outer=False)
     while outer is not None:  # correlated, or lateral
         if outer.sources:
-            inner = f"SELECT 1 FROM {_from(outer, text)}, LATERAL ({inner}) sqlml_probe"
+            inner = f"SELECT sqlml_probe.* FROM {_from(outer, text)}, LATERAL ({inner}) sqlml_probe"
         yield _with_outer(inner, outer, text)
         inner, outer = _with_own(inner, outer, text), outer.parent
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqlml.catalog.model import Model
-from sqlml.errors import BindError, SqlmlError, UnknownModelError
+from sqlml.errors import BindError, MissingOutputError, SqlmlError, UnknownModelError
 from sqlml.explaining.classes import OWN
 from sqlml.explaining.explained import explained
 from sqlml.ir.program import Program
@@ -89,7 +89,7 @@ def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) ->
     """What the call is to compute; None when the function is a user's own."""
     at = call.model_span.start
     name = given.text(call.model) if isinstance(call.model, Parameter) else call.model
-    if name is None:
+    if not isinstance(name, str):
         if context.is_user_function(call.function):
             return None
         raise BindError(
@@ -119,7 +119,7 @@ def target_of(call: ModelCall, sql: str, given: Parameters, context: Context) ->
     output = _output(call.function, model.program)
     if output is None:
         others = [f"{f}(..)" for f in OUTPUTS_OF if _output(f, model.program) is not None]
-        raise BindError(
+        raise MissingOutputError(
             f"{call.function} does not fit model {model.name!r}: {_NO_OUTPUT[call.function]}"
             f"{why_none(OUTPUTS_OF[call.function][0], model.program)}; use {' or '.join(others)}",
             sql,

@@ -38,6 +38,7 @@ class CallDraft:
         route: how rows reach the function.
         used: the features that the parts read.
         choice: how the function is run.
+        by_function: a function computes all that it can, whatever is cheaper.
         bounds: what feeds these. columns: what feeds the columns that TRANSFORM makes them of;
             None without it.
         constants: literal arguments that have become part of the model.
@@ -58,6 +59,7 @@ class CallDraft:
     route: Route
     used: frozenset[str]
     choice: Choice
+    by_function: bool = False
     bounds: dict[str, Bound] = field(default_factory=dict)
     columns: dict[str, Bound] | None = None
     constants: Constants = ()

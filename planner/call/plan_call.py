@@ -18,7 +18,13 @@ from sqlml.planner.binding.column_types import Bound
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.estimated_rows import Rows
 from sqlml.planner.binding.float_or_double import fits_float
-from sqlml.planner.binding.function_arguments import columns, packed, texts
+from sqlml.planner.binding.function_arguments import (
+    columns,
+    numbers,
+    packed,
+    texts,
+    whole_texts,
+)
 from sqlml.planner.binding.refused_nulls import Once, any_missing, either, no_row, refused, unless
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.binding.scope import Scope
@@ -36,19 +42,28 @@ from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.planner.program.prepare import prepare_parts
 from sqlml.planner.program.refuses_rows import refuses_rows
 from sqlml.planner.program.result_sql import decoded
-from sqlml.planner.program.route import Route
+from sqlml.planner.program.route import FOR_ROWS, Route
 from sqlml.planner.program.shared import Shared
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import fold
 
+ROW = "sqlml_row"
+"""Stands for the arguments of a function that scores rows of several models."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedCall:
-    """A call as planned, and what FROM is to make for it: its function's column, and its row."""
+    """A call as planned, and what FROM is to make for it: its function's column, and its row.
+
+    Where other models shall have the same SQL, that calls the function of a row still to come, and
+    here are the numbers (DOUBLE) and the texts which that takes.
+    """
 
     planned: PlannedCall
     column: Column | None
     row: Column | None
+    numbers: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
 
 
 def plan_call(
@@ -61,20 +76,25 @@ def plan_call(
     rows: Rows,
     row_in_from: bool,
     bounds: Mapping[str, Bound] | None = None,
+    by_function: bool = False,
 ) -> PlacedCall:
     """The call as planned.
 
     Args:
         row_in_from: FROM can make its packed numbers.
         bounds: what feeds its features, where that is known.
+        by_function: a function of packed rows computes all that it can: other models shall have the
+            same SQL.
 
     Raises:
         BindError and its kin: an argument does not fit.
         ConfigError, BackendError: the options ask for what cannot be.
     """
     options = {**target.model.options, **context.settings}
-    route = _route(options, row_in_from, context)
+    route = FOR_ROWS if by_function else _route(options, row_in_from, context)
     most = None if asks_for_sql(options) else 0 if route.by_column else most_categories()
+    if by_function:
+        most = 0
     prepared = prepare_parts(target.model.program, shared.parts, lookup=most)
     draft = CallDraft(
         call=call,
@@ -90,6 +110,7 @@ def plan_call(
         used=frozenset(prepared.program.inputs),
         choice=choose(prepared.split.core, options, by_column=route.by_column),
         bounds={} if bounds is None else dict(bounds),
+        by_function=by_function,
     )
     for stage in STAGES:
         draft = stage(draft)
@@ -155,7 +176,8 @@ def nulls_refused(draft: CallDraft) -> CallDraft:
     empty = sorted(refused(draft.options, draft.model.program) & inputs)
     if not empty:
         return draft
-    read_once = Once.of(draft.bounds, draft.dialect) if draft.dialect.calls_in_lambdas else None
+    once = draft.dialect.calls_in_lambdas and not draft.by_function
+    read_once = Once.of(draft.bounds, draft.dialect) if once else None
     bounds = draft.bounds if read_once is None else read_once.fields
     draft = replace(draft, null_where=tuple(empty), bounds=bounds, read_once=read_once)
     if read_once is None:
@@ -165,6 +187,8 @@ def nulls_refused(draft: CallDraft) -> CallDraft:
 
 def sql_or_function(draft: CallDraft) -> CallDraft:
     """The model as an expression, where that is asked for, cheaper, or the only way."""
+    if draft.by_function:
+        return draft
     made = _expression(draft)
     if made is None and in_lambda(draft.call, draft.scope, draft.dialect):
         made = for_lambda(draft.wanted, draft.options, draft.scope, draft.call)
@@ -278,6 +302,12 @@ def _written(draft: CallDraft) -> PlacedCall:
         route=route,
         for_now=draft.call.background is not None,
     )
+    if draft.by_function:
+        own = numbers(draft.prepared, draft.bounds, "DOUBLE", dialect)
+        whole = whole_texts(draft.prepared, draft.bounds)
+        return PlacedCall(
+            planned=planned, column=None, row=None, numbers=tuple(own), texts=tuple(whole)
+        )
     used_row = row is not None and (column is not None or row.name in result)
     return PlacedCall(planned=planned, column=column, row=row if used_row else None)
 
@@ -328,14 +358,16 @@ def _function_call(
     dialect = draft.dialect
     kind = "FLOAT" if draft.layout == "f32" else "DOUBLE"
     row = None
+    if draft.by_function:
+        return f"{dialect.scorer(spec.name)}({ROW})", None, None
     if spec.by_column:
         arguments = columns(draft.prepared, draft.bounds, kind, dialect)
     else:
-        numbers = packed(draft.prepared, draft.bounds, kind, dialect)
+        row_of_numbers = packed(draft.prepared, draft.bounds, kind, dialect)
         if draft.row_in_from:
-            row = Column.of_row(numbers, dialect.type(f"{kind}[]"))
-            numbers = dialect.packed_arguments(row.name)
-        arguments = numbers + texts(draft.prepared, draft.bounds, dialect)
+            row = Column.of_row(row_of_numbers, dialect.type(f"{kind}[]"))
+            row_of_numbers = dialect.packed_arguments(row.name)
+        arguments = row_of_numbers + texts(draft.prepared, draft.bounds, dialect)
     made = f"{dialect.scorer(spec.name)}({arguments})"
     if not draft.shared.in_from:
         return made, None, row

@@ -19,6 +19,7 @@ from sqlml.planner.plan.dropped_columns import dropped
 from sqlml.planner.plan.measured import Analysis
 from sqlml.planner.plan.text import plan_text
 from sqlml.planner.program.function_names import FunctionSpec
+from sqlml.planner.program.named_functions import NamedFunction
 from sqlml.planner.program.route import ARROW, Route
 from sqlml.planner.program.shared import Shared
 
@@ -34,7 +35,8 @@ class PlannedCall:
     `small` is the call of the small model that is asked first, `cascade` or `filtered` what is
     known of it, and `idle` what the rest of the query computes only for the rows that are left to
     the full model; `exact` says why a call that may be approximated is not. `for_now`: it rests on
-    rows that were read when it was planned.
+    rows that were read when it was planned. `named` are the functions of a call whose rows name the
+    `models`, of which one stands for all here.
     """
 
     written: str
@@ -64,6 +66,8 @@ class PlannedCall:
     idle: tuple[str, ...] = ()
     exact: str = ""
     for_now: bool = False
+    named: tuple[NamedFunction, ...] = ()
+    models: tuple[str, ...] = ()
 
     def after(self, small: PlannedCall, facts: CascadeFacts) -> PlannedCall:
         """This call for the rows of which `small`, the same call of a small model, is not sure."""
@@ -134,6 +138,7 @@ class PlannedCall:
                 "idle": list(self.idle),
             },
             "exact_because": self.exact or None,
+            "models_of_rows": list(self.models),
         }
 
 
@@ -167,7 +172,7 @@ class Plan:
         """The engine functions by name, each with the places of its calls."""
         found: dict[str, tuple[int, ...]] = {}
         for place, call in enumerate(self.calls):
-            if call.calls_function:
+            if call.calls_function and not call.named:
                 found[call.spec.name] = (*found.get(call.spec.name, ()), place)
         return MappingProxyType(found)
 
@@ -175,7 +180,12 @@ class Plan:
     def specs(self) -> Mapping[str, FunctionSpec]:
         """The engine functions by name, those of small models too."""
         calls = [*self.calls, *(call.small for call in self.calls if call.small is not None)]
-        return {call.spec.name: call.spec for call in calls if call.calls_function}
+        return {c.spec.name: c.spec for c in calls if c.calls_function and not c.named}
+
+    @property
+    def named(self) -> tuple[NamedFunction, ...]:
+        """The functions that score each row with the model that it names."""
+        return tuple(function for call in self.calls for function in call.named)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values, for tools.

@@ -67,7 +67,7 @@ def _block(call: PlannedCall) -> list[tuple[str, str]]:
     nulls = [("NULL where missing", f"{_listed(call.null_where)}: as option on_null says")]
     return [
         ("call", call.written),
-        ("model", f"{call.model} (version {call.version})"),
+        _model(call),
         ("output", call.output),
         ("columns read", _listed(reads) or "none"),
         ("columns not read", _unread(call) or "none"),
@@ -79,7 +79,7 @@ def _block(call: PlannedCall) -> list[tuple[str, str]]:
         (
             "in UDF",
             f"{call.spec.backend} backend{strategy}, device {call.spec.device}, "
-            + _handed_over(call)
+            + (_handed_over(call) if not call.named else _together(call))
             if call.calls_function
             else "nothing",
         ),
@@ -89,8 +89,28 @@ def _block(call: PlannedCall) -> list[tuple[str, str]]:
         *_estimates(call.choice),
         *_shared(call),
         *_approximate(call),
-        ("function", call.spec.name if call.calls_function else "none"),
+        ("function", _functions(call)),
     ]
+
+
+def _model(call: PlannedCall) -> tuple[str, str]:
+    """The model, or those that the rows name."""
+    if not call.named:
+        return "model", f"{call.model} (version {call.version})"
+    count = len(call.models)
+    return "models", f"{count:,} that the rows name: {_listed(call.models)}"
+
+
+def _together(call: PlannedCall) -> str:
+    """How the rows of each model come together."""
+    sorts = call.shared is not None and call.shared.in_from
+    return "the rows of each model together" + (", sorted by it in FROM" if sorts else "")
+
+
+def _functions(call: PlannedCall) -> str:
+    if call.named:
+        return _listed([function.name for function in call.named])
+    return call.spec.name if call.calls_function else "none"
 
 
 def _handed_over(call: PlannedCall) -> str:

@@ -60,14 +60,22 @@ class MadeInFrom:
     def edits(self, filters_first: bool) -> dict[Span, str]:
         """Place -> text: stars that leave the columns out, and filters that go below models."""
         names = [*self.rows, *self.models]
-        filters = self.source.filters if self.models and filters_first else ()
+        filters = self.source.filters if self._filters(filters_first) else ()
         return self.source.patches(names, self.dialect) | dict.fromkeys(filters, "TRUE")
 
     def _text(self, written: _Written, of: Callable[[Column], str], filters_first: bool) -> str:
         """Rows are made below models, and filters below both."""
-        where = written.filters if self.models and filters_first else ()
+        where = written.filters if self._filters(filters_first) else ()
         made = written.source
+        order = {column.order: None for column in self.models.values() if column.order is not None}
+        if order:
+            made, where = self.source.numbered(made, list(order), where, self.dialect), ()
         for layer in filter(None, (self.rows, self.models)):
             columns = {name: of(column) for name, column in layer.items()}
             made, where = self.source.text(made, columns, where, self.dialect), ()
-        return made
+        return self.source.as_numbered(made, self.dialect) if order else made
+
+    def _filters(self, filters_first: bool) -> bool:
+        """Whether filters go below the models: what is sorted or numbered keeps them above."""
+        sorts = any(column.order is not None for column in self.models.values())
+        return bool(self.models) and (filters_first or sorts)

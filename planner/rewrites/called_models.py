@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sqlml.errors import BindError
+from sqlml.errors import BindError, MissingOutputError
+from sqlml.planner.binding.models_of_rows import models_of_rows
 from sqlml.planner.binding.probe_queries import ProbeError
+from sqlml.planner.binding.refused_places import refuse_in_definition
 from sqlml.planner.binding.requested_output import target_of
 from sqlml.planner.rewrites.draft import Draft
+from sqlml.planner.syntax.outline import ModelCall, ModelColumn
+from sqlml.planner.syntax.splice import inner_first
 
 _DEEP = 200
 """Brackets around a call from which on the engine is asked first whether it takes so many."""
@@ -29,13 +33,46 @@ def called_models(draft: Draft) -> Draft:
                 text,
                 call.background.start,
             )
-    found = {call: target_of(call, text, given, context) for call in draft.outline.calls}
-    targets = {call: target for call, target in found.items() if target is not None}
-    if not targets:
-        return draft
-    used = [parameter for call in targets for parameter in call.planned_with]
-    made = replace(draft, targets=targets, given=given.using(used))
+    made = draft
+    for call in inner_first(draft.outline.calls):
+        if isinstance(call.model, ModelColumn):
+            made = _with_models(made, call, call.model)
+            continue
+        target = target_of(call, text, given, context)
+        if target is not None:
+            made = replace(made, targets={**made.targets, call: target})
+    if not made.targets:
+        return made
+    used = [parameter for call in made.targets for parameter in call.planned_with]
+    made = replace(made, given=given.using(used))
     return draft if _is_too_deep(made) else made
+
+
+def _with_models(draft: Draft, call: ModelCall, column: ModelColumn) -> Draft:
+    """The statement with the models of a call whose rows name them; NULL where there are no rows.
+
+    Raises:
+        BindError, UnknownModelError: as `models_of_rows` says.
+    """
+    context = draft.context
+    starred = any(argument.star is not None for argument in call.arguments)
+    if not starred and context.is_user_function(call.function):
+        return draft
+    refuse_in_definition(call, draft.text)
+    named = None
+    try:
+        named = models_of_rows(call, column, draft.outline, draft.given, context, draft.nulls)
+    except MissingOutputError:
+        if draft.written_out is None or not draft.written_out.added(call.span.start):
+            raise
+    if named is None:
+        return replace(draft, edits={**draft.edits, call.span: "NULL"})
+    target = next(iter(named.targets.values()))
+    return replace(
+        draft,
+        targets={**draft.targets, call: target},
+        named={**draft.named, call: named},
+    )
 
 
 def _is_too_deep(draft: Draft) -> bool:

@@ -29,6 +29,8 @@ def cascaded_calls(draft: Draft) -> Draft:
     exact: dict[ModelCall, str] = {}
     for call, target in draft.targets.items():
         model = target.model
+        if call in draft.named:
+            continue
         if not may_approximate({**model.options, **draft.context.settings}, call.approximate):
             continue
         if not draft.dialect.lazy_calls:

@@ -12,6 +12,7 @@ from sqlml.catalog.small_models import Cascade, TopKFilter
 from sqlml.dialects import Dialect
 from sqlml.parsing.places import Span
 from sqlml.planner.binding.context import Context
+from sqlml.planner.binding.models_of_rows import ModelsOfRows
 from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.program.shared import Shared
@@ -37,6 +38,7 @@ class Draft:
         given: the parameters with their values; some are used up by the plan.
         written_out: the table forms as subqueries, where there were some.
         targets: what each model call computes.
+        named: what calls compute whose models the rows name.
         cascades: the small models that calls ask first.
         filters: the small models that may filter tables for the order that calls make.
         exact: why calls that might be approximated are not.
@@ -59,6 +61,7 @@ class Draft:
     given: Parameters
     written_out: WrittenOut | None = None
     targets: Mapping[ModelCall, Target] = field(default_factory=dict)
+    named: Mapping[ModelCall, ModelsOfRows] = field(default_factory=dict)
     cascades: Mapping[ModelCall, Cascade] = field(default_factory=dict)
     filters: Mapping[ModelCall, TopKFilter] = field(default_factory=dict)
     exact: Mapping[ModelCall, str] = field(default_factory=dict)
@@ -109,8 +112,10 @@ class Draft:
 
     @property
     def shareable(self) -> Mapping[ModelCall, Target]:
-        """The calls that may share an evaluation with others: those without a cascade."""
-        return {c: t for c, t in self.targets.items() if c not in self.cascades}
+        """The calls that may share an evaluation with others: those of one model, and without a
+        cascade."""
+        alone = self.cascades.keys() | self.named.keys()
+        return {c: t for c, t in self.targets.items() if c not in alone}
 
     def together(self, call: ModelCall) -> Shared:
         """What a call computes together with others: by itself its own part."""

@@ -18,6 +18,7 @@ from sqlml.planner.rewrites.gated_sources import gated_sources
 from sqlml.planner.rewrites.models_in_from import models_in_from
 from sqlml.planner.rewrites.planned_calls import planned_calls
 from sqlml.planner.rewrites.probability_comparisons import probability_comparisons
+from sqlml.planner.rewrites.rows_by_model import rows_by_model
 from sqlml.planner.rewrites.rows_in_from import rows_in_from
 from sqlml.planner.rewrites.shared_calls import shared_calls
 from sqlml.planner.rewrites.table_form import table_form
@@ -36,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     volatile_calls,
     models_in_from,
     rows_in_from,
+    rows_by_model,
     planned_calls,
     gated_sources,
     top_k_filters,

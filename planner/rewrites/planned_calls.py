@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from sqlml.errors import SqlmlError, StatementError
 from sqlml.planner.binding.bind import other_columns
 from sqlml.planner.binding.estimated_rows import rows_of
+from sqlml.planner.binding.requested_output import Target
 from sqlml.planner.binding.scope import Scope
 from sqlml.planner.call.plan_call import PlacedCall, plan_call
+from sqlml.planner.call.plan_named import plan_named
+from sqlml.planner.program.shared import Shared
 from sqlml.planner.rewrites.added_columns import MadeInFrom
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.table_form import refuse_hidden
@@ -39,21 +43,25 @@ def _with_call(draft: Draft, call: ModelCall) -> Draft:
     scope = scope_of(draft, call)
     if draft.written_out is not None and draft.written_out.added(call.span.start):
         refuse_hidden(draft.outline, call, other_columns(call, (), scope), draft.dialect)
-    target = draft.targets[call]
+    target, shared = draft.targets[call], draft.together(call)
     plan = partial(
         plan_call,
         call=call,
-        shared=draft.together(call),
         scope=scope,
         context=draft.context,
         rows=rows_of(call, scope),
     )
     try:
-        made = plan(target=target, row_in_from=call in draft.rows_from)
+        named = draft.named.get(call)
+        if named is not None:
+            one = partial(_by_function, plan, shared)
+            made = plan_named(call, target, named, scope, one, sorts=call in draft.models_from)
+        else:
+            made = plan(target=target, shared=shared, row_in_from=call in draft.rows_from)
         planned = replace(made.planned, exact=draft.exact.get(call, ""))
         if (cascade := draft.cascades.get(call)) is not None:
             before = replace(target, model=replace(target.model, program=cascade.small))
-            small = plan(target=before, row_in_from=False).planned
+            small = plan(target=before, shared=shared, row_in_from=False).planned
             planned = planned.after(small, cascade.facts)
     except StatementError:
         if call.unused:
@@ -70,6 +78,14 @@ def _with_call(draft: Draft, call: ModelCall) -> Draft:
         probes={**draft.probes, call: _probe(draft, call, made, written)},
         in_from=_in_from(draft, call, made, scope),
     )
+
+
+def _by_function(
+    plan: Callable[..., PlacedCall], shared: Shared, call: ModelCall, target: Target
+) -> PlacedCall:
+    """The call of one of several models that rows name."""
+    own = replace(shared, parts=(target.part,))
+    return plan(call=call, target=target, shared=own, row_in_from=False, by_function=True)
 
 
 def scope_of(draft: Draft, call: ModelCall) -> Scope:

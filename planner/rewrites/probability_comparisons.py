@@ -34,7 +34,7 @@ def probability_comparisons(draft: Draft) -> Draft:
     found = {
         call: bounds
         for call, target in draft.targets.items()
-        if (bounds := _bounds(call, target, draft.given))
+        if call not in draft.named and (bounds := _bounds(call, target, draft.given))
     }
     for call, bounds in found.items():
         target, compared = draft.targets[call], call.compared

@@ -23,7 +23,7 @@ def rows_in_from(draft: Draft) -> Draft:
         return draft
     sources = {
         call: source
-        for call in draft.targets
+        for call in draft.shareable
         if (source := draft.models_from.get(call) or row_source(call, draft.outline)) is not None
     }
     return replace(draft, rows_from=sources, filters_first=True)

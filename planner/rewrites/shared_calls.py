@@ -24,7 +24,8 @@ _FIRST = frozenset({"WHERE", "FROM"})
 
 def shared_calls(draft: Draft) -> Draft:
     """The statement with what each call shares, with itself at least."""
-    shared = {c: Shared(parts=(draft.targets[c].part,)) for c in draft.cascades}
+    alone = draft.targets.keys() - draft.shareable.keys()
+    shared = {c: Shared(parts=(draft.targets[c].part,)) for c in alone}
     for calls in same_rows(draft.shareable):
         parts = tuple(sorted({draft.targets[c].part for c in calls}, key=str))
         again = len({call.clause in _FIRST for call in calls}) > 1

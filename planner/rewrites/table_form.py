@@ -191,9 +191,10 @@ def _around(sql: str, context: Context, form: TableForm) -> Sequence[str]:
         return compared_tables(
             form, [_columns(rows, context, sql) for rows in tables], context, sql
         )
-    model = _model(sql, context, form)
     if form.function == "predict":
-        return f"(SELECT {', '.join(['*', *_calls(sql, context, form, model)])} FROM ", ")"
+        calls = _calls_by_name(sql, form) if form.column else _calls(sql, context, form)
+        return f"(SELECT {', '.join(['*', *calls])} FROM ", ")"
+    model = _model(sql, context, form)
     return _of_rows(sql, context, form, model, tables[0])
 
 
@@ -241,9 +242,41 @@ def _columns(rows: str, context: Context, sql: str) -> Mapping[str, str] | None:
         return None
 
 
-def _calls(sql: str, context: Context, form: TableForm, found: Model) -> list[str]:
-    """What is added to the rows: the calls that the model has an answer to."""
-    dialect = context.dialect
+def _calls_by_name(sql: str, form: TableForm) -> list[str]:
+    """What is added to rows that name their models; probabilities are NULL where these have none.
+
+    Raises:
+        BindError: an option that does not apply.
+    """
+    assert form.column is not None
+    model, more = f"MODEL {sql[form.column.start : form.column.end]}", ""
+    option = form.options.get("unknown_model")
+    if option is not None:
+        if option.value not in ("error", "null"):
+            raise BindError("option unknown_model takes 'error' or 'null'", sql, option.span.start)
+        more = f", unknown_model := '{option.value}'"
+    label = "predicted_label"
+    return [
+        f"predict({model}, *{more}) AS {label}",
+        f"predict_proba({model}, *{more}) AS {label}_probs",
+    ]
+
+
+def _calls(sql: str, context: Context, form: TableForm) -> list[str]:
+    """What is added to the rows: the calls that the model has an answer to.
+
+    Raises:
+        BindError: it predicts nothing, or an option does not apply.
+    """
+    option = form.options.get("unknown_model")
+    if option is not None:
+        raise BindError(
+            "option unknown_model goes with a model per row, as in "
+            "ml_predict(MODEL (shop_model), TABLE t)",
+            sql,
+            option.span.start,
+        )
+    dialect, found = context.dialect, _model(sql, context, form)
     outputs = found.program.outputs
     if "label" not in outputs:
         raise BindError(
@@ -268,6 +301,12 @@ def _model(sql: str, context: Context, form: TableForm) -> Model:
         UnknownModelError: no such model.
     """
     place = form.model_span.start
+    if form.column is not None:
+        raise BindError(
+            f"ml_{form.function} takes the name of one model; a model per row works in ml_predict",
+            sql,
+            place,
+        )
     if form.model is None:
         raise BindError(
             "the table form takes a model name; a parameter works in predict(?, *)", sql, place

@@ -14,10 +14,12 @@ from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.models_in_from import models_in_from
 from sqlml.planner.rewrites.opened_views import opened_views
 from sqlml.planner.rewrites.order import Rule, run
+from sqlml.planner.rewrites.rows_by_model import rows_by_model
 from sqlml.planner.rewrites.rows_in_from import rows_in_from
 
 TENTATIVE: tuple[tuple[Rule, Callable[[Draft], bool]], ...] = (
     (rows_in_from, lambda draft: draft.filters_first),
+    (rows_by_model, lambda draft: not draft.named.keys().isdisjoint(draft.models_from)),
     (models_in_from, lambda draft: bool(draft.models_from)),
 )
 """Rules whose work the engine's binder must confirm, and whether they did some.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sqlml.ir.program import Program
 from sqlml.planner.program.refuses_rows import refuses_rows
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.syntax.outline import ModelCall
@@ -25,9 +26,16 @@ def volatile_calls(draft: Draft) -> Draft:
     shared = {
         call: replace(shared, once=True)
         for call, shared in draft.shared.items()
-        if refuses_rows(draft.targets[call].model.program) and guarded(call, draft.outline.created)
+        if guarded(call, draft.outline.created) and any(map(refuses_rows, _programs(draft, call)))
     }
     return replace(draft, shared={**draft.shared, **shared}) if shared else draft
+
+
+def _programs(draft: Draft, call: ModelCall) -> list[Program]:
+    """The models that a call may ask."""
+    named = draft.named.get(call)
+    targets = [draft.targets[call]] if named is None else named.targets.values()
+    return [target.model.program for target in targets]
 
 
 def guarded(call: ModelCall, created: str) -> bool:

@@ -29,8 +29,20 @@ class Source:
     ) -> str:
         """The FROM clause `written` with `columns` (name -> expression) besides its own."""
         made = ", ".join(f"{sql} AS {dialect.quote_name(name)}" for name, sql in columns.items())
-        kept = f" WHERE {' AND '.join(where)}" if where else ""
-        return f"(SELECT *, {made} FROM {written}{kept}) AS {self.alias}"
+        return f"(SELECT *, {made} FROM {written}{_where(where)}) AS {self.alias}"
+
+    def numbered(
+        self, written: str, order: Sequence[str], where: Sequence[str], dialect: Dialect
+    ) -> str:
+        """The FROM clause `written` sorted by `order`, each row with its number from before."""
+        made = f"{dialect.row_number} AS {_NUMBER}"
+        by = ", ".join(order)
+        return f"(SELECT *, {made} FROM {written}{_where(where)} ORDER BY {by}) AS {self.alias}"
+
+    def as_numbered(self, written: str, dialect: Dialect) -> str:
+        """What `numbered` made as it was before, but for other columns."""
+        columns = dialect.star_without([_NUMBER])
+        return f"(SELECT {columns} FROM {written} ORDER BY {_NUMBER}) AS {self.alias}"
 
     def patches(self, columns: Iterable[str], dialect: Dialect) -> dict[Span, str]:
         """Place -> text: stars that leave `columns` out."""
@@ -38,6 +50,13 @@ class Source:
         return dict.fromkeys(self.stars, dialect.star_without(names)) | dict.fromkeys(
             self.lists, f"({', '.join(names)}, "
         )
+
+
+_NUMBER = "sqlml_number"
+
+
+def _where(terms: Sequence[str]) -> str:
+    return f" WHERE {' AND '.join(terms)}" if terms else ""
 
 
 def source_of(call: ModelCall, outline: Outline) -> Source | None:

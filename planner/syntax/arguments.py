@@ -13,7 +13,15 @@ from sqlml.errors import BindError, ParseError
 from sqlml.parsing.places import Span
 from sqlml.parsing.tokens import Token, Tokens, tokenize
 from sqlml.planner.syntax.form_options import QUERIES
-from sqlml.planner.syntax.outline import Argument, Key, Literal, ModelCall, Parameter, Star
+from sqlml.planner.syntax.outline import (
+    Argument,
+    Key,
+    Literal,
+    ModelCall,
+    ModelColumn,
+    Parameter,
+    Star,
+)
 from sqlml.planner.syntax.table_form import has_table_form
 from sqlml.types import fold
 
@@ -152,18 +160,15 @@ class Arguments:
         (first, last), *rest = items
         model = self._model(first, last)
         if model is None:
-            if any(tokens[a].is_symbol("*") or tokens[b - 1].is_symbol("*") for a, b in rest):
-                raise BindError(  # no function of the engine takes a star, so this was meant for us
-                    f"{tokens[start].text} takes its model as a string or a parameter, as in "
-                    f"{tokens[start].text}('churn_model', *)",
-                    self._sql,
-                    tokens[first].start,
-                )
-            return None
+            # No function of the engine takes a star, so this is meant for us.
+            if last == first or not any(self._star(a, b) for a, b in rest if b > a):
+                return None
+            model = ModelColumn(Span(tokens[first].start, tokens[last - 1].end))
         arguments: list[Argument] = []
         chosen: Argument | None = None
         truths: dict[str, bool] = {}
         background: Span | None = None
+        unknown: bool | None = None
         for begin, end in rest:
             if begin == end:
                 raise BindError("an argument is empty", self._sql, tokens[min(end, close)].start)
@@ -171,6 +176,9 @@ class Arguments:
             word = "" if argument.name is None else tokens[begin].upper
             if word == "APPROXIMATE" or (word in _OF_EXPLAIN and function == "explain"):
                 truths[word] = self._truth(argument, fold(word), word in truths)
+                continue
+            if word == "UNKNOWN_MODEL" and isinstance(model, ModelColumn):
+                unknown = self._unknown(argument, unknown)
                 continue
             if word == "BACKGROUND" and function == "explain":
                 background = self._background(begin + 2, end, background)
@@ -215,6 +223,7 @@ class Arguments:
             baseline=truths.get("BASELINE", False),
             standard_errors=truths.get("STANDARD_ERRORS", False),
             background=background,
+            skips_unknown=bool(unknown),
         )
 
     def _background(self, start: int, end: int, before: Span | None) -> Span:
@@ -236,6 +245,21 @@ class Arguments:
                 tokens[start].start,
             )
         return Span(tokens[start].start, tokens[end - 1].end)
+
+    def _unknown(self, argument: Argument, before: bool | None) -> bool:
+        """Whether `unknown_model := 'null'` says NULL, and not 'error'."""
+        value = argument.literal
+        said = fold(value.text) if value is not None and value.kind == "string" else None
+        if said not in ("null", "error") or before is not None:
+            raise BindError(
+                "unknown_model := is given twice"
+                if said in ("null", "error")
+                else "unknown_model := takes 'error' or 'null' (a feature of that name is written "
+                '"unknown_model" := ..)',
+                self._sql,
+                argument.name_start,
+            )
+        return said == "null"
 
     def _truth(self, argument: Argument, name: str, before: bool) -> bool:
         """The value of `approximate := true`, or of another such name."""
@@ -329,7 +353,7 @@ class Arguments:
     def _parameter(self, token: Token) -> Parameter:
         return Parameter(Span(token.start, token.end), token.text)
 
-    def _model(self, start: int, end: int) -> str | Parameter | None:
+    def _model(self, start: int, end: int) -> str | Parameter | ModelColumn | None:
         token = self._tokens[start]
         if end - start == 1 and token.kind == "string":
             return token.text
@@ -340,6 +364,8 @@ class Arguments:
         first = self._tokens[start + 1]
         if first.kind == "param" and end - start == 2:
             return self._parameter(first)
+        if first.is_symbol("(") and self._tokens.closing.get(start + 1) == end - 1:
+            return ModelColumn(Span(first.start, self._tokens[end - 1].end))
         named = first.is_identifier or first.kind == "string"
         return "".join(t.text for t in self._tokens[start + 1 : end]) if named else None
 

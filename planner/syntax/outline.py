@@ -100,6 +100,13 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelColumn:
+    """An expression that names the model of each row: `predict(shop_model, *)`."""
+
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Literal:
     """A number, text, boolean or NULL as it is written: `kind` is number, string, word.
 
@@ -171,21 +178,22 @@ class ModelCall:
     """`function(model, arguments..)`, and where it stands.
 
     span: with its `key`, where it has one. function: folded. model: the text that names the model,
-    or the parameter that is to. spelled: its arguments as written, apart from blanks and comments.
-    words: folded identifiers in them. clause: the keyword of the clause around it, in the innermost
-    query, or "". items: the select items around it, of its own query first. local: the names in it
-    that are not columns (of a lambda, a comprehension, a macro), with the fields after them;
-    has_local_names: some are in sight. depth: how many calls and brackets are around it; queries:
-    how many queries. always_asked: its clause evaluates it for each row. defines: it stands in a
-    table's definition. unused: it stands in the definition of a WITH clause whose name is written
-    nowhere else. approximate: what it says of itself, if anything. baseline: it asks for the
-    baseline of contributions, too. background: the query, in brackets, of rows to compare with.
-    standard_errors: it asks for those of contributions in their place.
+    or the parameter or column that is to. spelled: its arguments as written, apart from blanks and
+    comments. words: folded identifiers in them. clause: the keyword of the clause around it, in the
+    innermost query, or "". items: the select items around it, of its own query first. local: the
+    names in it that are not columns (of a lambda, a comprehension, a macro), with the fields after
+    them; has_local_names: some are in sight. depth: how many calls and brackets are around it;
+    queries: how many queries. always_asked: its clause evaluates it for each row. defines: it
+    stands in a table's definition. unused: it stands in the definition of a WITH clause whose name
+    is written nowhere else. approximate: what it says of itself, if anything. baseline: it asks for
+    the baseline of contributions, too. background: the query, in brackets, of rows to compare with.
+    standard_errors: it asks for those of contributions in their place. skips_unknown: a row whose
+    model is unknown has NULL.
     """
 
     function: str
     span: Span
-    model: str | Parameter
+    model: str | Parameter | ModelColumn
     model_span: Span
     arguments: tuple[Argument, ...]
     class_argument: Argument | None
@@ -208,6 +216,7 @@ class ModelCall:
     baseline: bool = False
     standard_errors: bool = False
     background: Span | None = None
+    skips_unknown: bool = False
 
     @property
     def planned_with(self) -> tuple[Parameter, ...]:

@@ -29,8 +29,8 @@ class TableForm:
     """`ml_predict(MODEL m, TABLE t)`, `ML.PREDICT(MODEL m, (query))` or `ml_evaluate(MODEL m)`.
 
     function: one of `FORMS`. model: the reference to the model, which stands at `model_span`; None
-    if a parameter should give it, or the form has none. rows: each without TABLE. options: by their
-    names.
+    if a parameter or the expression `column` should give it, or the form has none. rows: each
+    without TABLE. options: by their names.
     """
 
     span: Span
@@ -39,6 +39,7 @@ class TableForm:
     model_span: Span
     rows: tuple[Span, ...]
     options: Mapping[str, FormOption]
+    column: Span | None = None
 
     def whole(self, name: str, default: int, least: int, most: int, sql: str) -> int:
         """An option that is a whole number.
@@ -114,7 +115,8 @@ def _begins(tokens: Sequence[Token], i: int) -> bool:
     form = FORMS.get(written if dotted else written.removeprefix("ml_"))
     if form is None or form.has_model:
         if first.upper == "MODEL":
-            return second.is_identifier or second.kind in ("string", "param")
+            named = second.is_identifier or second.kind in ("string", "param")
+            return named or second.is_symbol("(")
         return dotted and form is None and first.upper == "TABLE" and second.is_identifier
     is_query = first.is_symbol("(") and (second.upper in QUERIES or second.is_symbol("("))
     return is_query or (first.upper == "TABLE" and second.is_identifier)
@@ -136,11 +138,14 @@ def _form(sql: str, tokens: Tokens, start: int) -> TableForm:
         raise BindError("this bracket is not closed", sql, tokens[opening].start)
     items = tokens.split_commas(opening + 1, close)
     form = FORMS[function]
-    model, place = None, Span(tokens[opening].start, tokens[opening].end)
+    model, place, column = None, Span(tokens[opening].start, tokens[opening].end), None
     if form.has_model:
         first, last = items.pop(0)
-        model = _reference(sql, tokens[first + 1 : last])
         place = Span(tokens[first + 1].start, tokens[last - 1].end)
+        if tokens[first + 1].is_symbol("(") and tokens.closing.get(first + 1) == last - 1:
+            column = place
+        else:
+            model = _reference(sql, tokens[first + 1 : last])
     rows = []
     while items and _are_rows(tokens, *items[0]):
         rows.append(items.pop(0))
@@ -152,6 +157,7 @@ def _form(sql: str, tokens: Tokens, start: int) -> TableForm:
         place,
         tuple(_without_table(tokens, *place) for place in rows),
         dict(_options(sql, function, tokens, items)),
+        column,
     )
 
 

@@ -38,6 +38,9 @@ _NAMES = frozenset(
 )
 """What a table may be named by."""
 
+_AFTER_NO_NAME = frozenset({TokenType.COMMA, TokenType.L_PAREN, TokenType.R_PAREN})
+"""What follows MODEL where no name of a model does: there it is a column, or MODEL (column)."""
+
 _QUERIES = frozenset({"SELECT", "FROM", "WITH", "VALUES"})
 _EXPLAINED = ("ANALYZE", "EXTENDED", "FORMATTED", "COST", "CODEGEN")
 
@@ -74,7 +77,7 @@ class _Rules(ModelStatements):
         token = self._curr
         self._advance(2)
         names_model = self._curr and self._curr.text.upper() == "MODEL" and self._next
-        if names_model and self._next.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
+        if names_model and self._next.token_type not in _AFTER_NO_NAME:
             arguments = [self._parse_model_name()]
             if self._match(TokenType.COMMA):
                 arguments += self._parse_csv(self._parse_model_argument)

@@ -39,10 +39,13 @@ class Queries(PlanCache):
             training=lookup.training,
             held_out=partial(held_out_query, host),
             explained=partial(explained_by_rows, host, programs, DUCKDB),
+            names=self._names,
+            literal=host.literal,
         )
         super().__init__(context, lookup.stamp)
         self._engine = engine
         self._functions = functions
+        self._host = host
         self._told: tuple[Plan | None, Plan | None] = None, None
 
     def told(self, sql: str, parameters: Any) -> Plan | None:
@@ -79,6 +82,10 @@ class Queries(PlanCache):
     def runnable(self, sql: str) -> str:
         """A query without parameters that may call models, as the engine runs it."""
         return self.rewritten(sql, None)[0]
+
+    def _names(self, query: str) -> tuple[str, ...]:
+        """The texts that a query of one column gives; it may call models."""
+        return tuple(sorted(str(name) for (name,) in self._host.read(self.runnable(query))))
 
     def _latest(self, sql: str, parameters: Any) -> Plan | None:
         """The plan with the models of now, also where an open result holds older ones in sight."""

@@ -24,10 +24,16 @@ class SparkQueries(PlanCache):
             engine.context(lookup.model),
             training=lookup.training,
             explained=partial(explained_by_rows, host, catalog.programs, SPARK),
+            names=self._names,
         )
         super().__init__(context, lookup.stamp)
         self._engine = engine
         self._catalog = catalog
+        self._host = host
+
+    def _names(self, query: str) -> tuple[str, ...]:
+        """The texts that a query of one column gives; it may call models."""
+        return tuple(sorted(str(name) for (name,) in self._host.read(self.runnable(query))))
 
     def runnable(self, sql: str) -> str:
         """A query that may call models as Spark runs it."""

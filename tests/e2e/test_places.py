@@ -69,7 +69,7 @@ PLACES = [
     ("SELECT predict_proba('c', *, class := a > 0) FROM t", "BindError", "literal", "a > 0"),
     ("SELECT predict('c', *, class := true) FROM t", "BindError", "predict_proba", "class"),
     ("SELECT predict_proba('m', *) FROM t", "BindError", "no probabilities", "predict_proba"),
-    ("SELECT predict(m, *) FROM t", "BindError", "takes its model", "m, *"),
+    ("SELECT predict(m, *) FROM t", "BindError", "no column m names models", "m, *"),
     ("SELECT predict('m', *)", "BindError", "FROM", "*)"),
     ("SELECT predict('m', t.*, nix) FROM t", "BindError", "positional", "nix"),
     (

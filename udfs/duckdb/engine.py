@@ -28,11 +28,13 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import Column, ProbeError
 from sqlml.planner.program.function_names import FunctionSpec
+from sqlml.planner.program.named_functions import NamedFunction
 from sqlml.types import fold
 from sqlml.udfs.duckdb.declared_keys import declared_keys
 from sqlml.udfs.duckdb.function_registry import Registry, create
-from sqlml.udfs.duckdb.functions_by_name import batches
+from sqlml.udfs.duckdb.functions_by_name import batches, callee
 from sqlml.udfs.duckdb.interrupt_errors import is_interrupt, pass_interrupt
+from sqlml.udfs.duckdb.named_functions import named_function
 from sqlml.udfs.duckdb.native.needs_python import needs_python
 from sqlml.udfs.duckdb.user_frame import call_from
 from sqlml.udfs.duckdb.view_query import view_query
@@ -219,6 +221,19 @@ class DuckDBEngine:
             ConfigError, BackendError: it cannot be compiled.
         """
         return self.add(engine_function(spec, program))
+
+    def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
+        """Make a function callable that scores each row with the model that it names; returns the
+        name to call. Each model is compiled when its first row comes.
+
+        Raises:
+            ConfigError, BackendError: a model cannot be compiled.
+        """
+        example = None
+        for scorer in function.scorers.values():
+            example = engine_function(scorer.spec, program(scorer.spec.program), on_use=True)
+            callee(example)
+        return self.add(named_function(function, example))
 
     def add(self, function: EngineFunction) -> str:
         """Make a function callable in the user's transaction; returns the name to call."""

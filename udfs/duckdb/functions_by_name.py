@@ -20,7 +20,7 @@ from sqlml.errors import ArtifactError, SqlmlError, UnknownModelError
 from sqlml.ir import store
 from sqlml.limits import DROPPED_BYTES
 from sqlml.planner.program.function_names import HASH_DIGITS, PREFIX, parse_name
-from sqlml.udfs.batch_function import BatchFunction
+from sqlml.udfs.batch_function import BatchFunction, arrow_type
 from sqlml.udfs.duckdb.native import functions as native
 from sqlml.udfs.duckdb.program_sources import stored_programs
 from sqlml.udfs.engine_function import EngineFunction, taking
@@ -144,12 +144,9 @@ def any_function(argument_types: tuple[str, ...], result_type: str) -> EngineFun
     if made is None:
         return None
     kind, width, texts, result, levels = made.groups()
-    scored = pa.int32() if result == "INTEGER" else pa.float64()
-    for _ in range(len(levels) // 2):
-        scored = pa.list_(scored)
     name = f"{ANY}{kind}{width}{'_texts' if texts else ''}_{result}{'l' * (len(levels) // 2)}"
     taken = ("VARCHAR", *argument_types)
-    call = taking(len(taken), partial(_score_any, scored))
+    call = taking(len(taken), partial(_score_any, arrow_type(result_type)))
     fits = kind == "DOUBLE" and not texts
     return EngineFunction(name.lower(), call, taken, result_type, named=fits)
 

@@ -17,6 +17,7 @@ from sqlml.ir.program import Program
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import Column, ProbeError
 from sqlml.planner.program.function_names import FunctionSpec
+from sqlml.planner.program.named_functions import UNKNOWN, NamedFunction
 from sqlml.udfs.make_function import engine_function
 from sqlml.udfs.spark.types import columns_of, result_type
 from sqlml.udfs.spark.worker import versions
@@ -121,15 +122,56 @@ class SparkEngine:
         """
         from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
-        content = self._programs.get(program.hash)
-        if content is None:
-            content = self.spark.sparkContext.broadcast(store.dumps(program))
-            self._programs[program.hash] = content
+        content = self._content(program)
         kind = engine_function(spec, program, on_use=True).result_type
         made = arrow_udf(_scorer(spec.name, content, versions()), result_type(kind))
         self.spark.udf.register(spec.name, made.asNondeterministic() if spec.once else made)
         self._registered.add(spec.name)
         return spec.name
+
+    def register_named(self, function: NamedFunction, program: Callable[[str], Program]) -> str:
+        """Make a function callable that scores each row with the model that it names; returns the
+        name to call.
+
+        Raises:
+            ConfigError, BackendError: the driver itself cannot compile a model.
+        """
+        from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
+
+        kind, once = "INTEGER", False
+        scorers: dict[str, tuple[Any, ...]] = {}
+        for name, scorer in function.scorers.items():
+            spec = scorer.spec
+            made = program(spec.program)
+            content = self._content(made)
+            kind, once = engine_function(spec, made, on_use=True).result_type, spec.once
+            scorers[name] = spec.name, content, scorer.numbers, scorer.texts
+        rows = scorers, dict(function.kinds), function.numbers, kind
+        errors = {name: error.message for name, error in function.errors.items()}
+        told = errors, None if function.skips_unknown else UNKNOWN
+        udf = arrow_udf(_by_name(rows, told, versions()), result_type(kind))
+        self.spark.udf.register(function.name, udf.asNondeterministic() if once else udf)
+        self._registered.add(function.name)
+        return function.name
+
+    def _content(self, program: Program) -> Any:
+        """The broadcast of a Program."""
+        content = self._programs.get(program.hash)
+        if content is None:
+            content = self.spark.sparkContext.broadcast(store.dumps(program))
+            self._programs[program.hash] = content
+        return content
+
+
+def _by_name(rows: Any, errors: Any, wanted: Mapping[str, str]) -> Any:
+    """The function that travels for rows that name their models, by value as `_scorer` says."""
+
+    def scored(*columns: pa.Array) -> pa.Array:
+        from sqlml.udfs.spark.named_functions import score
+
+        return score(rows, errors, wanted, columns)
+
+    return scored
 
 
 def _scorer(name: str, program: Any, wanted: Mapping[str, str]) -> Any:

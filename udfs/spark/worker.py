@@ -66,7 +66,7 @@ def score(
     if columns[0].null_count:
         return _of_rows_that_are(name, program, wanted, columns)
     batch = _ready.get(name) or _made(name, program, wanted)
-    matrix = _matrix(columns[0], batch.given, batch.dtype)
+    matrix = matrix_of(columns[0], batch.given, batch.dtype)
     texts = columns[len(columns) - batch.texts :]
 
     def value_of(rows: Array | slice) -> pa.Array:
@@ -188,7 +188,7 @@ def _content(program: Any) -> bytes:
         ) from error
 
 
-def _matrix(lists: pa.ListArray, width: int, dtype: str) -> Array:
+def matrix_of(lists: pa.ListArray, width: int, dtype: str) -> Array:
     """Lists of `width` numbers as rows (n, width); NULL becomes NaN."""
     values = lists.flatten()
     assert len(values) == len(lists) * width, (

@@ -6,7 +6,7 @@ import pytest
 
 from sqlml.errors import BindError, ParseError
 from sqlml.planner.syntax.arguments import seems_to_call
-from sqlml.planner.syntax.outline import Literal, ModelCall, Outline, Parameter
+from sqlml.planner.syntax.outline import Literal, ModelCall, ModelColumn, Outline, Parameter
 from sqlml.planner.syntax.read import outline_of
 
 
@@ -190,9 +190,22 @@ def test_a_call_that_is_not_of_a_model() -> None:
         assert not seems_to_call(f"SELECT {text} FROM t")
 
 
+def test_a_column_that_names_models() -> None:
+    for text, named in (
+        ("predict(m, *)", "m"),
+        ("predict(t.m || '/1', t.*)", "t.m || '/1'"),
+        ("predict(MODEL (m), a)", "(m)"),
+        ("predict(m, COLUMNS('a.*'))", "m"),
+    ):
+        sql = f"SELECT {text} FROM t"
+        (found,) = outline(sql).calls
+        assert isinstance(found.model, ModelColumn)
+        assert sql[found.model.span.start : found.model.span.end] == named
+
+
 def test_what_cannot_be_meant() -> None:
     for text, why in (
-        ("predict(m, *)", "takes its model as a string"),
+        ("predict(m, *, unknown_model := 1)", "takes 'error' or 'null'"),
         ("predict('m', a, , b)", "an argument is empty"),
         ("predict('m', class := 1)", "belongs to predict_proba"),
         ("predict_proba('m', *, class := 1, class := 2)", "given twice"),

@@ -8,6 +8,7 @@ Set SQLML_UPDATE_GOLDEN=1 to write the files anew, and read the difference befor
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import count
@@ -34,6 +35,7 @@ from sqlml.planner.call import literal_arguments
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_statement import plan, read_statement
 from sqlml.planner.program import constants
+from sqlml.planner.rewrites import rows_by_model
 from sqlml.planner.rewrites.order import RULES, run
 from tests.cascaded import put_before, put_filter_before
 
@@ -76,7 +78,11 @@ STATEMENTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "filters below": "SELECT a, predict('forest', *) AS y FROM t "
             "WHERE k > 2 AND predict('forest', *) = 1",
         },
+        "rows_by_model": {
+            "a column of names": "SELECT k, predict(model, *) AS y FROM named WHERE k > 1",
+        },
         "planned_calls": {
+            "a model that rows name": "SELECT predict(model, *) AS y FROM named WHERE k > 2",
             "a function": "SELECT a, predict('forest', *) AS y FROM t",
             "an expression": "SELECT predict_score('linear', *) AS s FROM t",
             "calls in calls": "SELECT predict('forest', a, predict('forest', a, b)) AS y FROM t",
@@ -134,6 +140,8 @@ def con() -> Iterator[sqlml.Session]:
     with sqlml.connect() as con:
         con.execute("CREATE TABLE t (a DOUBLE, b DOUBLE, k INTEGER)")
         con.execute("CREATE TABLE d (id INTEGER PRIMARY KEY, c DOUBLE)")
+        con.execute("CREATE TABLE named (a DOUBLE, b DOUBLE, k INTEGER, model VARCHAR)")
+        con.execute("INSERT INTO named VALUES (0, 1, 2, 'forest'), (3, 4, 5, 'near')")
         con.create_function("slow", float, ["DOUBLE"], "DOUBLE")
         for name, model in {
             "linear": linear,
@@ -152,9 +160,10 @@ def con() -> Iterator[sqlml.Session]:
 def context(con: sqlml.Session, monkeypatch: pytest.MonkeyPatch) -> Context:
     """What the session's planner asks of its engine, on each machine with native functions.
 
-    The least work is worth a literal's.
+    The least work is worth a literal's, and two models that rows are sorted.
     """
     monkeypatch.setattr(literal_arguments, "LEAST", 0.0)
+    monkeypatch.setattr(rows_by_model, "MOST_UNSORTED", 1)
     monkeypatch.setattr(constants, "_made", Recent())
     seen: list[Context] = []
 
@@ -173,6 +182,9 @@ def planned(sql: str, context: Context, without: tuple[str, ...] = ()) -> str:
     text = DUCKDB.shown(made.sql)
     for call in made.calls:
         text = text.replace(call.spec.program[:24], call.model)
+        for function in call.named:
+            text = text.replace(function.name, "sqlml_named_" + "_".join(call.models))
+            text = re.sub(r"sqlml_models_\w{24}", "sqlml_models", text)
         if call.small is not None:
             text = text.replace(call.small.spec.program[:24], f"small_{call.model}")
     return text

@@ -1,0 +1,180 @@
+"""`models_of_rows`: the models that the rows of a query name, each with what is asked of it.
+
+The names are read when the query is planned, as PIVOT reads its columns: only then is it known
+which columns to bind and which type the result has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from sqlml.errors import BindError, SqlmlError, UnknownModelError
+from sqlml.parsing.places import Span
+from sqlml.planner.binding.context import Context
+from sqlml.planner.binding.probe_queries import ProbeError, value_queries
+from sqlml.planner.binding.requested_output import Target, target_of
+from sqlml.planner.syntax.outline import ModelCall, ModelColumn, Outline
+from sqlml.planner.syntax.parameters import Parameters
+from sqlml.planner.syntax.splice import splice
+
+MOST_NAMES = 10_000
+"""Models that the rows of one query may name."""
+
+
+@dataclass(frozen=True)
+class ModelsOfRows:
+    """What rows name, and what a call computes there.
+
+    Attributes:
+        targets: name -> what the call computes; all have one type.
+        errors: name -> why it cannot be called: it matters only if such a row is scored.
+    """
+
+    targets: Mapping[str, Target]
+    errors: Mapping[str, SqlmlError]
+
+
+def models_of_rows(
+    call: ModelCall,
+    column: ModelColumn,
+    outline: Outline,
+    given: Parameters,
+    context: Context,
+    nulls: Mapping[ModelCall, str],
+) -> ModelsOfRows | None:
+    """The models that the rows of a call name; None where there are no rows.
+
+    Args:
+        nulls: what stands for the calls that this one depends on, where the engine only binds.
+
+    Raises:
+        BindError: the names cannot be read, no model fits, or the results differ in type.
+        UnknownModelError: all names are unknown.
+    """
+    targets: dict[str, Target] = {}
+    errors: dict[str, SqlmlError] = {}
+    for name in _names(call, column, outline, given, context, nulls):
+        try:
+            found = target_of(replace(call, model=name), outline.sql, given, context)
+        except SqlmlError as error:
+            errors[name] = error
+            continue
+        if found is not None:
+            targets[name] = found
+    unknown = [e for e in errors.values() if isinstance(e, UnknownModelError)]
+    if not targets and errors and not (call.skips_unknown and len(unknown) == len(errors)):
+        raise next(iter(errors.values()))
+    if call.skips_unknown:
+        errors = {n: e for n, e in errors.items() if not isinstance(e, UnknownModelError)}
+    if not targets:
+        return None
+    _check_types(call, targets, outline.sql)
+    return ModelsOfRows(targets, errors)
+
+
+def _check_types(call: ModelCall, targets: Mapping[str, Target], sql: str) -> None:
+    """Raises BindError if two models give results of different types."""
+    (first, known), *others = targets.items()
+    other = next(((n, t) for n, t in others if t.type + t.key != known.type + known.key), None)
+    if other is not None:
+        name, target = other
+        raise BindError(
+            f"the models of one {call.function} must give one type: {first!r} gives {known.type}, "
+            f"and {name!r} gives {target.type}; score them in two queries",
+            sql,
+            call.model_span.start,
+        )
+
+
+def _names(
+    call: ModelCall,
+    column: ModelColumn,
+    outline: Outline,
+    given: Parameters,
+    context: Context,
+    nulls: Mapping[ModelCall, str],
+) -> list[str]:
+    """The names that rows give, NULL left out, sorted."""
+    at = column.span.start
+    _check_place(call, column, outline, context)
+    values = {p.span: context.literal(v[0]) for p in outline.parameters if (v := given.value(p))}
+    bound = partial(splice, outline.sql, nulls, {**given.as_nulls(), **values})
+    whole = partial(splice, outline.sql, {}, values)
+    where = None if call.block is None else call.block.where
+    if where is not None and any(where.holds(c.span) for c in outline.calls):
+        where = None  # more rows do no harm
+    pairs = zip(
+        value_queries(column.span, call.block, bound, where),
+        value_queries(column.span, call.block, whole, where),
+        strict=True,
+    )
+    failure = "it depends on rows of another query"
+    for probe, query in pairs:
+        try:
+            (described,) = context.describe(probe)[-1:]
+        except ProbeError as error:
+            failure = str(error)
+            continue
+        if described.type != "VARCHAR" and not described.type.startswith("ENUM("):
+            raise BindError(
+                f"the name of a model is a VARCHAR, and {whole(column.span)} is {described.type}; "
+                "cast it",
+                outline.sql,
+                at,
+            )
+        found = context.names(
+            f"SELECT DISTINCT CAST(sqlml_name AS {context.dialect.type('VARCHAR')}) FROM ({query}) "
+            f"AS sqlml_names WHERE sqlml_name IS NOT NULL LIMIT {MOST_NAMES + 1}"
+        )
+        if len(found) > MOST_NAMES:
+            raise BindError(
+                f"the rows name more than {MOST_NAMES:,} models; score fewer at a time",
+                outline.sql,
+                at,
+            )
+        return sorted(found)
+    written = whole(column.span)
+    message = f"the models that {written} names cannot be read beforehand: {failure}"
+    if written.isidentifier():
+        name = context.dialect.quote_string(written)
+        message = (
+            f"no column {written} names models here; the model of that name is called by "
+            f"{call.function}({name}, *)"
+        )
+    raise BindError(message, outline.sql, at)
+
+
+def _check_place(call: ModelCall, column: ModelColumn, outline: Outline, context: Context) -> None:
+    """Raises BindError where names cannot be read beforehand, or may change from one look to the
+    next."""
+    at, sql = column.span.start, outline.sql
+    if outline.kept:
+        raise BindError(
+            "a view, macro or prepared statement cannot have a model per row, since the models are "
+            "read at planning; put the call in the query that uses it",
+            sql,
+            at,
+        )
+    if call.has_local_names:
+        raise BindError("a lambda cannot have a model per row; call it outside", sql, at)
+    unsteady = next((f for f in _functions(column.span, outline) if not context.is_steady(f)), None)
+    if unsteady is not None:
+        raise BindError(
+            f"{unsteady}() may give another name each time that it is evaluated; name the models "
+            "in a subquery, as in FROM (SELECT *, .. AS model FROM t)",
+            sql,
+            at,
+        )
+
+
+def _functions(place: Span, outline: Outline) -> list[str]:
+    """The functions that are called at a place."""
+    sql = outline.sql
+    return [
+        word
+        for word, start in outline.words
+        if place.start <= start < place.end
+        and sql[start + len(word) : place.end].lstrip().startswith("(")
+    ]
