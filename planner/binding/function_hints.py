@@ -18,6 +18,7 @@ def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | No
 
     A call is taken for ours if its name is close to one of ours and its first argument is one
     string; the engine refuses it because it has no such function, or because an argument is a star.
+    Our macros for plain connections are called by mistake where MODEL is left out before a column.
 
     Args:
         is_function: whether the engine has a function or macro of this name.
@@ -26,6 +27,10 @@ def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | No
     >>> hint("SELECT predict_prob('m', a) FROM t", missing, lambda name: False)
     "did you mean predict_proba('m', ..)?"
     """
+    for name in FUNCTIONS:
+        unfit = f"Macro {name}() does not support the supplied arguments" in message
+        if unfit and not is_function(name):
+            return f"the model that a column names is called by {name}(MODEL (column), ..)"
     starred = "STAR expression" in message
     if not starred and "does not exist" not in message:
         return None

@@ -137,7 +137,7 @@ def _names(
         return sorted(found)
     written = whole(column.span)
     message = f"the models that {written} names cannot be read beforehand: {failure}"
-    if written.isidentifier():
+    if written.isidentifier() and written in failure:
         name = context.dialect.quote_string(written)
         message = (
             f"no column {written} names models here; the model of that name is called by "
@@ -159,6 +159,14 @@ def _check_place(call: ModelCall, column: ModelColumn, outline: Outline, context
         )
     if call.has_local_names:
         raise BindError("a lambda cannot have a model per row; call it outside", sql, at)
+    block = call.block
+    if block is not None and any(p.holds(call.span) for p in (*block.sources, *block.joins)):
+        raise BindError(
+            "the condition of a join cannot have a model per row; make the prediction in a "
+            "subquery, as in FROM (SELECT *, predict(..) AS p FROM t) JOIN ..",
+            sql,
+            call.span.start,
+        )
     unsteady = next((f for f in _functions(column.span, outline) if not context.is_steady(f)), None)
     if unsteady is not None:
         raise BindError(

@@ -160,8 +160,9 @@ class Arguments:
         (first, last), *rest = items
         model = self._model(first, last)
         if model is None:
-            # No function of the engine takes a star, so this is meant for us.
-            if last == first or not any(self._star(a, b) for a, b in rest if b > a):
+            # A star is meant for us, since no function of the engine takes one; a struct may be.
+            row = any(self._star(a, b) or self._fields(a, b) for a, b in rest if b > a)
+            if last == first or not row:
                 return None
             model = ModelColumn(Span(tokens[first].start, tokens[last - 1].end))
         arguments: list[Argument] = []

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -97,6 +98,7 @@ def values(con: Any, query: str, parameters: Any = None) -> list[Any]:
         "SELECT predict(shop, *) FROM t ORDER BY id",
         "SELECT predict(t.shop, t.*) FROM t ORDER BY id",
         "SELECT predict(MODEL (shop), plan := plan, a := a, b := b, c := c) FROM t ORDER BY id",
+        "SELECT predict(shop, {'plan': plan, 'a': a, 'b': b, 'c': c}) FROM t ORDER BY id",
         "SELECT predict(shop, * EXCLUDE (y)) FROM (FROM t WHERE true) t ORDER BY id",
         "SELECT p FROM (SELECT id, predict(lower(upper(shop)), *) AS p FROM t) ORDER BY id",
         "WITH q AS (SELECT *, shop AS model FROM t) SELECT predict(model, *) FROM q ORDER BY id",
@@ -281,7 +283,14 @@ def test_rows_without_a_name(con: sqlml.Session) -> None:
             BindError,
             "given twice",
         ),
-        ("SELECT predict(nothing, *) FROM t", BindError, "nothing"),
+        ("SELECT predict(nothing, *) FROM t", BindError, "no column nothing names models here"),
+        ("SELECT predict(shop, *) FROM none", BindError, "cannot be read beforehand: .*none"),
+        (
+            "SELECT count(*) FROM t JOIN shops s ON predict(s.shop, t.*) = 'yes'",
+            BindError,
+            "the condition of a join",
+        ),
+        ("SELECT predict(shop, a, b) FROM t", duckdb.BinderException, r"predict\(MODEL \(column"),
         ("SELECT transform(shop, *) FROM t", BindError, "it transforms nothing"),
     ],
 )

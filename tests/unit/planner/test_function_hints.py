@@ -34,6 +34,13 @@ def test_a_name_close_to_ours_is_named(written: str, meant: str) -> None:
     assert hint(f"SELECT a, {written} ('m', a) FROM t", missing(written), nothing) == wanted
 
 
+def test_a_column_that_names_models_has_a_keyword() -> None:
+    message = "Binder Error: Macro explain() does not support the supplied arguments."
+    wanted = "the model that a column names is called by explain(MODEL (column), ..)"
+    assert hint("SELECT explain(m, a, b) FROM t", message, nothing) == wanted
+    assert hint("SELECT explain(m, a, b) FROM t", message, lambda name: True) is None
+
+
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
