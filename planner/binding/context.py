@@ -68,6 +68,7 @@ class Context:
     Attributes:
         describe: names and types of a query's columns, without running it.
         model: the model that a reference in a query means.
+        models: reads the models of several references together, for `model` to be quick.
         is_user_function: whether the user has a function of that name.
         function_type: what such a function returns, if it is none of SQL (a macro).
         is_steady: whether a function gives the same for the same rows, as far as is known.
@@ -90,6 +91,7 @@ class Context:
     describe: Describe
     model: Callable[[str], Model]
     is_user_function: Callable[[str], bool]
+    models: Callable[[Sequence[str]], None] = _nothing
     function_type: Callable[[str], str | None] = _nothing
     is_steady: Callable[[str], bool] = _unsteady
     unique_keys: UniqueKeys | None = None

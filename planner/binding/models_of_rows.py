@@ -55,7 +55,9 @@ def models_of_rows(
     """
     targets: dict[str, Target] = {}
     errors: dict[str, SqlmlError] = {}
-    for name in _names(call, column, outline, given, context, nulls):
+    names = _names(call, column, outline, given, context, nulls)
+    context.models(names)
+    for name in names:
         try:
             found = target_of(replace(call, model=name), outline.sql, given, context)
         except SqlmlError as error:

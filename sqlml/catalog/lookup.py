@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from sqlml.bounded_cache import Recent
@@ -58,6 +58,20 @@ class Lookup:
                 continue
             self._known.put(name, (stamp, found), found.program.nbytes)
             return found
+
+    def several(self, names: Iterable[str]) -> None:
+        """Read the models of these references together; `model` then has them at hand."""
+        stamps = {}
+        for name in names:
+            try:
+                stamp, known = self.stamp(name), self._known.get(name)
+                if known is None or known[0] != stamp:
+                    stamps[_reference(name)] = name, stamp
+            except UnknownModelError:
+                continue
+        for reference, found in self._catalog.several(stamps):
+            name, stamp = stamps[reference]
+            self._known.put(name, (stamp, found), found.program.nbytes)
 
     def training(self, model: Model) -> TrainingFacts | None:
         """How a version was trained; None if sqlml did not train it."""

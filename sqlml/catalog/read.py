@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sqlml.catalog import training_facts
@@ -16,7 +16,7 @@ from sqlml.catalog.tables import ESTIMATORS, MODELS, SMALL_MODELS, TRAININGS, VE
 from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.catalog.transform import TRANSFORM, transform_of
 from sqlml.dialects.duckdb import builtin
-from sqlml.errors import ArtifactError, CatalogError, UnknownModelError
+from sqlml.errors import ArtifactError, CatalogError, SqlmlError, UnknownModelError
 from sqlml.ir.program import Program
 from sqlml.suggestions import closest
 from sqlml.types import Feature, fold
@@ -53,8 +53,22 @@ class Catalog:
                     raise
                 said = error.message
 
-    def _read(self, reference: Reference) -> Model:
-        schema = self.existing_schema(reference)
+    def several(self, references: Iterable[Reference]) -> Iterator[tuple[Reference, Model]]:
+        """The models that references mean, but for those that `get` raises an error for.
+
+        The tables of a catalog are looked at once for all, which is most of the work of `get`.
+        """
+        schemas: dict[str | None, str] = {}
+        for reference in references:
+            try:
+                if reference.database not in schemas:
+                    schemas[reference.database] = self.existing_schema(reference)
+                yield reference, self._read(reference, schemas[reference.database])
+            except SqlmlError:
+                continue
+
+    def _read(self, reference: Reference, schema: str | None = None) -> Model:
+        schema = schema or self.existing_schema(reference)
         rows = self._rows(
             "m.name, v.version, v.program, v.features, v.source, v.library, v.path, v.format, "
             "v.sha256, v.options, v.verification, coalesce(v.comment, m.comment), v.created_at",

@@ -39,6 +39,7 @@ class Queries(PlanCache):
             training=lookup.training,
             held_out=partial(held_out_query, host),
             explained=partial(explained_by_rows, host, programs, DUCKDB),
+            models=lookup.several,
             names=self._names,
             literal=host.literal,
         )

@@ -24,6 +24,7 @@ class SparkQueries(PlanCache):
             engine.context(lookup.model),
             training=lookup.training,
             explained=partial(explained_by_rows, host, catalog.programs, SPARK),
+            models=lookup.several,
             names=self._names,
         )
         super().__init__(context, lookup.stamp)
