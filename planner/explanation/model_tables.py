@@ -12,7 +12,7 @@ from sqlml.errors import BindError
 from sqlml.explaining.importance import importances
 from sqlml.explaining.tree_nodes import tree_nodes, trees_of
 from sqlml.explaining.weights import Weight, weights
-from sqlml.planner.explanation.literal_table import Table, literal_table
+from sqlml.planner.syntax.literal_table import Table, literal_table
 from sqlml.planner.syntax.table_form import TableForm
 
 

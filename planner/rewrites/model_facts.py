@@ -8,8 +8,9 @@ from types import MappingProxyType
 from sqlml.catalog.model import Model
 from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.errors import BindError
+from sqlml.explaining.feature_facts import feature_facts
 from sqlml.planner.binding.context import Context
-from sqlml.planner.explanation.literal_table import Table, literal_table
+from sqlml.planner.syntax.literal_table import Table, literal_table
 
 
 def facts_query(form: str, model: Model, context: Context) -> str:
@@ -22,6 +23,8 @@ def facts_query(form: str, model: Model, context: Context) -> str:
         BindError: sqlml did not train the model.
     """
     facts = context.training(model)
+    if facts is None and form == "feature_info":
+        return literal_table(*_imported_features(model), context.dialect)
     if facts is None:
         raise BindError(
             f"ml_{form} tells how a model was trained, and sqlml did not train model "
@@ -49,8 +52,8 @@ def _training_info(facts: TrainingFacts) -> Table:
     return columns, [row[: len(columns)] for row in facts.rounds]
 
 
-def _feature_info(facts: TrainingFacts) -> Table:
-    columns = {
+_FEATURE_COLUMNS: Mapping[str, str] = MappingProxyType(
+    {
         "input": "VARCHAR",
         "type": "VARCHAR",
         "min": "DOUBLE",
@@ -60,8 +63,24 @@ def _feature_info(facts: TrainingFacts) -> Table:
         "category_count": "BIGINT",
         "null_count": "BIGINT",
     }
+)
+
+
+def _feature_info(facts: TrainingFacts) -> Table:
     keys = ("name", "type", "min", "max", "mean", "stddev", "distinct", "nulls")
-    return columns, [[feature.get(key) for key in keys] for feature in facts.features]
+    return _FEATURE_COLUMNS, [[feature.get(key) for key in keys] for feature in facts.features]
+
+
+def _imported_features(model: Model) -> Table:
+    """What the steps of an imported model say of its features."""
+    types = {"number": "DOUBLE", "string": "VARCHAR"}
+    found = feature_facts(model.program)
+    keys = ("least", "most", "mean", "stddev", "categories")
+    rows = [
+        [f.feature, types.get(f.kind, f.kind), *(getattr(f, key) for key in keys), None]
+        for f in found
+    ]
+    return _FEATURE_COLUMNS, rows
 
 
 def _trial_info(facts: TrainingFacts) -> Table:

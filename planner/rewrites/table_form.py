@@ -40,7 +40,7 @@ from sqlml.planner.syntax.outline import ModelCall, Outline
 from sqlml.planner.syntax.parameters import Parameters
 from sqlml.planner.syntax.read import outline_of
 from sqlml.planner.syntax.table_form import TableForm, defined_names, names_in, table_forms
-from sqlml.planner.table_data.write import compared_tables
+from sqlml.planner.table_data.write import compared_tables, skew_of
 from sqlml.types import fold
 
 
@@ -206,6 +206,8 @@ def _of_rows(
     explain = _EXPLAINING.get(form.function)
     if explain is not None:
         return explain(form, model, dialect, sql)
+    if form.function == "validate_data_skew":
+        return skew_of(form, model, context.training(model), dialect, sql)
     if form.function == "partial_dependence":
         return partial_dependence(form, model, _columns(rows, context, sql), dialect, sql)
     return _evaluated(sql, context, form, model, rows)

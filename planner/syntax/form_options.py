@@ -19,6 +19,7 @@ _WANTED = {
     "column": "the name of a column in quotes",
     "columns": "the name of a column in quotes, or a list of names",
     "number": "a number",
+    "numbers": "numbers by names of columns, as in {'age': 0.1}",
     "boolean": "true or false",
     "class": "a class of the model",
     "text": "a text in quotes",
@@ -33,8 +34,8 @@ class Rows(str):
 
 @dataclass(frozen=True, slots=True)
 class FormOption:
-    """The value is a text, a number, a truth, (of a list) a tuple of texts, or `Rows`; it stands at
-    `span`, with its name."""
+    """The value is a text, a number, a truth, (of a list) a tuple of texts, (of a struct) a dict of
+    numbers, or `Rows`; it stands at `span`, with its name."""
 
     name: str
     value: Any
@@ -54,6 +55,10 @@ class FormOption:
         if kind == "columns" and isinstance(value, str):
             return FormOption(self.name, (value,), self.span)
         is_truth, is_list = isinstance(value, bool), isinstance(value, tuple)
+        if isinstance(value, dict) or kind == "numbers":
+            if not (isinstance(value, dict) and kind == "numbers"):
+                raise BindError(f"option {self.name} takes {_WANTED[kind]}", sql, self.span.start)
+            return self
         fits = {
             "column": isinstance(value, str),
             "text": isinstance(value, str),
@@ -87,7 +92,7 @@ def option_of(sql: str, tokens: Tokens, start: int, end: int) -> FormOption:
     if opened.is_symbol("(") and tokens[start + 3].upper in QUERIES:
         value: Any = Rows(sql[opened.start : tokens[end - 1].end])
     else:
-        value = _literal(sql, tokens[start + 2 : end])
+        value = _value(sql, tokens, start + 2, end)
     return FormOption(fold(tokens[start].text), value, span)
 
 
@@ -114,7 +119,7 @@ def options_of_struct(sql: str, tokens: Tokens, start: int, end: int) -> list[Fo
                 sql,
                 tokens[first].start,
             )
-        value = _literal(sql, tokens[first : last - 2])
+        value = _value(sql, tokens, first, last - 2)
         span = Span(tokens[first].start, tokens[last - 1].end)
         made.append(FormOption(fold(tokens[last - 1].text), value, span))
     return made
@@ -147,6 +152,37 @@ def _literal(sql: str, tokens: Sequence[Token]) -> Any:
         sql,
         first.start,
     )
+
+
+def _value(sql: str, tokens: Tokens, start: int, end: int) -> Any:
+    """The value in tokens[start:end]: a literal, or numbers by names, `{'age': 0.1, plan: 0.2}` or
+    `[('age', 0.1), STRUCT('plan', 0.2)]`.
+
+    Raises:
+        BindError: anything else.
+    """
+    opened = tokens[start]
+    listed = opened.is_symbol("[") and tokens.closing.get(start + 1 + _is_struct(tokens[start + 1]))
+    if not (opened.is_symbol("{") or listed) or tokens.closing.get(start) != end - 1:
+        return _literal(sql, tokens[start:end])
+    made: dict[str, float] = {}
+    for first, last in tokens.split_commas(start + 1, end - 1):
+        if listed:
+            first, last = first + 1 + _is_struct(tokens[first]), last - 1
+        parted = last - first == 3 and tokens[first + 1].is_symbol("," if listed else ":")
+        name, value = tokens[first], tokens[last - 1]
+        if (
+            not parted
+            or value.kind != "number"
+            or not (name.kind == "string" or name.is_identifier)
+        ):
+            raise BindError(f"expected {_WANTED['numbers']}", sql, opened.start)
+        made[name.text] = float(_number(value.text))
+    return made
+
+
+def _is_struct(token: Token) -> bool:
+    return token.upper == "STRUCT"
 
 
 def _number(text: str) -> int | float:

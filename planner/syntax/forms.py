@@ -9,9 +9,9 @@ from typing import Literal
 
 from sqlml.types import fold
 
-Kind = Literal["column", "columns", "number", "boolean", "class", "text", "rows"]
-"""What an option is: the name of a column, one such name or several, a number, true or false, a
-class of the model, a text; or rows, a query in brackets."""
+Kind = Literal["column", "columns", "number", "numbers", "boolean", "class", "text", "rows"]
+"""What an option is: the name of a column, one such name or several, a number, numbers by names of
+columns, true or false, a class of the model, a text; or rows, a query in brackets."""
 
 _NONE: Mapping[str, Kind] = MappingProxyType({})
 
@@ -40,6 +40,7 @@ _DRIFT: Mapping[str, Kind] = {
     "categorical_default_threshold": "number",
     "numerical_default_threshold": "number",
     "null_share_threshold": "number",
+    "thresholds": "numbers",
 }
 
 FORMS: Mapping[str, Form] = MappingProxyType(
@@ -57,6 +58,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             (1, 1), {"num_quantiles": "number", "top_k": "number"}, has_model=False
         ),
         "validate_data_drift": Form((2, 2), _DRIFT, has_model=False),
+        "validate_data_skew": Form((1, 1), _DRIFT),
         "explain_predict": Form(
             (1, 1), {"top_k_features": "number", "class": "class", "background": "rows"}
         ),

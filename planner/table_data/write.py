@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sqlml.catalog.model import Model
+from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
 from sqlml.planner.syntax.table_form import TableForm
-from sqlml.planner.table_data.column_kinds import DataColumn, data_columns
+from sqlml.planner.table_data.column_kinds import DataColumn, Kind, data_columns
 from sqlml.planner.table_data.describe import described
-from sqlml.planner.table_data.drift import METRICS, drifted
+from sqlml.planner.table_data.drift import (
+    METRICS,
+    Judgement,
+    Known,
+    drifted,
+    of_kinds,
+    skewed,
+)
 from sqlml.types import fold
 
 _OF_NAMES = frozenset({"psi", "jensen_shannon_divergence", "l_infinity"})
@@ -73,17 +82,81 @@ def _drifted(
         _check_alike(form, column, others[column.name], sql)
     if not columns:
         raise BindError("the two tables share no column that can be compared", sql, form.span.start)
-    metrics = (
-        _metric(form, "numerical_metric_type", frozenset(METRICS.values()), sql),
-        _metric(form, "categorical_metric_type", _OF_NAMES, sql),
+    judgement = _judgement(form, [c.name for c in columns], sql)
+    return drifted(columns, judgement, dialect)
+
+
+def skew_of(
+    form: TableForm, model: Model, facts: TrainingFacts | None, dialect: Dialect, sql: str
+) -> tuple[str, str]:
+    """The text before and after rows that are compared with those that a model was trained on.
+
+    Raises:
+        BindError: the model does not know these, or an option has a wrong value.
+    """
+    if facts is None:
+        raise BindError(
+            f"sqlml did not train model {model.label} and does not know its training rows; compare "
+            "two tables, as in ml_validate_data_drift(TABLE training_rows, TABLE t)",
+            sql,
+            form.span.start,
+        )
+    features = [f for f in facts.features if f.get("values") or f["nulls"] == f.get("rows")]
+    if not features:
+        raise BindError(
+            f"no distributions were kept when model {model.label} was trained; ALTER MODEL .. "
+            "RETRAIN keeps them",
+            sql,
+            form.span.start,
+        )
+    kinds: dict[str, Kind] = {
+        f["name"]: "name" if f["distinct"] is not None else "number" for f in features
+    }
+    columns = [DataColumn(name, "", kind) for name, kind in kinds.items()]
+    columns = [c for part in of_kinds(columns) for c in part]
+    place = {c.name: k for k, c in enumerate(columns)}
+    values = [(place[f["name"]], value, n) for f in features for value, n in f["values"]]
+    known = Known(
+        numbers=[(k, float(v), n) for k, v, n in values if columns[k].kind == "number"],
+        names=[(k, str(v), n) for k, v, n in values if columns[k].kind == "name"],
+        others=[(place[f["name"]], f["others"]) for f in features if f.get("others")],
+        shares=[(place[f["name"]], f["rows"], f["nulls"]) for f in features],
     )
-    thresholds = (
-        _threshold(form, "numerical_default_threshold", sql),
-        _threshold(form, "categorical_default_threshold", sql),
-        _threshold(form, "null_share_threshold", sql),
+    transform = model.transform
+    made = frozenset[str]() if transform is None else transform.made.keys()
+    names = {f["name"]: dialect.quote_name(f["name"]) for f in features}
+    if transform is not None:
+        raw = {column: dialect.quote_name(column) for column in transform.columns}
+        names |= {name: transform.sql(name, raw) for name in names.keys() & made}
+    judgement = _judgement(form, list(place), sql)
+    return skewed(columns, names, known, judgement, dialect)
+
+
+def _judgement(form: TableForm, columns: Sequence[str], sql: str) -> Judgement:
+    """How the columns are compared, as the options say."""
+    own = {fold(name): value for name, value in _value(form, "thresholds", {}).items()}
+    unknown = own.keys() - {fold(name) for name in columns}
+    if unknown:
+        raise BindError(
+            f"option thresholds names column {min(unknown)!r}; columns: {', '.join(columns)}",
+            sql,
+            form.options["thresholds"].span.start,
+        )
+    if any(value < 0 for value in own.values()):
+        raise BindError("thresholds must be at least 0", sql, form.options["thresholds"].span.start)
+    return Judgement(
+        metrics=(
+            _metric(form, "numerical_metric_type", frozenset(METRICS.values()), sql),
+            _metric(form, "categorical_metric_type", _OF_NAMES, sql),
+        ),
+        thresholds=(
+            _threshold(form, "numerical_default_threshold", sql),
+            _threshold(form, "categorical_default_threshold", sql),
+            _threshold(form, "null_share_threshold", sql),
+        ),
+        of_columns=own,
+        bins=form.whole("bins", 10, 2, 100, sql),
     )
-    bins = form.whole("bins", 10, 2, 100, sql)
-    return drifted(columns, metrics, thresholds, bins, dialect)
 
 
 def _check_alike(form: TableForm, base: DataColumn, study: DataColumn, sql: str) -> None:

@@ -72,6 +72,9 @@ def loads(text: Any, name: str) -> TrainingFacts:
         _check_rows("trials", made["trials"], _TRIAL)
         features = [[feature.get(key) for key in _FEATURE] for feature in made["features"]]
         _check_rows("features", features, tuple(_FEATURE.values()))
+        for feature in made["features"]:
+            kind = (int, float) if feature["distinct"] is None else (str,)
+            _check_rows("values", feature.get("values", ()), (kind, (int,)))
         return TrainingFacts(**made)
     except (TypeError, ValueError, KeyError, RecursionError) as error:
         raise ArtifactError(
@@ -86,7 +89,7 @@ _TRIAL = ((int,), (str,), _NUMBER, (str,), _NUMBER, (bool,))
 _FEATURE: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("name", "type"), (str,)),
     **dict.fromkeys(("min", "max", "mean", "stddev"), _NUMBER),
-    **dict.fromkeys(("distinct", "nulls"), (int, type(None))),
+    **dict.fromkeys(("distinct", "nulls", "others", "rows"), (int, type(None))),
 }
 """The types of what a row of each table has."""
 

@@ -68,6 +68,8 @@ class Ensemble:
     cover: Array | None = None
     leaf_cover: Array | None = None
     gain: Array | None = None
+    input_least: Array | None = None
+    input_most: Array | None = None
 
     @classmethod
     def of(cls, attrs: Mapping[str, Any]) -> Ensemble:
@@ -178,6 +180,9 @@ class Ensemble:
         need(m <= MAX_TREE_DEPTH or self.depth <= MAX_TREE_DEPTH, too_deep())
         self._check_sets(need)
         self._check_statistics(need)
+        for name, given in (("input_least", self.input_least), ("input_most", self.input_most)):
+            fits = given is None or (given.shape == (x.width,) and given.dtype.name in FLOATS)
+            need(fits, f"{name} does not fit the columns")
 
     def _check_sets(self, need: Any) -> None:
         given = [a is not None for a in (self.categorical, self.set_offsets, self.set_words)]
@@ -216,7 +221,7 @@ class Ensemble:
             need(fits and _sound(given, name == "gain"), f"{name} does not fit the nodes")
 
 
-STATISTICS = ("cover", "leaf_cover", "gain")
+STATISTICS = ("cover", "leaf_cover", "gain", "input_least", "input_most")
 """Attributes of a tree_ensemble that no score depends on."""
 
 

@@ -82,6 +82,7 @@ class _Training:
         request, columns = self._request, self._rows.columns
         counted = self._rows.counted()
         names, too_many = self._rows.names(counted)
+        self._rows.tell_numbers(counted)
         features = [c for c in columns.features if c.name not in too_many]
         notices = [
             f"column {c.name!r} is left out: models do not learn from {c.type} in Spark"

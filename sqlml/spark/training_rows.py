@@ -22,6 +22,7 @@ from sqlml.training.reading.rows import Side, TrainingRows
 from sqlml.training.reading.shaped_rows import class_weights
 from sqlml.training.storage.classes import Classes
 from sqlml.training.storage.column_statistics import ColumnStatistics
+from sqlml.training.storage.distribution import MOST_SEEN
 from sqlml.training.train import MOST_MEASURED
 from sqlml.types import Array
 from sqlml.udfs.spark.types import columns_of
@@ -115,23 +116,37 @@ class SparkRows:
 
     def names(self, counted: Counted) -> tuple[dict[str, tuple[str, ...]], list[str]]:
         """The categories of each column in order, and the columns that have too many."""
-        names: dict[str, tuple[str, ...]] = {}
-        too_many = []
+        f, names, too_many = self._f, dict[str, tuple[str, ...]](), []
+        labelled = f.when(f.col(_quoted(str(self._request.label))).isNotNull(), 1)
         for column in self.columns.features:
             if column.role != "category":
                 continue
             statistics = counted.statistics[column.name]
             found: list[Any] = []
             if (statistics.distinct or 0) <= 2 * MOST_CATEGORIES:  # told with an error of 5%
-                value = self._f.col(_quoted(column.name))
-                distinct = self._rows.where(value.isNotNull()).select(value).distinct()
-                found = distinct.limit(MOST_CATEGORIES + 1).collect()
+                value = f.col(_quoted(column.name))
+                counts = self._rows.where(value.isNotNull()).groupBy(value).agg(f.count(labelled))
+                found = counts.limit(MOST_CATEGORIES + 1).collect()
             if 0 < len(found) <= MOST_CATEGORIES or statistics.nulls == statistics.rows:
                 names[column.name] = tuple(sorted(row[0] for row in found))
-                statistics.distinct = len(found)
+                statistics.tell_names({row[0]: row[1] for row in found})
             else:
                 too_many.append(column.name)
         return names, too_many
+
+    def tell_numbers(self, counted: Counted) -> None:
+        """Look at some of the numbers of each column, of all partitions alike."""
+        f = self._f
+        numbers = [c for c in self.columns.features if c.role == "number"]
+        if not numbers:
+            return
+        rows = self._rows.where(f.col(_quoted(str(self._request.label))).isNotNull())
+        if counted.labelled > MOST_SEEN:
+            rows = rows.sample(1.1 * MOST_SEEN / counted.labelled, self._request.seed)
+        picked = [self._feature(c, {}).alias(f"f{n}") for n, c in enumerate(numbers)]
+        table = rows.select(*picked).limit(MOST_SEEN).toArrow()
+        for column, values in zip(numbers, table.columns, strict=True):
+            counted.statistics[column.name].tell_values(values.to_numpy())
 
     def classes(self) -> Classes | None:
         """The classes of the label; None for a regression."""

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import lightgbm
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
 from sklearn.inspection import permutation_importance
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import sqlml
 from tests.explained_models import (
@@ -163,3 +170,35 @@ def test_what_a_model_says_were_a_column_something_else(con: sqlml.Session) -> N
     assert [row[0] for row in few] == ["basic", "pro"]
     proba = PLANS.predict_proba(ROWS[["plan", "a"]].assign(plan="pro"))[:, 0]
     assert few[1][1] == pytest.approx(proba.mean(), rel=1e-12)
+
+
+def test_what_the_steps_of_an_imported_model_say_of_its_features() -> None:
+    rng = np.random.default_rng(4)
+    frame = pd.DataFrame(
+        {
+            "a": rng.normal(3, 2, 400),
+            "b": rng.exponential(size=400),
+            "c": rng.choice(["x", "y", "z"], 400),
+            "d": rng.integers(0, 5, 400).astype(float),
+        }
+    )
+    frame.loc[::7, "a"] = np.nan
+    y = (frame.b + frame.d > 2).astype(int)
+    scaled = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+    steps = make_column_transformer((scaled, ["b", "a"]), (OneHotEncoder(), ["c"]))
+    model = make_pipeline(steps, LogisticRegression()).fit(frame, y)
+    boosted = lightgbm.LGBMClassifier(n_estimators=3, verbose=-1).fit(frame[["d", "a"]], y)
+    with sqlml.connect() as con:
+        con.create_model("m", model, verify=False)
+        con.create_model("boosted", boosted, verify=False)
+        form = "SELECT * FROM ml_feature_info(MODEL {}) ORDER BY input"
+        a, b, c = con.sql(form.format("m")).to_arrow_table().to_pylist()
+        scaler = steps.named_transformers_["pipeline"][1]
+        for told, k in ((b, 0), (a, 1)):
+            assert told["type"] == "DOUBLE" and told["category_count"] is None
+            assert told["mean"] == pytest.approx(scaler.mean_[k], rel=1e-12)
+            assert told["stddev"] == pytest.approx(scaler.scale_[k], rel=1e-12)
+        assert (c["type"], c["category_count"], c["mean"]) == ("VARCHAR", 3, None)
+        a, d = con.sql(form.format("boosted")).to_arrow_table().to_pylist()
+        assert (a["min"], a["max"]) == (frame.a.min(), frame.a.max())
+        assert (d["min"], d["max"], d["mean"]) == (0, 4, None)

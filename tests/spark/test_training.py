@@ -172,3 +172,16 @@ def test_what_spark_cannot_train_is_one_clear_error(
     with pytest.raises(errors.SqlmlError, match=says):
         con.sql(statement)
     assert {row.name for row in con.sql("SHOW MODELS").collect()} == {"churn", "value"}
+
+
+@pytest.mark.parametrize(
+    "options", ["model_type = 'boosted_tree_classifier'", "model_type = 'logistic_reg'"]
+)
+def test_rows_are_compared_with_those_of_the_training(con: Any, options: str) -> None:
+    told(con, f"{options}, label = 'y', max_iterations = 3", "SELECT a, x, c, flag, y FROM trained")
+    form = "SELECT input, value, is_anomaly FROM ml_validate_data_skew(MODEL m, {})"
+    same = {row.input: row for row in con.sql(form.format("TABLE trained")).collect()}
+    assert set(same) == {"a", "x", "c", "flag"}
+    assert all(row.value < 1e-3 and not row.is_anomaly for row in same.values())
+    other = con.sql(form.format("(SELECT a, x, 'u' AS c, flag FROM trained)")).collect()
+    assert [row.input for row in other if row.is_anomaly] == ["c"]

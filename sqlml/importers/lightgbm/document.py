@@ -408,6 +408,24 @@ def _categorical(rest: Sequence[str], infos: Sequence[str]) -> tuple[int, ...]:
     return tuple(i for i, info in enumerate(infos) if info != "none" and info[:1] != "[")
 
 
+def ranges(infos: Sequence[str]) -> tuple[Array, Array]:
+    """The least and the greatest number that features had in training, float64 (n,) each; NaN for
+    categories, and where the file does not say it.
+
+    >>> [bound.tolist() for bound in ranges(["[-1.5:2]", "none", "0:3:1"])]
+    [[-1.5, nan, nan], [2.0, nan, nan]]
+    """
+    found = [_RANGE.fullmatch(info) for info in infos]
+    least, most = (
+        np.array([np.nan if m is None else float(m[k]) for m in found], np.float64) for k in (1, 2)
+    )
+    return least, most
+
+
+_PLAIN = r"([-+]?\d{1,30}(?:\.\d{1,30})?(?:e[-+]?\d{1,2})?)"
+_RANGE = re.compile(rf"\[{_PLAIN}:{_PLAIN}\]", re.IGNORECASE)
+
+
 def _pandas_categorical(rest: Sequence[str]) -> tuple[tuple[Any, ...], ...]:
     prefix = "pandas_categorical:"
     for line in reversed(rest):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +15,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.categories import category_array, category_codes, coded_columns
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
-from sqlml.importers.lightgbm.document import LightGBMModel, LinearLeaves, read_lines
+from sqlml.importers.lightgbm.document import LightGBMModel, LinearLeaves, ranges, read_lines
 from sqlml.importers.lightgbm.forest import PLAIN, TRUNCATED, ZERO, ZERO_MISSING, forest_of
 from sqlml.importers.lightgbm.objective import HALF, Objective
 from sqlml.importers.unfitted import unfitted
@@ -155,7 +156,10 @@ def _score(model: LightGBMModel, frame: Frame) -> Value:
             x = b.op("trunc", x)
         parts.append(x)
     x = parts[0] if len(parts) == 1 else b.op("concat", *parts)
-    score = b.op("tree_ensemble", x, **forest.ensemble.attrs())
+    read = [f for t in (PLAIN, ZERO_MISSING, TRUNCATED) for f, own in forest.columns if own == t]
+    least, most = ranges([model.infos[f] for f in read])
+    told = replace(forest.ensemble, input_least=least, input_most=most)
+    score = b.op("tree_ensemble", x, **told.attrs())
     if model.nodes.linear is None:
         return score
     return _linear_leaves(model, model.nodes.linear, frame, categories, score)

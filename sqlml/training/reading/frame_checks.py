@@ -33,7 +33,7 @@ def check_frame(
     """
     found, notices = [], []
     for name in features:
-        values = _values(frame[name])
+        values, names = _values(frame[name])
         statistics = ColumnStatistics(name, types[name])
         found.append(statistics)
         if values is None:
@@ -43,7 +43,7 @@ def check_frame(
             statistics.add_numbers(values)
         else:
             statistics.add_codes(values)
-            statistics.distinct = int(values.max(initial=-1)) + 1
+            statistics.distinct, statistics.names = len(names), names
         if statistics.is_constant:
             notices.append(f"column {name!r} has one value in all rows")
         elif is_key(statistics, types[name], values):
@@ -60,16 +60,22 @@ def check_frame(
     return found, notices
 
 
-def _values(column: Any) -> Array | None:
-    """(n,) float64 numbers with NaN, or int64 codes of texts, -1 for NULL; None of other values."""
+def _values(column: Any) -> tuple[Array | None, tuple[str, ...]]:
+    """(n,) float64 numbers with NaN, or int64 codes of texts, -1 for NULL, and these texts; None of
+    other values."""
     import pandas as pd
 
     if pd.api.types.is_bool_dtype(column) or pd.api.types.is_numeric_dtype(column):
         numbers: Array = column.to_numpy(np.float64, na_value=np.nan)
-        return numbers
+        return numbers, ()
     if not isinstance(column.dtype, pd.CategoricalDtype) and (
         pd.api.types.infer_dtype(column, skipna=True) not in ("string", "empty", "boolean")
     ):
-        return None
-    codes: Array = pd.factorize(column)[0].astype(np.int64)
-    return codes
+        return None, ()
+    codes, names = pd.factorize(column)
+    return codes.astype(np.int64), tuple(map(_as_sql, names))
+
+
+def _as_sql(value: Any) -> str:
+    """A text, or a truth as the engine writes one."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -327,7 +327,8 @@ class _Reader:
             names = self.names.get(column.name)
             if names is None:
                 continue
-            self.statistics[column.name].distinct = len(names)
+            statistics = self.statistics[column.name]
+            statistics.distinct, statistics.names = len(names), names.as_seen()
             place = names.sorted_places()
             if self.matrix is None:
                 codes = self.arrays[column.name].array()

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from sqlml.training.storage.distribution import Codes, Numbers
 from sqlml.types import Array
 
 
 class ColumnStatistics:
-    """Counts and moments of a column, batch by batch.
+    """Counts, moments and the distribution of a column, batch by batch.
 
-    rows, nulls: counts. least, most, sum: of numbers. distinct: of categories. spread: the sum of
-    squared distances from the mean.
+    rows, nulls: counts. least, most, sum: of numbers. distinct: of categories, and their names in
+    the order of the codes. spread: the sum of squared distances from the mean.
     """
 
     def __init__(self, name: str, sql_type: str) -> None:
@@ -27,6 +29,9 @@ class ColumnStatistics:
         self.mean = 0.0
         self.spread = 0.0
         self.infinite = False
+        self.names: Sequence[str] = ()
+        self._numbers = Numbers()
+        self._codes = Codes()
 
     def add_numbers(self, numbers: Array) -> None:
         """Count (n,) numbers, NaN for NULL."""
@@ -45,6 +50,7 @@ class ColumnStatistics:
             total = float(values.sum())
         if not len(values) or self.infinite:
             return
+        self._numbers.add(values)
         least, most = float(values.min()), float(values.max())
         self.least = least if self.least is None else min(self.least, least)
         self.most = most if self.most is None else max(self.most, most)
@@ -64,6 +70,16 @@ class ColumnStatistics:
         """Count (n,) codes of categories, -1 for NULL."""
         self.rows += len(codes)
         self.nulls += int((codes < 0).sum())
+        self._codes.add(codes)
+
+    def tell_values(self, values: Array) -> None:
+        """Of rows that are counted already: (n,) float64 numbers, NaN for NULL."""
+        self._numbers.add(values[~np.isnan(values)])
+
+    def tell_names(self, counts: Mapping[str, int]) -> None:
+        """Of rows that are counted already: the categories, and how many rows have each."""
+        self.names, self.distinct = tuple(counts), len(counts)
+        self._codes = Codes(list(counts.values()))
 
     @property
     def is_empty(self) -> bool:
@@ -86,6 +102,9 @@ class ColumnStatistics:
         mean = stddev = None
         if self.distinct is None and present > 0 and math.isfinite(self.spread):
             mean, stddev = self.mean, math.sqrt(self.spread / present)
+        values, others = self._numbers.values(), 0
+        if self.names:
+            values, others = self._codes.values(self.names)
         return {
             "name": self.name,
             "type": self.sql_type,
@@ -96,4 +115,6 @@ class ColumnStatistics:
             "max": self.most,
             "mean": mean,
             "stddev": stddev,
+            "values": values,
+            "others": others,
         }

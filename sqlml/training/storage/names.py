@@ -42,6 +42,10 @@ class Names:
         """Memory that the names take, about."""
         return self._bytes
 
+    def as_seen(self) -> tuple[str, ...]:
+        """The names in the order of their numbers."""
+        return tuple(self._place)
+
     def sorted(self) -> tuple[str, ...]:
         """The names in the order of their code points."""
         return tuple(sorted(self._place))
