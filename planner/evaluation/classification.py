@@ -1,7 +1,7 @@
 """`two_classes`, `classes`: what `ml_evaluate` says of a classifier, as scikit-learn defines it.
 
-The areas under curves come from one grouping of the rows by their probability: each distinct one is
-a threshold of the curves.
+The areas under curves come from one sort of the rows by their probability: for each of them it says
+how many of either side have at least that probability. Rows of one probability are one threshold.
 """
 
 from __future__ import annotations
@@ -20,21 +20,32 @@ def clipped(p: str) -> str:
     return f"CASE WHEN ({p}) IS NOT NULL THEN least(greatest({p}, {_EPSILON}), 1 - {_EPSILON}) END"
 
 
-def above(by: Grouping) -> str:
-    """How many of each group's rows have at least a score, of `by_score` with `p`, `pos`, `neg`."""
+def _ranked(by: Grouping, source: str, p: str, pos: str, neg: str) -> str:
+    """The rows, each with how many of each side have at least its score: `tps` and `fps`.
+
+    Args:
+        pos, neg: a row's weight on one side, or 0.
+    """
     return f"""
-        SELECT *, sum(pos) OVER descending AS tps, sum(neg) OVER descending AS fps
-        FROM by_score
-        WINDOW descending AS ({by.partition_by} ORDER BY p DESC ROWS UNBOUNDED PRECEDING)
+        SELECT *, sum({pos}) OVER falling AS tps, sum({neg}) OVER falling AS fps
+        FROM {source} WINDOW falling AS ({by.partition_by} ORDER BY {p} DESC)
     """
 
 
-_AREAS = """
-    fsum(neg * (tps - pos / 2)) AS area,
-    fsum(CASE WHEN pos > 0 THEN pos * (tps / (tps + fps)) ELSE 0 END) AS precisions,
-    count(p) AS scores
-"""
-"""Of `above`: the areas under the ROC curve and under steps of precision, not yet divided."""
+def _areas(p: str, pos: str, neg: str) -> str:
+    """Of `_ranked`: the areas under the ROC curve and under steps of precision, not yet divided.
+
+    Of a row of one side, half of the other side's rows with the same score lie above it. So the
+    area is the mean of the pairs in which the first is at least as high, and those in which it is
+    higher: all but those in which the other is at least as high.
+    """
+    at_least, others = f"fsum({neg} * tps)", f"fsum({pos} * fps)"
+    steps = f"CASE WHEN {pos} > 0 THEN {pos} * (tps / (tps + fps)) ELSE 0 END"
+    return f"""
+        ({at_least} + fsum({pos}) * fsum({neg}) - {others}) / 2 AS area,
+        fsum({steps}) AS precisions, count({p}) AS scores
+    """
+
 
 _BOTH = "pos > 0 AND neg > 0 AND scores > 0"
 _PRECISION = "CASE WHEN tp + fp > 0 THEN tp / (tp + fp) WHEN pos + neg > 0 THEN 0 END"
@@ -50,22 +61,15 @@ def two_classes(by: Grouping, hit: str) -> Answer:
     Args:
         hit: whether the second class is predicted, a condition on `sqlml_scored`.
     """
-    by_score = f"""
-        SELECT {by.columns} p1 AS p, {COUNTS},
-            CAST(coalesce(sum(w) FILTER (WHERE {KNOWN} AND y = 1), 0) AS DOUBLE) AS pos,
-            CAST(coalesce(sum(w) FILTER (WHERE {KNOWN} AND y = 0), 0) AS DOUBLE) AS neg,
-            CAST(coalesce(sum(w) FILTER (WHERE {KNOWN} AND y = 1 AND {hit}), 0) AS DOUBLE) AS tp,
-            CAST(coalesce(sum(w) FILTER (WHERE {KNOWN} AND y = 0 AND {hit}), 0) AS DOUBLE) AS fp,
-            fsum(w * ln({clipped("CASE WHEN p0 IS NULL THEN NULL WHEN y = 1 THEN p1 ELSE p0 END")}))
-                FILTER (WHERE {KNOWN}) AS logs,
-            fsum(w * ((y - p1) * (y - p1) + (1 - y - p0) * (1 - y - p0)))
-                FILTER (WHERE {KNOWN}) AS squares
-        FROM sqlml_scored {by.grouped_by("p1")}
-    """
+    pos, neg = (f"CASE WHEN {KNOWN} AND y = {k} THEN w ELSE 0 END" for k in (1, 0))
+    tp, fp = (f"CASE WHEN {KNOWN} AND y = {k} AND {hit} THEN w ELSE 0 END" for k in (1, 0))
+    of_label = "CASE WHEN p0 IS NULL THEN NULL WHEN y = 1 THEN p1 ELSE p0 END"
     totals = f"""
-        SELECT {by.columns} {TOTALS}, fsum(pos) AS pos, fsum(neg) AS neg, fsum(tp) AS tp,
-            fsum(fp) AS fp, fsum(logs) AS logs, fsum(squares) AS squares, {_AREAS}
-        FROM above {by.group_by}
+        SELECT {by.columns} {COUNTS}, fsum({pos}) AS pos, fsum({neg}) AS neg, fsum({tp}) AS tp,
+            fsum({fp}) AS fp, fsum(w * ln({clipped(of_label)})) FILTER (WHERE {KNOWN}) AS logs,
+            fsum(w * ((y - p1) * (y - p1) + (1 - y - p0) * (1 - y - p0)))
+                FILTER (WHERE {KNOWN}) AS squares, {_areas("p1", pos, neg)}
+        FROM ranked {by.group_by}
     """
     answer = f"""
         SELECT {by.columns} {_PRECISION} AS precision, {_RECALL} AS recall,
@@ -74,7 +78,8 @@ def two_classes(by: Grouping, hit: str) -> Answer:
             {_STEPS} AS average_precision, squares / 2 / nullif(pos + neg, 0) AS brier_score, {ROWS}
         FROM totals WHERE {by.has_rows}
     """
-    return Answer((("by_score", by_score), ("above", above(by)), ("totals", totals)), answer)
+    ranked = _ranked(by, "sqlml_scored", "p1", pos, neg)
+    return Answer((("ranked", ranked), ("totals", totals)), answer)
 
 
 def classes(by: Grouping, counts: Sequence[int], per_class: bool, probabilities: bool) -> Answer:
@@ -121,16 +126,13 @@ def classes(by: Grouping, counts: Sequence[int], per_class: bool, probabilities:
         FROM sqlml_scored CROSS JOIN (VALUES {numbers}) AS all_classes(k)
         WHERE {KNOWN} AND k < {count}
     """
-    by_score = f"""
-        SELECT {by.columns} k, p, CAST(sum(CASE WHEN y = k THEN w ELSE 0 END) AS DOUBLE) AS pos,
-            CAST(sum(CASE WHEN y = k THEN 0 ELSE w END) AS DOUBLE) AS neg,
-            {"fsum(w * miss * miss)" if probabilities else "CAST(NULL AS DOUBLE)"} AS squares
-        FROM (SELECT *, CASE WHEN y = k THEN 1 - p ELSE p END AS miss FROM of_classes) AS missed
-        {each.grouped_by("p")}
-    """
+    pos, neg = "CASE WHEN y = k THEN w ELSE 0 END", "CASE WHEN y = k THEN 0 ELSE w END"
+    miss = "CASE WHEN y = k THEN 1 - p ELSE p END"
     curves = f"""
-        SELECT {each.columns} fsum(pos) AS pos, fsum(neg) AS neg, fsum(squares) AS squares, {_AREAS}
-        FROM above {each.group_by}
+        SELECT {each.columns} fsum({pos}) AS pos, fsum({neg}) AS neg,
+            {f"fsum(w * ({miss}) * ({miss}))" if probabilities else "CAST(NULL AS DOUBLE)"}
+            AS squares, {_areas("p", pos, neg)}
+        FROM ranked {each.group_by}
     """
     of_class = f"""
         SELECT {each.of("curves")} coalesce(tp, 0) AS tp, coalesce(fp, 0) AS fp, curves.pos, neg,
@@ -172,8 +174,7 @@ def classes(by: Grouping, counts: Sequence[int], per_class: bool, probabilities:
         "totals": totals,
         "counted": counted,
         "of_classes": of_classes,
-        "by_score": by_score,
-        "above": above(each),
+        "ranked": _ranked(each, "of_classes", "p", pos, neg),
         "curves": curves,
         "of_class": of_class,
         "areas": areas,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from sqlml.planner.evaluation.answer import KNOWN, Answer
-from sqlml.planner.evaluation.classification import above
 from sqlml.planner.evaluation.grouping import Grouping
 
 Queries = tuple[tuple[str, str], ...]
@@ -44,6 +43,15 @@ def by_score(by: Grouping, k: int | None, classes: int) -> tuple[Grouping, Queri
     return by, (("of_class", scored), ("by_score", grouped))
 
 
+def _above(by: Grouping) -> str:
+    """How many of each group's rows have at least a score, of `by_score` with `p`, `pos`, `neg`."""
+    return f"""
+        SELECT *, sum(pos) OVER descending AS tps, sum(neg) OVER descending AS fps
+        FROM by_score
+        WINDOW descending AS ({by.partition_by} ORDER BY p DESC ROWS UNBOUNDED PRECEDING)
+    """
+
+
 def _thinned(by: Grouping, points: int) -> str:
     """The rows of `above`, at most so many for each group; 0: all. `p` falls."""
     kept = "true"
@@ -73,7 +81,7 @@ def roc_curve(by: Grouping, queries: Queries, points: int) -> Answer:
         FROM thinned WHERE place = thresholds
         ORDER BY {by.columns} threshold DESC
     """
-    return Answer((*queries, ("above", above(by)), ("thinned", _thinned(by, points))), answer)
+    return Answer((*queries, ("above", _above(by)), ("thinned", _thinned(by, points))), answer)
 
 
 def pr_curve(by: Grouping, queries: Queries, points: int) -> Answer:
@@ -86,7 +94,7 @@ def pr_curve(by: Grouping, queries: Queries, points: int) -> Answer:
         SELECT {by.columns} NULL, 0, 1 FROM thinned WHERE place = thresholds
         ORDER BY {by.columns} threshold DESC NULLS FIRST
     """
-    return Answer((*queries, ("above", above(by)), ("thinned", _thinned(by, points))), answer)
+    return Answer((*queries, ("above", _above(by)), ("thinned", _thinned(by, points))), answer)
 
 
 def calibration_curve(by: Grouping, queries: Queries, bins: int, quantiles: bool) -> Answer:
@@ -172,4 +180,4 @@ def lift(by: Grouping, queries: Queries, bins: int) -> Answer:
             pos_upto / upto * total / {share} AS cumulative_lift
         FROM parts ORDER BY {by.columns} bin
     """
-    return Answer((*queries, ("above", above(by)), ("ranked", ranked), ("parts", parts)), answer)
+    return Answer((*queries, ("above", _above(by)), ("ranked", ranked), ("parts", parts)), answer)
