@@ -27,7 +27,8 @@ def _ranked(by: Grouping, source: str, p: str, pos: str, neg: str) -> str:
         pos, neg: a row's weight on one side, or 0.
     """
     return f"""
-        SELECT *, sum({pos}) OVER falling AS tps, sum({neg}) OVER falling AS fps
+        SELECT *, CAST(sum({pos}) OVER falling AS DOUBLE) AS tps,
+            CAST(sum({neg}) OVER falling AS DOUBLE) AS fps
         FROM {source} WINDOW falling AS ({by.partition_by} ORDER BY {p} DESC)
     """
 
