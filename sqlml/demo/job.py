@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from sqlml.demo.agreement import Agreement, compare
 from sqlml.demo.flights import load
@@ -98,8 +99,15 @@ def _score(con: Session, report: Report) -> None:
     [(scored,)] = con.execute("SELECT count(*) FROM scores").fetchall()
     report.line(f"{scored:,} flights, {seconds:.1f} s, which includes compiling the models")
 
-    report.step("Area under the ROC curve, in SQL (sql/demo/auc.sql)")
-    report.table(con.sql(query("auc")))
+    report.step("Evaluate in SQL (sql/demo/evaluate.sql)")
+    report.text(_without_comment(query("evaluate")))
+    report.table(con.sql(query("evaluate")))
+
+    report.step("Explain in SQL (sql/demo/global_explain.sql, sql/demo/contributions.sql)")
+    report.table(con.sql(query("global_explain")))
+    report.text(_without_comment(query("contributions")))
+    for row in con.sql(query("contributions")).fetchall():
+        report.line(_because(*row))
 
     report.step("A prediction is an expression like any other (sql/demo/airlines.sql)")
     report.text(_without_comment(query("airlines")))
@@ -158,6 +166,12 @@ def _time(con: Session, report: Report, models: tuple[Fitted, ...]) -> None:
             )
         )
     report.rows(("model", "SQL", "fetch frame, predict_proba, write back", "ratio"), lines)
+
+
+def _because(flight: int, carrier: str, score: float, because: list[dict[str, Any]]) -> str:
+    """Why a flight has its score."""
+    columns = ", ".join(f"{part['feature']} {part['attribution']:+.2f}" for part in because)
+    return f"flight {flight:,} of {carrier}: score {score:.2f}, {columns}"
 
 
 def _without_comment(sql: str) -> str:

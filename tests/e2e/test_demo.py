@@ -33,7 +33,17 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 def test_demo_prints_every_step(job: tuple[Path, str]) -> None:
     _, printed = job
     assert f"{ROWS:,} flights" in printed
-    for step in ("Load", "Fit", "Register", "Score", "Area under", "EXPLAIN", "Compare", "Rows"):
+    for step in (
+        "Load",
+        "Fit",
+        "Register",
+        "Score",
+        "Evaluate",
+        "Explain",
+        "EXPLAIN",
+        "Compare",
+        "Rows",
+    ):
         assert f". {step}" in printed
     for model in MODELS:
         assert printed.count(model) >= 4
@@ -63,15 +73,26 @@ def test_labels_are_the_more_likely_class(job: tuple[Path, str]) -> None:
     assert wrong == (0,)
 
 
-def test_area_under_the_curve_in_sql_is_scikit_learns(job: tuple[Path, str]) -> None:
-    with duckdb.connect(str(job[0]), read_only=True) as plain:
-        computed = {row[0]: row[3] for row in plain.execute(query("auc")).fetchall()}
-        known = plain.execute("SELECT * FROM scores WHERE late IS NOT NULL").fetchnumpy()
-    assert set(computed) == {"sklearn", "xgboost", "lightgbm"}
-    for model, area in computed.items():
+def test_metrics_in_sql_are_scikit_learns(job: tuple[Path, str]) -> None:
+    with sqlml.connect(str(job[0])) as con:
+        computed = con.sql(query("evaluate")).df().set_index("model")
+        known = con.execute("SELECT * FROM scores WHERE late IS NOT NULL").fetchnumpy()
+    assert set(computed.index) == {"sklearn", "xgboost", "lightgbm"}
+    for model, found in computed.iterrows():
         expected = roc_auc_score(known["late"], known[f"score_{model}"])
-        assert area == pytest.approx(expected, rel=1e-12)
-        assert area > 0.8
+        assert found["roc_auc"] == pytest.approx(expected, rel=1e-12)
+        assert found["roc_auc"] > 0.8 and found["rows"] == len(known["late"])
+
+
+def test_explanations_name_the_delay_at_departure(job: tuple[Path, str]) -> None:
+    path, printed = job
+    with sqlml.connect(str(path)) as con:
+        con.execute(query("evaluate")).fetchall()
+        first, *_ = con.sql(query("global_explain")).fetchall()
+        rows = con.sql(query("contributions")).fetchall()
+    assert first[0] == "dep_delay" and len(rows) == 3
+    assert all(len(row[3]) == 2 for row in rows)
+    assert f"flight {rows[0][0]:,} of {rows[0][1]}: score " in printed
 
 
 def test_models_stay_in_the_file_and_score_again(job: tuple[Path, str]) -> None:
