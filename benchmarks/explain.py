@@ -2,7 +2,8 @@
 
 28 columns of floats, 3% of them missing where the library takes that. XGBoost and LightGBM run on
 as many threads as sqlml; shap's TreeExplainer has one, and so has sqlml beside it. Contributions
-must agree within 2e-6 of a row's largest (XGBoost adds up in float32), or 1e-6.
+must agree within 2e-6 of a row's largest (XGBoost adds up in float32), or 1e-6. Evaluation, a model
+per row and estimated contributions are in `insight.py`.
 
     python -m benchmarks.explain [--rows N] [--case NAME]... [--write FILE]
 """
@@ -24,6 +25,7 @@ from sklearn.ensemble import RandomForestRegressor
 
 import sqlml
 from benchmarks.compare import Difference
+from benchmarks.insight import OTHERS
 from benchmarks.results import Row, line, parser, row_of, save, status, with_ratios
 from benchmarks.rounds import best_calls
 
@@ -170,11 +172,14 @@ def main(arguments: list[str] | None = None) -> int:
     made = parser("explain", __doc__)
     made.add_argument("--train", type=int, default=20_000, help="rows to fit on")
     made.add_argument("--rows", type=int, default=20_000, help="to explain, of the smaller models")
-    made.add_argument("--case", action="append", choices=CASES, help="default: all")
+    made.add_argument("--evaluated", type=int, default=10_000_000, help="rows of ml_evaluate")
+    made.add_argument("--routed", type=int, default=1_000_000, help="rows with a model each")
+    made.add_argument("--models", type=int, default=1_000, help="that these rows name")
+    made.add_argument("--case", action="append", choices=(*CASES, *OTHERS), help="default: all")
     options = made.parse_args(arguments)
     kept: list[Row] = []
-    for name in options.case or CASES:
-        rows = measure(name, options)
+    for name in options.case or (*CASES, *OTHERS):
+        rows = OTHERS[name](options) if name in OTHERS else measure(name, options)
         kept += rows
         save("explain", options, kept)
         print(f"{name}:")

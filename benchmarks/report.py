@@ -372,6 +372,8 @@ def beside_library(family: str, column: str, library: str) -> Callable[[Results]
             return _missing(family)
         lines = []
         for contenders in by_cell(found["rows"]):
+            if "library" not in contenders:
+                continue
             ours, other = contenders["sqlml"], contenders["library"]
             case, faster = ours["case"], other["ns"] / ours["ns"]
             at = case[column]
@@ -382,6 +384,23 @@ def beside_library(family: str, column: str, library: str) -> Callable[[Results]
             )
         head = ["model", "rows", "sqlml, ns a row", f"{library}, ns a row", "times as fast", "bar"]
         return _table(head, lines)
+
+    return table
+
+
+def beside_others(family: str, mode: str) -> Callable[[Results], str]:
+    """The cases of one mode, each contender in a line."""
+
+    def table(results: Results) -> str:
+        found = results.get(family)
+        rows = [r for r in found["rows"] if r["case"]["mode"] == mode] if found else []
+        lines = [
+            f"| {row['case']['model']} | {row['case']['rows']:,} | {row['contender']} "
+            f"| {row['ns']:,.0f} | {_ratio(row['ratio'])} |"
+            for row in rows
+        ]
+        head = ["", "rows", "", "ns a row", "times as long as sqlml"]
+        return _table(head, lines) if lines else _missing(family)
 
     return table
 
@@ -476,6 +495,10 @@ TABLES: Mapping[str, Callable[[Results], str]] = {
     "starting": starting,
     "texts": beside_library("texts", "mode", "scikit-learn"),
     "explain": beside_library("explain", "rows", "the library"),
+    **{
+        f"explain-{mode.replace(' ', '-')}": beside_others("explain", mode)
+        for mode in ("evaluation", "a model per row", "estimates")
+    },
     "cascades": cascades,
     "train": train,
     "gpu": gpu,

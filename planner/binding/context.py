@@ -56,7 +56,7 @@ def _nameless(_: str) -> Sequence[str]:
     raise ConfigError("a model per row needs a session")
 
 
-def _unexplained(_: Model, __: str) -> Program:
+def _unexplained(_: Model, __: str, ___: int | None) -> Program:
     """The answer of an engine that runs no query for the planner."""
     raise ConfigError("background rows need a session")
 
@@ -83,7 +83,8 @@ class Context:
         small_models: those that stand before a version, by kind.
         training: how a version was trained; None if sqlml did not train it.
         held_out: the rows that a training held out, as a query in brackets; None without any.
-        explained: a model's Program that explains against the rows of a query, which is run.
+        explained: a model's Program that explains against the rows of a query, which is run, by
+            so many pairs of orders for each row, if it has to estimate.
         names: the texts that a query of one column gives; it is run, and may call models.
         literal: a parameter's value as the engine's SQL writes it.
     """
@@ -105,7 +106,7 @@ class Context:
     small_models: Callable[[Model], Mapping[str, SmallModel]] = _none
     training: Callable[[Model], TrainingFacts | None] = _nothing
     held_out: Callable[[TrainingFacts], str | None] = _nothing
-    explained: Callable[[Model, str], Program] = _unexplained
+    explained: Callable[[Model, str, int | None], Program] = _unexplained
     names: Callable[[str], Sequence[str]] = _nameless
     literal: Callable[[Any], str] = str
     dialect: Dialect = DUCKDB

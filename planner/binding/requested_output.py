@@ -147,7 +147,7 @@ def _explained(call: ModelCall, model: Model, sql: str, context: Context) -> Mod
         if place is None:
             explained(model.program)
             return model
-        made = context.explained(model, sql[place.start : place.end])
+        made = context.explained(model, sql[place.start : place.end], call.permutations)
     except SqlmlError as error:
         at = (call.span if place is None else place).start
         raise error.at(sql, at, f"model {model.name!r}: ") from None

@@ -109,6 +109,9 @@ def _explain(form: TableForm, dialect: Dialect, *more: str) -> str:
     name = dialect.quote_string(str(form.model))
     rows = form.options.get("background")
     against = [] if rows is None else [f"background := {rows.value}"]
+    permutations = form.options.get("permutations")
+    if permutations is not None:
+        against.append(f"permutations := {permutations.value!r}")
     return f"explain({', '.join([name, '*', *_class(form, dialect), *more, *against])})"
 
 

@@ -170,6 +170,7 @@ class Arguments:
         truths: dict[str, bool] = {}
         background: Span | None = None
         unknown: bool | None = None
+        permutations: int | None = None
         for begin, end in rest:
             if begin == end:
                 raise BindError("an argument is empty", self._sql, tokens[min(end, close)].start)
@@ -180,6 +181,9 @@ class Arguments:
                 continue
             if word == "UNKNOWN_MODEL" and isinstance(model, ModelColumn):
                 unknown = self._unknown(argument, unknown)
+                continue
+            if word == "PERMUTATIONS" and function == "explain":
+                permutations = self._permutations(argument, permutations)
                 continue
             if word == "BACKGROUND" and function == "explain":
                 background = self._background(begin + 2, end, background)
@@ -204,6 +208,12 @@ class Arguments:
                 self._sql,
                 place.start,
             )
+        if permutations is not None and background is None:
+            raise BindError(
+                "permutations := goes with background := (query): nothing is estimated without",
+                self._sql,
+                place.start,
+            )
         spelled = tuple(
             (a.name, "\0".join(t.kind[0] + t.text for t in self._within(a.span))) for a in arguments
         )
@@ -224,6 +234,7 @@ class Arguments:
             baseline=truths.get("BASELINE", False),
             standard_errors=truths.get("STANDARD_ERRORS", False),
             background=background,
+            permutations=permutations,
             skips_unknown=bool(unknown),
         )
 
@@ -246,6 +257,21 @@ class Arguments:
                 tokens[start].start,
             )
         return Span(tokens[start].start, tokens[end - 1].end)
+
+    def _permutations(self, argument: Argument, before: int | None) -> int:
+        """The number of `permutations := 50`."""
+        value = argument.literal
+        whole = value is not None and value.kind == "number" and value.text.isdigit()
+        if value is None or not whole or value.negative or before is not None:
+            raise BindError(
+                "permutations := is given twice"
+                if before is not None
+                else "permutations := takes a whole number (a feature of that name is written "
+                '"permutations" := ..)',
+                self._sql,
+                argument.name_start,
+            )
+        return int(value.text)
 
     def _unknown(self, argument: Argument, before: bool | None) -> bool:
         """Whether `unknown_model := 'null'` says NULL, and not 'error'."""

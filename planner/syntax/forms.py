@@ -60,9 +60,17 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "validate_data_drift": Form((2, 2), _DRIFT, has_model=False),
         "validate_data_skew": Form((1, 1), _DRIFT),
         "explain_predict": Form(
-            (1, 1), {"top_k_features": "number", "class": "class", "background": "rows"}
+            (1, 1),
+            {
+                "top_k_features": "number",
+                "class": "class",
+                "background": "rows",
+                "permutations": "number",
+            },
         ),
-        "global_explain": Form((0, 1), {"class": "class", "background": "rows"}),
+        "global_explain": Form(
+            (0, 1), {"class": "class", "background": "rows", "permutations": "number"}
+        ),
         "permutation_importance": Form(
             (0, 1), {"label": "columns", "metric": "text", "repeats": "number", "seed": "number"}
         ),

@@ -186,7 +186,8 @@ class ModelCall:
     queries: how many queries. always_asked: its clause evaluates it for each row. defines: it
     stands in a table's definition. unused: it stands in the definition of a WITH clause whose name
     is written nowhere else. approximate: what it says of itself, if anything. baseline: it asks for
-    the baseline of contributions, too. background: the query, in brackets, of rows to compare with.
+    the baseline of contributions, too. background: the query, in brackets, of rows to compare with,
+    and permutations how many pairs of orders an estimate tries for each of these.
     standard_errors: it asks for those of contributions in their place. skips_unknown: a row whose
     model is unknown has NULL.
     """
@@ -216,6 +217,7 @@ class ModelCall:
     baseline: bool = False
     standard_errors: bool = False
     background: Span | None = None
+    permutations: int | None = None
     skips_unknown: bool = False
 
     @property

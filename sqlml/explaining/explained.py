@@ -17,7 +17,7 @@ from sqlml.explaining.additive import Additive
 from sqlml.explaining.classes import BY_CLASS, OWN, Classes
 from sqlml.explaining.sampled_blocks import LINKS, explained_output, sampled_blocks
 from sqlml.ir.builder import Builder, Value
-from sqlml.ir.operators.sampled import MOST_BACKGROUND
+from sqlml.ir.operators.sampled import MOST_BACKGROUND, MOST_ORDERS
 from sqlml.ir.program import Program
 from sqlml.ir.rewrite import copy
 from sqlml.ir.spec import verify
@@ -31,21 +31,26 @@ def explained(program: Program) -> Program:
     Raises:
         UnsupportedModelError: the model is no sum of what single columns contribute.
     """
-    return _explained(program, None)
+    return _explained(program, None, None)
 
 
-def explained_against(program: Program, background: Mapping[str, Array]) -> Program:
+def explained_against(
+    program: Program, background: Mapping[str, Array], pairs: int | None = None
+) -> Program:
     """`explained`, where what is expected is the mean over some background rows.
 
     Of models that are no sum the contributions are estimated (`ir/operators/sampled.py`).
 
     Args:
         background: the rows, as the inputs of `program`, by name.
+        pairs: of orders that an estimate tries for each background row.
 
     Raises:
         UnsupportedModelError: the model predicts nothing, or reads lists or maps.
-        ConfigError: no background rows, or too many.
+        ConfigError: no background rows, or too many, or such a number of orders.
     """
+    if pairs is not None and not 1 <= pairs <= MOST_ORDERS:
+        raise ConfigError(f"permutations must be from 1 to {MOST_ORDERS:,}")
     rows = len(next(iter(background.values()))) if background else 0
     if not rows:
         raise ConfigError("the background has no rows: explain compares rows with those")
@@ -54,10 +59,12 @@ def explained_against(program: Program, background: Mapping[str, Array]) -> Prog
             f"explain takes at most {MOST_BACKGROUND:,} background rows; take a sample, as in "
             "background := (FROM t USING SAMPLE 100)"
         )
-    return _explained(program, background)
+    return _explained(program, background, pairs)
 
 
-def _explained(program: Program, background: Mapping[str, Array] | None) -> Program:
+def _explained(
+    program: Program, background: Mapping[str, Array] | None, pairs: int | None
+) -> Program:
     b = Builder()
     values: list[Value] = []
     for node in program.nodes:
@@ -66,7 +73,7 @@ def _explained(program: Program, background: Mapping[str, Array] | None) -> Prog
     blocks = _blocks(program, b, additive)
     block = additive.block
     if blocks is None and background is not None:
-        blocks, block = sampled_blocks(program, b, background), 2 * block - 1
+        blocks, block = sampled_blocks(program, b, background, pairs), 2 * block - 1
     if blocks is None:
         raise UnsupportedModelError(_why(program, additive))
     own = {name: values[i] for name, i in program.outputs.items()}

@@ -28,12 +28,15 @@ def explained_output(program: Program) -> str | None:
     return None if name == "label" and program.labels else name
 
 
-def sampled_blocks(program: Program, b: Builder, background: Mapping[str, Array]) -> Value | None:
+def sampled_blocks(
+    program: Program, b: Builder, background: Mapping[str, Array], pairs: int | None = None
+) -> Value | None:
     """(n, width * (2 inputs + 1)): for each column of what is explained the contributions of the
     inputs, the mean over the background rows, and the contributions' standard errors.
 
     Args:
         b: holds the nodes of `program`, its inputs among them.
+        pairs: of orders for each background row; None: a number for a first look.
 
     Raises:
         UnsupportedModelError: an input is a list or a map.
@@ -64,7 +67,7 @@ def sampled_blocks(program: Program, b: Builder, background: Mapping[str, Array]
         texts=texts.ravel(),
         missing=missing,
         width=width,
-        orders=max(_EACH, -(-_PAIRS // rows)),
+        orders=max(_EACH, -(-_PAIRS // rows)) if pairs is None else pairs,
         seed=0,
     )
 

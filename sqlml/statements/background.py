@@ -13,15 +13,21 @@ from sqlml.scorer.program_inputs import program_inputs
 
 
 def explained_by_rows(
-    host: Host, programs: Programs, dialect: Dialect, model: Model, query: str
+    host: Host,
+    programs: Programs,
+    dialect: Dialect,
+    model: Model,
+    query: str,
+    permutations: int | None,
 ) -> Program:
     """Run a query, and make the Program; `programs` finds it for as long as it is needed.
 
     Args:
         query: in brackets.
+        permutations: pairs of orders that an estimate tries for each of the rows.
 
     Raises:
-        ConfigError: no rows, or too many.
+        ConfigError: no rows, or too many, or too many permutations.
         MissingColumnError: the rows lack a column of the model.
         UnsupportedModelError: the model cannot be explained.
     """
@@ -35,6 +41,7 @@ def explained_by_rows(
             for f in model.program.features
         )
     rows = f"SELECT {items} FROM {query} AS sqlml_background LIMIT {MOST_BACKGROUND + 1}"
-    made = explained_against(model.program, program_inputs(model.program, host.fetch_frame(rows)))
+    given = program_inputs(model.program, host.fetch_frame(rows))
+    made = explained_against(model.program, given, permutations)
     programs.keep(made)
     return made

@@ -62,6 +62,38 @@ def test_forms_take_rows_to_compare_with(con: sqlml.Session) -> None:
         con.sql("FROM ml_global_explain(MODEL bayes, TABLE shop, class := (FROM shop))")
 
 
+def test_more_permutations_have_smaller_errors(con: sqlml.Session) -> None:
+    rng = np.random.default_rng(2)
+    wide = rng.normal(size=(300, 9))
+    bayes = GaussianNB().fit(wide, (wide[:, 0] * wide[:, 1] > 0).astype(int))
+    con.create_model("nine", bayes, inputs=[f"c{k}" for k in range(9)], or_replace=True)
+    con.register("nines", pd.DataFrame(wide, columns=[f"c{k}" for k in range(9)]))
+    given = "background := (FROM nines LIMIT 30)"
+    few, many = (
+        con.sql(
+            f"SELECT explain('nine', *, {given}, permutations := {n}, standard_errors := true) "
+            "FROM nines LIMIT 1"
+        ).fetchall()[0][0]
+        for n in (2, 20)
+    )
+    assert 0 < np.mean(list(many.values())) < 0.6 * np.mean(list(few.values()))
+    made = con.sql(
+        "SELECT baseline_prediction_value, prediction_value FROM ml_explain_predict(MODEL nine, "
+        f"(FROM nines LIMIT 2), {given}, permutations := 3)"
+    ).df()
+    want = sqlml.compile(bayes).explain(wide[:2], background=wide[:30], permutations=3)
+    np.testing.assert_allclose(made.prediction_value, want.values.sum(axis=1) + want.baseline)
+    for query, message in (
+        ("SELECT explain('nine', *, permutations := 3) FROM nines", "goes with background"),
+        (f"SELECT explain('nine', *, {given}, permutations := 0) FROM nines", "from 1 to 1,000"),
+        (f"SELECT explain('nine', *, {given}, permutations := 2.5) FROM nines", "a whole number"),
+    ):
+        with pytest.raises((errors.BindError, errors.ConfigError), match=message):
+            con.sql(query)
+    with pytest.raises(errors.ConfigError, match="permutations goes with a background"):
+        sqlml.compile(bayes).explain(wide[:2], permutations=3)
+
+
 def test_standard_errors_of_estimates(con: sqlml.Session) -> None:
     draw = np.random.default_rng(3)
     wide = pd.DataFrame(draw.normal(size=(120, 10)), columns=[f"x{i}" for i in range(10)])
