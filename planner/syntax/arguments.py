@@ -6,13 +6,12 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import BindError, ParseError
 from sqlml.parsing.places import Span
 from sqlml.parsing.tokens import Token, Tokens, tokenize
-from sqlml.planner.syntax.form_options import QUERIES
+from sqlml.planner.syntax.call_options import Named, call_option, check_together
 from sqlml.planner.syntax.outline import (
     Argument,
     Key,
@@ -31,11 +30,6 @@ FUNCTIONS = ("predict", "predict_proba", "predict_score", "transform", "explain"
 _STAR_CLAUSES = frozenset(
     {"EXCLUDE", "EXCEPT", "REPLACE", "RENAME", "LIKE", "ILIKE", "NOT", "GLOB", "SIMILAR"}
 )
-
-_TRUTHS = MappingProxyType({"true": True, "false": False})
-
-_OF_EXPLAIN = frozenset({"BASELINE", "STANDARD_ERRORS"})
-"""Arguments of explain that are true or false."""
 
 _SETS_OF_COLUMNS = frozenset({"LIKE", "ILIKE", "GLOB", "SIMILAR", "NOT"})
 """What may follow a star and does not go with EXCLUDE."""
@@ -166,54 +160,22 @@ class Arguments:
                 return None
             model = ModelColumn(Span(tokens[first].start, tokens[last - 1].end))
         arguments: list[Argument] = []
-        chosen: Argument | None = None
-        truths: dict[str, bool] = {}
-        background: Span | None = None
-        unknown: bool | None = None
-        permutations: int | None = None
+        options: dict[str, Any] = {}
         for begin, end in rest:
             if begin == end:
                 raise BindError("an argument is empty", self._sql, tokens[min(end, close)].start)
             argument = self._argument(begin, end)
             word = "" if argument.name is None else tokens[begin].upper
-            if word == "APPROXIMATE" or (word in _OF_EXPLAIN and function == "explain"):
-                truths[word] = self._truth(argument, fold(word), word in truths)
-                continue
-            if word == "UNKNOWN_MODEL" and isinstance(model, ModelColumn):
-                unknown = self._unknown(argument, unknown)
-                continue
-            if word == "PERMUTATIONS" and function == "explain":
-                permutations = self._permutations(argument, permutations)
-                continue
-            if word == "BACKGROUND" and function == "explain":
-                background = self._background(begin + 2, end, background)
-                continue
-            if word != "CLASS":
+            named = Named(argument, self._sql, tokens, begin, end, function)
+            option = call_option(word, named, isinstance(model, ModelColumn))
+            if option is None:
                 arguments.append(argument)
                 continue
-            if function not in ("predict_proba", "explain"):
-                raise BindError(
-                    f"class := belongs to predict_proba and explain; {function} has no classes to "
-                    "choose from "
-                    '(a feature of that name is written "class" := ..)',
-                    self._sql,
-                    tokens[begin].start,
-                )
-            if chosen is not None:
-                raise BindError("class := is given twice", self._sql, tokens[begin].start)
-            chosen = argument
-        if len(truths.keys() & _OF_EXPLAIN) == 2 and all(truths.values()):
-            raise BindError(
-                "baseline := and standard_errors := do not go together: the baseline has no error",
-                self._sql,
-                place.start,
-            )
-        if permutations is not None and background is None:
-            raise BindError(
-                "permutations := goes with background := (query): nothing is estimated without",
-                self._sql,
-                place.start,
-            )
+            field, value = option
+            if field in options:
+                raise BindError(f"{named.name} := is given twice", self._sql, tokens[begin].start)
+            options[field] = value
+        check_together(options, self._sql, place.start)
         spelled = tuple(
             (a.name, "\0".join(t.kind[0] + t.text for t in self._within(a.span))) for a in arguments
         )
@@ -221,87 +183,7 @@ class Arguments:
             fold(t.text) for a in arguments for t in self._within(a.span) if t.is_identifier
         )
         whole = Span(tokens[first].start, tokens[last - 1].end)
-        return ModelCall(
-            function,
-            place,
-            model,
-            whole,
-            tuple(arguments),
-            chosen,
-            spelled,
-            words,
-            approximate=truths.get("APPROXIMATE"),
-            baseline=truths.get("BASELINE", False),
-            standard_errors=truths.get("STANDARD_ERRORS", False),
-            background=background,
-            permutations=permutations,
-            skips_unknown=bool(unknown),
-        )
-
-    def _background(self, start: int, end: int, before: Span | None) -> Span:
-        """The place of the query in `background := (FROM t)`."""
-        tokens = self._tokens
-        in_brackets = tokens[start].is_symbol("(") and tokens.closing.get(start) == end - 1
-        in_brackets = in_brackets and tokens[start + 1].upper in QUERIES
-        if any(token.kind == "param" for token in tokens[start:end]):
-            raise BindError(
-                "the query of background := takes no parameters", self._sql, tokens[start].start
-            )
-        if not in_brackets or before is not None:
-            raise BindError(
-                "background := is given twice"
-                if before is not None
-                else "background := takes a query in brackets, as in background := (FROM t USING "
-                'SAMPLE 100) (a feature of that name is written "background" := ..)',
-                self._sql,
-                tokens[start].start,
-            )
-        return Span(tokens[start].start, tokens[end - 1].end)
-
-    def _permutations(self, argument: Argument, before: int | None) -> int:
-        """The number of `permutations := 50`."""
-        value = argument.literal
-        whole = value is not None and value.kind == "number" and value.text.isdigit()
-        if value is None or not whole or value.negative or before is not None:
-            raise BindError(
-                "permutations := is given twice"
-                if before is not None
-                else "permutations := takes a whole number (a feature of that name is written "
-                '"permutations" := ..)',
-                self._sql,
-                argument.name_start,
-            )
-        return int(value.text)
-
-    def _unknown(self, argument: Argument, before: bool | None) -> bool:
-        """Whether `unknown_model := 'null'` says NULL, and not 'error'."""
-        value = argument.literal
-        said = fold(value.text) if value is not None and value.kind == "string" else None
-        if said not in ("null", "error") or before is not None:
-            raise BindError(
-                "unknown_model := is given twice"
-                if said in ("null", "error")
-                else "unknown_model := takes 'error' or 'null' (a feature of that name is written "
-                '"unknown_model" := ..)',
-                self._sql,
-                argument.name_start,
-            )
-        return said == "null"
-
-    def _truth(self, argument: Argument, name: str, before: bool) -> bool:
-        """The value of `approximate := true`, or of another such name."""
-        value = argument.literal
-        said = _TRUTHS.get(fold(value.text)) if value and value.kind == "word" else None
-        if said is None or before:
-            raise BindError(
-                f"{name} := is given twice"
-                if said is not None
-                else f"{name} := takes true or false (a feature of that name is written "
-                f'"{name}" := ..)',
-                self._sql,
-                argument.name_start,
-            )
-        return said
+        return ModelCall(function, place, model, whole, tuple(arguments), spelled, words, **options)
 
     def number(self, place: Span | None) -> Literal | Parameter | None:
         """The number or the parameter that stands at a place by itself."""

@@ -197,9 +197,9 @@ class ModelCall:
     model: str | Parameter | ModelColumn
     model_span: Span
     arguments: tuple[Argument, ...]
-    class_argument: Argument | None
     spelled: tuple[tuple[str | None, str], ...]
     words: frozenset[str]
+    class_argument: Argument | None = None
     block: Block | None = None
     clause: str = ""
     items: tuple[Item, ...] = ()
