@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from sqlml.errors import ProgramError
 from sqlml.ir.operators.op import Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.ir.utf8_column import Texts
@@ -72,7 +73,10 @@ def sampled(run: Run, args: Sequence[Array], attrs: Attrs) -> Array:
             name: column.mixed(start, stop, backgrounds, masks[:, k])
             for k, (name, column) in enumerate(zip(names, columns, strict=True))
         }
-        return run(given).reshape(len(masks), stop - start, width).astype(np.float64)
+        told = run(given)
+        if told.size != len(masks) * (stop - start) * width:
+            raise ProgramError(f"sampled_contributions: the Program does not give {width} numbers")
+        return told.reshape(len(masks), stop - start, width).astype(np.float64)
 
     for start in range(0, rows, step):
         stop = min(rows, start + step)
