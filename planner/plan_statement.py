@@ -53,6 +53,7 @@ def read_statement(sql: str, parameters: Any, context: Context) -> Draft:
         describe=cache(context.describe),
         rows=cache(context.rows),
         explained=cache(context.explained),
+        known_columns={},
         no_columns=partial(_waited_for, context.no_columns) if outline.kept else context.no_columns,
     )
     given = Parameters(outline.parameters, parameters, context.type_of)

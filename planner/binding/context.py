@@ -87,6 +87,8 @@ class Context:
             so many pairs of orders for each row, if it has to estimate.
         names: the texts that a query of one column gives; it is run, and may call models.
         literal: a parameter's value as the engine's SQL writes it.
+        known_columns: rows, as text -> name and type of their columns; None where these are not
+            known. Filled while one statement is planned, since rows may hold others in brackets.
     """
 
     describe: Describe
@@ -109,4 +111,5 @@ class Context:
     explained: Callable[[Model, str, int | None], Program] = _unexplained
     names: Callable[[str], Sequence[str]] = _nameless
     literal: Callable[[Any], str] = str
+    known_columns: dict[str, Mapping[str, str] | None] = field(default_factory=dict)
     dialect: Dialect = DUCKDB

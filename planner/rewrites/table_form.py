@@ -235,6 +235,12 @@ def _columns(rows: str, context: Context, sql: str) -> Mapping[str, str] | None:
     dialect = context.dialect.name
     if defined_names(sql, dialect) & names_in(rows, dialect):
         return None
+    if rows not in context.known_columns:
+        context.known_columns[rows] = _described(rows, context)
+    return context.known_columns[rows]
+
+
+def _described(rows: str, context: Context) -> Mapping[str, str] | None:
     try:
         outline = outline_of(f"SELECT * FROM {rows}", context.dialect.name)
         given = Parameters(outline.parameters, None)
