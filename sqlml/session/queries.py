@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,6 +18,7 @@ from sqlml.planner.plan.with_rows import with_rows
 from sqlml.planner.plan_cache import PlanCache
 from sqlml.session.registered_functions import Functions
 from sqlml.statements.background import explained_by_rows
+from sqlml.statements.names_in_rows import names_in_rows
 from sqlml.training.reading.held_out_query import held_out_query
 from sqlml.types import fold
 from sqlml.udfs.duckdb.engine import DuckDBEngine
@@ -40,13 +42,13 @@ class Queries(PlanCache):
             held_out=partial(held_out_query, host),
             explained=partial(explained_by_rows, host, programs, DUCKDB),
             models=lookup.several,
-            names=self._names,
+            names=partial(names_in_rows, weakref.ref(self)),
             literal=host.literal,
         )
         super().__init__(context, lookup.stamp)
         self._engine = engine
         self._functions = functions
-        self._host = host
+        self.host = host
         self._told: tuple[Plan | None, Plan | None] = None, None
 
     def told(self, sql: str, parameters: Any) -> Plan | None:
@@ -83,10 +85,6 @@ class Queries(PlanCache):
     def runnable(self, sql: str) -> str:
         """A query without parameters that may call models, as the engine runs it."""
         return self.rewritten(sql, None)[0]
-
-    def _names(self, query: str) -> tuple[str, ...]:
-        """The texts that a query of one column gives; it may call models."""
-        return tuple(sorted(str(name) for (name,) in self._host.read(self.runnable(query))))
 
     def _latest(self, sql: str, parameters: Any) -> Plan | None:
         """The plan with the models of now, also where an open result holds older ones in sight."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +13,7 @@ from sqlml.host import Host
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.plan_cache import PlanCache
 from sqlml.statements.background import explained_by_rows
+from sqlml.statements.names_in_rows import names_in_rows
 from sqlml.udfs.engine import names_to_call
 from sqlml.udfs.spark.engine import SparkEngine
 
@@ -25,16 +27,12 @@ class SparkQueries(PlanCache):
             training=lookup.training,
             explained=partial(explained_by_rows, host, catalog.programs, SPARK),
             models=lookup.several,
-            names=self._names,
+            names=partial(names_in_rows, weakref.ref(self)),
         )
         super().__init__(context, lookup.stamp)
         self._engine = engine
         self._catalog = catalog
-        self._host = host
-
-    def _names(self, query: str) -> tuple[str, ...]:
-        """The texts that a query of one column gives; it may call models."""
-        return tuple(sorted(str(name) for (name,) in self._host.read(self.runnable(query))))
+        self.host = host
 
     def runnable(self, sql: str) -> str:
         """A query that may call models as Spark runs it."""
