@@ -123,12 +123,13 @@ def calibration_curve(by: Grouping, queries: Queries, bins: int, quantiles: bool
     return Answer((*queries, *more, ("binned", binned)), answer)
 
 
-def quantile_edges(by: Grouping, bins: int, count: str = "n") -> Queries:
+def quantile_edges(by: Grouping, bins: int, count: str = "n", between: bool = True) -> Queries:
     """The inner edges `e1`, `e2`, .. of bins with equal numbers of rows, as numpy's percentile
     finds them; the last of the queries is `edges`.
 
     Args:
         count: how many rows a row of `by_score` stands for.
+        between: an edge may lie between two values; otherwise it is the lower one.
     """
     ranked = f"""
         SELECT *, sum({count}) OVER ascending AS upto, sum({count}) OVER whole AS total
@@ -144,13 +145,14 @@ def quantile_edges(by: Grouping, bins: int, count: str = "n") -> Queries:
         for n, q in enumerate(shares, 1)
     )
     neighbours = f"SELECT {by.columns} {low} FROM ranked {by.group_by}"
-    between = ", ".join(
+    interpolated = ", ".join(
         f"CASE WHEN high{n} IS NULL THEN low{n} "
         f"WHEN part{n} < 0.5 THEN low{n} + (high{n} - low{n}) * part{n} "
         f"ELSE high{n} - (high{n} - low{n}) * (1 - part{n}) END AS e{n}"
         for n in range(1, bins)
     )
-    edges = f"SELECT {by.columns} {between} FROM neighbours"
+    lower = ", ".join(f"low{n} AS e{n}" for n in range(1, bins))
+    edges = f"SELECT {by.columns} {interpolated if between else lower} FROM neighbours"
     return (("ranked", ranked), ("neighbours", neighbours), ("edges", edges))
 
 

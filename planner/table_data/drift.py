@@ -243,7 +243,7 @@ def _distributions(numbers: int, texts: int, bins: int, known: bool) -> dict[str
         "long_numbers": long_numbers,
         "long_names": long_names,
         "by_score": by_score,
-        **dict(quantile_edges(_KEYS, bins, "pos")),
+        **dict(quantile_edges(_KEYS, bins, "pos", between=not known)),
         "binned": binned,
         "by_name": by_name,
         "upto": upto,

@@ -69,8 +69,9 @@ def test_it_says_what_a_comparison_with_the_training_rows_says(con: sqlml.Sessio
     x = found["x"]
     assert x["kolmogorov_smirnov"] == pytest.approx(stats.ks_2samp(BASE.x, STUDY.x)[0], abs=0.011)
     assert x["rows_base"] == 3000 and x["rows_study"] == 2000
-    same = rows(con, "ML.VALIDATE_DATA_SKEW(MODEL m, (FROM base))")
-    assert all(row["value"] < 0.001 and not row["is_anomaly"] for row in same.values())
+    for bins in (2, 10, 37, 100):
+        same = rows(con, f"ML.VALIDATE_DATA_SKEW(MODEL m, (FROM base), bins := {bins})")
+        assert all(row["psi"] < 1e-9 and not row["is_anomaly"] for row in same.values())
     by_day = con.execute("SELECT extract(month FROM day) AS m, count(*) FROM study GROUP BY m")
     assert found["day_month"]["l_infinity"] < 0.1 and len(by_day.fetchall()) == 3
 
