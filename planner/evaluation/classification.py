@@ -186,6 +186,6 @@ def classes(by: Grouping, counts: Sequence[int], per_class: bool, probabilities:
             SELECT {by.columns} k, {_PRECISION}, {_RECALL}, (tp + neg - fp) / nullif(pos + neg, 0),
                 {_F1}, NULL, {_ROC}, {_STEPS}, squares / nullif(pos + neg, 0),
                 CAST(n AS BIGINT), NULL, NULL
-            FROM of_class
+            FROM of_class ORDER BY {by.columns} k NULLS FIRST
         """
     return Answer(tuple(queries.items()), answer)
