@@ -30,10 +30,12 @@ class ModelsOfRows:
     Attributes:
         targets: name -> what the call computes; all have one type.
         errors: name -> why it cannot be called: it matters only if such a row is scored.
+        nulls: unknown names whose rows are to have NULL.
     """
 
     targets: Mapping[str, Target]
     errors: Mapping[str, SqlmlError]
+    nulls: frozenset[str] = frozenset()
 
 
 def models_of_rows(
@@ -65,15 +67,15 @@ def models_of_rows(
             continue
         if found is not None:
             targets[name] = found
-    unknown = [e for e in errors.values() if isinstance(e, UnknownModelError)]
+    unknown = {n for n, e in errors.items() if isinstance(e, UnknownModelError)}
     if not targets and errors and not (call.skips_unknown and len(unknown) == len(errors)):
-        raise next(iter(errors.values()))
+        raise next((e for n, e in errors.items() if n not in unknown), next(iter(errors.values())))
     if call.skips_unknown:
-        errors = {n: e for n, e in errors.items() if not isinstance(e, UnknownModelError)}
+        errors = {n: e for n, e in errors.items() if n not in unknown}
     if not targets:
         return None
     _check_types(call, targets, outline.sql)
-    return ModelsOfRows(targets, errors)
+    return ModelsOfRows(targets, errors, frozenset(unknown if call.skips_unknown else ()))
 
 
 def _check_types(call: ModelCall, targets: Mapping[str, Target], sql: str) -> None:

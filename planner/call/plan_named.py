@@ -93,7 +93,7 @@ def plan_named(
         sql = f"(CASE WHEN {name} IS NULL THEN NULL ELSE {branches[0]} END)"
     else:
         places = {n: k for k, kind in enumerate(kinds) for n in kind.scorers}
-        chooses = NamedFunction(kinds=places, errors=errors, skips_unknown=call.skips_unknown)
+        chooses = NamedFunction(kinds=places, errors=errors, nulls=named.nulls)
         functions.append(chooses)
         chosen = f"{dialect.scorer(chooses.name)}({name})"
         whens = " ".join(f"WHEN {k} THEN {sql}" for k, sql in enumerate(branches))

@@ -42,7 +42,8 @@ class NamedFunction:
         numbers, texts: how many of them a row has.
         kinds: name -> the number of its kind, where this function only tells kinds apart.
         errors: name -> why its rows cannot be scored.
-        skips_unknown: any other name has NULL; otherwise it is an error.
+        nulls: names whose rows have NULL.
+        skips_unknown: so have those of any other name; otherwise it is an error.
     """
 
     scorers: Mapping[str, Scorer] = field(default_factory=lambda: MappingProxyType({}))
@@ -50,6 +51,7 @@ class NamedFunction:
     texts: int = 0
     kinds: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     errors: Mapping[str, SqlmlError] = field(default_factory=lambda: MappingProxyType({}))
+    nulls: frozenset[str] = frozenset()
     skips_unknown: bool = False
 
     @cached_property
@@ -60,7 +62,7 @@ class NamedFunction:
             (self.numbers, self.texts),
             sorted(self.kinds.items()),
             sorted((name, type(e).__name__, e.message) for name, e in self.errors.items()),
-            self.skips_unknown,
+            (sorted(self.nulls), self.skips_unknown),
         ]
         return NAMED + hashlib.sha256(repr(told).encode()).hexdigest()[:24]
 
@@ -72,6 +74,6 @@ class NamedFunction:
     def error(self, name: str) -> SqlmlError | None:
         """Why a row of this name cannot be scored; None: it has NULL."""
         known = self.errors.get(name)
-        if known is not None or self.skips_unknown:
+        if known is not None or self.skips_unknown or name in self.nulls:
             return known
         return UnknownModelError(UNKNOWN.format(name=name))

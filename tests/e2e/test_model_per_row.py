@@ -187,6 +187,16 @@ def test_unknown_names(con: sqlml.Session, frame: pd.DataFrame, models: Mapping[
         con.execute("SELECT predict('none of them' || shop, *) FROM t")
 
 
+def test_rows_that_come_only_after_planning_are_no_null(con: sqlml.Session) -> None:
+    rows = "(SELECT shop, 1.0 AS a, 2.0 AS b, 3 AS c, 'pro' AS plan FROM shops)"
+    query = f"SELECT predict(shop, *, unknown_model := 'null') FROM {rows} AS s USING SAMPLE 1 ROWS"
+    for _ in range(12):
+        try:
+            assert values(con, query) != [None]
+        except UnknownModelError as error:
+            assert "when the query was planned" in str(error)
+
+
 def test_a_model_that_does_not_fit_matters_only_where_it_is_asked(con: sqlml.Session) -> None:
     rows = "(SELECT id, a, b, plan, shop FROM t) AS t"
     with pytest.raises(MissingColumnError, match="south.*'c'"):
@@ -325,6 +335,12 @@ def test_the_table_form(con: sqlml.Session, frame: pd.DataFrame, models: Mapping
     unknown = "(SELECT *, 'none' AS model FROM t)"
     form = f"ml_predict(MODEL (model), {unknown}, unknown_model := 'null')"
     assert set(values(con, f"SELECT predicted_label FROM {form}")) == {None}
+    some = "(SELECT a, CASE WHEN id < 9 THEN 'aaa' ELSE 'price' END AS model FROM t LIMIT 12)"
+    form = f"ml_predict(MODEL (model), {some}, unknown_model := 'null')"
+    assert values(con, f"SELECT predicted_label IS NULL FROM {form} ORDER BY 1") == [
+        *[False] * 3,
+        *[True] * 9,
+    ]
     with pytest.raises(UnknownModelError, match="none"):
         con.execute(f"FROM ml_predict(MODEL (model), {unknown})")
     with pytest.raises(BindError, match="ml_evaluate takes the name of one model"):

@@ -147,7 +147,8 @@ class SparkEngine:
             kind, once = engine_function(spec, made, on_use=True).result_type, spec.once
             scorers[name] = spec.name, content, scorer.numbers, scorer.texts
         rows = scorers, dict(function.kinds), function.numbers, kind
-        errors = {name: error.message for name, error in function.errors.items()}
+        errors: dict[str, str | None] = dict.fromkeys(function.nulls)
+        errors |= {name: error.message for name, error in function.errors.items()}
         told = errors, None if function.skips_unknown else UNKNOWN
         udf = arrow_udf(_by_name(rows, told, versions()), result_type(kind))
         self.spark.udf.register(function.name, udf.asNondeterministic() if once else udf)

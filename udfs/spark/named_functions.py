@@ -21,8 +21,9 @@ Rows = tuple[
 takes; name -> its kind, where kinds are told apart; how many numbers a row has; and what SQL calls
 the type of the result."""
 
-Errors = tuple[Mapping[str, str], str | None]
-"""Name -> why its rows cannot be scored; and what is said of any other, if it is no NULL."""
+Errors = tuple[Mapping[str, str | None], str | None]
+"""Name -> why its rows cannot be scored, None if they have NULL; and what is said of any other, if
+that is no NULL."""
 
 
 def score(
