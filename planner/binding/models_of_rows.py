@@ -104,8 +104,9 @@ def _names(
     at = column.span.start
     _check_place(call, column, outline, context)
     values = {p.span: context.literal(v[0]) for p in outline.parameters if (v := given.value(p))}
-    bound = partial(splice, outline.sql, nulls, {**given.as_nulls(), **values})
-    whole = partial(splice, outline.sql, {}, values)
+    own = {call: "NULL"}  # a recursive WITH has its own definition in sight
+    bound = partial(splice, outline.sql, {**nulls, **own}, {**given.as_nulls(), **values})
+    whole = partial(splice, outline.sql, own, values)
     where = None if call.block is None else call.block.where
     if where is not None and any(where.holds(c.span) for c in outline.calls):
         where = None  # more rows do no harm
