@@ -177,7 +177,12 @@ def _value(sql: str, tokens: Tokens, start: int, end: int) -> Any:
             or not (name.kind == "string" or name.is_identifier)
         ):
             raise BindError(f"expected {_WANTED['numbers']}", sql, opened.start)
-        made[name.text] = float(_number(value.text))
+        number = float(_number(value.text))
+        if not math.isfinite(number):
+            raise BindError(f"{name.text!r} needs a finite number", sql, value.start)
+        if fold(name.text) in map(fold, made):
+            raise BindError(f"{name.text!r} is given twice", sql, name.start)
+        made[name.text] = number
     return made
 
 

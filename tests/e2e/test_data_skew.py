@@ -160,6 +160,8 @@ def test_very_many_names_and_rows() -> None:
             "option bins takes a num",
         ),
         ("ml_validate_data_skew(MODEL m, (SELECT x FROM study))", "few"),
+        ("ml_validate_data_skew(MODEL m, TABLE study, thresholds := {'x': 1, X: 2})", "twice"),
+        ("ml_validate_data_skew(MODEL m, TABLE study, thresholds := {'x': 1e400})", "finite"),
     ],
 )
 def test_what_cannot_be(con: sqlml.Session, form: str, message: str) -> None:
