@@ -74,6 +74,9 @@ def models_of_rows(
         errors = {n: e for n, e in errors.items() if n not in unknown}
     if not targets:
         return None
+    key = next((target.key for target in targets.values() if target.key), "")
+    if call.key is not None and key:  # a class that not all models have
+        targets = {n: t if t.key else t.with_key(key) for n, t in targets.items()}
     _check_types(call, targets, outline.sql)
     return ModelsOfRows(targets, errors, frozenset(unknown if call.skips_unknown else ()))
 
@@ -108,7 +111,10 @@ def _names(
     bound = partial(splice, outline.sql, {**nulls, **own}, {**given.as_nulls(), **values})
     whole = partial(splice, outline.sql, own, values)
     where = None if call.block is None else call.block.where
-    if where is not None and any(where.holds(c.span) for c in outline.calls):
+    if where is not None and (
+        any(where.holds(c.span) for c in outline.calls)
+        or _unsteady(where, outline, context) is not None
+    ):
         where = None  # more rows do no harm
     pairs = zip(
         value_queries(column.span, call.block, bound, where),
@@ -172,7 +178,14 @@ def _check_place(call: ModelCall, column: ModelColumn, outline: Outline, context
             sql,
             call.span.start,
         )
-    unsteady = next((f for f in _functions(column.span, outline) if not context.is_steady(f)), None)
+    if any(column.span.holds(inner.span) for inner in outline.calls):
+        raise BindError(
+            "a model cannot choose the model of a row, since names are read at planning; make a "
+            "table of its predictions first, and name the models from that",
+            sql,
+            at,
+        )
+    unsteady = _unsteady(column.span, outline, context)
     if unsteady is not None:
         raise BindError(
             f"{unsteady}() may give another name each time that it is evaluated; name the models "
@@ -182,12 +195,12 @@ def _check_place(call: ModelCall, column: ModelColumn, outline: Outline, context
         )
 
 
-def _functions(place: Span, outline: Outline) -> list[str]:
-    """The functions that are called at a place."""
-    sql = outline.sql
-    return [
+def _unsteady(place: Span, outline: Outline, context: Context) -> str | None:
+    """A function called at a place whose result may change from one look to the next."""
+    called = (
         word
         for word, start in outline.words
         if place.start <= start < place.end
-        and sql[start + len(word) : place.end].lstrip().startswith("(")
-    ]
+        and outline.sql[start + len(word) : place.end].lstrip().startswith("(")
+    )
+    return next((name for name in called if not context.is_steady(name)), None)

@@ -130,7 +130,7 @@ def value_queries(
 
 def _row_queries(select: str, block: Block | None, text: Text, where: str = "") -> Iterator[str]:
     tail = f" WHERE {where}" if where else ""
-    if block is None or not block.sources:
+    if block is None:
         yield f"SELECT {select}"
         return
     yield _nest(select, block, text, tail)

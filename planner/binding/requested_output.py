@@ -72,6 +72,10 @@ class Target:
         """The SQL type of the call."""
         return result_type(self.model.program, self.output, self.chosen)
 
+    def with_key(self, key: str) -> Target:
+        """The whole output, in which the engine looks up the class that is written as `key`."""
+        return replace(self, chosen=None, key=key)
+
     @property
     def text(self) -> str:
         """The output as EXPLAIN shows it."""

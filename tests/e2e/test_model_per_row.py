@@ -107,6 +107,8 @@ def values(con: Any, query: str, parameters: Any = None) -> list[Any]:
         "SELECT predict(s.shop, t.*) FROM t LEFT JOIN shops s USING (shop) ORDER BY id",
         "SELECT (SELECT predict(MODEL (s.shop), a := t.a, b := t.b, c := t.c, plan := t.plan) "
         "FROM shops s WHERE s.shop = t.shop) FROM t ORDER BY id",
+        "SELECT (SELECT predict(t.shop, t.*)) FROM t ORDER BY id",
+        "SELECT predict(shop, *) FROM t WHERE random() < 2 ORDER BY id",
         "SELECT predict(e, *) FROM (SELECT *, shop::ENUM('north', 'south', 'east') AS e FROM t) "
         "ORDER BY id",
     ],
@@ -164,9 +166,13 @@ def test_names_that_are_models_with_other_classes(tmp_path: Path) -> None:
             "CREATE TABLE named AS SELECT *, $1[1 + i % 5] AS model FROM rows", [list(names)]
         )
         order = [list(names)[i % 5] for i in range(300)]
-        got = con.execute("SELECT predict(model, *), predict_proba(model, *) FROM named ORDER BY i")
-        for i, (label, proba) in enumerate(got.fetchall()):
+        got = con.execute(
+            "SELECT predict(model, *), predict_proba(model, *), predict_proba(model, *)['z'] "
+            "FROM named ORDER BY i"
+        )
+        for i, (label, proba, z) in enumerate(got.fetchall()):
             own = names[order[i]]
+            assert z == proba.get("z")
             assert label == own.predict(x[i : i + 1])[0]
             want = dict(zip(own.classes_, own.predict_proba(x[i : i + 1])[0], strict=True))
             assert proba == pytest.approx(want, abs=1e-12)
@@ -302,6 +308,11 @@ def test_rows_without_a_name(con: sqlml.Session) -> None:
             "the condition of a join",
         ),
         ("SELECT predict(shop, a, b) FROM t", duckdb.BinderException, r"predict\(MODEL \(column"),
+        (
+            "SELECT predict(predict('east', *), *) FROM t",
+            BindError,
+            "a model cannot choose the model of a row",
+        ),
         ("SELECT transform(shop, *) FROM t", BindError, "it transforms nothing"),
     ],
 )
