@@ -98,7 +98,7 @@ class BatchFunction:
         """Score `most` rows or fewer at once, as `__call__` does any number."""
         try:
             if self.by_column:
-                matrix = _matrix_of(given[: self.given], self.dtype)
+                matrix = matrix_of(given[: self.given], self.dtype)
                 texts = [Texts.of(column) for column in given[self.given :]]
             else:
                 matrix = rows_of(given[0], self.given, self.dtype)
@@ -292,7 +292,7 @@ def rows_of(packed: pa.Array | pa.ChunkedArray, width: int, dtype: str) -> Array
     return _numbers(values, dtype).reshape(-1, width)
 
 
-def _matrix_of(columns: Sequence[pa.Array | pa.ChunkedArray], dtype: str) -> Array:
+def matrix_of(columns: Sequence[pa.Array | pa.ChunkedArray], dtype: str) -> Array:
     """Columns (n,) of numbers as a matrix (n, columns); NULL becomes NaN."""
     made = np.empty((len(columns[0]), len(columns)), dtype)
     for place, column in enumerate(columns):

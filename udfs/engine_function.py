@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from sqlml.planner.program.named_functions import NamedFunction
     from sqlml.udfs.batch_function import BatchFunction
 
 
@@ -34,7 +35,8 @@ class EngineFunction:
     Without a `function` it is one of ours, to be made from its name when the first batch comes.
     A `volatile` one is evaluated where it is written, and nowhere else. One that is called
     `by_column` may be machine code that the engine calls without Python; that tells `measured`. So
-    may one that is `named`: it calls the function whose name is its first argument.
+    may one that is `named`, which calls the function whose name is its first argument, and one of
+    `models`, which calls that of the model that a row names.
     """
 
     name: str
@@ -45,6 +47,7 @@ class EngineFunction:
     by_column: bool = False
     named: bool = False
     measured: Measured | None = None
+    models: NamedFunction | None = None
 
     @property
     def types(self) -> tuple[str, ...]:

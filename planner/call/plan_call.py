@@ -42,7 +42,7 @@ from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.planner.program.prepare import prepare_parts
 from sqlml.planner.program.refuses_rows import refuses_rows
 from sqlml.planner.program.result_sql import decoded
-from sqlml.planner.program.route import FOR_ROWS, Route
+from sqlml.planner.program.route import Route
 from sqlml.planner.program.shared import Shared
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.types import fold
@@ -91,7 +91,7 @@ def plan_call(
         ConfigError, BackendError: the options ask for what cannot be.
     """
     options = {**target.model.options, **context.settings}
-    route = FOR_ROWS if by_function else _route(options, row_in_from, context)
+    route = _route(options, row_in_from, context)
     most = None if asks_for_sql(options) else 0 if route.by_column else most_categories()
     if by_function:
         most = 0

@@ -73,6 +73,7 @@ def plan_named(
     if not kinds:
         raise next(iter(errors.values()))
     several = len(kinds) > 1 or call.skips_unknown
+    by_column = kinds[0].example.spec.by_column
     functions = []
     branches = []
     for kind in kinds:
@@ -82,18 +83,17 @@ def plan_named(
             texts=len(kind.texts),
             errors={} if several else errors,
             skips_unknown=several,
+            by_column=by_column,
         )
-        arguments = [name, dialect.number_arguments(list(kind.numbers) or ["0"], "DOUBLE")]
-        if kind.texts:
-            arguments.append(dialect.text_arguments(list(kind.texts)))
-        written = f"{dialect.scorer(function.name)}({', '.join(arguments)})"
+        given = dialect.columns_of_models(list(kind.numbers), list(kind.texts))
+        written = f"{dialect.scorer(function.name)}({name}, {given})"
         functions.append(function)
         branches.append(kind.sql.replace(_placeholder(kind.example, dialect.scorer), written))
     if not several:
         sql = f"(CASE WHEN {name} IS NULL THEN NULL ELSE {branches[0]} END)"
     else:
         places = {n: k for k, kind in enumerate(kinds) for n in kind.scorers}
-        chooses = NamedFunction(kinds=places, errors=errors, nulls=named.nulls)
+        chooses = NamedFunction(kinds=places, errors=errors, nulls=named.nulls, by_column=by_column)
         functions.append(chooses)
         chosen = f"{dialect.scorer(chooses.name)}({name})"
         whens = " ".join(f"WHEN {k} THEN {sql}" for k, sql in enumerate(branches))

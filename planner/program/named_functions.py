@@ -44,6 +44,7 @@ class NamedFunction:
         errors: name -> why its rows cannot be scored.
         nulls: names whose rows have NULL.
         skips_unknown: so have those of any other name; otherwise it is an error.
+        by_column: machine code may call it (`Route`).
     """
 
     scorers: Mapping[str, Scorer] = field(default_factory=lambda: MappingProxyType({}))
@@ -53,6 +54,7 @@ class NamedFunction:
     errors: Mapping[str, SqlmlError] = field(default_factory=lambda: MappingProxyType({}))
     nulls: frozenset[str] = frozenset()
     skips_unknown: bool = False
+    by_column: bool = False
 
     @cached_property
     def name(self) -> str:
@@ -62,7 +64,7 @@ class NamedFunction:
             (self.numbers, self.texts),
             sorted(self.kinds.items()),
             sorted((name, type(e).__name__, e.message) for name, e in self.errors.items()),
-            (sorted(self.nulls), self.skips_unknown),
+            (sorted(self.nulls), self.skips_unknown, self.by_column),
         ]
         return NAMED + hashlib.sha256(repr(told).encode()).hexdigest()[:24]
 

@@ -47,6 +47,4 @@ class Route:
 COMPILING = "its kernels are being compiled, once on this machine"
 """A reason that soon goes away."""
 
-FOR_ROWS = Route(False, "each row names its model")
-
 ARROW = Route(False, "this engine has no other route")

@@ -217,6 +217,10 @@ class Dialect:
         # their bytes, since a VARCHAR of DuckDB may come in several layouts
         return f"{self.array([self.bytes(text) for text in texts])}::BLOB[]"
 
+    def columns_of_models(self, numbers: Sequence[str], texts: Sequence[str]) -> str:
+        """Numbers (DOUBLE) and texts as arguments of a function whose rows name their models."""
+        return ", ".join([*numbers, *(f"CAST({text} AS VARCHAR)" for text in texts)])
+
     def returned(self, type: str) -> str:
         """The type of what a function that scores returns, of values of a type."""
         return type

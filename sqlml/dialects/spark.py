@@ -164,6 +164,9 @@ class Spark(Dialect):
     def text_arguments(self, texts: Sequence[str]) -> str:
         return ", ".join(texts)
 
+    def columns_of_models(self, numbers: Sequence[str], texts: Sequence[str]) -> str:
+        return ", ".join([self.number_arguments(numbers, "DOUBLE"), *texts])
+
     def returned(self, type: str) -> str:
         return f"STRUCT<value: {self.type(type)}, error: STRING>"
 

@@ -251,6 +251,37 @@ def test_many_models_keep_the_order_of_the_rows() -> None:
         assert dict(grouped) == pytest.approx({m: sums[m] for m in sorted(sums)[:3]})
 
 
+def test_both_routes_give_the_same(
+    con: sqlml.Session, frame: pd.DataFrame, models: Mapping[str, Any]
+) -> None:
+    for k, (shop, model) in enumerate(models.items()):
+        con.create_model(f"a name of more than twelve bytes, {k}", model, verify=False)
+        near = KNeighborsClassifier(1).fit([[k], [5], [9]], ["a", "b", "c"])
+        con.create_model(f"k{k}", near, inputs=["c"])
+        con.execute(f'ALTER MODEL "{shop}" SET ALIAS "für" = 1')
+    name = "coalesce(shop, 'none' || id)"
+    long = "'a name of more than twelve bytes, ' || id % 3"
+    calls = (
+        "predict(shop || CASE id % 3 WHEN 1 THEN '@für' WHEN 2 THEN '/1' ELSE '' END, *)",
+        f"predict(CASE WHEN id % 5 = 0 THEN shop WHEN id % 5 < 4 THEN {long} END, *)",
+        f"predict_proba({name}, *, class := 'no', unknown_model := 'null')",
+        "predict('k' || c % 3, *)",
+        "predict(CASE WHEN c = 2 THEN shop ELSE 'k' || c % 3 END, *)",
+    )
+    con.execute("CREATE OR REPLACE TABLE many AS SELECT t.* FROM t, range(3)")
+    for call in calls:
+        query = f"SELECT {call} FROM many ORDER BY id"
+        assert con.plan(query).to_dict()["calls"][0]["route"].startswith("native")
+        got = values(con, query)
+        con.execute("SET sqlml_route = 'arrow'")
+        try:
+            assert con.plan(query).to_dict()["calls"][0]["route"] == "arrow"
+            assert values(con, query) == got
+        finally:
+            con.execute("RESET sqlml_route")
+        assert len(set(got)) > 1
+
+
 def test_plans_follow_the_rows_and_the_models(con: sqlml.Session, frame: pd.DataFrame) -> None:
     con.execute("CREATE OR REPLACE TABLE few AS SELECT 1.5 AS a, 0.5 AS b, 'pro' AS plan, 3 AS c")
     con.execute("ALTER TABLE few ADD COLUMN model VARCHAR DEFAULT 'price'")

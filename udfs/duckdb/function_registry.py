@@ -11,11 +11,13 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import duckdb
 from duckdb.func import FunctionNullHandling, PythonUDFType
 
+from sqlml.backends.no_wait import NotReady, no_wait
 from sqlml.catalog.connection import IS_TWO
 from sqlml.catalog.sound_tables import sound_tables
 from sqlml.dialects import DUCKDB
@@ -25,6 +27,7 @@ from sqlml.udfs.duckdb.native import functions as native
 from sqlml.udfs.duckdb.native.connection import NativeConnection, native_connection
 from sqlml.udfs.duckdb.native.install import Unavailable
 from sqlml.udfs.duckdb.native.named_functions import register_named
+from sqlml.udfs.duckdb.native.named_models import register_routed
 from sqlml.udfs.duckdb.program_sources import add_source
 from sqlml.udfs.engine_function import EngineFunction
 
@@ -93,13 +96,20 @@ class Registry:
 
     def _is_native(self, function: EngineFunction) -> bool:
         """Whether the function was registered as one that needs no Python to be called."""
-        takes = function.by_column or function.named
-        if not takes or self.no_native_functions() is not None or self._native is None:
+        if function.models is not None:
+            register = register_routed
+        elif function.named:
+            register = register_named
+        elif function.by_column:
+            register = native.register
+        else:
             return False
-        register = register_named if function.named else native.register
+        if self.no_native_functions() is not None or self._native is None:
+            return False
         try:
-            return register(self._native.pointer, function, found)
-        except Unavailable:
+            with nullcontext() if function.models is None else no_wait():
+                return register(self._native.pointer, function, found)
+        except (Unavailable, NotReady):
             return False
 
     def _create(self, function: EngineFunction, call: Callable[..., Any]) -> None:

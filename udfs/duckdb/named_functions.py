@@ -12,7 +12,7 @@ from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import text_input
 from sqlml.planner.program.named_functions import NamedFunction, Scorer
 from sqlml.types import Array
-from sqlml.udfs.batch_function import arrow_of, arrow_type, rows_of, texts_of
+from sqlml.udfs.batch_function import arrow_of, arrow_type, matrix_of
 from sqlml.udfs.duckdb.functions_by_name import found
 from sqlml.udfs.engine_function import EngineFunction, taking
 from sqlml.udfs.parked_errors import park
@@ -20,17 +20,19 @@ from sqlml.udfs.rows_by_name import scored_by_name
 
 
 def named_function(function: NamedFunction, example: EngineFunction | None) -> EngineFunction:
-    """The function as the engine registers it.
+    """The function as the engine registers it: of a name, numbers (DOUBLE), and texts.
 
     Args:
         example: the function of one of its models, which returns what all return.
     """
+    models = function if function.by_column else None
     if example is None:
-        return EngineFunction(function.name, partial(_kinds, function), ("VARCHAR",), "INTEGER")
-    texts = ("BLOB[]",) * bool(function.texts)
-    taken = ("VARCHAR", f"DOUBLE[{max(1, function.numbers)}]", *texts)
-    call = taking(len(taken), partial(_scored, function, arrow_type(example.result_type)))
-    return EngineFunction(function.name, call, taken, example.result_type, example.volatile)
+        kinds = partial(_kinds, function)
+        return EngineFunction(function.name, kinds, ("VARCHAR",), "INTEGER", models=models)
+    taken = ("VARCHAR", *("DOUBLE",) * function.numbers, *("VARCHAR",) * function.texts)
+    result = example.result_type
+    call = taking(len(taken), partial(_scored, function, arrow_type(result)))
+    return EngineFunction(function.name, call, taken, result, example.volatile, models=models)
 
 
 def _kinds(function: NamedFunction, names: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -50,8 +52,7 @@ def _scored(
     function: NamedFunction,
     kind: pa.DataType,
     names: pa.Array | pa.ChunkedArray,
-    numbers: pa.Array | pa.ChunkedArray,
-    texts: pa.Array | pa.ChunkedArray | None = None,
+    *columns: pa.Array | pa.ChunkedArray,
 ) -> pa.Array:
     """What each row's model makes of it.
 
@@ -59,8 +60,8 @@ def _scored(
         ParkedFailure: stands for the typed error that `parked_errors.claim` gives back.
     """
     try:
-        matrix = rows_of(numbers, max(1, function.numbers), "float64")
-        columns = [] if texts is None else texts_of(texts, function.texts)
+        matrix = matrix_of(columns[: function.numbers], "float64")
+        texts = [Texts.of(column) for column in columns[function.numbers :]]
     except SqlmlError as error:
         raise park(error) from None
 
@@ -70,7 +71,7 @@ def _scored(
             _refuse(function, name)
             return None
         try:
-            return _by(scorer, matrix, columns, rows)
+            return _by(scorer, matrix, texts, rows)
         except Exception as error:
             raise park(error) from None
 
@@ -80,10 +81,9 @@ def _scored(
 def _by(scorer: Scorer, matrix: Array, columns: list[Texts], rows: Array) -> pa.Array:
     """What one model makes of some rows."""
     batch = found(scorer.spec.name)
-    given = np.zeros((len(rows), batch.given), batch.dtype)
-    given[:, : len(scorer.numbers)] = matrix[rows][:, scorer.numbers]
+    given = matrix[rows][:, list(scorer.numbers)].astype(batch.dtype)
     texts = {text_input(k): columns[place][rows] for k, place in enumerate(scorer.texts)}
-    return batch.in_parts(given, texts)
+    return batch.in_parts(np.ascontiguousarray(given), texts)
 
 
 def _refuse(function: NamedFunction, name: str) -> None:

@@ -1,7 +1,7 @@
 -- a model that rows name
 SELECT predict(model, *) AS y FROM named WHERE k > 2;
 -- becomes
-SELECT (CASE WHEN (model) IS NULL THEN NULL ELSE array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_named_near((model), list_value("a", "b")::DOUBLE[2]), 1)) END) AS y FROM named WHERE k > 2;
+SELECT (CASE WHEN (model) IS NULL THEN NULL ELSE array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_named_near((model), "a", "b"), 1)) END) AS y FROM named WHERE k > 2;
 
 -- a function
 SELECT a, predict('forest', *) AS y FROM t;

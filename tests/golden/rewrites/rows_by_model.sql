@@ -1,6 +1,6 @@
 -- a column of names
 SELECT k, predict(model, *) AS y FROM named WHERE k > 1;
 -- without the rule
-SELECT k, (CASE WHEN (model) IS NULL THEN NULL ELSE array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_named_forest_near((model), list_value("a", "b")::DOUBLE[2]), 1)) END) AS y FROM named WHERE k > 1;
+SELECT k, (CASE WHEN (model) IS NULL THEN NULL ELSE array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_named_forest_near((model), "a", "b"), 1)) END) AS y FROM named WHERE k > 1;
 -- with it
-SELECT k, "sqlml_models" AS y FROM (SELECT * EXCLUDE (sqlml_number) FROM (SELECT *, (CASE WHEN (model) IS NULL THEN NULL ELSE array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_named_forest_near((model), list_value("a", "b")::DOUBLE[2]), 1)) END) AS "sqlml_models" FROM (SELECT *, row_number() OVER () AS sqlml_number FROM named WHERE k > 1 ORDER BY (model)) AS named) AS named ORDER BY sqlml_number) AS named WHERE TRUE;
+SELECT k, "sqlml_models" AS y FROM (SELECT * EXCLUDE (sqlml_number) FROM (SELECT *, (CASE WHEN (model) IS NULL THEN NULL ELSE array_extract((list_value('0'::BIGINT, '1'::BIGINT)), "+"(sqlml_named_forest_near((model), "a", "b"), 1)) END) AS "sqlml_models" FROM (SELECT *, row_number() OVER () AS sqlml_number FROM named WHERE k > 1 ORDER BY (model)) AS named) AS named ORDER BY sqlml_number) AS named WHERE TRUE;

@@ -42,19 +42,17 @@ from sqlml.udfs.duckdb.native.layout import (
     STATE,
     USERS,
 )
+from sqlml.udfs.duckdb.native.logical_types import with_type
 from sqlml.udfs.engine_function import EngineFunction, Measured
 from sqlml.udfs.parked_errors import ParkedFailure, park
 
 if TYPE_CHECKING:
     from sqlml.udfs.duckdb.native.plan_words import PlanWords
 
-_KINDS = {"FLOAT": 10, "DOUBLE": 11, "INTEGER": 4, "VARCHAR": 17}
-"""DuckDB's numbers of types (`duckdb_type`)."""
-
 _NULL_ROW = ctypes.create_string_buffer(
     b"a row of packed numbers is NULL as a whole; pass NULL per column instead"
 )
-_NO_MEMORY = ctypes.create_string_buffer(b"out of memory while scoring a batch of rows")
+NO_MEMORY_TEXT = ctypes.create_string_buffer(b"out of memory while scoring a batch of rows")
 
 Find = Callable[[str], BatchFunction]
 """What scores under a name; it raises the exception whose text DuckDB is to show."""
@@ -96,13 +94,19 @@ class State:
         self.wanted = wanted
         self.words = np.zeros(STATE, np.int64)
         self.words[NUMBER] = number
-        self.words[MAKE], self.words[ASK], self.words[DIED] = id(_make), id(_ask), id(_died)
+        self.words[MAKE], self.words[ASK], self.words[DIED] = id(_make), id(_ask), id(died)
         self.words[MEASURE] = 0 if measured is None else id(_measure)
-        self.words[NO_MEMORY] = ctypes.addressof(_NO_MEMORY)
+        self.words[NO_MEMORY] = ctypes.addressof(NO_MEMORY_TEXT)
         self.words[ALL_BATCHES] = _batches.ctypes.data
         self.words[ROWS_OF] = rows_of
         self.words[NULL_ROW] = ctypes.addressof(_NULL_ROW)
         self.plan: _Plan | None = None
+
+    @property
+    def address(self) -> int:
+        """Where its words lie."""
+        found: int = self.words.ctypes.data
+        return found
 
 
 _batches = np.zeros(1, np.int64)
@@ -129,27 +133,36 @@ def register(connection: int, function: EngineFunction, find: Find) -> bool:
     Returns:
         Whether DuckDB took it; never where numba cannot compile the row path for it.
     """
-    name = function.name
-    if row_path_at() is None:
+    measured, code = function.measured, row_path_at()
+    if code is None:
         return False
+    finds = find if measured is None else lambda _: measured.batch_function()
+    return create(connection, function, state_of(function.name, finds, measured).address, code)
+
+
+def state_of(name: str, find: Find, measured: Measured | None = None) -> State:
+    """The state of a function that takes columns, by its name."""
     with LOCK:
         state = _by_name.get(name)
         if state is None:
-            measured = function.measured
-            finds = find if measured is None else lambda _: measured.batch_function()
-            state = _by_name[name] = State(name, finds, measured)
-    return create(connection, function, state)
+            state = _by_name[name] = State(name, find, measured)
+        return state
 
 
 def create(
-    connection: int, function: EngineFunction, state: State, bind: ctypes.c_void_p | None = None
+    connection: int,
+    function: EngineFunction,
+    given: int,
+    code: int,
+    bind: ctypes.c_void_p | None = None,
 ) -> bool:
     """Create a function on a connection of the C API; whether DuckDB took it.
 
     Args:
+        given: the address that is given to its machine code, which lies at `code`.
         bind: what is called when a call is bound.
     """
-    api, row_path = c_api.library(), row_path_at()
+    api = c_api.library()
     made = ctypes.c_void_p(api.duckdb_create_scalar_function())
     try:
         api.duckdb_scalar_function_set_name(made, function.name.encode())
@@ -159,8 +172,8 @@ def create(
         api.duckdb_scalar_function_set_special_handling(made)  # NULL comes as NULL
         if function.volatile:
             api.duckdb_scalar_function_set_volatile(made)
-        api.duckdb_scalar_function_set_extra_info(made, state.words.ctypes.data, None)
-        api.duckdb_scalar_function_set_function(made, row_path)
+        api.duckdb_scalar_function_set_extra_info(made, given, None)
+        api.duckdb_scalar_function_set_function(made, code)
         if bind is not None:
             api.duckdb_scalar_function_set_bind(made, bind)
         return int(api.duckdb_register_scalar_function(connection, made)) == 0
@@ -220,54 +233,11 @@ def _put_plan(state: State, address: int) -> int:
     from sqlml.udfs.duckdb.native import row_path
 
     kernel = specialise(row_path.put_plan, (COUNT, COUNT))
-    return int(kernel(state.words.ctypes.data, address))
+    return int(kernel(state.address, address))
 
 
 def _sweep() -> None:
     _left[:] = [held for held in _left if held[0].words[USERS] > 0]
-
-
-def with_type(name: str, use: Callable[[ctypes.c_void_p], Any]) -> None:
-    """Call `use` with a logical type: DOUBLE, INTEGER[][], DOUBLE[28], STRUCT(a INTEGER, b DOUBLE).
-
-    It is freed after that.
-    """
-    api = c_api.library()
-    if name.startswith("STRUCT("):
-        _with_struct(name.removeprefix("STRUCT(").removesuffix(")").split(", "), use)
-        return
-    element, bracket, size = name.removesuffix("]").rpartition("[")
-    if bracket:
-
-        def listed(inner: ctypes.c_void_p) -> None:
-            if size:
-                _with(ctypes.c_void_p(api.duckdb_create_array_type(inner, int(size))), use)
-            else:
-                _with(ctypes.c_void_p(api.duckdb_create_list_type(inner)), use)
-
-        with_type(element, listed)
-        return
-    _with(ctypes.c_void_p(api.duckdb_create_logical_type(_KINDS[name])), use)
-
-
-def _with_struct(fields: list[str], use: Callable[[ctypes.c_void_p], Any]) -> None:
-    """Call `use` with the logical type of a struct, and free it after that.
-
-    fields: a name and a type each, as in "label INTEGER".
-    """
-    api = c_api.library()
-    names, kinds = zip(*(field.split(" ") for field in fields), strict=True)
-    types = [ctypes.c_void_p(api.duckdb_create_logical_type(_KINDS[kind])) for kind in kinds]
-    listed = (ctypes.c_void_p * len(types))(*types)
-    texts = (ctypes.c_char_p * len(types))(*(name.encode() for name in names))
-    _with(ctypes.c_void_p(api.duckdb_create_struct_type(listed, texts, len(types))), use)
-    for made in types:
-        api.duckdb_destroy_logical_type(ctypes.byref(made))
-
-
-def _with(made: ctypes.c_void_p, use: Callable[[ctypes.c_void_p], Any]) -> None:
-    use(made)
-    c_api.library().duckdb_destroy_logical_type(ctypes.byref(made))
 
 
 def types_of(function: BatchFunction) -> tuple[str, ...]:
@@ -341,15 +311,15 @@ def _refusing() -> tuple[int, Any]:
 
 
 def _refuse_call(info: int, chunk: int, out: int) -> None:
-    _tell(info, ScoringError("this function marks a database, and computes nothing"))
+    tell(info, ScoringError("this function marks a database, and computes nothing"))
 
 
 # Machine code calls these by the addresses of their objects, which this module keeps.
 
 
-def _died(info: int, kind: type[BaseException]) -> int:
+def died(info: int, kind: type[BaseException]) -> int:
     """One of the others was stopped before it began: a signal's handler raised this."""
-    _tell(info, kind())
+    tell(info, kind())
     return 0
 
 
@@ -361,7 +331,7 @@ def _measure(number: int, info: int, rows: int, _: int) -> int:
             measured.enter() if rows < 0 else measured.leave(rows)
         return 1
     except BaseException as error:
-        _tell(info, error)
+        tell(info, error)
         return 0
 
 
@@ -388,7 +358,7 @@ def _make(number: int, info: int, rows: int, _: int) -> int:
             _sweep()
         return 1
     except BaseException as error:
-        _tell(info, error)
+        tell(info, error)
         return 0
 
 
@@ -426,7 +396,7 @@ def _ask(number: int, info: int, told: int, plan_at: int) -> int:
                     _take_away(state)  # the next batch makes another
         return 1
     except BaseException as error:
-        _tell(info, error)
+        tell(info, error)
         return 0
 
 
@@ -449,7 +419,7 @@ def _texts(at: int, rows: int) -> Texts:
     return texts_of(np.ctypeslib.as_array((ctypes.c_uint64 * (2 * rows)).from_address(at)))
 
 
-def _tell(info: int, error: BaseException) -> None:
+def tell(info: int, error: BaseException) -> None:
     """Let DuckDB fail with the text under which the error is parked."""
     c_api.library().duckdb_scalar_function_set_error(info, text_of(error))
 

@@ -59,3 +59,20 @@ NOT_MADE = -1
 
 TEXT_BYTES = 16
 """Of a text of DuckDB's (`string_codes.py`)."""
+
+ROUTER = 8
+(SLOTS_AT, LAST_SLOT, MODELS_AT, MODELS, MOST_TAKEN, REFUSE, DIES, OUT_OF_MEMORY) = range(ROUTER)
+"""Words of a function whose rows name their models (`rows_by_model.py`), never freed: the addresses
+of its names, their last slot, the address of its models, how many these are, and the most columns
+that one takes; the addresses of `named_models._refuse`, of `functions._died`, and of the text of an
+error."""
+
+SLOT = 4
+(HASH, NAME_AT, NAME_BYTES, MODEL) = range(SLOT)
+"""Words of a slot: the hash of a name, its address, 0 in a slot without one, its bytes, and the
+number of its model, -1 if its rows have NULL."""
+
+MODEL_WORDS = 4
+(STATE_AT, KIND, TAKEN_AT, TAKEN) = range(MODEL_WORDS)
+"""Words of a model: the address of its function's state, or 0 if each of its rows has the number
+KIND; and which columns of a chunk it takes, and how many these are."""

@@ -42,7 +42,8 @@ def register_named(connection: int, function: EngineFunction, find: Find) -> boo
     Returns:
         Whether DuckDB took it; never where the row path has no machine code yet.
     """
-    if not is_at_hand() or row_path_at() is None or same_at() is None:
+    code = row_path_at() if is_at_hand() else None
+    if code is None or same_at() is None:
         return False
     with LOCK:
         state = _named.get(function.name)
@@ -50,8 +51,8 @@ def register_named(connection: int, function: EngineFunction, find: Find) -> boo
             state = _named[function.name] = State(
                 function.name, find, rows_of=NAMED, wanted=function
             )
-            _by_address[state.words.ctypes.data] = state
-    return create(connection, function, state, _binding()[0])
+            _by_address[state.address] = state
+    return create(connection, function, state.address, code, _binding()[0])
 
 
 def _state_of(caller: State, name: str) -> State:
@@ -80,7 +81,7 @@ def _bind(info: int) -> None:
     try:
         caller = _by_address[api.duckdb_scalar_function_bind_get_extra_info(info)]
         state = _state_of(caller, _constant_text(info, 0))
-        api.duckdb_scalar_function_set_bind_data(info, state.words.ctypes.data, None)
+        api.duckdb_scalar_function_set_bind_data(info, state.address, None)
         api.duckdb_scalar_function_set_bind_data_copy(info, same_at())
     except BaseException as error:
         api.duckdb_scalar_function_bind_set_error(info, text_of(error))

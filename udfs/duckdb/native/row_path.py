@@ -32,7 +32,7 @@ from sqlml.backends.native.jit.process_memory import (
     whole_at,
     words_at,
 )
-from sqlml.backends.native.jit.specialise import COUNT, Signature, helper
+from sqlml.backends.native.jit.specialise import COUNT, Signature, called, helper
 from sqlml.udfs.duckdb.native.intrinsics import add, exchange, python
 from sqlml.udfs.duckdb.native.layout import (
     ALL_BATCHES,
@@ -86,6 +86,7 @@ duckdb_scalar_function_set_error = process_function_2("duckdb_scalar_function_se
 duckdb_scalar_function_get_extra_info = process_function_1("duckdb_scalar_function_get_extra_info")
 duckdb_scalar_function_get_bind_data = process_function_1("duckdb_scalar_function_get_bind_data")
 duckdb_data_chunk_get_size = process_function_1("duckdb_data_chunk_get_size")
+duckdb_data_chunk_get_column_count = process_function_1("duckdb_data_chunk_get_column_count")
 duckdb_data_chunk_get_vector = process_function_2("duckdb_data_chunk_get_vector")
 duckdb_vector_get_data = process_function_1("duckdb_vector_get_data")
 duckdb_vector_get_validity = process_function_1("duckdb_vector_get_validity")
@@ -100,6 +101,7 @@ CALLED = (
     "duckdb_scalar_function_get_extra_info",
     "duckdb_scalar_function_get_bind_data",
     "duckdb_data_chunk_get_size",
+    "duckdb_data_chunk_get_column_count",
     "duckdb_data_chunk_get_vector",
     "duckdb_vector_get_data",
     "duckdb_vector_get_validity",
@@ -224,6 +226,50 @@ def _scatter(made_at: Any, first: Any, rows: Any, sizes: Any, struct: Any) -> No
                 numbers[first + r] = made[r * width + c]
 
 
+@called
+def _pick(columns: Any, masks: Any, to: Any, picked: Any, width: Any, x: Any) -> None:
+    """x (rows * width,) = the DOUBLEs of the rows that are picked, NaN for NULL.
+
+    columns, masks, to: as in `_gather`.
+    """
+    for begin in range(0, picked.size, TILE):
+        end = min(begin + TILE, picked.size)
+        for c in range(columns.size):
+            if to[c] < 0:
+                continue
+            column = doubles_at(columns[c], 1 << 40)
+            bits = bits_at(masks[c], 1 << 40)
+            for r in range(_U(begin), _U(end)):
+                at = _U(picked[r])
+                held = masks[c] == 0 or (bits[at >> _U(6)] >> (at & _U(63))) & _U(1) == _U(1)
+                x[r * _U(width) + _U(to[c])] = column[at] if held else np.nan
+
+
+@called
+def _pick_texts(strings_at: Any, mask: Any, picked: Any, out_at: Any) -> None:
+    """Copy DuckDB's texts of the rows that are picked, as `_gather_texts` does."""
+    strings, out = bits_at(strings_at, 1 << 40), bits_at(out_at, 2 * picked.size)
+    bits = bits_at(mask, 1 << 40)
+    for r in range(picked.size):
+        at = _U(picked[r])
+        out[2 * r], out[2 * r + 1] = strings[_U(2) * at], strings[_U(2) * at + _U(1)]
+        if mask != 0 and (bits[at >> _U(6)] >> (at & _U(63))) & _U(1) == _U(0):
+            out[2 * r] = _U(NULL)
+
+
+@called
+def _put(made_at: Any, picked: Any, size: Any, out: Any) -> None:
+    """Write INTEGERs or DOUBLEs of so many bytes to the rows that are picked."""
+    if size == 4:
+        whole, wholes = whole_at(made_at, picked.size), whole_at(out, 1 << 40)
+        for r in range(picked.size):
+            wholes[picked[r]] = whole[r]
+    else:
+        number, numbers = doubles_at(made_at, picked.size), doubles_at(out, 1 << 40)
+        for r in range(picked.size):
+            numbers[picked[r]] = number[r]
+
+
 @helper
 def _calls(plan: Any, rows: Any) -> Any:
     return plan[FEW_CALLS] if rows < plan[TURN] else plan[MANY_CALLS]
@@ -244,6 +290,116 @@ def same(address: Any) -> Any:
     return address
 
 
+@called
+def score_rows(
+    info: Any, state_at: Any, columns: Any, masks: Any, picked: Any, rows: Any, out: Any
+) -> Any:
+    """Write a function's results to `out`; whether that worked, else DuckDB was told why.
+
+    columns, masks int64 (k,): addresses of its columns, numbers first, and of the bits of what is
+    not NULL, or 0; or of an array with all numbers, where `state_at` says so.
+    picked int64 (rows,): the rows to score, whose numbers are DOUBLE; each has one number as its
+    result, written where it stands from the address `out` on. Or (0,): the rows of a chunk,
+    whose result is the vector `out`.
+    """
+    state = words_at(state_at, STATE)
+    add(state_at + 8 * BATCHES, 1)
+    add(state[ALL_BATCHES], 1)
+    add(state_at + 8 * USERS, 1)
+    plan_at = add(state_at, 0)
+    while plan_at == 0 or _calls(words_at(plan_at, HEAD), rows) == NOT_MADE:
+        add(state_at + 8 * USERS, -1)
+        if python(state[MAKE], state[DIED], state[NUMBER], info, rows, 0) == 0:
+            return False
+        add(state_at + 8 * USERS, 1)
+        plan_at = add(state_at, 0)
+    plan = words_at(plan_at, HEAD)
+    calls = _calls(plan, rows)
+    table = words_at(plan[FEW_TABLE] if rows < plan[TURN] else plan[MANY_TABLE], 1 << 40)
+    if state[MEASURE] != 0:
+        python(state[MEASURE], state[DIED], state[NUMBER], info, -1, 0)
+    k, texts, size, width = plan[COLUMNS], plan[TEXTS], plan[NUMBER_BYTES], plan[MATRIX_WIDTH]
+    block = max(1, min(plan[BLOCK], rows))
+    count, groups, levels = plan[PLACES], plan[GROUPS], plan[LEVELS]
+    to = words_at(plan_at + 8 * HEAD, k)
+    sizes = words_at(plan_at + 8 * (HEAD + k), count)
+    # One piece of memory for a block: words of calls, addresses, and numbers.
+    most, taken = plan[MOST_WORDS], ALIGN
+    for i in range(count):
+        taken += aligned(sizes[i] * block)
+    made_bytes = plan[WIDTH] * plan[RESULT_BYTES]
+    between = levels == STRUCT or picked.size > 0
+    if between:
+        taken += made_bytes * block
+    room = most + count + 2 + TOLD
+    held_at = malloc(8 * room + aligned(width * size * block) + taken)
+    if held_at == 0:
+        if state[MEASURE] != 0:
+            python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
+        duckdb_scalar_function_set_error(info, state[NO_MEMORY])
+        add(state_at + 8 * USERS, -1)
+        return False
+    held = words_at(held_at, room)
+    words, told, places = held[:most], held[most:][:TOLD], held[most + TOLD :]
+    at = aligned(held_at + 8 * room)
+    places[0] = at
+    at += aligned(width * size * block)
+    for i in range(count):
+        places[2 + i] = at
+        at += aligned(sizes[i] * block)
+    is_packed = state[ROWS_OF] == PACKED_ROWS
+    vector = out
+    if levels > 0:
+        ends = words_at(plan_at + 8 * (HEAD + k + count), groups + 1)
+        if levels > 1:
+            told[0], told[1] = 0, groups
+            vector = _lists(vector, rows, told[:2])
+        vector = _lists(vector, rows, ends)
+    result = at if between else duckdb_vector_get_data(vector)
+    works = True
+    for first in range(0, rows, block):
+        here = min(block, rows - first)
+        if is_packed:
+            z = doubles_at(places[0], here * width)
+            _gather_packed(columns[0], masks[0], to, first, here, width, z)
+        elif size == 4:
+            x = floats_at(places[0], here * width)
+            if picked.size > 0:
+                _pick(columns[:k], masks, to, picked[first : first + here], width, x)
+            else:
+                _gather(columns[:k], masks, to, first, here, width, x)
+        else:
+            y = doubles_at(places[0], here * width)
+            if picked.size > 0:
+                _pick(columns[:k], masks, to, picked[first : first + here], width, y)
+            else:
+                _gather(columns[:k], masks, to, first, here, width, y)
+        for t in range(texts):
+            if picked.size > 0:
+                some = picked[first : first + here]
+                _pick_texts(columns[k + t], masks[k + t], some, places[2 + t])
+            else:
+                _gather_texts(columns[k + t], masks[k + t], first, here, places[2 + t])
+        places[1] = result if between else result + first * made_bytes
+        if calls == 0 or follow(table, calls, here, places, words) != -1:
+            told[0], told[1], told[2] = places[0], here, places[1]
+            told[3] = places.ctypes.data + 16
+            told_at = told.ctypes.data
+            if python(state[ASK], state[DIED], state[NUMBER], info, told_at, plan_at) == 0:
+                works = False
+                break
+        if picked.size > 0:
+            _put(result, picked[first : first + here], plan[RESULT_BYTES], out)
+        elif levels == STRUCT:
+            sizes_of = words_at(plan_at + 8 * (HEAD + k + count), plan[WIDTH])
+            _scatter(result, first, here, sizes_of, out)
+    free(held_at)
+    if state[MEASURE] != 0:
+        python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
+    add(state_at + 8 * USERS, -1)
+    return works
+
+
 def score(info: Any, chunk: Any, out: Any) -> Any:
     """Write the results of a chunk of rows to the vector `out`; see the module."""
     state_at = duckdb_scalar_function_get_extra_info(info)
@@ -257,91 +413,20 @@ def score(info: Any, chunk: Any, out: Any) -> Any:
             return np.int64(0)
         state_at = bound_at
         state = words_at(state_at, STATE)
-    add(state_at + 8 * BATCHES, 1)
-    add(state[ALL_BATCHES], 1)
-    add(state_at + 8 * USERS, 1)
-    plan_at = add(state_at, 0)
-    while plan_at == 0 or _calls(words_at(plan_at, HEAD), rows) == NOT_MADE:
-        add(state_at + 8 * USERS, -1)
-        if python(state[MAKE], state[DIED], state[NUMBER], info, rows, 0) == 0:
-            return np.int64(0)
-        add(state_at + 8 * USERS, 1)
-        plan_at = add(state_at, 0)
-    plan = words_at(plan_at, HEAD)
-    calls = _calls(plan, rows)
-    table = words_at(plan[FEW_TABLE] if rows < plan[TURN] else plan[MANY_TABLE], 1 << 40)
-    if state[MEASURE] != 0:
-        python(state[MEASURE], state[DIED], state[NUMBER], info, -1, 0)
-    k, texts, size, width = plan[COLUMNS], plan[TEXTS], plan[NUMBER_BYTES], plan[MATRIX_WIDTH]
-    block = max(1, min(plan[BLOCK], rows))
-    count, groups = plan[PLACES], plan[GROUPS]
-    to = words_at(plan_at + 8 * HEAD, k)
-    sizes = words_at(plan_at + 8 * (HEAD + k), count)
-    # One piece of memory for a block: words of calls, addresses, and numbers.
-    most, taken, given = plan[MOST_WORDS], ALIGN, k + texts
-    for i in range(count):
-        taken += aligned(sizes[i] * block)
-    made_bytes = plan[WIDTH] * plan[RESULT_BYTES]
-    if plan[LEVELS] == STRUCT:
-        taken += made_bytes * block
-    room = most + 2 * given + count + 2 + TOLD
-    held_at = malloc(8 * room + aligned(width * size * block) + taken)
-    if held_at == 0:
-        if state[MEASURE] != 0:
-            python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
-        duckdb_scalar_function_set_error(info, state[NO_MEMORY])
-        add(state_at + 8 * USERS, -1)
-        return np.int64(0)
-    held = words_at(held_at, room)
-    words, columns = held[:most], held[most : most + given]
-    masks = held[most + given : most + 2 * given]
-    told, places = held[most + 2 * given :][:TOLD], held[most + 2 * given + TOLD :]
-    at = aligned(held_at + 8 * room)
-    places[0] = at
-    at += aligned(width * size * block)
-    for i in range(count):
-        places[2 + i] = at
-        at += aligned(sizes[i] * block)
     is_packed = state[ROWS_OF] == PACKED_ROWS
-    for c in range(1 if is_packed else given):
+    given = 1 if is_packed else duckdb_data_chunk_get_column_count(chunk)
+    held_at = malloc(16 * given)
+    if held_at == 0:
+        duckdb_scalar_function_set_error(info, state[NO_MEMORY])
+        return np.int64(0)
+    held = words_at(held_at, 2 * given)
+    columns, masks = held[:given], held[given:]
+    for c in range(given):
         column = duckdb_data_chunk_get_vector(chunk, c)
         if is_packed:
             column = duckdb_array_vector_get_child(duckdb_data_chunk_get_vector(chunk, 1))
         columns[c] = duckdb_vector_get_data(column)
         masks[c] = duckdb_vector_get_validity(column)
-    vector = out
-    if plan[LEVELS] > 0:
-        ends = words_at(plan_at + 8 * (HEAD + k + count), groups + 1)
-        if plan[LEVELS] > 1:
-            told[0], told[1] = 0, groups
-            vector = _lists(vector, rows, told[:2])
-        vector = _lists(vector, rows, ends)
-    result = at if plan[LEVELS] == STRUCT else duckdb_vector_get_data(vector)
-    for first in range(0, rows, block):
-        here = min(block, rows - first)
-        if is_packed:
-            z = doubles_at(places[0], here * width)
-            _gather_packed(columns[0], masks[0], to, first, here, width, z)
-        elif size == 4:
-            x = floats_at(places[0], here * width)
-            _gather(columns[:k], masks, to, first, here, width, x)
-        else:
-            y = doubles_at(places[0], here * width)
-            _gather(columns[:k], masks, to, first, here, width, y)
-        for t in range(texts):
-            _gather_texts(columns[k + t], masks[k + t], first, here, places[2 + t])
-        places[1] = result if plan[LEVELS] == STRUCT else result + first * made_bytes
-        if calls == 0 or follow(table, calls, here, places, words) != -1:
-            told[0], told[1], told[2] = places[0], here, places[1]
-            told[3] = places.ctypes.data + 16
-            told_at = told.ctypes.data
-            if python(state[ASK], state[DIED], state[NUMBER], info, told_at, plan_at) == 0:
-                break
-        if plan[LEVELS] == STRUCT:
-            sizes_of = words_at(plan_at + 8 * (HEAD + k + count), plan[WIDTH])
-            _scatter(result, first, here, sizes_of, out)
+    score_rows(info, state_at, columns, masks, held[:0], rows, out)
     free(held_at)
-    if state[MEASURE] != 0:
-        python(state[MEASURE], state[DIED], state[NUMBER], info, rows, 0)
-    add(state_at + 8 * USERS, -1)
     return np.int64(0)

@@ -1,0 +1,214 @@
+"""What DuckDB calls for rows that name their models, without Python's lock: those of one together.
+
+    route(info, chunk, out):
+        look up the model of each row
+        for each model: score its rows (`row_path.score_rows`), and write where they stood
+
+A chunk has the names (VARCHAR), columns of numbers (DOUBLE), and of texts (VARCHAR), of which each
+model takes some.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sqlml.backends.native.jit.process_memory import (
+    bits_at,
+    bytes_at,
+    free,
+    malloc,
+    process_function_1,
+    whole_at,
+    words_at,
+)
+from sqlml.backends.native.jit.specialise import COUNT, Signature, called, helper
+from sqlml.backends.native.text.token_kernels import hash_bytes
+from sqlml.udfs.duckdb.native import row_path
+from sqlml.udfs.duckdb.native.intrinsics import python
+from sqlml.udfs.duckdb.native.layout import (
+    DIES,
+    HASH,
+    KIND,
+    LAST_SLOT,
+    MODEL,
+    MODEL_WORDS,
+    MODELS,
+    MODELS_AT,
+    MOST_TAKEN,
+    NAME_AT,
+    NAME_BYTES,
+    OUT_OF_MEMORY,
+    REFUSE,
+    ROUTER,
+    SLOT,
+    SLOTS_AT,
+    STATE_AT,
+    TAKEN,
+    TAKEN_AT,
+)
+from sqlml.udfs.duckdb.native.row_path import (
+    duckdb_data_chunk_get_size,
+    duckdb_data_chunk_get_vector,
+    duckdb_scalar_function_get_extra_info,
+    duckdb_scalar_function_set_error,
+    duckdb_vector_get_data,
+    duckdb_vector_get_validity,
+    score_rows,
+)
+from sqlml.udfs.duckdb.native.string_codes import INLINE
+
+SIGNATURE: Signature = (COUNT, COUNT, COUNT)
+"""`route` takes addresses: of the call, the columns, and the result."""
+
+NO_MODEL, UNKNOWN = -1, -2
+"""In place of a model's number: the row has NULL, or Python is asked what it has."""
+
+_U = np.uint64
+_LENGTH = _U((1 << 32) - 1)
+
+duckdb_vector_ensure_validity_writable = process_function_1(
+    "duckdb_vector_ensure_validity_writable"
+)
+
+CALLED = (*row_path.CALLED, "duckdb_vector_ensure_validity_writable")
+"""Functions of the C API that are called."""
+
+
+@called
+def find_slot(name: Any, slots: Any, last: Any) -> Any:
+    """Where a name's slot begins, or an empty one where it would stand."""
+    h = np.int64(hash_bytes(name, np.int64(0), np.int64(name.size)))
+    slot = h & last
+    while slots[slot * SLOT + NAME_AT] != 0:
+        at = slot * SLOT
+        if slots[at + HASH] == h and slots[at + NAME_BYTES] == name.size:
+            known = bytes_at(slots[at + NAME_AT], name.size)
+            k = 0
+            while k < name.size and known[k] == name[k]:
+                k += 1
+            if k == name.size:
+                break
+        slot = (slot + 1) & last
+    return slot * SLOT
+
+
+def put_name(name: Any, model: Any, slots: Any, last: Any) -> None:
+    """Put a name uint8 (n,) that is kept, and its model, into slots that have room."""
+    at = find_slot(name, slots, last)
+    slots[at + HASH] = np.int64(hash_bytes(name, np.int64(0), np.int64(name.size)))
+    slots[at + NAME_AT] = np.int64(name.ctypes.data)
+    slots[at + NAME_BYTES] = name.size
+    slots[at + MODEL] = model
+
+
+@called
+def _model_of(text_at: Any, first: Any, second: Any, slots: Any, last: Any) -> Any:
+    """The model of a text of DuckDB's, two words at an address."""
+    length = np.int64(first & _LENGTH)
+    name = bytes_at(text_at + 4 if length <= INLINE else np.int64(second), length)
+    at = find_slot(name, slots, last)
+    return slots[at + MODEL] if slots[at + NAME_AT] != 0 else np.int64(UNKNOWN)
+
+
+@helper
+def _is_null(mask: Any, row: Any) -> Any:
+    if mask == 0:
+        return False
+    bits = bits_at(mask, (row + 64) // 64)
+    return (bits[_U(row) >> _U(6)] >> (_U(row) & _U(63))) & _U(1) == _U(0)
+
+
+@called
+def _set_null(vector: Any, row: Any) -> None:
+    duckdb_vector_ensure_validity_writable(vector)
+    bits = bits_at(duckdb_vector_get_validity(vector), (row + 64) // 64)
+    bits[_U(row) >> _U(6)] &= ~(_U(1) << (_U(row) & _U(63)))
+
+
+@called
+def _chained(info: Any, state: Any, names: Any, rows: Any, out: Any, chains: Any) -> Any:
+    """Look up the models of all rows; how many there are, or -1 where DuckDB was told of an error.
+
+    chains int64 (models + 2 rows,): the first row of each model, -1 before and for none; the next
+    row of the same model, or -1; and the models that there are.
+    """
+    models = state[MODELS]
+    first, after, found = chains[:models], chains[models:][:rows], chains[models + rows :]
+    slots, last = words_at(state[SLOTS_AT], (state[LAST_SLOT] + 1) * SLOT), state[LAST_SLOT]
+    texts_at, mask = duckdb_vector_get_data(names), duckdb_vector_get_validity(names)
+    texts = bits_at(texts_at, 2 * rows)
+    count, model = 0, np.int64(UNKNOWN)
+    known, known_2 = _U(0), _U(0)
+    for row in range(rows - 1, -1, -1):  # so that each chain has its rows in order
+        if _is_null(mask, row):
+            _set_null(out, row)
+            continue
+        # Two texts of the same words are equal: short ones hold all bytes, long ones lie together.
+        if model == UNKNOWN or texts[2 * row] != known or texts[2 * row + 1] != known_2:
+            known, known_2 = texts[2 * row], texts[2 * row + 1]
+            text_at = np.int64(texts_at + 16 * row)
+            model = _model_of(text_at, known, known_2, slots, last)
+            if model == UNKNOWN:
+                length = np.int64(known & _LENGTH)
+                name_at = text_at + 4 if length <= INLINE else np.int64(known_2)
+                number = np.int64(state.ctypes.data)
+                if python(state[REFUSE], state[DIES], number, info, name_at, length) == 0:
+                    return -1
+        if model < 0:
+            _set_null(out, row)
+            continue
+        if first[model] < 0:
+            found[count] = model
+            count += 1
+        after[row] = first[model]
+        first[model] = row
+    return count
+
+
+@called
+def _taken(taken: Any, chunk: Any, columns: Any, masks: Any) -> None:
+    """The addresses of the columns that a model takes, and of the bits of what is not NULL."""
+    for c in range(taken.size):
+        column = duckdb_data_chunk_get_vector(chunk, taken[c])
+        columns[c] = duckdb_vector_get_data(column)
+        masks[c] = duckdb_vector_get_validity(column)
+
+
+def route(info: Any, chunk: Any, out: Any) -> Any:
+    """Write the results of a chunk of rows to the vector `out`; see the module."""
+    state = words_at(duckdb_scalar_function_get_extra_info(info), ROUTER)
+    rows, models = duckdb_data_chunk_get_size(chunk), state[MODELS]
+    room = models + 3 * rows + 2 * state[MOST_TAKEN]
+    held_at = malloc(8 * room)
+    if held_at == 0:
+        duckdb_scalar_function_set_error(info, state[OUT_OF_MEMORY])
+        return np.int64(0)
+    held = words_at(held_at, room)
+    chains, rest = held[: models + 2 * rows], held[models + 2 * rows :]
+    picked, columns = rest[:rows], rest[rows:][: state[MOST_TAKEN]]
+    masks = rest[rows + state[MOST_TAKEN] :]
+    chains[:models] = -1
+    found = chains[models + rows :]
+    values = duckdb_vector_get_data(out)
+    count = _chained(info, state, duckdb_data_chunk_get_vector(chunk, 0), rows, out, chains)
+    for k in range(count - 1, -1, -1):
+        model = words_at(state[MODELS_AT] + 8 * MODEL_WORDS * found[k], MODEL_WORDS)
+        row, own = chains[found[k]], 0
+        while row >= 0:
+            picked[own] = row
+            own += 1
+            row = chains[models + row]
+        if model[STATE_AT] == 0:
+            wholes = whole_at(values, rows)
+            for i in range(own):
+                wholes[picked[i]] = np.int32(model[KIND])
+            continue
+        taken = words_at(model[TAKEN_AT], model[TAKEN])
+        _taken(taken, chunk, columns, masks)
+        own_columns, own_masks = columns[: taken.size], masks[: taken.size]
+        if not score_rows(info, model[STATE_AT], own_columns, own_masks, picked[:own], own, values):
+            break
+    free(held_at)
+    return np.int64(0)
