@@ -89,7 +89,7 @@ def _labels(
     a, b = ours[name], theirs[name]
     if a.shape != b.shape:
         return Difference(name, len(b), 0.0, 0.0, len(b), len(b), bound)
-    other = (a.astype(object) != b.astype(object)).reshape(len(b), -1).any(axis=1)
+    other = (a.astype(object) != b.astype(object)).any(axis=tuple(range(1, a.ndim)))
     flips = int(other.sum())
     near = _near_ties(theirs, bound)
     if near is None:

@@ -93,6 +93,11 @@ def test_distances_made_of_squares_are_rounding() -> None:
     check(replace(NORMALISED, columns=("zip", "age", "income"), remainder="passthrough"))
 
 
+def test_rounding_may_decide_all_rows() -> None:
+    columns = ("ratio", "visits", "level")
+    check(replace(NORMALISED, seed=2465, columns=columns, dense=("bins", "bins")))
+
+
 def test_a_sum_of_large_terms_is_rounding() -> None:
     """A constant column of another value lies 1e10 variances away, and adds that to all classes."""
     check(
