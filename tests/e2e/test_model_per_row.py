@@ -25,6 +25,7 @@ from sqlml.errors import (
     MissingValueError,
     UnknownModelError,
 )
+from sqlml.planner.rewrites import rows_by_model
 
 ROWS = 5_000
 FEATURES = {
@@ -214,7 +215,8 @@ def test_a_model_that_does_not_fit_matters_only_where_it_is_asked(con: sqlml.Ses
         con.execute(f"SELECT predict(shop, *) FROM {rows} WHERE shop = 'south'")
 
 
-def test_many_models_keep_the_order_of_the_rows() -> None:
+def test_many_models_keep_the_order_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_by_model, "MOST_UNSORTED", 16)
     rng = np.random.default_rng(1)
     x = rng.integers(-8, 9, (20_000, 3)) / 4.0
     with sqlml.connect() as con:
