@@ -261,7 +261,7 @@ def test_both_routes_give_the_same(
         near = KNeighborsClassifier(1).fit([[k], [5], [9]], ["a", "b", "c"])
         con.create_model(f"k{k}", near, inputs=["c"])
         con.execute(f'ALTER MODEL "{shop}" SET ALIAS "für" = 1')
-    name = "coalesce(shop, 'none' || id)"
+    name = "coalesce(shop, 'none' || c % 3)"
     long = "'a name of more than twelve bytes, ' || id % 3"
     calls = (
         "predict(shop || CASE id % 3 WHEN 1 THEN '@für' WHEN 2 THEN '/1' ELSE '' END, *)",
