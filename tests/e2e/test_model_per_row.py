@@ -26,6 +26,7 @@ from sqlml.errors import (
     UnknownModelError,
 )
 from sqlml.planner.rewrites import rows_by_model
+from tests.e2e.native_models import NEEDS_NATIVE
 
 ROWS = 5_000
 FEATURES = {
@@ -253,6 +254,7 @@ def test_many_models_keep_the_order_of_the_rows(monkeypatch: pytest.MonkeyPatch)
         assert dict(grouped) == pytest.approx({m: sums[m] for m in sorted(sums)[:3]})
 
 
+@NEEDS_NATIVE
 def test_both_routes_give_the_same(
     con: sqlml.Session, frame: pd.DataFrame, models: Mapping[str, Any]
 ) -> None:
