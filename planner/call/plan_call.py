@@ -92,6 +92,8 @@ def plan_call(
     """
     options = {**target.model.options, **context.settings}
     route = _route(options, row_in_from, context)
+    if by_function and route.by_column and "[]" in shared.type(target.model.program, True):
+        route = Route(False, "each row names its model, and its result is a list")
     most = None if asks_for_sql(options) else 0 if route.by_column else most_categories()
     if by_function:
         most = 0

@@ -284,6 +284,8 @@ def test_both_routes_give_the_same(
         finally:
             con.execute("RESET sqlml_route")
         assert len(set(got)) > 1
+    listed = con.plan("SELECT predict_proba(shop, *) FROM many").to_dict()["calls"][0]
+    assert listed["route"] == "arrow"
 
 
 def test_plans_follow_the_rows_and_the_models(con: sqlml.Session, frame: pd.DataFrame) -> None:
