@@ -178,13 +178,6 @@ def _check_place(call: ModelCall, column: ModelColumn, outline: Outline, context
             sql,
             call.span.start,
         )
-    if any(column.span.holds(inner.span) for inner in outline.calls):
-        raise BindError(
-            "a model cannot choose the model of a row, since names are read at planning; make a "
-            "table of its predictions first, and name the models from that",
-            sql,
-            at,
-        )
     unsteady = _unsteady(column.span, outline, context)
     if unsteady is not None:
         raise BindError(
@@ -197,10 +190,12 @@ def _check_place(call: ModelCall, column: ModelColumn, outline: Outline, context
 
 def _unsteady(place: Span, outline: Outline, context: Context) -> str | None:
     """A function called at a place whose result may change from one look to the next."""
+    models = {call.span.start for call in outline.calls}
     called = (
         word
         for word, start in outline.words
         if place.start <= start < place.end
+        and start not in models
         and outline.sql[start + len(word) : place.end].lstrip().startswith("(")
     )
     return next((name for name in called if not context.is_steady(name)), None)

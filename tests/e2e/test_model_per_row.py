@@ -345,11 +345,6 @@ def test_rows_without_a_name(con: sqlml.Session) -> None:
             "the condition of a join",
         ),
         ("SELECT predict(shop, a, b) FROM t", duckdb.BinderException, r"predict\(MODEL \(column"),
-        (
-            "SELECT predict(predict('east', *), *) FROM t",
-            BindError,
-            "a model cannot choose the model of a row",
-        ),
         ("SELECT transform(shop, *) FROM t", BindError, "it transforms nothing"),
     ],
 )
@@ -414,6 +409,19 @@ def test_a_regression_beside_its_library(con: sqlml.Session, frame: pd.DataFrame
     np.testing.assert_allclose(got.p[even], forest.predict(x)[even], rtol=1e-12)
     np.testing.assert_allclose(got.p[~even], line.predict(x)[~even], rtol=1e-12)
     np.testing.assert_allclose(got.s, logit.decision_function(x), rtol=1e-12)
+
+
+def test_a_model_chooses_the_model_of_a_row(
+    con: sqlml.Session, frame: pd.DataFrame, models: Mapping[str, Any]
+) -> None:
+    tree = DecisionTreeClassifier(max_depth=2).fit(frame[["c"]], np.where(frame.c > 4, *"xy"))
+    con.create_model("chooser", tree, inputs=["c"], or_replace=True)
+    chosen = "CASE predict('chooser', c := c) WHEN 'x' THEN 'north' ELSE 'east' END"
+    for name in ("north", "east"):
+        want = models[name].predict(frame[FEATURES[name]])[(frame.c > 4) == (name == "north")]
+        where = f"{chosen} = '{name}'"
+        query = f"SELECT predict({chosen}, *) FROM t WHERE {where} ORDER BY id"
+        assert values(con, query) == list(want)
 
 
 def test_a_row_that_its_model_refuses(con: sqlml.Session) -> None:
