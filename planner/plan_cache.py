@@ -29,8 +29,8 @@ MOST = 256
 Stamp = Callable[[str], Any]
 """A value that changes with the model behind a reference; None if it is unknown."""
 
-Question = tuple[str, str]
-"""What was asked (a name in `PlanCache`), and about which text."""
+Question = tuple[str, Any]
+"""What was asked (a name in `PlanCache`), and about which text, or texts."""
 
 _PLAIN = (type(None), bool, int, float, str, bytes, datetime.date, datetime.time, decimal.Decimal)
 
@@ -46,8 +46,9 @@ class PlanCache:
 
     def __init__(self, context: Context, stamp: Stamp) -> None:
         self._context = context
-        self._asked: Mapping[str, Callable[[str], Any]] = {
+        self._asked: Mapping[str, Callable[[Any], Any]] = {
             "model": stamp,
+            "models": context.models,
             "describe": context.describe,
             "function": context.is_user_function,
             "keys": context.unique_keys or str,  # where there are none, nobody asks
@@ -101,7 +102,7 @@ class PlanCache:
                 return False
         return True
 
-    def _answer(self, kind: str, text: str) -> Any:
+    def _answer(self, kind: str, text: Any) -> Any:
         """The answer to a question now: a value that can be compared with another."""
         try:
             return self._asked[kind](text)
@@ -110,8 +111,11 @@ class PlanCache:
 
     def _noting(self, answers: dict[Question, Any]) -> Context:
         """The context, whose answers are noted."""
+        of_several: set[str] = set()  # models whose stamps are noted together
 
-        def noted(kind: str, asked: Callable[[str], Any], text: str) -> Any:
+        def noted(kind: str, asked: Callable[[Any], Any], text: Any) -> Any:
+            if kind == "model" and text in of_several:
+                return asked(text)
             if kind == "model":  # stamp first: a model changed meanwhile is looked up again
                 answers[kind, text] = self._answer(kind, text)
                 return asked(text)
@@ -120,6 +124,8 @@ class PlanCache:
             except ProbeError as error:
                 answers[kind, text] = str(error)
                 raise
+            if kind == "models":
+                of_several.update(answer)
             return answer
 
         context = self._context
@@ -128,6 +134,7 @@ class PlanCache:
             context,
             describe=partial(noted, "describe", context.describe),
             model=partial(noted, "model", context.model),
+            models=partial(noted, "models", context.models),
             is_user_function=partial(noted, "function", context.is_user_function),
             unique_keys=None if keys is None else partial(noted, "keys", keys),
             view=partial(noted, "view", context.view),

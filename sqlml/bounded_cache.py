@@ -89,6 +89,18 @@ def of_programs(function: F) -> F:
     bytes: a result is taken to be as large as the Program, plus a thousand bytes.
     The function is given a twin of the Program, so that no result holds what it is kept for.
     """
+    return _kept_with_programs(function, replace)
+
+
+def words_of_programs(function: F) -> F:
+    """`of_programs` for a function whose results are words or numbers, which hold no Program.
+
+    It is given the Program itself, so that what it makes on the way is kept, too.
+    """
+    return _kept_with_programs(function, lambda program: program)
+
+
+def _kept_with_programs(function: F, given: Callable[[Any], Any]) -> F:
     of: weakref.WeakKeyDictionary[Any, Recent[Any, tuple[Any]]] = weakref.WeakKeyDictionary()
 
     @wraps(function)
@@ -98,7 +110,7 @@ def of_programs(function: F) -> F:
             kept = of.setdefault(program, Recent(PREPARED_BYTES))
         found = kept.get(rest)
         if found is None:
-            found = (function(replace(program), *rest),)
+            found = (function(given(program), *rest),)
             kept.put(rest, found, program.nbytes + 1000)
         return found[0]
 

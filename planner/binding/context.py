@@ -68,7 +68,8 @@ class Context:
     Attributes:
         describe: names and types of a query's columns, without running it.
         model: the model that a reference in a query means.
-        models: reads the models of several references together, for `model` to be quick.
+        models: reads the models of several references together, for `model` to be quick, and gives
+            their stamps (`PlanCache`), as far as one look for all tells; None for an unknown one.
         is_user_function: whether the user has a function of that name.
         function_type: what such a function returns, if it is none of SQL (a macro).
         is_steady: whether a function gives the same for the same rows, as far as is known.
@@ -94,7 +95,7 @@ class Context:
     describe: Describe
     model: Callable[[str], Model]
     is_user_function: Callable[[str], bool]
-    models: Callable[[Sequence[str]], None] = _nothing
+    models: Callable[[tuple[str, ...]], Mapping[str, object]] = _none
     function_type: Callable[[str], str | None] = _nothing
     is_steady: Callable[[str], bool] = _unsteady
     unique_keys: UniqueKeys | None = None

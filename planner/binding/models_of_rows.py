@@ -22,6 +22,9 @@ from sqlml.planner.syntax.splice import splice
 MOST_NAMES = 10_000
 """Models that the rows of one query may name."""
 
+_SENTENCES = 10
+"""Unknown names whose error says which models are near: that takes a look at the catalog each."""
+
 
 @dataclass(frozen=True)
 class ModelsOfRows:
@@ -58,8 +61,14 @@ def models_of_rows(
     targets: dict[str, Target] = {}
     errors: dict[str, SqlmlError] = {}
     names = _names(call, column, outline, given, context, nulls)
-    context.models(names)
+    missing = [name for name, stamp in context.models(tuple(names)).items() if stamp is None]
+    told_briefly = frozenset(missing if call.skips_unknown else missing[_SENTENCES:])
     for name in names:
+        if name in told_briefly:
+            errors[name] = UnknownModelError(
+                f"unknown model {name!r}", outline.sql, column.span.start
+            )
+            continue
         try:
             found = target_of(replace(call, model=name), outline.sql, given, context)
         except SqlmlError as error:

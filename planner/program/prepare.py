@@ -47,7 +47,7 @@ def prepare(
         ConfigError: unknown output or column.
     """
     _check(program, output, column)
-    return _prepare(program, output, column, layout, lookup)
+    return _prepared(program, output, column, layout, lookup)
 
 
 def prepare_parts(
@@ -72,7 +72,7 @@ def prepare_parts(
         return prepare(program, parts[0].output, parts[0].column, layout, lookup)
     for part in parts:
         _check(program, part.output, part.column)
-    return _prepare(_side_by_side(program, parts), ALL, None, layout, lookup)
+    return _prepared(_side_by_side(program, parts), ALL, None, layout, lookup)
 
 
 def _check(program: Program, output: str, column: int | None) -> None:
@@ -180,15 +180,24 @@ def _chosen(program: Program, output: str, column: int | None) -> Program:
     return _pick(only(made, [source]), source, columns, output)
 
 
-@of_programs
-def _prepare(
+def _prepared(
     program: Program, output: str, column: int | None, layout: Layout, lookup: int | None
 ) -> Prepared:
     try:
-        part = run(_chosen(program, output, column))
-        return Prepared(part, split(part, layout, lookup))
+        return _split(_part(program, output, column), layout, lookup)
     except RecursionError:
         raise BackendError(_TOO_DEEP) from None
+
+
+@of_programs
+def _part(program: Program, output: str, column: int | None) -> Program:
+    """The part of a model that is wanted, after the model passes: the same for each layout."""
+    return run(_chosen(program, output, column))
+
+
+@of_programs
+def _split(part: Program, layout: Layout, lookup: int | None) -> Prepared:
+    return Prepared(part, split(part, layout, lookup))
 
 
 def _pick(program: Program, source: str, columns: Array, output: str) -> Program:

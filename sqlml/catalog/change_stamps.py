@@ -19,12 +19,34 @@ from uuid import uuid4
 
 from sqlml.catalog.connection import IS_TWO, Connection
 from sqlml.dialects import DUCKDB
-from sqlml.dialects.duckdb import builtin
+from sqlml.dialects.duckdb import builtin, folded
+
+_PREFIX = "stamp_"
 
 
 def read_stamp(connection: Connection, schema: str, key: str) -> str | None:
     """The stamp of the model `key`; None if it has none."""
     return connection.type(_type(schema, key)) if IS_TWO else None
+
+
+def read_stamps(connection: Connection, database: str | None) -> dict[str, str]:
+    """The stamps of all models of a database, by key, as `read_stamp` gives them: a query, which
+    takes a fifth of the time where there are many."""
+    if not IS_TWO:
+        return {}
+    where, given = f"{folded('database_name')} = {folded('?')}", [database]
+    if database is None:
+        where, given = "database_name = system.main.current_database()", []
+    rows = connection.read(
+        "SELECT type_name, labels[1] FROM system.main.duckdb_types() "
+        f"WHERE schema_name = 'sqlml' AND {where} AND system.main.len(labels) = 1",
+        given,
+    )
+    return {
+        name.removeprefix(_PREFIX): f"ENUM('{stamp}')"
+        for name, stamp in rows
+        if name.startswith(_PREFIX) and "'" not in stamp
+    }
 
 
 def write_stamp(connection: Connection, schema: str, key: str) -> None:
@@ -65,4 +87,4 @@ def drop_stamp(connection: Connection, schema: str, key: str) -> None:
 
 
 def _type(schema: str, key: str) -> str:
-    return f"{schema}.{DUCKDB.quote_name(f'stamp_{key}')}"
+    return f"{schema}.{DUCKDB.quote_name(_PREFIX + key)}"

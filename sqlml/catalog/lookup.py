@@ -59,19 +59,31 @@ class Lookup:
             self._known.put(name, (stamp, found), found.program.nbytes)
             return found
 
-    def several(self, names: Iterable[str]) -> None:
-        """Read the models of these references together; `model` then has them at hand."""
-        stamps = {}
+    def several(self, names: Iterable[str]) -> Mapping[str, object]:
+        """Read the models of these references together; `model` then has them at hand.
+
+        Returns:
+            The stamps of those that are written as references to a database that is attached; None
+            for a model that does not exist and never did.
+        """
+        references = {}
         for name in names:
             try:
-                stamp, known = self.stamp(name), self._known.get(name)
-                if known is None or known[0] != stamp:
-                    stamps[_reference(name)] = name, stamp
+                references[name] = _reference(name)
             except UnknownModelError:
                 continue
-        for reference, found in self._catalog.several(stamps):
-            name, stamp = stamps[reference]
-            self._known.put(name, (stamp, found), found.program.nbytes)
+        stamps = self._catalog.stamps(set(references.values()))
+        found = {n: stamps[r] for n, r in references.items() if r in stamps}
+        known = {name: self._known.get(name) for name in found}
+        others = {
+            references[name]: name
+            for name, stamp in found.items()
+            if stamp is not None and ((kept := known[name]) is None or kept[0] != stamp)
+        }
+        for reference, model in self._catalog.several(others):
+            name = others[reference]
+            self._known.put(name, (found[name], model), model.program.nbytes)
+        return {n: s for n, s in found.items() if s is not None or known[n] is None}
 
     def training(self, model: Model) -> TrainingFacts | None:
         """How a version was trained; None if sqlml did not train it."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from sqlml.catalog import training_facts
-from sqlml.catalog.change_stamps import read_stamp
+from sqlml.catalog.change_stamps import read_stamp, read_stamps
 from sqlml.catalog.connection import Connection
 from sqlml.catalog.model import SPECIAL, Model, Origin, Reference
 from sqlml.catalog.small_models import KINDS, SmallModel, loads
@@ -22,6 +22,10 @@ from sqlml.suggestions import closest
 from sqlml.types import Feature, fold
 
 _HASH_DIGITS = 64
+
+_MANY = 64
+"""Models whose stamps are read by a query over the whole catalog; fewer are looked at one by one.
+"""
 
 
 class Catalog:
@@ -192,6 +196,27 @@ class Catalog:
             return (*rows[0], *self._small_rows(schema, reference.key)) if rows else None
         except CatalogError:
             return None
+
+    def stamps(self, references: Collection[Reference]) -> dict[Reference, tuple[Any, ...] | None]:
+        """`stamp` of each reference to an attached database; of many by two queries for all."""
+        made: dict[Reference, tuple[Any, ...] | None] = {}
+        for database in {reference.database for reference in references}:
+            if database is not None and not self._connection.has_database(database):
+                continue
+            asked = [reference for reference in references if reference.database == database]
+            keys: frozenset[str] | None = None
+            known: dict[str, str] = {}
+            if len(asked) >= _MANY:
+                keys = frozenset(map(fold, self.names(database)))
+                known = read_stamps(self._connection, database)
+            for reference in asked:
+                if keys is not None and reference.key not in keys:
+                    made[reference] = None
+                elif reference.key in known:
+                    made[reference] = (known[reference.key],)
+                else:
+                    made[reference] = self.stamp(reference)
+        return made
 
     def aliases(self, reference: Reference) -> dict[str, int]:
         """The aliases of a model and the versions that they mean."""

@@ -288,6 +288,24 @@ def test_both_routes_give_the_same(
     assert listed["route"] == "arrow"
 
 
+def test_thousands_of_unknown_names(con: sqlml.Session) -> None:
+    tree = DecisionTreeRegressor().fit([[0.0], [1.0]], [5, 7])
+    con.create_model("known_7", tree, inputs=["b"])
+    con.execute("CREATE TABLE names AS SELECT 1 AS b, 'known_' || i AS m FROM range(4_000) r(i)")
+    query = "SELECT sum(predict(m, *, unknown_model := 'null')) FROM names"
+    assert values(con, query) == [7]
+    plan = con.plan(query)
+    assert con.plan(query) is plan  # no name is looked for by itself
+    with pytest.raises(UnknownModelError, match="unknown model 'known_[0-9]+'"):
+        con.execute(query.replace(", unknown_model := 'null'", "")).fetchall()
+    con.create_model("known_7", tree, inputs=["b"], or_replace=True)
+    con.create_model("known_8", tree, inputs=["b"])
+    assert con.plan(query) is not plan
+    assert values(con, query) == [14]
+    con.execute("DROP MODEL known_7")
+    assert values(con, query) == [7]
+
+
 def test_plans_follow_the_rows_and_the_models(con: sqlml.Session, frame: pd.DataFrame) -> None:
     con.execute("CREATE OR REPLACE TABLE few AS SELECT 1.5 AS a, 0.5 AS b, 'pro' AS plan, 3 AS c")
     con.execute("ALTER TABLE few ADD COLUMN model VARCHAR DEFAULT 'price'")

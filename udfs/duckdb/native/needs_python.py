@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqlml.backends.no_wait import NotReady, no_wait
-from sqlml.bounded_cache import of_programs
+from sqlml.bounded_cache import words_of_programs
 from sqlml.ir.program import Program
 from sqlml.planner.program.function_names import FunctionSpec
 from sqlml.planner.program.route import COMPILING
@@ -24,7 +24,7 @@ def needs_python(spec: FunctionSpec, program: Program) -> str | None:
         return COMPILING
 
 
-@of_programs
+@words_of_programs
 def _needs_python(program: Program, spec: FunctionSpec) -> str | None:
     from sqlml.udfs.duckdb.native import plan_words  # it imports LLVM
 
