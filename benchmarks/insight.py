@@ -34,7 +34,7 @@ from sqlml.ir.rewrite import copy
 COLUMNS = 10
 NAMES = [f"f{k}" for k in range(COLUMNS)]
 WIDE = 28
-ESTIMATED, BACKGROUND, PERMUTATIONS = 20, 100, 300
+ESTIMATED, BACKGROUND, PERMUTATIONS = 20, 100, 600
 """Rows whose contributions are estimated, of so many columns, those that they are compared with,
 and pairs of orders for each of these."""
 

@@ -6,6 +6,8 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -13,10 +15,12 @@ import duckdb
 from sqlml import __version__
 from sqlml.backends.costs import SHIPPED, place
 from sqlml.calibration.calibrate import calibrate
-from sqlml.errors import SqlmlError
 from sqlml.open_session import connect
-from sqlml.parsing.cut_statements import cut
-from sqlml.session.session import Session
+from sqlml.shell.display import Display
+from sqlml.shell.dot_commands import Leave
+from sqlml.shell.output_modes import MODES
+from sqlml.shell.prompt import prompt
+from sqlml.shell.shell import Shell
 from sqlml.udfs.duckdb.native.install import OFF, Unavailable, installed, uninstall, where
 
 
@@ -24,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     """The arguments of `sqlml`."""
     made = argparse.ArgumentParser(
         prog="sqlml",
+        allow_abbrev=False,
         description="Run SQL on a DuckDB database, with statements and functions for models.",
         epilog="`sqlml demo` scores the flights of 2013 in one run, `sqlml calibrate` measures "
         "this machine for the choice of backends, `sqlml native` says whether DuckDB calls models "
@@ -35,6 +40,19 @@ def parser() -> argparse.ArgumentParser:
     source = made.add_mutually_exclusive_group()
     source.add_argument("-c", "--command", metavar="SQL", help="run this SQL and exit")
     source.add_argument("-f", "--file", metavar="FILE", help="run the SQL of this file and exit")
+    for name, mode in MODES.items():
+        made.add_argument(
+            f"-{name}",
+            f"--{name}",
+            dest="mode",
+            action="store_const",
+            const=name,
+            help=f"write results as {mode.about}",
+        )
+    made.add_argument(
+        "-noheader", "--noheader", action="store_true", help="write no names of columns"
+    )
+    made.add_argument("-o", "--output", metavar="FILE", help="write results to this file")
     made.add_argument("--read-only", action="store_true", help="open the database read-only")
     made.add_argument(
         "--allow-pickle",
@@ -65,16 +83,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sql = _read(options.file)
         if sql is None:
             return 2
+    open_session = partial(connect, read_only=options.read_only, allow_pickle=options.allow_pickle)
+    is_typed = sql is None and sys.stdin.isatty()
+    display = Display(mode=options.mode or "box", header=not options.noheader)
     try:
-        session = connect(options.database, options.read_only, allow_pickle=options.allow_pickle)
+        session = open_session(options.database)
     except duckdb.Error as error:
-        return _failed(error)
-    with session:
-        if sql is not None:
-            return _run(session, sql)
-        if not sys.stdin.isatty():
-            return _run(session, sys.stdin.read())
-        return _prompt(session)
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    with closing(Shell(session, display, open_session, sys.stdout, sys.stdout.isatty())) as shell:
+        try:
+            if options.output is not None:
+                shell.redirect(options.output)
+            return (
+                prompt(shell) if is_typed else shell.run(sys.stdin.read() if sql is None else sql)
+            )
+        except OSError as error:
+            print(f"sqlml: cannot write {options.output}: {error.strerror}", file=sys.stderr)
+            return 2
+        except Leave as leave:
+            return leave.status
 
 
 def _calibrate(arguments: Sequence[str]) -> int:
@@ -168,64 +196,3 @@ def _read(path: str) -> str | None:
         reason = f"it is not UTF-8 ({error})"
     print(f"sqlml: cannot read {path}: {reason}", file=sys.stderr)
     return None
-
-
-def _run(session: Session, sql: str) -> int:
-    """Run each statement and print its result; stop at the first error."""
-    try:
-        for piece in cut(sql):
-            show(session, piece)
-    except (SqlmlError, duckdb.Error) as error:
-        return _failed(error)
-    except (KeyboardInterrupt, RuntimeError) as error:  # DuckDB's own "Query interrupted"
-        if isinstance(error, RuntimeError) and "interrupt" not in str(error).lower():
-            raise
-        print("Interrupted", file=sys.stderr)
-        return 130
-    return 0
-
-
-def show(session: Session, sql: str) -> None:
-    """Run one statement and print its result, if it has one."""
-    relation = session.sql(sql)
-    if relation is None:
-        return
-    if list(relation.columns) == ["explain_key", "explain_value"]:
-        for _, text in relation.fetchall():
-            print(text)
-    else:
-        print(relation)
-
-
-def _prompt(session: Session) -> int:
-    """Read statements from the terminal until the end of input."""
-    try:
-        import readline  # line editing, where Python has it
-    except ImportError:
-        pass
-    else:
-        readline.parse_and_bind("tab: complete")
-    print(f"sqlml {__version__} on DuckDB {duckdb.__version__}")
-    print("End statements with ; and exit with Ctrl-D.")
-    text = ""
-    while True:
-        try:
-            line = input("sqlml> " if not text else "   ..> ")
-        except EOFError:
-            print()
-            return 0
-        except KeyboardInterrupt:
-            print()
-            text = ""
-            continue
-        text += line + "\n"
-        if not text.strip() or not text.rstrip().endswith(";"):
-            text = text if text.strip() else ""
-            continue
-        _run(session, text)
-        text = ""
-
-
-def _failed(error: BaseException) -> int:
-    print(f"{type(error).__name__}: {error}", file=sys.stderr)
-    return 1

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from sqlml.interruption import Stop
 from sqlml.session.engine_errors import user_errors
@@ -58,6 +59,19 @@ class Relation(Wrapper):
             if hasattr(self.native, "to_arrow_table"):
                 return self.native.to_arrow_table()
             return self.native.fetch_arrow_table()
+
+    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """The result as pyarrow RecordBatches of about so many rows, as the engine makes them."""
+        reader = self.to_arrow_reader(rows)
+        while True:
+            with user_errors(self._stop):
+                try:
+                    batch = reader.read_next_batch()
+                except StopIteration:
+                    return
+                except (OSError, pa.ArrowInvalid) as error:  # the engine's, in Arrow's words
+                    raise duckdb.Error(str(error)) from None
+            yield batch
 
 
 def _guarded(method: Callable[..., Any], stop: Stop) -> Callable[..., Any]:

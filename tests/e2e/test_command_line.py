@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
 import subprocess
 import sys
 from pathlib import Path
@@ -101,39 +99,3 @@ def test_calibrate_prints_what_it_measured_and_where_it_is_kept(
     assert main(["calibrate"]) == 1
     assert "sqlml: cannot save the costs" in capsys.readouterr().err
     costs.current.cache_clear()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
-def test_the_prompt(frame: pd.DataFrame, churn: Any, tmp_path: Path) -> None:
-    path = tmp_path / "shop.duckdb"
-    fill(path, frame, churn)
-    ours, theirs = os.openpty()
-    shell = subprocess.Popen(
-        [sys.executable, "-m", "sqlml", str(path)], stdin=theirs, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    seen = ""
-    try:
-        for line in (
-            f"{COUNT}\n;\n",
-            "SELECT predict('nope', *) FROM customers;\n",
-            "EXPLAIN SELECT predict('churn', *) FROM customers;\n",
-            "\x04",
-        ):
-            seen += until(ours, "sqlml> ")
-            os.write(ours, line.encode())
-        assert shell.wait(30) == 0
-    finally:
-        shell.kill()
-        os.close(ours)
-    assert str(yes(churn, frame)) in seen
-    assert "UnknownModelError" in seen and "Traceback" not in seen
-    assert "columns read" in seen
-
-
-def until(terminal: int, text: str) -> str:
-    """What the terminal shows up to `text`, or all that came within 30 s."""
-    seen = ""
-    while text not in seen and select.select([terminal], [], [], 30)[0]:
-        seen += os.read(terminal, 4096).decode(errors="replace")
-    return seen

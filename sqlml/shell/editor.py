@@ -1,0 +1,93 @@
+"""`editor`: the prompt of prompt_toolkit: lines of a statement are edited together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.enums import EditingMode
+from prompt_toolkit.filters import Condition, completion_is_selected
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.lexers import PygmentsLexer
+
+from sqlml.shell.completion import ModelCompleter
+from sqlml.shell.highlighting import ModelSqlLexer
+from sqlml.shell.script import FIRST, NEXT, is_command, is_complete
+from sqlml.shell.shell import Shell
+
+
+def editor(shell: Shell, kept: Path) -> Callable[[], str]:
+    """What asks for a statement.
+
+    Args:
+        kept: the file of earlier statements; its folder is made. Where that cannot be, they are
+            known for this session only.
+    """
+    completer = ModelCompleter(shell.session)
+    session: PromptSession[str] = PromptSession(
+        message=FIRST,
+        prompt_continuation=NEXT,
+        multiline=True,
+        history=_history(kept),
+        completer=completer,
+        complete_while_typing=True,
+        complete_in_thread=False,
+        lexer=PygmentsLexer(ModelSqlLexer),
+        key_bindings=_keys(),
+        editing_mode=EditingMode.VI
+        if os.environ.get("SQLML_EDITOR") == "vi"
+        else EditingMode.EMACS,
+        reserve_space_for_menu=6,
+    )
+
+    def ask() -> str:
+        completer.session = shell.session  # .open leads to another
+        completer.forget()
+        while True:
+            text = session.prompt()
+            if text.strip():
+                return text
+
+    return ask
+
+
+def _history(kept: Path) -> History:
+    try:
+        kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        kept.touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(kept))
+
+
+def _keys() -> KeyBindings:
+    """Enter runs what is complete; in the middle of a statement it begins a line."""
+    keys = KeyBindings()
+
+    @keys.add("enter", filter=~completion_is_selected)
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        text = buffer.text
+        if not text.strip() or is_command(text) or is_complete(text):
+            buffer.validate_and_handle()
+        else:
+            buffer.insert_text("\n")
+
+    @keys.add("enter", filter=completion_is_selected)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.complete_state = None
+
+    @keys.add("tab", filter=Condition(lambda: True))
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state:
+            buffer.complete_next()
+        elif buffer.document.current_line_before_cursor.strip():
+            buffer.start_completion(select_first=True)
+        else:
+            buffer.insert_text("    ")
+
+    return keys

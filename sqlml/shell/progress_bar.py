@@ -1,0 +1,64 @@
+"""`progress_bar`: how far a query is, where a person waits for it in a terminal."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+
+from sqlml.parsing.statements import Query
+from sqlml.planner.syntax.text import text_of
+
+PATIENCE = 2.0
+"""Seconds that a query takes before its bar appears."""
+
+_LOOK = 0.2
+"""Seconds from one look at the engine to the next."""
+
+
+@contextmanager
+def progress_bar(session: Any, sql: str) -> Iterator[None]:
+    """Draw the progress of a query on standard error while the block runs.
+
+    Nothing is drawn without tqdm (the extra `cli`), where standard error is no terminal, or for
+    statements about models: training draws a bar of its own.
+    """
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        yield
+        return
+    others = [s for s in text_of(sql).statements if not isinstance(s, Query)]
+    if others or not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    watching = threading.Thread(target=_watch, args=(session.connection, done, tqdm), daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watching.join()
+
+
+def _watch(connection: duckdb.DuckDBPyConnection, done: threading.Event, tqdm: Any) -> None:
+    if done.wait(PATIENCE):
+        return
+    shape = "{percentage:3.0f}% |{bar}| {elapsed}"
+    with tqdm(total=100.0, leave=False, file=sys.stderr, bar_format=shape) as bar:
+        while not done.wait(_LOOK):
+            bar.n = max(bar.n, min(100.0, _percentage(connection)))
+            bar.refresh()
+
+
+def _percentage(connection: duckdb.DuckDBPyConnection) -> float:
+    """What the engine knows to be done; 0 where it does not know."""
+    try:
+        return max(0.0, float(connection.query_progress()))
+    except (duckdb.Error, TypeError):
+        return 0.0
