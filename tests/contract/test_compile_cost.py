@@ -93,7 +93,8 @@ FILES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "suffix"), one_in(4, FILES))
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "suffix"), FILES)
 def test_a_file_is_imported_without_many_copies(
     models: dict[str, Any], tmp_path: Path, name: str, suffix: str
 ) -> None:

@@ -28,7 +28,7 @@ NIGHTLY = {
     "onnx-whole": 500,
     "torch-whole": 400,
 }
-USUAL = dict.fromkeys(NIGHTLY, 60) | {"onnx-whole": 10, "spark": 10, "torch-whole": 5}
+USUAL = dict.fromkeys(NIGHTLY, 30) | {"onnx-whole": 4, "spark": 3, "torch-whole": 2}
 """Files of a format in the usual run; the nightly one begins where it ends."""
 
 

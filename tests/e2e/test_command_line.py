@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
@@ -17,28 +18,39 @@ from sqlml.cli import main
 from tests.e2e.shop import COUNT, fill, yes
 
 
-def test_the_command_line(frame: pd.DataFrame, churn: Any, tmp_path: Path) -> None:
+def test_the_command_line(
+    frame: pd.DataFrame,
+    churn: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     path = tmp_path / "shop.duckdb"
     fill(path, frame, churn)
     script = tmp_path / "query.sql"
     script.write_text(f"{COUNT};\nSHOW MODELS; -- end\n")
     expected = str(yes(churn, frame))
 
-    def run(*arguments: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "sqlml", *arguments], input=text, capture_output=True, text=True
-        )
+    def run(*arguments: str, status: int = 0) -> str:
+        assert main(arguments) == status
+        out, err = capsys.readouterr()
+        return out if status == 0 else err
 
-    assert expected in run(str(path), "-c", COUNT).stdout
+    alone = subprocess.run(
+        [sys.executable, "-m", "sqlml", str(path), "-c", COUNT], capture_output=True, text=True
+    )
+    assert alone.returncode == 0 and expected in alone.stdout
     from_file = run(str(path), "-f", str(script), "--read-only")
-    assert expected in from_file.stdout and "churn" in from_file.stdout
-    assert expected in run(str(path), text=COUNT + ";").stdout
-    wrong = run(str(path), "-c", "SELECT predict('nope', *) FROM customers")
-    assert wrong.returncode == 1 and "UnknownModelError" in wrong.stderr
-    assert "Traceback" not in wrong.stderr
-    assert run(str(tmp_path / "no" / "x.duckdb"), "-c", "SELECT 1").returncode == 1
-    assert run(str(path), "-f", str(tmp_path / "absent.sql")).returncode == 2
-    assert "usage: sqlml" in run("--help").stdout
+    assert expected in from_file and "churn" in from_file
+    monkeypatch.setattr("sys.stdin", io.StringIO(COUNT + ";"))
+    assert expected in run(str(path))
+    wrong = run(str(path), "-c", "SELECT predict('nope', *) FROM customers", status=1)
+    assert "UnknownModelError" in wrong and "Traceback" not in wrong
+    run(str(tmp_path / "no" / "x.duckdb"), "-c", "SELECT 1", status=1)
+    run(str(path), "-f", str(tmp_path / "absent.sql"), status=2)
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "usage: sqlml" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def saved(kind: str, model: Any, folder: Path) -> Path:
 @pytest.mark.parametrize(
     "kind",
     one_in(
-        2,
+        4,
         [
             *("sklearn", "xgboost", "booster", "lightgbm", "catboost", "catboost regression"),
             *("onnx", "torch"),

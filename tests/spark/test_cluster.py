@@ -117,6 +117,7 @@ def test_a_program_travels_once_and_is_compiled_once_a_worker(
     assert len(sent) == 1
 
 
+@pytest.mark.nightly  # two clusters start
 def test_other_versions_on_a_node_are_told(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver says that it has another numpy; to the workers that is the same."""
     own = {**spark_worker.versions(), "numpy": "1.0.0"}

@@ -175,7 +175,11 @@ def test_what_spark_cannot_train_is_one_clear_error(
 
 
 @pytest.mark.parametrize(
-    "options", ["model_type = 'boosted_tree_classifier'", "model_type = 'logistic_reg'"]
+    "options",
+    [
+        pytest.param("model_type = 'boosted_tree_classifier'", marks=pytest.mark.nightly),
+        "model_type = 'logistic_reg'",
+    ],
 )
 def test_rows_are_compared_with_those_of_the_training(con: Any, options: str) -> None:
     told(con, f"{options}, label = 'y', max_iterations = 3", "SELECT a, x, c, flag, y FROM trained")

@@ -232,7 +232,6 @@ DAILY: tuple[Check, ...] = (
     fresh_rows,
     labels_of_every_kind,
     missing_and_infinite_values,
-    a_query,
     no_rows_give_no_rows,
     fresh_rows_on_tensors,
     thresholds_and_their_neighbours,
@@ -243,5 +242,5 @@ DAILY: tuple[Check, ...] = (
 )
 """What a case goes through that brings something new."""
 
-NIGHTLY: tuple[Check, ...] = (a_query_by_a_native_function, many_rows)
+NIGHTLY: tuple[Check, ...] = (a_query, a_query_by_a_native_function, many_rows)
 """What `make nightly` adds for every case."""

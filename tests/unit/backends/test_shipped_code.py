@@ -66,6 +66,7 @@ def test_a_process_takes_what_the_package_brings(built: Path, tmp_path: Path) ->
         assert not compiles(built, tmp_path, **processor.settings(level)), level
 
 
+@pytest.mark.nightly
 def test_a_process_compiles_where_it_is_damaged_missing_or_for_others(
     built: Path, tmp_path: Path
 ) -> None:
