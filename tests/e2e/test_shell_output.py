@@ -116,8 +116,10 @@ def test_statements_without_a_result_write_nothing(capsys: pytest.CaptureFixture
     assert written(capsys, "-c", quiet) == ""
     assert written(capsys, "-csv", "-c", 'SELECT 7 AS "Count"') == "Count\n7\n"
     assert written(capsys, "-csv", "-c", 'SELECT true AS "Success"') == "Success\ntrue\n"
-    returning = "CREATE TABLE t (a INT); INSERT INTO t VALUES (2) RETURNING a"
-    assert written(capsys, "-csv", "-c", returning) == "a\n2\n"
+    returning = (
+        "CREATE TABLE t (a INT); INSERT INTO t VALUES (2) RETURNING a; SELECT count(*) AS n FROM t"
+    )
+    assert written(capsys, "-csv", "-c", returning) == "a\n2\nn\n1\n"
 
 
 def test_dot_commands(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
