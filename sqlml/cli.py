@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -92,17 +93,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     with closing(Shell(session, display, open_session, sys.stdout, sys.stdout.isatty())) as shell:
-        try:
-            if options.output is not None:
+        if options.output is not None:
+            try:
                 shell.redirect(options.output)
-            return (
-                prompt(shell) if is_typed else shell.run(sys.stdin.read() if sql is None else sql)
-            )
-        except OSError as error:
-            print(f"sqlml: cannot write {options.output}: {error.strerror}", file=sys.stderr)
-            return 2
+            except OSError as error:
+                print(f"sqlml: cannot write {options.output}: {error.strerror}", file=sys.stderr)
+                return 2
+        try:
+            if is_typed:
+                return prompt(shell)
+            return shell.run(sys.stdin.read() if sql is None else sql)
         except Leave as leave:
             return leave.status
+        except BrokenPipeError:  # as `| head` leaves it; what is left in the buffer goes nowhere
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
 
 
 def _calibrate(arguments: Sequence[str]) -> int:

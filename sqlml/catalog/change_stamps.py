@@ -38,7 +38,7 @@ def read_stamps(connection: Connection, database: str | None) -> dict[str, str]:
     if database is None:
         where, given = "database_name = system.main.current_database()", []
     rows = connection.read(
-        "SELECT type_name, labels[1] FROM system.main.duckdb_types() "
+        f"SELECT type_name, {builtin('array_extract')}(labels, 1) FROM system.main.duckdb_types() "
         f"WHERE schema_name = 'sqlml' AND {where} AND system.main.len(labels) = 1",
         given,
     )

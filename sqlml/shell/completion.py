@@ -48,8 +48,7 @@ class Names:
 def names_of(session: Any) -> Names:
     """The names of a session; none in a transaction that has failed.
 
-    All questions only bind, and name the engine's own tables: they abort no transaction, and run
-    nothing that a file brings.
+    The questions read the engine's own tables, by names that no file can shadow.
     """
     ask = session.connection.sql
     try:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from sqlml.dialects import DUCKDB
-from sqlml.dialects.duckdb import folded
+from sqlml.dialects.duckdb import builtin, folded
 from sqlml.shell.output_modes import MODES
 from sqlml.suggestions import closest
 
@@ -90,12 +90,12 @@ def _tables(shell: Shell, given: Sequence[str]) -> None:
     where, values = _like("name", given)
     shell.write(
         shell.session.sql(
-            "SELECT name, kind, rows FROM ("
-            "SELECT database_name, schema_name, table_name AS name, 'table' AS kind, "
-            "estimated_size AS rows FROM system.main.duckdb_tables() "
-            "UNION ALL SELECT database_name, schema_name, view_name, 'view', NULL "
+            "SELECT name, kind, rows, database, schema FROM ("
+            "SELECT table_name AS name, 'table' AS kind, database_name AS database, "
+            "schema_name AS schema, estimated_size AS rows FROM system.main.duckdb_tables() "
+            "UNION ALL SELECT view_name, 'view', database_name, schema_name, NULL "
             "FROM system.main.duckdb_views() WHERE NOT internal) "
-            f"WHERE schema_name <> 'sqlml' AND {where} ORDER BY name",
+            f"WHERE schema <> 'sqlml' AND {where} ORDER BY database, schema, name",
             params=values,
         )
     )
@@ -105,7 +105,7 @@ def _like(column: str, given: Sequence[str]) -> tuple[str, list[str]]:
     """A condition for names that are like a pattern, whatever their case."""
     if not given:
         return "true", []
-    return f"{folded(column)} LIKE {folded('?')}", [given[0]]
+    return f"{builtin('~~')}({folded(column)}, {folded('?')})", [given[0]]
 
 
 def _models(shell: Shell, given: Sequence[str]) -> None:
@@ -176,6 +176,8 @@ def _read(shell: Shell, given: Sequence[str]) -> None:
 
 
 def _once(shell: Shell, given: Sequence[str]) -> None:
+    if shell.once is not None:
+        shell.once.close()
     try:
         shell.once = open(given[0], "w", encoding="utf-8", newline="")
     except OSError as error:

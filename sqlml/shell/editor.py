@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
-from prompt_toolkit.enums import EditingMode
-from prompt_toolkit.filters import Condition, completion_is_selected
+from prompt_toolkit.filters import completion_is_selected
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
@@ -34,12 +32,8 @@ def editor(shell: Shell, kept: Path) -> Callable[[], str]:
         history=_history(kept),
         completer=completer,
         complete_while_typing=True,
-        complete_in_thread=False,
         lexer=PygmentsLexer(ModelSqlLexer),
         key_bindings=_keys(),
-        editing_mode=EditingMode.VI
-        if os.environ.get("SQLML_EDITOR") == "vi"
-        else EditingMode.EMACS,
         reserve_space_for_menu=6,
     )
 
@@ -80,7 +74,7 @@ def _keys() -> KeyBindings:
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.complete_state = None
 
-    @keys.add("tab", filter=Condition(lambda: True))
+    @keys.add("tab")
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         if buffer.complete_state:

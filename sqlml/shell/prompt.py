@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 import duckdb
@@ -62,10 +64,8 @@ def _editor(shell: Shell) -> Ask:
 
 def _plain() -> str:
     """A statement by `input`, line by line."""
-    try:
-        import readline  # noqa: F401  # line editing, where Python has it
-    except ImportError:
-        pass
+    with suppress(ImportError):
+        import_module("readline")  # from now on `input` edits lines
     text = ""
     while True:
         try:

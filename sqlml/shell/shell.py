@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, TextIO
 
@@ -65,12 +65,15 @@ class Shell:
 
         Raises:
             Leave: a dot command asks to leave.
+            BrokenPipeError: nobody reads the results any more.
         """
         try:
             self.run_all(text)
         except UsageError as error:
             print(f"sqlml: {error}", file=sys.stderr)
             return 1
+        except BrokenPipeError:
+            raise
         except (SqlmlError, duckdb.Error, OSError, RuntimeError, KeyboardInterrupt) as error:
             if _is_interruption(error):
                 print("Interrupted", file=sys.stderr)
@@ -87,51 +90,64 @@ class Shell:
             if is_command(piece):
                 run_command(self, piece)
             else:
-                self._timed(piece)
-
-    def _timed(self, sql: str) -> None:
-        began = time.perf_counter()
-        self.statement(sql)
-        if self.display.timer:
-            self.say(f"{time.perf_counter() - began:.3f} s")
+                self.statement(piece)
 
     def statement(self, sql: str) -> None:
         """Run one statement and write its result, if it has one."""
-        with ExitStack() as stack:
-            if self.is_watched:
-                stack.enter_context(progress_bar(self.session, sql))
+        began = time.perf_counter()
+        text = self._ran(sql)
+        seconds = time.perf_counter() - began  # without those that a person spends in the pager
+        self._show(text)
+        if self.display.timer:
+            self.say(f"{seconds:.3f} s")
+
+    def _ran(self, sql: str) -> str:
+        """What a terminal is to show of a statement; empty where all is written already."""
+        with self._progress(sql):
             relation = self.session.sql(sql)
             if relation is None or relation.columns == ["Success"]:
                 rows = () if relation is None else relation.fetchall()
                 if not rows:  # the engine's answer to what has no result
-                    self._answer(_done(sql))
-                    return
+                    return self._answer(_done(sql))
             if relation.columns == ["Count"] and _changes_rows(self.session, sql):
-                for (count,) in relation.fetchall():
-                    self._answer(f"{count:,} {'row' if count == 1 else 'rows'}")
-                return
-            self.write(relation, sql)
+                counts = [count for (count,) in relation.fetchall()]
+                return self._answer("".join(f"{n:,} {'row' if n == 1 else 'rows'}" for n in counts))
+        return self._result(relation, sql)
 
-    def write(self, relation: Any, sql: str = "") -> None:
-        """Write the result of a statement as `.mode` says, to where `.output` and `.once` say."""
+    def write(self, relation: Any) -> None:
+        """Write a result as `.mode` says, to where `.output` and `.once` say."""
+        self._show(self._result(relation))
+
+    def _result(self, relation: Any, sql: str = "") -> str:
+        """What a terminal is to show of a result; one that goes elsewhere is written."""
         out, self.once = self.once or self.out, None
         relation = Relation(unwrap(relation), self.session.connection.interrupt)
+        is_shown = self.is_watched and out is self._usual
         try:
-            is_shown = self.is_watched and out is self._usual
             if relation.columns == ["explain_key", "explain_value"]:
-                found = relation.fetchall()
+                with self._progress(sql):
+                    found = relation.fetchall()
                 if is_shown:
-                    terminal_box.show_text(self._plans(found, sql), self.display.pager, out)
-                else:
-                    out.write("".join(f"{text}\n" for _, text in found))
+                    return self._plans(found, sql)
+                out.write("".join(f"{text}\n" for _, text in found))
             elif is_shown and self.display.mode == "box":
-                terminal_box.show(relation, self.display.pager, out)
+                with self._progress(sql):
+                    return terminal_box.drawn(relation, self.display.pager)
             else:
-                MODES[self.display.mode].write(relation, self.display, out)
+                with nullcontext() if is_shown else self._progress(sql):
+                    MODES[self.display.mode].write(relation, self.display, out)
             out.flush()
+            return ""
         finally:
             if out not in (self.out, self._usual):
                 out.close()
+
+    def _progress(self, sql: str) -> AbstractContextManager[None]:
+        return progress_bar(self.session, sql) if self.is_watched and sql else nullcontext()
+
+    def _show(self, text: str) -> None:
+        if text:
+            terminal_box.show(text, self.display.pager, self._usual)
 
     def _plans(self, found: Sequence[tuple[str, str]], sql: str) -> str:
         """The texts of EXPLAIN; the engine's plan as a tree, if the screen is narrower than it."""
@@ -150,12 +166,11 @@ class Shell:
         return "".join(made)
 
     def say(self, text: str) -> None:
-        """Tell something that is no result: to the person who watches, or beside the results."""
+        """Print a message: to the terminal, or to standard error where results are piped."""
         print(text, file=self._usual if self.is_watched else sys.stderr)
 
-    def _answer(self, text: str) -> None:
-        if self.is_watched and text:
-            self.say(text)
+    def _answer(self, text: str) -> str:
+        return f"{text}\n" if self.is_watched and text else ""
 
     def change(self, **settings: Any) -> None:
         """Write results in another way from now on."""
@@ -170,8 +185,9 @@ class Shell:
 
     def open(self, database: str) -> None:
         """Leave this database and open another."""
+        made = self._connect(database)  # if that fails, this one stays open
         self.session.close()
-        self.session = self._connect(database)
+        self.session = made
 
     def close(self) -> None:
         """Close the session and the files that results went to."""
@@ -203,10 +219,11 @@ def _changes_rows(session: Session, sql: str) -> bool:
 def _done(sql: str) -> str:
     """What a statement about a model has done; empty for others."""
     made = text_of(sql).statements
-    if len(made) != 1:
+    if len(made) != 1 or not isinstance(made[0], statements.OfModel):
         return ""
     what = _DONE.get(type(made[0]))
-    return "" if what is None else f"{what} model {made[0].name.name}"  # type: ignore[attr-defined]
+    may_be_idle = getattr(made[0], "if_exists", False) or getattr(made[0], "if_not_exists", False)
+    return "" if what is None or may_be_idle else f"{what} model {made[0].name.name}"
 
 
 _DONE = {

@@ -1,4 +1,4 @@
-"""`shown`: a result as a terminal shows it: DuckDB's own box, fitted to the screen or paged."""
+"""What a terminal shows of a result: DuckDB's own box, fitted to the screen or for the pager."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_ROWS = 10_000
 """Rows that a pager gets; DuckDB's own limit for a box."""
 
 FEW_ROWS = 40
-"""Rows of a larger result that are shown where there is no pager."""
+"""Rows that a box has at most where there is no pager."""
 
 _WIDE = 1_000_000
 """Characters that no box is wide."""
@@ -31,21 +31,14 @@ def box(relation: Relation, most_rows: int, width: int) -> str:
     return made.getvalue().rstrip("\n") + "\n"
 
 
-def show(relation: Relation, pages: bool, out: TextIO) -> None:
-    """Write a result to a terminal: whole if it fits, else by the pager, else what fits."""
-    columns, lines = shutil.get_terminal_size()
-    pager = pager_of() if pages else None
-    if pager is None:
-        out.write(box(relation, FEW_ROWS, columns))
-        return
-    whole = box(relation, MOST_ROWS, _WIDE)
-    if _fits(whole, columns, lines):
-        out.write(whole)
-    else:
-        page(pager, whole)
+def drawn(relation: Relation, pages: bool) -> str:
+    """The box of a result: whole where a pager can show it, else as much as the screen holds."""
+    if pages and pager_of() is not None:
+        return box(relation, MOST_ROWS, _WIDE)
+    return box(relation, FEW_ROWS, shutil.get_terminal_size().columns)
 
 
-def show_text(text: str, pages: bool, out: TextIO) -> None:
+def show(text: str, pages: bool, out: TextIO) -> None:
     """Write a text to a terminal, by the pager if it does not fit."""
     columns, lines = shutil.get_terminal_size()
     pager = pager_of() if pages and not _fits(text, columns, lines) else None

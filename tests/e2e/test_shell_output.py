@@ -134,8 +134,12 @@ def test_dot_commands(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
         out, err = capsys.readouterr()
         return out if status == 0 else err
 
-    assert run(".tables").splitlines() == ["name,kind,rows", "customers,table,0", "v,view,"]
-    assert run("\\dt cust%").splitlines()[1:] == ["customers,table,0"]
+    assert run(".tables").splitlines() == [
+        "name,kind,rows,database,schema",
+        "customers,table,0,shop,main",
+        "v,view,,shop,main",
+    ]
+    assert run("\\dt cust%").splitlines()[1:] == ["customers,table,0,shop,main"]
     assert run(".models").splitlines()[1].startswith("churn,1,")
     assert run(".schema cust%") == "CREATE TABLE customers(a DOUBLE, b VARCHAR);\n"
     assert "a,DOUBLE,YES" in run("\\d customers")
