@@ -34,7 +34,7 @@ class Names:
 
     Attributes:
         tables: table or view -> its columns.
-        models: models, each with the numbers of its versions and its aliases behind it.
+        models: models, each followed by its aliases (`churn@champion`).
         functions: the engine's functions and macros.
         keywords: the engine's keywords, in capitals.
     """
@@ -72,12 +72,19 @@ def names_of(session: Any) -> Names:
 
 def _models(session: Any) -> Iterator[str]:
     listed = session.sql("SHOW MODELS")
-    places = [listed.columns.index(name) for name in ("name", "versions", "aliases")]
+    names, aliases = (listed.columns.index(name) for name in ("name", "aliases"))
     for row in listed.fetchall():
-        name, versions, aliases = (row[place] for place in places)
-        yield str(name)
-        yield from (f"{name}/{number}" for number in re.findall(r"\d+", str(versions or "")))
-        yield from (f"{name}@{alias}" for alias in re.findall(r"[A-Za-z_]\w*", str(aliases or "")))
+        yield str(row[names])
+        yield from (f"{row[names]}@{alias}" for alias in row[aliases] or ())
+
+
+def versions_of(session: Any, model: str) -> list[str]:
+    """References to the versions of a model, `churn/3`; none if there is no such model."""
+    try:
+        listed = session.sql(f"SHOW VERSIONS IN MODEL {DUCKDB.quote_name(model)}")
+    except (duckdb.Error, SqlmlError):
+        return []
+    return [f"{model}/{row[0]}" for row in listed.fetchall()]
 
 
 class ModelCompleter(Completer):
@@ -103,6 +110,9 @@ class ModelCompleter(Completer):
             yield from _of_command(before)
             return
         word, found = candidates(before, document.text, self._names)
+        model, slash, _ = word.partition("/")
+        if slash:
+            found = [(name, "model") for name in versions_of(self.session, model)]
         start = fold(word.replace('"', ""))
         seen = set()
         for name, meta in found:

@@ -14,6 +14,7 @@ from sqlml.catalog.model import parse_reference
 from sqlml.errors import ConfigError, TrainingWarning
 from sqlml.parsing.statements import Training
 from sqlml.statements.create import add_object, create_from_object
+from sqlml.statements.description import ModelDescription, describe
 from sqlml.statements.export import export_model
 from sqlml.statements.models import Models
 from sqlml.statements.registration import Registration, whole_model
@@ -157,6 +158,23 @@ class ModelMethods(ABC):
             self._before_change()  # which lets go of an open result
             return stored_estimator(self._models, parse_reference(name))
 
+    def models(self) -> Any:
+        """The models of the current database, as SHOW MODELS tells of them: a relation."""
+        return self.sql("SHOW MODELS")
+
+    def model(self, name: str) -> ModelDescription:
+        """What a model is and what it reads, as DESCRIBE MODEL tells of it.
+
+        Args:
+            name: `model` or `database.model`, also of a version: `model/2`, `model@alias`.
+
+        Raises:
+            UnknownModelError: no such model or version.
+        """
+        with self._calling():
+            self._before_change()  # which lets go of an open result
+            return describe(self._models, parse_reference(name))
+
     def export_model(
         self, name: str, path: str | os.PathLike[str], *, format: str | None = None
     ) -> Self:
@@ -175,6 +193,10 @@ class ModelMethods(ABC):
             self._before_change()
             export_model(self._models, parse_reference(name), os.fspath(path), format)
         return self
+
+    @abstractmethod
+    def sql(self, query: Any, *args: Any, **options: Any) -> Any:
+        """A query as a lazy relation of the engine."""
 
     @abstractmethod
     def close(self) -> None:

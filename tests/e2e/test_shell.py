@@ -81,6 +81,8 @@ def shop(tmp_path: Path) -> Path:
         )
         model = LogisticRegression().fit([[0.0, 1], [1, 2], [2, 0]], ["no", "yes", "no"])
         con.create_model("churn", model, inputs=["visits", "age"])
+        con.add_version("churn", model, inputs=["visits", "age"])
+        con.execute("ALTER MODEL churn SET ALIAS tried = 2")
     return path
 
 
@@ -123,7 +125,8 @@ def test_a_session(terminal: Terminal, shop: Path, tmp_path: Path) -> None:
 
 
 COMPLETIONS = (
-    ("SELECT predict('ch", "churn/1", "SELECT predict('churn"),
+    ("SELECT predict('ch", "churn@tried", "SELECT predict('churn"),
+    ("SELECT predict('churn/", "churn/2", "SELECT predict('churn/1"),
     ("SELECT vis", "column", "SELECT visits"),
     ("SELECT 1 FROM customers c WHERE c.a", "column", "SELECT 1 FROM customers c WHERE c.age"),
     ("FROM cust", "table", "FROM customers"),
