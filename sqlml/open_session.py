@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import duckdb
 
+from sqlml.held_connections import held_by
 from sqlml.session.session import Session
 
 if TYPE_CHECKING:
@@ -32,16 +33,16 @@ def connect(
 
 
 @overload
-def attach(connection: duckdb.DuckDBPyConnection, *, allow_pickle: bool = False) -> Session: ...
-
-
-@overload
 def attach(
     connection: pyspark.sql.SparkSession,
     *,
     allow_pickle: bool = False,
     catalog: str | os.PathLike[str] | None = None,
 ) -> SparkSession: ...
+
+
+@overload
+def attach(connection: Any, *, allow_pickle: bool = False) -> Session: ...
 
 
 def attach(
@@ -53,6 +54,9 @@ def attach(
     """A session on a DuckDB connection or a SparkSession; what it holds stays in sight.
 
     Args:
+        connection: a DuckDB connection, or what holds one: a connection of SQLAlchemy
+            (duckdb_engine), the handle or the cursor of dbt-duckdb, a backend of ibis; a Session
+            is returned as it is. Or a SparkSession.
         allow_pickle: let CREATE MODEL read pickles, which execute code.
         catalog: the directory of Spark's models, a path or a URI of a Hadoop file system; by
             default the setting spark.sqlml.catalog, or else `_sqlml` in Spark's warehouse.
@@ -68,9 +72,12 @@ def attach(
         return open_spark(connection, None if catalog is None else os.fspath(catalog), allow_pickle)
     if catalog is not None:
         raise TypeError("catalog is for a SparkSession; a DuckDB database stores its own models")
-    if not isinstance(connection, duckdb.DuckDBPyConnection):
+    held = held_by(connection)
+    if isinstance(held, Session):
+        return held
+    if not isinstance(held, duckdb.DuckDBPyConnection):
         raise TypeError(
             f"attach takes a DuckDB connection or a SparkSession, not {type(connection).__name__}; "
             "open one with duckdb.connect(..) or SparkSession.builder.getOrCreate()"
         )
-    return Session(connection, allow_pickle=allow_pickle)
+    return Session(held, allow_pickle=allow_pickle)

@@ -27,6 +27,11 @@ class Relation(Wrapper):
         self.native = native
         self._stop = stop
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type[Any]:
+        """DuckDB's class, for tools that ask `isinstance` whether they have a relation."""
+        return duckdb.DuckDBPyRelation
+
     def __getattr__(self, name: str) -> Any:
         if name == "__arrow_c_stream__":
             # DuckDB 1.5 would scan it through the connection that is scanning, and hang, as in
@@ -86,9 +91,9 @@ def _guarded(method: Callable[..., Any], stop: Stop) -> Callable[..., Any]:
 
 def wrap(value: Any, stop: Stop) -> Any:
     """A relation of DuckDB's as a Relation; anything else as it is."""
-    return Relation(value, stop) if isinstance(value, duckdb.DuckDBPyRelation) else value
+    return Relation(value, stop) if type(value) is duckdb.DuckDBPyRelation else value
 
 
 def unwrap(value: Any) -> Any:
     """A Relation as DuckDB's own; anything else as it is."""
-    return value.native if isinstance(value, Relation) else value
+    return value.native if type(value) is Relation else value
