@@ -2,7 +2,7 @@
 # test   install the rest (torch and Spark too), and run the tests: on DuckDB 2.0, beside them those
 #        of Spark where there is Java, and on DuckDB 1.5 what depends on the version
 # nightly  the long tests: many rows, thousands of random pipelines, fuzzing, the kernels of Triton,
-#        the shim for all platforms, and the remaining SQL tests on DuckDB 1.5
+#        the shim for all platforms, a project of dbt, and the remaining SQL tests on DuckDB 1.5
 # lint   ruff, mypy --strict and the import layers
 # bench  time scoring beside the source libraries and others, family by family (hours)
 # bench-cascades  time approximate queries beside exact ones (needs PostgreSQL: apt-get install postgresql)
@@ -18,6 +18,7 @@ PYTHON ?= python3
 VENV ?= .venv
 VENV15 ?= .venv15
 TRITON ?= .venv-triton
+DBT ?= .venv-dbt
 WORKERS ?= 2
 
 PY := $(VENV)/bin/python
@@ -43,7 +44,7 @@ test% nightly%: export OMP_THREAD_LIMIT ?= 1
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
 FAMILIES := trees operators scaling pipelines end_to_end choice starting planner texts cascades train explain gpu
 
-.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-duckdb-1.5 lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs clean
+.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-duckdb-1.5 lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.openmp
@@ -69,8 +70,8 @@ test-duckdb-1.5: $(VENV15)/.duckdb
 	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "version and not nightly" \
 		$$(grep --recursive --files-with-matches --include='*.py' 'mark\.version' tests/unit tests/e2e)
 
-nightly: $(VENV)/.dev $(VENV15)/.duckdb $(TRITON)/.triton
-	$(MAKE) --keep-going nightly-duckdb nightly-triton nightly-duckdb-1.5
+nightly: $(VENV)/.dev $(VENV15)/.duckdb $(TRITON)/.triton $(DBT)/.dbt
+	$(MAKE) --keep-going nightly-duckdb nightly-triton nightly-dbt nightly-duckdb-1.5
 
 nightly-duckdb: $(VENV)/.dev
 	$(PY) $(PYTEST) $(PARALLEL) -m nightly
@@ -78,6 +79,9 @@ nightly-duckdb: $(VENV)/.dev
 nightly-triton: $(TRITON)/.triton
 	$(TRITON)/bin/python $(PYTEST) -m nightly tests/unit/backends/test_torch_fused.py \
 		tests/unit/udfs/test_build_shim.py
+
+nightly-dbt: $(DBT)/.dbt
+	$(DBT)/bin/python $(PYTEST) tests/connectors/test_dbt.py
 
 nightly-duckdb-1.5: $(VENV15)/.duckdb
 	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "not version and not nightly" \
@@ -113,7 +117,7 @@ docs: $(VENV)/.dev
 	$(PY) -m tests.contract.estimators.page --write
 
 clean:
-	rm -rf $(VENV) $(VENV15) $(TRITON) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV15) $(TRITON) $(DBT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sqlml needs Python 3.11 or later; name one with: make PYTHON=python3.12 ...")'
@@ -156,3 +160,9 @@ $(VENV15)/.duckdb: $(VENV)/.dev
 # Triton has wheels for Linux alone; elsewhere its tests are skipped. Zig compiles for all platforms.
 $(TRITON)/.triton: $(VENV)/.dev
 	$(call environment,$(TRITON),$(TRITON_WHEELS))
+
+# dbt asks for versions that the tools of the first environment do not get along with.
+$(DBT)/.dbt: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DBT)
+	SQLML_KERNELS=none $(DBT)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dbt,train]' pytest
+	touch $@

@@ -25,6 +25,7 @@ except PackageNotFoundError:  # run from a checkout
 __all__ = ["Scorer", "Session", "attach", "calibrate", "compile", "connect", "errors"]
 
 _HOMES = {
+    "Plugin": "sqlml.connectors.dbt_plugin",  # dbt-duckdb's plugin "sqlml"
     "Scorer": "sqlml.scorer.scorer",
     "Session": "sqlml.session.session",
     "attach": "sqlml.open_session",

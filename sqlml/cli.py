@@ -16,6 +16,7 @@ import duckdb
 from sqlml import __version__
 from sqlml.backends.costs import SHIPPED, place
 from sqlml.calibration.calibrate import calibrate
+from sqlml.connectors.dbt_project import add_macros
 from sqlml.open_session import connect
 from sqlml.shell.display import Display
 from sqlml.shell.dot_commands import Leave
@@ -33,7 +34,8 @@ def parser() -> argparse.ArgumentParser:
         description="Run SQL on a DuckDB database, with statements and functions for models.",
         epilog="`sqlml demo` scores the flights of 2013 in one run, `sqlml calibrate` measures "
         "this machine for the choice of backends, `sqlml native` says whether DuckDB calls models "
-        "without Python, `sqlml warm` compiles kernels ahead of time; see their --help.",
+        "without Python, `sqlml warm` compiles kernels ahead of time, `sqlml dbt` adds models to a "
+        "project of dbt; see their --help.",
     )
     made.add_argument(
         "database", nargs="?", default=":memory:", help="a DuckDB file (default: in memory)"
@@ -78,6 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _native(given[1:])
     if given[:1] == ["warm"]:
         return _warm(given[1:])
+    if given[:1] == ["dbt"]:
+        return _dbt(given[1:])
     options = parser().parse_args(given)
     sql = options.command
     if options.file is not None:
@@ -188,6 +192,26 @@ def _warm(arguments: Sequence[str]) -> int:
             print(f"native functions are unavailable: {error}")
             return 0
     print("native functions are installed")
+    return 0
+
+
+def _dbt(arguments: Sequence[str]) -> int:
+    """`sqlml dbt`: write the macros into a project of dbt."""
+    made = argparse.ArgumentParser(
+        prog="sqlml dbt",
+        description="Write macros/sqlml.sql into a project of dbt: the materialization ml_model, "
+        "and macros for the names of models.",
+        epilog="profiles.yml needs a line, too: plugins: [{module: sqlml}].",
+    )
+    made.add_argument(
+        "project", nargs="?", default=".", help="its folder (default: the current one)"
+    )
+    try:
+        written = add_macros(Path(made.parse_args(arguments).project))
+    except OSError as error:
+        print(f"sqlml: {error}", file=sys.stderr)
+        return 1
+    print(f"wrote {written}")
     return 0
 
 

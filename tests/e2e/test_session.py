@@ -131,6 +131,24 @@ def test_a_function_first_used_in_a_transaction_that_cannot_see_it(
     con.execute("COMMIT")
 
 
+def test_a_view_made_in_a_transaction_by_one_process_after_another(
+    frame: pd.DataFrame, churn: Any, tmp_path: Path
+) -> None:
+    fill(tmp_path / "shop.duckdb", frame, churn)
+    code = (
+        "import sqlml\n"
+        "con = sqlml.connect('shop.duckdb')\n"
+        "con.execute(\"SET sqlml_backend = 'native'\")\n"
+        "con.execute('BEGIN')\n"  # which cannot see a function that is made now
+        "asked = \"SELECT predict_score('churn', *) FROM customers WHERE tenure IS NOT NULL\"\n"
+        "con.execute(f'CREATE OR REPLACE VIEW scored AS {asked}')\n"
+        "con.execute('COMMIT')\n"
+        "print(con.execute('SELECT count(*) FROM scored').fetchall()[0][0])\n"
+    )
+    counts = {child.printed(code, tmp_path) for _ in range(2)}
+    assert counts == {f"{frame.tenure.notna().sum()}\n"}
+
+
 def test_or_replace_adds_a_version_and_old_ones_stay(
     con: sqlml.Session, value_model: Any, frame: pd.DataFrame, churn: Any
 ) -> None:

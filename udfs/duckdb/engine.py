@@ -6,8 +6,8 @@ it under another name.
 
 from __future__ import annotations
 
-import itertools
 import json
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, lru_cache, partial
@@ -41,7 +41,9 @@ from sqlml.udfs.duckdb.view_query import view_query
 from sqlml.udfs.engine_function import EngineFunction
 from sqlml.udfs.make_function import engine_function
 
-_twins = itertools.count(1)
+_TWINS = 10**9
+"""The numbers of twins are drawn from so many: a view of the file may call one of another process,
+and a name that is taken would end the user's transaction."""
 
 
 class DuckDBEngine:
@@ -243,7 +245,7 @@ class DuckDBEngine:
             return function.name
         twin = self._twins.get(function.name)
         if twin is None or not self._sees(twin, function):
-            twin = self._twins[function.name] = f"{function.name}_t{next(_twins)}"
+            twin = self._twins[function.name] = f"{function.name}_t{1 + secrets.randbelow(_TWINS)}"
             create(self.native, twin, function)
         return twin
 

@@ -1,0 +1,67 @@
+{# Made by `sqlml dbt`, which writes it anew: models as models of dbt. docs/connect.md explains it. #}
+
+{#
+  A machine-learning model. The file has what follows the name in CREATE MODEL, or, with ml_config,
+  the query to train on:
+
+    {{ config(materialized='ml_model', ml_config={'model_type': 'logistic_reg', 'label': 'churned'}) }}
+    SELECT * FROM {{ ref('customers') }}
+
+  With if_exists='keep' a model that exists is left as it is; by default it is replaced. What
+  ref(..) names is a view with the row that sqlml.models has for the model.
+#}
+{% materialization ml_model, adapter='duckdb' %}
+  {%- set head = 'MODEL IF NOT EXISTS' if config.get('if_exists') == 'keep' else 'OR REPLACE MODEL' -%}
+  {%- set existing = load_cached_relation(this) -%}
+  {%- set target_relation = this.incorporate(type='view') -%}
+  {{ run_hooks(pre_hooks, inside_transaction=False) }}
+  {{ run_hooks(pre_hooks, inside_transaction=True) }}
+  {% if existing is not none and not existing.is_view %}{{ drop_relation_if_exists(existing) }}{% endif %}
+  {% call statement('main') -%}
+    CREATE {{ head }} {{ ml_quoted(this) }}
+    {% if config.get('ml_config') %}{{ ml_options(config.get('ml_config')) }} AS {% endif %}{{ sql }}
+  {%- endcall %}
+  {% call statement('shown') -%}
+    CREATE OR REPLACE VIEW {{ target_relation }} AS
+    SELECT * FROM {{ adapter.quote(this.database) }}.sqlml.models
+    WHERE name = {{ ml_value(this.identifier) }}
+  {%- endcall %}
+  {{ run_hooks(post_hooks, inside_transaction=True) }}
+  {{ adapter.commit() }}
+  {{ run_hooks(post_hooks, inside_transaction=False) }}
+  {{ return({'relations': [target_relation]}) }}
+{% endmaterialization %}
+
+{# The name of a model as an argument: predict({{ ml_model(ref('churn')) }}, *) #}
+{% macro ml_model(model) -%}
+  {%- set other = model.database and model.database != target.database -%}
+  '{{ (model.database ~ '.' if other else '') ~ model.identifier }}'
+{%- endmacro %}
+
+{# The name of a model in a statement. #}
+{% macro ml_quoted(model) -%}
+  {%- set other = model.database and model.database != target.database -%}
+  {{ (adapter.quote(model.database) ~ '.' if other else '') ~ adapter.quote(model.identifier) }}
+{%- endmacro %}
+
+{# OPTIONS (..) of a mapping. #}
+{% macro ml_options(options) -%}
+  OPTIONS (
+  {%- for name, value in options.items() -%}
+    {{ ', ' if not loop.first }}{{ name }} = {{ ml_value(value) }}
+  {%- endfor -%}
+  )
+{%- endmacro %}
+
+{# A value as a literal of SQL. #}
+{% macro ml_value(value) -%}
+  {%- if value is none -%} NULL
+  {%- elif value is boolean -%} {{ 'true' if value else 'false' }}
+  {%- elif value is number -%} {{ value }}
+  {%- elif value is string -%} '{{ value | replace("'", "''") }}'
+  {%- elif value is mapping -%} { {%- for k, v in value.items() -%}
+    {{ ', ' if not loop.first }}'{{ k }}': {{ ml_value(v) }}
+  {%- endfor -%} }
+  {%- else -%} [{%- for v in value -%}{{ ', ' if not loop.first }}{{ ml_value(v) }}{%- endfor -%}]
+  {%- endif -%}
+{%- endmacro %}

@@ -1,0 +1,52 @@
+"""`Plugin`: models in dbt: one line in profiles.yml, `plugins: [{module: sqlml}]`.
+
+dbt-duckdb makes it by the name `sqlml.Plugin`. The macros that go with it are in `dbt_macros.sql`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dbt.adapters.duckdb.environments.local import LocalEnvironment
+from dbt.adapters.duckdb.plugins import BasePlugin
+
+from sqlml.open_session import attach
+from sqlml.session.session import Session
+
+MODULE = "sqlml"
+"""The name in profiles.yml."""
+
+
+class Plugin(BasePlugin):  # type: ignore[misc]
+    """Gives dbt's threads Sessions in place of cursors.
+
+    Its configuration has one setting: `allow_pickle`, false by default.
+    """
+
+    session: Session
+
+    def initialize(self, plugin_config: Mapping[str, Any]) -> None:
+        """Read the configuration; dbt-duckdb calls this."""
+        self.allow_pickle = plugin_config.get("allow_pickle", False) is True
+        LocalEnvironment.initialize_cursor = classmethod(_initialize_cursor)
+
+    def configure_connection(self, conn: Any) -> None:
+        """Put a Session on the connection that all cursors come from."""
+        self.session = attach(conn, allow_pickle=self.allow_pickle)
+
+
+_of_dbt = LocalEnvironment.initialize_cursor.__func__
+
+
+def _initialize_cursor(
+    cls: Any, creds: Any, cursor: Any, plugins: Any = None, registered_df: Any = None
+) -> Any:
+    """What dbt-duckdb does with a new cursor, done with one of the Session.
+
+    Its plugins may change a cursor, but there is no hook that puts another in its place.
+    """
+    for plugin in (plugins or {}).values():
+        if isinstance(plugin, Plugin):
+            cursor = plugin.session.cursor()
+    return _of_dbt(cls, creds, cursor, plugins, registered_df or {})
