@@ -55,6 +55,7 @@ def read_statement(sql: str, parameters: Any, context: Context) -> Draft:
         explained=cache(context.explained),
         known_columns={},
         no_columns=partial(_waited_for, context.no_columns) if outline.kept else context.no_columns,
+        kept=outline.kept,
     )
     given = Parameters(outline.parameters, parameters, context.type_of)
     return Draft(outline=outline, context=asking, given=given)

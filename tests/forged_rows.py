@@ -71,7 +71,10 @@ TEXTS = (
         "NaN",
         "\\",
     ),
-    *("sqlml_0123456789abcdef01234567_label_f64_native_traverse_cpu", "sqlml_any_double2_integer"),
+    *(
+        "sqlml_0123456789abcdef01234567_label_f64_native_traverse_cpu",
+        "sqlml_open_a_session_first_any_double2_integer",
+    ),
     *("DOUBLE[2]", "number", "any", "json", "PICKLE", "native", "x" * 100_000, "0" * 64, "label"),
 )
 KINDS = {

@@ -88,6 +88,7 @@ class Context:
             so many pairs of orders for each row, if it has to estimate.
         names: the texts that a query of one column gives; it is run, and may call models.
         literal: a parameter's value as the engine's SQL writes it.
+        kept: the engine keeps the statement, as a view or a macro that others may call.
         known_columns: rows, as text -> name and type of their columns; None where these are not
             known. Filled while one statement is planned, since rows may hold others in brackets.
     """
@@ -112,5 +113,6 @@ class Context:
     explained: Callable[[Model, str, int | None], Program] = _unexplained
     names: Callable[[str], Sequence[str]] = _nameless
     literal: Callable[[Any], str] = str
+    kept: bool = False
     known_columns: dict[str, Mapping[str, str] | None] = field(default_factory=dict)
     dialect: Dialect = DUCKDB

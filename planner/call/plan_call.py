@@ -350,6 +350,7 @@ def _spec(draft: CallDraft) -> FunctionSpec:
         rows=batch_rows(draft.options),
         lookup=None if draft.prepared.split.lookup is None else draft.most,
         by_column=draft.route.by_column,
+        kept=draft.context.kept,
     )
 
 

@@ -16,14 +16,18 @@ from sqlml.planner.program.constants import PATTERN, Constants, parse_constants,
 
 Output = Literal["label", "proba", "score", "samples", "transform", "contributions"]
 PREFIX = "sqlml_"
+KEPT = "sqlml_open_a_session_first_"
+"""What the names begin with that views and macros keep: an engine that lacks the function shows its
+name, and that is all it says to someone who reads the view without sqlml."""
+
 HASH_DIGITS = 24
-REFUSED_TEXT = "sqlml_refused_text"
+REFUSED_TEXT = f"{KEPT}refused_text"
 """The function that keeps texts for an error's message (`udfs.refused_texts`)."""
 
-_REFUSED_TEXT = re.compile(rf"\b{REFUSED_TEXT}(?:_t[1-9]\d{{0,9}})?\b")
+_REFUSED_TEXT = re.compile(rf"\b(?:{KEPT}|{PREFIX})refused_text(?:_t[1-9]\d{{0,9}})?\b")
 _PART = r"(label|proba|score|samples|transform|contributions)(0|[1-9]\d{0,6})?"
 _NAME = re.compile(
-    r"sqlml_(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
+    r"sqlml_(?P<kept>open_a_session_first_)?(?P<program>[0-9a-f]{24})_(?P<parts>PART(?:_PART)*)_(?P<layout>f32|f64)"
     r"_(?P<backend>[a-z]{1,20})_(?P<strategy>[a-z]{1,20})_(?P<device>[a-z]{1,20})"
     r"(?P<constants>CONSTANTS)(?:_l(?P<lookup>0|[1-9]\d{0,8}))?(?:_r(?P<rows>[1-9]\d{0,8}))?(?P<again>_again)?(?P<once>_once)?(?P<by_column>_c)?(?:_t(?P<twin>[1-9]\d{0,9}))?".replace(
         "PART", _PART.replace("(", "(?:")
@@ -58,6 +62,7 @@ class FunctionSpec:
     have become part of the model. `rows` are the most that are scored at once, where it says so.
     Encoders of more than `lookup` categories are the function's own, which is given their texts.
     The columns are arguments of their own where it is called `by_column`, else one packed argument.
+    `kept`: a view or a macro calls it.
     """
 
     program: str
@@ -73,12 +78,14 @@ class FunctionSpec:
     rows: int | None = None
     lookup: int | None = None
     by_column: bool = False
+    kept: bool = False
 
     @property
     def name(self) -> str:
         """The function's name in the engine."""
+        start = f"{KEPT if self.kept else PREFIX}{self.program[:HASH_DIGITS]}"
         return (
-            f"{PREFIX}{self.program[:HASH_DIGITS]}_{'_'.join(map(str, self.parts))}_{self.layout}"
+            f"{start}_{'_'.join(map(str, self.parts))}_{self.layout}"
             f"_{self.backend}_{self.strategy}_{self.device}{spelled(self.constants)}"
             + ("" if self.lookup is None else f"_l{self.lookup}")
             + ("" if self.rows is None else f"_r{self.rows}")
@@ -104,7 +111,7 @@ def struct_of(fields: Sequence[Field]) -> str:
 
 def refused_text_names(text: str) -> frozenset[str]:
     """All names in `text` of the function `REFUSED_TEXT` and of its twins."""
-    return frozenset(_REFUSED_TEXT.findall(text) if REFUSED_TEXT in text else ())
+    return frozenset(_REFUSED_TEXT.findall(text) if "refused_text" in text else ())
 
 
 def parse_name(text: str) -> FunctionSpec | None:
@@ -131,4 +138,5 @@ def parse_name(text: str) -> FunctionSpec | None:
         int(match["rows"]) if match["rows"] else None,
         int(match["lookup"]) if match["lookup"] is not None else None,
         match["by_column"] is not None,
+        match["kept"] is not None,
     )

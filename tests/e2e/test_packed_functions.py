@@ -28,9 +28,9 @@ def macro_functions(con: sqlml.Session) -> dict[str, str]:
     """The packed functions that the macros call, and a name that they are given."""
     ((texts,),) = con.connection.execute(
         "SELECT string_agg(macro_definition) FROM duckdb_functions() "
-        "WHERE contains(macro_definition, 'sqlml_any_double3_')"
+        "WHERE contains(macro_definition, 'sqlml_open_a_session_first_any_double3_')"
     ).fetchall()
-    found = re.findall(r"(sqlml_any_double3_\w+)\('(sqlml_\w+)'", texts)
+    found = re.findall(r"(sqlml_open_a_session_first_any_double3_\w+)\('(sqlml_\w+)'", texts)
     return {packed: name for packed, name in found if "native" in name}
 
 
@@ -81,7 +81,7 @@ NAME_ERRORS = {
 def test_a_packed_function_takes_the_name_of_a_model_of_its_types(
     con: sqlml.Session, name: str
 ) -> None:
-    packed = "sqlml_any_double3_integer"
+    packed = "sqlml_open_a_session_first_any_double3_integer"
     own = macro_functions(con)[packed]
     plain = con.connection.cursor()
     query = f"SELECT {packed}({name.replace('{name}', own)}, [a, b, c]::DOUBLE[3]) FROM t"
@@ -92,7 +92,7 @@ def test_a_packed_function_takes_the_name_of_a_model_of_its_types(
 
 
 def test_packed_rows_in_odd_places(con: sqlml.Session) -> None:
-    packed = "sqlml_any_double3_integer"
+    packed = "sqlml_open_a_session_first_any_double3_integer"
     call = f"{packed}('{macro_functions(con)[packed]}', "
     plain = con.connection.cursor()
     ((listed,),) = plain.execute(

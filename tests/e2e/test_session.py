@@ -49,6 +49,19 @@ def test_a_script_and_the_command_line_print_no_progress_bar(tmp_path: Path) -> 
     assert "false" in out.stdout, out.stderr
 
 
+def test_a_view_without_a_session_says_what_to_do(
+    frame: pd.DataFrame, churn: Any, tmp_path: Path
+) -> None:
+    fill(tmp_path / "shop.duckdb", frame, churn)
+    code = (
+        "import duckdb\n"
+        "con = duckdb.connect('shop.duckdb')\n"
+        "try: con.execute('FROM risky').fetchall()\n"
+        "except duckdb.CatalogException as error: print(error)\n"
+    )
+    assert "sqlml_open_a_session_first_" in child.printed(code, tmp_path)
+
+
 def test_the_view_works_inside_a_transaction_of_a_new_session(
     frame: pd.DataFrame, churn: Any, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from sqlml.bounded_cache import Recent
 from sqlml.errors import ArtifactError, SqlmlError, UnknownModelError
 from sqlml.ir import store
 from sqlml.limits import DROPPED_BYTES
-from sqlml.planner.program.function_names import HASH_DIGITS, PREFIX, parse_name
+from sqlml.planner.program.function_names import HASH_DIGITS, KEPT, PREFIX, parse_name
 from sqlml.udfs.batch_function import BatchFunction, arrow_type
 from sqlml.udfs.duckdb.native import functions as native
 from sqlml.udfs.duckdb.program_sources import stored_programs
@@ -27,8 +27,11 @@ from sqlml.udfs.engine_function import EngineFunction, taking
 from sqlml.udfs.make_function import engine_function
 from sqlml.udfs.parked_errors import park
 
-ANY = "sqlml_any_"
+ANY = f"{KEPT}any_"
 """What the names of functions begin with that stand for many."""
+
+OLD_ANY = "sqlml_any_"
+"""What they began with in databases of earlier versions."""
 
 _SIGNATURE = re.compile(
     r"(FLOAT|DOUBLE)\[([1-9]\d{0,5})\]( BLOB\[\])? (INTEGER|DOUBLE)((?:\[\]){0,2})"
@@ -58,7 +61,8 @@ def batches() -> int:
 
 def dropped(digests: Collection[str]) -> None:
     """The functions of these Programs are of no use, but to queries that run already."""
-    names = tuple(f"{PREFIX}{digest[:HASH_DIGITS]}_" for digest in digests)
+    starts = [digest[:HASH_DIGITS] for digest in digests]
+    names = tuple(f"{prefix}{start}_" for prefix in (PREFIX, KEPT) for start in starts)
     with _moving:
         for name, function, nbytes in _ready.take(lambda name: name.startswith(names)):
             _dropped.put(name, function, nbytes + _BESIDE)
@@ -132,19 +136,21 @@ def _score_any(
     return scored
 
 
-def any_function(argument_types: tuple[str, ...], result_type: str) -> EngineFunction | None:
+def any_function(
+    argument_types: tuple[str, ...], result_type: str, prefix: str = ANY
+) -> EngineFunction | None:
     """The function that calls all functions of such types; None if no function of ours has them.
 
     A row's first value says which, so a database of ten thousand models needs a few functions.
 
     >>> any_function(("DOUBLE[4]", "BLOB[]"), "INTEGER[]").name
-    'sqlml_any_double4_texts_integerl'
+    'sqlml_open_a_session_first_any_double4_texts_integerl'
     """
     made = _SIGNATURE.fullmatch(" ".join((*argument_types, result_type)))
     if made is None:
         return None
     kind, width, texts, result, levels = made.groups()
-    name = f"{ANY}{kind}{width}{'_texts' if texts else ''}_{result}{'l' * (len(levels) // 2)}"
+    name = f"{prefix}{kind}{width}{'_texts' if texts else ''}_{result}{'l' * (len(levels) // 2)}"
     taken = ("VARCHAR", *argument_types)
     call = taking(len(taken), partial(_score_any, arrow_type(result_type)))
     fits = kind == "DOUBLE" and not texts

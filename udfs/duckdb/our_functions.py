@@ -8,7 +8,12 @@ from typing import Any
 from sqlml.catalog.connection import Connection
 from sqlml.errors import CatalogError
 from sqlml.planner.program.function_names import parse_name
-from sqlml.udfs.duckdb.functions_by_name import ANY, any_function, is_signature
+from sqlml.udfs.duckdb.functions_by_name import (
+    ANY,
+    OLD_ANY,
+    any_function,
+    is_signature,
+)
 from sqlml.udfs.engine_function import EngineFunction
 
 
@@ -68,8 +73,9 @@ def of_calls(calls: Iterable[tuple[Any, Any, Any]]) -> list[EngineFunction]:
 def _called_function(name: Any, arguments: Any, result: Any) -> EngineFunction | None:
     """The function that a row of the catalog's calls names; None if the row is damaged."""
     kinds = tuple(map(str, arguments or ()))
-    if str(name).startswith(ANY):
-        made = any_function(kinds[1:], str(result))
+    prefix = next((p for p in (ANY, OLD_ANY) if str(name).startswith(p)), None)
+    if prefix is not None:
+        made = any_function(kinds[1:], str(result), prefix)
         return made if made is not None and made.name == name else None
     spec = parse_name(str(name))
     if spec is None or spec.name != name or not is_signature(kinds, str(result)):

@@ -1,7 +1,8 @@
 """`register_named`: functions of packed rows that call the function whose name they are given.
 
-Macros for plain connections call them: `sqlml_any_double28_integer('sqlml_..', [..]::DOUBLE[28])`.
-When a call is bound, the name is looked at, and the state of its function becomes the call's data.
+Macros for plain connections call them:
+`sqlml_open_a_session_first_any_double28_integer('sqlml_..', [..]::DOUBLE[28])`. When a call is
+bound, the name is looked at, and the state of its function becomes the call's data.
 """
 
 from __future__ import annotations
