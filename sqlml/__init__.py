@@ -36,6 +36,13 @@ _HOMES = {
 }
 
 
+def load_ipython_extension(ipython: Any) -> None:
+    """Add `%sqlml` and `%%sqlml` to a notebook; `%load_ext sqlml` calls this."""
+    from sqlml.connectors.ipython_magic import SqlmlMagics
+
+    ipython.register_magics(SqlmlMagics)
+
+
 def __getattr__(name: str) -> Any:
     """Load a public name at its first use, so that `import sqlml` costs next to nothing."""
     import importlib

@@ -1,12 +1,16 @@
-"""HTML for notebooks: tables and texts in the notebook's own style, every word of it escaped."""
+"""HTML for notebooks: tables, texts and flows, every word of it escaped.
+
+Colours and fonts are the notebook's own, light or dark.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
 
-_NUMBER = ' style="text-align: right"'
-_TEXT = ' style="text-align: left; white-space: pre-wrap"'
+_NUMBER = ' style="text-align:right"'
+_TEXT = ' style="text-align:left;white-space:pre-wrap"'
+_BOX = "border:1px solid;border-radius:4px;padding:.4em .8em;max-width:20em;text-align:left"
 
 
 def table(
@@ -37,3 +41,14 @@ def _cells(row: Sequence[str | None], styles: Sequence[str]) -> str:
 def text(lines: str) -> str:
     """A text in a fixed-width font."""
     return f"<pre>{escape(lines)}</pre>"
+
+
+def flow(boxes: Sequence[tuple[str, str]]) -> str:
+    """Boxes, each with a title and a text, with arrows from one to the next."""
+    drawn = [
+        f'<div style="{_BOX}"><b>{escape(title)}</b><br>{escape(told)}</div>'
+        for title, told in boxes
+    ]
+    made = "<div>&rarr;</div>".join(drawn)
+    style = "display:flex;flex-wrap:wrap;gap:.6em;align-items:center;margin:.6em 0"
+    return f'<div style="{style}">{made}</div>'

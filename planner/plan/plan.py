@@ -15,6 +15,7 @@ from sqlml.planner.binding.estimated_rows import Rows
 from sqlml.planner.choice.choose import Choice
 from sqlml.planner.choice.cost import BATCH
 from sqlml.planner.choice.settings import SQL
+from sqlml.planner.plan.drawn import plan_html
 from sqlml.planner.plan.dropped_columns import dropped
 from sqlml.planner.plan.measured import Analysis
 from sqlml.planner.plan.text import plan_text
@@ -217,3 +218,6 @@ class Plan:
 
     def __str__(self) -> str:
         return plan_text(self)
+
+    def _repr_html_(self) -> str:
+        return plan_html(self)

@@ -31,17 +31,27 @@ _TIED = "\N{NO-BREAK SPACE}"
 def plan_text(plan: Plan) -> str:
     """A block for each call, and what concerns the whole statement."""
     blocks = []
-    for number, call in enumerate(plan.calls):
+    for number in range(len(plan.calls)):
         count = len(plan.calls)
         title = "SQLML" if count == 1 else f"SQLML {number + 1}/{count}"
-        blocks += [title, *_lines([*_block(call), *_measured(plan, number)])]
+        blocks += [title, *_lines(call_lines(plan, number))]
+    return "\n".join([*blocks, *_lines(statement_lines(plan))])
+
+
+def call_lines(plan: Plan, place: int) -> list[tuple[str, str]]:
+    """What EXPLAIN says of one call: titles and texts."""
+    return [*_block(plan.calls[place]), *_measured(plan, place)]
+
+
+def statement_lines(plan: Plan) -> list[tuple[str, str]]:
+    """What EXPLAIN says of the whole statement."""
     ends = [
         ("join left out", f"{join}: its key is unique, and nothing reads it")
         for join in plan.dropped_joins
     ]
     if plan.analysis is not None:
         ends.append(("whole query", _whole(plan.analysis)))
-    return "\n".join([*blocks, *_lines(ends)])
+    return ends
 
 
 def _lines(parts: Sequence[tuple[str, str]]) -> list[str]:

@@ -18,7 +18,7 @@ MODULE = "sqlml"
 """The name in profiles.yml."""
 
 
-class Plugin(BasePlugin):  # type: ignore[misc]
+class Plugin(BasePlugin):
     """Gives dbt's threads Sessions in place of cursors.
 
     Its configuration has one setting: `allow_pickle`, false by default.

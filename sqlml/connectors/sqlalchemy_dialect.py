@@ -38,7 +38,7 @@ _CONSTRAINTS = """
 """
 
 
-class SqlmlDialect(Dialect):  # type: ignore[misc]
+class SqlmlDialect(Dialect):
     """duckdb_engine's dialect, with Sessions for connections.
 
     `connect_args` are those of `sqlml.connect`; the query of the URL has settings of DuckDB and

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sqlml import html
 from sqlml.explaining.explained import block_of
 from sqlml.ir.program import Program
 from sqlml.types import Array, Feature
+
+SHOWN, BAR = 20, 30
+"""How many columns a notebook shows, and the length of the longest bar."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,3 +55,16 @@ class Contributions:
             (baseline[:, 0] if each.shape[1] == 1 else baseline).copy(),
             placed(len(inputs) + 1) if block > len(inputs) + 1 else None,
         )
+
+    def _repr_html_(self) -> str:
+        """The mean size of what each column contributes, the largest first."""
+        sizes = np.abs(self.values).reshape(-1, len(self.features)).mean(axis=0)
+        order = np.argsort(-sizes, kind="stable")[:SHOWN]
+        most = max(float(sizes.max(initial=0.0)), np.finfo(float).tiny)
+        rows = [
+            (self.features[k], f"{sizes[k]:.6g}", "\N{FULL BLOCK}" * round(BAR * sizes[k] / most))
+            for k in order
+        ]
+        below = f"{len(self.values):,} rows, {len(self.features)} columns"
+        names = ("column", "mean |contribution|", "")
+        return html.table(names, rows, numbers=(False, True, False), below=below)

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from sqlml import html
 from sqlml.errors import ConfigError
 from sqlml.ir.program import Program
 from sqlml.planner.binding.class_argument import index_of
@@ -25,7 +26,15 @@ class Predicts(Protocol):
     def decision_function(self, X: Any) -> Array: ...
 
 
-def evaluated(model: Predicts, X: Any, y: Any, weight: Any = None) -> Metrics | list[Metrics]:
+class Evaluation(dict[str, float | None]):
+    """Metrics by name; None for one that the rows do not define."""
+
+    def _repr_html_(self) -> str:
+        told = [(name, None if value is None else f"{value:.6g}") for name, value in self.items()]
+        return html.table(("metric", "value"), told, numbers=(False, True))
+
+
+def evaluated(model: Predicts, X: Any, y: Any, weight: Any = None) -> Evaluation | list[Evaluation]:
     """The metrics on rows X with labels y; a list of several targets, each a column of y.
 
     Rows without a label are left out.
@@ -43,17 +52,21 @@ def evaluated(model: Predicts, X: Any, y: Any, weight: Any = None) -> Metrics | 
     several = len(truths) > 1
     found = predicted.reshape(len(predicted), -1)
     if not labels:
-        made = [_numbers(truth, found[:, t], weights) for t, truth in enumerate(truths)]
-        return made if several else made[0]
+        values = [
+            Evaluation(_numbers(truth, found[:, t], weights)) for t, truth in enumerate(truths)
+        ]
+        return values if several else values[0]
     probas = _probabilities(model, X, len(truths))
     score = None
     if probas is None and "score" in program.outputs and not several:
         score = np.asarray(model.decision_function(X), np.float64)
     made = [
-        _classes(
-            *(truth, found[:, t], labels[t], weights),
-            None if probas is None else probas[t],
-            score,
+        Evaluation(
+            _classes(
+                *(truth, found[:, t], labels[t], weights),
+                None if probas is None else probas[t],
+                score,
+            )
         )
         for t, truth in enumerate(truths)
     ]

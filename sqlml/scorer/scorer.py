@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sqlml import html
 from sqlml.backends.base import Compiled, filler_of, text_filler_of
 from sqlml.backends.category_lookup import ArrowEncoder, arrow_encoders
 from sqlml.backends.costs import current
@@ -29,7 +30,7 @@ from sqlml.planner.choice.cost import ROWS
 from sqlml.planner.export_bytes import export
 from sqlml.planner.program.prepare import compile_core, prepare
 from sqlml.scorer.contributions import Contributions
-from sqlml.scorer.evaluate import evaluated
+from sqlml.scorer.evaluate import Evaluation, evaluated
 from sqlml.scorer.input_table import Table
 from sqlml.scorer.matrix_path import Direct, decodes, pool
 from sqlml.scorer.program_inputs import program_inputs
@@ -78,6 +79,16 @@ class Scorer:
 
     def __reduce__(self) -> Any:
         return Scorer, (self.program, self.features, self._options, self._gaps)
+
+    def _repr_html_(self) -> str:
+        labels = "; ".join(", ".join(map(str, part.values)) for part in self.program.labels)
+        told = [
+            ("outputs", ", ".join(self.program.outputs)),
+            ("features", ", ".join(feature.name for feature in self.features)),
+            *([("classes", labels)] if labels else []),
+            *((name, str(value)) for name, value in self._options.items() if value is not None),
+        ]
+        return html.table(("scorer", ""), told)
 
     @property
     def classes_(self) -> Array | list[Array]:
@@ -130,7 +141,7 @@ class Scorer:
 
     def evaluate(
         self, X: Any, y: Any, *, sample_weight: Any = None
-    ) -> Mapping[str, float | None] | list[Mapping[str, float | None]]:
+    ) -> Evaluation | list[Evaluation]:
         """How good the model is on rows with labels, as `ml_evaluate` says it in SQL.
 
         Args:

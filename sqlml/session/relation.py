@@ -8,9 +8,19 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from sqlml import html
 from sqlml.interruption import Stop
 from sqlml.session.engine_errors import user_errors
 from sqlml.udfs.duckdb.user_frame import Wrapper
+
+SHOWN = 20
+"""How many rows a notebook shows."""
+
+NUMBERS = frozenset(
+    "TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT FLOAT "
+    "DOUBLE".split()
+)
+"""Types whose columns stand at the right."""
 
 
 class Relation(Wrapper):
@@ -57,6 +67,25 @@ class Relation(Wrapper):
     def __repr__(self) -> str:
         with user_errors(self._stop):
             return repr(self.native)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """What a notebook shows: DuckDB's own table, where it has one (2.0)."""
+        is_plan = list(self.columns) == ["explain_key", "explain_value"]
+        if not is_plan and hasattr(self.native, "_repr_mimebundle_"):
+            with user_errors(self._stop):
+                made: dict[str, str] = self.native._repr_mimebundle_(include, exclude)
+                return made
+        if is_plan:
+            text = "\n\n".join(str(text) for _, text in self.fetchall())
+            return {"text/plain": text, "text/html": html.text(text)}
+        return {"text/plain": str(self), "text/html": self._first_rows()}
+
+    def _first_rows(self) -> str:
+        names, types = list(self.columns), [str(kind) for kind in self.types]
+        texts = self.limit(SHOWN + 1).project("CAST(COLUMNS(*) AS VARCHAR)").fetchall()
+        numbers = [kind in NUMBERS or kind.startswith("DECIMAL") for kind in types]
+        below = f"the first {SHOWN} rows; there are more" if len(texts) > SHOWN else ""
+        return html.table(names, texts[:SHOWN], numbers, below)
 
     def arrow(self) -> Any:
         """The result as a pyarrow Table, on every version of DuckDB."""

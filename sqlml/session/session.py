@@ -40,6 +40,7 @@ from sqlml.session.explain import Explaining
 from sqlml.session.queries import Queries
 from sqlml.session.registered_functions import Functions
 from sqlml.session.relation import unwrap, wrap
+from sqlml.session.shown import PlanText, session_html
 from sqlml.session.user_call import Calling
 from sqlml.statements.answer import rows as answer_of
 from sqlml.statements.bound_query import with_parameters
@@ -161,7 +162,7 @@ class Session(ModelMethods):
             self._engine.about_models = True
             self._engine.finish()
             rows = self._explaining.explained(sql, params, analyze)
-        return "\n\n".join(text for _, text in rows)
+        return PlanText("\n\n".join(text for _, text in rows))
 
     def plan(self, query: str, params: Any = None, analyze: bool = False) -> Plan | None:
         """The Plan of a query that calls models; None when it calls none.
@@ -195,6 +196,9 @@ class Session(ModelMethods):
         if self._owns_registry:
             self._engine.registry.close()
         self._connection.close()
+
+    def _repr_html_(self) -> str:
+        return session_html(self)
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:

@@ -12,6 +12,7 @@ import duckdb
 
 from sqlml.parsing.statements import Query
 from sqlml.planner.syntax.text import text_of
+from sqlml.watched import is_watched
 
 PATIENCE = 2.0
 """Seconds that a query takes before its bar appears."""
@@ -24,7 +25,7 @@ _LOOK = 0.2
 def progress_bar(session: Any, sql: str) -> Iterator[None]:
     """Draw the progress of a query on standard error while the block runs.
 
-    Nothing is drawn without tqdm (the extra `cli`), where standard error is no terminal, or for
+    Nothing is drawn without tqdm (the extras `cli` and `notebook`), where nobody sees it, or for
     statements about models: training draws a bar of its own.
     """
     try:
@@ -33,7 +34,7 @@ def progress_bar(session: Any, sql: str) -> Iterator[None]:
         yield
         return
     others = [s for s in text_of(sql).statements if not isinstance(s, Query)]
-    if others or not sys.stderr.isatty():
+    if others or not is_watched():
         yield
         return
     done = threading.Event()

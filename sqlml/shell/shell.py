@@ -13,11 +13,10 @@ from typing import Any, TextIO
 import duckdb
 
 from sqlml.errors import SqlmlError
-from sqlml.parsing import statements
-from sqlml.planner.syntax.text import text_of
 from sqlml.session.relation import Relation, unwrap
 from sqlml.session.session import Session
 from sqlml.shell import terminal_box
+from sqlml.shell.answers import answered
 from sqlml.shell.display import Display
 from sqlml.shell.dot_commands import UsageError, run_command
 from sqlml.shell.output_modes import MODES
@@ -104,15 +103,8 @@ class Shell:
     def _ran(self, sql: str) -> str:
         """What a terminal is to show of a statement; empty where all is written already."""
         with self._progress(sql):
-            relation = self.session.sql(sql)
-            if relation is None or relation.columns == ["Success"]:
-                rows = () if relation is None else relation.fetchall()
-                if not rows:  # the engine's answer to what has no result
-                    return self._answer(_done(sql))
-            if relation.columns == ["Count"] and _changes_rows(self.session, sql):
-                counts = [count for (count,) in relation.fetchall()]
-                return self._answer("".join(f"{n:,} {'row' if n == 1 else 'rows'}" for n in counts))
-        return self._result(relation, sql)
+            found = answered(self.session, sql, self.session.sql)
+        return self._answer(found) if isinstance(found, str) else self._result(found, sql)
 
     def write(self, relation: Any) -> None:
         """Write a result as `.mode` says, to where `.output` and `.once` say."""
@@ -203,33 +195,3 @@ def _is_interruption(error: BaseException) -> bool:
         return True
     text = str(error)
     return "KeyboardInterrupt" in text or (type(error) is RuntimeError and "nterrupt" in text)
-
-
-def _changes_rows(session: Session, sql: str) -> bool:
-    """Whether a statement's result is the number of rows that it changed."""
-    if "returning" in sql.lower():
-        return False
-    try:
-        (found,) = session.connection.extract_statements(sql)
-    except (duckdb.Error, ValueError):
-        return False
-    return duckdb.ExpectedResultType.CHANGED_ROWS in found.expected_result_type
-
-
-def _done(sql: str) -> str:
-    """What a statement about a model has done; empty for others."""
-    made = text_of(sql).statements
-    if len(made) != 1 or not isinstance(made[0], statements.OfModel):
-        return ""
-    what = _DONE.get(type(made[0]))
-    may_be_idle = getattr(made[0], "if_exists", False) or getattr(made[0], "if_not_exists", False)
-    return "" if what is None or may_be_idle else f"{what} model {made[0].name.name}"
-
-
-_DONE = {
-    statements.CreateModel: "created",
-    statements.AlterModel: "changed",
-    statements.DropModel: "dropped",
-    statements.CommentOn: "commented on",
-    statements.ExportModel: "exported",
-}

@@ -5,8 +5,9 @@ It is drawn by tqdm in a terminal or a notebook, and nowhere else; without tqdm 
 
 from __future__ import annotations
 
-import sys
 from typing import Any
+
+from sqlml.watched import is_watched
 
 LEAST_SECONDS = 1.0
 """Nothing is drawn before."""
@@ -47,10 +48,10 @@ class Progress:
 
 def _tqdm() -> Any:
     """What makes a bar; None where nobody would see it."""
+    if not is_watched():
+        return None
     try:
-        if not (sys.stderr.isatty() or "ipykernel" in sys.modules):
-            return None
         from tqdm.auto import tqdm
-    except (AttributeError, ValueError, ImportError):  # no standard error, or no tqdm
+    except ImportError:
         return None
     return tqdm

@@ -6,6 +6,8 @@ import sys
 import threading
 from contextlib import suppress
 
+from sqlml.watched import is_watched
+
 _TOLD = threading.Event()
 
 
@@ -15,7 +17,7 @@ def tell(kept: bool) -> None:
     Args:
         kept: whether their machine code will be kept for later processes.
     """
-    if _TOLD.is_set() or not _watched():
+    if _TOLD.is_set() or not is_watched():
         return
     _TOLD.set()
     text = "compiling kernels, once on this machine"
@@ -27,11 +29,3 @@ def tell(kept: bool) -> None:
     with suppress(OSError, ValueError):  # closed, or nobody reads it any more
         sys.stderr.write(f"sqlml: {text}\n")
         sys.stderr.flush()
-
-
-def _watched() -> bool:
-    """Whether standard error is shown to somebody: by a terminal, or by a notebook."""
-    try:
-        return sys.stderr.isatty() or "ipykernel" in sys.modules
-    except (AttributeError, ValueError):  # there is none, or it is closed
-        return False

@@ -1,0 +1,13 @@
+"""`is_watched`: whether a person sees what is drawn on standard error."""
+
+from __future__ import annotations
+
+import sys
+
+
+def is_watched() -> bool:
+    """Whether standard error is a terminal, or a notebook shows it."""
+    try:
+        return sys.stderr.isatty() or "ipykernel" in sys.modules
+    except (AttributeError, ValueError):  # there is none, or it is closed
+        return False
