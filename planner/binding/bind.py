@@ -15,6 +15,7 @@ from sqlml.errors import (
 from sqlml.planner.binding.blamed_names import blamed_place
 from sqlml.planner.binding.column_types import Available, Bound, bracket, typed
 from sqlml.planner.binding.nested_types import as_json
+from sqlml.planner.binding.positional_lists import elements_written, list_values
 from sqlml.planner.binding.probe_queries import Column
 from sqlml.planner.binding.scope import Scope
 from sqlml.planner.binding.stars import meanings, star_columns, star_names
@@ -65,6 +66,7 @@ def bind(
         _check_names(call, named, features, model, scope)
         available = _named_columns(call, named, stars, scope)
     else:
+        plain = [*elements_written(plain, features)]
         structs = struct_columns(plain, scope)
         if call.function == "predict_proba" and len(plain) == 2 and structs is None:
             _check_class(call, plain, scope)
@@ -238,6 +240,11 @@ def _by_position(
     scope: Scope,
 ) -> dict[str, Bound]:
     at = call.span.start
+    if len(plain) == 1 and plain[0].literal is None:
+        (column,) = _columns(call, plain, scope)
+        values = list_values(plain[0], column.type, features, used, model, scope)
+        if values is not None:
+            return values
     if len(plain) != len(features):
         raise ArityError(
             f"{model} takes {len(features)} features by position ({_listed(features)}), but "

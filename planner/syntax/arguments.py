@@ -294,6 +294,7 @@ class Arguments:
             None if name is not None else self._star(begin, end),
             self._fields(begin, end),
             self._column(begin, end),
+            self._items(begin, end),
         )
 
     def _literal(self, start: int, end: int) -> Literal | None:
@@ -315,6 +316,17 @@ class Arguments:
             if not (word.is_identifier if k % 2 == 0 else word.is_symbol(".")):
                 return None
         return fold(words[-1].text) if len(words) % 2 else None
+
+    def _items(self, start: int, end: int) -> tuple[Argument, ...] | None:
+        """The elements of `[a, b]` or `ARRAY[a, b]`; None for a comprehension."""
+        tokens = self._tokens
+        start += tokens[start].upper == "ARRAY" and end - start > 1
+        if not tokens[start].is_symbol("[") or tokens.closing.get(start) != end - 1:
+            return None
+        if any(token.upper == "FOR" for token in tokens[start:end]):
+            return None
+        places = tokens.split_commas(start + 1, end - 1) if end - start > 2 else []
+        return tuple(self._argument(a, b) for a, b in places)
 
     def _fields(self, start: int, end: int) -> tuple[tuple[str, Span], ...] | None:
         """The entries of `{'a': x, b: y}`."""

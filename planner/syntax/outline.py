@@ -138,8 +138,8 @@ class Star:
 class Argument:
     """One argument after the model: its value, and the name in `name := value`.
 
-    Where it is one, its `literal`, `parameter` or `star`; of a struct literal the `fields`, and of
-    a bare or qualified column the folded name.
+    Where it is one, its `literal`, `parameter` or `star`; of a struct literal the `fields`, of a
+    list (`[a, b]`) the `items`, and of a bare or qualified column the folded name.
     """
 
     span: Span
@@ -150,6 +150,7 @@ class Argument:
     star: Star | None = None
     fields: tuple[tuple[str, Span], ...] | None = None
     column: str | None = None
+    items: tuple[Argument, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

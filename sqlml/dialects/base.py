@@ -89,6 +89,10 @@ class Dialect:
         """The element of a list at a place."""
         return self.call("array_extract", values, str(place))
 
+    def length(self, values: str) -> str:
+        """How many elements a list has."""
+        return self.call("len", values)
+
     def part(self, values: str, first: int, last: int) -> str:
         """The elements of a list from one place to another."""
         return self.call("array_slice", values, str(first), str(last))

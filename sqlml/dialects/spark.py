@@ -75,6 +75,9 @@ class Spark(Dialect):
             return f"{values}[{place - 1}]"
         return f"get({values}, {place} - 1)"
 
+    def length(self, values: str) -> str:
+        return f"size({values})"
+
     def part(self, values: str, first: int, last: int) -> str:
         return f"slice({values}, {first}, {last - first + 1})"
 

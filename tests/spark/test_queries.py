@@ -28,6 +28,14 @@ def rows(con: Any, query: str, args: Any = None) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in con.sql(query, args).collect()]
 
 
+def test_an_array_is_its_elements_in_order(con: Any) -> None:
+    asked = "SELECT count(*) FROM customers WHERE predict('value', {}) <=> predict('value', *)"
+    found = {rows(con, asked.format(f"array({n})"))[0] for n in ("age, income", "age, income + 0")}
+    assert found == {rows(con, "SELECT count(*) FROM customers")[0]}
+    with pytest.raises(Exception, match="a list has another length"):
+        rows(con, "SELECT predict('value', array(age, income, 1.0D)) FROM customers")
+
+
 def test_labels_probabilities_and_numbers(
     con: Any, frame: pd.DataFrame, churn: Any, value: Any
 ) -> None:
