@@ -1,8 +1,8 @@
 """`read_artifact`: the bytes of a model file -> an object that the registry imports.
 
-Only formats that are data are read without being asked: XGBoost's JSON and UBJSON, CatBoost's
-JSON, LightGBM's text, ONNX, skops, torch.export's archives, and sqlml's own. A pickle runs code
-when it is read.
+Only formats that are data are read without being asked: XGBoost's JSON and UBJSON, CatBoost's JSON
+and binary format, LightGBM's text, ONNX, skops, torch.export's archives, and sqlml's own. A pickle
+runs code when it is read.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import io
 import pickle
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +24,7 @@ from sqlml.errors import (
 )
 from sqlml.importers.catboost import document as catboost
 from sqlml.importers.catboost import forest as catboost_forest
+from sqlml.importers.catboost.binary import MAGIC, as_json
 from sqlml.importers.json_text import Hook, read_json
 from sqlml.importers.lightgbm.document import read_text
 from sqlml.importers.onnx.document import read_onnx
@@ -89,8 +91,9 @@ def read_artifact(content: bytes, *, format: str, path: str, allow_pickle: bool)
     if wanted == "AUTO":
         wanted = kind_of(content, path)
     check_trusted(wanted, path, allow_pickle)
+    read = partial(read_skops, is_trusted=allow_pickle) if wanted == "SKOPS" else READERS[wanted]
     try:
-        return READERS[wanted](content)
+        return read(content)
     except (
         ArtifactError,
         MissingDependencyError,
@@ -140,18 +143,15 @@ def kind_of(content: bytes, path: str) -> str:
         return "PICKLE"
     if content[:1] in b"(]}c" and content.rstrip().endswith(b"."):
         return "PICKLE"
-    if content.startswith(b"CBM1"):
-        raise ArtifactError(
-            f"{path} is in CatBoost's binary format; load it with CatBoost and write "
-            "save_model('model.json', format='json')"
-        )
+    if content.startswith(MAGIC):
+        return "CATBOOST"
     if content.startswith(b"binf"):
         raise ArtifactError(
             f"{path} is in XGBoost's old binary format; load it with the XGBoost that wrote it and "
             "save it as model.json"
         )
     raise ArtifactError(
-        f"{path} is not a model file that sqlml knows (XGBoost JSON or UBJ, CatBoost JSON, "
+        f"{path} is not a model file that sqlml knows (XGBoost JSON or UBJ, CatBoost JSON or cbm, "
         "LightGBM text, ONNX, skops, torch.export, a stored sqlml model, pickle or joblib); name "
         "its format with FORMAT"
     )
@@ -166,6 +166,8 @@ def _xgboost(content: bytes) -> Any:
 
 
 def _catboost(content: bytes) -> Any:
+    if content.startswith(MAGIC):
+        content = as_json(content)
     text = content.lstrip(_BLANK)
     return catboost.read_document(_json(text, catboost_forest.compact, strict=True))
 

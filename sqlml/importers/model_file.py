@@ -1,16 +1,18 @@
-"""`read_file`: a model file, or a folder of Spark's, with the model in it and its sha256."""
+"""`read_file`: the model in a file, or in a folder of Spark's or MLflow's, and its sha256."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from sqlml.errors import ArtifactError
+from sqlml.errors import ArtifactError, MissingDependencyError
 from sqlml.host import Host
 from sqlml.importers.file_formats import FOLDER_FORMAT, read_artifact, read_folder
+from sqlml.importers.mlflow_folder import DOCUMENT, URI, SavedModel, saved_model
 from sqlml.importers.spark_ml.folder import MAX_FILES
 from sqlml.limits import MAX_ARTIFACT_BYTES
 from sqlml.regular_files import files_below, irregular, local_path
@@ -20,7 +22,8 @@ from sqlml.regular_files import files_below, irregular, local_path
 class ModelFile:
     """The model in a file, with the file's path, format and sha256.
 
-    A folder has no `content`; its sha256 is that of its files.
+    A folder has no `content`; its sha256 is that of its files. `columns` are those of a signature,
+    with their SQL types, where MLflow saved one with the model.
     """
 
     model: Any
@@ -28,6 +31,7 @@ class ModelFile:
     path: str
     format: str
     sha256: str
+    columns: Mapping[str, str] | None = None
 
 
 def read_file(
@@ -38,15 +42,24 @@ def read_file(
     sha256: Any = None,
     allow_pickle: bool = False,
 ) -> ModelFile:
-    """Read a model file, or a folder of Spark's, under the engine's own access settings.
+    """Read a model file, or a folder of Spark's or MLflow's, as the engine's settings allow.
 
     Args:
+        path: of a file or folder, or a URI that MLflow resolves (`models:/name/1`).
         sha256: of the file, if it is known.
 
     Raises:
         ArtifactError, UntrustedArtifactError, UnsupportedModelError, ConfigError.
     """
+    if URI.fullmatch(path):
+        path = _resolved(host, path)
     found = host.read_file(path)
+    saved = None if found else _saved_by_mlflow(host, path)
+    if saved is not None:
+        inside = os.path.join(local_path(path) or path, saved.path)
+        asked = saved.format if format.upper() == "AUTO" else format
+        read = partial(read_file, inside, host, sha256=sha256, allow_pickle=allow_pickle)
+        return replace(read(format=asked), columns=saved.columns)
     if not found and format.upper() in ("AUTO", FOLDER_FORMAT):
         files = _files_of_folder(host, path)
         if files is not None:
@@ -58,6 +71,37 @@ def read_file(
     _check_pinned(path, sha256, digest)
     model = read_artifact(content, format=format, path=path, allow_pickle=allow_pickle)
     return ModelFile(model, content, path, format, digest)
+
+
+def _resolved(host: Host, uri: str) -> str:
+    """The local folder of what MLflow knows under a URI, which it may download first.
+
+    Raises:
+        MissingDependencyError: MLflow is not installed.
+        ArtifactError: the engine may not reach out, or MLflow does not find it.
+    """
+    host.read_file(os.curdir)  # refused where the engine may not look at files at all
+    try:
+        from mlflow.artifacts import download_artifacts
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{uri!r} is resolved by MLflow: pip install mlflow, or name the folder of the model"
+        ) from error
+    try:
+        return str(download_artifacts(artifact_uri=uri))
+    except Exception as error:  # those of its stores, of any kind
+        raise ArtifactError(f"MLflow does not find {uri!r}: {error}") from error
+
+
+def _saved_by_mlflow(host: Host, path: str) -> SavedModel | None:
+    """What MLflow saved in a local folder; None if there is no `MLmodel` in it."""
+    named = local_path(path)
+    if named is None or not os.path.isfile(os.path.join(named, DOCUMENT)):
+        return None
+    if any(c in named for c in "*?["):
+        raise ArtifactError(f"{path!r} contains a wildcard (* ? [); rename it")
+    document = os.path.join(named, DOCUMENT)
+    return saved_model(_content(host, document, host.read_file(document)), path)
 
 
 def _check_pinned(path: str, sha256: Any, digest: str) -> None:

@@ -18,6 +18,7 @@ from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Recurse, Schema
 from sqlml.importers.gaps import Gaps
 from sqlml.importers.lightgbm import importer as lightgbm
 from sqlml.importers.lightgbm.document import LightGBMModel
+from sqlml.importers.mlflow_folder import INSTEAD, PYFUNC
 from sqlml.importers.onnx import importer as onnx
 from sqlml.importers.onnx.document import OnnxModel
 from sqlml.importers.sklearn import table as sklearn
@@ -320,10 +321,9 @@ def _unknown(model: Any) -> UnsupportedModelError:
     if path.startswith(PYTHON):
         estimator = any(c.__name__ == "Estimator" for c in type(model).__mro__)
         return unfitted(model) if estimator else not_covered(path, str(getattr(model, "uid", "")))
-    if path in UNSUPPORTED:
-        return UnsupportedModelError(
-            f"sqlml does not import {type(model).__name__}: {UNSUPPORTED[path]}"
-        )
+    why = INSTEAD if path == PYFUNC else UNSUPPORTED.get(path)
+    if why is not None:
+        return UnsupportedModelError(f"sqlml does not import {type(model).__name__}: {why}")
     bases = [
         c.__name__
         for c in type(model).__mro__[1:]

@@ -80,8 +80,11 @@ MAX_RATIO = 200
 """What the entries of an archive may unpack to: so much, and so many times the archive."""
 
 
-def read_skops(content: bytes) -> Any:
+def read_skops(content: bytes, is_trusted: bool = False) -> Any:
     """The object in a skops file.
+
+    Args:
+        is_trusted: the caller trusts the file to hold types of any library, which may run code.
 
     Raises:
         UntrustedArtifactError: it holds types that are not trusted; the message names them.
@@ -99,11 +102,11 @@ def read_skops(content: bytes) -> Any:
     try:
         asked = frozenset(get_untrusted_types(data=content))
         unknown = sorted(asked - HARMLESS)
-        if unknown:
+        if unknown and not is_trusted:
             raise UntrustedArtifactError(
                 f"the skops file holds types that are not trusted: {', '.join(unknown)}; save "
-                "such a part in its library's own format, or load the file yourself with "
-                "skops.io.load(file, trusted=[..]) and give sqlml the object"
+                "such a part in its library's own format, or, if you trust the file, connect with "
+                "allow_pickle=True, or write OPTIONS (allow_pickle = true) in CREATE MODEL"
             )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of other versions: importers check what they read

@@ -31,6 +31,8 @@ def version_of(model: Any, wanted: Registration, file: ModelFile | None = None) 
     if isinstance(model, StoredModel):
         kept = {**model_options.read_back(model.options), **kept}
     imported = import_model(model, wanted.inputs)
+    if not imported.named and file is not None and file.columns is not None:
+        imported = import_model(model, file.columns)
     if not imported.named:
         raise ConfigError(
             f"this {type(model).__name__} was fitted without column names; name its inputs: "

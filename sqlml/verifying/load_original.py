@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import ArtifactError, MissingDependencyError, SqlmlError
+from sqlml.importers.catboost.binary import MAGIC
 
 
 def original(kind: str, path: str, content: bytes, *, classes: bool) -> Any:
@@ -61,10 +62,11 @@ def _catboost(content: bytes, classes: bool) -> Any:
     import catboost
 
     made = catboost.CatBoostClassifier() if classes else catboost.CatBoost()
-    with NamedTemporaryFile(suffix=".json") as copy:  # it reads JSON only from files
+    kind = "cbm" if content.startswith(MAGIC) else "json"
+    with NamedTemporaryFile(suffix=f".{kind}") as copy:  # it reads JSON only from files
         copy.write(content)
         copy.flush()
-        return made.load_model(copy.name, format="json")
+        return made.load_model(copy.name, format=kind)
 
 
 def _onnx(content: bytes, classes: bool) -> Any:

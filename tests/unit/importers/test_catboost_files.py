@@ -66,10 +66,25 @@ def test_a_file_is_scored_without_the_library(x: Any, y: Any, tmp_path: Path) ->
     np.testing.assert_array_equal(np.load(tmp_path / "got.npy"), raw)
 
 
-def test_binary_files_name_the_fix(x: Any, y: Any, tmp_path: Path) -> None:
-    cb.CatBoostRegressor(**SMALL).fit(x, y).save_model(str(tmp_path / "m.cbm"))
-    with pytest.raises(ArtifactError, match="format='json'"):
-        read((tmp_path / "m.cbm").read_bytes())
+def test_binary_files_are_read_by_the_library(x: Any, y: Any, tmp_path: Path) -> None:
+    place = tmp_path / "m.cbm"
+    frame = pd.DataFrame(x[:, :3], columns=["a", "b", "c"])
+    texts = pd.DataFrame({"a": x[:, 0], "t": np.where(x[:, 1] > 0, "up", "down")})
+    model = cb.CatBoostClassifier(**SMALL).fit(frame, np.array(["no", "yes"])[y % 2])
+    model.save_model(str(place))
+    made = import_model(read(place.read_bytes())).program
+    got = reference.run(made, {n: frame[n].to_numpy()[:, None] for n in made.inputs})
+    raw = model.predict(frame, prediction_type="RawFormulaVal")
+    np.testing.assert_allclose(got["score"][:, 0], raw, rtol=1e-12)
+    assert made.labels[0].values == ("no", "yes")
+    chosen = cb.CatBoostRegressor(**SMALL, cat_features=["t"]).fit(texts, y)
+    chosen.save_model(str(place))
+    made = import_model(read(place.read_bytes())).program
+    got = reference.run(made, {n: texts[[n]].to_numpy() for n in made.inputs})
+    np.testing.assert_allclose(got["label"][:, 0], chosen.predict(texts), rtol=1e-12)
+    for damaged in (b"CBM1", place.read_bytes()[:200], place.read_bytes()[:-50]):
+        with pytest.raises(ArtifactError, match="CatBoost cannot read|a process in which"):
+            read(damaged)
 
 
 def document(x: Any, y: Any, grow: str) -> Any:

@@ -1,0 +1,52 @@
+"""`as_json`: CatBoost's binary format, read by CatBoost itself and written again as JSON."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+
+from sqlml.child_process import Child, Ended, Failed
+from sqlml.errors import ArtifactError, MissingDependencyError
+
+MAGIC = b"CBM1"
+"""How a file in the format begins."""
+
+
+def as_json(content: bytes) -> bytes:
+    """The document of a model in a binary file; a process of its own reads it.
+
+    Raises:
+        MissingDependencyError: CatBoost is not installed.
+        ArtifactError: damaged, or with what its JSON has only beside the training data.
+    """
+    try:
+        with Child(f"{__name__}:conversation", content) as child:
+            return child.first
+    except Ended as how:
+        raise ArtifactError(
+            f"a process in which CatBoost reads this file {how}; the file is damaged or hostile"
+        ) from None
+    except Failed as failed:
+        if failed.name in ("ImportError", "ModuleNotFoundError"):
+            raise MissingDependencyError(
+                "this file is in CatBoost's binary format, which CatBoost itself reads: "
+                "pip install 'sqlml[catboost]'"
+            ) from None
+        raise ArtifactError(
+            f"CatBoost cannot read this file, or write it as JSON ({failed.message}); where it was "
+            "trained, write save_model('model.json', format='json', pool=train_pool)"
+        ) from None
+
+
+def conversation(content: bytes) -> Generator[bytes, bytes, None]:
+    """The child process, whose one answer is the document."""
+    import catboost
+
+    with tempfile.TemporaryDirectory() as folder:
+        binary, document = Path(folder) / "model.cbm", Path(folder) / "model.json"
+        binary.write_bytes(content)
+        made = catboost.CatBoost()
+        made.load_model(str(binary))
+        made.save_model(str(document), format="json")
+        yield document.read_bytes()

@@ -1,0 +1,156 @@
+"""CREATE MODEL FROM a folder that MLflow saved: the library's own file in it, and the signature."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import catboost
+import lightgbm
+import numpy as np
+import pandas as pd
+import pytest
+import xgboost
+from sklearn.linear_model import LogisticRegression
+
+import sqlml
+from sqlml import errors
+from sqlml.importers.mlflow_folder import saved_model
+
+with_mlflow = pytest.mark.skipif(find_spec("mlflow") is None, reason="needs MLflow")
+
+ROWS = pd.DataFrame(np.random.default_rng(0).random((60, 3)), columns=["a", "b", "c"])
+CLASSES = (ROWS.a > ROWS.b).astype(int)
+Y = ROWS.a + ROWS.b
+
+SAVED: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
+    "xgboost": lambda: (xgboost.XGBRegressor(n_estimators=5).fit(ROWS.to_numpy(), Y), {}),
+    "lightgbm": lambda: (
+        lightgbm.LGBMRegressor(n_estimators=5, min_child_samples=5, verbose=-1)
+        .fit(ROWS, Y)
+        .booster_,
+        {},
+    ),
+    "catboost": lambda: (
+        catboost.CatBoostRegressor(iterations=5, verbose=0, allow_writing_files=False).fit(ROWS, Y),
+        {},
+    ),
+    "sklearn": lambda: (
+        LogisticRegression().fit(ROWS.to_numpy(), CLASSES),
+        {"serialization_format": "skops"},
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import importlib
+
+    from mlflow.models import infer_signature
+
+    made = tmp_path_factory.mktemp("saved")
+    signature = infer_signature(ROWS)
+    for flavour, build in SAVED.items():
+        model, options = build()
+        module = importlib.import_module(f"mlflow.{flavour}")
+        place = str(made / flavour)
+        module.save_model(model, place, signature=signature, pip_requirements=[], **options)
+    return made
+
+
+@pytest.fixture
+def con() -> sqlml.Session:
+    made = sqlml.connect()
+    made.register("rows", ROWS)
+    return made
+
+
+@with_mlflow
+@pytest.mark.nightly
+@pytest.mark.parametrize("flavour", SAVED)
+def test_flavours(con: sqlml.Session, folder: Path, flavour: str) -> None:
+    con.execute(f"CREATE MODEL m FROM '{folder / flavour}'")
+    found = con.execute("SELECT predict('m', *) FROM rows").fetchnumpy()
+    (got,) = found.values()
+    want = SAVED[flavour]()[0].predict(ROWS.to_numpy())
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert list(con.model("m").inputs) == ["a", "b", "c"]
+    path = dict(con.model("m").properties)["path"]
+    assert Path(path).parent == folder / flavour
+
+
+@with_mlflow
+@pytest.mark.nightly
+def test_pickled_flavours_need_trust(con: sqlml.Session, tmp_path: Path) -> None:
+    import mlflow.lightgbm
+    import mlflow.sklearn
+
+    model = LogisticRegression().fit(ROWS, CLASSES)
+    mlflow.sklearn.save_model(
+        model, tmp_path / "pickled", pip_requirements=[], serialization_format="cloudpickle"
+    )
+    boosted = lightgbm.LGBMClassifier(n_estimators=5, verbose=-1).fit(ROWS, CLASSES)
+    mlflow.lightgbm.save_model(boosted, tmp_path / "wrapped", pip_requirements=[])
+    for name, fitted in (("pickled", model), ("wrapped", boosted)):
+        made = f"CREATE MODEL {name} FROM '{tmp_path / name}'"
+        with pytest.raises(errors.UntrustedArtifactError, match="allow_pickle = true"):
+            con.execute(made)
+        con.execute(f"{made} OPTIONS (allow_pickle = true)")
+        (got,) = con.execute(f"SELECT predict('{name}', *) FROM rows").fetchnumpy().values()
+        assert list(got) == list(fitted.predict(ROWS))
+
+
+@with_mlflow
+@pytest.mark.nightly
+def test_uris_and_functions(
+    con: sqlml.Session, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
+    client = mlflow.MlflowClient()
+    client.create_registered_model("shop")
+    client.create_model_version("shop", (folder / "xgboost").as_uri())
+    con.execute("CREATE MODEL m FROM 'models:/shop/1'")
+    assert con.execute("SELECT count(predict('m', *)) FROM rows").fetchone() == (60,)
+    with pytest.raises(errors.ArtifactError, match="MLflow does not find 'models:/nothing/1'"):
+        con.execute("CREATE MODEL n FROM 'models:/nothing/1'")
+    con.execute("SET enable_external_access = false")
+    with pytest.raises(Exception, match="disabled|external"):
+        con.execute("CREATE MODEL n FROM 'models:/shop/1'")
+    loaded = mlflow.pyfunc.load_model(str(folder / "xgboost"))
+    with pytest.raises(errors.UnsupportedModelError, match="reads the model itself"):
+        con.create_model("n", loaded)
+
+
+HOSTILE = (
+    ("flavors: {xgboost: {data: ../../etc/passwd}}", errors.ArtifactError, "not below it"),
+    ("flavors: {xgboost: {data: /etc/passwd}}", errors.ArtifactError, "not below it"),
+    ("flavors: {xgboost: {data: 'http://x/y'}}", errors.ArtifactError, "not below it"),
+    ("flavors: [1]", errors.ArtifactError, "names no flavors"),
+    ("- 1", errors.ArtifactError, "no mapping"),
+    ("{", errors.ArtifactError, "damaged"),
+    ("[" * 100_000, errors.ArtifactError, "damaged"),
+    ("!!python/object/apply:os.system ['true']", errors.ArtifactError, "damaged"),
+    ("a: &a [x]\nb: *a\nflavors: {pytorch: {}}", errors.UnsupportedModelError, "flavors pytorch"),
+    ("x: " + "y" * (1 << 20), errors.ArtifactError, "over"),
+)
+
+
+@pytest.mark.parametrize(("text", "error", "words"), HOSTILE)
+def test_hostile_documents(text: str, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        saved_model(text.encode(), "m")
+
+
+@with_mlflow
+@pytest.mark.nightly
+def test_folders_without_what_they_name(con: sqlml.Session, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "xgboost", tmp_path / "m")
+    (tmp_path / "m" / "model.ubj").unlink()
+    with pytest.raises(errors.ArtifactError, match=r"no such file: .*model\.ubj"):
+        con.execute(f"CREATE MODEL m FROM '{tmp_path / 'm'}'")
