@@ -28,6 +28,7 @@ _HOMES = {
     "Plugin": "sqlml.connectors.dbt_plugin",  # dbt-duckdb's plugin "sqlml"
     "Scorer": "sqlml.scorer.scorer",
     "Session": "sqlml.session.session",
+    "SqlmlMagics": "sqlml.connectors.ipython_magic",
     "attach": "sqlml.open_session",
     "calibrate": "sqlml.calibration.calibrate",
     "compile": "sqlml.scorer.scorer",
@@ -38,9 +39,7 @@ _HOMES = {
 
 def load_ipython_extension(ipython: Any) -> None:
     """Add `%sqlml` and `%%sqlml` to a notebook; `%load_ext sqlml` calls this."""
-    from sqlml.connectors.ipython_magic import SqlmlMagics
-
-    ipython.register_magics(SqlmlMagics)
+    ipython.register_magics(__getattr__("SqlmlMagics"))
 
 
 def __getattr__(name: str) -> Any:

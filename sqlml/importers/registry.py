@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
+from sqlml.importers import imblearn
 from sqlml.importers.catboost import importer as catboost
 from sqlml.importers.catboost.document import CatBoostModel
 from sqlml.importers.foreign import check_model
@@ -28,6 +29,7 @@ from sqlml.importers.skorch import importer as skorch
 from sqlml.importers.spark_ml import pipeline as spark_ml
 from sqlml.importers.spark_ml.stages import PYTHON, SparkModel, not_covered
 from sqlml.importers.sqlml_file import StoredModel
+from sqlml.importers.subclasses import plain
 from sqlml.importers.torch import dnn
 from sqlml.importers.torch import importer as torch
 from sqlml.importers.unfitted import unfitted, without_columns
@@ -57,7 +59,9 @@ IMPORTERS: Mapping[str, Leaf] = MappingProxyType(
         **spark_ml.IMPORTERS,
     }
 )
-COMPOSITES: Mapping[str, Composite] = MappingProxyType({**sklearn.COMPOSITES})
+COMPOSITES: Mapping[str, Composite] = MappingProxyType(
+    {**sklearn.COMPOSITES, **imblearn.COMPOSITES}
+)
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
     {
         **sklearn.SCHEMAS,
@@ -69,6 +73,7 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
         **dnn.SCHEMAS,
         **skorch.SCHEMAS,
         **spark_ml.SCHEMAS,
+        **imblearn.SCHEMAS,
     }
 )
 """How to find a model's columns without scikit-learn's feature_names_in_."""
@@ -119,8 +124,9 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
         model = StoredModel(model, model.features, class_path(model), library_version(model))
     if isinstance(model, StoredModel):
         return _stored(model, inputs)
+    model = plain(model, _is_known)
     path = _entry(model)
-    if path not in IMPORTERS and path not in COMPOSITES:
+    if not _is_known(path):
         raise _unknown(model)
     schema = _schema(model, path)
     if inputs is not None and path in torch.FAMILIES:
@@ -224,12 +230,17 @@ def _foreign_part(model: Any) -> Any:
     for part in [*parts, getattr(model, "best_estimator_", None)]:
         if part is None or isinstance(part, str):
             continue
-        if _entry(part) not in IMPORTERS and _entry(part) not in COMPOSITES:
+        if not _is_known(_entry(plain(part, _is_known))):
             return part
         found = _foreign_part(part)
         if found is not None:
             return found
     return None
+
+
+def _is_known(path: str) -> bool:
+    """Whether a class has an importer."""
+    return path in IMPORTERS or path in COMPOSITES
 
 
 def class_path(model: Any) -> str:
@@ -249,7 +260,11 @@ def _package(model: Any) -> str:
     return re.split("[. ]", _entry(model))[0]
 
 
-_DISTRIBUTIONS = {"sklearn": ("scikit-learn",), "xgboost": ("xgboost-cpu",)}
+_DISTRIBUTIONS = {
+    "imblearn": ("imbalanced-learn",),
+    "sklearn": ("scikit-learn",),
+    "xgboost": ("xgboost-cpu",),
+}
 """Packages with a different name on PyPI."""
 
 
@@ -283,6 +298,7 @@ def _converter(parts: set[str]) -> Recurse:
     """What imports an object and what it holds; `parts` gets the class paths of all of them."""
 
     def convert(model: Any, frame: Frame) -> Frame | Outputs:
+        model = plain(model, _is_known)
         path = _entry(model)
         parts.add(path)
         try:

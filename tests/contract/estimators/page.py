@@ -19,6 +19,7 @@ from sklearn.utils import all_estimators
 
 from sqlml.backends import base
 from sqlml.errors import BackendError
+from sqlml.importers import imblearn
 from sqlml.importers.catboost import importer as catboost
 from sqlml.importers.catboost.objective import LOSSES as catboost_losses
 from sqlml.importers.file_formats import FOLDER_FORMAT, READERS
@@ -142,6 +143,9 @@ def _other_libraries() -> Iterator[str]:
     nets = [path.rsplit(".", 1)[1] for path in skorch.IMPORTERS]
     yield "\n## skorch\n"
     yield f"Nets: {_listed(nets)}; with any torch module."
+    balanced = [path.rsplit(".", 1)[1] for path in imblearn.COMPOSITES]
+    yield "\n## imbalanced-learn\n"
+    yield f"{_listed(balanced)}; samplers are left out, since they change rows of training only."
     names = [path.rsplit(".", 1)[1] for path in spark_classes]
     yield "\n## pyspark.ml\n"
     yield f"Predictors: {_listed(name for name in names if name in PREDICTORS)}.\n"

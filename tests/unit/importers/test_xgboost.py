@@ -253,14 +253,6 @@ def test_a_callable_objective_predicts_margins(x: Any, y: Any) -> None:
     assert_same(xgb.XGBRegressor(objective=squared, n_estimators=3).fit(x, y), x)
 
 
-def test_a_subclass_is_refused(x: Any, y: Any) -> None:
-    class Mine(xgb.XGBClassifier):
-        pass
-
-    with pytest.raises(UnsupportedModelError, match="subclass of XGBClassifier"):
-        import_model(Mine(n_estimators=1).fit(x, y))
-
-
 def test_five_hundred_deep_trees_import_in_a_moment(x: Any, y: Any) -> None:
     noisy = y + np.random.default_rng(0).normal(size=ROWS)
     model = xgb.XGBRegressor(n_estimators=500, max_depth=8, max_bin=32, n_jobs=1).fit(x, noisy)
