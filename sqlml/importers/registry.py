@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
-from sqlml.importers import imblearn
+from sqlml.importers import imblearn, statsmodels
 from sqlml.importers.catboost import importer as catboost
 from sqlml.importers.catboost.document import CatBoostModel
 from sqlml.importers.foreign import check_model
@@ -57,6 +57,7 @@ IMPORTERS: Mapping[str, Leaf] = MappingProxyType(
         **dnn.IMPORTERS,
         **skorch.IMPORTERS,
         **spark_ml.IMPORTERS,
+        **statsmodels.IMPORTERS,
     }
 )
 COMPOSITES: Mapping[str, Composite] = MappingProxyType(
@@ -74,6 +75,7 @@ SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
         **skorch.SCHEMAS,
         **spark_ml.SCHEMAS,
         **imblearn.SCHEMAS,
+        **statsmodels.SCHEMAS,
     }
 )
 """How to find a model's columns without scikit-learn's feature_names_in_."""

@@ -169,6 +169,25 @@ def _catboost(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
     return found
 
 
+def _statsmodels(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
+    design = model.model
+    linear = {} if type(design).__module__.startswith("statsmodels.regression") else LINEAR
+    if getattr(design, "formula", None) is not None:
+        return {"label": model.predict(frame), "score": model.predict(frame, **linear)}
+    given = iter(frame.columns)
+    columns = []
+    for name, weight in zip(design.exog_names, np.asarray(model.params), strict=True):
+        column = 1.0 if name in ("const", "Intercept") else frame[next(given)].to_numpy(float)
+        # A column without a weight is not read, where 0 times NaN would be NaN.
+        columns.append(np.broadcast_to(column if weight else 0.0, len(frame)))
+    x = np.column_stack(columns)
+    return {"label": model.predict(x), "score": model.predict(x, **linear)}
+
+
+LINEAR = {"which": "linear"}
+"""What statsmodels' predict takes for the linear predictor, but for least squares."""
+
+
 def _onnx(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
     import onnxruntime
 
@@ -268,6 +287,7 @@ FAMILIES: Mapping[str, Callable[[Any, pd.DataFrame, Asked], Answers]] = MappingP
         "catboost": _catboost,
         "onnx": _onnx,
         "skorch": _skorch,
+        "statsmodels": _statsmodels,
         "torch": _torch,
         "pyspark": _pyspark,
     }

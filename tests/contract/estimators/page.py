@@ -19,7 +19,7 @@ from sklearn.utils import all_estimators
 
 from sqlml.backends import base
 from sqlml.errors import BackendError
-from sqlml.importers import imblearn
+from sqlml.importers import imblearn, statsmodels
 from sqlml.importers.catboost import importer as catboost
 from sqlml.importers.catboost.objective import LOSSES as catboost_losses
 from sqlml.importers.file_formats import FOLDER_FORMAT, READERS
@@ -146,6 +146,12 @@ def _other_libraries() -> Iterator[str]:
     balanced = [path.rsplit(".", 1)[1] for path in imblearn.COMPOSITES]
     yield "\n## imbalanced-learn\n"
     yield f"{_listed(balanced)}; samplers are left out, since they change rows of training only."
+    yield "\n## statsmodels\n"
+    yield (
+        "Results of `OLS`, `WLS`, `GLS`, `GLSAR`, `Logit`, `Poisson`, and of `GLM` with the links "
+        f"{_listed(statsmodels.LINKS)}, fitted on arrays, frames or formulas of plain columns. "
+        "`label` is what their `predict` returns, `score` the linear predictor."
+    )
     names = [path.rsplit(".", 1)[1] for path in spark_classes]
     yield "\n## pyspark.ml\n"
     yield f"Predictors: {_listed(name for name in names if name in PREDICTORS)}.\n"
