@@ -89,7 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if sql is None:
             return 2
     open_session = partial(connect, read_only=options.read_only, allow_pickle=options.allow_pickle)
-    is_typed = sql is None and sys.stdin.isatty()
+    if sql is None and not sys.stdin.isatty():
+        sql = _read(None)
+        if sql is None:
+            return 2
     display = Display(mode=options.mode or "box", header=not options.noheader)
     try:
         session = open_session(options.database)
@@ -104,9 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"sqlml: cannot write {options.output}: {error.strerror}", file=sys.stderr)
                 return 2
         try:
-            if is_typed:
-                return prompt(shell)
-            return shell.run(sys.stdin.read() if sql is None else sql)
+            return prompt(shell) if sql is None else shell.run(sql)
         except Leave as leave:
             return leave.status
         except BrokenPipeError:  # as `| head` leaves it; what is left in the buffer goes nowhere
@@ -215,13 +216,15 @@ def _dbt(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _read(path: str) -> str | None:
-    """The text of a file; None, once the reason is printed, when it cannot be read."""
+def _read(path: str | None) -> str | None:
+    """The text of a file, or of standard input; None, once the reason is printed, when it cannot be
+    read."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        content = sys.stdin.buffer.read() if path is None else Path(path).read_bytes()
+        return content.decode("utf-8-sig")
     except OSError as error:
         reason = error.strerror or str(error)
     except UnicodeDecodeError as error:
         reason = f"it is not UTF-8 ({error})"
-    print(f"sqlml: cannot read {path}: {reason}", file=sys.stderr)
+    print(f"sqlml: cannot read {path or 'standard input'}: {reason}", file=sys.stderr)
     return None

@@ -42,7 +42,7 @@ def test_the_command_line(
     assert alone.returncode == 0 and expected in alone.stdout
     from_file = run(str(path), "-f", str(script), "--read-only")
     assert expected in from_file and "churn" in from_file
-    monkeypatch.setattr("sys.stdin", io.StringIO(COUNT + ";"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f"{COUNT};".encode())))
     assert expected in run(str(path))
     wrong = run(str(path), "-c", "SELECT predict('nope', *) FROM customers", status=1)
     assert "UnknownModelError" in wrong and "Traceback" not in wrong
@@ -71,6 +71,14 @@ def test_a_file_that_cannot_be_read_is_one_clear_line(
     assert out == "" and err.count("\n") == 1
     assert err.startswith(f"sqlml: cannot read {tmp_path / name}: ") and says in err
     assert not (tmp_path / "new.duckdb").exists()
+
+
+def test_standard_input_that_is_not_utf8(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"SELECT 'caf\xe9'")))
+    assert main([]) == 2
+    assert "sqlml: cannot read standard input: it is not UTF-8" in capsys.readouterr().err
 
 
 def test_warm_compiles_what_is_missing_and_says_where_it_cannot(
