@@ -240,11 +240,9 @@ def _by_position(
     scope: Scope,
 ) -> dict[str, Bound]:
     at = call.span.start
-    if len(plain) == 1 and plain[0].literal is None:
-        (column,) = _columns(call, plain, scope)
-        values = list_values(plain[0], column.type, features, used, model, scope)
-        if values is not None:
-            return values
+    values = _of_list(plain, features, used, model, scope)
+    if values is not None:
+        return values
     if len(plain) != len(features):
         raise ArityError(
             f"{model} takes {len(features)} features by position ({_listed(features)}), but "
@@ -270,6 +268,23 @@ def _by_position(
             value = Bound(bracket(sql), column.type)
             bound[feature.name] = typed(value, feature, model, scope, argument.span.start)
     return bound
+
+
+def _of_list(
+    plain: Sequence[Argument],
+    features: Sequence[Feature],
+    used: frozenset[str],
+    model: str,
+    scope: Scope,
+) -> dict[str, Bound] | None:
+    """What feeds the features where the one argument is a list of their values; else None."""
+    if len(plain) != 1 or plain[0].literal is not None:
+        return None
+    try:
+        (column,) = scope.single([plain[0].span])
+    except BindError:
+        return None  # their number is wrong, or whoever binds them says what else is
+    return list_values(plain[0], column.type, features, used, model, scope)
 
 
 def _columns(call: ModelCall, arguments: Sequence[Argument], scope: Scope) -> tuple[Column, ...]:

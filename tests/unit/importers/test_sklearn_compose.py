@@ -218,6 +218,9 @@ class Doubling(TransformerMixin, BaseEstimator):
 class OwnScaler(StandardScaler):
     """A subclass may compute anything."""
 
+    def transform(self, X: Any, copy: Any = None) -> Any:
+        return super().transform(X, copy)
+
 
 @pytest.mark.parametrize(
     ("step", "message"),

@@ -96,7 +96,8 @@ def test_bagging_of_several_targets() -> None:
 
 def test_bagging_names_the_member_that_cannot_be_imported() -> None:
     class Mine(LogisticRegression):
-        pass
+        def predict(self, X: Any) -> Any:
+            return super().predict(X)
 
     model = BaggingClassifier(Mine(), 2).fit(X, Y3)
     with pytest.raises(UnsupportedModelError, match=r"estimators_\[0\] of BaggingClassifier.*Mine"):
