@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
-from sqlml.importers import category_encoders, imblearn, statsmodels
+from sqlml.importers import category_encoders, feature_engine, imblearn, statsmodels
 from sqlml.importers.catboost import importer as catboost
 from sqlml.importers.catboost.document import CatBoostModel
 from sqlml.importers.foreign import check_model
@@ -59,6 +59,7 @@ IMPORTERS: Mapping[str, Leaf] = MappingProxyType(
         **spark_ml.IMPORTERS,
         **statsmodels.IMPORTERS,
         **category_encoders.IMPORTERS,
+        **feature_engine.IMPORTERS,
     }
 )
 COMPOSITES: Mapping[str, Composite] = MappingProxyType(

@@ -19,7 +19,7 @@ from sklearn.utils import all_estimators
 
 from sqlml.backends import base
 from sqlml.errors import BackendError
-from sqlml.importers import category_encoders, imblearn, statsmodels
+from sqlml.importers import category_encoders, feature_engine, imblearn, statsmodels
 from sqlml.importers.catboost import importer as catboost
 from sqlml.importers.catboost.objective import LOSSES as catboost_losses
 from sqlml.importers.file_formats import FOLDER_FORMAT, READERS
@@ -149,6 +149,9 @@ def _other_libraries() -> Iterator[str]:
     encoders = [path.rsplit(".", 1)[1] for path in category_encoders.IMPORTERS]
     yield "\n## category_encoders\n"
     yield f"{_listed(encoders)}, with all their options."
+    steps = [path.rsplit(".", 1)[1] for path in feature_engine.IMPORTERS]
+    yield "\n## feature_engine\n"
+    yield f"{_listed(steps)}."
     yield "\n## statsmodels\n"
     yield (
         "Results of `OLS`, `WLS`, `GLS`, `GLSAR`, `Logit`, `Poisson`, and of `GLM` with the links "

@@ -1,0 +1,169 @@
+"""`encoded`: what an encoder makes of columns of categories, by asking it.
+
+Encoders keep their tables each in another way, and options change what they make of categories that
+are missing or unseen. Each encodes a column by itself: so it is asked what it makes of each
+category, of one that it has not seen, and of none.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sqlml.errors import UnsupportedModelError
+from sqlml.importers.frame import Frame
+from sqlml.ir.builder import Builder, Value
+from sqlml.types import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+UNSEEN = "a category that sqlml made up"
+"""No encoder was trained with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an encoder makes of one column.
+
+    categories: objects for strings, else float64. made: (k, outputs) for the k categories.
+    unseen, missing: (outputs,) for another category, and for none; None where that is an error.
+    """
+
+    categories: Array
+    made: Array
+    unseen: Array | None
+    missing: Array | None
+
+
+def encoded(model: Any, frame: Frame, known: Mapping[Any, Array]) -> Frame:
+    """The columns that a fitted encoder makes, in its order; others as they are.
+
+    Args:
+        known: the categories that each column had in training, without the missing one: objects for
+            strings, else float64.
+
+    Raises:
+        UnsupportedModelError: an output depends on several columns.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of categories that are not known, which are asked for
+        return _encoded(model, frame, known)
+
+
+def _encoded(model: Any, frame: Frame, known: Mapping[Any, Array]) -> Frame:
+    names = [str(name) for name in model.feature_names_in_]
+    base = _base(model, known)
+    first = model.transform(base)
+    outputs = [str(name) for name in first.columns]
+    asked = {name: _ask(model, base, name, categories) for name, categories in known.items()}
+    constant = first.to_numpy(np.float64)[0]
+    encoded = {str(name) for name in known}
+    b = frame.builder
+    codes: dict[str, Value] = {}
+    made: list[Frame] = []
+    for place, output in enumerate(outputs):
+        if output in names and output not in encoded:
+            made.append(frame.take([names.index(output)]))
+            continue
+        moved = [name for name, told in asked.items() if _moves(told, place)]
+        if len(moved) > 1:
+            raise UnsupportedModelError(
+                f"{type(model).__name__} makes column {output!r} of several columns "
+                f"({', '.join(map(str, moved[:3]))}); encode them one by one"
+            )
+        name = str(moved[0] if moved else next(iter(asked)))
+        if name not in codes:
+            codes[name] = _codes(model, frame, names.index(name), asked[name])
+        told = asked[name]
+        table = np.append(
+            told.made[:, place],
+            [_of(part, place, constant) for part in (told.missing, told.unseen)],
+        )
+        made.append(Frame.of(b, b.op("take", table, codes[name]), (output,)))
+    return Frame.hstack(b, made)
+
+
+def _of(part: Array | None, place: int, constant: Array) -> float:
+    """A value that no row gets where the encoder refuses such rows."""
+    return float(constant[place] if part is None else part[place])
+
+
+def _base(model: Any, known: Mapping[Any, Array]) -> pd.DataFrame:
+    """A row of known categories, and zeros in the other columns."""
+    import pandas as pd
+
+    first = {name: categories[:1].tolist() for name, categories in known.items()}
+    return pd.DataFrame({name: first.get(name, [0.0]) for name in model.feature_names_in_})
+
+
+def _ask(model: Any, base: pd.DataFrame, name: Any, categories: Array) -> Asked:
+    other = UNSEEN if categories.dtype == object else float(np.abs(categories).max()) + 1.5
+    return Asked(
+        categories,
+        _made(model, base, name, categories),
+        _made_of_one(model, base, name, other),
+        _made_of_one(model, base, name, None if categories.dtype == object else np.nan),
+    )
+
+
+def _made(model: Any, base: pd.DataFrame, name: Any, values: Array) -> Array:
+    """What the encoder makes of rows that differ in one column, (rows, outputs) float64.
+
+    Raises:
+        UnsupportedModelError: it makes something else each time, or no numbers.
+    """
+    rows = base.iloc[[0] * len(values)].reset_index(drop=True)
+    rows[name] = values
+    try:
+        made: Array = model.transform(rows).to_numpy(np.float64)
+        again = model.transform(rows).to_numpy(np.float64)
+    except (TypeError, ValueError) as error:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} does not encode its own categories of {name!r}: {error}"
+        ) from None
+    if not np.array_equal(made, again, equal_nan=True):
+        raise UnsupportedModelError(f"{type(model).__name__} encodes at random; set its sigma None")
+    return made
+
+
+def _made_of_one(model: Any, base: pd.DataFrame, name: Any, value: Any) -> Array | None:
+    """What the encoder makes of a value beside a known category, with which pandas infers the same
+    type as for a table; None where it refuses it."""
+    import pandas as pd
+
+    rows = base.iloc[[0, 0]].reset_index(drop=True)
+    rows[name] = pd.Series([base[name].iloc[0], value])
+    try:
+        made: Array = model.transform(rows).to_numpy(np.float64)
+    except ValueError:  # handle_unknown or handle_missing is "error"
+        return None
+    second: Array = made[1]
+    return second
+
+
+def _moves(told: Asked, place: int) -> bool:
+    """Whether an output depends on a column."""
+    parts = [told.made[:, place]]
+    parts += [part[[place]] for part in (told.unseen, told.missing) if part is not None]
+    values = np.concatenate(parts)
+    return not np.array_equal(values, np.full(values.shape, values[0]), equal_nan=True)
+
+
+def _codes(model: Any, frame: Frame, i: int, told: Asked) -> Value:
+    """Column `i` as places in the table of its categories, the missing and the unseen one."""
+    b: Builder = frame.builder
+    count, step = len(told.categories), type(model).__name__
+    x = frame.strings(i) if told.categories.dtype == object else frame.numbers(i)
+    codes = b.op("encode", x, categories=told.categories, missing=count)
+    if told.unseen is None:
+        codes = b.op("require_known", codes, feature=frame.names[i], step=step)
+    codes = b.op("where", b.op("lt", codes, 0), count + 1, codes)
+    if told.missing is None:
+        codes = b.op("where", b.op("eq", codes, count), -1, codes)
+        codes = b.op("require_known", codes, feature=frame.names[i], step=step)
+    return codes
