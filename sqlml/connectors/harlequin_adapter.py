@@ -88,7 +88,7 @@ class SqlmlConnection(DuckDbConnection):
         return None if made is None else SqlmlCursor(self, made.relation)
 
     def validate_sql(self, text: str) -> str:
-        """The text, or nothing if it is no statement."""
+        """The text itself; empty if it is not a statement."""
         try:
             statements = parse(text)
         except SqlmlError:

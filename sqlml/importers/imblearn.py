@@ -15,7 +15,7 @@ from sqlml.importers.subclasses import as_class
 
 
 def pipeline(model: Any, frame: Frame, recurse: Recurse) -> Frame | Outputs:
-    """The steps that are no samplers, one after the other."""
+    """All steps but the samplers, one after the other."""
     return recurse(_without_samplers(model), frame)
 
 

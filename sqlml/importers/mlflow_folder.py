@@ -110,7 +110,8 @@ def saved_model(document: bytes, folder: str) -> SavedModel:
         found = flavours.get(name)
         if isinstance(found, Mapping) and isinstance(found.get(flavour.path), str):
             path = found[flavour.path]
-            if path.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", path) or ":" in path:
+            parts = re.split(r"[/\\]", path)
+            if not parts or {"", ".", ".."} & set(parts) or any(c in path for c in ":*?["):
                 raise ArtifactError(f"{folder}/{DOCUMENT} names {path!r}, which is not below it")
             return SavedModel(path, flavour.format(found), _columns(told.get("signature")))
     have = ", ".join(sorted(map(str, flavours)))
@@ -134,7 +135,7 @@ def _read(document: bytes, folder: str) -> Mapping[str, Any]:
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         raise ArtifactError(f"{folder}/{DOCUMENT} is damaged: {error}") from None
     if not isinstance(told, Mapping):
-        raise ArtifactError(f"{folder}/{DOCUMENT} is damaged: it is no mapping")
+        raise ArtifactError(f"{folder}/{DOCUMENT} is damaged: it is not a mapping")
     return told
 
 

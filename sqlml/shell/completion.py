@@ -79,7 +79,7 @@ def _models(session: Any) -> Iterator[str]:
 
 
 def versions_of(session: Any, model: str) -> list[str]:
-    """References to the versions of a model, `churn/3`; none if there is no such model."""
+    """References to the versions of a model, such as `churn/3`; empty if there is no such model."""
     try:
         listed = session.sql(f"SHOW VERSIONS IN MODEL {DUCKDB.quote_name(model)}")
     except (duckdb.Error, SqlmlError):

@@ -16,7 +16,7 @@ MOST_ROWS = 10_000
 """Rows that a pager gets; DuckDB's own limit for a box."""
 
 FEW_ROWS = 40
-"""Rows that a box has at most where there is no pager."""
+"""The most rows that a box shows where there is no pager."""
 
 _WIDE = 1_000_000
 """Characters that no box is wide."""
