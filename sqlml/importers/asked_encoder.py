@@ -56,6 +56,10 @@ def encoded(model: Any, frame: Frame, known: Mapping[Any, Array]) -> Frame:
 
 
 def _encoded(model: Any, frame: Frame, known: Mapping[Any, Array]) -> Frame:
+    if not all(isinstance(name, str) for name in known):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} was fitted on an array; fit it on a frame with named columns"
+        )
     names = [str(name) for name in model.feature_names_in_]
     base = _base(model, known)
     first = model.transform(base)

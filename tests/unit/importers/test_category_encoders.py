@@ -91,6 +91,7 @@ def test_in_a_pipeline_and_in_sql() -> None:
     [
         (ce.HashingEncoder(cols=["city"]), "does not import"),
         (ce.TargetEncoder(cols=["city"]), "fit"),
+        (ce.OrdinalEncoder(cols=[1]).fit(ROWS.to_numpy()), "fitted on an array"),
     ],
 )
 def test_what_is_not_covered(model: Any, words: str) -> None:
