@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sqlml.calibration.calibrate import calibrate
+    from sqlml.importers.sql_steps.registered import register_step
     from sqlml.open_session import attach, connect
     from sqlml.scorer.scorer import Scorer, compile
     from sqlml.session.session import Session
@@ -22,7 +23,16 @@ try:
 except PackageNotFoundError:  # run from a checkout
     __version__ = "0"
 
-__all__ = ["Scorer", "Session", "attach", "calibrate", "compile", "connect", "errors"]
+__all__ = [
+    "Scorer",
+    "Session",
+    "attach",
+    "calibrate",
+    "compile",
+    "connect",
+    "errors",
+    "register_step",
+]
 
 _HOMES = {
     "Plugin": "sqlml.connectors.dbt_plugin",  # dbt-duckdb's plugin "sqlml"
@@ -34,6 +44,7 @@ _HOMES = {
     "compile": "sqlml.scorer.scorer",
     "connect": "sqlml.open_session",
     "errors": "sqlml.errors",
+    "register_step": "sqlml.importers.sql_steps.registered",
 }
 
 

@@ -127,9 +127,14 @@ def fold(name: str) -> str:
     return name.lower() if name.isascii() else name.translate(_ASCII_LOWER)
 
 
-Kind = Literal["number", "string", "list", "map", "pairs", "any"]
-"""What a feature takes: numbers (booleans and decimals too), strings (enums too), lists, maps or
-lists of pairs (`NESTED`), or, where the model never looks at the column, anything."""
+Kind = Literal["number", "string", "datetime", "list", "map", "pairs", "any"]
+"""What a feature takes: numbers (booleans and decimals too), strings (enums too), dates and
+timestamps, lists, maps or lists of pairs (`NESTED`), or, where the model never looks at the column,
+anything."""
+
+DATETIME: Literal["datetime"] = "datetime"
+"""The kind of a float64 input that holds microseconds since 1970-01-01, without a time zone. They
+are exact from 1684 to 2255."""
 
 
 def feature_kind(dtype: DType) -> Kind:

@@ -10,7 +10,7 @@ from sqlml.dialects.type_names import NUMBERS, STRINGS, UNTYPED, element
 from sqlml.errors import ColumnTypeError
 from sqlml.planner.binding.nested_types import WANTS, as_json, fix_of
 from sqlml.planner.binding.scope import Scope
-from sqlml.types import NESTED, Feature
+from sqlml.types import DATETIME, NESTED, Feature
 
 NULL = re.compile(r"[(\s]*NULL[)\s]*", re.IGNORECASE)
 """A bare NULL, whose column DuckDB 1.5 calls an INTEGER."""
@@ -56,6 +56,14 @@ def typed(bound: Bound, feature: Feature, model: str, scope: Scope, at: int) -> 
             return Bound(f"CAST({bound.sql} AS {scope.dialect.type('VARCHAR')})", "VARCHAR")
         fix = f"CAST({shown} AS {scope.dialect.type('VARCHAR')})"
         wants = "strings"
+    elif feature.kind == DATETIME:
+        if untyped:
+            return Bound(f"CAST({bound.sql} AS DOUBLE)", "DOUBLE")
+        if scope.dialect.takes_as_datetime(bound.type):
+            return Bound(scope.dialect.microseconds(bound.sql), bound.type)
+        zoned = bound.type == "TIMESTAMP WITH TIME ZONE"
+        fix = f"timezone('UTC', {shown})" if zoned else f"CAST({shown} AS TIMESTAMP)"
+        wants = "dates and timestamps without a time zone"
     else:
         if untyped:
             return Bound(bound.sql, "DOUBLE")

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from types import MappingProxyType
 from typing import Any
 
 from sqlml.catalog.plain_macros.keep import helper
 from sqlml.catalog.transform import Transform
 from sqlml.dialects import DUCKDB
-from sqlml.dialects.type_names import NUMBERS, UNTYPED
+from sqlml.dialects.type_names import DATETIMES, NUMBERS, UNTYPED
 from sqlml.errors import SqlmlError
 from sqlml.ir.program import Program
 from sqlml.planner.binding.class_argument import index_of
@@ -33,7 +34,7 @@ from sqlml.planner.choice.settings import batch_rows
 from sqlml.planner.program.function_names import FunctionSpec, Output, Part
 from sqlml.planner.program.prepare import prepare_parts
 from sqlml.planner.program.result_sql import decoded, label_literal
-from sqlml.types import NESTED, Feature, Labels
+from sqlml.types import DATETIME, NESTED, Feature, Kind, Labels
 
 
 def _call(name: str, *arguments: str) -> str:
@@ -48,21 +49,27 @@ def _joined(*texts: str) -> str:
     return reduce(partial(DUCKDB.operator, "||"), texts)
 
 
-def _typed(types: str, name: str, wants: str) -> str:
-    """A macro of a column `x` and the feature `f` that it feeds: `x` as `name`, or an error."""
+def _typed(types: str, made: str, wants: str) -> str:
+    """A macro of a column `x` and the feature `f` that it feeds: `made` of `x`, or an error."""
     pattern = DUCKDB.quote_string(f"(?s){types}|{'|'.join(UNTYPED)}")
     takes = f"' of the model takes {wants}, but the column is '"
     message = _joined("'feature '", "f", takes, _call("typeof", "x"), "'; cast it'")
     return (
         f"(x, f) AS CASE WHEN {_call('regexp_full_match', _call('typeof', 'x'), pattern)} "
-        f"THEN CAST(x AS {name}) ELSE {_error(message)} END"
+        f"THEN {made} ELSE {_error(message)} END"
     )
 
 
-_NUMBER = helper("number", _typed(NUMBERS.pattern, "DOUBLE", "numbers"))
-_TEXT = helper("text", _typed(r"VARCHAR|ENUM\(.*\)", "VARCHAR", "strings"))
-HELPERS = (_NUMBER, _TEXT)
+_NUMBER = helper("number", _typed(NUMBERS.pattern, "CAST(x AS DOUBLE)", "numbers"))
+_TEXT = helper("text", _typed(r"VARCHAR|ENUM\(.*\)", "CAST(x AS VARCHAR)", "strings"))
+_DATETIME = helper("datetime", _typed(DATETIMES.pattern, DUCKDB.microseconds("x"), "dates"))
+HELPERS = (_NUMBER, _TEXT, _DATETIME)
 """Macros that the bodies call."""
+
+_OF_KIND: Mapping[Kind, tuple[str, str]] = MappingProxyType(
+    {"number": (_NUMBER[0], "DOUBLE"), DATETIME: (_DATETIME[0], "DOUBLE")}
+)
+"""Kind of a feature -> the macro that feeds it, and what that gives; of all others a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +164,8 @@ def _of_wide(feature: Feature) -> Bound:
     own = DUCKDB.field(_ROW, feature.name)
     if feature.kind == "number":
         return Bound(f"CAST({own} AS DOUBLE)", "DOUBLE")
-    return Bound(f"sqlml.{_TEXT[0]}({own}, {DUCKDB.quote_string(feature.name)})", "VARCHAR")
+    name, kind = _OF_KIND.get(feature.kind, (_TEXT[0], "VARCHAR"))
+    return Bound(f"sqlml.{name}({own}, {DUCKDB.quote_string(feature.name)})", kind)
 
 
 def _of_one_row(value: str, read: Sequence[Feature]) -> str:
@@ -194,7 +202,7 @@ def _field(feature: Feature, transform: Transform | None) -> Bound:
     if transform is not None and feature.name in transform.made:
         fields = {name: DUCKDB.field("r", name) for name in transform.columns}
         return Bound(transform.sql(feature.name, fields), transform.made[feature.name].type)
-    name, kind = (_NUMBER[0], "DOUBLE") if feature.kind == "number" else (_TEXT[0], "VARCHAR")
+    name, kind = _OF_KIND.get(feature.kind, (_TEXT[0], "VARCHAR"))
     own = DUCKDB.quote_string(feature.name)
     return Bound(f"sqlml.{name}({DUCKDB.field('r', feature.name)}, {own})", kind)
 

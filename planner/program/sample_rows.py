@@ -16,7 +16,7 @@ import numpy as np
 from sqlml.ir.program import Node, Program
 from sqlml.ir.trees import Ensemble
 from sqlml.passes.order import run
-from sqlml.types import NESTED, Array, Feature
+from sqlml.types import DATETIME, NESTED, Array, Feature
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +25,9 @@ ROWS = 128
 
 _THRESHOLDS = 64
 """Of one column, at most."""
+
+_MICROSECONDS = (-(10**15), 2 * 10**15)
+"""Dates and timestamps lie between these, from 1938 to 2033."""
 
 _UNSEEN = "\N{SNOWMAN} never seen"
 
@@ -41,7 +44,8 @@ def samples(program: Program, features: Sequence[Feature]) -> Iterator[pd.DataFr
     texts = {f.name for f in features if f.kind == "string"}
     plain = {f.name: _column(f, known, rng) for f in features}
     yield pd.DataFrame(plain)
-    small = {n: c if n in texts else rng.integers(1, 4, ROWS) * 1.0 for n, c in plain.items()}
+    numbers = {f.name for f in features if f.kind not in ("string", DATETIME)}
+    small = {n: rng.integers(1, 4, ROWS) * 1.0 if n in numbers else c for n, c in plain.items()}
     yield pd.DataFrame(small)
     gone = {}
     for name, column in plain.items():
@@ -70,6 +74,8 @@ def _column(feature: Feature, known: Mapping[str, _Known], rng: np.random.Genera
     own = known.get(feature.name, _Known())
     if feature.kind == "string":
         return rng.choice(np.array(own.categories or ("a", "b"), object), ROWS)
+    if feature.kind == DATETIME:
+        return rng.integers(*_MICROSECONDS, ROWS).astype("datetime64[us]")
     if own.categories:
         return rng.choice(np.array(own.categories, np.float64), ROWS)
     numbers = np.concatenate(

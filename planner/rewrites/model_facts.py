@@ -73,7 +73,7 @@ def _feature_info(facts: TrainingFacts) -> Table:
 
 def _imported_features(model: Model) -> Table:
     """What the steps of an imported model say of its features."""
-    types = {"number": "DOUBLE", "string": "VARCHAR"}
+    types = {"number": "DOUBLE", "string": "VARCHAR", "datetime": "TIMESTAMP"}
     found = feature_facts(model.program)
     keys = ("least", "most", "mean", "stddev", "categories")
     rows = [

@@ -45,8 +45,7 @@ def shuffled(program: Program, last: LastEstimator, places: Sequence[int]) -> Pr
     for i in program.live(last.values):
         node = program.nodes[i]
         if node.op == "input":
-            name = SHUFFLED.format(node.attrs["name"])
-            again[i] = b.input(name, node.attrs["dtype"], node.attrs["width"])
+            again[i] = b.input_of(node, SHUFFLED.format(node.attrs["name"]))
         elif node.type.rowwise:
             held = [again.get(j, b.value(j)) for j in node.inputs]
             again[i] = copy(b, node, held)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from sqlml.dialects.type_names import DATETIMES
+
 
 class Dialect:
     """One engine's SQL. Arguments and results are SQL text, but for names.
@@ -62,7 +64,7 @@ class Dialect:
         return f"{name}({', '.join(arguments)})"
 
     def operator(self, symbol: str, a: str, b: str) -> str:
-        """Two operands of an operator that computes: + - * / and || (none that compares)."""
+        """Two operands of an operator that computes: + - * / % and || (none that compares)."""
         return f"({a} {symbol} {b})"
 
     def negated(self, number: str) -> str:
@@ -195,6 +197,14 @@ class Dialect:
     def seconds(self, time: str) -> str:
         """A point in time as seconds since 1970, as a message advises it."""
         return f"date_part('epoch', {time})"
+
+    def takes_as_datetime(self, type: str) -> bool:
+        """Whether a type, as DuckDB spells it, is one of dates or of timestamps without a zone."""
+        return DATETIMES.fullmatch(type) is not None
+
+    def microseconds(self, time: str) -> str:
+        """A date or timestamp as microseconds since 1970-01-01, a DOUBLE."""
+        return f"CAST({self.call('epoch_us', f'CAST({time} AS TIMESTAMP)')} AS DOUBLE)"
 
     def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:
         """The place of a text among distinct ones, from 0; `other` if it is NULL or absent.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from sqlml.dialects.base import Dialect
 from sqlml.dialects.spark_json import json_text
 from sqlml.dialects.spark_text import exact, quoted
-from sqlml.dialects.type_names import element, map_types, struct_fields
+from sqlml.dialects.type_names import DATETIMES, element, map_types, struct_fields
 from sqlml.errors import BindError
 
 _NAMES = {
@@ -149,6 +149,19 @@ class Spark(Dialect):
 
     def seconds(self, time: str) -> str:
         return f"unix_timestamp({time})"
+
+    def takes_as_datetime(self, type: str) -> bool:
+        """Spark's TIMESTAMP, too: a local time of the session's zone, as Spark's own functions of
+        dates read it."""
+        return type == "TIMESTAMP WITH TIME ZONE" or DATETIMES.fullmatch(type) is not None
+
+    def microseconds(self, time: str) -> str:
+        """Put together of its parts, which alone do not ask for the session's time zone."""
+        days, seconds = f"unix_date(CAST({time} AS DATE))", f"extract(SECOND FROM {time})"
+        return (
+            f"(CAST({days} AS DOUBLE) * 86400000000D + hour({time}) * 3600000000D "
+            f"+ minute({time}) * 60000000D + CAST({seconds} * 1000000 AS DOUBLE))"
+        )
 
     def place_of(self, text: str, texts: Sequence[str], other: str = "-1") -> str:
         return f"coalesce(array_position({self.array(texts)}, {text}) - 1, {other})"

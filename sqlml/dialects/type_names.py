@@ -10,6 +10,8 @@ NUMBERS = re.compile(
     r"|DECIMAL\(\d+, ?\d+\)"
 )
 STRINGS = re.compile(r"(VARCHAR( COLLATE \w+)?|ENUM\(.*\)|UUID)", re.DOTALL)
+DATETIMES = re.compile(r"DATE|TIMESTAMP(_S|_MS|_NS)?")
+"""Dates and timestamps without a time zone."""
 UNTYPED = ('"NULL"', "NULL", "UNKNOWN")
 
 

@@ -47,7 +47,7 @@ def sampled_blocks(
     kinds = [program.input_type(i).dtype for i in program.inputs]
     if any(kind in NESTED for kind in kinds):
         raise UnsupportedModelError("explain cannot replace lists and maps, which this model reads")
-    inputs = [b.input(n, k) for n, k in zip(program.inputs, kinds, strict=True)]
+    inputs = [b.input_of(program.nodes[i]) for i in program.inputs.values()]
     width, players = program.output_type(name).width, len(inputs)
     rows = len(next(iter(background.values())))
     numbers, texts = np.zeros((rows, players)), np.full((rows, players), "", object)
@@ -80,7 +80,7 @@ def _alone(program: Program, name: str) -> Program:
     for node in part.nodes:
         if node.op == "input":
             own = places[str(node.attrs["name"])]
-            values.append(b.input(own, node.attrs["dtype"], node.attrs["width"]))
+            values.append(b.input_of(node, own))
         else:
             values.append(copy(b, node, [values[i] for i in node.inputs]))
     return b.build({"y": values[part.outputs[name]]})

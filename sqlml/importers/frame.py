@@ -11,7 +11,7 @@ import numpy as np
 
 from sqlml.errors import ProgramError, UnsupportedModelError
 from sqlml.ir.builder import Builder, Value
-from sqlml.types import DType, LabelKind, Labels, label_sets
+from sqlml.types import DATETIME, DType, LabelKind, Labels, label_sets
 
 Rows = Literal["dense", "wide", "sparse"]
 """Which rows a step takes: see `Frame.matrix`."""
@@ -184,6 +184,19 @@ class Frame:
             )
         return block
 
+    def moments(self, i: int) -> Value:
+        """Column `i`, of dates or timestamps, as (n, 1) microseconds since 1970, float64.
+
+        Raises:
+            UnsupportedModelError: an earlier step made something else of the column.
+        """
+        (block,) = self.take([i]).blocks
+        if isinstance(block, RawColumn):
+            return self._input(block, "float64", DATETIME)
+        raise UnsupportedModelError(
+            f"column {self.names[i]!r} is used as dates, but an earlier step has changed it"
+        )
+
     def nested(self, i: int, dtype: DType) -> Value:
         """Column `i` as (n, 1) lists, maps or lists of pairs.
 
@@ -205,21 +218,27 @@ class Frame:
             )
         return self.builder.cast(value, dtype)
 
-    def _input(self, column: RawColumn, dtype: DType) -> Value:
+    def _input(self, column: RawColumn, dtype: DType, kind: str | None = None) -> Value:
+        b = self.builder
         try:
-            return self.builder.input(column.name, dtype)
+            return b.input(column.name, dtype, kind=kind)
         except ProgramError:
-            uses = sorted(
-                {_USES.get(d, "numbers") for d in (self.builder.known(column.name), dtype)}
-            )
+            known = b.kind(column.name) or b.known(column.name)
+            uses = sorted({_USES.get(use, "numbers") for use in (known, kind or dtype)})
             raise UnsupportedModelError(
                 f"column {column.name!r} is used both as {uses[-1]} and as {uses[0]}; "
                 "give the model two columns"
             ) from None
 
 
-_USES: Mapping[DType | None, str] = MappingProxyType(
-    {"string": "strings", "list": "a list", "map": "a map", "pairs": "a list of pairs"}
+_USES: Mapping[str | None, str] = MappingProxyType(
+    {
+        "string": "strings",
+        DATETIME: "dates",
+        "list": "a list",
+        "map": "a map",
+        "pairs": "a list of pairs",
+    }
 )
 
 

@@ -11,7 +11,13 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlml.errors import ConfigError, ProgramError, UnsupportedModelError
-from sqlml.importers import category_encoders, feature_engine, imblearn, statsmodels
+from sqlml.importers import (
+    category_encoders,
+    feature_engine,
+    feature_engine_dates,
+    imblearn,
+    statsmodels,
+)
 from sqlml.importers.catboost import importer as catboost
 from sqlml.importers.catboost.document import CatBoostModel
 from sqlml.importers.foreign import check_model
@@ -28,6 +34,8 @@ from sqlml.importers.sklearn.unsupported import UNSUPPORTED
 from sqlml.importers.skorch import importer as skorch
 from sqlml.importers.spark_ml import pipeline as spark_ml
 from sqlml.importers.spark_ml.stages import PYTHON, SparkModel, not_covered
+from sqlml.importers.sql_steps.importer import sql_step
+from sqlml.importers.sql_steps.registered import registered
 from sqlml.importers.sqlml_file import StoredModel
 from sqlml.importers.subclasses import plain
 from sqlml.importers.torch import dnn
@@ -39,7 +47,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
 from sqlml.ir.torch_archive import Exported
-from sqlml.types import Feature, Kind, fold
+from sqlml.types import DATETIME, Feature, Kind, fold
 
 Leaf = Callable[[Any, Frame], Frame | Outputs]
 """A fitted object and the columns it reads -> the columns or outputs that it makes."""
@@ -60,6 +68,7 @@ IMPORTERS: Mapping[str, Leaf] = MappingProxyType(
         **statsmodels.IMPORTERS,
         **category_encoders.IMPORTERS,
         **feature_engine.IMPORTERS,
+        **feature_engine_dates.IMPORTERS,
     }
 )
 COMPOSITES: Mapping[str, Composite] = MappingProxyType(
@@ -128,9 +137,9 @@ def import_model(model: Any, inputs: Sequence[str] | Mapping[str, str] | None = 
         model = StoredModel(model, model.features, class_path(model), library_version(model))
     if isinstance(model, StoredModel):
         return _stored(model, inputs)
-    model = plain(model, _is_known)
+    model = _own(model)
     path = _entry(model)
-    if not _is_known(path):
+    if not (_is_known(path) or registered(model)):
         raise _unknown(model)
     schema = _schema(model, path)
     if inputs is not None and path in torch.FAMILIES:
@@ -234,12 +243,18 @@ def _foreign_part(model: Any) -> Any:
     for part in [*parts, getattr(model, "best_estimator_", None)]:
         if part is None or isinstance(part, str):
             continue
-        if not _is_known(_entry(plain(part, _is_known))):
+        part = _own(part)
+        if not (_is_known(_entry(part)) or registered(part)):
             return part
         found = _foreign_part(part)
         if found is not None:
             return found
     return None
+
+
+def _own(model: Any) -> Any:
+    """The object as one of a class that has an importer, or whose SQL is registered."""
+    return model if registered(model) else plain(model, _is_known)
 
 
 def _is_known(path: str) -> bool:
@@ -293,6 +308,8 @@ def sklearn_schema(model: Any) -> Schema:
         UnsupportedModelError: it does not know how many columns it was fitted on.
     """
     schema = Schema.recorded(model)
+    if schema is None and registered(model):
+        return Schema(None, ANY_COUNT)
     if schema is None:
         raise without_columns(model)
     return schema
@@ -302,10 +319,13 @@ def _converter(parts: set[str]) -> Recurse:
     """What imports an object and what it holds; `parts` gets the class paths of all of them."""
 
     def convert(model: Any, frame: Frame) -> Frame | Outputs:
-        model = plain(model, _is_known)
+        model = _own(model)
         path = _entry(model)
         parts.add(path)
+        kept = registered(model)
         try:
+            if kept is not None:
+                return sql_step(model, frame, kept)
             if path in COMPOSITES:
                 return COMPOSITES[path](model, frame, convert)
             if path in IMPORTERS:
@@ -351,11 +371,12 @@ def _unknown(model: Any) -> UnsupportedModelError:
     ]
     hint = (
         f"; it is a subclass of {bases[0]}, and a subclass may compute something else: "
-        f"convert it to a plain {bases[0]}"
+        f"convert it to a plain {bases[0]}, or say what it does in SQL with sqlml.register_step"
         if bases
-        else "; replace it by a step that is covered (the page docs/operators.md of sqlml's "
-        "repository lists them), do its work in the query and fit the model on the result, or "
-        "convert the model to ONNX (skl2onnx, torch.onnx), which sqlml imports too"
+        else "; if it is a step of your own, say what it does in SQL with "
+        f"sqlml.register_step({type(model).__name__}, sql=..); or replace it by a step that is "
+        "covered (docs/operators.md lists them), do its work in the query and fit the model on "
+        "the result, or convert the model to ONNX (skl2onnx, torch.onnx)"
     )
     return UnsupportedModelError(f"sqlml does not import {path}{hint}")
 
@@ -412,6 +433,7 @@ _FEEDS: Mapping[str, tuple[Kind, ...]] = MappingProxyType(
     {
         **dict.fromkeys(_NUMBERS, ("number",)),
         **dict.fromkeys("VARCHAR TEXT STRING CHAR ENUM".split(), ("string",)),
+        **dict.fromkeys(("DATE", "TIMESTAMP", "DATETIME"), (DATETIME,)),
         **dict.fromkeys(("MAP", "STRUCT"), ("map",)),
         "JSON": ("list", "map", "pairs"),
         "]": ("list", "pairs"),
@@ -427,7 +449,8 @@ def _check_kinds(features: tuple[Feature, ...], inputs: Mapping[str, str]) -> No
         if kinds is None:
             raise ConfigError(
                 f"input {feature.name!r} has type {inputs[feature.name]!r}; features are numeric "
-                "(DOUBLE, BIGINT, BOOLEAN, DECIMAL ..), VARCHAR, lists, MAP or STRUCT"
+                "(DOUBLE, BIGINT, BOOLEAN, DECIMAL ..), VARCHAR, DATE, TIMESTAMP, lists, MAP or "
+                "STRUCT"
             )
         if feature.kind != "any" and feature.kind not in kinds:
             raise ConfigError(
@@ -440,6 +463,7 @@ _READ: Mapping[str, str] = MappingProxyType(
     {
         "number": "a number",
         "string": "a string",
+        DATETIME: "a date or timestamp",
         "list": "a list (VARCHAR[], BIGINT[] ..)",
         "map": "a map (MAP(VARCHAR, DOUBLE), STRUCT(..))",
         "pairs": "a list of pairs (STRUCT(name VARCHAR, value DOUBLE)[])",

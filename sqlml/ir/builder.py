@@ -40,25 +40,42 @@ class Builder:
             str(node.attrs["name"]): i for i, node in enumerate(start) if node.op == "input"
         }
 
-    def input(self, name: str, dtype: DType, width: int = 1) -> Value:
+    def input(self, name: str, dtype: DType, width: int = 1, kind: str | None = None) -> Value:
         """The input `name`, made at its first use; (n, width) of `dtype`.
 
+        Args:
+            kind: DATETIME, where the numbers stand for dates and timestamps.
+
         Raises:
-            ProgramError: it was made before with another dtype or width.
+            ProgramError: it was made before with another dtype, width or kind.
         """
         if name in self._inputs:
             index = self._inputs[name]
             known = self._nodes[index].type
-            if known.dtype != dtype or known.width != width:
+            if known.dtype != dtype or known.width != width or self.kind(name) != kind:
                 raise ProgramError(f"input {name!r} is {known!r}, not {dtype}[n,{width}]")
             return Value(index, known)
-        value = self.op("input", name=name, dtype=dtype, width=width)
+        attrs = {} if kind is None else {"kind": kind}
+        value = self.op("input", name=name, dtype=dtype, width=width, **attrs)
         self._inputs[name] = value.index
         return value
 
     def known(self, name: str) -> DType | None:
         """The dtype of input `name`; None if it does not exist yet."""
         return self._nodes[self._inputs[name]].type.dtype if name in self._inputs else None
+
+    def input_of(self, node: Node, name: str | None = None) -> Value:
+        """The input that a node of another Program is, here under `name` (default: its own).
+
+        Raises:
+            ProgramError: it was made before with another dtype, width or kind.
+        """
+        a = node.attrs
+        return self.input(name or str(a["name"]), a["dtype"], a["width"], a.get("kind"))
+
+    def kind(self, name: str) -> str | None:
+        """DATETIME where the numbers of input `name` stand for dates and timestamps, else None."""
+        return self._nodes[self._inputs[name]].attrs.get("kind") if name in self._inputs else None
 
     def constant(self, value: Array | float) -> Value:
         """A constant array; a number is an array of one."""
@@ -102,7 +119,7 @@ class Builder:
         if node.op == "input":
             name = str(node.attrs["name"])
             if name in self._inputs:
-                return self.input(name, node.attrs["dtype"], node.attrs["width"])
+                return self.input_of(node)
             self._inputs[name] = len(self._nodes)
         reads = tuple([v.index for v in inputs])
         same = reads == node.inputs

@@ -41,13 +41,16 @@ from sqlml.ir.operators import (
 from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.limits import MAX_CONSTANT_VALUES, MAX_ROW_VALUES
-from sqlml.types import DTYPES, NESTED, TensorType, dtype_of, matrix
+from sqlml.types import DATETIME, DTYPES, NESTED, TensorType, dtype_of, matrix
 
 
 def _input_type(types: Types, attrs: Attrs) -> TensorType:
     dtype, width = attrs["dtype"], attrs["width"]
     need(isinstance(width, int) and width >= 0, "input width must be an integer of 0 or more")
     need(dtype not in NESTED or width == 1, "a column of lists or maps must have width 1")
+    if "kind" in attrs:
+        dates = attrs["kind"] == DATETIME and dtype == "float64" and width == 1
+        need(dates, "an input's kind may only be datetime, of one float64 column")
     return matrix(dtype, width)
 
 
@@ -63,7 +66,7 @@ TABLE: tuple[Op, ...] = (
         "source",
         _input_type,
         None,
-        {"name": "str", "dtype": "str", "width": "int"},
+        {"name": "str", "dtype": "str", "width": "int", "kind": "str?"},
         arity=(0, 0),
     ),
     Op(

@@ -117,9 +117,11 @@ class Program:
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """The inputs as features: name, and what it takes: numbers, strings, lists .."""
+        """The inputs as features: name, and what it takes: numbers, strings, dates, lists .."""
+        nodes = [(name, self.nodes[i]) for name, i in self.inputs.items()]
         return tuple(
-            Feature(name, feature_kind(self.nodes[i].type.dtype)) for name, i in self.inputs.items()
+            Feature(name, node.attrs.get("kind") or feature_kind(node.type.dtype))
+            for name, node in nodes
         )
 
     @cached_property

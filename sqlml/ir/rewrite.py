@@ -55,6 +55,5 @@ def rewrite(
 def copy(builder: Builder, node: Node, inputs: Sequence[Value]) -> Value:
     """Append the operator of `node` to `builder`, on other inputs."""
     if node.op == "input":
-        name, dtype, width = node.attrs["name"], node.attrs["dtype"], node.attrs["width"]
-        return builder.input(name, dtype, width)
+        return builder.input_of(node)
     return builder.op(node.op, *inputs, **node.attrs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from sqlml.errors import InputTypeError
 from sqlml.importers.gaps import Gaps
 from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import Layout, PackedColumn
+from sqlml.scorer.datetime_columns import microseconds
 from sqlml.scorer.lazy_frames import fetched
 from sqlml.scorer.nested_columns import is_one_column, json_texts, rows_of
 from sqlml.scorer.pandas_columns import FrameColumns, find
@@ -25,7 +26,7 @@ from sqlml.scorer.python_rows import (
     records_of,
 )
 from sqlml.scorer.sparse_rows import SparseRows, is_sparse
-from sqlml.types import NESTED, Array, Feature, fold
+from sqlml.types import DATETIME, NESTED, Array, Feature, fold
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,10 @@ class Table:
             InputTypeError: another kind of object, or an array of another width.
             MissingColumnError: a feature that the model reads is not among the columns.
         """
-        features = tuple(features)
+        return cls._read(X, tuple(features), gaps)._with_microseconds()
+
+    @classmethod
+    def _read(cls, X: Any, features: tuple[Feature, ...], gaps: Gaps) -> Table:
         X = fetched(X, features)
         if len(features) == 1 and features[0].kind in NESTED and is_one_column(X):
             rows = rows_of(X)
@@ -94,6 +98,16 @@ class Table:
         rows, names, column = named
         places = find(features, names)
         return cls(rows, features, None, {name: column(k) for name, k in places.items()})
+
+    def _with_microseconds(self) -> Table:
+        """The table with numbers in place of dates and timestamps, where the model reads any."""
+        dates = [f.name for f in self.features if f.kind == DATETIME]
+        if not dates:
+            return self
+        if self.matrix is not None:
+            raise _wrong(dates[0], "dates", "one of an array of numbers")
+        made = {n: microseconds(_arrow(self.columns[n], n), n) for n in dates if n in self.columns}
+        return replace(self, columns={n: self.columns[n] for n in self.columns} | made)
 
     @property
     def layout(self) -> Layout:

@@ -11,7 +11,7 @@ from sqlml.importers.gaps import Gaps
 from sqlml.ir.program import Program
 from sqlml.passes.split import PackedColumn
 from sqlml.scorer.input_table import Table
-from sqlml.types import Array, Feature
+from sqlml.types import DATETIME, Array, Feature
 
 
 def program_inputs(
@@ -36,7 +36,7 @@ def program_inputs(
 
 def _values(table: Table, feature: Feature) -> Array:
     """A feature's values (n,), as a Program takes them."""
-    if feature.kind == "number":
+    if feature.kind in ("number", DATETIME):
         return table.packed((PackedColumn(feature.name, False),), {}, np.dtype(np.float64))[:, 0]
     if feature.kind == "string":
         return table.objects(feature.name)[:, 0]

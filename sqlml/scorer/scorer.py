@@ -37,7 +37,7 @@ from sqlml.scorer.program_inputs import program_inputs
 from sqlml.scorer.row_tasks import tasks
 from sqlml.scorer.sparse_rows import SparseRows
 from sqlml.scorer.text_path import DirectTexts
-from sqlml.types import Array, Feature
+from sqlml.types import DATETIME, Array, Feature
 from sqlml.udfs.unknown_category import named
 
 SOME_NS = 50.0
@@ -314,6 +314,8 @@ class Scorer:
 
     def _direct_for(self, output: str, dtype: np.dtype[Any]) -> Direct | None:
         if dtype not in (np.float32, np.float64) or output not in self.program.outputs:
+            return None
+        if any(feature.kind == DATETIME for feature in self.features):
             return None
         ready = self._ready_for(output, "f32" if dtype == np.float32 else "f64", self._options)
         split = ready.split

@@ -27,7 +27,7 @@ from sqlml.udfs.spark.engine import SparkEngine
 MOST = 100
 """Models whose functions a session makes when it begins: each is read for that."""
 
-_TYPES = {"number": "DOUBLE", "string": "VARCHAR", "any": "VARCHAR"}
+_TYPES = {"number": "DOUBLE", "string": "VARCHAR", "datetime": "TIMESTAMP", "any": "VARCHAR"}
 
 _held: Counter[str] = Counter()
 """Place of a directory -> sessions on it that are open."""

@@ -147,6 +147,7 @@ _SQL_KIND: Mapping[Kind, str] = MappingProxyType(
     {
         "number": "DOUBLE",
         "string": "VARCHAR",
+        "datetime": "TIMESTAMP",
         "list": "VARCHAR[]",
         "map": "MAP(VARCHAR, DOUBLE)",
         "pairs": "STRUCT(name VARCHAR, value DOUBLE)[]",

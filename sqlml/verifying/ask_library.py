@@ -83,13 +83,19 @@ METHODS = MappingProxyType(
 
 
 def _sklearn(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
-    x: Any = frame
-    if _first_step(model) in _OF_ONE_COLUMN:
-        x = frame.iloc[:, 0]
-    elif not hasattr(model, "feature_names_in_") and asked.numbers:
-        x = frame.to_numpy(np.float64)
     has = {o: m for o, m in METHODS.items() if o in asked.outputs and hasattr(model, m)}
-    return {output: getattr(model, method)(x) for output, method in has.items()}
+    if _first_step(model) in _OF_ONE_COLUMN:
+        return _said(model, has, frame.iloc[:, 0])
+    if hasattr(model, "feature_names_in_") or not asked.numbers:
+        return _said(model, has, frame)
+    try:
+        return _said(model, has, frame.to_numpy(np.float64))
+    except Exception:  # a step of the user's own may read its columns by name
+        return _said(model, has, frame)
+
+
+def _said(model: Any, methods: Mapping[str, str], rows: Any) -> Answers:
+    return {output: getattr(model, method)(rows) for output, method in methods.items()}
 
 
 _OF_ONE_COLUMN = frozenset(

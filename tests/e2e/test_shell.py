@@ -12,6 +12,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import sqlml
+from tests.e2e.macro_checks import IS_2
 
 pexpect = pytest.importorskip("pexpect")
 pyte = pytest.importorskip("pyte")
@@ -103,7 +104,7 @@ def test_a_session(terminal: Terminal, shop: Path, tmp_path: Path) -> None:
     terminal.types("SELECT predict('nope', *) FROM customers;\r")
     assert "Traceback" not in terminal.sees("unknown model 'nope'")
     terminal.types("SET threads = 2;\rBEGIN;\rDELETE FROM customers WHERE number = 1;\rROLLBACK;\r")
-    terminal.sees("1 row", "ROLLBACK;\nsqlml>")
+    terminal.sees("ROLLBACK;\nsqlml>", *(["1 row"] if IS_2 else []))
     terminal.clears()
     terminal.types(".timer on\r.mode csv\rSELECT max(number) FROM customers;\r")
     terminal.sees("499", "max(number)", " s\n")
@@ -169,8 +170,10 @@ def test_wide_and_long_results(terminal: Terminal, shop: Path, tmp_path: Path) -
         "EXPLAIN SELECT avg(predict_proba('churn', c.*, class := 'yes')) FROM customers c "
         "JOIN range(10) r ON r.range = c.number WHERE c.age > 0;\r"
     )
-    screen = terminal.sees("Hash Join", "├── ", "└── ", "sqlml>")
-    assert "╭" not in screen  # the engine's boxes are wider than the screen
+    if IS_2:  # its boxes are wider than the screen
+        assert "╭" not in terminal.sees("Hash Join", "├── ", "└── ", "sqlml>")
+    else:
+        terminal.sees("HASH_JOIN", "sqlml>")
     terminal.types(CONTROL_D)
     terminal.ends()
     pages = tmp_path / "pages"

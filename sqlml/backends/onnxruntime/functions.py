@@ -97,6 +97,14 @@ def _sigmoid(g: Graph, node: Node, args: Args, types: Types) -> str:
     return g.add("Div", one, g.add("Add", one, _exp(g, g.add("Neg", x), dtype)))
 
 
+def _mod(g: Graph, node: Node, args: Args, types: Types) -> str:
+    """C's remainder, moved to the sign of the divisor as in Python."""
+    rest, zero = g.add("Mod", *args, fmod=1), g.scalar(0, node.type.dtype)
+    signs = [g.add("Less", value, zero) for value in (rest, args[1])]
+    moved = g.add("And", g.add("Xor", *signs), g.add("Not", g.add("Equal", rest, zero)))
+    return g.add("Where", moved, g.add("Add", rest, args[1]), rest)
+
+
 def _trunc(g: Graph, node: Node, args: Args, types: Types) -> str:
     (x,) = args
     negative = g.add("Less", x, g.scalar(0, node.type.dtype))
@@ -255,6 +263,7 @@ FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
         "sub": _widened("Sub"),
         "mul": _widened("Mul"),
         "div": _plain("Div"),
+        "mod": _mod,
         "maximum": _widened("Max"),
         "minimum": _widened("Min"),
         "lt": _comparison("Less"),

@@ -98,6 +98,21 @@ def _divided(p: Printing) -> Value:
     return tuple(made)
 
 
+def _mod(p: Printing) -> Value:
+    """The remainder with the sign of the divisor, of a positive literal; engines give it the sign
+    of the other."""
+    made = []
+    for a, b in p.side_by_side(bound=True):
+        if not (_is_nonzero(b) and not b.sql.startswith("'-")):
+            raise BackendError("mod is printed as SQL only by a positive number")
+        rest = p.dialect.operator("%", a.sql, b.sql)
+        above = p.dialect.operator("+", rest, b.sql)
+        made.append(
+            Expression(f"CASE WHEN {rest} < 0 THEN {above} ELSE {rest} END", nan=p.dtype in FLOATS)
+        )
+    return tuple(made)
+
+
 def _is_nonzero(e: Expression) -> bool:
     """Whether it is the literal of a number other than 0."""
     found = re.fullmatch(r"'([^']*)'::(FLOAT|DOUBLE)", e.sql)
@@ -311,6 +326,7 @@ PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(
         "sub": _arithmetic("-"),
         "mul": _arithmetic("*"),
         "div": _divided,
+        "mod": _mod,
         "maximum": _maximum,
         "minimum": _minimum,
         # In the engine NaN is the greatest number and equals itself.

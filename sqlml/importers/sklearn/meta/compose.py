@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ProgramError, UnsupportedModelError
-from sqlml.importers.frame import Frame, Outputs, Recurse, Schema, Sparse
+from sqlml.importers.frame import ANY_COUNT, Frame, Outputs, Recurse, Schema, Sparse
 from sqlml.importers.sklearn.feature_extraction.dict_vectorizer import dict_schema
 from sqlml.importers.sklearn.feature_extraction.items import hashed_columns, one_list
 from sqlml.importers.sklearn.feature_extraction.text import one_text
 from sqlml.importers.sklearn.fitted import check, path_of
 from sqlml.importers.sklearn.meta.members import Member, as_numbers, drops
+from sqlml.importers.sql_steps.registered import registered
 from sqlml.importers.unfitted import without_columns
 from sqlml.ir.builder import Builder
 
@@ -153,6 +154,8 @@ def composite_schema(model: Any) -> Schema:
         UnsupportedModelError: no part remembers any, so nothing was fitted.
     """
     schema = _remembered(model)
+    if schema is None and registered(_first(model)):
+        return Schema(None, ANY_COUNT)
     if schema is None:
         _check_refit(model)
         raise without_columns(model)
@@ -194,6 +197,13 @@ def _reader(model: Any) -> Any:
         if not (_passes(part) or drops(part)):
             return _reader(part)
     return None
+
+
+def _first(model: Any) -> Any:
+    """The part of a pipeline, or of a search's best one, that reads the table."""
+    model = getattr(model, "best_estimator_", model)
+    steps = [step for _, step in getattr(model, "steps", []) if not _passes(step)]
+    return _first(steps[0]) if steps else model
 
 
 def _check_refit(model: Any) -> None:

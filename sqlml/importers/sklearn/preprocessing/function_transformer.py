@@ -13,13 +13,16 @@ from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
 from sqlml.importers.sklearn.checked import numbers
 from sqlml.importers.sklearn.fitted import check
+from sqlml.importers.sql_steps.importer import sql_step
+from sqlml.importers.sql_steps.registered import registered
 from sqlml.ir.builder import Builder, Value
 
 Make = Callable[[Builder, Value], Value]
 
 
 def function_transformer(model: Any, frame: Frame) -> Frame:
-    """The identity when func is None, else one of `FUNCTIONS` on float64 columns.
+    """The identity when func is None, what is registered for it in SQL, or one of `FUNCTIONS` on
+    float64 columns.
 
     numpy itself computes np.log of booleans and int8 in float16 and of int16 in float32. A fitted
     FunctionTransformer keeps no dtypes, so ours is always float64; `validate=True`, or a float64
@@ -30,14 +33,17 @@ def function_transformer(model: Any, frame: Frame) -> Frame:
     """
     check(model)
     func = model.func
+    kept = None if func is None or model.kw_args else registered(func)
+    if kept is not None:
+        return sql_step(func, frame, kept)
     make = None if func is None else _known(func)
     if func is not None:
         name = getattr(func, "__name__", repr(func))
         if make is None:
             raise UnsupportedModelError(
                 f"FunctionTransformer calls the Python function {name}, which cannot run inside "
-                "SQL; use one of numpy's elementary functions (np.log1p, np.sqrt ...), compute "
-                "that column in the query, or use a scikit-learn transformer for it"
+                "SQL; say what it does with sqlml.register_step({name}, sql=..), or use one of "
+                "numpy's elementary functions (np.log1p, np.sqrt ...) or a scikit-learn transformer"
             )
         if model.kw_args:
             raise UnsupportedModelError(
