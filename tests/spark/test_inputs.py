@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from feature_engine.datetime import DatetimeFeatures
 from scipy.sparse import issparse
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MultiLabelBinarizer
 
@@ -118,3 +120,25 @@ def test_two_thousand_columns(con: Any, spark: Any, tmp_path: Path) -> None:
         assert [row.y for row in found] == (want if name == "forest" else pytest.approx(want))
     needed = con.sql("SELECT predict('forest', *) FROM wide").inputFiles()
     assert len(needed) == 1
+
+
+def test_dates_and_timestamps_are_local_times(spark: Any, con: Any) -> None:
+    """As people read them, whatever the session's time zone and daylight saving."""
+    rows = pd.DataFrame(
+        {"at": pd.date_range("2024-03-30 22:30", periods=60, freq="47min"), "x": range(60)}
+    )
+    rows.loc[5, "at"] = pd.NaT
+    step = DatetimeFeatures("at", features_to_extract=["day_of_week", "hour", "minute"])
+    step.set_params(missing_values="ignore")
+    model = make_pipeline(step, SimpleImputer(), LinearRegression()).fit(rows, rows["x"] % 7)
+    con.create_model("dated", model)
+    texts = rows.assign(at=rows["at"].dt.strftime("%Y-%m-%d %H:%M:%S"))
+    spark.createDataFrame(texts).createOrReplaceTempView("texts")
+    for kind in ("TIMESTAMP_NTZ", "TIMESTAMP"):
+        query = f"SELECT x, predict('dated', at := CAST(at AS {kind}), x := x) AS p FROM texts"
+        told = {row.x: row.p for row in con.sql(query).collect()}
+        assert [told[x] for x in range(60)] == pytest.approx(model.predict(rows), rel=1e-12)
+    days = rows.assign(at=rows["at"].dt.normalize())
+    query = "SELECT x, predict('dated', at := CAST(at AS DATE), x := x) AS p FROM texts"
+    told = {row.x: row.p for row in con.sql(query).collect()}
+    assert [told[x] for x in range(60)] == pytest.approx(model.predict(days), rel=1e-12)
