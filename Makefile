@@ -10,7 +10,8 @@
 # bench-passes  time what the model passes save
 # bench-spark   time scoring in Spark SQL beside functions of Python (minutes; needs Java)
 # docs   write docs/operators.md anew
-# clean  remove the virtual environments and caches
+# site   build the documentation's site in site/, and check its links
+# clean  remove the virtual environments, the site and caches
 #
 # A stamp file per step remembers that it was done with this pyproject.toml and constraints.txt.
 
@@ -44,7 +45,7 @@ test% nightly%: export OMP_THREAD_LIMIT ?= 1
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
 FAMILIES := trees operators scaling pipelines end_to_end choice starting planner texts cascades train explain gpu
 
-.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-duckdb-1.5 lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs clean
+.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-duckdb-1.5 lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs site clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.openmp
@@ -116,8 +117,12 @@ bench-spark: $(VENV)/.bench
 docs: $(VENV)/.dev
 	$(PY) -m tests.contract.estimators.page --write
 
+site: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict
+	@echo "built site/; '$(PY) -m http.server --directory site' serves it"
+
 clean:
-	rm -rf $(VENV) $(VENV15) $(TRITON) $(DBT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf site $(VENV) $(VENV15) $(TRITON) $(DBT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sqlml needs Python 3.11 or later; name one with: make PYTHON=python3.12 ...")'
@@ -136,6 +141,10 @@ $(VENV)/.openmp: $(VENV)/.demo
 
 $(VENV)/.dev: $(VENV)/.openmp
 	$(PIP) --editable '.[dev,torch]'
+	touch $@
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) --editable '.[docs]'
 	touch $@
 
 $(VENV)/.bench: $(VENV)/.openmp

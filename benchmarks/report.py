@@ -1,4 +1,4 @@
-"""The tables of docs/performance.md, from the result files: `make bench-report`.
+"""The tables of docs/performance.md and README.md, from the result files: `make bench-report`.
 
 A table stands between `<!-- name -->` and `<!-- /name -->`; what is between them is written anew,
 everything else is kept. `TABLES` has the names.
@@ -16,7 +16,8 @@ from typing import Any
 from benchmarks.bars import BARS, Results, by_case, by_cell, geometric_mean
 from benchmarks.results import RESULTS, read
 
-PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+ROOT = Path(__file__).parent.parent
+PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md")
 FAMILIES = (
     *("trees", "operators", "scaling", "pipelines", "end_to_end", "choice", "starting"),
     *("planner", "texts", "cascades", "train", "explain", "gpu"),
@@ -67,6 +68,32 @@ def bars(results: Results) -> str:
             f"{asked} {_ratio(typical)} | {_ratio(cells[worst])}{where} | {met} of {len(cells)} |"
         )
     return _table(["", "bar", "geometric mean", "worst", "met"], lines)
+
+
+_FOR_NEWCOMERS = {
+    "XGBoost's `inplace_predict`, many rows": "XGBoost model, over `inplace_predict`",
+    "LightGBM's `predict`, many rows": "LightGBM model, over LightGBM",
+    "scikit-learn's random forest, many rows": "random forest, over scikit-learn",
+    "onnxruntime, one row of a model of trees": "one row of trees, over onnxruntime",
+    "a query: fetching a frame, and `predict_proba`": (
+        "SQL end to end, over the way by a frame, but for a linear model"
+    ),
+}
+"""What the README calls some of the bars."""
+
+
+def speed(results: Results) -> str:
+    """Some of the bars in words for newcomers: the mean, and the worst case."""
+    by_text = {bar.text: bar for bar in BARS}
+    lines = []
+    for words, text in _FOR_NEWCOMERS.items():
+        found = results.get(by_text[text].family)
+        values = list(by_text[text].cells(found["rows"]).values()) if found else []
+        if values:
+            told = f"{_ratio(geometric_mean(values))} | {_ratio(min(values))}"
+            lines.append(f"| {words} | {told} | {len(values)} |")
+    head = ["", "times as long, geometric mean", "in the worst case for sqlml", "cases"]
+    return _table(head, lines)
 
 
 def trees(mode: str) -> Callable[[Results], str]:
@@ -478,6 +505,7 @@ _UNITS_OF_PLANNING = {
 
 TABLES: Mapping[str, Callable[[Results], str]] = {
     "bars": bars,
+    "speed": speed,
     "machines": machines,
     "trees-whole-table": trees("whole table"),
     "trees-batch": trees("batch"),
@@ -507,8 +535,9 @@ TABLES: Mapping[str, Callable[[Results], str]] = {
 
 
 def main() -> None:
-    """Write the page."""
-    PAGE.write_text(render(PAGE.read_text(), load()))
+    """Write the pages."""
+    for page in PAGES:
+        page.write_text(render(page.read_text(), load()))
 
 
 if __name__ == "__main__":

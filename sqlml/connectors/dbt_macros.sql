@@ -1,4 +1,4 @@
-{# Made by `sqlml dbt`, which writes it anew: models as models of dbt. docs/connect.md explains it. #}
+{# Made by `sqlml dbt`, which writes it anew: models as models of dbt. docs/dbt.md explains it. #}
 
 {#
   A machine-learning model. The file has what follows the name in CREATE MODEL, or, with ml_config,

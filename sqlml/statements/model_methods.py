@@ -37,18 +37,29 @@ class ModelMethods(ABC):
         comment: str | None = None,
         **options: Any,
     ) -> Self:
-        """Register a fitted object (any that the README lists), as CREATE MODEL does a file.
+        """Register a fitted object, as CREATE MODEL does a file.
 
         Args:
             name: `model` or `database.model`.
+            model: an estimator, pipeline, booster, module, .. (docs/operators.md lists them all).
             inputs: names of the columns in training order, or name -> SQL type, where the object
                 was fitted without names.
-            options: `backend`, `strategy`, `device`; and `verify`: True compares the stored model
-                with the object on rows made for that, and refuses one that answers otherwise,
-                "record" only keeps what was found, False compares nothing.
+            or_replace: if the model exists, add a version and make it the default.
+            if_not_exists: if the model exists, do nothing.
+            comment: a text that SHOW MODELS and DESCRIBE MODEL repeat.
+            options: those of a model (`on_null`, `positive_class`, `backend`, ..); and `verify`:
+                True compares the stored model with the object on rows made for that, and refuses
+                one that answers otherwise, "record" only keeps what was found, False compares
+                nothing.
+
+        Returns:
+            The session.
 
         Raises:
-            UnsupportedModelError, ModelExistsError, ConfigError, VerificationError.
+            UnsupportedModelError: sqlml cannot reproduce the object; the message says what of it.
+            ModelExistsError: the name is taken.
+            ConfigError: an unknown option, or a value that it does not have.
+            VerificationError: the stored model answers otherwise than the object.
         """
         with self._calling():
             self._before_change()
@@ -77,11 +88,20 @@ class ModelMethods(ABC):
 
         Args:
             name: `model` or `database.model`.
+            model: a fitted object.
             number: of the version; None: one more than the last one ever made.
-            inputs, options: as `create_model` takes them.
+            inputs: as `create_model` takes them.
+            comment: of the version.
+            options: as `create_model` takes them.
+
+        Returns:
+            The session.
 
         Raises:
-            UnknownModelError, UnsupportedModelError, ModelExistsError, ConfigError.
+            UnknownModelError: no such model.
+            UnsupportedModelError: sqlml cannot reproduce the object.
+            ModelExistsError: the model has a version of this number.
+            ConfigError: an unknown option, or a value that it does not have.
         """
         with self._calling():
             self._before_change()
@@ -110,14 +130,25 @@ class ModelMethods(ABC):
             name: `model` or `database.model`.
             what: the name of a model type ("boosted_tree_classifier"), or an estimator that is not
                 fitted (also a pipeline or a search); a clone of it is fitted to a pandas frame.
+            query: a SELECT whose rows the model learns from.
             label: the column to predict.
             parameters: values of the query's parameters.
+            or_replace: if the model exists, add a version and make it the default.
+            if_not_exists: if the model exists, do nothing.
+            comment: a text that SHOW MODELS and DESCRIBE MODEL repeat.
             options: those of OPTIONS (..); with an estimator only sqlml's own.
 
+        Returns:
+            The session. What may be unintended about the rows is told by a `TrainingWarning`.
+
         Raises:
-            ConfigError, MissingColumnError, MissingDependencyError: an option or the rows do not
-                suit the model.
-            ModelExistsError, UnsupportedModelError, VerificationError, ParseError.
+            ConfigError: an option or the rows do not suit the model.
+            MissingColumnError: an option names a column that the query lacks.
+            MissingDependencyError: the library is not installed.
+            ModelExistsError: the name is taken.
+            UnsupportedModelError: sqlml cannot reproduce the fitted estimator.
+            VerificationError: the stored model answers otherwise than the estimator.
+            ParseError: the query is none.
         """
         if not isinstance(query, str):
             raise ConfigError(
@@ -148,11 +179,14 @@ class ModelMethods(ABC):
         Args:
             name: `model` or `database.model`, also of a version: `model/2`.
 
+        Returns:
+            An estimator or a pipeline of scikit-learn's kind, with `predict`.
+
         Raises:
             UntrustedArtifactError: it would be unpickled, which executes code of the database, and
                 the session was not opened with allow_pickle=True.
             CatalogError: it was not trained by sqlml, or with keep_estimator = false.
-            UnknownModelError.
+            UnknownModelError: no such model or version.
         """
         with self._calling():
             self._before_change()  # which lets go of an open result
@@ -182,11 +216,16 @@ class ModelMethods(ABC):
 
         Args:
             name: `model` or `database.model`, also of a version: `model/2`.
+            path: of the file to write.
             format: "ONNX", "SQLML" or "SQL" (macros); by default what the ending of the path
                 implies.
 
+        Returns:
+            The session.
+
         Raises:
-            UnknownModelError, ConfigError.
+            UnknownModelError: no such model or version.
+            ConfigError: an unknown format, or the ending implies none.
             BackendError: that format cannot express the model; the message says why.
         """
         with self._calling():

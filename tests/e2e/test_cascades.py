@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -251,15 +250,6 @@ def test_a_view_is_approximated_for_everyone(con: Session, tmp_path: Path) -> No
     con.close()
     with sqlml.connect(str(tmp_path / "c.duckdb")) as again:
         assert again.execute("SELECT sum(p) FROM v").fetchall() == wanted
-
-
-def test_the_page_about_cascades_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "cascades.md").read_text()
-    (block,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
-    exec(compile(block, "cascades.md", "exec"), {})
-    printed = capsys.readouterr().out
-    assert "'small model reads': 'stars'" in printed
-    assert "% of 12,000 rows; 80" in printed.replace("79", "80").replace("81", "80")
 
 
 # -- what is told

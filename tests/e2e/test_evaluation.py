@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -299,20 +297,6 @@ def test_one_clear_error(con: sqlml.Session, form: str) -> None:
     with pytest.raises((errors.SqlmlError, duckdb.InvalidInputException)) as caught:
         con.sql(f"FROM {form}").fetchall()
     assert BAD[form] in str(caught.value)
-
-
-def test_the_page_runs_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "understand.md").read_text(encoding="utf-8")
-    scope: dict[str, Any] = {}
-    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    for language, text in blocks:
-        if language == "python":
-            exec(compile(text, "understand.md", "exec"), scope)
-        else:
-            scope["con"].execute(text)
-    assert {language for language, _ in blocks} == {"python", "sql"}
-    assert "roc_auc" in capsys.readouterr().out
-    scope["con"].close()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import re
 from pathlib import Path
 from typing import Any
 
@@ -431,18 +430,3 @@ def test_a_file_of_an_older_sqlml_gets_the_tables(tmp_path: Path) -> None:
             or_replace=True,
         )
         assert con.estimator("m/2") is not None
-
-
-def test_the_page_about_training_runs_as_it_is_written(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "train.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```(python|sql)\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
-    scope: dict[str, Any] = {}
-    for language, text in blocks:
-        if language == "python":
-            exec(compile(text, "train.md", "exec"), scope)
-            continue
-        for statement in filter(str.strip, text.split(";\n")):
-            assert scope["con"].execute(statement).fetchall(), statement
-    shown = capsys.readouterr().out
-    assert "boosted_tree_classifier by xgboost" in shown and "made in SQL" in shown
-    assert len(blocks) == 6

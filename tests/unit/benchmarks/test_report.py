@@ -1,4 +1,4 @@
-"""docs/performance.md says what the result files say, and nothing else."""
+"""docs/performance.md and README.md say what the result files say, and nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.bars import BARS
 from benchmarks.plots import draw
-from benchmarks.report import FAMILIES, PAGE, TABLES, load, render
+from benchmarks.report import FAMILIES, PAGES, ROOT, TABLES, load, render
 
 
 def row(
@@ -83,16 +83,24 @@ def test_only_what_stands_between_markers_is_written_anew() -> None:
         render("<!-- nonsense --><!-- /nonsense -->", RESULTS)
 
 
-def test_the_page_holds_what_the_results_say() -> None:
-    page = PAGE.read_text()
-    assert render(page, load()) == page, "run `make bench-report` and commit docs/performance.md"
+def test_newcomers_read_the_mean_and_the_worst_case() -> None:
+    assert TABLES["speed"](RESULTS).splitlines()[2:] == [
+        "| XGBoost's `inplace_predict`, many rows | 10.3 | 10.3 | 1 |"
+    ]
 
 
-def test_the_page_has_every_table_and_picture() -> None:
-    page = PAGE.read_text()
-    assert set(re.findall(r"<!-- ([\w-]+) -->", page)) == set(TABLES)
-    for target in re.findall(r"\]\(([^)#:]+)\)", page):
-        assert (PAGE.parent / target).exists(), target
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_holds_what_the_results_say(page: Path) -> None:
+    text = page.read_text()
+    assert render(text, load()) == text, f"run `make bench-report` and commit {page.name}"
+
+
+def test_the_pages_have_every_table_and_picture() -> None:
+    texts = [page.read_text() for page in PAGES]
+    assert set(re.findall(r"<!-- ([\w-]+) -->", "".join(texts))) == set(TABLES)
+    for page, text in zip(PAGES, texts, strict=True):
+        for target in re.findall(r"!\[[^]]*\]\(([^)#:]+)\)", text):
+            assert (page.parent / target).exists(), target
 
 
 def test_the_same_results_are_the_same_drawings(tmp_path: Path) -> None:
@@ -107,6 +115,6 @@ def test_the_same_results_are_the_same_drawings(tmp_path: Path) -> None:
 
 
 def test_every_family_has_a_make_target() -> None:
-    makefile = (PAGE.parent.parent / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
     (named,) = re.findall(r"^FAMILIES := (.*)$", makefile, flags=re.MULTILINE)
     assert tuple(named.split()) == FAMILIES
