@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from sqlml.ir.operators.combinations import combinations
 from sqlml.ir.ops import OPS
 from sqlml.ir.program import Node, Program
 from sqlml.types import Array
@@ -37,6 +38,9 @@ def _owners(node: Node, given: Sequence[Array]) -> Array:
         return given[0][node.attrs["indices"]]
     if node.op == "concat":
         return np.concatenate(given)
+    if node.op == "look_up_combinations":
+        each = [(_of_all(given[0][c.columns]), c.values.shape[1]) for c in combinations(node.attrs)]
+        return np.concatenate([np.full(width, owner, np.int32) for owner, width in each])
     by_column = OPS[node.op].group == "injective" or node.op in _COLUMN_BY_COLUMN
     if by_column and all(one.size in (1, width) for one in given):
         owner = np.full(width, NONE, np.int32)
@@ -45,7 +49,10 @@ def _owners(node: Node, given: Sequence[Array]) -> Array:
                 owner == NONE, one, np.where((one == NONE) | (one == owner), owner, SEVERAL)
             )
         return owner.astype(np.int32)
-    all_of_them = np.unique(np.concatenate(given))
-    known = all_of_them[all_of_them != NONE]
-    single = known[0] if known.size == 1 else NONE if not known.size else SEVERAL
-    return np.full(width, single, np.int32)
+    return np.full(width, _of_all(np.concatenate(given)), np.int32)
+
+
+def _of_all(given: Array) -> int:
+    """The owner of what is made of columns with these owners."""
+    known = np.unique(given[given != NONE])
+    return int(known[0]) if known.size == 1 else SEVERAL if known.size else NONE

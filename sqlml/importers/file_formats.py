@@ -166,10 +166,10 @@ def _xgboost(content: bytes) -> Any:
 
 
 def _catboost(content: bytes) -> Any:
-    if content.startswith(MAGIC):
-        content = as_json(content)
-    text = content.lstrip(_BLANK)
-    return catboost.read_document(_json(text, catboost_forest.compact, strict=True))
+    binary = content.startswith(MAGIC)
+    text = (as_json(content) if binary else content).lstrip(_BLANK)
+    document = _json(text, catboost_forest.compact, strict=True)
+    return catboost.read_document(document, is_file=not binary)
 
 
 def _json(text: bytes, hook: Hook, *, strict: bool = False) -> Any:

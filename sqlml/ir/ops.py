@@ -19,6 +19,7 @@ from sqlml.errors import ProgramError
 from sqlml.ir.operators import (
     categories,
     columns,
+    combinations,
     contributions,
     coupling,
     distances,
@@ -87,6 +88,7 @@ TABLE: tuple[Op, ...] = (
     *coupling.OPERATORS,
     *categories.OPERATORS,
     *hashing.OPERATORS,
+    *combinations.OPERATORS,
     *columns.OPERATORS,
     *piecewise.OPERATORS,
     *knn_impute.OPERATORS,

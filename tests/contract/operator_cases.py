@@ -8,8 +8,10 @@ import numpy as np
 
 from sqlml.ir import store
 from sqlml.ir.builder import Builder, Value
+from sqlml.ir.city_hash import city_hash32
 from sqlml.ir.operators import elementwise as elementwise_ops
-from sqlml.ir.operators.hashing import city_hash32
+from sqlml.ir.operators.combinations import Combination, packed
+from sqlml.ir.operators.combinations import hashes as hashes_of
 from sqlml.ir.program import Program
 from sqlml.types import NESTED
 from tests.contract import distance_cases, item_cases, opaque_cases, text_cases
@@ -148,6 +150,25 @@ def linear(dtype: str) -> Make:
 
 def hashes(*categories: str) -> np.ndarray:
     return np.array([city_hash32(c) for c in categories], np.int64)
+
+
+def whole(b: Builder) -> Value:
+    """Hashes of whole numbers, small and large ones, and of some that are not whole."""
+    x = b.input("x", "float64")
+    return b.op("hash_categories", b.op("add", b.op("trunc", x), b.op("mul", x, x)))
+
+
+def combinations(b: Builder) -> Value:
+    """Of small numbers alone and in pairs, some known and some not; of no columns; of no keys."""
+    x = b.op("trunc", b.input("x", "float64", 3))
+    pairs = np.array([[i, j, 0] for i in range(-2, 3) for j in range(-1, 2)], np.float64)
+    given = []
+    for columns, width in (([1], 2), ([0, 1], 1), ([], 1), ([2, 0, 1], 3)):
+        places = np.array(columns, np.int32)
+        keys = np.unique(hashes_of(pairs, places))[: 9 if columns else 0]
+        values = np.arange((keys.size + 1) * width, dtype=np.float32).reshape(-1, width)
+        given.append(Combination(places, keys, values))
+    return b.op("look_up_combinations", x, **packed(given))
 
 
 def known(b: Builder) -> Value:
@@ -371,6 +392,8 @@ CASES: dict[str, list[Make]] = {
     "encode_hashed": [
         on("string", 1, "encode_hashed", hashes=hashes("a", "ß", "zz"), missing=m) for m in (-1, 3)
     ],
+    "hash_categories": [on("string", 1, "hash_categories"), whole],
+    "look_up_combinations": [combinations],
     "require_known": [known],
     "require_finite": both(finite) + both(inside),
     "one_hot": [

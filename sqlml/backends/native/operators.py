@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.category_lookup import encoder
+from sqlml.backends.native.rows.combinations import combined
 from sqlml.backends.native.rows.distances import nearest, pairwise
 from sqlml.backends.native.rows.impute_one_hot import (
     argmax,
@@ -25,6 +26,7 @@ from sqlml.backends.native.rows.quadratic import Quadratic, quadratic
 from sqlml.backends.native.rows.sparse import normaliser, sparse_linear
 from sqlml.backends.native.rows.splines import bspline
 from sqlml.backends.native.text.category_codes import text_encoder, text_filler
+from sqlml.backends.native.text.city_hash import number_hasher, text_hasher
 from sqlml.backends.native.text.count_tokens import counter
 from sqlml.backends.native.trees import Forest
 from sqlml.backends.native.trees.contributions import contributor
@@ -142,6 +144,16 @@ def _fill(node: Node, x: TensorType) -> Callable[..., Any]:
     return lambda x: of_texts(x) if isinstance(x, Texts) else function([x], node.attrs)
 
 
+def _encode_hashed(node: Node, x: TensorType) -> Callable[..., Any]:
+    hashes, missing, of_texts = node.attrs["hashes"], node.attrs["missing"], text_hasher()
+    encode = encoder(hashes.astype(np.float64), missing)
+    return lambda x: encode(of_texts(x) % (1 << 32))
+
+
+def _hash_categories(node: Node, x: TensorType) -> Callable[..., Any]:
+    return text_hasher() if x.dtype == "string" else number_hasher()
+
+
 def _one_hot(node: Node, codes: TensorType) -> Callable[..., Any] | None:
     if node.type.dtype == "float16":
         return None
@@ -185,6 +197,9 @@ KERNELS: Mapping[str, Bind] = MappingProxyType(
         "select": _own(_select),
         "cast": _own(_cast),
         "encode": _own(_encode),
+        "encode_hashed": _own(_encode_hashed),
+        "hash_categories": _own(_hash_categories),
+        "look_up_combinations": _own(lambda node, x: combined(node.attrs)),
         "fill": _own(_fill),
         "one_hot": _own(_one_hot),
         "impute": _floats(lambda node, x: imputer(node.attrs["fill"], node.attrs["missing"])),

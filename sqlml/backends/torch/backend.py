@@ -35,7 +35,10 @@ from sqlml.ir import reference
 from sqlml.ir.program import Program
 from sqlml.types import TEXTUAL, Array
 
-HOST = frozenset({"couple", "encode", "encode_hashed", "fill", "knn_impute", "mod", "nearest"})
+HOST = frozenset(
+    ("couple", "encode", "encode_hashed", "fill", "hash_categories", "knn_impute")
+    + ("look_up_combinations", "mod", "nearest")
+)
 """Operators that run in numpy wherever the tensors are; so do all that touch strings.
 
 Which of equally near rows counts is numpy's own choice, and torch's `remainder` divides, which

@@ -9,13 +9,23 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sqlml.errors import ArtifactError, ProgramError, UnsupportedModelError
-from sqlml.importers.catboost.forest import MOST_WHOLE, Columns, read_forest
+from sqlml.importers.catboost.columns import Columns
+from sqlml.importers.catboost.document_numbers import MOST_WHOLE
+from sqlml.importers.catboost.forest import read_forest
+from sqlml.importers.catboost.hash_table import HashTable
+from sqlml.importers.catboost.statistics import (
+    MEANS,
+    Lookup,
+    Statistic,
+    check_told_apart,
+    lookups,
+)
 from sqlml.importers.claimed_sizes import MAX_FEATURES, MAX_OUTPUTS
 from sqlml.ir.damaged_file import reading
 from sqlml.ir.trees import Ensemble
@@ -28,10 +38,11 @@ class CatBoostModel:
 
     `trees` start from zeros: raw values are `scale * sum + bias`, bias float64 (K,). `loss` is the
     loss function's name without its parameters. `categorical` has, for each categorical column
-    that a split tests, the values tested: texts where the file names them all, else their
-    32-bit hashes as int64. `classes` are the names of the classes (None for a model that has
-    none), and output k means class `class_of[k]`. `threshold` is the probability above which a
-    row is of the second class of two.
+    that a split tests, the 32-bit hashes of the values tested, int64. `lookups` make the columns
+    that trees read behind those of the table. `texts` has the texts of hashes, where the file says
+    them. `classes` are the names of the classes (None for a model that has none), and output k
+    means class `class_of[k]`. `threshold` is the probability above which a row is of the second
+    class of two.
     """
 
     written_by: str
@@ -41,7 +52,9 @@ class CatBoostModel:
     trees: Ensemble
     scale: float
     bias: Array
-    categorical: Mapping[int, tuple[str, ...] | Array]
+    categorical: Mapping[int, Array]
+    lookups: tuple[Lookup, ...]
+    texts: Mapping[int, str]
     classes: tuple[Any, ...] | None
     class_of: tuple[int, ...]
     threshold: float | None
@@ -52,19 +65,22 @@ class CatBoostModel:
         return int(self.bias.size)
 
 
-def read_document(document: Any) -> CatBoostModel:
-    """Check a parsed JSON document.
+def read_document(document: Any, *, is_file: bool = False) -> CatBoostModel:
+    """Check a parsed JSON document, of which each object went through `forest.compact`.
+
+    Args:
+        is_file: there is nothing but this document, which CatBoost itself would read.
 
     Raises:
         ArtifactError: damaged, or not a model of CatBoost.
-        UnsupportedModelError: it needs statistics of categories, or texts, or embeddings.
+        UnsupportedModelError: it needs texts or embeddings, or CatBoost misreads it.
     """
     with reading("the CatBoost model", "save it again with save_model(.., format='json')"):
         with np.errstate(all="ignore"):  # a border beyond float32 is infinite in CatBoost too
-            return _read(document)
+            return _read(document, is_file)
 
 
-def _read(document: Any) -> CatBoostModel:
+def _read(document: Any, is_file: bool) -> CatBoostModel:
     if not isinstance(document, Mapping) or not {"oblivious_trees", "trees"} & set(document):
         raise ArtifactError("this is not a CatBoost model: it has no trees")
     info = document["features_info"]
@@ -74,12 +90,15 @@ def _read(document: Any) -> CatBoostModel:
     columns = Columns.read(info, MAX_FEATURES)
     try:
         trees, outputs = read_forest(document, columns)
+        trees, found = _looked_up(trees, columns, document.get("ctr_data"), is_file)
     except ProgramError as error:
         raise ArtifactError(f"the CatBoost model is damaged: {error}") from error
     scale, bias = _scale_and_bias(document.get("scale_and_bias", (1.0, [])), outputs)
     if bias.size > MAX_OUTPUTS:
         raise ArtifactError(f"the CatBoost model claims {bias.size} outputs")
     about = document.get("model_info") or {}
+    if found:
+        check_told_apart(about.get("params"))
     for text in about.values():
         _check_nesting(text)
     classes, class_of = _classes(about.get("class_params"), bias.size)
@@ -94,11 +113,39 @@ def _read(document: Any) -> CatBoostModel:
         trees=trees,
         scale=scale,
         bias=bias,
-        categorical=columns.tested_values(info.get("cat_features_hash")),
+        categorical=columns.tested_values(),
+        lookups=found,
+        texts=columns.texts,
         classes=classes,
         class_of=class_of,
         threshold=_threshold(about.get("binclass_probability_threshold")),
     )
+
+
+def _looked_up(
+    trees: Ensemble, columns: Columns, data: Any, is_file: bool
+) -> tuple[Ensemble, tuple[Lookup, ...]]:
+    """The trees, and the look-ups of the statistics that they test, in the order of the columns."""
+    used = np.unique(trees.feature)
+    numbers = (used[used >= columns.count] - columns.count).tolist()
+    if is_file:
+        _check_whole_sums([columns.statistics[n] for n in numbers], data)
+    found, column = lookups(columns.statistics, numbers, data or {})
+    moved = np.arange(columns.count + len(columns.statistics), dtype=np.int32)
+    for number, place in column.items():
+        moved[columns.count + number] = columns.count + place
+    return replace(trees, feature=moved[trees.feature]), found
+
+
+def _check_whole_sums(statistics: Sequence[Statistic], data: Any) -> None:
+    for table in {s.table for s in statistics if s.kind in MEANS}:
+        counted = data[table]["hash_map"]
+        if isinstance(counted, HashTable) and (counted.numbers % 1 != 0).any():
+            raise UnsupportedModelError(
+                "CatBoost reads the sums of a mean target value in this JSON file as whole "
+                "numbers, so it does not predict what the trained model does; save that as "
+                "model.cbm"
+            )
 
 
 def _scale_and_bias(given: Any, outputs: int | None) -> tuple[float, Array]:

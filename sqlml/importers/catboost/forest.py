@@ -10,130 +10,20 @@ training; in others every comparison with it is false (catboost/libs/model/cpu/q
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from sqlml.errors import ArtifactError, UnsupportedModelError
+from sqlml.errors import ArtifactError
+from sqlml.importers.catboost.columns import Columns
+from sqlml.importers.catboost.document_numbers import floats
+from sqlml.importers.catboost.hash_table import HashTable
+from sqlml.importers.catboost.split import Split
 from sqlml.ir.trees import BATCH, Collector, Ensemble, RawTrees
 from sqlml.types import Array
 
 MAX_DEPTH = 30
-
-MOST_WHOLE = 1 << 53
-"""CatBoost misreads larger numbers without a decimal point."""
-_HASH = 0xFFFFFFFF
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Split:
-    """One test: of column `feature` against `border`, or (`code` not None) for a category."""
-
-    feature: int
-    border: np.float32
-    nan_is_true: bool
-    code: int | None
-
-
-class Columns:
-    """The model's columns: number among the floats or the categories -> place in the table."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.names: tuple[str, ...] | None = None
-        self.floats: dict[int, tuple[int, bool]] = {}
-        self.categories: dict[int, int] = {}
-        self._tests: list[tuple[str, int, Any]] = []
-        self._codes: dict[int, dict[int, int]] = {}
-        self._texts: dict[int, dict[int, str]] = {}
-
-    @classmethod
-    def read(cls, info: Mapping[str, Any], most: int) -> Columns:
-        """The columns of "features_info", at most `most`."""
-        self = cls()
-        names: dict[int, str] = {}
-        for feature in info.get("float_features") or []:
-            treatment = feature["nan_value_treatment"]
-            if treatment not in ("AsIs", "AsFalse", "AsTrue"):
-                raise ArtifactError(
-                    f"unknown nan_value_treatment {treatment!r} of a CatBoost column"
-                )
-            true = treatment == "AsTrue" and feature["has_nans"] is True
-            number = _count(feature["feature_index"])
-            self.floats[number] = self._place(feature, names), true
-            borders = _floats(feature["borders"] or []).astype(np.float32)
-            if not (np.diff(borders) > 0).all():
-                raise ArtifactError("the borders of a CatBoost column are not in order")
-            self._tests += [("FloatFeature", number, border) for border in borders]
-        for feature in info.get("categorical_features") or []:
-            number = _count(feature["feature_index"])
-            self.categories[number] = place = self._place(feature, names)
-            texts, values = feature.get("string_values") or [], feature.get("values") or []
-            self._tests += [("OneHotFeature", number, _hash(value)) for value in values]
-            if len(texts) == len(values):
-                self._texts[place] = dict(zip(map(_hash, values), map(str, texts), strict=True))
-        self.count = 1 + max(names, default=-1)
-        columns = len(self.floats) + len(self.categories)
-        if self.count > most or not self.count == len(names) == columns:
-            raise ArtifactError("the columns of the CatBoost model are not numbered one by one")
-        if any(names.values()):
-            self.names = tuple(names.get(i) or str(i) for i in range(self.count))
-        return self
-
-    def _place(self, feature: Mapping[str, Any], names: dict[int, str]) -> int:
-        place = _count(feature["flat_feature_index"])
-        name = feature.get("feature_id") or feature.get("feature_name") or ""
-        if place in names or not isinstance(name, str):
-            raise ArtifactError(f"column {place} of the CatBoost model is duplicated or misnamed")
-        names[place] = name
-        return place
-
-    def split(self, given: Mapping[str, Any]) -> Split:
-        """A split of the document."""
-        kind = given.get("split_type")
-        if kind == "FloatFeature":
-            feature, true = self.floats[_count(given["float_feature_index"])]
-            border = np.float32(given["border"])
-            if np.isnan(border):
-                raise ArtifactError("a border of the CatBoost model is NaN")
-            self._check(given, given["float_feature_index"], border)
-            return Split(feature, border, true, None)
-        if kind == "OneHotFeature":
-            feature = self.categories[_count(given["cat_feature_index"])]
-            codes = self._codes.setdefault(feature, {})
-            code = codes.setdefault(_hash(given["value"]), len(codes))
-            self._check(given, given["cat_feature_index"], _hash(given["value"]))
-            return Split(feature, np.float32(0), False, code)
-        if kind == "OnlineCtr":
-            raise UnsupportedModelError(
-                "this CatBoost model computes target statistics of categories (CTR), which are "
-                "not covered; train it with one_hot_max_size above the number of categories, or "
-                "encode the categories before it"
-            )
-        raise UnsupportedModelError(f"CatBoost splits of type {kind!r} are not covered")
-
-    def _check(self, given: Mapping[str, Any], number: int, value: Any) -> None:
-        """Of a split CatBoost reads one number: its place among all tests of all columns."""
-        place = _count(given["split_index"])
-        if self._tests[place : place + 1] != [(given["split_type"], number, value)]:
-            raise ArtifactError("a split of the CatBoost model is not the one that it is called")
-
-    def tested_values(self, known: Any) -> dict[int, tuple[str, ...] | Array]:
-        """Categorical column -> the values that splits test, in the order of their codes.
-
-        `known` is the document's list of hashes and their texts, or None.
-        """
-        shared = {_hash(entry["hash"]): str(entry["value"]) for entry in known or []}
-        found: dict[int, tuple[str, ...] | Array] = {}
-        for place, codes in self._codes.items():
-            texts = {**shared, **self._texts.get(place, {})}
-            if all(h in texts for h in codes):
-                found[place] = tuple(texts[h] for h in codes)
-            else:
-                found[place] = np.array(list(codes), np.int64)
-        return found
 
 
 class _Nodes:
@@ -185,18 +75,24 @@ class _Nodes:
 
 
 def compact(entry: dict[str, Any]) -> dict[str, Any]:
-    """Take an object of a JSON document as it is parsed: the leaves of a tree as arrays.
+    """Take an object of a JSON document as it is parsed: the leaves of a tree, and the entries of a
+    table of hashes, as arrays.
 
     So they never stand in memory as Python numbers all at once. Values that make no array stay,
-    for `read_forest` to refuse.
+    for the readers to refuse.
     """
     for name in ("leaf_values", "leaf_weights"):
         values = entry.get(name)
         if isinstance(values, list):
             try:
-                entry[name] = _floats(values)
+                entry[name] = floats(values)
             except (ArtifactError, TypeError, ValueError, OverflowError):
                 pass
+    if isinstance(entry.get("hash_map"), list):
+        try:
+            entry["hash_map"] = HashTable.read(entry["hash_map"], entry.get("hash_stride"))
+        except (ArtifactError, TypeError, ValueError, OverflowError):
+            pass
     return entry
 
 
@@ -222,7 +118,7 @@ def _symmetric(tree: Mapping[str, Any], columns: Columns, nodes: _Nodes) -> int:
     """A tree with one split a level; bit d of a leaf's number is the outcome of split d."""
     splits = [columns.split(s) for s in tree["splits"] or []]
     depth = len(splits)
-    values = _floats(tree["leaf_values"])
+    values = floats(tree["leaf_values"])
     leaves = 1 << min(depth, MAX_DEPTH)
     if depth > MAX_DEPTH or not values.size or values.size % leaves:
         raise ArtifactError(f"{values.size} leaf values of a CatBoost tree with {depth} splits")
@@ -291,7 +187,7 @@ def _any(tree: Mapping[str, Any], columns: Columns, nodes: _Nodes) -> int:
         if "value" in node:
             value = node["value"]
             splits.append(None)
-            values.append(_floats(value if isinstance(value, list) else [value]))
+            values.append(floats(value if isinstance(value, list) else [value]))
             continue
         split = columns.split(node["split"])
         splits.append(split)
@@ -327,27 +223,3 @@ def _any(tree: Mapping[str, Any], columns: Columns, nodes: _Nodes) -> int:
         cover=np.array(weights),
     )
     return width
-
-
-def _floats(given: Sequence[Any]) -> Array:
-    values = np.array(given)
-    mixed = isinstance(given, list) and bool in set(map(type, given))
-    if values.ndim != 1 or values.dtype.kind not in "iuf" or mixed:
-        raise ArtifactError("entries of the CatBoost model are not numbers")
-    large = values.size and isinstance(given, list) and np.abs(values).max() > MOST_WHOLE
-    if large and any(type(v) is int and abs(v) > MOST_WHOLE for v in given):
-        raise ArtifactError("an integer of the CatBoost model does not fit a float64")
-    return values.astype(np.float64)
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ArtifactError(f"a number of the CatBoost model is {value!r}")
-    return value
-
-
-def _hash(value: Any) -> int:
-    """A 32-bit hash, which the document writes with and without sign."""
-    if type(value) is not int or not -(1 << 31) <= value <= _HASH:
-        raise ArtifactError(f"a hash of the CatBoost model is {value!r}")
-    return value & _HASH

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
-from sqlml.ir.operators.hashing import city_hash32
-from sqlml.types import Array
+from sqlml.ir.city_hash import city_hash32
 
 WHOLE_NUMBERS = range(-1000, 65_536)
 """Numbers whose texts are tried as the origin of an unnamed hash."""
 
 
-def texts_of(values: tuple[str, ...] | Array) -> tuple[str, ...] | None:
-    """The texts of categories; of bare hashes only when all are those of integers."""
-    if isinstance(values, tuple):
-        return values
+def texts_of(hashes: Iterable[int], texts: Mapping[int, str]) -> tuple[str, ...] | None:
+    """The texts of categories that a file names; of bare hashes only when all are of integers."""
+    wanted = list(hashes)
+    if all(h in texts for h in wanted):
+        return tuple(texts[h] for h in wanted)
     known = _whole_numbers()
-    found = [known.get(int(h)) for h in values]
+    found = [known.get(h) for h in wanted]
     return tuple(str(n) for n in found) if None not in found else None
+
+
+def are_whole(hashes: Iterable[int], texts: Mapping[int, str]) -> bool:
+    """Whether categories are integers, all of them, and there are some."""
+    found = texts_of(hashes, texts)
+    return bool(found) and all(map(is_whole, found or ()))
 
 
 def is_whole(text: str) -> bool:

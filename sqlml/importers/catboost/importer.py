@@ -15,14 +15,13 @@ import numpy as np
 from sqlml.errors import ArtifactError, UnsupportedModelError
 from sqlml.importers.catboost.document import CatBoostModel, read_document
 from sqlml.importers.catboost.forest import compact
-from sqlml.importers.catboost.hashed_categories import is_whole, texts_of
+from sqlml.importers.catboost.inputs import tree_columns
 from sqlml.importers.catboost.objective import Output, loss, predict
-from sqlml.importers.categories import coded_columns
 from sqlml.importers.frame import Frame, Outputs, Schema, labels_of
 from sqlml.importers.json_text import read_json
 from sqlml.importers.unfitted import unfitted
 from sqlml.ir.builder import Value
-from sqlml.types import Array, Labels
+from sqlml.types import Labels
 
 
 def schema(model: Any) -> Schema:
@@ -162,40 +161,12 @@ def _raw(model: CatBoostModel, frame: Frame) -> Value:
         )
     b = frame.builder
     trees = replace(model.trees, base=np.zeros(model.outputs))  # more than the leaves' of none
-    value = b.op("tree_ensemble", _columns(model, frame), **trees.attrs())
+    value = b.op("tree_ensemble", tree_columns(model, frame), **trees.attrs())
     if model.scale != 1:
         value = b.op("mul", value, b.constant(np.array([model.scale])))
     if model.bias.any():
         value = b.op("add", value, b.constant(model.bias))
     return value
-
-
-def _columns(model: CatBoostModel, frame: Frame) -> Value:
-    """All features as (n, F) float32; categories as the code of their value, or -1."""
-    untested = {i: () for i in range(frame.width) if frame.makes_strings(i)}
-    categorical = {**untested, **model.categorical}
-    return coded_columns(frame, range(frame.width), categorical, _codes, "float32")
-
-
-def _codes(frame: Frame, i: int, values: tuple[str, ...] | Array) -> Value:
-    """Column `i` as codes in the order of `values`; NULL is refused, as CatBoost does."""
-    b = frame.builder
-    texts = texts_of(values)
-    if texts is None:
-        hashes = np.asarray(values)
-        codes = b.op("encode_hashed", frame.strings(i), hashes=hashes, missing=len(values))
-    elif all(is_whole(text) for text in texts) and not frame.makes_strings(i):
-        numbers = np.array([float(text) for text in texts])
-        codes = b.op("encode", frame.numbers(i), categories=numbers, missing=len(texts))
-    else:
-        strings = np.empty(len(texts), object)
-        strings[:] = texts
-        codes = b.op("encode", frame.strings(i), categories=strings, missing=len(texts))
-    gone = b.op("eq", codes, b.constant(np.array([len(values)], np.int64)))
-    nan = b.constant(np.array([np.nan], np.float32))
-    x = b.op("where", gone, nan, b.op("cast", codes, dtype="float32"))
-    step = "CatBoost in a categorical column"
-    return b.op("require_finite", x, features=(frame.names[i],), allow_nan=False, step=step)
 
 
 FILE = "catboost file"

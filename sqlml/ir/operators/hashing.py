@@ -1,8 +1,4 @@
-"""Strings known only by their hash: CatBoost's files keep nothing else of a category.
-
-CityHash64 version 1.0 (Pike and Alakuijala, 2011), with its quirks, as CatBoost uses it: later
-versions hash differently.
-"""
+"""Categories known only by their hash: CatBoost's files keep nothing else of one."""
 
 from __future__ import annotations
 
@@ -11,136 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from sqlml.ir.city_hash import city_hash64
 from sqlml.ir.operators.op import Op, Types, array, need
 from sqlml.ir.program import Attrs
 from sqlml.ir.utf8_column import Texts
 from sqlml.types import Array, TensorType
 
-HASHED: frozenset[str] = frozenset({"encode_hashed"})
+HASHED: frozenset[str] = frozenset({"encode_hashed", "hash_categories"})
 """Operators that hash texts, which SQL cannot do for them."""
 
-_MASK = 0xFFFFFFFFFFFFFFFF
-_K0 = 0xC3A5C85C97CB3127
-_K1 = 0xB492B66FBE98F273
-_K2 = 0x9AE16A3B2F90404F
-_K3 = 0xC949D7C7509E6557
-_MUL = 0x9DDFEA08EB382D69
-
-
-def city_hash32(text: str) -> int:
-    """The lower half of the CityHash64 of a text's UTF-8 bytes: CatBoost's hash of a category.
-
-    >>> city_hash32("u")
-    1981898051
-    """
-    return city_hash64(text.encode("utf-8", "surrogatepass")) & 0xFFFFFFFF
-
-
-def city_hash64(s: bytes) -> int:
-    """CityHash64 of version 1.0."""
-    size = len(s)
-    if size <= 16:
-        return _up_to_16(s)
-    if size <= 32:
-        return _up_to_32(s)
-    if size <= 64:
-        return _up_to_64(s)
-    return _longer(s)
-
-
-def _word(s: bytes, at: int, size: int = 8) -> int:
-    return int.from_bytes(s[at : at + size], "little")
-
-
-def _rotate(value: int, shift: int) -> int:
-    value &= _MASK
-    return ((value >> shift) | (value << (64 - shift))) & _MASK
-
-
-def _mix(value: int) -> int:
-    value &= _MASK
-    return value ^ (value >> 47)
-
-
-def _join(u: int, v: int) -> int:
-    """Two words as one."""
-    a = _mix(((u ^ v) & _MASK) * _MUL)
-    b = _mix(((v ^ a) & _MASK) * _MUL)
-    return (b * _MUL) & _MASK
-
-
-def _up_to_16(s: bytes) -> int:
-    size = len(s)
-    if size > 8:
-        a, b = _word(s, 0), _word(s, size - 8)
-        return _join(a, _rotate(b + size, size)) ^ b
-    if size >= 4:
-        return _join(size + (_word(s, 0, 4) << 3), _word(s, size - 4, 4))
-    if size > 0:
-        y = s[0] + (s[size >> 1] << 8)
-        z = size + (s[size - 1] << 2)
-        return (_mix(y * _K2 ^ z * _K3) * _K2) & _MASK
-    return _K2
-
-
-def _up_to_32(s: bytes) -> int:
-    size = len(s)
-    a, b = _word(s, 0) * _K1, _word(s, 8)
-    c, d = _word(s, size - 8) * _K2, _word(s, size - 16) * _K0
-    return _join(
-        (_rotate(a - b, 43) + _rotate(c, 30) + d) & _MASK,
-        (a + _rotate(b ^ _K3, 20) - c + size) & _MASK,
-    )
-
-
-def _up_to_64(s: bytes) -> int:
-    size = len(s)
-
-    def half(first: int, z: int, second: int, third: int) -> tuple[int, int]:
-        a, b, c = first, _rotate(first + z, 52), _rotate(first, 37)
-        a += second
-        c += _rotate(a, 7)
-        a += third
-        return a + z, b + _rotate(a, 31) + c
-
-    front = _word(s, 0) + (size + _word(s, size - 16)) * _K0
-    vf, vs = half(front, _word(s, 24), _word(s, 8), _word(s, 16))
-    back = _word(s, 16) + _word(s, size - 32)
-    wf, ws = half(back, _word(s, size - 8), _word(s, size - 24), _word(s, size - 16))
-    r = _mix((vf + ws) * _K2 + (wf + vs) * _K0)
-    return (_mix(r * _K0 + vs) * _K2) & _MASK
-
-
-def _weak(s: bytes, at: int, a: int, b: int) -> tuple[int, int]:
-    """32 bytes and two seeds as two words."""
-    a += _word(s, at)
-    z = _word(s, at + 24)
-    b = _rotate(b + a + z, 21)
-    c = a
-    a += _word(s, at + 8) + _word(s, at + 16)
-    b += _rotate(a, 44)
-    return (a + z) & _MASK, (b + c) & _MASK
-
-
-def _longer(s: bytes) -> int:
-    size = len(s)
-    x, y, z = _word(s, 0), _word(s, size - 16) ^ _K1, _word(s, size - 56) ^ _K0
-    v = _weak(s, size - 64, size, y)
-    w = _weak(s, size - 32, size * _K1, _K0)
-    z += _mix(v[1]) * _K1
-    x = (_rotate(z + x, 39) * _K1) & _MASK
-    y = (_rotate(y, 33) * _K1) & _MASK
-    for at in range(0, (size - 1) & ~63, 64):
-        x = (_rotate(x + y + v[0] + _word(s, at + 16), 37) * _K1) & _MASK
-        y = (_rotate(y + v[1] + _word(s, at + 48), 42) * _K1) & _MASK
-        x ^= w[1]
-        y ^= v[0]
-        z = _rotate(z ^ w[0], 33)
-        v = _weak(s, at, v[1] * _K1, x + w[0])
-        w = _weak(s, at + 32, z + w[1], y)
-        z, x = x, z
-    first = (_join(v[0], w[0]) + _mix(y) * _K1 + z) & _MASK
-    return _join(first, (_join(v[1], w[1]) + x) & _MASK)
+MOST_WHOLE = 1 << 53
+"""Up to here float64 holds every integer, so that its text is known."""
 
 
 def _encode_hashed_type(types: Types, attrs: Attrs) -> TensorType:
@@ -156,23 +33,62 @@ def _encode_hashed_type(types: Types, attrs: Attrs) -> TensorType:
     return TensorType("int64", types[0].shape)
 
 
+def _hash_categories_type(types: Types, attrs: Attrs) -> TensorType:
+    need(types[0].dtype in ("string", "float64"), "hash_categories takes strings or float64")
+    need(len(types[0].shape) == 2 and types[0].width == 1, "hash_categories takes one column")
+    need(types[0].rowwise, "hash_categories takes rows")
+    return TensorType("float64", types[0].shape)
+
+
 def _encode_hashed(args: Sequence[Any], attrs: Attrs) -> Array:
-    texts = Texts.of(args[0])
     code_of = {h: code for code, h in enumerate(attrs["hashes"].tolist())}
-    content, missing = texts.data.tobytes(), texts.missing.tolist()
-    seen: dict[bytes, int] = {}
-    codes = np.full(texts.shape, attrs["missing"], np.int64)
-    for row, (start, stop) in enumerate(
-        zip(texts.start.tolist(), texts.stop.tolist(), strict=True)
-    ):
-        if missing[row]:
-            continue
-        category = content[start:stop]
-        code = seen.get(category)
-        if code is None:
-            code = seen[category] = code_of.get(city_hash64(category) & 0xFFFFFFFF, -1)
-        codes[row, 0] = code
-    return codes
+    hashes = _hashes_of_texts(args[0])
+    gone = np.isnan(hashes)
+    low = np.where(gone, 0, hashes).astype(np.int64) & _LOW
+    known = np.array([code_of.get(h, -1) for h in low.tolist()], np.int64)
+    return np.where(gone, attrs["missing"], known).reshape(-1, 1)
+
+
+def _hash_categories(args: Sequence[Any], attrs: Attrs) -> Array:
+    """The signed 32-bit hash of each category as float64, and NaN for one that is missing.
+
+    The category of a whole number is its decimal text; other numbers count as missing.
+    """
+    x = args[0]
+    texts = isinstance(x, Texts) or x.dtype == object
+    return (_hashes_of_texts(x) if texts else _hashes_of_numbers(x[:, 0])).reshape(-1, 1)
+
+
+def _hashes_of_texts(given: Any) -> Array:
+    """float64 (n,): NaN for a text that is missing."""
+    texts = Texts.of(given)
+    content, seen = texts.data.tobytes(), dict[bytes, float]()
+    made = np.full(len(texts), np.nan)
+    for row in np.flatnonzero(~texts.missing).tolist():
+        category = content[texts.start[row] : texts.stop[row]]
+        found = seen.get(category)
+        if found is None:
+            found = seen[category] = _signed(category)
+        made[row] = found
+    return made
+
+
+def _hashes_of_numbers(x: Array) -> Array:
+    """float64 (n,): NaN for what is not a whole number."""
+    whole = (np.abs(x) <= MOST_WHOLE) & (np.trunc(x) == x)
+    distinct, place = np.unique(x[whole].astype(np.int64), return_inverse=True)
+    made = np.full(x.shape, np.nan)
+    made[whole] = np.array([_signed(str(n).encode()) for n in distinct.tolist()])[place]
+    return made
+
+
+_LOW = 0xFFFFFFFF
+
+
+def _signed(category: bytes) -> float:
+    """The lower 32 bits of a hash, as a signed number."""
+    low = city_hash64(category) & _LOW
+    return float(low - (1 << 32) if low >> 31 else low)
 
 
 OPERATORS: tuple[Op, ...] = (
@@ -184,4 +100,5 @@ OPERATORS: tuple[Op, ...] = (
         _encode_hashed,
         {"hashes": "array", "missing": "int"},
     ),
+    Op("hash_categories", "model", "injective", _hash_categories_type, _hash_categories),
 )

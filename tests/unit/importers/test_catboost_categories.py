@@ -1,4 +1,4 @@
-"""CatBoost's columns of categories: one-hot splits by name and by hash, and what is refused."""
+"""CatBoost's columns of categories: one-hot splits by name and by hash."""
 
 from __future__ import annotations
 
@@ -13,13 +13,10 @@ from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 
-from sqlml.errors import (
-    MissingValueError,
-    UnsupportedModelError,
-)
+from sqlml.errors import MissingValueError
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference, store
-from sqlml.ir.operators.hashing import city_hash32
+from sqlml.ir.city_hash import city_hash32
 from sqlml.ir.utf8_column import Texts
 from sqlml.passes.split import split
 from tests import oracles
@@ -106,13 +103,6 @@ def test_city_hash_of_every_length_is_catboosts(size: int) -> None:
     known = json.loads(saved(model, pool))["features_info"]["cat_features_hash"]
     assert {e["value"] for e in known} == {*words, "other"}
     assert all(city_hash32(e["value"]) == e["hash"] for e in known)
-
-
-def test_target_statistics_are_refused_with_the_reason(shop: Any) -> None:
-    train, target = shop
-    model = cb.CatBoostRegressor(**SMALL, cat_features=["city"]).fit(train, target)
-    with pytest.raises(UnsupportedModelError, match="one_hot_max_size"):
-        import_model(model)
 
 
 def test_strings_that_an_earlier_step_makes_stay_strings_though_they_are_digits() -> None:
