@@ -6,6 +6,7 @@ from sqlml.backends.costs import SHIPPED, keep
 from sqlml.backends.no_wait import waiting
 from sqlml.calibration.backends import backend_costs
 from sqlml.calibration.duckdb import engine_costs
+from sqlml.long_work import long_work, stage
 
 FARTHEST = 50.0
 """A slope that noise has made so many times smaller or larger than the shipped one is not kept."""
@@ -20,8 +21,11 @@ def calibrate() -> dict[str, float]:
     Raises:
         OSError: the file for the costs cannot be written.
     """
-    with waiting():
-        found = {**backend_costs(), **engine_costs()}
+    with waiting(), long_work("measuring this machine"):
+        stage("backends")
+        found = dict(backend_costs())
+        stage("DuckDB")
+        found |= engine_costs()
     measured = {
         name: round(value, 6)
         for name, value in found.items()

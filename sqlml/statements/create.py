@@ -9,6 +9,7 @@ from sqlml.catalog.model import NewVersion, Reference
 from sqlml.catalog.transform import TRANSFORM, transform_of
 from sqlml.errors import ConfigError
 from sqlml.importers.model_file import ModelFile, read_file
+from sqlml.long_work import long_work, stage
 from sqlml.parsing.statements import AddVersion, Artifact, CreateModel
 from sqlml.statements.models import Models, whole
 from sqlml.statements.registration import Registration
@@ -27,38 +28,45 @@ def create_model(models: Models, statement: CreateModel) -> None:
         or_replace=statement.or_replace,
         if_not_exists=statement.if_not_exists,
     )
-    file = _file(models, artifact)
-    create_from_object(models, file.model, wanted, file)
+    with long_work(f"registering {reference.name}"):
+        stage("reading the file")
+        file = _file(models, artifact)
+        create_from_object(models, file.model, wanted, file)
 
 
 def add_version(models: Models, reference: Reference, change: AddVersion) -> None:
     """ALTER MODEL .. ADD VERSION of a file."""
     wanted = _registration(reference, change.artifact, number=change.number)
-    file = _file(models, change.artifact)
-    add_object(models, file.model, wanted, file)
+    with long_work(f"registering {reference.name}"):
+        stage("reading the file")
+        file = _file(models, change.artifact)
+        add_object(models, file.model, wanted, file)
 
 
 def create_from_object(
     models: Models, model: Any, wanted: Registration, file: ModelFile | None = None
 ) -> None:
     """Register a fitted object, or what a `file` holds."""
-    new = _transformed(models, verified(model, wanted, file))
-    models.changes.create(
-        wanted.reference,
-        new,
-        comment=wanted.comment,
-        or_replace=wanted.or_replace,
-        if_not_exists=wanted.if_not_exists,
-    )
+    with long_work(f"registering {wanted.reference.name}"):
+        new = _transformed(models, verified(model, wanted, file))
+        stage("storing it")
+        models.changes.create(
+            wanted.reference,
+            new,
+            comment=wanted.comment,
+            or_replace=wanted.or_replace,
+            if_not_exists=wanted.if_not_exists,
+        )
 
 
 def add_object(
     models: Models, model: Any, wanted: Registration, file: ModelFile | None = None
 ) -> None:
     """Add a fitted object, or what a `file` holds, as a version of a model."""
-    new = _transformed(models, verified(model, wanted, file))
-    new = replace(new, comment=wanted.comment)
-    models.versions.add(wanted.reference, new, wanted.number)
+    with long_work(f"registering {wanted.reference.name}"):
+        new = _transformed(models, verified(model, wanted, file))
+        stage("storing it")
+        models.versions.add(wanted.reference, replace(new, comment=wanted.comment), wanted.number)
 
 
 def _transformed(models: Models, new: NewVersion) -> NewVersion:

@@ -10,6 +10,7 @@ from sqlml.errors import VerificationError
 from sqlml.importers.model_file import ModelFile
 from sqlml.importers.sqlml_file import StoredModel
 from sqlml.ir.program import Program
+from sqlml.long_work import stage
 from sqlml.statements.new_version import version_of
 from sqlml.statements.registration import Registration
 from sqlml.verifying.ask_library import has_source
@@ -25,10 +26,12 @@ def verified(model: Any, wanted: Registration, file: ModelFile | None) -> NewVer
         ArtifactError: the library that wrote the file ends on it.
         UnsupportedModelError, ConfigError.
     """
+    stage("importing it")
     new = version_of(model, wanted, file)
     verify = wanted.options.get("verify", True)
     if verify is False or isinstance(model, Program | StoredModel) or not has_source(model):
         return new
+    stage("comparing it with its source")
     if file is None:
         found = verify_object(model, new.program, new.features)
     else:

@@ -17,6 +17,7 @@ from sqlml.errors import ConfigError, MissingColumnError, ParseError
 from sqlml.host import Host
 from sqlml.importers.file_formats import check_trusted
 from sqlml.importers.model_file import read_file
+from sqlml.long_work import long_work, stage
 from sqlml.parsing.statements import VerifyModel
 from sqlml.planner.syntax.text import text_of
 from sqlml.scorer.program_inputs import program_inputs
@@ -47,10 +48,15 @@ def verify_model(models: Models, statement: VerifyModel) -> Answer:
             f"model {model.label} was made from a Python object, which is not kept; name a file "
             "of the original: VERIFY MODEL .. USING (..) AGAINST 'path'"
         )
-    with nullcontext() if path is None else _original(models, model, statement.against) as source:
-        frame = _rows(models.host, statement.query, model)
-        rows = [] if source is None else _differences(source, model, frame)
-    rows += _losses(model, small_models, frame)
+    with long_work(f"verifying {model.label}"):
+        with (
+            nullcontext() if path is None else _original(models, model, statement.against)
+        ) as source:
+            stage("fetching the rows")
+            frame = _rows(models.host, statement.query, model)
+            stage("comparing the predictions")
+            rows = [] if source is None else _differences(source, model, frame)
+        rows += _losses(model, small_models, frame)
     if not rows:
         labels = [s.facts.label for s in small_models.values() if isinstance(s, Cascade)]
         raise ConfigError(
