@@ -13,7 +13,7 @@ from sqlml.backends.base import BACKENDS, load
 from sqlml.backends.costs import current
 from sqlml.bounded_cache import of_programs
 from sqlml.errors import BackendError, ConfigError, MissingDependencyError
-from sqlml.ir.operators.opaque import OWNERS
+from sqlml.ir.operators.opaque import NATIVE_ALONE, OWNERS
 from sqlml.ir.program import Program
 from sqlml.ir.trees import Ensemble
 from sqlml.passes.lowering.lower import lower, refusal
@@ -66,6 +66,8 @@ def choose(
         raise ConfigError(f"unknown strategy {strategy!r}; strategies: {', '.join(STRATEGIES)}")
     if backend == SQL:
         return choose(program, {**options, "backend": "auto"}, rows, batch, by_column)
+    if any(node.op in NATIVE_ALONE for node in program.nodes):  # whatever the model's own options
+        return Choice("native", "traverse", "cpu", "the one backend that explains")
     owner = next((OWNERS[n.op] for n in program.nodes if n.op in OWNERS), None)
     if backend == "auto" and owner is not None:
         why = "the one backend that runs this kind of model"

@@ -15,7 +15,7 @@ from sqlml.backends.gpu import available
 from sqlml.errors import BackendError, InputTypeError, MissingValueError, UnknownCategoryError
 from sqlml.ir import ops, reference
 from sqlml.ir.builder import Builder
-from sqlml.ir.operators.opaque import OWNERS
+from sqlml.ir.operators.opaque import NATIVE_ALONE, OWNERS
 from sqlml.ir.program import Program
 from sqlml.ir.spec import verify
 from sqlml.ir.trees import Ensemble
@@ -27,9 +27,6 @@ from tests.contract.operator_cases import CASES, ROUNDS, batch
 from tests.contract.text_cases import words
 from tests.random_trees import Recipe, grow, program_of, rows_for
 from tests.tree_recipes import RECIPES
-
-NATIVE_ALONE = frozenset({"tree_contributions", "sampled_contributions"})
-"""Operators that no other backend runs."""
 
 OWN_MATHEMATICS = frozenset(
     {"exp", "expm1", "log", "log1p", "sigmoid", "softmax", "tanh", *NATIVE_ALONE}

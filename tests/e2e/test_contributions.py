@@ -258,3 +258,15 @@ def test_a_model_that_was_stored_without_covers(con: sqlml.Session) -> None:
     assert con.sql("SELECT predict('old', *) FROM shop").fetchall()
     with pytest.raises(errors.SqlmlError, match="lacks the number of training rows per tree node"):
         con.sql("SELECT explain('old', *) FROM shop")
+
+
+@pytest.mark.parametrize("setting", ["backend = 'torch'", "strategy = 'gemm'", "device = 'cuda'"])
+def test_native_explains_whatever_runs_the_model(con: sqlml.Session, setting: str) -> None:
+    """No other backend can: a model that scores on a GPU is explained all the same."""
+    name = setting.split(" ")[0]
+    con.execute(f"SET sqlml_{setting}")
+    try:
+        told = con.sql("SELECT explain('prices', *) FROM shop ORDER BY id").fetchall()
+    finally:
+        con.execute(f"RESET sqlml_{name}")
+    same_maps([row[0] for row in told], contributions_of("prices"))

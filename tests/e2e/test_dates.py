@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import sqlml
 from sqlml import errors
@@ -187,3 +187,12 @@ def test_a_scorer_takes_days() -> None:
 def test_a_scorer_refuses_what_is_no_date(rows: Any, message: str) -> None:
     with pytest.raises(errors.InputTypeError, match=message):
         sqlml.compile(MODEL).predict(rows)
+
+
+def test_categories_of_dates_travel_in_full(con: sqlml.Session) -> None:
+    """Beside no number, which would make DOUBLEs of all: FLOAT holds no microseconds."""
+    days = ROWS[["signup"]]
+    model = make_pipeline(OneHotEncoder(handle_unknown="error"), LogisticRegression()).fit(days, Y)
+    con.create_model("by_day", model)
+    got = con.sql("SELECT predict_proba('by_day', *, class := 1) AS p FROM t").fetchnumpy()["p"]
+    np.testing.assert_allclose(got, model.predict_proba(days)[:, 1], rtol=1e-12)

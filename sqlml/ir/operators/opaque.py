@@ -27,6 +27,9 @@ from sqlml.types import Array, TensorType, matrix
 OWNERS: Mapping[str, str] = MappingProxyType({"onnx_graph": "onnxruntime", "torch_module": "torch"})
 """Operator -> the one backend that runs it."""
 
+NATIVE_ALONE = frozenset({"tree_contributions", "sampled_contributions"})
+"""Operators of our own that explain: native runs them whatever a model's options say."""
+
 MAX_BYTES = 1 << 31
 """Largest ONNX model: protobuf's own limit."""
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
+import sqlml
 from sqlml.errors import MissingValueError, UnknownCategoryError, UnsupportedModelError
 from sqlml.importers.registry import import_model
 from tests.oracles import mixed_frame
@@ -170,10 +171,26 @@ def test_none_and_nan_together_are_refused() -> None:
         import_model(OneHotEncoder().fit(frame))
 
 
-def test_dates_and_huge_integers_as_categories_are_refused() -> None:
-    dates = pd.DataFrame({"d": pd.to_datetime(["2020-01-01", "2020-01-02"])})
-    with pytest.raises(UnsupportedModelError, match="'d'.*cast"):
-        import_model(OneHotEncoder().fit(dates))
+def test_nanoseconds_and_huge_integers_as_categories_are_refused() -> None:
+    moments = pd.DataFrame({"d": np.array([1, 2], "datetime64[ns]")})
+    with pytest.raises(UnsupportedModelError, match="'d'.*to the microsecond.*cast"):
+        import_model(OneHotEncoder().fit(moments))
     huge = np.array([[2**53 + 1], [2**53 + 2]])
     with pytest.raises(UnsupportedModelError, match="2\\^53"):
         import_model(OneHotEncoder().fit(huge))
+
+
+@pytest.mark.parametrize("unit", ["datetime64[us]", "datetime64[ns]", "object"])
+def test_dates_are_categories(unit: str) -> None:
+    days = pd.Series(pd.date_range("2026-01-01", periods=3, freq="31h").repeat(9))
+    rows = pd.DataFrame({"day": [d.to_pydatetime() for d in days] if unit == "object" else days})
+    rows = rows.astype({"day": unit})
+    other = rows.iloc[:2].assign(day=rows["day"].iloc[0] + pd.Timedelta(1, "us"))
+    for encoder in (
+        OneHotEncoder(handle_unknown="ignore", sparse_output=False),
+        OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1),
+    ):
+        encoder.fit(rows)
+        scorer = sqlml.compile(encoder)
+        for given in (rows, other):
+            np.testing.assert_array_equal(scorer.transform(given), encoder.transform(given))

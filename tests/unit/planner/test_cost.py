@@ -19,6 +19,7 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.program import Program
 from sqlml.ir.tree_shape import TreeShape, tree_shape
 from sqlml.ir.trees import Ensemble
+from sqlml.planner.choice import cost
 from sqlml.planner.choice.choose import choose
 from sqlml.planner.choice.cost import estimates
 from tests.random_trees import Recipe, grow, program_of
@@ -77,7 +78,13 @@ def test_more_thresholds_take_pages_then_wider_bins_and_too_many_none() -> None:
     assert np.isfinite(made.lockstep)
 
 
-def test_few_rows_go_by_lockstep_and_the_estimate_says_so() -> None:
+@pytest.fixture
+def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that has none."""
+    monkeypatch.setattr(cost, "available", lambda device: False)
+
+
+def test_few_rows_go_by_lockstep_and_the_estimate_says_so(without_gpu: None) -> None:
     program = full(6, 100)
     kernels = {rows: estimates(program, SHIPPED, rows)[0].kernel for rows in (1, 100_000)}
     assert kernels == {1: "lockstep", 100_000: "cursor"}
@@ -110,7 +117,7 @@ def test_gemm_pays_for_depth_and_ptt_is_out_of_question_for_deep_trees() -> None
     assert by_depth[11]["ptt"] == np.inf
 
 
-def test_the_choice_is_the_cheapest_way_that_fits_the_options() -> None:
+def test_the_choice_is_the_cheapest_way_that_fits_the_options(without_gpu: None) -> None:
     program = program_of(grow(Recipe(seed=1)))
     auto = choose(program, {})
     assert (auto.backend, auto.strategy, auto.device) == ("native", "traverse", "cpu")

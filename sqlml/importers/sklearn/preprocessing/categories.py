@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy as np
 from sqlml.errors import UnsupportedModelError
 from sqlml.importers.frame import Frame
 from sqlml.ir.builder import Value
-from sqlml.types import Array, Kind
+from sqlml.types import DATETIME, Array, Kind
 
 Missing = Literal["nan", "none"]
 Unknown = Literal["raise", "keep", "group"]
@@ -31,9 +32,10 @@ Unknown = Literal["raise", "keep", "group"]
 class Categories:
     """What an encoder knows of one column.
 
-    `values` are the categories that are not missing, the `infrequent` ones first; float64 or
-    object (strings). `missing` is the kind of the missing category, if there is one, and
-    `missing_code` its code. `group` is the code of the infrequent group, None without one.
+    `values` are the categories that are not missing, the `infrequent` ones first; float64 (of dates
+    microseconds since 1970) or object (strings). `missing` is the kind of the missing category, if
+    there is one, and `missing_code` its code. `group` is the code of the infrequent group, None
+    without one.
     """
 
     kind: Kind
@@ -89,6 +91,8 @@ class Categories:
                     "SimpleImputer(missing_values=None)"
                 )
             return column
+        if self.kind == DATETIME:
+            return frame.moments(i)
         column = frame.numbers(i)
         if not self.floats:
             return column
@@ -104,11 +108,14 @@ def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) ->
         group_missing: whether NaN takes part in grouping (OneHotEncoder) or not (OrdinalEncoder).
 
     Raises:
-        UnsupportedModelError: categories of mixed or other types than strings and numbers, or
-            both NaN and None, which are one NULL in SQL.
+        UnsupportedModelError: categories of mixed or other types than strings, numbers and dates,
+            or both NaN and None, which are one NULL in SQL.
     """
     raw = np.asarray(model.categories_[i])
-    items = [c.item() if isinstance(c, np.generic) else c for c in raw]
+    dates = _microseconds(raw)
+    items = [
+        c.item() if isinstance(c, np.generic) else c for c in (raw if dates is None else dates)
+    ]
     gone = [j for j, c in enumerate(items) if c is None or c != c]
     if len(gone) > 1:
         raise UnsupportedModelError(
@@ -123,6 +130,7 @@ def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) ->
     rare = [j for j in known if j in infrequent]
     common = [j for j in known if j not in infrequent]
     kind, values = _values([items[j] for j in [*rare, *common]], raw, feature)
+    kind = kind if dates is None else DATETIME
     order = [slots[j] for j in common]
     group_slot = slots[next(iter(infrequent))] if infrequent else None
     if rare:
@@ -139,6 +147,18 @@ def read_categories(model: Any, i: int, feature: str, *, group_missing: bool) ->
     return Categories(
         kind, values, len(rare), missing, missing_code, group, tuple(order), raw.dtype.kind == "f"
     )
+
+
+def _microseconds(raw: Array) -> Array | None:
+    """Dates and timestamps as microseconds since 1970, float64; None for other categories."""
+    if raw.dtype == object and raw.size and all(isinstance(c, date | None) for c in raw):
+        raw = raw.astype("datetime64[us]")
+    if raw.dtype.kind != "M":
+        return None
+    whole = raw.astype("datetime64[us]")
+    if (whole.astype(raw.dtype) != raw)[~np.isnat(raw)].any():
+        return None  # nanoseconds, which no column of the engine's tells apart here
+    return np.where(np.isnat(raw), np.nan, whole.astype(np.int64).astype(np.float64))
 
 
 def _grouping(model: Any, i: int, count: int, apart: int | None) -> tuple[set[int], list[int]]:
@@ -162,11 +182,13 @@ def _grouping(model: Any, i: int, count: int, apart: int | None) -> tuple[set[in
 def _values(items: Sequence[Any], raw: Array, feature: str) -> tuple[Kind, Array]:
     if all(isinstance(c, str) for c in items) and raw.dtype.kind in "OU":
         return "string", np.array(items, object)
-    if not all(isinstance(c, (bool, int, float)) for c in items):
-        kinds = ", ".join(sorted({type(c).__name__ for c in items}))
+    fine = raw.dtype.kind in "Mm" and not all(isinstance(c, float) for c in items)
+    if fine or not all(isinstance(c, (bool, int, float)) for c in items):
+        kinds = raw.dtype.name if fine else ", ".join(sorted({type(c).__name__ for c in items}))
         raise UnsupportedModelError(
-            f"column {feature!r} has categories of type {kinds}; sqlml takes strings, or numbers "
-            "and booleans, but not a mixture: cast the column before fit"
+            f"column {feature!r} has categories of type {kinds}; sqlml takes strings, numbers "
+            "and booleans, or dates to the microsecond, but not a mixture: cast the column before "
+            "fit"
         )
     values = np.array(items, np.float64)
     if any(int(v) != c for v, c in zip(values, items, strict=True) if isinstance(c, int)):

@@ -42,7 +42,7 @@ def function_transformer(model: Any, frame: Frame) -> Frame:
         if make is None:
             raise UnsupportedModelError(
                 f"FunctionTransformer calls the Python function {name}, which cannot run inside "
-                "SQL; say what it does with sqlml.register_step({name}, sql=..), or use one of "
+                f"SQL; say what it does with sqlml.register_step({name}, sql=..), or use one of "
                 "numpy's elementary functions (np.log1p, np.sqrt ...) or a scikit-learn transformer"
             )
         if model.kw_args:
