@@ -30,8 +30,10 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """A page of docs/."""
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """A page of docs/; one that is alone in its tab has no list of pages beside it."""
+    if page.parent is None:
+        page.meta["hide"] = ["navigation"]
     return with_links_of_the_site(markdown)
 
 
