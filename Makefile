@@ -6,7 +6,7 @@
 # lint   ruff, mypy --strict and the import layers
 # bench  time scoring beside the source libraries and others, family by family (hours)
 # bench-cascades  time approximate queries beside exact ones (needs PostgreSQL: apt-get install postgresql)
-# bench-report  draw the results of `make bench`, and write them into docs/performance.md
+# bench-report  draw the results of `make bench`, and write them into docs/performance.md and README.md
 # bench-passes  time what the model passes save
 # bench-spark   time scoring in Spark SQL beside functions of Python (minutes; needs Java)
 # docs   write docs/operators.md anew

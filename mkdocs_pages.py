@@ -30,17 +30,15 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """A page of docs/."""
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """A page of docs/; one that is alone in its tab has no list of pages beside it."""
+    if page.parent is None:
+        page.meta["hide"] = ["navigation"]
     return with_links_of_the_site(markdown)
 
 
 def with_links_of_the_site(text: str) -> str:
-    """A text whose links lead to pages of the site, where they led to files of the repository.
-
-    >>> with_links_of_the_site("[a](docs/train.md#limits), [b](../README.md), [c](LICENSE), [d](https://e.org)")
-    '[a](train.md#limits), [b](index.md), [c](LICENSE.txt), [d](https://e.org)'
-    """
+    """A text whose links lead to pages of the site, where they led to files of the repository."""
     places = {name: place for place, name in PAGES.items()}
 
     def moved(link: re.Match[str]) -> str:

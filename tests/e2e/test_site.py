@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from mkdocs_pages import with_links_of_the_site
 from tests.documents import ROOT
 
 LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
@@ -61,6 +62,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[Path, Page]:
     return {path: Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
+
+
+def test_links_to_files_of_the_repository_become_links_to_pages() -> None:
+    text = (
+        "[a](docs/train.md#limits) [b](../README.md) [c](train.md) [d](LICENSE) [e](https://e.org)"
+    )
+    assert with_links_of_the_site(text) == (
+        "[a](train.md#limits) [b](index.md) [c](train.md) [d](LICENSE.txt) [e](https://e.org)"
+    )
 
 
 def test_every_link_leads_to_a_page_and_a_place_in_it(pages: dict[Path, Page]) -> None:
