@@ -89,7 +89,8 @@ def lightgbm_files() -> tuple[bytes, ...]:
 
 @lru_cache(maxsize=1)
 def catboost_files() -> tuple[bytes, ...]:
-    """JSON documents: symmetric trees, categories, several classes, other trees."""
+    """JSON documents: symmetric trees, categories, several classes, other trees, statistics of
+    categories."""
     import tempfile
     from pathlib import Path
 
@@ -104,6 +105,11 @@ def catboost_files() -> tuple[bytes, ...]:
         catboost.CatBoostClassifier(**small).fit(frame, TWO, cat_features=["d"]),
         catboost.CatBoostClassifier(**small).fit(X, THREE),
         catboost.CatBoostRegressor(**small, grow_policy="Lossguide").fit(X, X[:, 0]),
+        catboost.CatBoostClassifier(**{**small, "one_hot_max_size": 1}).fit(
+            frame.assign(e=frame["d"] + np.array(["1", "2", "3"])[np.arange(len(X)) % 3]),
+            TWO,
+            cat_features=["d", "e"],
+        ),
     ]
     files = []
     with tempfile.TemporaryDirectory() as folder:

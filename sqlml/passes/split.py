@@ -26,7 +26,9 @@ from sqlml.types import TEXTUAL, DType
 
 Layout = Literal["f32", "f64"]
 _DTYPE: dict[str, DType] = {"f32": "float32", "f64": "float64"}
-_WHOLE = TEXT | ITEMS | HASHED
+_MIXED = frozenset({"hash_categories", "onnx_graph", "sampled_contributions"})
+"""Operators that may read texts themselves, and numbers too."""
+_WHOLE = (TEXT | ITEMS | HASHED) - _MIXED
 """Operators that read texts themselves; lists and maps are texts of JSON."""
 PACKED = "x"
 """Name of the packed input of `Split.core`."""
@@ -160,10 +162,6 @@ def _read_whole(program: Program) -> frozenset[int]:
         elif node.op in _WHOLE or i in whole:
             whole |= {i, *node.inputs}
     return frozenset(whole)
-
-
-_MIXED = frozenset({"onnx_graph", "sampled_contributions"})
-"""Operators that may read texts themselves, and numbers besides."""
 
 
 def _takes_texts(program: Program, i: int) -> bool:

@@ -169,6 +169,10 @@ def _lightgbm(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
 
 def _catboost(model: Any, frame: pd.DataFrame, asked: Asked) -> Answers:
     x = frame.fillna(dict.fromkeys(asked.texts, "")) if asked.texts else frame
+    for name in frame.columns[model.get_cat_feature_indices()]:
+        column = x[name]
+        if name not in asked.texts and (column % 1 == 0).all():  # it takes no floats there
+            x = x.assign(**{str(name): column.astype("int64")})
     found = {"label": model.predict(x), "score": model.predict(x, prediction_type="RawFormulaVal")}
     if "proba" in asked.outputs:
         found["proba"] = model.predict(x, prediction_type="Probability")

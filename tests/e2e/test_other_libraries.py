@@ -19,7 +19,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from torch import nn
 
 import sqlml
-from sqlml.errors import BackendError, UntrustedArtifactError
+from sqlml.errors import BackendError, MissingValueError, UntrustedArtifactError
 
 NUMBERS = ["a", "b"]
 SMALL: dict[str, Any] = {
@@ -79,6 +79,27 @@ def test_catboost_file_with_categories(
     assert answers(db, "predict('hashed', *)") == model.predict(unseen).tolist()
     scorer = sqlml.compile(model)
     np.testing.assert_array_equal(scorer.predict(gaps), model.predict(gaps))
+
+
+def test_catboost_statistics_of_categories(
+    db: sqlml.Session, table: pd.DataFrame, y: Any, tmp_path: Path
+) -> None:
+    names = ["city", "zip"]
+    model = cb.CatBoostClassifier(**{**SMALL, "iterations": 40}, cat_features=names)
+    model.fit(table, y)
+    model.save_model(str(tmp_path / "m.json"), format="json")
+    assert "OnlineCtr" in (tmp_path / "m.json").read_text()
+    db.execute(f"CREATE MODEL of_file FROM '{tmp_path / 'm.json'}'")
+    db.create_model("m", model)
+    db.execute("UPDATE t SET city = 'Neuland' WHERE id % 3 = 0")
+    unseen = table.assign(city=table.city.where(table.index % 3 != 0, "Neuland"))
+    raw = model.predict(unseen, prediction_type="RawFormulaVal")
+    for call in ("predict_score('m', *)", "predict_score('of_file', *)"):
+        for route in ("arrow", "native"):
+            db.execute(f"SET sqlml_route = '{route}'")
+            np.testing.assert_array_equal(answers(db, call), raw)
+    with pytest.raises(MissingValueError, match="city"):
+        answers(db, "predict('m', * REPLACE (NULL AS city))")
 
 
 def test_catboost_numbers_and_several_targets(

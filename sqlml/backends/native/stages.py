@@ -4,22 +4,26 @@ The machine prepares the columns that an ensemble of trees reads (imputes, scale
 columns), the trees go down, and the machine makes the output of their margins. Votes and stacks
 have several such stages. A stage reads the rows, or what one stage before it has made; where it
 needs more, these lie side by side in rows of their own. A linear layer over sparse rows is a stage
-that reads texts, and columns beside them; so is what makes the values of texts dense.
+that reads texts, and columns beside them; so is what makes the values of texts dense. So is what
+hashes texts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from sqlml.backends.native.kernel_calls import Call, Rows
 from sqlml.backends.native.operators import KERNEL_FLOATS
 from sqlml.backends.native.rows.columns import converted, taken
+from sqlml.backends.native.rows.combinations import combining
 from sqlml.backends.native.rows.piecewise import interpolated, searched
 from sqlml.backends.native.rows.sparse import added, added_products, filled
 from sqlml.backends.native.stepwise import Stepwise
+from sqlml.backends.native.text.city_hash import hashed_numbers, hashed_texts
 from sqlml.backends.native.text.linear_of_texts import TextSums
 from sqlml.backends.native.trees import Forest
 from sqlml.backends.native.trees.contributions import contributed
@@ -49,15 +53,25 @@ class _Trees:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kernel:
-    """The value of `node`, float64, made of the value of the one node that it reads by a kernel.
+    """The value of `node`, made of the value of the one node that it reads by a kernel.
 
-    `call` takes the rows of both.
+    `call` takes the rows of both; the kernel writes numbers of `dtype`.
     """
 
     node: int
     reads: tuple[int]
     width: int
     call: Callable[[Rows, Rows], Call]
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Hashed:
+    """The value of `node`: the hashes of the texts of node `text`."""
+
+    node: int
+    text: int
+    reads: tuple[()] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,6 +147,11 @@ class Stages:
         made, values = list[Call](), {self.rows: x}
         ends = dict(zip(self.texts, texts, strict=True))
         for stage in self.stages:
+            if isinstance(stage, _Hashed):
+                own = Rows(next(places), np.dtype(np.float64), 1)
+                made.append(hashed_texts(*ends[stage.text], own))
+                values[stage.node] = own
+                continue
             if isinstance(stage, _Sparse):
                 own = Rows(next(places), stage.start.dtype, stage.start.size)
                 made += _sums(stage, values, ends, own)
@@ -144,7 +163,7 @@ class Stages:
                 own = Rows(next(places), stage.forest.dtype, stage.forest.outputs)
                 made += stage.forest.calls(given, own, places, rows)
             elif isinstance(stage, _Kernel):
-                own = Rows(next(places), np.dtype(np.float64), stage.width)
+                own = Rows(next(places), stage.dtype, stage.width)
                 made.append(stage.call(given, own))
             else:
                 last = stage is self.stages[-1]
@@ -157,18 +176,22 @@ class Stages:
         return tuple(made)
 
 
-_Stage = _Machine | _Trees | _Kernel | _Sparse
+_Stage = _Machine | _Trees | _Kernel | _Sparse | _Hashed
 
 
-def _own_stage(program: Program, step: Step) -> _Trees | _Kernel | _Sparse | None:
-    """The stage of a step that the machine lacks: of trees, a kernel, or over sparse rows."""
+def _own_stage(program: Program, step: Step) -> _Trees | _Kernel | _Sparse | _Hashed | None:
+    """A step that the machine lacks, as a stage."""
     if isinstance(step.function, Forest):
         (below,) = step.inputs
         return _Trees(step.node, (below,), step.function)
     node = program.nodes[step.node]
-    kernel = _kernel(node, program.nodes[node.inputs[0]].type) if node.inputs else None
+    source = program.nodes[node.inputs[0]] if node.inputs else node
+    if node.op == "hash_categories" and source.type.dtype == "string":
+        return _Hashed(step.node, node.inputs[0]) if source.op == "input" else None
+    kernel = _kernel(node, source.type) if node.inputs else None
     if kernel is not None:
-        return _Kernel(step.node, (node.inputs[0],), node.type.width, kernel)
+        dtype = np.dtype(np.float32 if node.type.dtype == "float32" else np.float64)
+        return _Kernel(step.node, (node.inputs[0],), node.type.width, kernel, dtype)
     if node.op == "densify":
         counts = TextSums.of(program, node.inputs[0])
         start = np.full(node.type.width, node.attrs["fill"], numpy_dtype(node.type.dtype))
@@ -201,6 +224,10 @@ def _kernel(node: Node, x: TensorType) -> Callable[[Rows, Rows], Call] | None:
         return lambda x, out: searched(x, attrs["edges"], attrs["offsets"], attrs["side"], out)
     if node.op == "tree_contributions" and x.dtype in KERNEL_FLOATS:
         return lambda x, out: contributed(attrs, x, out)
+    if node.op == "hash_categories":
+        return hashed_numbers
+    if node.op == "look_up_combinations" and node.type.dtype in KERNEL_FLOATS:
+        return combining(attrs)
     return None
 
 

@@ -140,17 +140,15 @@ class Columns:
                 continue
             if what == "float_feature":
                 above.append(self._above(element))
-                test: tuple[str, int, Any] = (
-                    "FloatFeature",
-                    element["float_feature_index"],
-                    above[-1].border,
-                )
+                number, value = element["float_feature_index"], above[-1].border
+                known = ("FloatFeature", number, value) in self._known
             elif what == "cat_feature_exact_value":
                 equal.append(self._one_hot(element))
-                test = ("OneHotFeature", element["cat_feature_index"], hash32(element["value"]))
+                number, code = element["cat_feature_index"], hash32(element["value"])
+                known = ("OneHotFeature", number, code) in self._known
             else:
                 raise UnsupportedModelError(f"CatBoost's combinations of {what!r} are not covered")
-            if test not in self._known:
+            if not known:
                 raise ArtifactError("a combination of the CatBoost model has a test of its own")
         if not categories:
             raise ArtifactError("a combination of the CatBoost model has no category")

@@ -18,11 +18,13 @@ from sqlml.importers.categories import coded_columns
 from sqlml.importers.frame import Frame
 from sqlml.ir.builder import Value
 from sqlml.ir.operators.combinations import Combination, packed
+from sqlml.ir.operators.combinations import hashes as hashes_of
 from sqlml.ir.operators.hashing import MOST_WHOLE
 from sqlml.types import Array
 
 STEP = "CatBoost in a categorical column"
 _NONE = np.zeros(0, np.int64)
+_FIRST = np.zeros(1, np.int32)
 
 
 def tree_columns(model: CatBoostModel, frame: Frame) -> Value:
@@ -35,7 +37,11 @@ def tree_columns(model: CatBoostModel, frame: Frame) -> Value:
     def codes(frame: Frame, i: int, values: Array) -> Value:
         if i in hashes and not values.size:  # no tree reads it as it is
             return b.cast(hashes[i], "float32")
-        return _codes(model, frame, i, values, i in whole)
+        texts = texts_of(values.tolist(), model.texts)
+        if texts is None:
+            own = hashes[i] if i in hashes else _hashes(frame, i, False)
+            return b.op("look_up_combinations", own, **packed([_of_hashes(values)]))
+        return _codes(frame, i, texts, i in whole)
 
     untested = {i: _NONE for i in range(frame.width) if i in hashes or frame.makes_strings(i)}
     categorical = {**untested, **model.categorical}
@@ -55,20 +61,25 @@ def _whole_columns(model: CatBoostModel, frame: Frame) -> frozenset[int]:
     return frozenset(i for i, values in given.items() if are_whole(values, model.texts))
 
 
-def _codes(model: CatBoostModel, frame: Frame, i: int, hashes: Array, whole: bool) -> Value:
-    """Column `i` as codes in the order of `hashes`; NULL is refused, as CatBoost does."""
-    b = frame.builder
-    texts = texts_of(hashes.tolist(), model.texts)
-    if texts is None:
-        codes = b.op("encode_hashed", frame.strings(i), hashes=hashes, missing=hashes.size)
-    elif whole:
+def _of_hashes(hashes: Array) -> Combination:
+    """The code of each 32-bit hash, its place; -1 for others."""
+    keys = hashes_of(np.where(hashes >> 31, hashes - (1 << 32), hashes)[:, None] * 1.0, _FIRST)
+    order = np.argsort(keys)
+    values = np.append(order, -1).astype(np.float32).reshape(-1, 1)
+    return Combination(_FIRST, keys[order], values)
+
+
+def _codes(frame: Frame, i: int, texts: tuple[str, ...], whole: bool) -> Value:
+    """Column `i` as codes in the order of `texts`; NULL is refused, as CatBoost does."""
+    b, count = frame.builder, len(texts)
+    if whole:
         numbers = np.array([float(text) for text in texts])
-        codes = b.op("encode", frame.numbers(i), categories=numbers, missing=hashes.size)
+        codes = b.op("encode", frame.numbers(i), categories=numbers, missing=count)
     else:
-        strings = np.empty(len(texts), object)
+        strings = np.empty(count, object)
         strings[:] = texts
-        codes = b.op("encode", frame.strings(i), categories=strings, missing=hashes.size)
-    gone = b.op("eq", codes, b.constant(np.array([hashes.size], np.int64)))
+        codes = b.op("encode", frame.strings(i), categories=strings, missing=count)
+    gone = b.op("eq", codes, b.constant(np.array([count], np.int64)))
     nan = b.constant(np.array([np.nan], np.float32))
     x = b.op("where", gone, nan, b.op("cast", codes, dtype="float32"))
     return b.op("require_finite", x, features=(frame.names[i],), allow_nan=False, step=STEP)
@@ -87,8 +98,8 @@ def _hashes(frame: Frame, i: int, whole: bool) -> Value:
         f"column {name!r} has a number that is not whole, which {STEP} does not take; cast it to "
         "BIGINT, if that is what the model was trained on"
     )
-    x = b.op("require", x, b.op("eq", x, b.op("trunc", x)), message=message)
-    return b.op("hash_categories", x)
+    made = b.op("hash_categories", x)
+    return b.op("require", made, b.op("eq", made, made), message=message)
 
 
 def _statistics(

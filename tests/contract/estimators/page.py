@@ -127,7 +127,12 @@ def _other_libraries() -> Iterator[str]:
     for title, classes, objectives, notes in (
         ("XGBoost", xgboost.IMPORTERS, xgboost_objectives, "boosters gbtree, dart and gblinear"),
         ("LightGBM", lightgbm.IMPORTERS, lightgbm_objectives, "linear trees too"),
-        ("CatBoost", catboost.IMPORTERS, catboost_losses, "numbers and one-hot categories"),
+        (
+            "CatBoost",
+            catboost.IMPORTERS,
+            catboost_losses,
+            "numbers and categories, their statistics (CTR) too",
+        ),
     ):
         names = [path.rsplit(".", 1)[1] for path in classes if "." in path]
         yield f"\n## {title}\n"

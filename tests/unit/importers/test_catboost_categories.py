@@ -68,8 +68,8 @@ def test_one_hot_splits_read_strings_and_whole_numbers(shop: Any, grow: str) -> 
         got = reference.run(imported.program, oracles.batch(imported.program, test))
         np.testing.assert_array_equal(got["label"].ravel(), expected)
         assert store.loads(store.dumps(imported.program)).hash == imported.program.hash
-    assert "encode_hashed" in {n.op for n in by_hash.program}
-    assert "encode_hashed" not in {n.op for n in by_name.program}
+    assert "hash_categories" in {n.op for n in by_hash.program}
+    assert "hash_categories" not in {n.op for n in by_name.program}
 
 
 def test_missing_category_is_refused_as_catboost_does(shop: Any) -> None:

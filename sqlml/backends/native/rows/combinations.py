@@ -1,4 +1,9 @@
-"""`look_up_combinations`: values of combinations of categories, in one hash table for each."""
+"""`look_up_combinations`: values of combinations of categories, in one hash table for each.
+
+A table of many combinations lies in memory, not in the cache, and a row finds nothing where the row
+before it did. So a block of rows computes its slots first and asks the memory for all of them, then
+finds its keys, and asks for their values meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +14,14 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import called, kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import Call, Rows
-from sqlml.ir.operators.combinations import MOST_WHOLE, MULTIPLIER
+from sqlml.backends.native.vm.prefetch import fetch
+from sqlml.bounded_cache import while_alive
+from sqlml.ir.operators.combinations import MOST_WHOLE, MULTIPLIER, combinations
 from sqlml.ir.program import Attrs
 from sqlml.types import Array
+
+ROWS = 256
+"""Rows of a block."""
 
 _U = np.uint64
 _MULTIPLIER, _MIX = _U(MULTIPLIER), _U(0x9E3779B97F4A7C15)
@@ -20,7 +30,7 @@ _WHOLE = float(MOST_WHOLE)
 
 def combined(attrs: Attrs) -> Callable[[Array], Array]:
     """x (n, k) float64 -> (n, outputs): what `reference.FUNCTIONS` does with these attributes."""
-    constants = _constants(attrs)
+    constants = _tables(attrs)
     width, dtype = int(attrs["widths"].sum()), attrs["values"].dtype
     kernel = _kernel(constants, dtype)
 
@@ -34,7 +44,7 @@ def combined(attrs: Attrs) -> Callable[[Array], Array]:
 
 def combining(attrs: Attrs) -> Callable[[Rows, Rows], Call]:
     """The call of the same, for rows and where its values go."""
-    constants = _constants(attrs)
+    constants = _tables(attrs)
     kernel = _kernel(constants, attrs["values"].dtype)
     return lambda x, out: Call(kernel, (x, *constants, out))
 
@@ -44,27 +54,45 @@ def _kernel(constants: tuple[Any, ...], dtype: np.dtype[Any]) -> Callable[..., A
     return specialise(find_combinations, kinds)
 
 
-def _constants(attrs: Attrs) -> tuple[Any, ...]:
-    """Columns, where each combination's end; keys, and where each combination's begin; the places
-    of keys in slots, -1 for an empty one, where each combination's begin, and by how many bits a
-    hash is shifted to make a slot; values, where they begin, and how many a key has."""
-    counts = np.diff(attrs["key_ends"], prepend=0)
-    bits = np.array([max(1, int(2 * count).bit_length()) for count in counts.tolist()], np.int64)
-    key_starts = attrs["key_ends"] - counts
-    slot_starts = np.cumsum(np.append(0, 1 << bits))
-    value_starts = np.cumsum(np.append(0, (counts + 1) * attrs["widths"]))
-    slots = np.full(int(slot_starts[-1]), -1, np.int32)
-    keys = attrs["keys"].view(np.uint64)
-    table = (keys, attrs["key_ends"], slots, slot_starts[:-1].copy(), 64 - bits)
-    kinds = kinds_of(*table)
-    specialise(fill_slots, (*kinds[:2], writes(np.int32, 1), *kinds[3:]))(*table)
-    columns = attrs["columns"].astype(np.int64)
-    return (
-        (columns, attrs["column_ends"]),
-        (keys, key_starts, attrs["key_ends"]),
-        (slots, slot_starts[:-1].copy(), 64 - bits),
-        (attrs["values"], value_starts[:-1].copy(), attrs["widths"]),
-    )
+def _tables(attrs: Attrs) -> tuple[Any, ...]:
+    """`_made_tables`, once for all kernels of a Program."""
+    arrays = (attrs["keys"], attrs["values"], attrs["columns"])
+    return while_alive("combinations", arrays, lambda: _made_tables(attrs))
+
+
+def _made_tables(attrs: Attrs) -> tuple[Any, ...]:
+    """Columns, and where each combination's end; keys in slots, where each combination's slots
+    begin, by how many bits a hash is shifted to make a slot, and the key of empty slots; the values
+    of each slot, where they begin, and how many a slot has.
+
+    Empty slots have the values of a combination that is not there, so that also a row whose hash is
+    their key gets these.
+    """
+    given = list(combinations(attrs))
+    bits = np.array([max(1, int(1.5 * c.keys.size).bit_length()) for c in given], np.int64)
+    starts = np.cumsum(np.append(0, 1 << bits))
+    value_starts = np.cumsum(np.append(0, (1 << bits) * attrs["widths"]))
+    empty = np.array([_absent(c.keys) for c in given], np.int64).view(np.uint64)
+    keys = np.repeat(empty, 1 << bits)
+    values = np.empty(int(value_starts[-1]), attrs["values"].dtype)
+    for c, first, last in zip(given, value_starts, value_starts[1:], strict=False):
+        values[first:last] = np.tile(c.values[-1], (last - first) // c.values.shape[1])
+    slots = (keys, starts[:-1].copy(), 64 - bits, empty)
+    numbers = (values, value_starts[:-1].copy(), attrs["widths"])
+    own = (attrs["keys"].view(np.uint64), attrs["key_ends"], attrs["values"])
+    whole, *others = kinds_of(*slots)
+    written = (writes(np.uint64, 1), *others)
+    kinds = (kinds_of(*own), written, (writes(values.dtype, 1), *kinds_of(*numbers[1:])))
+    specialise(fill_slots, kinds)(own, slots, numbers)
+    return ((attrs["columns"].astype(np.int64), attrs["column_ends"]), slots, numbers)
+
+
+def _absent(keys: Array) -> int:
+    """A number that is none of some ascending ones."""
+    if not keys.size or keys[-1] < np.iinfo(np.int64).max:
+        return int(keys[-1]) + 1 if keys.size else 0
+    gap = np.flatnonzero(keys[1:] - 1 > keys[:-1])
+    return int(keys[gap[0]]) + 1 if gap.size else int(keys[0]) - 1
 
 
 @called
@@ -72,44 +100,60 @@ def _first_slot(key: Any, shift: Any) -> Any:
     return np.int64(((key ^ (key >> _U(29))) * _MIX) >> _U(shift))
 
 
-def fill_slots(keys: Any, ends: Any, slots: Any, starts: Any, shifts: Any) -> None:
-    """Put the place of each key among its combination's into slots that are empty."""
-    first = np.int64(0)
+def fill_slots(given: Any, slots: Any, values: Any) -> None:
+    """Put each key of its combination and its values into a slot that is empty."""
+    keys, ends, numbers = given
+    taken, starts, shifts, empty = slots
+    held, value_starts, widths = values
+    first, at = np.int64(0), np.int64(0)
     for p in range(ends.size):
-        last = (np.int64(1) << (64 - shifts[p])) - 1
+        last, width = (np.int64(1) << (64 - shifts[p])) - 1, widths[p]
         for k in range(first, ends[p]):
             slot = _first_slot(keys[k], shifts[p])
-            while slots[starts[p] + slot] >= 0:
+            while taken[starts[p] + slot] != empty[p]:
                 slot = (slot + 1) & last
-            slots[starts[p] + slot] = k - first
+            taken[starts[p] + slot] = keys[k]
+            for j in range(width):
+                held[value_starts[p] + slot * width + j] = numbers[at + j]
+            at += width
         first = ends[p]
+        at += width
 
 
-def find_combinations(x: Any, columns: Any, keys: Any, slots: Any, values: Any, out: Any) -> None:
+def find_combinations(x: Any, columns: Any, slots: Any, values: Any, out: Any) -> None:
     """Write the values of the combinations of each row of x (n, k) to out (n, outputs)."""
-    column, column_ends = columns
-    known, key_starts, key_ends = keys
-    taken, slot_starts, shifts = slots
+    column, ends = columns
+    taken, starts, shifts, empty = slots
     numbers, value_starts, widths = values
-    begin, to = np.int64(0), np.int64(0)
-    for p in range(widths.size):
-        first_key, missing = key_starts[p], key_ends[p] - key_starts[p]
-        first_slot, last = slot_starts[p], (np.int64(1) << (64 - shifts[p])) - 1
-        for r in range(out.shape[0]):
-            key = _U(0)
-            for c in range(begin, column_ends[p]):
-                value = x[r, column[c]]
-                whole = np.int64(value) if -_WHOLE < value < _WHOLE else np.int64(0)
-                key = _MULTIPLIER * (key + _MULTIPLIER * _U(whole))
-            slot = _first_slot(key, shifts[p])
-            place = np.int64(taken[first_slot + slot])
-            while place >= 0 and known[first_key + place] != key:
-                slot = (slot + 1) & last
-                place = np.int64(taken[first_slot + slot])
-            if place < 0:
-                place = missing
-            at = value_starts[p] + place * widths[p]
-            for j in range(widths[p]):
-                out[r, to + j] = numbers[at + j]
-        begin = column_ends[p]
-        to += widths[p]
+    whole = np.empty((x.shape[1], ROWS), np.uint64)
+    key, slot = np.empty(ROWS, np.uint64), np.empty(ROWS, np.int64)
+    for first in range(0, x.shape[0], ROWS):
+        rows = min(ROWS, x.shape[0] - first)
+        for r in range(rows):
+            for c in range(x.shape[1]):
+                value = x[first + r, c]
+                whole[c, r] = _U(np.int64(value)) if -_WHOLE < value < _WHOLE else _U(0)
+        begin, to = np.int64(0), np.int64(0)
+        for p in range(widths.size):
+            start, width, last = starts[p], widths[p], (np.int64(1) << (64 - shifts[p])) - 1
+            key[:rows] = _U(0)
+            for c in range(begin, ends[p]):
+                own = whole[column[c]]
+                for r in range(rows):
+                    key[r] = _MULTIPLIER * (key[r] + _MULTIPLIER * own[r])
+            for r in range(rows):
+                slot[r] = _first_slot(key[r], shifts[p])
+                fetch(taken, _U(start + slot[r]))
+            for r in range(rows):
+                at = slot[r]
+                found = taken[start + at]
+                while found != key[r] and found != empty[p]:
+                    at = (at + 1) & last
+                    found = taken[start + at]
+                slot[r] = value_starts[p] + at * width
+                fetch(numbers, _U(slot[r]))
+            for r in range(rows):
+                for j in range(width):
+                    out[first + r, to + j] = numbers[slot[r] + j]
+            begin = ends[p]
+            to += width

@@ -38,7 +38,7 @@ KINDS = frozenset({"bool", "int64", "float32", "float64"})
 EXACT = frozenset(
     {
         *("input", "select", "concat", "reshape", "require_finite", "require_known"),
-        *("impute", "where", "cast", "one_hot"),
+        *("require", "impute", "where", "cast", "one_hot"),
     }
 )
 """Operators that round nothing, so that they may work on float32 as well."""
@@ -238,6 +238,13 @@ def _known_codes(work: _Work) -> Array:
     return work.args[0]
 
 
+def _require(work: _Work) -> Array:
+    x, fine = work.args
+    (register,) = fine.ravel().tolist()
+    work.asm.emit("check", register, 0, work.asm.numbers(1.0, 1.0, 0.0))
+    return x
+
+
 def _one_hot(work: _Work) -> Array:
     (code,) = work.args[0].ravel().tolist()
     return np.array(work.asm.one_hot(code, work.node.type.width), np.int64)
@@ -385,6 +392,7 @@ RULES: Mapping[str, Callable[[_Work], Array]] = MappingProxyType(
         "cast": _cast,
         "require_finite": _check,
         "require_known": _known_codes,
+        "require": _require,
         "one_hot": _one_hot,
         "take": _take,
         "impute": _impute,
