@@ -6,6 +6,7 @@ While kernels are still to be compiled, the reference interpreter scores (`no_wa
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -18,7 +19,7 @@ from sqlml.backends.native.step_filler import StagedFiller, StepFiller, TextFill
 from sqlml.backends.native.stepwise import Stepwise, bind
 from sqlml.backends.native.trees.filler import TreeFiller
 from sqlml.backends.native.vm.whole_output import Fused
-from sqlml.backends.no_wait import NotReady
+from sqlml.backends.no_wait import NotReady, waits
 from sqlml.backends.row_blocks import columns_of, results_for
 from sqlml.errors import BackendError
 from sqlml.ir import reference
@@ -34,6 +35,10 @@ MEANWHILE_ROWS = 1024
 """Rows that the reference scores before kernels are asked for again."""
 
 
+PAUSES = 10
+"""How many times as long as a vain try for kernels took there is none again."""
+
+
 class NativeCompiled:
     """A Program that the native backend runs. Thread-safe; it pickles as its Program."""
 
@@ -42,6 +47,7 @@ class NativeCompiled:
         self._strategy = strategy
         self._kernels: _Kernels | None = None
         self._lock = threading.Lock()
+        self._again = 0.0
 
     def run(
         self, inputs: Mapping[str, Array], outputs: Sequence[str] | None = None
@@ -101,8 +107,21 @@ class NativeCompiled:
             with self._lock:
                 made = self._kernels
                 if made is None:
-                    made = self._kernels = _Kernels(self.program, self._strategy)
+                    made = self._kernels = self._tried()
         return made
+
+    def _tried(self) -> _Kernels:
+        """The kernels, unless it was tried a moment ago: to lay out a long Program takes longer
+        than a batch of rows."""
+        begun = time.monotonic()
+        if begun < self._again and not waits():
+            raise NotReady
+        try:
+            return _Kernels(self.program, self._strategy)
+        except NotReady:
+            now = time.monotonic()
+            self._again = now + PAUSES * (now - begun)
+            raise
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (NativeCompiled, (self.program, self._strategy))
