@@ -154,7 +154,8 @@ def _other_libraries() -> Iterator[str]:
     encoders = [path.rsplit(".", 1)[1] for path in category_encoders.IMPORTERS]
     yield "\n## category_encoders\n"
     yield f"{_listed(encoders)}, with all their options."
-    steps = [path.rsplit(".", 1)[1] for path in feature_engine.IMPORTERS]
+    of_engine = [*feature_engine.IMPORTERS, *feature_engine.COMPOSITES]
+    steps = [path.rsplit(".", 1)[1] for path in of_engine]
     yield "\n## feature_engine\n"
     yield f"{_listed(steps)}."
     yield "\n## statsmodels\n"
