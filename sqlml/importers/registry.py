@@ -72,7 +72,7 @@ IMPORTERS: Mapping[str, Leaf] = MappingProxyType(
     }
 )
 COMPOSITES: Mapping[str, Composite] = MappingProxyType(
-    {**sklearn.COMPOSITES, **imblearn.COMPOSITES}
+    {**sklearn.COMPOSITES, **imblearn.COMPOSITES, **feature_engine.COMPOSITES}
 )
 SCHEMAS: Mapping[str, Callable[[Any], Schema]] = MappingProxyType(
     {

@@ -2,7 +2,7 @@
 
 `label` is what their `predict` returns, the mean of the answer, and `score` the linear predictor
 before the link. The constant that `add_constant` or a formula brings is no column of a table: it
-becomes the intercept.
+becomes the intercept. What a formula makes of columns is in `formula_design.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import UnsupportedModelError
+from sqlml.importers.formula_design import FormulaDesign
 from sqlml.importers.frame import Frame, Outputs, Schema
 from sqlml.ir.builder import Builder, Value
 
@@ -22,27 +23,53 @@ _REGRESSION = "statsmodels.regression.linear_model"
 CONSTANTS = frozenset({"const", "Intercept"})
 """What add_constant and formulas call the column of ones."""
 
-LINKS: Mapping[str, str | None] = MappingProxyType(
-    {"Identity": None, "Log": "exp", "Logit": "sigmoid"}
+Inverse = Callable[[Builder, Value], Value]
+
+
+def _of(op: str) -> Inverse:
+    return lambda b, x: b.op(op, x)
+
+
+def _doubly_exponential(b: Builder, x: Value, sign: float) -> Value:
+    """exp(-exp(sign * x))."""
+    return b.op("exp", b.op("neg", b.op("exp", x if sign > 0 else b.op("neg", x))))
+
+
+LINKS: Mapping[str, Inverse] = MappingProxyType(
+    {
+        "Identity": lambda b, x: x,
+        "Log": _of("exp"),
+        "Logit": _of("sigmoid"),
+        "Probit": _of("ndtr"),
+        "InversePower": lambda b, x: b.op("div", np.ones(1), x),
+        "InverseSquared": lambda b, x: b.op("div", np.ones(1), b.op("sqrt", x)),
+        "Sqrt": _of("square"),
+        "LogC": lambda b, x: b.op("sub", np.ones(1), b.op("exp", x)),
+        "CLogLog": lambda b, x: b.op("sub", np.ones(1), _doubly_exponential(b, x, 1.0)),
+        "LogLog": lambda b, x: _doubly_exponential(b, x, -1.0),
+    }
 )
-"""The class of a GLM's link -> the operator of its inverse; None for the number itself."""
+"""The class of a GLM's link -> its inverse."""
+
+BINARY: Mapping[str, str] = MappingProxyType({"Logit": "Logit", "Probit": "Probit"})
+"""The model of two classes -> its link."""
 
 
 def coefficients(results: Any) -> dict[str, float]:
     """The weight of each column of the design, the constant included.
 
     Raises:
-        UnsupportedModelError: a formula makes a column of others.
+        UnsupportedModelError: a formula that patsy did not read makes a column of others.
     """
     model = results.model
     names = [str(name) for name in model.exog_names]
     frame = getattr(model.data, "frame", None)
-    if getattr(model, "formula", None) is not None and frame is not None:
+    if _has_formula(model) and frame is not None and design_of(model) is None:
         made = [n for n in names if n not in CONSTANTS and n not in frame.columns]
         if made:
             raise UnsupportedModelError(
-                f"the formula of this model makes {made[0]!r} of other columns; make that column "
-                "in the frame and in the query, and name it in the formula"
+                f"the formula of this model makes {made[0]!r} of other columns, which is covered "
+                "where patsy reads formulas: install it, and fit the model again"
             )
     weights = np.asarray(results.params, np.float64)
     if weights.shape != (len(names),):
@@ -53,8 +80,33 @@ def coefficients(results: Any) -> dict[str, float]:
     return dict(zip(names, weights.tolist(), strict=True))
 
 
+def _has_formula(model: Any) -> bool:
+    return getattr(model, "formula", None) is not None
+
+
+def design_of(model: Any) -> FormulaDesign | None:
+    """What the formula of a model makes; None without one, or if not patsy has read it.
+
+    Raises:
+        UnsupportedModelError: something in it is not covered.
+    """
+    data = model.data
+    info = getattr(data, "model_spec", None) or getattr(data, "design_info", None)
+    path = f"{type(info).__module__}.{type(info).__qualname__}"
+    frame = getattr(data, "frame", None)
+    if not _has_formula(model) or path != "patsy.design_info.DesignInfo" or frame is None:
+        return None
+    truths = {str(name): getattr(kind, "kind", "") == "b" for name, kind in frame.dtypes.items()}
+    return FormulaDesign(info, truths)
+
+
 def schema(results: Any) -> Schema:
-    """The columns of the design without its constant; named where it was fitted on a frame."""
+    """The columns that a formula reads, or those of the design without its constant; named where it
+    was fitted on a frame."""
+    design = design_of(results.model)
+    if design is not None:
+        names = design.names()
+        return Schema(names, len(names))
     names = tuple(name for name in coefficients(results) if name not in CONSTANTS)
     is_named = type(results.model.data).__name__ != "ModelData"
     return Schema(names if is_named else None, len(names))
@@ -62,7 +114,7 @@ def schema(results: Any) -> Schema:
 
 def identity(results: Any, frame: Frame) -> Outputs:
     """Least squares: the linear predictor is what it predicts."""
-    return _linked(results, frame, None)
+    return _linked(results, frame, LINKS["Identity"])
 
 
 def regularised(results: Any, frame: Frame) -> Outputs:
@@ -76,15 +128,17 @@ def regularised(results: Any, frame: Frame) -> Outputs:
 
 def exponential(results: Any, frame: Frame) -> Outputs:
     """Models of counts: the mean is exp of the linear predictor."""
-    return _linked(results, frame, "exp")
+    return _linked(results, frame, LINKS["Log"])
 
 
 def logistic(results: Any, frame: Frame) -> Outputs:
-    """Logit: predict gives the probability of 1."""
+    """Logit and Probit: predict gives the probability of 1."""
     kind = type(results.model).__name__
-    if kind != "Logit":
-        raise UnsupportedModelError(f"statsmodels' {kind} is not covered; covered: Logit")
-    return _linked(results, frame, "sigmoid")
+    if kind not in BINARY:
+        raise UnsupportedModelError(
+            f"statsmodels' {kind} is not covered; covered: {', '.join(BINARY)}"
+        )
+    return _linked(results, frame, LINKS[BINARY[kind]])
 
 
 def generalised(results: Any, frame: Frame) -> Outputs:
@@ -97,21 +151,30 @@ def generalised(results: Any, frame: Frame) -> Outputs:
     return _linked(results, frame, LINKS[link])
 
 
-def _linked(results: Any, frame: Frame, inverse: str | None) -> Outputs:
-    builder = frame.builder
-    score = _linear_predictor(builder, results, frame)
-    label = score if inverse is None else builder.op(inverse, score)
-    return Outputs({"label": label, "score": score})
+def _linked(results: Any, frame: Frame, inverse: Inverse) -> Outputs:
+    score = _linear_predictor(frame.builder, results, frame)
+    return Outputs({"label": inverse(frame.builder, score), "score": score})
 
 
 def _linear_predictor(builder: Builder, results: Any, frame: Frame) -> Value:
     weights = coefficients(results)
+    design = design_of(results.model)
+    if design is not None:
+        values, used, constant = design.weighted(frame, np.array([*weights.values()]))
+        if not values:
+            raise _reads_nothing()
+        columns = np.array(used).reshape(-1, 1)
+        return builder.linear(builder.beside(values), columns, np.array([constant]))
     intercept = sum(weight for name, weight in weights.items() if name in CONSTANTS)
     slopes = [weight for name, weight in weights.items() if name not in CONSTANTS]
     if not slopes:
-        raise UnsupportedModelError("this model has a constant and reads no columns")
+        raise _reads_nothing()
     columns = np.array(slopes).reshape(-1, 1)
     return builder.linear(frame.matrix(), columns, np.array([intercept]))
+
+
+def _reads_nothing() -> UnsupportedModelError:
+    return UnsupportedModelError("this model has a constant and reads no columns")
 
 
 _DISCRETE = "statsmodels.discrete.discrete_model"
@@ -124,6 +187,7 @@ IMPORTERS: Mapping[str, Callable[[Any, Frame], Outputs]] = MappingProxyType(
         "statsmodels.base.elastic_net.RegularizedResultsWrapper": regularised,
         f"{_DISCRETE}.BinaryResultsWrapper": logistic,
         f"{_DISCRETE}.LogitResults": logistic,
+        f"{_DISCRETE}.ProbitResults": logistic,
         f"{_DISCRETE}.PoissonResultsWrapper": exponential,
         f"{_DISCRETE}.PoissonResults": exponential,
         "statsmodels.genmod.generalized_linear_model.GLMResultsWrapper": generalised,

@@ -154,13 +154,17 @@ def _other_libraries() -> Iterator[str]:
     encoders = [path.rsplit(".", 1)[1] for path in category_encoders.IMPORTERS]
     yield "\n## category_encoders\n"
     yield f"{_listed(encoders)}, with all their options."
-    steps = [path.rsplit(".", 1)[1] for path in feature_engine.IMPORTERS]
+    of_engine = [*feature_engine.IMPORTERS, *feature_engine.COMPOSITES]
+    steps = [path.rsplit(".", 1)[1] for path in of_engine]
     yield "\n## feature_engine\n"
     yield f"{_listed(steps)}."
     yield "\n## statsmodels\n"
     yield (
-        "Results of `OLS`, `WLS`, `GLS`, `GLSAR`, `Logit`, `Poisson`, and of `GLM` with the links "
-        f"{_listed(statsmodels.LINKS)}, fitted on arrays, frames or formulas of plain columns. "
+        "Results of `OLS`, `WLS`, `GLS`, `GLSAR`, `Logit`, `Probit`, `Poisson`, and of `GLM` with "
+        "the links "
+        f"{_listed(statsmodels.LINKS)}, fitted on arrays, frames or formulas (read by patsy: "
+        "categories with any contrasts, interactions, arithmetic, numpy's functions, `center` and "
+        "`standardize`). "
         "`label` is what their `predict` returns, `score` the linear predictor."
     )
     names = [path.rsplit(".", 1)[1] for path in spark_classes]

@@ -30,18 +30,19 @@ def power_transformer(model: Any, frame: Frame) -> Frame:
     lambdas = np.asarray(model.lambdas_, np.float64)
     x = numbers(frame, "PowerTransformer", allow_nan=True)
     if model.method == "yeo-johnson":
-        value = _yeo_johnson(b, x, lambdas)
+        value = yeo_johnson(b, x, lambdas)
     elif model.method == "box-cox":
         low, step = np.full(x.type.width, _SMALLEST), "PowerTransformer(method='box-cox')"
         x = within(frame, x, step, allow_nan=True, low=low)
-        value = _box_cox(b, x, lambdas)
+        value = box_cox(b, x, lambdas)
     else:
         raise UnsupportedModelError(f"PowerTransformer(method={model.method!r}) is not known")
     made = Frame.of(b, value, frame.names)
     return scaler(model._scaler, made) if model.standardize else made
 
 
-def _yeo_johnson(b: Builder, x: Value, lambdas: Array) -> Value:
+def yeo_johnson(b: Builder, x: Value, lambdas: Array) -> Value:
+    """Yeo-Johnson's powers of columns (n, k), one each."""
     positive = _scaled_power(b, b.op("log1p", x), lambdas, np.abs(lambdas) < _EPS)
     rest = 2 - lambdas
     below = b.op("log1p", b.op("neg", x))
@@ -57,7 +58,8 @@ def _scaled_power(b: Builder, log: Value, power: Array, is_zero: Array) -> Value
     return b.op("where", is_zero, log, value) if is_zero.any() else value
 
 
-def _box_cox(b: Builder, x: Value, lambdas: Array) -> Value:
+def box_cox(b: Builder, x: Value, lambdas: Array) -> Value:
+    """Box-Cox's powers of positive columns (n, k), one each."""
     is_zero = np.abs(lambdas) < 1e-19
     power = np.where(is_zero, 1.0, lambdas)
     log = b.op("log", x)
