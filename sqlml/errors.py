@@ -1,6 +1,4 @@
-"""Every error that sqlml raises, as one tree.
-
-::
+"""Every error that sqlml raises, as one tree:
 
     SqlmlError
     ├── ConfigError              a setting or option has an unknown name or value
@@ -9,6 +7,7 @@
     │   ├── NotYetError            it is reserved for a later version
     │   └── BindError              a call does not fit its model or its table
     │       ├── MissingColumnError   the table lacks a feature of the model
+    │       ├── MissingOutputError   the model does not give what is asked for
     │       ├── AmbiguousColumnError two tables have the same feature
     │       ├── ArityError           too many or too few positional arguments
     │       ├── ColumnOrderError     positional arguments are features in another order
