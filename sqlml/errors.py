@@ -1,5 +1,6 @@
 """Every error that sqlml raises, as one tree:
 
+```text
 SqlmlError
 ├── ConfigError              a setting or option has an unknown name or value
 ├── StatementError           the text of a statement
@@ -28,6 +29,7 @@ SqlmlError
     ├── InputTypeError         the batch has another type or shape than the model
     ├── MissingValueError      NULL, NaN or infinity where the model accepts none
     └── UnknownCategoryError   a category that the model has never seen
+```
 """
 
 from __future__ import annotations
