@@ -92,7 +92,7 @@ def speed(results: Results) -> str:
         if values:
             told = f"{_ratio(geometric_mean(values))} | {_ratio(min(values))}"
             lines.append(f"| {words} | {told} | {len(values)} |")
-    head = ["", "times as long, geometric mean", "in the worst case for sqlml", "cases"]
+    head = ["", "times as long (geometric mean)", "at least", "cases"]
     return _table(head, lines)
 
 

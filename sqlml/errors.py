@@ -1,34 +1,35 @@
-"""Every error that sqlml raises, as one tree.
+"""Every error that sqlml raises, as one tree:
 
-::
-
-    SqlmlError
-    ├── ConfigError              a setting or option has an unknown name or value
-    ├── StatementError           the text of a statement
-    │   ├── ParseError             it does not follow the documented syntax
-    │   ├── NotYetError            it is reserved for a later version
-    │   └── BindError              a call does not fit its model or its table
-    │       ├── MissingColumnError   the table lacks a feature of the model
-    │       ├── AmbiguousColumnError two tables have the same feature
-    │       ├── ArityError           too many or too few positional arguments
-    │       ├── ColumnOrderError     positional arguments are features in another order
-    │       └── ColumnTypeError      a column's type does not feed the feature
-    ├── CatalogError             the model catalog
-    │   ├── UnknownModelError
-    │   ├── ModelExistsError
-    │   └── ConflictError          another transaction changes the same models
-    ├── ModelError               a trained object or an artifact
-    │   ├── UnsupportedModelError  an estimator, parameter or operator that we do not cover
-    │   ├── ArtifactError          a damaged or hostile file or catalog row
-    │   ├── VerificationError      the stored model predicts differently from its source
-    │   └── UntrustedArtifactError the file would execute code without permission
-    ├── ProgramError             a Program that breaks the rules of the IR (a bug in sqlml)
-    ├── BackendError             a backend cannot run this Program
-    │   └── MissingDependencyError an optional library is not installed
-    └── ScoringError             the rows of a batch
-        ├── InputTypeError         the batch has another type or shape than the model
-        ├── MissingValueError      NULL, NaN or infinity where the model accepts none
-        └── UnknownCategoryError   a category that the model has never seen
+```text
+SqlmlError
+├── ConfigError              a setting or option has an unknown name or value
+├── StatementError           the text of a statement
+│   ├── ParseError             it does not follow the documented syntax
+│   ├── NotYetError            it is reserved for a later version
+│   └── BindError              a call does not fit its model or its table
+│       ├── MissingColumnError   the table lacks a feature of the model
+│       ├── MissingOutputError   the model does not give what is asked for
+│       ├── AmbiguousColumnError two tables have the same feature
+│       ├── ArityError           too many or too few positional arguments
+│       ├── ColumnOrderError     positional arguments are features in another order
+│       └── ColumnTypeError      a column's type does not feed the feature
+├── CatalogError             the model catalog
+│   ├── UnknownModelError
+│   ├── ModelExistsError
+│   └── ConflictError          another transaction changes the same models
+├── ModelError               a trained object or an artifact
+│   ├── UnsupportedModelError  an estimator, parameter or operator that we do not cover
+│   ├── ArtifactError          a damaged or hostile file or catalog row
+│   ├── VerificationError      the stored model predicts differently from its source
+│   └── UntrustedArtifactError the file would execute code without permission
+├── ProgramError             a Program that breaks the rules of the IR (a bug in sqlml)
+├── BackendError             a backend cannot run this Program
+│   └── MissingDependencyError an optional library is not installed
+└── ScoringError             the rows of a batch
+    ├── InputTypeError         the batch has another type or shape than the model
+    ├── MissingValueError      NULL, NaN or infinity where the model accepts none
+    └── UnknownCategoryError   a category that the model has never seen
+```
 """
 
 from __future__ import annotations

@@ -23,10 +23,17 @@ def connect(
     *,
     allow_pickle: bool = False,
 ) -> Session:
-    """Open a database as a Session; the arguments are those of `duckdb.connect`.
+    """Open a database as a Session.
+
+    Args:
+        database: the path of a DuckDB file, which is made if there is none; by default a database
+            in memory. What else `duckdb.connect` opens, this opens, too.
+        read_only: change nothing in the file; models score, and cannot be registered.
+        config: settings of DuckDB.
+        allow_pickle: let CREATE MODEL read pickles, which execute code.
 
     Raises:
-        duckdb.Error: as duckdb.connect raises.
+        duckdb.Error: the file cannot be opened.
     """
     native = duckdb.connect(os.fspath(database), read_only, config or {})
     return Session(native, allow_pickle=allow_pickle)
@@ -51,7 +58,7 @@ def attach(
     allow_pickle: bool = False,
     catalog: str | os.PathLike[str] | None = None,
 ) -> Session | SparkSession:
-    """A session on a DuckDB connection or a SparkSession; what it holds stays in sight.
+    """A session on a connection that exists already; its tables and settings stay in sight.
 
     Args:
         connection: a DuckDB connection, or what holds one: a connection of SQLAlchemy

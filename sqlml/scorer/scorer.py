@@ -145,6 +145,7 @@ class Scorer:
         """How good the model is on rows with labels, as `ml_evaluate` says it in SQL.
 
         Args:
+            X: n rows, as `predict` takes them.
             y: (n,) labels, or (n, targets); rows whose label is None or NaN are left out.
             sample_weight: (n,) weights of the rows.
 
@@ -172,11 +173,13 @@ class Scorer:
         models. Of two classes the second is explained, of more the class that is predicted.
 
         Args:
+            X: n rows, as `predict` takes them.
             label: the class that is explained in place of these.
             background: 1 to 1,000 rows, as X; a row is compared with the mean over these. Of models
                 that are no sums of what single columns contribute, the values are estimates then.
             permutations: pairs of random orders of the columns that an estimate tries for each
                 background row, up to 1,000; four times as many halve its error.
+            options: as `predict` takes them.
 
         Raises:
             UnsupportedModelError: the model needs a background, or cannot be explained.

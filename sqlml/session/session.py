@@ -59,9 +59,9 @@ class Session(ModelMethods):
     """A DuckDB connection on which models are statements and functions.
 
     Everything a DuckDBPyConnection does is delegated to it, errors included; `execute` and `sql`
-    also take the statements about models (CREATE, DROP, SHOW, DESCRIBE, EXPORT MODEL, EXPLAIN) and
-    the functions `predict`, `predict_proba`, `predict_score` and `transform`. Models live in the
-    schema `sqlml` of their database, in the user's transaction. Use `cursor()` for each further
+    also take the statements about models (CREATE MODEL, SHOW MODELS, ..) and the functions that
+    call them (`predict`, `explain`, `ml_evaluate`, ..). Models live in the schema `sqlml` of their
+    database, in the user's transaction. Use `cursor()` for each further
     thread. Made by `sqlml.connect` and `sqlml.attach`; it closes with `with` or `close()`.
 
     Errors are sqlml's own (`sqlml.errors`, all `SqlmlError`s) where a model is concerned, and
@@ -116,13 +116,31 @@ class Session(ModelMethods):
     # -- statements
 
     def execute(self, query: Any, parameters: Any = None) -> Any:
-        """Run one or more statements; fetch the last one's result from the returned Session."""
+        """Run one or more statements, as DuckDB's `execute` does.
+
+        Args:
+            query: the text, or a statement of `duckdb.extract_statements`.
+            parameters: values of the last statement's parameters: a list for `?` and `$1`, a dict
+                for `$name`.
+
+        Returns:
+            The session, from which the last result is fetched (`fetchall()`, `df()`, ..).
+
+        Raises:
+            SqlmlError: a model is concerned; which class of `sqlml.errors` says what is wrong.
+            duckdb.Error: anything else.
+        """
         whole = partial(self._engine.execute, query, parameters)
         made = self._run(query, whole, partial(self._executed, parameters=parameters))
         return None if made is None else self  # 2.0 returns None for an empty text
 
     def executemany(self, query: Any, parameters: Any = None) -> Any:
-        """Run a statement once for each set of parameters."""
+        """Run a statement once for each set of parameters.
+
+        Args:
+            query: one statement.
+            parameters: a list of what `execute` takes as parameters.
+        """
         text = text_of(query)
         if text.calls_models or not all(isinstance(s, Query) for s in text.statements):
             for one in parameters:
@@ -133,10 +151,16 @@ class Session(ModelMethods):
         return None if made is None else self
 
     def sql(self, query: Any, *, alias: str = "", params: Any = None) -> Any:
-        """A query as a lazy relation; None for a statement that has no result.
+        """A query as a lazy relation, as DuckDB's `sql` gives it.
 
-        If it calls models, it is a `Relation` around DuckDB's own, whose results raise sqlml's
-        typed errors.
+        Args:
+            query: one or more statements; the last one makes the relation.
+            alias: the relation's name in SQL.
+            params: values of the last statement's parameters.
+
+        Returns:
+            A relation of DuckDB (`show()`, `df()`, `fetchall()`, ..); of a query that calls models
+            one whose results raise sqlml's typed errors. None for a statement without a result.
         """
         whole = partial(self._engine.relation, query, params, alias)
         return self._run(query, whole, partial(self._relation, parameters=params, alias=alias))
@@ -147,6 +171,8 @@ class Session(ModelMethods):
         """The model plan of a query above the engine's own plan, as text.
 
         Args:
+            query: one query; it need not begin with EXPLAIN.
+            params: values of its parameters.
             analyze: run the query once, as EXPLAIN ANALYZE does, and report the measurements.
 
         Raises:
@@ -167,7 +193,11 @@ class Session(ModelMethods):
     def plan(self, query: str, params: Any = None, analyze: bool = False) -> Plan | None:
         """The Plan of a query that calls models; None when it calls none.
 
+        `to_dict()` has it as plain values, and a notebook draws it.
+
         Args:
+            query: one query.
+            params: values of its parameters.
             analyze: run the query once, and add to the Plan what was measured.
         """
         with self._calling():

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 class SparkSession(ModelMethods):
     """A SparkSession on which models are statements and functions.
 
-    `sql` takes what `SparkSession.sql` takes, the statements about models (CREATE, ALTER, DROP,
-    SHOW, DESCRIBE, EXPORT MODEL, EXPLAIN), and the functions `predict`, `predict_proba`,
-    `predict_score` and `transform`; it gives DataFrames. All else is the SparkSession's own. Models
+    `sql` takes what `SparkSession.sql` takes, the statements about models (CREATE MODEL, SHOW
+    MODELS, ..), and the functions that call them (`predict`, `explain`, `ml_evaluate`, ..); it
+    gives DataFrames. All else is the SparkSession's own. Models
     live in a directory (`catalog_directory.py`); each statement that changes them does so at once.
     Made by `sqlml.attach`; its threads take turns where they plan.
 
@@ -86,12 +86,13 @@ class SparkSession(ModelMethods):
         """The DataFrame of a query, or of the last of several statements.
 
         Args:
+            query: one or more statements.
             args: values of the parameters: a list for `?`, a dict for `:name`.
             kwargs: Spark's own: what `{name}` means in a query that calls no model.
 
         Raises:
             BackendError: the SparkSession has been stopped.
-            ParseError, BindError and their kin: each says what to change.
+            SqlmlError: a model is concerned; which class of `sqlml.errors` says what is wrong.
         """
         self._require_live()
         if kwargs:
@@ -111,6 +112,10 @@ class SparkSession(ModelMethods):
     def explain(self, query: str, args: Any = None) -> str:
         """The model plan of a query above Spark's own plan, as text.
 
+        Args:
+            query: one query; it need not begin with EXPLAIN.
+            args: values of its parameters.
+
         Raises:
             ParseError: several statements, or one that is not a query.
         """
@@ -123,7 +128,12 @@ class SparkSession(ModelMethods):
             return "\n\n".join(text for _, text in self._explained(asked))
 
     def plan(self, query: str, args: Any = None) -> Plan | None:
-        """The Plan of a query that calls models; None when it calls none."""
+        """The Plan of a query that calls models; None when it calls none.
+
+        Args:
+            query: one query.
+            args: values of its parameters.
+        """
         with self._calling():
             self._require_live()
             return self._queries.plan(with_literals(query, args))

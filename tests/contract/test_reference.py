@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 import sqlml
+from sqlml import cli
 from sqlml.parsing.alter_model import CHANGES
 from sqlml.parsing.from_clause import FORMATS
 from sqlml.parsing.model_statements import EXPORT_FORMATS
@@ -20,6 +21,7 @@ from sqlml.planner.choice import settings
 from sqlml.planner.syntax.arguments import FUNCTIONS
 from sqlml.planner.syntax.call_options import _OPTIONS, UNKNOWN_MODEL
 from sqlml.planner.syntax.forms import FORMS
+from sqlml.shell.output_modes import MODES
 from sqlml.statements import alter, run
 from sqlml.statements.options import AT_CREATION, STORED
 from sqlml.training.model_types import MODEL_TYPES
@@ -135,6 +137,17 @@ def test_environment_variables_are_those_of_the_code() -> None:
     texts = [path.read_text(encoding="utf-8") for path in (*sources, ROOT / "hatch_build.py")]
     read = {name for text in texts for name in re.findall(r"\bSQLML_[A-Z]\w*", text)}
     assert told == {name for name in read if not name.endswith("_")}
+
+
+def test_options_and_commands_of_the_command_line_are_those_of_the_code() -> None:
+    parts = sections(text_of(DOCS / "shell.md"))
+    told = set(re.findall(r"^\| `sqlml (\w+)", parts["Other commands of sqlml"], re.MULTILINE))
+    assert told == set(cli.COMMANDS)
+    known = {o for action in cli.parser()._actions for o in action.option_strings}
+    modes = {f"{dashes}{name}" for name in MODES for dashes in ("-", "--")}
+    written = {o for o in known - modes if not o.startswith("-h")} - {"--noheader", "--help"}
+    assert [option for option in written if f"`{option}" not in parts["Options"]] == []
+    assert [name for name in MODES if f"| `{name}` |" not in parts["How results are written"]] == []
 
 
 def test_public_names_are_in_the_python_api() -> None:

@@ -44,26 +44,6 @@ class Page(HTMLParser):
             self.loaded.append(given[LOADED[tag]])
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-@pytest.fixture(scope="module")
-def pages(site: Path) -> dict[Path, Page]:
-    return {path: Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
-
-
 def test_links_to_files_of_the_repository_become_links_to_pages() -> None:
     text = (
         "[a](docs/train.md#limits) [b](../README.md) [c](train.md) [d](LICENSE) [e](https://e.org)"
@@ -73,7 +53,35 @@ def test_links_to_files_of_the_repository_become_links_to_pages() -> None:
     )
 
 
-def test_every_link_leads_to_a_page_and_a_place_in_it(pages: dict[Path, Page]) -> None:
+def test_the_site(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    build(tmp_path)
+    pages = {path: Page(path.read_text(encoding="utf-8")) for path in tmp_path.rglob("*.html")}
+    with subtests.test("every link leads to a page, and to a place in it"):
+        assert broken_links(pages) == []
+    with subtests.test("nothing comes from another host"):
+        assert loaded_from_elsewhere(tmp_path, pages) == []
+    with subtests.test("no Markdown is left as it was"):
+        assert left_markdown(pages) == []
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no chromium, so the search was not tried: apt-get install chromium")
+    with subtests.test("a reader finds a function by searching"):
+        assert wrong_while_searching(tmp_path, chromium) == []
+
+
+def build(folder: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def broken_links(pages: dict[Path, Page]) -> list[tuple[str, str]]:
     broken = []
     for path, page in pages.items():
         for link in page.links:
@@ -84,25 +92,32 @@ def test_every_link_leads_to_a_page_and_a_place_in_it(pages: dict[Path, Page]) -
             anchor = unquote(parts.fragment)
             if not target.exists() or (anchor and anchor not in pages[target].ids):
                 broken.append((path.name, link))
-    assert broken == []
+    return broken
 
 
-def test_nothing_comes_from_another_host(site: Path, pages: dict[Path, Page]) -> None:
-    for path, page in pages.items():
-        outside = [url for url in page.loaded if urlsplit(url).netloc]
-        assert outside == [], path.name
+def loaded_from_elsewhere(site: Path, pages: dict[Path, Page]) -> list[tuple[str, str]]:
+    found = [
+        (path.name, url)
+        for path, page in pages.items()
+        for url in page.loaded
+        if urlsplit(url).netloc
+    ]
     for path in site.rglob("*.css"):
         text = path.read_text(encoding="utf-8")
-        assert re.findall(r"(?:url\(|@import )['\"]?(?:https?:)?//", text) == [], path.name
+        urls = re.findall(r"(?:url\(|@import )['\"]?((?:https?:)?//[^'\")]+)", text)
+        found += [(path.name, url) for url in urls]
+    return found
 
 
-def test_no_markdown_is_left_as_it_was(pages: dict[Path, Page]) -> None:
+def left_markdown(pages: dict[Path, Page]) -> list[tuple[str, str]]:
+    found = []
     for path in pages:
         text = path.read_text(encoding="utf-8")
         article = text.partition("<article")[2].partition("</article>")[0]
         prose = re.sub(r"<(pre|code)\b.*?</\1>", "", article, flags=re.DOTALL)
-        for mark in (r"<p>\* ", r"\n\* ", r"\|---", r"```", r"\]\([\w./#-]+\)"):
-            assert not re.search(mark, prose), (path.name, mark)
+        marks = (r"<p>\* ", r"\n\* ", r"\|---", r"```", r"\]\([\w./#-]+\)")
+        found += [(path.name, mark) for mark in marks if re.search(mark, prose)]
+    return found
 
 
 @contextmanager
@@ -120,31 +135,23 @@ def served(folder: Path) -> Iterator[str]:
         server.server_close()
 
 
-def test_a_reader_finds_a_function_by_searching(site: Path) -> None:
+def wrong_while_searching(site: Path, chromium: str) -> list[str]:
+    """Errors of the page, and requests to other hosts, while a reader looks for `predict_proba`."""
     sync_api = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("no chromium: apt-get install chromium")
     wrong: list[str] = []
     with served(site) as address, sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()
         page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
         page.on("pageerror", lambda error: wrong.append(str(error)))
+        own = (address, "data:", "blob:")
         page.on(
-            "request",
-            lambda asked: (
-                None
-                if asked.url.startswith((address, "data:", "blob:"))
-                else wrong.append(asked.url)
-            ),
+            "request", lambda asked: None if asked.url.startswith(own) else wrong.append(asked.url)
         )
         page.goto(f"{address}/index.html")
         page.fill("input.md-search__input", "predict_proba")
-        found = page.wait_for_selector(".md-search-result__link")
-        assert found is not None
-        found.click()
+        page.wait_for_selector(".md-search-result__link").click()
         page.wait_for_selector("article")
         assert "predict_proba" in page.inner_text("article")
         browser.close()
-    assert wrong == []
+    return wrong
