@@ -66,35 +66,83 @@ def _encoded(model: Any, frame: Frame, known: Mapping[Any, Array]) -> Frame:
     outputs = [str(name) for name in first.columns]
     asked = {name: _ask(model, base, name, categories) for name, categories in known.items()}
     constant = first.to_numpy(np.float64)[0]
-    encoded = {str(name) for name in known}
+    owners = _owners(model, names, outputs, asked)
     b = frame.builder
     codes: dict[str, Value] = {}
     made: list[Frame] = []
-    for place, output in enumerate(outputs):
-        if output in names and output not in encoded:
-            made.append(frame.take([names.index(output)]))
+    place = 0
+    while place < len(outputs):
+        owner, start = owners[place], place
+        place += 1
+        if owner is None:
+            made.append(frame.take([names.index(outputs[start])]))
             continue
-        moved = [name for name, told in asked.items() if _moves(told, place)]
-        if len(moved) > 1:
-            raise UnsupportedModelError(
-                f"{type(model).__name__} makes column {output!r} of several columns "
-                f"({', '.join(map(str, moved[:3]))}); encode them one by one"
-            )
-        name = str(moved[0] if moved else next(iter(asked)))
-        if name not in codes:
-            codes[name] = _codes(model, frame, names.index(name), asked[name])
-        told = asked[name]
-        table = np.append(
-            told.made[:, place],
-            [_of(part, place, constant) for part in (told.missing, told.unseen)],
-        )
-        made.append(Frame.of(b, b.op("take", table, codes[name]), (output,)))
+        while place < len(outputs) and owners[place] == owner:
+            place += 1
+        told, i = asked[owner], names.index(owner)
+        value = _hot(model, frame, i, told, slice(start, place))
+        if value is None:
+            if owner not in codes:
+                codes[owner] = _codes(model, frame, i, told)
+            value = _looked_up(b, told, codes[owner], constant, slice(start, place))
+        made.append(Frame.of(b, value, tuple(outputs[start:place])))
     return Frame.hstack(b, made)
 
 
-def _of(part: Array | None, place: int, constant: Array) -> float:
-    """A value that no row gets where the encoder refuses such rows."""
-    return float(constant[place] if part is None else part[place])
+def _owners(
+    model: Any, names: list[str], outputs: list[str], asked: Mapping[str, Asked]
+) -> list[str | None]:
+    """The column that each output is made of; None for one that is not encoded.
+
+    Raises:
+        UnsupportedModelError: an output depends on several columns.
+    """
+    moved = {name: _moves(told) for name, told in asked.items()}
+    owners: list[str | None] = []
+    for place, output in enumerate(outputs):
+        if output in names and output not in asked:
+            owners.append(None)
+            continue
+        of = [name for name, moves in moved.items() if moves[place]]
+        if len(of) > 1:
+            raise UnsupportedModelError(
+                f"{type(model).__name__} makes column {output!r} of several columns "
+                f"({', '.join(map(str, of[:3]))}); encode them one by one"
+            )
+        owners.append(str(of[0] if of else next(iter(asked))))
+    return owners
+
+
+def _looked_up(b: Builder, told: Asked, codes: Value, constant: Array, places: slice) -> Value:
+    """The outputs at some places by a table of the categories, the missing and the unseen one."""
+    others = [constant if part is None else part for part in (told.missing, told.unseen)]
+    table = np.concatenate([told.made[:, places], *(part[None, places] for part in others)])
+    if table.shape[1] == 1:
+        return b.op("take", table[:, 0].copy(), codes)
+    return b.op("reshape", b.op("take", table, codes), shape=(table.shape[1],))
+
+
+def _hot(model: Any, frame: Frame, i: int, told: Asked, places: slice) -> Value | None:
+    """The outputs at some places where each is 1 for one category and 0 for the others; or None.
+
+    That takes no table, which would have a number for each category and output.
+    """
+    rows = [told.made[:, places]]
+    rows += [
+        np.zeros((1, rows[0].shape[1])) if part is None else part[None, places]
+        for part in (told.missing, told.unseen)
+    ]
+    table = np.concatenate(rows)
+    count, width = len(told.categories), table.shape[1]
+    ones = table == 1
+    is_hot = (ones | (table == 0)).all() and (ones.sum(axis=0) == 1).all()
+    if width < 2 or not is_hot or (ones.sum(axis=1) > 1).any():
+        return None
+    b, of = frame.builder, ones.argmax(axis=0).astype(np.int64)
+    codes = _codes(model, frame, i, told, unseen=bool(ones[count + 1].any()))
+    whole = count if of.max() < count else count + 2
+    hot = b.op("one_hot", codes, width=whole, dtype="float64")
+    return hot if np.array_equal(of, np.arange(whole)) else b.op("select", hot, indices=of)
 
 
 def _base(model: Any, known: Mapping[Any, Array]) -> pd.DataFrame:
@@ -125,14 +173,18 @@ def _made(model: Any, base: pd.DataFrame, name: Any, values: Array) -> Array:
     rows[name] = values
     try:
         made: Array = model.transform(rows).to_numpy(np.float64)
-        again = model.transform(rows).to_numpy(np.float64)
+        again = model.transform(rows.head(_AGAIN)).to_numpy(np.float64)
     except (TypeError, ValueError) as error:
         raise UnsupportedModelError(
             f"{type(model).__name__} does not encode its own categories of {name!r}: {error}"
         ) from None
-    if not np.array_equal(made, again, equal_nan=True):
+    if not np.array_equal(made[:_AGAIN], again, equal_nan=True):
         raise UnsupportedModelError(f"{type(model).__name__} encodes at random; set its sigma None")
     return made
+
+
+_AGAIN = 64
+"""Rows that tell whether an encoder makes something else each time."""
 
 
 def _made_of_one(model: Any, base: pd.DataFrame, name: Any, value: Any) -> Array | None:
@@ -150,23 +202,29 @@ def _made_of_one(model: Any, base: pd.DataFrame, name: Any, value: Any) -> Array
     return second
 
 
-def _moves(told: Asked, place: int) -> bool:
-    """Whether an output depends on a column."""
-    parts = [told.made[:, place]]
-    parts += [part[[place]] for part in (told.unseen, told.missing) if part is not None]
-    values = np.concatenate(parts)
-    return not np.array_equal(values, np.full(values.shape, values[0]), equal_nan=True)
+def _moves(told: Asked) -> Array:
+    """Whether each output depends on a column, bool (outputs,)."""
+    rows = [told.made, *(part[None] for part in (told.unseen, told.missing) if part is not None)]
+    values = np.concatenate(rows)
+    alike = (values == values[:1]) | (np.isnan(values) & np.isnan(values[:1]))
+    moves: Array = ~alike.all(axis=0)
+    return moves
 
 
-def _codes(model: Any, frame: Frame, i: int, told: Asked) -> Value:
-    """Column `i` as places in the table of its categories, the missing and the unseen one."""
+def _codes(model: Any, frame: Frame, i: int, told: Asked, unseen: bool = True) -> Value:
+    """Column `i` as places in the table of its categories, the missing and the unseen one.
+
+    Args:
+        unseen: whether the unseen one has a place; else it may be -1.
+    """
     b: Builder = frame.builder
     count, step = len(told.categories), type(model).__name__
     x = frame.strings(i) if told.categories.dtype == object else frame.numbers(i)
     codes = b.op("encode", x, categories=told.categories, missing=count)
     if told.unseen is None:
         codes = b.op("require_known", codes, feature=frame.names[i], step=step)
-    codes = b.op("where", b.op("lt", codes, 0), count + 1, codes)
+    elif unseen or told.missing is None:
+        codes = b.op("where", b.op("lt", codes, 0), count + 1, codes)
     if told.missing is None:
         codes = b.op("where", b.op("eq", codes, count), -1, codes)
         codes = b.op("require_known", codes, feature=frame.names[i], step=step)

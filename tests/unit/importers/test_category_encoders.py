@@ -99,3 +99,27 @@ def test_what_is_not_covered(model: Any, words: str) -> None:
         model.fit(ROWS, Y)
     with pytest.raises(errors.UnsupportedModelError, match=words):
         sqlml.compile(model)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"use_cat_names": True, "handle_unknown": "indicator", "handle_missing": "indicator"},
+        {"handle_unknown": "error", "handle_missing": "error"},
+    ],
+)
+def test_many_categories_are_one_step(options: dict[str, Any]) -> None:
+    names = np.array([f"town {i}" for i in range(400)], object)
+    rows = pd.DataFrame({"town": np.concatenate([names, RANDOM.choice(names, 400)]), "n": 1.0})
+    model = ce.OneHotEncoder(cols=["town"], **options).fit(rows)
+    program = sqlml.compile(model).program
+    assert len(program.nodes) < 16 and program.nbytes < 100_000
+    asked = rows if options.get("handle_unknown") == "error" else rows.assign(town="nowhere")
+    for some in (rows, asked):
+        want = model.transform(some).to_numpy(np.float64)
+        np.testing.assert_array_equal(encoded(model, some), want)
+    if options.get("handle_unknown") == "error":
+        for town in ("nowhere", None):
+            with pytest.raises(errors.UnknownCategoryError, match="town"):
+                encoded(model, rows.assign(town=pd.Series([town] * 800, dtype=object)))
