@@ -104,7 +104,7 @@ def values(con: Any, query: str, parameters: Any = None) -> list[Any]:
         "SELECT predict(shop, * EXCLUDE (y)) FROM (FROM t WHERE true) t ORDER BY id",
         "SELECT p FROM (SELECT id, predict(lower(upper(shop)), *) AS p FROM t) ORDER BY id",
         "WITH q AS (SELECT *, shop AS model FROM t) SELECT predict(model, *) FROM q ORDER BY id",
-        "SELECT predict(shop || CASE WHEN id % 2 = 0 THEN '/1' ELSE '' END, *) FROM t ORDER BY id",
+        "SELECT predict(shop || if(id % 2 = 0, '/1', ''), *) FROM t ORDER BY id",
         "WITH RECURSIVE q AS (SELECT id, predict(shop, *) AS p FROM t) SELECT p FROM q ORDER BY id",
         "SELECT predict(s.shop, t.*) FROM t LEFT JOIN shops s USING (shop) ORDER BY id",
         "SELECT (SELECT predict(MODEL (s.shop), a := t.a, b := t.b, c := t.c, plan := t.plan) "

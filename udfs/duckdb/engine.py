@@ -159,11 +159,13 @@ class DuckDBEngine:
         return view_query(self.connection.read, self.is_steady, table)
 
     def is_steady(self, name: str) -> bool:
-        """Whether functions of a name are the same for the same rows; of macros nobody knows."""
+        """Whether functions of a name are the same for the same rows; of macros nobody knows, but
+        for two of the engine's own."""
         (found,) = self.connection.read(
             "SELECT count(*) FROM system.main.duckdb_functions() "
             f"WHERE {folded('function_name')} = ? AND function_type <> 'aggregate' "
-            "AND (function_type <> 'scalar' OR stability = 'VOLATILE')",
+            "AND (function_type <> 'scalar' OR stability = 'VOLATILE') "
+            "AND NOT (database_name = 'system' AND function_name IN ('if', 'nullif'))",
             [fold(name)],
         )
         return bool(found[0] == 0)
