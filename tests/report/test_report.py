@@ -20,6 +20,7 @@ import sqlml
 from sqlml import errors
 from sqlml.report import scores
 from sqlml.report.report import Report
+from sqlml.report.subject import subject
 from tests.by_day import one_in
 from tests.evaluated_models import ROWS, evaluated_models
 from tests.report.page import Page
@@ -66,6 +67,22 @@ def test_a_trained_classifier(con: sqlml.Session) -> None:
     assert {"Points of the ROC curve", "Contributions", "Columns of the data"} <= set(page.tables)
     assert page.tables["Versions"][1][0] == "1 (this one)"
     assert temporary_tables(con) == 0
+
+
+@pytest.mark.parametrize(("name", "label"), [("answers", "answer"), ("grades", "grade")])
+def test_kept_scores_measure_what_the_forms_of_sql_do(
+    zoo: sqlml.Session, name: str, label: str
+) -> None:
+    with subject(zoo, zoo._models, name, "shop", label, None, print) as kept:
+        for form in ("evaluate", "roc_curve", "pr_curve", "calibration_curve", "confusion_matrix"):
+            rows = [list(row.values()) for row in kept.evaluated(form)]
+            found = zoo.sql(f"FROM ml_{form}(MODEL {name}, TABLE shop, label := '{label}')")
+            wanted = [list(row) for row in found.fetchall()]
+            assert len(rows) == len(wanted), form
+            for row, known in zip(rows, wanted, strict=True):
+                for value, other in zip(row, known, strict=True):
+                    close = isinstance(other, float)  # threads add in an order of their own
+                    assert value == (pytest.approx(other, rel=1e-12) if close else other), form
 
 
 @pytest.mark.parametrize(
