@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -34,8 +34,6 @@ from sqlml.parsing.statements import (
 from sqlml.planner.plan.plan import Plan
 from sqlml.planner.rewrites.table_form import parsable
 from sqlml.planner.syntax.text import Text, text_of
-from sqlml.report.make_report import make_report
-from sqlml.report.report import Report
 from sqlml.session.attached_views import Arrivals
 from sqlml.session.engine_errors import reworded_errors, user_errors
 from sqlml.session.explain import Explaining
@@ -55,6 +53,9 @@ from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.function_registry import Registry
 from sqlml.udfs.duckdb.functions_by_name import dropped
 from sqlml.udfs.duckdb.host import DuckDBHost
+
+if TYPE_CHECKING:
+    from sqlml.report.report import Report
 
 
 class Session(ModelMethods):
@@ -210,6 +211,8 @@ class Session(ModelMethods):
             MissingDependencyError: the extra `report` is not installed.
             ScoringError, duckdb.Error: the query fails, or its rows cannot be scored.
         """
+        from sqlml.report.make_report import make_report  # few sessions make any
+
         with self._calling():
             self._before_change()  # which lets go of an open result
             if parameters:
