@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "dbt": "sqlml.commands.dbt",
         "demo": "sqlml.demo",
         "native": "sqlml.commands.native",
+        "report": "sqlml.commands.report",
         "warm": "sqlml.commands.warm",
     }
 )
@@ -43,7 +44,8 @@ def parser() -> argparse.ArgumentParser:
         prog="sqlml",
         allow_abbrev=False,
         description="Run SQL on a DuckDB database, with statements and functions for models.",
-        epilog="`sqlml demo` scores the flights of 2013 in one run, `sqlml calibrate` measures "
+        epilog="`sqlml report` writes a page about a model, `sqlml demo` scores the flights of "
+        "2013 in one run, `sqlml calibrate` measures "
         "this machine for the choice of backends, `sqlml native` says whether DuckDB calls models "
         "without Python, `sqlml warm` compiles kernels ahead of time, `sqlml dbt` adds models to a "
         "project of dbt; see their --help.",

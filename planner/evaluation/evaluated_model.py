@@ -12,14 +12,12 @@ from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
 from sqlml.dialects.type_names import NUMBERS, UNTYPED
 from sqlml.errors import BindError
-from sqlml.ir.program import Program
 from sqlml.planner.binding.class_argument import index_of
 from sqlml.planner.evaluation.grouping import Grouping
 from sqlml.planner.evaluation.rows_columns import check_column, check_labels
+from sqlml.planner.evaluation.task import Task, task_of
 from sqlml.planner.syntax.table_form import TableForm
 from sqlml.types import Labels
-
-Task = Literal["two classes", "classes", "numbers", "clusters"]
 
 
 @dataclass(frozen=True)
@@ -47,14 +45,10 @@ class EvaluatedModel:
         Raises:
             BindError: nothing.
         """
-        program = self.model.program
-        if "label" not in program.outputs:
+        found = task_of(self.model)
+        if found is None:
             raise self.error(f"model {self.model.name!r} predicts nothing that could be evaluated")
-        if not program.labels:
-            return "numbers"
-        if _finds_clusters(program) and "VotingClassifier" not in self.model.origin.source:
-            return "clusters"
-        return "two classes" if all(len(s) == 2 for s in program.labels) else "classes"
+        return found
 
     @cached_property
     def targets(self) -> int:
@@ -207,11 +201,3 @@ class EvaluatedModel:
             raise self.error(error.message, place) from None
         is_truth = kind == "BOOLEAN" and sets[n].kind != "bool"
         return f"CAST({quoted} AS INTEGER)" if is_truth else quoted
-
-
-def _finds_clusters(program: Program) -> bool:
-    """Whether the labels are numbers of clusters: a mixture's, or all that a model gives."""
-    (labels,) = program.labels[:1]
-    numbered = labels.kind == "int64" and labels.values == tuple(range(len(labels)))
-    plain = not {"proba", "score"} & program.outputs.keys()
-    return len(program.labels) == 1 and numbered and (plain or "samples" in program.outputs)

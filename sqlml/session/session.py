@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 
@@ -53,6 +53,9 @@ from sqlml.udfs.duckdb.engine import DuckDBEngine
 from sqlml.udfs.duckdb.function_registry import Registry
 from sqlml.udfs.duckdb.functions_by_name import dropped
 from sqlml.udfs.duckdb.host import DuckDBHost
+
+if TYPE_CHECKING:
+    from sqlml.report.report import Report
 
 
 class Session(ModelMethods):
@@ -205,6 +208,47 @@ class Session(ModelMethods):
                 self._engine.finish()
                 return self._explaining.analysed(query, params)
             return self._queries.told(query, params)
+
+    def report(
+        self,
+        model: str,
+        data: str,
+        *,
+        label: str | Sequence[str] | None = None,
+        by: str | Sequence[str] | None = None,
+        parameters: Any = None,
+        progress: Callable[[str], None] | None = None,
+    ) -> Report:
+        """A page about a model on some rows: what it is and reads, how good it is, which columns
+        matter, groups, the distribution of its scores, drift since training, cost and plan.
+
+        The query runs once, into a temporary table, and the model scores its rows once.
+
+        Args:
+            model: `model` or `database.model`, also of a version: `model/2`, `model@alias`.
+            data: a query, or the name of a table.
+            label: the column with the true values, of several targets one each; by default the one
+                that sqlml trained the model on, where the rows have it. Without labels the page
+                tells nothing of quality.
+            by: one or more columns that tell groups of rows apart.
+            parameters: values of the query's parameters.
+            progress: is called with a few words at each step.
+
+        Raises:
+            UnknownModelError: no such model or version.
+            ParseError: the data is neither one query nor the name of a table.
+            BindError: the rows lack a column that the model, `label` or `by` names.
+            MissingDependencyError: the extra `report` is not installed.
+            ScoringError, duckdb.Error: the query fails, or its rows cannot be scored.
+        """
+        from sqlml.report.make_report import make_report  # few sessions make any
+
+        with self._calling():
+            self._before_change()  # which lets go of an open result
+            if parameters:
+                data = self._models.host.with_values(data, parameters)
+            told = progress or (lambda doing: None)
+            return make_report(self, self._models, model, data, label, by, told)
 
     # -- connection
 

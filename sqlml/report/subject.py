@@ -1,0 +1,281 @@
+"""`Subject`: what a report is about: a model, and its data in temporary tables.
+
+The query of the data runs once, so that all numbers of a page are about the same rows, though the
+query may be volatile (`USING SAMPLE`, `now()`) or others may write to its tables meanwhile; and the
+model scores them once. The tables are dropped before the report is handed over; they touch no
+database, so one that is open read-only has reports, too, and so has an open transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+
+from sqlml.catalog.model import Model, parse_reference
+from sqlml.catalog.training_facts import TrainingFacts
+from sqlml.dialects import DUCKDB
+from sqlml.dialects.duckdb import builtin
+from sqlml.errors import SqlmlError
+from sqlml.planner.evaluation.rows_columns import check_column
+from sqlml.planner.evaluation.task import Task, task_of
+from sqlml.planner.syntax.spelled import spelled
+from sqlml.report.data_text import rows_of
+from sqlml.report.kept_rows import evaluation
+from sqlml.report.scores import Scores, call_of, group, no_labels, scores_of, targets_of
+from sqlml.report.shown import clipped, distinct
+from sqlml.report.tables import Asking, Tables
+from sqlml.statements.description import ModelDescription, describe
+from sqlml.statements.models import Models
+from sqlml.types import fold
+
+SAMPLE = 1000
+"""Rows whose contributions are computed."""
+
+MOST_TARGETS = 4
+"""Targets of which there are plots."""
+
+Told = Callable[[str], None]
+"""Is told what is being done."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model and its data.
+
+    Attributes:
+        reference: the version that is reported, as a call names it.
+        data: the rows as the user named them, and `source` as a FROM takes them.
+        rows: the table that keeps what the report reads of them.
+        count: how many there are.
+        labels, groups: columns with the labels, and those that tell groups apart.
+        scores: None where the model predicts nothing.
+        sample: the table of rows whose contributions are computed; sample_count: how many.
+    """
+
+    asking: Asking
+    models: Models
+    model: Model
+    description: ModelDescription
+    facts: TrainingFacts | None
+    reference: str
+    data: str
+    source: str
+    columns: Mapping[str, str]
+    rows: str
+    count: int
+    labels: tuple[str, ...]
+    groups: tuple[str, ...]
+    scores: Scores | None
+    sample: str
+    sample_count: int
+    tables: Tables
+
+    @property
+    def task(self) -> Task | None:
+        """What the model predicts."""
+        return task_of(self.model)
+
+    @property
+    def targets(self) -> int:
+        """How many values the model predicts of a row."""
+        return targets_of(self.model)
+
+    @property
+    def target_names(self) -> tuple[str, ...]:
+        """What each target is called: as its labels are, or by its number, from 0."""
+        if self.scores is not None and self.scores.is_labelled:
+            return distinct([clipped(name, 30) for name in self.labels])
+        return tuple(f"target {t}" for t in range(self.targets))
+
+    @property
+    def quoted(self) -> str:
+        """The reference as a text of SQL."""
+        return DUCKDB.quote_string(self.reference)
+
+    @property
+    def share(self) -> str:
+        """A sentence on how many rows were scored, where not all of them were."""
+        if self.scores is None or self.scores.count >= self.count:
+            return ""
+        return f"Of an even sample of {self.scores.count:,} of the {self.count:,} rows."
+
+    def of_models(self, query: str) -> list[dict[str, Any]]:
+        """The rows of a query that may call models."""
+        self.asking.execute(query)
+        return _rows(self.asking.connection)
+
+    def of_tables(self, template: str) -> list[dict[str, Any]]:
+        """The rows of a query of ours over tables of ours, in plain SQL (`spelled`)."""
+        return _rows(self.asking.connection.execute(spelled(template)))
+
+    def evaluated(self, function: str, **options: Any) -> list[dict[str, Any]]:
+        """What a form such as ml_evaluate answers, over the rows as they were scored."""
+        return _rows(self.asking.connection.execute(self._evaluation(function, options)))
+
+    def largest_groups(self, most: int) -> list[dict[str, Any]]:
+        """What ml_evaluate answers for the groups of most rows; `sqlml_groups` counts all."""
+        by = tuple(map(group, range(len(self.groups))))
+        keys = ", ".join(DUCKDB.quote_name(name) for name in by)
+        return _rows(
+            self.asking.connection.execute(
+                f"SELECT *, {builtin('count')}(*) OVER () AS sqlml_groups "
+                f"FROM ({self._evaluation('evaluate', {'by': by})}) AS sqlml_evaluated "
+                f'WHERE "rows" > 0 ORDER BY "rows" DESC, {keys} LIMIT {most}'
+            )
+        )
+
+    def _evaluation(self, function: str, options: Mapping[str, Any]) -> str:
+        assert self.scores is not None
+        return evaluation(self.scores.rows, self.scores.table, function, options)
+
+
+def _rows(connection: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
+    names = [column[0] for column in connection.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in connection.fetchall()]
+
+
+@contextmanager
+def subject(
+    asking: Asking,
+    models: Models,
+    name: str,
+    data: str,
+    label: str | Sequence[str] | None,
+    by: str | Sequence[str] | None,
+    told: Told,
+) -> Iterator[Subject]:
+    """The Subject; its tables are there while the block runs.
+
+    Raises:
+        UnknownModelError: no such model or version.
+        ParseError: the data is neither a query nor a table.
+        BindError: a column that the model, `label` or `by` names is not there, or has another type.
+        duckdb.Error: the query of the data fails.
+    """
+    tables = Tables(asking)
+    try:
+        yield _prepared(tables, models, name, data, label, by, told)
+    finally:
+        tables.drop()
+
+
+def _prepared(
+    tables: Tables,
+    models: Models,
+    name: str,
+    data: str,
+    label: str | Sequence[str] | None,
+    by: str | Sequence[str] | None,
+    told: Told,
+) -> Subject:
+    asking, model = tables.asking, models.catalog.get(parse_reference(name))
+    facts = models.catalog.training(model)
+    database = "" if model.database is None else f"{model.database}."
+    reference = f"{database}{model.name}/{model.version}"
+    source = rows_of(data, asking.connection.extract_statements)
+    with _in_the_users_words(source, data):
+        asked = asking.sql(f"SELECT * FROM {source}")
+        found = dict(zip(asked.columns, map(str, asked.types), strict=True))
+        models.runnable(f"SELECT {call_of(model, reference)} FROM {source}")
+    labels = _labels(model, facts, found, label)
+    groups = tuple(_column(column, found) for column in _several(by))
+    told("reading the data")
+    with _in_the_users_words(source, data):
+        rows, count = tables.keep("rows", _kept(model, found, labels, groups, source))
+    scores = None
+    if task_of(model) is not None:
+        told(f"scoring {count:,} rows")
+        scores = scores_of(tables, model, reference, (rows, count), found, labels, len(groups))
+    at_random = f"ORDER BY {builtin('hash')}(rowid) LIMIT {SAMPLE}"
+    sample, sample_count = tables.keep("sample", f"SELECT * FROM {rows} {at_random}")
+    return Subject(
+        asking=asking,
+        models=models,
+        model=model,
+        description=describe(models, parse_reference(reference)),
+        facts=facts,
+        reference=reference,
+        data=data.strip(),
+        source=source,
+        columns=found,
+        rows=rows,
+        count=count,
+        labels=labels,
+        groups=groups,
+        scores=scores,
+        sample=sample,
+        sample_count=sample_count,
+        tables=tables,
+    )
+
+
+@contextmanager
+def _in_the_users_words(source: str, data: str) -> Iterator[None]:
+    """An error in our query about the data shows its place in the data."""
+    try:
+        yield
+    except SqlmlError as error:
+        begin = -1 if not error.sql or error.offset is None else error.sql.find(source)
+        if begin < 0 or error.offset is None:
+            raise
+        inner = error.sql[begin:].find(data.strip()) if error.sql else -1
+        place = error.offset - begin - inner
+        if inner < 0 or not 0 <= place <= len(data.strip()):
+            raise type(error)(error.message) from None
+        raise error.at(data.strip(), place) from None
+
+
+def _several(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
+def _column(name: str, columns: Mapping[str, str]) -> str:
+    """A column of the data by its name in any case.
+
+    Raises:
+        BindError: there is none.
+    """
+    check_column(name, columns)
+    return name if name in columns else next(c for c in columns if fold(c) == fold(name))
+
+
+def _labels(
+    model: Model,
+    facts: TrainingFacts | None,
+    columns: Mapping[str, str],
+    label: str | Sequence[str] | None,
+) -> tuple[str, ...]:
+    """The columns with the labels: those that are named, or the one that sqlml trained on, where
+    the data has it."""
+    if label is not None:
+        return tuple(_column(name, columns) for name in _several(label))
+    trained = None if facts is None else facts.options.get("label")
+    if not isinstance(trained, str):
+        return ()
+    return tuple(c for c in columns if fold(c) == fold(trained))[:1]
+
+
+def _kept(
+    model: Model,
+    columns: Mapping[str, str],
+    labels: Sequence[str],
+    groups: Sequence[str],
+    source: str,
+) -> str:
+    """The query of what a report reads of the data, and not more."""
+    quote = DUCKDB.quote_name
+    wanted = {fold(column.name) for column in model.columns}
+    there = {fold(name) for name in columns}
+    items = ["*"]
+    if all(fold(name) in there for name in model.read_columns):
+        read = wanted | {fold(name) for name in labels}
+        items = [quote(name) for name in columns if fold(name) in read]
+    items += [f"{quote(name)} AS {quote(group(n))}" for n, name in enumerate(groups)]
+    items += [f"CAST(NULL AS {kind}) AS {quote(n)}" for n, kind in no_labels(model).items()]
+    return f"SELECT {', '.join(items)} FROM {source}"
