@@ -1,14 +1,16 @@
 """What each column contributes to a sum of trees: Shapley values, exact.
 
-The worth of a set S of features is what the trees are expected to give a row of which only S is
-known: at a test of another feature the row goes both ways, in the proportion of the training rows
+The worth of a set S of players is what the trees are expected to give a row of which only S is
+known: at a test of another player the row goes both ways, in the proportion of the training rows
 that did (Lundberg et al., "Consistent individualized feature attribution for tree ensembles", 2018,
 algorithm 1); or, with background rows, the way that each of these goes, and the mean is taken.
 
-For one leaf this worth is a product over the m features on its path, of o_k where k is known (1 if
+A player is an input of the model: all columns that are made of it are known or unknown together.
+
+For one leaf this worth is a product over the m players on its path, of o_k where k is known (1 if
 the row passes all of the path's tests of k, else 0), and of z_k where it is not (the product of the
 shares of rows that passed them). So the Shapley value of k is the integral of (o_k - z_k) times the
-product of z_i (1 - t) + o_i t over the other features i, for t from 0 to 1: a polynomial of degree
+product of z_i (1 - t) + o_i t over the other players i, for t from 0 to 1: a polynomial of degree
 m - 1, for which the Gauss-Legendre rule with ceil(m / 2) points is exact.
 """
 
@@ -119,8 +121,9 @@ def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
         passed: dict[int, Array] = {}
         known: dict[int, float] = {}
         for node, left in leaf.tests:
-            k = int(e.feature[node])
-            goes = goes_left(e, np.full(n, node), x[:, k]) == left
+            column = int(e.feature[node])
+            k = int(attrs["player"][column])
+            goes = goes_left(e, np.full(n, node), x[:, column]) == left
             passed[k] = passed.get(k, True) & goes
             known[k] = known.get(k, 1.0) * float(share[node, 0 if left else 1])
         places = slice(int(e.target[leaf.tree]), int(e.target[leaf.tree]) + values)
@@ -132,7 +135,7 @@ def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
                 others = [known[i] * (1 - t) + passed[i] * t for i in known if i != k]
                 total += weight * np.prod([np.ones(n), *others], axis=0)
             own = (passed[k] - known[k]) * total
-            made[:, places, attrs["player"][k]] += own[:, None] * value
+            made[:, places, k] += own[:, None] * value
     return made.reshape(n, e.outputs * (players + 1))
 
 

@@ -40,7 +40,9 @@ import sqlml
 from sqlml.errors import ConfigError, UnsupportedModelError
 from sqlml.explaining.importance import importances
 from sqlml.explaining.weights import weights
-from tests.shapley import by_definition
+from sqlml.importers.registry import import_model
+from sqlml.ir.trees import Ensemble
+from tests.shapley import Worth, by_definition, expected_of_trees
 
 FEATURES = ["a", "b", "c", "d"]
 
@@ -220,11 +222,20 @@ def test_encoded_columns_are_the_users_own() -> None:
     model = make_pipeline(encoder, RandomForestRegressor(**SMALL)).fit(rows, ROWS.price)
     made = sqlml.compile(model).explain(rows[SOME])
     assert made.features == (*FEATURES, "plan")
-    encoded = encoder.transform(rows[SOME])
-    explainer = shap.TreeExplainer(model[-1])
-    values = explainer.shap_values(encoded, check_additivity=False)
-    want = np.concatenate([values[:, 3:], values[:, :3].sum(axis=1, keepdims=True)], axis=1)
-    np.testing.assert_allclose(made.values, want, atol=1e-6)
+    encoded = encoder.transform(rows[SOME]).astype(np.float32)
+    program = import_model(model[-1], inputs=[f"x{i}" for i in range(encoded.shape[1])]).program
+    (node,) = [node for node in program.nodes if node.op == "tree_ensemble"]
+    trees = Ensemble.of(node.attrs)
+    owner = [4, 4, 4, 0, 1, 2, 3]  # the columns of `plan` first, which are known together
+    share = 1 / SMALL["n_estimators"]  # a forest is the mean of its trees
+    for row, values in list(zip(encoded, made.values, strict=True))[:3]:
+        of_columns = expected_of_trees(trees, row)
+
+        def worth(known: frozenset[int], of_columns: Worth = of_columns) -> np.ndarray:
+            return of_columns(frozenset(i for i, k in enumerate(owner) if k in known))
+
+        want = by_definition(worth, 5)[:, 0] * share
+        np.testing.assert_allclose(values, want, rtol=0, atol=1e-9)
 
 
 def test_the_words_of_a_text_are_the_text() -> None:

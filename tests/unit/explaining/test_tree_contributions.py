@@ -11,7 +11,7 @@ from sqlml.importers.registry import import_model
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder
 from tests.random_trees import WIDTH, Recipe, covered, grow, rows_for
-from tests.shapley import by_definition, expected_of_trees
+from tests.shapley import Worth, by_definition, expected_of_trees
 
 RECIPES = {
     "deep": Recipe(seed=1, depth=9),
@@ -34,6 +34,23 @@ def test_they_equal_the_definition(name: str) -> None:
         np.testing.assert_allclose(own[:, -1], worth(frozenset()), rtol=0, atol=1e-12)
         everything = worth(frozenset(range(WIDTH)))
         np.testing.assert_allclose(own.sum(axis=1), everything, rtol=0, atol=1e-12)
+
+
+def test_columns_of_one_player_are_known_together() -> None:
+    e = covered(grow(RECIPES["deep"]))
+    x = rows_for(e, 7)
+    player = (np.arange(WIDTH) % 3).astype(np.int32)
+    attrs = {**e.attrs(), "player": player, "players": 3}
+    got = contributor(attrs, x.dtype)(x)
+    for row, own in zip(x, got, strict=True):
+        of_columns = expected_of_trees(e, row)
+
+        def worth(known: frozenset[int], of_columns: Worth = of_columns) -> np.ndarray:
+            return of_columns(frozenset(np.flatnonzero(np.isin(player, list(known))).tolist()))
+
+        np.testing.assert_allclose(own[:-1], by_definition(worth, 3)[:, 0], rtol=0, atol=1e-12)
+    some = reference.FUNCTIONS["tree_contributions"]([x], attrs)
+    np.testing.assert_allclose(got, some, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, ROWS - 1, ROWS, 2 * ROWS + 3])

@@ -187,12 +187,20 @@ def test_a_number_that_is_not_whole_is_refused_as_catboost_does() -> None:
         scores(import_model(model).program, rows)
 
 
-def test_contributions_of_categories_add_up() -> None:
+def test_contributions_of_categories_are_those_of_catboost() -> None:
+    """All statistics of a column are known together."""
     model = fitted(cb.CatBoostRegressor, answer, max_ctr_complexity=1)
     program = explained(import_model(model).program)
     rows = unseen(200)
     found = reference.run(program, oracles.batch(program, rows))
     np.testing.assert_allclose(found["contributions"].sum(axis=1), raw(model, rows)[:, 0])
+    pool = cb.Pool(rows, cat_features=CATEGORIES)
+    told = model.get_feature_importance(pool, type="ShapValues")
+    inputs = [rows.columns.get_loc(name) for name in program.inputs]
+    unread = [k for k in range(rows.shape[1]) if k not in inputs]
+    assert not told[:, unread].any()
+    want = told[:, [*inputs, -1]]
+    np.testing.assert_allclose(found["contributions"], want, rtol=0, atol=1e-9)
     with pytest.raises(UnsupportedModelError, match="background"):
         explained(import_model(MODELS["combinations"]()).program)
 

@@ -1,10 +1,10 @@
 """`contributions`: Shapley values of the columns of a sum of trees, a block of rows at a time.
 
 `ir/operators/contributions.py` says what they are: for each leaf an integral over t, by quadrature.
-Leaf by leaf that takes 2 m ceil(m / 2) multiplications a row for m features on the path. Here a
+Leaf by leaf that takes 2 m ceil(m / 2) multiplications a row for m players on the path. Here a
 walk over each tree does it edge by edge, as Linear TreeSHAP does with polynomials (Yu, Xu, Kuang
 and others, 2022): on the way down the product of the path's factors at each point of t is carried
-along, and on the way up the sums of the leaves below. An edge that tests feature k then adds, for
+along, and on the way up the sums of the leaves below. An edge that tests player k then adds, for
 all leaves below it at once, the sum times (o - z) / (z (1 - t) + o t), where o says whether the row
 passes all tests of k so far and z is the share of the training rows that do. Where k was tested
 above, what was added there for these leaves is taken back. So an edge costs ceil(m / 2) times five
@@ -58,7 +58,8 @@ def contributed(attrs: Attrs, x: Rows, out: Rows) -> Call:
 def _made(attrs: Attrs, dtype: np.dtype[Any]) -> tuple[Callable[..., Any], tuple[Any, ...], int]:
     """The kernel, its constants, and the numbers of a row of the result."""
     e, players = ensemble_of(attrs), int(attrs["players"])
-    share, points = shares(e, attrs.get("background")), _points(e)
+    owner = np.ascontiguousarray(attrs["player"][e.feature])
+    share, points = shares(e, attrs.get("background")), _points(e, owner)
     tests = (e.feature, e.threshold, e.default_left, e.compare == "le")
     none = np.zeros(0, np.uint32)
     sets = (
@@ -77,7 +78,7 @@ def _made(attrs: Attrs, dtype: np.dtype[Any]) -> tuple[Callable[..., Any], tuple
         (e.roots, e.left, e.right, share),
         (e.leaf_values.astype(np.float64), e.target, base),
         (points, t, weight),
-        (attrs["player"], players),
+        (owner, players),
         max(e.depth, 1),
         _block(max(e.outputs * players, e.leaf_values.shape[1] * rules * (e.depth + 1))),
     )
@@ -90,26 +91,30 @@ def _block(numbers: int) -> int:
     return int(np.clip(WIDE // max(numbers, 1) // FEWEST * FEWEST, FEWEST, ROWS))
 
 
-def _points(e: Ensemble) -> Array:
-    """int32 (T,): how many points of t are exact for all paths of a tree."""
+def _points(e: Ensemble, owner: Array) -> Array:
+    """int32 (T,): how many points of t are exact for all paths of a tree.
+
+    Args:
+        owner: int32 (M,), the player whose column a node tests.
+    """
     most = np.zeros(e.trees, np.int32)
     above = np.full(e.nodes, -1, np.int64)
     for child in (e.left, e.right):
         inner = child >= 0
         above[child[inner]] = np.flatnonzero(inner)
-    # The nearest node above that tests the same feature, one step up at a time for all nodes.
+    # The nearest node above that is the same player's, one step up at a time for all nodes.
     new, at = np.ones(e.nodes, bool), above.copy()
     while (look := np.flatnonzero(at >= 0)).size:
-        same = e.feature[at[look]] == e.feature[look]
+        same = owner[at[look]] == owner[look]
         new[look[same]] = False
         at[look] = np.where(same, -1, above[at[look]])
-    features = np.zeros(e.nodes, np.int32)
+    players = np.zeros(e.nodes, np.int32)
     depths = e.depths()
     for depth in range(int(depths.max(initial=-1)) + 1):
         here = np.flatnonzero(depths == depth)
         parent = above[here]
-        features[here] = new[here] + np.where(parent >= 0, features[parent], 0)
-    np.maximum.at(most, e.node_roots(), features)
+        players[here] = new[here] + np.where(parent >= 0, players[parent], 0)
+    np.maximum.at(most, e.node_roots(), players)
     return np.maximum((most + 1) // 2, 1).astype(np.int32)
 
 
@@ -172,7 +177,7 @@ def _go_on(
 ) -> None:
     """out = the product of the path's factors with that of one more edge.
 
-    Where the edge is the `first` of its feature, all rows have passed what is `before` it.
+    Where the edge is the `first` of its player, all rows have passed what is `before` it.
     """
     yes, no, neither = factors
     if first:
@@ -198,7 +203,7 @@ def _add(
 ) -> None:
     """Add to out what an edge contributes for the leaves below it, whose sum goes into `sums`.
 
-    Where it is not the `first` of its feature, what was added above is taken back.
+    Where it is not the `first` of its player, what was added above is taken back.
     """
     yes, no = weights
     if first and new:
@@ -271,13 +276,15 @@ def _turn(x: Any, start: Any, rows: Any, size: Any, turned: Any) -> None:
 
 
 @helper
-def _enter(tests: Any, sets: Any, node: Any, level: Any, turned: Any, size: Any, path: Any) -> None:
-    """Take a node onto the path: which rows go left, and where its feature was tested before."""
+def _enter(
+    tests: Any, sets: Any, owner: Any, node: Any, level: Any, turned: Any, size: Any, path: Any
+) -> None:
+    """Take a node onto the path: which rows go left, and where its player was tested before."""
     feature = tests[0]
     node_at, _, earlier, _, goes, _ = path
     _goes_left(tests, sets, node, turned[feature[node]], size, goes[level])
     above = level - 1
-    while above >= 0 and feature[node_at[above]] != feature[node]:
+    while above >= 0 and owner[node_at[above]] != owner[node]:
         above -= 1
     earlier[level] = above
 
@@ -338,15 +345,14 @@ def contributions(
         nodes: roots (T,), left, right (M,) as an Ensemble has them, and share (B, M, 2).
         leaves: leaf_values (L, V), target (T,), and base (K,) with the expected values.
         rule: points (T,), the rule of a tree, and t and weight (rules, points) of each rule.
-        game: player (k,), and the number of players.
+        game: of each node the player whose column it tests, and the number of players.
         deep: tests on the longest path.
         block: rows that are walked with together, a multiple of 8.
     """
-    feature = tests[0]
     roots, left, right, share = nodes
     leaf_values, target, base = leaves
     points, ts, weights = rule
-    player, players = game
+    owner, players = game
     values, outputs, most = leaf_values.shape[1], base.size, ts.shape[1]
     backgrounds = share.shape[0]
     turned = np.empty((max(x.shape[1], 1), block), x.dtype)
@@ -357,10 +363,10 @@ def contributions(
     path = (
         np.empty(deep, np.int64),  # the node
         np.empty(deep, np.int64),  # where the walk stands there
-        np.empty(deep, np.int64),  # the level above that tests the same feature, or -1
-        np.empty(deep),  # the share of rows that pass all tests of the feature so far
+        np.empty(deep, np.int64),  # the level above that tests the same player, or -1
+        np.empty(deep),  # the share of rows that pass all tests of the player so far
         np.empty((deep, block)),  # 1 where a row goes left
-        np.empty((deep, block)),  # 1 where it passes all tests of the feature so far
+        np.empty((deep, block)),  # 1 where it passes all tests of the player so far
     )
     node_at, stage, earlier, known, _, passed = path
     always = np.ones(block)
@@ -377,7 +383,7 @@ def contributions(
             for q in range(used):
                 product[q, :] = weights[used, q] / backgrounds
             node_at[0], stage[0] = roots[tree], LEFT
-            _enter(tests, sets, node_at[0], 0, turned, size, path)
+            _enter(tests, sets, owner, node_at[0], 0, turned, size, path)
             while level >= 0:
                 leaf, child = False, np.int32(0)
                 if stage[level] == DONE:  # back to the edge that led here
@@ -399,11 +405,11 @@ def contributions(
                         _go_on(own, before, here, first, factors, size, further)
                     level += 1
                     node_at[level], stage[level] = child, LEFT
-                    _enter(tests, sets, node_at[level], level, turned, size, path)
+                    _enter(tests, sets, owner, node_at[level], level, turned, size, path)
                     continue
                 new = stage[level] == LEFT
                 for v in range(values):
-                    added = total[(to + v) * players + player[feature[node_at[level]]]]
+                    added = total[(to + v) * players + owner[node_at[level]]]
                     for q in range(used):
                         weight = _weights(ts[used, q], z_before, z)
                         sums = below[(level * values + v) * most + q]
