@@ -394,7 +394,8 @@ def _names(schema: Schema, inputs: Sequence[str] | Mapping[str, str] | None) -> 
     if given is None and schema.names is None and schema.count == ANY_COUNT:
         raise ConfigError(
             "this model takes any columns and records none; name those that feed it: "
-            "inputs=['a', ..]"
+            "inputs=['a', ..], or let the first step record them when it is fitted "
+            "(feature_names_in_)"
         )
     if given is None:
         names = schema.names or tuple(f"x{i}" for i in range(schema.count))

@@ -14,8 +14,9 @@ import numpy as np
 
 from sqlml.backends.onnxruntime.graph import Graph
 from sqlml.backends.onnxruntime.trees import accumulate, tree_ensemble
+from sqlml.ir.operators.piecewise import pieces
 from sqlml.ir.program import Node
-from sqlml.types import FLOATS, Array, DType, TensorType
+from sqlml.types import FLOATS, Array, DType, TensorType, numpy_dtype
 
 Args = Sequence[str]
 Types = Sequence[TensorType]
@@ -103,6 +104,23 @@ def _mod(g: Graph, node: Node, args: Args, types: Types) -> str:
     signs = [g.add("Less", value, zero) for value in (rest, args[1])]
     moved = g.add("And", g.add("Xor", *signs), g.add("Not", g.add("Equal", rest, zero)))
     return g.add("Where", moved, g.add("Add", rest, args[1]), rest)
+
+
+def _search_sorted(g: Graph, node: Node, args: Args, types: Types) -> str:
+    """Each number beside all edges of its column: how many are below it; of NaN all."""
+    (x,) = args
+    columns = list(pieces(_array(node, "edges"), _array(node, "offsets")))
+    most = max((edges.size for edges in columns), default=0)
+    edges = np.zeros((1, len(columns), max(most, 1)), numpy_dtype(types[0].dtype))
+    is_edge = np.zeros(edges.shape, bool)
+    for j, own in enumerate(columns):
+        edges[0, j, : own.size], is_edge[0, j, : own.size] = own, True
+    compare = "Less" if node.attrs["side"] == "left" else "LessOrEqual"
+    below = g.add(compare, g.constant(edges), g.add("Unsqueeze", x, g.ints(2)))
+    found = g.add("And", below, g.constant(is_edge))
+    count = g.add("ReduceSum", g.cast(found, "int64"), g.ints(2), keepdims=0)
+    whole = g.constant(is_edge.sum(axis=2).astype(np.int64))
+    return g.add("Where", g.add("IsNaN", x), whole, count)
 
 
 def _trunc(g: Graph, node: Node, args: Args, types: Types) -> str:
@@ -264,6 +282,7 @@ FUNCTIONS: Mapping[str, Emit] = MappingProxyType(
         "mul": _widened("Mul"),
         "div": _plain("Div"),
         "mod": _mod,
+        "search_sorted": _search_sorted,
         "maximum": _widened("Max"),
         "minimum": _widened("Min"),
         "lt": _comparison("Less"),

@@ -5,6 +5,7 @@ A class may bring its SQL itself, by a method `to_sql(self, columns)`.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ SqlOf = Callable[[Any, Sequence[str]], Sql]
 EACH = "{column}"
 
 METHOD = "to_sql"
+
+_BRACES = re.compile(r"\{\w*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ def register_step(step: Any, sql: Sql | SqlOf, *, verify: bool = True) -> None:
         verify: compare the SQL with the step's own `transform` each time that one is imported.
 
     Raises:
-        ConfigError: `step` is neither a class nor a function, or `sql` none of these.
+        ConfigError: `step` is neither a class nor a function, `sql` is none of these, or it has
+            another placeholder.
         UnsupportedModelError: an expression is no SQL.
     """
     if isinstance(step, str) or not callable(step):
@@ -70,6 +74,11 @@ def register_step(step: Any, sql: Sql | SqlOf, *, verify: bool = True) -> None:
     if not callable(sql):
         told = checked(sql)
         for text in [told] if isinstance(told, str) else told.values():
+            odd = _BRACES.search(text.replace(EACH, ""))
+            if odd is not None:
+                raise ConfigError(
+                    f"unknown placeholder {odd[0]} in {text!r}; there is {EACH} alone"
+                )
             parsed(text.replace(EACH, "x"))
     with _LOCK:
         _STEPS[step] = SqlStep(sql, verify)

@@ -244,6 +244,11 @@ def test_sql_is_a_text_a_dict_or_a_function(sql: Any) -> None:
         sqlml.compile(model, inputs=NAMES)
 
 
+def test_a_misspelt_placeholder_is_told_at_once() -> None:
+    with pytest.raises(errors.ConfigError, match="unknown placeholder {colum}"):
+        sqlml.register_step(Ratio, sql="{colum} + 1")
+
+
 def test_an_object_is_not_registered() -> None:
     with pytest.raises(errors.ConfigError, match=r"a class or a function, not a Ratio"):
         sqlml.register_step(Ratio(), sql="debt")

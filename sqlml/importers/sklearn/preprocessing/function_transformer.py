@@ -39,10 +39,11 @@ def function_transformer(model: Any, frame: Frame) -> Frame:
     make = None if func is None else _known(func)
     if func is not None:
         name = getattr(func, "__name__", repr(func))
+        own = "the_function" if name == "<lambda>" else name
         if make is None:
             raise UnsupportedModelError(
                 f"FunctionTransformer calls the Python function {name}, which cannot run inside "
-                f"SQL; say what it does with sqlml.register_step({name}, sql=..), or use one of "
+                f"SQL; say what it does with sqlml.register_step({own}, sql=..), or use one of "
                 "numpy's elementary functions (np.log1p, np.sqrt ...) or a scikit-learn transformer"
             )
         if model.kw_args:
