@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import sqlml
 from sqlml.errors import ArtifactError, MissingValueError, UnsupportedModelError
 from sqlml.explaining.explained import explained
 from sqlml.importers.registry import import_model
@@ -223,3 +224,17 @@ def test_damaged_statistics_are_refused(damage: Any) -> None:
     damage(document)
     with pytest.raises(ArtifactError):
         read(json.dumps(document, sort_keys=True).encode())
+
+
+@pytest.mark.parametrize(("first", "kind"), [(99_990, "number"), (10**9, "string")])
+def test_columns_of_numbers_of_up_to_six_digits_are_known_as_such(first: int, kind: str) -> None:
+    def moved(x: pd.DataFrame) -> pd.DataFrame:
+        return x.assign(zip=x["zip"] - 8000 + first)
+
+    train = moved(table(800, 1))
+    options = {**SMALL, "cat_features": CATEGORIES, "max_ctr_complexity": 1}
+    model = cb.CatBoostRegressor(**options).fit(train, answer(train) + train["zip"] % 5 * 3)
+    scorer, rows = sqlml.compile(model), moved(unseen(200))
+    assert {f.name: f.kind for f in scorer.features}["zip"] == kind
+    given = rows if kind == "number" else rows.assign(zip=rows["zip"].astype(str))
+    np.testing.assert_array_equal(scorer.predict(given), model.predict(rows))
