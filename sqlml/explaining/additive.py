@@ -54,6 +54,8 @@ class Additive:
         self._owners = owners(program)
         self._players = max(len(program.inputs), 1)
         self._known: dict[int, Value | None] = {}
+        # CatBoost takes all statistics of a category for one feature.
+        self._together = any(node.op == "look_up_combinations" for node in program.nodes)
         self.lacks_cover = False
 
     @property
@@ -153,6 +155,8 @@ class Additive:
         x = self._b.op("select", self._values[below], indices=used)
         attrs = {name: value for name, value in given.items() if name != "gain"}
         attrs["feature"] = np.searchsorted(used, given["feature"]).astype(np.int32)
+        if self._together:
+            attrs["together"] = True
         player = np.maximum(owner, 0).astype(np.int32)
         if min(used.size, Ensemble.of(given).depth) > _MOST_ON_PATH:
             return None

@@ -238,10 +238,10 @@ def trees(columns: int = 5, **recipe: object) -> Make:
     return on(e.threshold.dtype.name, columns, "tree_ensemble", **e.attrs())
 
 
-def contributions(columns: int = 5, **recipe: object) -> Make:
+def contributions(columns: int = 5, together: bool = False, **recipe: object) -> Make:
     e = covered(grow(Recipe(seed=3, **recipe)))
     player = (np.arange(columns) % 3).astype(np.int32)
-    attrs = {**e.attrs(), "player": player, "players": 4}
+    attrs = {**e.attrs(), "player": player, "players": 4, "together": together}
     return on(e.threshold.dtype.name, columns, "tree_contributions", **attrs)
 
 
@@ -462,6 +462,7 @@ CASES: dict[str, list[Make]] = {
         contributions(trees=2, depth=40, chain=True),
         contributions(trees=4, depth=3, values=2, outputs=3),
         contributions(dtype="float64", compare="le", leaves="float64", sets=True),
+        contributions(together=True),
     ],
 }
 

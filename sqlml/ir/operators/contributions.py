@@ -27,7 +27,7 @@ from sqlml.ir.program import Attrs
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array, TensorType, matrix
 
-_GAME = ("player", "players", "background")
+_GAME = ("player", "players", "background", "together")
 
 
 def ensemble_of(attrs: Attrs) -> Ensemble:
@@ -51,6 +51,8 @@ def _type(types: Types, attrs: Attrs) -> TensorType:
         "one player for each column",
     )
     need(bool(((player >= 0) & (player < players)).all()), "a column belongs to no player")
+    together = attrs.get("together", False)
+    need(isinstance(together, bool), "together is a bool")
     return matrix("float64", e.outputs * (players + 1))
 
 
@@ -85,6 +87,12 @@ def shares(e: Ensemble, background: Array | None) -> Array:
     return np.where(cover[:, None] > 0, made, 0.5)[None]
 
 
+def joining(e: Ensemble, attrs: Attrs) -> Array:
+    """int32 (M,): what joins the game at each node, its column or its player."""
+    together: Array = attrs["player"][e.feature]
+    return together if attrs.get("together") else e.feature
+
+
 @dataclass(frozen=True, slots=True)
 class _Leaf:
     """A leaf with the tests on its path: node, and whether it is reached to the left."""
@@ -108,19 +116,24 @@ def _leaves(e: Ensemble) -> Iterator[_Leaf]:
 
 def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
     """Leaf by leaf. (n, K * (players + 1)): for each output the contributions of the players, and
-    what the trees give a row of which nothing is known."""
+    what the trees give a row of which nothing is known.
+
+    Each column joins the game by itself, and what a player's columns contribute is added up; with
+    `together` all columns of a player join at once.
+    """
     (x,) = args
     e, players = ensemble_of(attrs), int(attrs["players"])
     n, values = x.shape[0], e.leaf_values.shape[1]
     sides = shares(e, attrs.get("background"))
+    joins = joining(e, attrs)
     made = np.zeros((n, e.outputs, players + 1))
     made[:, :, -1] = e.base
     for leaf, share in itertools.product(_leaves(e), sides):
         passed: dict[int, Array] = {}
         known: dict[int, float] = {}
         for node, left in leaf.tests:
-            k = int(e.feature[node])
-            goes = goes_left(e, np.full(n, node), x[:, k]) == left
+            k = int(joins[node])
+            goes = goes_left(e, np.full(n, node), x[:, e.feature[node]]) == left
             passed[k] = passed.get(k, True) & goes
             known[k] = known.get(k, 1.0) * float(share[node, 0 if left else 1])
         places = slice(int(e.target[leaf.tree]), int(e.target[leaf.tree]) + values)
@@ -132,7 +145,8 @@ def _contributions(args: Sequence[Array], attrs: Attrs) -> Array:
                 others = [known[i] * (1 - t) + passed[i] * t for i in known if i != k]
                 total += weight * np.prod([np.ones(n), *others], axis=0)
             own = (passed[k] - known[k]) * total
-            made[:, places, attrs["player"][k]] += own[:, None] * value
+            player = k if attrs.get("together") else attrs["player"][k]
+            made[:, places, player] += own[:, None] * value
     return made.reshape(n, e.outputs * (players + 1))
 
 
@@ -143,6 +157,6 @@ OPERATORS: tuple[Op, ...] = (
         "opaque",
         _type,
         _contributions,
-        {**TREES, "player": "array", "players": "int", "background": "array?"},
+        {**TREES, "player": "array", "players": "int", "background": "array?", "together": "bool?"},
     ),
 )

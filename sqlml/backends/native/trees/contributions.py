@@ -20,7 +20,7 @@ import numpy as np
 
 from sqlml.backends.native.jit.specialise import helper, kinds_of, reads, specialise, writes
 from sqlml.backends.native.kernel_calls import Call, Rows
-from sqlml.ir.operators.contributions import ensemble_of, quadrature, shares
+from sqlml.ir.operators.contributions import ensemble_of, joining, quadrature, shares
 from sqlml.ir.program import Attrs
 from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
@@ -58,8 +58,9 @@ def contributed(attrs: Attrs, x: Rows, out: Rows) -> Call:
 def _made(attrs: Attrs, dtype: np.dtype[Any]) -> tuple[Callable[..., Any], tuple[Any, ...], int]:
     """The kernel, its constants, and the numbers of a row of the result."""
     e, players = ensemble_of(attrs), int(attrs["players"])
-    share, points = shares(e, attrs.get("background")), _points(e)
-    tests = (e.feature, e.threshold, e.default_left, e.compare == "le")
+    joins = np.ascontiguousarray(joining(e, attrs))
+    share, points = shares(e, attrs.get("background")), _points(e, joins)
+    tests = (e.feature, e.threshold, e.default_left, e.compare == "le", joins)
     none = np.zeros(0, np.uint32)
     sets = (
         np.zeros(0, np.bool_) if e.categorical is None else e.categorical,
@@ -90,8 +91,11 @@ def _block(numbers: int) -> int:
     return int(np.clip(WIDE // max(numbers, 1) // FEWEST * FEWEST, FEWEST, ROWS))
 
 
-def _points(e: Ensemble) -> Array:
-    """int32 (T,): how many points of t are exact for all paths of a tree."""
+def _points(e: Ensemble, joins: Array) -> Array:
+    """int32 (T,): how many points of t are exact for all paths of a tree.
+
+    joins: (M,), what joins the game at each node: features, or players.
+    """
     most = np.zeros(e.trees, np.int32)
     above = np.full(e.nodes, -1, np.int64)
     for child in (e.left, e.right):
@@ -100,7 +104,7 @@ def _points(e: Ensemble) -> Array:
     # The nearest node above that tests the same feature, one step up at a time for all nodes.
     new, at = np.ones(e.nodes, bool), above.copy()
     while (look := np.flatnonzero(at >= 0)).size:
-        same = e.feature[at[look]] == e.feature[look]
+        same = joins[at[look]] == joins[look]
         new[look[same]] = False
         at[look] = np.where(same, -1, above[at[look]])
     features = np.zeros(e.nodes, np.int32)
@@ -141,7 +145,7 @@ def _expected(e: Ensemble, share: Array) -> Array:
 @helper
 def _goes_left(tests: Any, sets: Any, node: Any, column: Any, size: Any, out: Any) -> None:
     """out[r] = 1.0 where row r of a block goes left at a node, else 0.0."""
-    _, threshold, default_left, at_most = tests
+    _, threshold, default_left, at_most, _ = tests
     categorical, offsets, words = sets
     missing, edge = 1.0 if default_left[node] else 0.0, threshold[node]
     if categorical.size > 0 and categorical[node]:
@@ -273,11 +277,11 @@ def _turn(x: Any, start: Any, rows: Any, size: Any, turned: Any) -> None:
 @helper
 def _enter(tests: Any, sets: Any, node: Any, level: Any, turned: Any, size: Any, path: Any) -> None:
     """Take a node onto the path: which rows go left, and where its feature was tested before."""
-    feature = tests[0]
+    feature, joins = tests[0], tests[4]
     node_at, _, earlier, _, goes, _ = path
     _goes_left(tests, sets, node, turned[feature[node]], size, goes[level])
     above = level - 1
-    while above >= 0 and feature[node_at[above]] != feature[node]:
+    while above >= 0 and joins[node_at[above]] != joins[node]:
         above -= 1
     earlier[level] = above
 
@@ -333,7 +337,8 @@ def contributions(
 
     Args:
         x: (n, k) rows in the dtype of the thresholds.
-        tests: feature, threshold, default_left (M,), and whether a row goes left at `<=`.
+        tests: feature, threshold, default_left (M,), whether a row goes left at `<=`, and what
+            joins the game at a node (M,): its feature, or its player.
         sets: categorical (M,), set_offsets, set_words; empty without categories.
         nodes: roots (T,), left, right (M,) as an Ensemble has them, and share (B, M, 2).
         leaves: leaf_values (L, V), target (T,), and base (K,) with the expected values.
