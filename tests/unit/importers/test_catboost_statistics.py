@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from typing import Any
 
 import catboost as cb
@@ -190,19 +189,29 @@ def test_a_number_that_is_not_whole_is_refused_as_catboost_does() -> None:
         scores(import_model(model).program, rows)
 
 
-def test_contributions_of_categories_are_catboosts() -> None:
-    model = fitted(cb.CatBoostRegressor, answer, max_ctr_complexity=1)
-    program, rows = explained(import_model(model).program), unseen(60)
+CONTRIBUTIONS = {
+    "combinations": MODELS["combinations"],
+    "NaN above all": MODELS["NaN above all"],
+    "regression": MODELS["regression"],
+    "classes": lambda: fitted(cb.CatBoostClassifier, lambda x: classes(x, 4)),
+}
+
+
+@pytest.mark.parametrize("name", CONTRIBUTIONS)
+def test_contributions_are_catboosts(name: str) -> None:
+    model = CONTRIBUTIONS[name]()
+    program, rows = explained(import_model(model).program), unseen(40)
     pool = cb.Pool(rows, cat_features=CATEGORIES)
-    want = model.get_feature_importance(pool, type="ShapValues")
-    order = [list(rows).index(name) for name in program.inputs]
+    want = np.asarray(model.get_feature_importance(pool, type="ShapValues"))
+    order = [list(rows).index(column) for column in program.inputs]
+    want = want.reshape(len(rows), -1, len(rows.columns) + 1)[:, :, [*order, -1]]
+    output = "class_contributions" if name == "classes" else "contributions"
     batch = oracles.batch(program, rows)
-    native = NativeBackend().compile(program)
-    for run in (partial(reference.run, program), native.run):
-        found = run(batch)["contributions"]
-        np.testing.assert_allclose(found, want[:, [*order, -1]], rtol=1e-9, atol=1e-11)
-    with pytest.raises(UnsupportedModelError, match="background"):
-        explained(import_model(MODELS["combinations"]()).program)
+    found = NativeBackend().compile(program).run(batch)[output]
+    np.testing.assert_allclose(found, want.reshape(len(rows), -1), rtol=1e-9, atol=1e-11)
+    if name == "regression":
+        slowly = reference.run(program, batch)[output]
+        np.testing.assert_allclose(slowly, found, rtol=1e-12, atol=1e-14)
 
 
 def without(document: Any) -> None:
