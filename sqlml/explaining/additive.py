@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.errors import ConfigError
-from sqlml.explaining.owners import NONE, owners
+from sqlml.explaining.owners import NONE, owners, sharing
 from sqlml.ir import reference
 from sqlml.ir.builder import Builder, Value
 from sqlml.ir.program import Node, Program
@@ -144,9 +144,20 @@ class Additive:
             self.lacks_cover = True
             return None
         used = np.unique(given["feature"]).astype(np.int64)
-        owner = self._owners[below][used]
+        owner, shared = self._owners[below][used], list[frozenset[int]]()
         if (owner < NONE).any():
-            return None
+            if self._background is not None:
+                return None  # each input is replaced by itself there, and a combination by none
+            found = sharing(self._program, self._owners, below)
+            sets = [found[k] for k in used.tolist()]
+            whole = [one for one in sets if one is not None]
+            if len(whole) < len(sets):
+                return None
+            # Columns of several inputs join as one more player, whose share these divide.
+            shared = list(dict.fromkeys(one for one in whole if len(one) > 1))
+            more = {one: self._players + k for k, one in enumerate(shared)}
+            players = [more[one] if one in more else max(one, default=NONE) for one in whole]
+            owner = np.array(players, np.int32)
         if not used.size:
             used = np.zeros(1, np.int64)
             owner = np.zeros(1, np.int32)
@@ -163,7 +174,23 @@ class Additive:
                     f"{attrs['background'].shape[0]:,} background rows are too many for "
                     f"{attrs['feature'].size:,} nodes of trees; take a smaller sample"
                 )
-        return self._b.op("tree_contributions", x, **attrs, player=player, players=self._players)
+        count = self._players + len(shared)
+        made = self._b.op("tree_contributions", x, **attrs, player=player, players=count)
+        return self._divided(made, shared) if shared else made
+
+    def _divided(self, blocks: Value, shared: list[frozenset[int]]) -> Value | None:
+        """Blocks in which each input gets its equal part of what it contributes with others."""
+        wide = self.block + len(shared)
+        parts = np.zeros((wide, self.block))
+        parts[: self._players, : self._players] = np.eye(self._players)
+        parts[-1, -1] = 1
+        for k, together in enumerate(shared):
+            parts[self._players + k, sorted(together)] = 1 / len(together)
+        outputs = blocks.type.width // wide
+        if outputs * outputs * parts.size > _MOST_WEIGHTS:
+            return None
+        weights = np.kron(np.eye(outputs), parts)
+        return self._linear(blocks, weights, np.zeros(outputs * self.block))
 
     def weighted(self, node: Node) -> Value | None:
         """A weighted sum, of columns of one input each, or of values that are additive."""

@@ -30,6 +30,45 @@ def owners(program: Program) -> list[Array]:
     return made
 
 
+def sharing(program: Program, known: Sequence[Array], i: int) -> list[frozenset[int] | None]:
+    """For each column of node i the inputs that it is made of, where these are known: one, or the
+    categories that a look-up combines; else None.
+
+    A look-up may also depend on tests of numbers. CatBoost's own contributions leave these out, and
+    so do these (catboost/libs/fstr/shap_prepared_trees.cpp).
+
+    known: the `owners`.
+    """
+    node = program.nodes[i]
+    if node.op == "concat":
+        return [one for j in node.inputs for one in sharing(program, known, j)]
+    if node.op == "select":
+        below = sharing(program, known, node.inputs[0])
+        return [below[k] for k in node.attrs["indices"].tolist()]
+    if node.op == "cast":
+        return sharing(program, known, node.inputs[0])
+    if node.op == "look_up_combinations":
+        own, hashed = known[node.inputs[0]], _are_hashed(program, node.inputs[0])
+        made: list[frozenset[int] | None] = []
+        for c in combinations(node.attrs):
+            columns = c.columns[hashed[c.columns]]
+            of = frozenset(own[columns].tolist()) - {NONE}
+            made += [None if SEVERAL in of else of] * c.values.shape[1]
+        return made
+    single = {SEVERAL: None, NONE: frozenset[int]()}
+    return [single.get(one, frozenset({one})) for one in known[i].tolist()]
+
+
+def _are_hashed(program: Program, i: int) -> Array:
+    """Which columns of a node are hashes of categories, bool (width,)."""
+    node = program.nodes[i]
+    if node.op == "concat":
+        return np.concatenate([_are_hashed(program, j) for j in node.inputs])
+    if node.op in ("require", "require_finite"):
+        return _are_hashed(program, node.inputs[0])
+    return np.full(node.type.width, node.op == "hash_categories")
+
+
 def _owners(node: Node, given: Sequence[Array]) -> Array:
     width = node.type.shape[-1] if node.type.shape else 1
     if not given:

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import sqlml
+from sqlml.backends.native.backend import NativeBackend
 from sqlml.errors import ArtifactError, MissingValueError, UnsupportedModelError
 from sqlml.explaining.explained import explained
 from sqlml.importers.registry import import_model
@@ -187,22 +189,29 @@ def test_a_number_that_is_not_whole_is_refused_as_catboost_does() -> None:
         scores(import_model(model).program, rows)
 
 
-def test_contributions_of_categories_are_those_of_catboost() -> None:
-    """All statistics of a column are known together."""
-    model = fitted(cb.CatBoostRegressor, answer, max_ctr_complexity=1)
-    program = explained(import_model(model).program)
-    rows = unseen(200)
-    found = reference.run(program, oracles.batch(program, rows))
-    np.testing.assert_allclose(found["contributions"].sum(axis=1), raw(model, rows)[:, 0])
+CONTRIBUTIONS = {
+    "combinations": MODELS["combinations"],
+    "NaN above all": MODELS["NaN above all"],
+    "regression": MODELS["regression"],
+    "classes": lambda: fitted(cb.CatBoostClassifier, lambda x: classes(x, 4)),
+}
+
+
+@pytest.mark.parametrize("name", CONTRIBUTIONS)
+def test_contributions_are_catboosts(name: str) -> None:
+    model = CONTRIBUTIONS[name]()
+    program, rows = explained(import_model(model).program), unseen(40)
     pool = cb.Pool(rows, cat_features=CATEGORIES)
-    told = model.get_feature_importance(pool, type="ShapValues")
-    inputs = [rows.columns.get_loc(name) for name in program.inputs]
-    unread = [k for k in range(rows.shape[1]) if k not in inputs]
-    assert not told[:, unread].any()
-    want = told[:, [*inputs, -1]]
-    np.testing.assert_allclose(found["contributions"], want, rtol=0, atol=1e-9)
-    with pytest.raises(UnsupportedModelError, match="background"):
-        explained(import_model(MODELS["combinations"]()).program)
+    want = np.asarray(model.get_feature_importance(pool, type="ShapValues"))
+    order = [list(rows).index(column) for column in program.inputs]
+    want = want.reshape(len(rows), -1, len(rows.columns) + 1)[:, :, [*order, -1]]
+    output = "class_contributions" if name == "classes" else "contributions"
+    batch = oracles.batch(program, rows)
+    found = NativeBackend().compile(program).run(batch)[output]
+    np.testing.assert_allclose(found, want.reshape(len(rows), -1), rtol=1e-9, atol=1e-11)
+    if name == "regression":
+        slowly = reference.run(program, batch)[output]
+        np.testing.assert_allclose(slowly, found, rtol=1e-12, atol=1e-14)
 
 
 def without(document: Any) -> None:
@@ -231,3 +240,17 @@ def test_damaged_statistics_are_refused(damage: Any) -> None:
     damage(document)
     with pytest.raises(ArtifactError):
         read(json.dumps(document, sort_keys=True).encode())
+
+
+@pytest.mark.parametrize(("first", "kind"), [(99_990, "number"), (10**9, "string")])
+def test_columns_of_numbers_of_up_to_six_digits_are_known_as_such(first: int, kind: str) -> None:
+    def moved(x: pd.DataFrame) -> pd.DataFrame:
+        return x.assign(zip=x["zip"] - 8000 + first)
+
+    train = moved(table(800, 1))
+    options = {**SMALL, "cat_features": CATEGORIES, "max_ctr_complexity": 1}
+    model = cb.CatBoostRegressor(**options).fit(train, answer(train) + train["zip"] % 5 * 3)
+    scorer, rows = sqlml.compile(model), moved(unseen(200))
+    assert {f.name: f.kind for f in scorer.features}["zip"] == kind
+    given = rows if kind == "number" else rows.assign(zip=rows["zip"].astype(str))
+    np.testing.assert_array_equal(scorer.predict(given), model.predict(rows))
