@@ -372,18 +372,33 @@ _OF_TWO = frozenset({"age"})
 
 
 def _is_scalar(read: Read, name: str) -> bool:
-    """Whether it is a scalar function of the engine's own that gives the same for the same row."""
+    """Whether it is a scalar function of the engine's own that gives the same for the same row.
+
+    Its forms for times with a zone depend on the session (2.0.1 says so, 2.0.0 did not);
+    `training/transform/time_zones.py` refuses these.
+    """
     known = _KNOWN.get(name)
     if known is None:
-        rows = read(
-            "SELECT function_type = 'scalar' AND stability = 'CONSISTENT' "
+        forms = read(
+            "SELECT function_type, stability, CAST(parameter_types AS VARCHAR), return_type "
             "FROM system.main.duckdb_functions() "
             "WHERE database_name = 'system' AND function_name = ? AND function_type <> 'table'",
             [name],
         )
-        known = bool(rows) and all(fits for (fits,) in rows) and name not in _UNSAFE
+        steady = [form for form in forms if form[:2] == ("scalar", "CONSISTENT")]
+        known = bool(steady) and name not in _UNSAFE
+        known &= all(form in steady or _is_zoned(*form) for form in forms)
         _KNOWN[name] = known
     return known
+
+
+def _is_zoned(kind: str, stability: str, parameters: str, returned: str) -> bool:
+    """Whether a form of a function depends on the session's time zone, and on nothing else."""
+    plain = (kind, stability) == ("scalar", "CONSISTENT_WITHIN_QUERY")
+    return plain and _ZONED.search(f"{parameters} {returned}") is not None
+
+
+_ZONED = re.compile("TIME ZONE|TIMESTAMPTZ")
 
 
 _KNOWN: dict[str, bool] = {}
