@@ -221,7 +221,7 @@ def _evaluated(
 ) -> tuple[str, str]:
     """What stands before and after rows on which a model is evaluated."""
     facts = context.training(model)
-    label = None if facts is None else facts.options.get("label")
+    label = None if facts is None else facts.label
     columns = _columns(rows, context, sql)
     given = (form, model, context.dialect, sql, columns, label)
     if form.function == "permutation_importance":

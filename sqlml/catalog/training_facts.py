@@ -53,6 +53,13 @@ class TrainingFacts:
     versions: Mapping[str, str]
     seconds: float
 
+    @property
+    def label(self) -> str | None:
+        """The column that was to be predicted; a statement may write it as a list of one."""
+        told = self.options.get("label")
+        (label,) = told if isinstance(told, list | tuple) and len(told) == 1 else (told,)
+        return label if isinstance(label, str) else None
+
 
 def dumps(facts: TrainingFacts) -> str:
     """As the catalog keeps it."""

@@ -430,3 +430,16 @@ def test_a_file_of_an_older_sqlml_gets_the_tables(tmp_path: Path) -> None:
             or_replace=True,
         )
         assert con.estimator("m/2") is not None
+
+
+def test_a_label_in_a_list_as_bigquery_writes_it(shop: sqlml.Session) -> None:
+    rows = "SELECT hash(i) % 9 AS a, hash(i) % 9 > 4 AS y FROM range(200) r(i)"
+    shop.execute(
+        "CREATE MODEL listed OPTIONS (model_type = 'logistic_reg', input_label_cols = ['y']) AS "
+        + rows
+    )
+    shop.train("again", "logistic_reg", rows, label=["y"])
+    for name in ("listed", "again"):
+        told = shop.sql(f"SELECT accuracy FROM ML.EVALUATE(MODEL {name}, ({rows}))").fetchall()
+        named = f"ml_evaluate(MODEL {name}, ({rows}), label := 'y')"
+        assert told == shop.sql(f"SELECT accuracy FROM {named}").fetchall()

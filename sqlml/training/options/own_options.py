@@ -151,7 +151,11 @@ def _typed(name: str, value: Any, written: str) -> Any:
     Raises:
         ConfigError: it is of another type.
     """
-    if name in ("label", "tuning_objective") and isinstance(value, tuple) and len(value) == 1:
+    if (
+        name in ("label", "tuning_objective")
+        and isinstance(value, tuple | list)
+        and len(value) == 1
+    ):
         (value,) = value  # as BigQuery's input_label_cols = ['churned']
     if name == "class_weights" and isinstance(value, bool):
         value = "balanced" if value else None  # as BigQuery's auto_class_weights
