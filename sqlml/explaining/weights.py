@@ -84,13 +84,16 @@ def column_names(program: Program, i: int) -> list[str | None]:
 
 
 def _categories(program: Program, node: Node) -> list[str | None]:
-    """The categories of a one-hot encoding, from the encoder below it."""
+    """The categories of a one-hot encoding, from the encoder below it; NULL if it has a column."""
     below, width = program.nodes[node.inputs[0]], node.type.width
     while below.op not in ("encode", "input") and below.inputs:
         below = program.nodes[below.inputs[0]]
-    if below.op != "encode" or below.attrs["categories"].size != width:
+    if below.op != "encode":
         return [None] * width
-    return [str(value) for value in below.attrs["categories"].tolist()]
+    made: list[str | None] = [str(value) for value in below.attrs["categories"].tolist()]
+    if below.attrs["missing"] == len(made):
+        made.append("NULL")
+    return made if len(made) == width else [None] * width
 
 
 def _words(node: Node) -> list[str | None]:
