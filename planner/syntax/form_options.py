@@ -139,8 +139,10 @@ def _literal(sql: str, tokens: Sequence[Token]) -> Any:
             return _number(first.text)
         if first.upper in _TRUTHS:
             return _TRUTHS[first.upper]
-    if len(tokens) == 2 and first.is_symbol("-") and tokens[1].kind == "number":
-        return -_number(tokens[1].text)
+    signs = "".join(token.text for token in tokens[:-1])
+    if signs in ("-", ".", "-.") and tokens[-1].kind == "number":
+        value = _number(("." if "." in signs else "") + tokens[-1].text)
+        return -value if "-" in signs else value
     opened = next((i for i, t in enumerate(tokens[:2]) if t.text in ("[", "(")), None)
     if opened is not None and (opened == 0 or first.upper == "ARRAY"):
         inner = tokens[opened + 1 : -1]

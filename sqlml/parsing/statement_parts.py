@@ -265,7 +265,8 @@ class StatementParts(Parser):
         if not self._curr:
             raise self._failed("expected a value")
         sign = -1 if self._match(TokenType.DASH) else 1
-        digits = self._digits()
+        point = "." if self._match(TokenType.DOT) and self._curr else ""  # .5
+        digits = point + self._digits()
         if digits or sign < 0:
             try:
                 value = sign * (int(digits) if digits.isdecimal() else float(digits))

@@ -121,6 +121,7 @@ def test_a_version_is_trained_on_a_query() -> None:
         (" AS SELECT (1) FROM t", "SELECT (1) FROM t", None),
         (" PROMOTE IF roc_auc >= CURRENT", None, Promotion("roc_auc", ">=")),
         (" PROMOTE IF loss < 0.5 AS FROM t", "FROM t", Promotion("loss", "<", 0.5)),
+        (" PROMOTE IF loss < .5 AS FROM t", "FROM t", Promotion("loss", "<", 0.5)),
         (" AS FROM t PROMOTE IF roc_auc > 1", "FROM t", Promotion("roc_auc", ">", 1.0)),
     ],
 )
