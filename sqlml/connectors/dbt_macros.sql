@@ -7,11 +7,19 @@
     {{ config(materialized='ml_model', ml_config={'model_type': 'logistic_reg', 'label': 'churned'}) }}
     SELECT * FROM {{ ref('customers') }}
 
-  With if_exists='keep' a model that exists is left as it is; by default it is replaced. What
-  ref(..) names is a view with the row that sqlml.models has for the model.
+  With if_exists='keep' a model that exists is left as it is, except by --full-refresh; by default
+  it is replaced. What ref(..) names is a view with the row that sqlml.models has for the model.
 #}
 {% materialization ml_model, adapter='duckdb' %}
-  {%- set head = 'MODEL IF NOT EXISTS' if config.get('if_exists') == 'keep' else 'OR REPLACE MODEL' -%}
+  {%- set if_exists = config.get('if_exists', 'replace') -%}
+  {%- if if_exists not in ('keep', 'replace') -%}
+    {{ exceptions.raise_compiler_error("if_exists must be 'keep' or 'replace', not " ~ if_exists) }}
+  {%- endif -%}
+  {%- if not config.get('ml_config') and not modules.re.match('(?i)\\s*(FROM|INPUT|OUTPUT|TRANSFORM|OPTIONS|AS)\\b', sql) -%}
+    {{ exceptions.raise_compiler_error("a query to train on needs ml_config={'model_type': .., 'label': ..}") }}
+  {%- endif -%}
+  {%- set kept = if_exists == 'keep' and not should_full_refresh() -%}
+  {%- set head = 'MODEL IF NOT EXISTS' if kept else 'OR REPLACE MODEL' -%}
   {%- set existing = load_cached_relation(this) -%}
   {%- set target_relation = this.incorporate(type='view') -%}
   {{ run_hooks(pre_hooks, inside_transaction=False) }}

@@ -113,8 +113,8 @@ def check_trusted(format: str, path: str, allow_pickle: bool) -> None:
         raise UntrustedArtifactError(
             f"{path} is a pickle, and reading it would execute the code that it contains; save "
             "the model in its library's own format (XGBoost, CatBoost: model.json, LightGBM: "
-            "model.txt), or, if you trust the file, connect with allow_pickle=True, or write "
-            "OPTIONS (allow_pickle = true) in CREATE MODEL"
+            "model.txt, scikit-learn: model.skops), or, if you trust the file, connect with "
+            "allow_pickle=True, or write OPTIONS (allow_pickle = true) in CREATE MODEL"
         )
 
 
