@@ -174,8 +174,8 @@ def _check_place(call: ModelCall, column: ModelColumn, outline: Outline, context
         name = sql[at : column.span.end].split(".")[-1].strip('"')
         raise BindError(
             "a view, macro or prepared statement cannot have a model per row, since the models are "
-            "read at planning; put the call in the query that uses it, or name one model as a text: "
-            f"'{name}'",
+            "read at planning; put the call in the query that uses it, or name one model as a "
+            f"text: '{name}'",
             sql,
             at,
         )

@@ -38,7 +38,10 @@ def parser() -> argparse.ArgumentParser:
         help="the column with the true values; again for each further target",
     )
     made.add_argument(
-        "--by", action="append", metavar="COLUMN", help="a column that tells groups of rows apart"
+        "--by",
+        action="append",
+        metavar="COLUMN",
+        help="a column that tells groups of rows apart; again for another",
     )
     made.add_argument(
         "-o", "--output", metavar="FILE", help="write the page there (default: standard output)"

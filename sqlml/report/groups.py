@@ -41,7 +41,7 @@ def _parts(subject: Subject) -> list[Part]:
         return [
             Note(
                 "No groups were named. To compare some, name a column that tells them apart, as in "
-                "con.report('m', 'customers', by='region')."
+                "con.report('m', 'customers', by='region') or --by region."
             )
         ]
     if scores is None or not subject.count:

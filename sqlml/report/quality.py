@@ -84,8 +84,8 @@ def _why_not(subject: Subject) -> str | None:
         return "The data has no rows."
     if not scores.is_labelled and subject.task != "clusters":
         return (
-            "No column of labels was named, so nobody knows which predictions are right. Name it "
-            "as in con.report('m', 'customers', label='churned')."
+            "No column of labels is known, so nobody knows which predictions are right. Name it "
+            "as in con.report('m', 'customers', label='churned') or --label churned."
         )
     known = "hat IS NOT NULL" if subject.task == "clusters" else "y IS NOT NULL AND hat IS NOT NULL"
     (row,) = subject.of_tables(f"SELECT count(*) AS n FROM {scores.table} WHERE {known}")
@@ -108,7 +108,7 @@ def _lead(subject: Subject, row: Mapping[str, Any]) -> str:
 
 
 def _metrics(subject: Subject, every: list[dict[str, Any]]) -> Part:
-    """The metrics of these rows, beside those of the rows that training held out."""
+    """The metrics of these rows, beside those of training: of the rows held out, if there were."""
     held = {} if subject.facts is None else subject.facts.metrics
     names = [name for name in METRICS if any(row.get(name) is not None for row in every)]
     if len(every) > 1:
@@ -121,9 +121,12 @@ def _metrics(subject: Subject, every: list[dict[str, Any]]) -> Part:
     rows = [[METRICS[name], only.get(name)] for name in names]
     columns: tuple[str, ...] = ("Metric", "On this data")
     if held.keys() & set(names):
-        columns += ("Held out in training",)
+        is_held_out = subject.facts is not None and subject.facts.held_out > 0
+        columns += ("Held out in training" if is_held_out else "On the training rows",)
         rows = [[*row, held.get(name)] for row, name in zip(rows, names, strict=True)]
-    note = "Means over the classes, each against all others." if subject.task == "classes" else ""
+    note = ""
+    if subject.task == "classes":
+        note = "Precision, recall, F1 and areas: means over the classes, each against all others."
     return table("Metrics", columns, rows, note)
 
 

@@ -93,7 +93,7 @@ def test_kept_scores_measure_what_the_forms_of_sql_do(
             ("grades", "grade", {"Metrics of each class", "Bins of the calibration curve"}, ""),
             ("mixture", None, {"Clusters"}, ""),
             ("prices", "price", {"Labels by prediction", "Residuals"}, "did not train this model"),
-            ("margins", None, {"Distribution of the score"}, "No column of labels was named"),
+            ("margins", None, {"Distribution of the score"}, "No column of labels is known"),
             ("groups", None, {"Metrics", "Clusters"}, ""),
             ("density", None, {"Scores"}, "predicts nothing"),
             ("both", ["price", "other"], {"price: Contributions", "other: Residuals"}, ""),
