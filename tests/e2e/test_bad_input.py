@@ -242,7 +242,7 @@ class Custom(LinearRegression):
         (None, "None is not a model"),
         (pd.DataFrame({"a": [1.0]}), "this DataFrame is data, not a fitted object"),
         (np.ones((2, 2)), "this ndarray is data"),
-        (Opaque(), r"Opaque; replace it.*docs/operators.md.*ONNX"),
+        (Opaque(), r"Opaque; if it is a step of your own.*docs/operators.md.*ONNX"),
         (object(), "does not import builtins.object"),
         ({"a": 1}, "does not import builtins.dict"),
         (

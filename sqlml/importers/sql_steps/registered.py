@@ -22,7 +22,8 @@ SqlOf = Callable[[Any, Sequence[str]], Sql]
 
 EACH = "{column}"
 
-METHOD = "to_sql"
+_OF_A_STEP = ("to_sql", "fit", "transform")
+"""Methods of a class that brings its SQL; frames of pandas have two of them."""
 
 _BRACES = re.compile(r"\{\w*\}")
 
@@ -93,7 +94,7 @@ def registered(step: Any) -> SqlStep | None:
         found = _STEPS.get(type(step)) or _STEPS.get(step)
     except TypeError:  # what cannot be hashed is not registered
         found = _STEPS.get(type(step))
-    if found is None and callable(getattr(type(step), METHOD, None)):
+    if found is None and all(callable(getattr(type(step), name, None)) for name in _OF_A_STEP):
         return SqlStep(lambda step, columns: step.to_sql(columns), True)
     return found
 
