@@ -172,7 +172,7 @@ class FormulaExpression:
             return number
         if found is _MISSING:
             raise UnsupportedModelError(
-                f"the formula's {self.name!r} reads {name!r}, which is no column of the frame"
+                f"the formula's {self.name!r} reads {name!r}, which is not a column of the frame"
             )
         raise self._not_covered(ast.Name(name))
 

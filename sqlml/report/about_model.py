@@ -140,7 +140,7 @@ def about_data(subject: Subject) -> Section:
     parts: list[Part] = []
     some = columns[:_MOST_COLUMNS]
     if not subject.count:
-        parts.append(Note("There are no rows, so there is nothing to measure."))
+        parts.append(Note("The data has no rows to measure on."))
     elif some:
         quoted = ", ".join(DUCKDB.quote_name(name) for name in some)
         found = subject.of_models(

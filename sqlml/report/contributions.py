@@ -17,7 +17,7 @@ _MOST_FEATURES = 4096
 """Columns whose contributions are computed."""
 
 _BACKGROUND = 25
-"""Rows that others are compared with, for models that are no sums of trees or weights."""
+"""Rows to compare with, for models that are neither sums of trees nor linear."""
 
 _PREDICTIONS = 2_000_000
 """Predictions that contributions by comparison may take: of so many rows as this allows."""

@@ -38,7 +38,7 @@ class Table:
 
     @property
     def is_wide(self) -> bool:
-        """Whether there is no room for it at the side of a plot."""
+        """Whether the table is too wide to stand beside a plot."""
         cells = (self.columns, *self.rows)
         widths = [max(len(row[n] or "NULL") for row in cells) for n in range(len(self.columns))]
         return sum(min(width, _MOST_LETTERS) + 3 for width in widths) > _ROOM

@@ -34,7 +34,7 @@ class HashTable:
             raise ArtifactError("a table of the CatBoost model does not fit its stride")
         texts = entries[::stride]
         if not all(type(text) is str and text.isascii() and text.isdecimal() for text in texts):
-            raise ArtifactError("a hash of the CatBoost model is no number")
+            raise ArtifactError("a hash in the CatBoost model is not a number")
         numbers = np.stack([floats(entries[i::stride]) for i in range(1, stride)], axis=1)
         hashes = np.array([int(text) for text in texts], np.uint64)
         kept = hashes != np.uint64(_EMPTY)

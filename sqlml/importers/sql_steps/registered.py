@@ -63,7 +63,7 @@ def register_step(step: Any, sql: Sql | SqlOf, *, verify: bool = True) -> None:
     Raises:
         ConfigError: `step` is neither a class nor a function, `sql` is none of these, or it has
             another placeholder.
-        UnsupportedModelError: an expression is no SQL.
+        UnsupportedModelError: an expression is not valid SQL.
     """
     if isinstance(step, str) or not callable(step):
         raise ConfigError(

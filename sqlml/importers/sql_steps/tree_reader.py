@@ -223,7 +223,7 @@ class Reader:
         if isinstance(operand, Date):
             return Moment(self.frame.builder, self.logic.literal(operand.microseconds).value)
         if not isinstance(operand, Column):
-            raise UnsupportedModelError(f"{shown(tree)} is no column of dates")
+            raise UnsupportedModelError(f"{shown(tree)} is not a column of dates")
         return self.moment(operand.place)
 
     def extracted(self, tree: exp.Extract) -> Operand:
