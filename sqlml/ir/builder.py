@@ -36,6 +36,7 @@ class Builder:
     def __init__(self, start: Sequence[Node] = ()) -> None:
         """Go on from the nodes that a Program starts with."""
         self._nodes: list[Node] = list(start)
+        self._starts: dict[int, Array] = {}
         self._inputs: dict[str, int] = {
             str(node.attrs["name"]): i for i, node in enumerate(start) if node.op == "input"
         }
@@ -109,6 +110,16 @@ class Builder:
         weights, bias = np.asarray(weights, np.float64), np.asarray(bias, np.float64)
         each = bias if bias.ndim else np.full(weights.shape[1], bias)
         return self.op("linear", x, weights=weights, bias=each)
+
+    def starts(self, concat: Value) -> Array:
+        """int64 (inputs + 1,): the first column of each input of a concat, and the width of all.
+
+        It is computed once: passes look up single columns of thousands.
+        """
+        if concat.index not in self._starts:
+            widths = [self._nodes[i].type.width for i in self._nodes[concat.index].inputs]
+            self._starts[concat.index] = np.cumsum([0, *widths], dtype=np.int64)
+        return self._starts[concat.index]
 
     def cast(self, value: Value, dtype: DType) -> Value:
         """`value` in `dtype`; itself where it has that already."""

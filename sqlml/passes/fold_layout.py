@@ -97,11 +97,11 @@ def chosen_parts(
 
     `choose` is given the part and the columns of it.
     """
-    parts = [b.value(i) for i in b.node(x).inputs]
-    owner = np.repeat(np.arange(len(parts)), [p.type.width for p in parts])
-    first = np.cumsum([0, *[p.type.width for p in parts]])
-    runs = np.split(indices, np.flatnonzero(np.diff(owner[indices])) + 1)
-    made = [choose(parts[owner[run[0]]], run - first[owner[run[0]]]) for run in runs]
+    parts, first = b.node(x).inputs, b.starts(x)
+    owner = np.searchsorted(first, indices, "right") - 1
+    cuts = np.flatnonzero(np.diff(owner)) + 1
+    runs = zip(np.split(indices, cuts), owner[[0, *cuts]].tolist(), strict=True)
+    made = [choose(b.value(parts[k]), run - first[k]) for run, k in runs]
     return [_cast(b, piece, x.type.dtype) for piece in made]
 
 
