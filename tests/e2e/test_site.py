@@ -149,7 +149,8 @@ def wrong_while_searching(site: Path, chromium: str) -> list[str]:
             "request", lambda asked: None if asked.url.startswith(own) else wrong.append(asked.url)
         )
         page.goto(f"{address}/index.html")
-        page.fill("input.md-search__input", "predict_proba")
+        # Key by key: the search hears keys, and what `fill` writes only if it is quick enough.
+        page.locator("input.md-search__input").press_sequentially("predict_proba")
         page.wait_for_selector(".md-search-result__link").click()
         page.wait_for_selector("article")
         assert "predict_proba" in page.inner_text("article")
