@@ -16,12 +16,15 @@ binder finds the same columns as before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
+from sqlml.dialects.duckdb import builtin
 from sqlml.parsing.places import Span
 from sqlml.planner.binding.probe_queries import ProbeError
+from sqlml.planner.plan.plan import PlannedCall
 from sqlml.planner.rewrites.asked_first import (
     as_cascaded,
     binds,
@@ -48,6 +51,11 @@ from sqlml.planner.syntax.joins import LeftJoin, left_joins
 from sqlml.planner.syntax.lineage import FeatureSource
 from sqlml.planner.syntax.outline import ModelCall
 from sqlml.planner.syntax.splice import splice
+
+_ROW = "sqlml_row"
+"""The parameter of a lambda."""
+
+_CALL = re.compile(r'[\w"]\s*\(')
 
 
 def gated_sources(draft: Draft) -> Draft:
@@ -118,7 +126,7 @@ def _without_groups(
     probes = edits(stand_in(idle.features), lambda p: splice(draft.text, draft.nulls, blanks, p))
     if not binds(draft, probes):
         return draft
-    asked = f"TRY({small_call(draft, call, idle.features, small).sql})"
+    asked = _tried(draft, call, idle.features, small)
     return replace(draft, edits={**draft.edits, **edits(asked, draft.part)})
 
 
@@ -146,8 +154,7 @@ def _gated(draft: Draft, call: ModelCall, idle: IdleSource, joins: list[LeftJoin
     probes = _edits(source, join, ask, lambda p: splice(draft.text, draft.nulls, blanks, p))
     if planned.small is None or not binds(draft, probes):
         return None
-    # In TRY: there may be rows that nobody asks the call for, and which the small model refuses.
-    small = f"TRY({small_call(draft, call, idle.features, planned.small).sql})"
+    small = _tried(draft, call, idle.features, planned.small)
     edits = _edits(source, join, small, draft.part)
     if source.name not in planned.idle:  # the same function may be called for several features
         planned = replace(planned, idle=(*planned.idle, source.name))
@@ -170,6 +177,23 @@ def _edits(
         return join.as_using.as_on(partial(_asking, small))
     places = source.outer or ((source.span,) if join is None else join.others)
     return {place: _asking(small, part(place)) for place in places}
+
+
+def _tried(draft: Draft, call: ModelCall, features: Mapping[str, str], small: PlannedCall) -> str:
+    """A small model's answer; NULL where it refuses a row, which nobody may ask the call for.
+
+    Since DuckDB 2.0.1, what stands in TRY and outside is computed twice. So the calls that are
+    features stand outside.
+    """
+    if not any(map(_CALL.search, features.values())):
+        return f"TRY({small_call(draft, call, features, small).sql})"
+    columns = {name: f"f{number}" for number, name in enumerate(features)}
+    row = ", ".join(f"{columns[name]} := {feature}" for name, feature in features.items())
+    fields = {name: f"{_ROW}.{column}" for name, column in columns.items()}
+    tried = f"TRY({small_call(draft, call, fields, small).sql})"
+    rows = f"{builtin('list_value')}({builtin('struct_pack')}({row}))"
+    answers = f"{builtin('list_transform')}({rows}, lambda {_ROW}: {tried})"
+    return f"{builtin('array_extract')}({answers}, 1)"
 
 
 def _asking(small: str, text: str) -> str:
