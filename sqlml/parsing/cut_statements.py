@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sqlglot.tokenizer_core import Token, TokenType
 
 from sqlml.errors import ParseError
@@ -17,8 +19,7 @@ def cut(sql: str, dialect: str = "duckdb") -> list[str]:
     Raises:
         ParseError: the text has no tokens.
     """
-    pieces = pieces_of(sql, dialect)
-    return [sql[piece[0].start : piece[-1].end + 1] for piece in pieces]
+    return [sql[p.tokens[0].start : p.tokens[-1].end + 1] for p in pieces_of(sql, dialect)]
 
 
 def is_several(sql: str) -> bool:
@@ -33,15 +34,29 @@ def is_several(sql: str) -> bool:
         return ";" in sql
 
 
-def pieces_of(sql: str, dialect: str) -> list[list[Token]]:
-    """The tokens between semicolons; none for a script of Spark in BEGIN and END."""
+@dataclass
+class Piece:
+    """The tokens of a statement, and where its semicolons end, if it has any."""
+
+    tokens: list[Token]
+    end: int
+
+
+def pieces_of(sql: str, dialect: str) -> list[Piece]:
+    """The statements between semicolons; none for a script of Spark in BEGIN and END."""
     tokens = raw_tokens(sql, dialect)
     if dialect == "spark" and tokens and tokens[0].text.upper() == "BEGIN":
         return []
-    pieces: list[list[Token]] = [[]]
+    pieces: list[Piece] = []
+    ended = True
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
-            pieces.append([])
+            ended = True
+        elif ended:
+            pieces.append(Piece([token], 0))
+            ended = False
         else:
-            pieces[-1].append(token)
-    return [piece for piece in pieces if piece]
+            pieces[-1].tokens.append(token)
+        if pieces:
+            pieces[-1].end = token.end + 1
+    return pieces

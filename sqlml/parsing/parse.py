@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import cast
 
 from sqlml.parsing.cut_statements import pieces_of
@@ -16,8 +17,9 @@ def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
 
     There are none in a text of only comments, and none in a Spark script in BEGIN and END.
 
-    Between them, the Queries of DuckDB hold every character of the text, semicolons and comments
-    included; those of Spark, which takes one statement at a time, hold only the statement.
+    Between them, the Queries of DuckDB hold every character of the text, comments included: each
+    ends with its semicolons, where DuckDB cuts as well. Those of Spark, which takes one statement
+    at a time, hold only the statement.
 
     Raises:
         ParseError: a statement about models breaks the grammar (the error shows the place), or the
@@ -25,11 +27,11 @@ def parse(sql: str, dialect: str = "duckdb") -> tuple[Statement, ...]:
     """
     pieces = pieces_of(sql, dialect)
     reader = cast(ModelStatements, DIALECTS[dialect].parser())
-    found = [reader.model_statement(piece, sql) for piece in pieces]
+    found = [reader.model_statement(piece.tokens, sql) for piece in pieces]
     if dialect == "spark" or not pieces:
         return tuple(found)
-    starts = [0, *(piece[0].start for piece in pieces[1:]), len(sql)]
-    texts = [sql[start:end] for start, end in zip(starts, starts[1:], strict=False)]
+    cuts = [0, *(piece.end for piece in pieces[:-1]), len(sql)]
+    texts = [sql[start:end] for start, end in pairwise(cuts)]
     return tuple(
         replace(one, sql=text) if isinstance(one, Query | Explain) else one
         for one, text in zip(found, texts, strict=True)

@@ -160,7 +160,7 @@ def test_training_that_is_malformed(rest: str, says: str) -> None:
 def test_several_statements_keep_their_own_text() -> None:
     found = parse("SELECT 1; DROP MODEL m ;SELECT predict('m', ';') FROM t;")
     assert [type(s) for s in found] == [Query, DropModel, Query]
-    assert isinstance(found[0], Query) and found[0].sql == "SELECT 1; "
+    assert isinstance(found[0], Query) and found[0].sql == "SELECT 1;"
     assert isinstance(found[2], Query) and found[2].sql == "SELECT predict('m', ';') FROM t;"
 
 
