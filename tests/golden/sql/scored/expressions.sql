@@ -88,8 +88,7 @@ SELECT id, v FROM scored
 ((SELECT ALL id, predict('value', charges, visits) AS v FROM customers))
 
 -- name: brackets around calls
--- since: 2.0
-SELECT ((id)) AS id, ((predict('churn', *))) AS p, (predict('value', ((charges)), (visits))) AS v FROM ((customers))
+SELECT ((id)) AS id, ((predict('churn', *))) AS p, (predict('value', ((charges)), (visits))) AS v FROM ((FROM customers))
 -- expect:
 SELECT id, p, v FROM scored
 
