@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from sqlml.planner.syntax.arguments import FUNCTIONS, calls_of_a_text
+from sqlml.planner.syntax.forms import FORMS
 from sqlml.suggestions import closest
 from sqlml.types import fold
+
+_NO_TABLE_FUNCTION = re.compile(r"Table Function with name (ml_\w+) does not exist", re.IGNORECASE)
 
 _NEAR = 0.75
 """Least similarity of a name to one of ours (difflib's ratio); below, it is most likely not meant
@@ -27,6 +31,8 @@ def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | No
     >>> hint("SELECT predict_prob('m', a) FROM t", missing, lambda name: False)
     "did you mean predict_proba('m', ..)?"
     """
+    if (missing := _NO_TABLE_FUNCTION.search(message)) is not None:
+        return _of_table_form(fold(missing[1]))
     for name in FUNCTIONS:
         unfit = f"Macro {name}() does not support the supplied arguments" in message
         if unfit and not is_function(name):
@@ -54,3 +60,17 @@ def hint(sql: str, message: str, is_function: Callable[[str], bool]) -> str | No
                 "in a relation's own methods"
             )
     return None
+
+
+def _of_table_form(name: str) -> str | None:
+    """How to write the table form that is nearest to a name; None where none is near.
+
+    >>> _of_table_form("ml_evaluate")
+    'write ml_evaluate(MODEL m, TABLE t)'
+    """
+    near = closest(name.removeprefix("ml_"), FORMS, _NEAR)
+    if near is None:
+        return None
+    form = FORMS[near]
+    model = ["MODEL m"] if form.has_model else []
+    return f"write ml_{near}({', '.join([*model, *('TABLE t', 'TABLE u')[: form.tables[1]]])})"

@@ -23,14 +23,17 @@ from functools import partial
 from sqlml.catalog.model import Model
 from sqlml.dialects import Dialect
 from sqlml.errors import BindError, SqlmlError, UnknownModelError
+from sqlml.planner.binding.class_argument import spelled_class
 from sqlml.planner.binding.context import Context
 from sqlml.planner.binding.probe_queries import ProbeError
+from sqlml.planner.evaluation.evaluated_model import EvaluatedModel
 from sqlml.planner.evaluation.scored_rows import ScoredRows
 from sqlml.planner.evaluation.write import written
 from sqlml.planner.explanation.explained_rows import explained_rows, mean_contributions
 from sqlml.planner.explanation.model_tables import TABLES, model_table
 from sqlml.planner.explanation.partial_dependence import partial_dependence
 from sqlml.planner.explanation.shuffled_columns import ShuffledColumns, shuffled_columns
+from sqlml.planner.program.result_sql import label_array
 from sqlml.planner.rewrites.called_models import called_models
 from sqlml.planner.rewrites.draft import Draft
 from sqlml.planner.rewrites.model_facts import facts_query
@@ -257,6 +260,12 @@ def _calls_by_name(sql: str, form: TableForm) -> list[str]:
         BindError: an option that does not apply.
     """
     assert form.column is not None
+    for name in form.options.keys() & {"threshold", "class"}:
+        raise BindError(
+            f"option {name} goes with one model, as in ml_predict(MODEL m, TABLE t, ..)",
+            sql,
+            form.options[name].span.start,
+        )
     model, more = f"MODEL {sql[form.column.start : form.column.end]}", ""
     option = form.options.get("unknown_model")
     if option is not None:
@@ -295,10 +304,42 @@ def _calls(sql: str, context: Context, form: TableForm) -> list[str]:
         )
     written, quote_name = dialect.quote_string(str(form.model)), dialect.quote_name
     label = f"predicted_{found.options.get('output', 'label')}"
-    calls = [f"predict({written}, *) AS {quote_name(label)}"]
+    predicted = f"predict({written}, *)"
+    if form.options.keys() & {"threshold", "class"}:
+        predicted = _above_threshold(EvaluatedModel(form, found, dialect, sql), written)
+    calls = [f"{predicted} AS {quote_name(label)}"]
     if "proba" in outputs:
         calls.append(f"predict_proba({written}, *) AS {quote_name(f'{label}_probs')}")
     return calls
+
+
+def _above_threshold(asked: EvaluatedModel, written: str) -> str:
+    """The class of two that is looked for, where its probability reaches the form's threshold; the
+    other one below.
+
+    Args:
+        written: the model's name as a string of SQL.
+
+    Raises:
+        BindError: the model has other than two classes, or no probabilities.
+    """
+    if "threshold" not in asked.form.options:
+        raise asked.error("option class goes with threshold", "class")
+    name, dialect = asked.model.name, asked.dialect
+    if asked.scores != "probabilities":
+        raise asked.error(f"model {name!r} gives no probabilities", "threshold")
+    if asked.task != "two classes" or asked.targets > 1:
+        raise asked.error(
+            f"model {name!r} does not tell two classes apart; threshold is for models that do",
+            "threshold",
+        )
+    positive = spelled_class(asked.class_labels.values[1])
+    probability = f"predict_proba({written}, *, class := {dialect.quote_string(positive)})"
+    threshold = f"CAST({float(asked.form.options['threshold'].value)!r} AS DOUBLE)"
+    classes = label_array(asked.class_labels, dialect)
+    below, reached = dialect.at(classes, "1"), dialect.at(classes, "2")
+    is_above = dialect.operator(">=", probability, threshold)
+    return f"CASE WHEN {is_above} THEN {reached} WHEN {probability} IS NOT NULL THEN {below} END"
 
 
 def _model(sql: str, context: Context, form: TableForm) -> Model:

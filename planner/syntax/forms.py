@@ -45,7 +45,7 @@ _DRIFT: Mapping[str, Kind] = {
 
 FORMS: Mapping[str, Form] = MappingProxyType(
     {
-        "predict": Form((1, 1), {"unknown_model": "text"}),
+        "predict": Form((1, 1), {"threshold": "number", "class": "class", "unknown_model": "text"}),
         "evaluate": Form(
             (0, 1), {**_OF_LABELS, "threshold": "number", "class": "class", "per_class": "boolean"}
         ),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
 
-from sqlml.catalog.model import NewVersion, Reference
+from sqlml.catalog.model import NewVersion, Origin, Reference
 from sqlml.catalog.training_facts import TrainingFacts
 from sqlml.catalog.transform import TRANSFORM
 from sqlml.errors import CatalogError, ConfigError, ModelExistsError, UntrustedArtifactError
@@ -174,6 +174,7 @@ def new_version(reference: Reference, training: Training, trained: Trained) -> N
     transform = trained.columns.transform([feature.name for feature in new.features])
     if transform is not None:
         options[TRANSFORM] = transform.to_json()
+    origin = Origin(request.model_type, _with_version(request.library, trained.versions))
     facts = TrainingFacts(
         model_type=request.model_type,
         library=request.library,
@@ -198,7 +199,18 @@ def new_version(reference: Reference, training: Training, trained: Trained) -> N
         seconds=round(trained.seconds, 3),
     )
     pickled = _pickled(trained.model) if request.keep_estimator else None
-    return replace(new, options=options, training=facts, estimator=pickled, transform=transform)
+    return replace(
+        new,
+        options=options,
+        origin=origin,
+        training=facts,
+        estimator=pickled,
+        transform=transform,
+    )
+
+
+def _with_version(library: str, versions: Mapping[str, str]) -> str:
+    return f"{library} {versions[library]}" if library in versions else library
 
 
 def _pickled(model: Any) -> bytes | None:

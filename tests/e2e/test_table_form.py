@@ -60,6 +60,24 @@ def test_a_regressor_adds_its_number(con: sqlml.Session) -> None:
     np.testing.assert_allclose([r[1] for r in rows], ROWS[:3].sum(1), rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("options", "positive", "threshold"),
+    [
+        ("threshold := 0.3", 1, 0.3),
+        ("STRUCT(0.9 AS threshold)", 1, 0.9),
+        ("threshold := 0.2, class := 'down'", 0, 0.2),
+    ],
+)
+def test_a_threshold_of_ones_own(
+    con: sqlml.Session, classifier: Any, options: str, positive: int, threshold: float
+) -> None:
+    con.execute(f"SELECT predicted_label FROM ml_predict(MODEL kind, TABLE t, {options})")
+    probability = classifier.predict_proba(ROWS)[:, positive]
+    names = classifier.classes_
+    wanted = np.where(probability >= threshold, names[positive], names[1 - positive])
+    assert [label for (label,) in con.fetchall()] == wanted.tolist()
+
+
 def test_only_what_is_read_is_computed(con: sqlml.Session) -> None:
     plan = con.plan("SELECT predicted_label FROM ml_predict(MODEL kind, TABLE t)")
     assert plan is not None
@@ -162,6 +180,34 @@ def test_a_users_own_function_of_that_name_is_left_alone(con: sqlml.Session) -> 
         ("FROM ml_predict(MODEL kind)", "BindError", "a model and its rows", 1, 6),
         ("FROM ml_predict(MODEL kind, TABLE t, 1)", "BindError", "takes options, as in", 1, 38),
         ("FROM ml_predict(MODEL kind, )", "BindError", "a model and its rows", 1, 6),
+        (
+            "FROM ml_predict(MODEL sum, TABLE t, threshold := 0.3)",
+            "BindError",
+            "gives no probabilities",
+            1,
+            37,
+        ),
+        (
+            "FROM ml_predict(MODEL kind, TABLE t, threshold := 0.3, class := 'x')",
+            "BindError",
+            "no class 'x'; its classes are 'down', 'up'",
+            1,
+            56,
+        ),
+        (
+            "FROM ml_predict(MODEL kind, TABLE t, class := 'up')",
+            "BindError",
+            "goes with threshold",
+            1,
+            38,
+        ),
+        (
+            "FROM ml_predict(MODEL (name), TABLE t, threshold := 0.3)",
+            "BindError",
+            "goes with one model",
+            1,
+            40,
+        ),
         ("FROM ml_predict(MODEL ?, TABLE t)", "BindError", "takes a model name", 1, 23),
         ("FROM t,\n ML.PREDICT(MODEL kind, (SELECT a FROM t))", "MissingColumnError", "'b'", 2, 2),
         ("SELECT 1,\n ml_predict(MODEL kind, TABLE t)", "BindError", "belongs in FROM", 2, 2),

@@ -42,6 +42,22 @@ def test_a_column_that_names_models_has_a_keyword() -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        ("ml_evaluate", "write ml_evaluate(MODEL m, TABLE t)"),
+        ("ML_Weight", "write ml_weights(MODEL m)"),
+        ("ml_validate_data_drifts", "write ml_validate_data_drift(TABLE t, TABLE u)"),
+        ("ml_something", None),
+    ],
+)
+def test_a_table_form_without_its_keywords_is_shown_with_them(
+    written: str, wanted: str | None
+) -> None:
+    message = f"Catalog Error: Table Function with name {written} does not exist!"
+    assert hint(f"FROM {written}('m', 't')", message, nothing) == wanted
+
+
+@pytest.mark.parametrize(
     ("sql", "message"),
     [
         ("SELECT summ('m', a) FROM t", missing("summ")),  # not close
