@@ -1,4 +1,4 @@
-"""The command line: `sqlml [DATABASE] [-c SQL | -f FILE]`, a prompt, and other commands."""
+"""The command line: `sqlml [DATABASE] [SQL | -f FILE]`, a prompt, and other commands."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "database", nargs="?", default=":memory:", help="a DuckDB file (default: in memory)"
     )
+    made.add_argument("sql", nargs="?", metavar="SQL", help="run this SQL and exit")
     source = made.add_mutually_exclusive_group()
-    source.add_argument("-c", "--command", metavar="SQL", help="run this SQL and exit")
+    source.add_argument("-c", "-s", "--command", metavar="SQL", help="the same")
     source.add_argument("-f", "--file", metavar="FILE", help="run the SQL of this file and exit")
     for name, mode in MODES.items():
         made.add_argument(
@@ -69,7 +70,9 @@ def parser() -> argparse.ArgumentParser:
         "-noheader", "--noheader", action="store_true", help="write no names of columns"
     )
     made.add_argument("-o", "--output", metavar="FILE", help="write results to this file")
-    made.add_argument("--read-only", action="store_true", help="open the database read-only")
+    made.add_argument(
+        "-readonly", "--read-only", action="store_true", help="open the database read-only"
+    )
     made.add_argument(
         "--allow-pickle",
         action="store_true",
@@ -86,8 +89,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given and given[0] in COMMANDS:
         command: Command = import_module(COMMANDS[given[0]]).main
         return command(given[1:])
-    options = parser().parse_args(given)
-    sql = options.command
+    usage = parser()
+    options = usage.parse_intermixed_args(given)
+    sql = options.sql or options.command
+    if options.sql is not None and (options.command or options.file) is not None:
+        usage.error("SQL is given twice")
     if options.file is not None:
         sql = _read(options.file)
         if sql is None:
@@ -111,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"sqlml: cannot write {options.output}: {error.strerror}", file=sys.stderr)
                 return 2
         try:
-            return prompt(shell) if sql is None else shell.run(sql)
+            return prompt(shell) if sql is None else shell.run(sql, options.file or "")
         except Leave as leave:
             return leave.status
         except BrokenPipeError:  # as `| head` leaves it; what is left in the buffer goes nowhere

@@ -49,8 +49,8 @@ class SqlmlMagics(Magics):
         if cell is None:
             return session
         result: Any = None
-        for sql in pieces(cell):
-            result = self._ran(session, sql)
+        for piece in pieces(cell):
+            result = self._ran(session, piece.text)
         if given.out is not None:
             self.shell.user_ns[given.out] = result
             return None

@@ -172,7 +172,7 @@ def _read(shell: Shell, given: Sequence[str]) -> None:
         text = Path(given[0]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {given[0]}: {_reason(error)}") from None
-    shell.run_all(text)
+    shell.run_all(text, given[0])
 
 
 def _once(shell: Shell, given: Sequence[str]) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from sqlglot.tokenizer_core import TokenType
 
 from sqlml.errors import ParseError
-from sqlml.parsing.cut_statements import cut
+from sqlml.parsing.cut_statements import pieces_of
 from sqlml.parsing.tokens import raw_tokens
 
 FIRST, NEXT = "sqlml> ", "   ..> "
@@ -17,27 +18,43 @@ WORDS = frozenset({"exit", "quit", "help"})
 """What people type to leave or to find out; no statement of SQL."""
 
 
-def pieces(text: str) -> Iterator[str]:
-    """Statements without their semicolons, and dot commands, each a line of its own.
+class Piece(NamedTuple):
+    """A statement without its semicolons, or a dot command; `line` counts from 1."""
 
-    >>> list(pieces("SELECT 1;\\n.mode csv\\nSELECT\\n.5"))
-    ['SELECT 1', '.mode csv', 'SELECT\\n.5']
+    text: str
+    line: int
+
+
+def pieces(text: str) -> Iterator[Piece]:
+    """Statements, and dot commands, each a line of its own.
+
+    >>> [tuple(piece) for piece in pieces("SELECT 1;\\n.mode csv\\nSELECT\\n.5")]
+    [('SELECT 1', 1), ('.mode csv', 2), ('SELECT\\n.5', 3)]
 
     Raises:
         ParseError: what follows the last semicolon has no tokens.
     """
-    waiting = ""
-    for line in text.splitlines(keepends=True):
+    waiting, first = "", 1
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
         if not waiting.strip() and is_command(line):
-            yield line.strip()
+            yield Piece(line.strip(), number)
             waiting = ""
             continue
+        if not waiting:
+            first = number
         waiting += line
         if ";" in line and is_complete(waiting):
-            yield from cut(waiting)
+            yield from _statements(waiting, first)
             waiting = ""
     if waiting.strip():
-        yield from cut(waiting)
+        yield from _statements(waiting, first)
+
+
+def _statements(text: str, first: int) -> Iterator[Piece]:
+    """The statements of a text that begins in line `first`."""
+    for piece in pieces_of(text, "duckdb"):
+        start = piece.tokens[0].start
+        yield Piece(text[start : piece.tokens[-1].end + 1], first + text.count("\n", 0, start))
 
 
 def is_command(line: str) -> bool:

@@ -56,8 +56,11 @@ class Shell:
         self._usual = out
         self._connect = connect
 
-    def run(self, text: str) -> int:
+    def run(self, text: str, file: str = "") -> int:
         """Run each statement and dot command of a text, and write what they give.
+
+        Args:
+            file: where the text stands; errors name it, and the line.
 
         Returns:
             The exit status: 0, 1 after an error, which ends the text, 130 after Ctrl-C.
@@ -67,9 +70,9 @@ class Shell:
             BrokenPipeError: nobody reads the results any more.
         """
         try:
-            self.run_all(text)
+            self.run_all(text, file)
         except UsageError as error:
-            print(f"sqlml: {error}", file=sys.stderr)
+            print("\n".join([f"sqlml: {error}", *_places(error)]), file=sys.stderr)
             return 1
         except BrokenPipeError:
             raise
@@ -79,17 +82,24 @@ class Shell:
                 return INTERRUPTED
             if type(error) is RuntimeError:
                 raise
-            print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            told = f"{type(error).__name__}: {error}"
+            print("\n".join([told, *_places(error)]), file=sys.stderr)
             return 1
         return 0
 
-    def run_all(self, text: str) -> None:
-        """Run each statement and dot command of a text; the first error is raised."""
+    def run_all(self, text: str, file: str = "") -> None:
+        """Run each statement and dot command of a text; the first error is raised, with a note
+        where in the file the text went wrong."""
         for piece in pieces(text):
-            if is_command(piece):
-                run_command(self, piece)
-            else:
-                self.statement(piece)
+            try:
+                if is_command(piece.text):
+                    run_command(self, piece.text)
+                else:
+                    self.statement(piece.text)
+            except (UsageError, SqlmlError, duckdb.Error, OSError, RuntimeError) as error:
+                if file:
+                    error.add_note(f"in {file}, line {piece.line}")
+                raise
 
     def statement(self, sql: str) -> None:
         """Run one statement and write its result, if it has one."""
@@ -187,6 +197,11 @@ class Shell:
         if self.once is not None:
             self.once.close()
         self.session.close()
+
+
+def _places(error: BaseException) -> list[str]:
+    """The files and lines in which a text went wrong, the innermost first."""
+    return getattr(error, "__notes__", [])
 
 
 def _is_interruption(error: BaseException) -> bool:

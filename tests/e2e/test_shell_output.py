@@ -182,12 +182,35 @@ def test_the_page_about_the_shell(
 def test_a_text_is_cut_where_a_reader_would() -> None:
     text = "SELECT ';\n.not a command';\n.mode csv\n\nSELECT 1 -- ;\n.5;\nquit\n/* ; */ SELECT 2"
     assert list(pieces(text)) == [
-        "SELECT ';\n.not a command'",
-        ".mode csv",
-        "SELECT 1 -- ;\n.5",
-        "quit",
-        "SELECT 2",
+        ("SELECT ';\n.not a command'", 1),
+        (".mode csv", 3),
+        ("SELECT 1 -- ;\n.5", 5),
+        ("quit", 7),
+        ("SELECT 2", 8),
     ]
+
+
+def test_an_error_names_file_and_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    inner, outer = tmp_path / "inner.sql", tmp_path / "outer.sql"
+    inner.write_text("SELECT 1; -- fine\n\n/* so */ SELECT nothing\nFROM range(3);\n")
+    outer.write_text(f"SELECT 2;\n.read {inner}\n")
+    assert main(["-f", str(outer)]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("BinderException") and "nothing" in told[0]
+    assert told[-2:] == [f"in {inner}, line 3", f"in {outer}, line 2"]
+    outer.write_text("\n.mode nonsense\n")
+    assert main(["-f", str(outer)]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == f"in {outer}, line 2"
+
+
+def test_options_as_the_shell_of_duckdb_takes_them(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "shop.duckdb")
+    assert main([path, "CREATE TABLE t AS SELECT 42 AS a"]) == 0
+    assert main(["-readonly", "-csv", "-noheader", path, "-s", "FROM t"]) == 0
+    assert capsys.readouterr().out == "42\n"
+    assert main([path, "-readonly", "DROP TABLE t"]) == 1
 
 
 def test_an_error_in_a_later_row_is_told_as_one(
