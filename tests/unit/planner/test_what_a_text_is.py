@@ -55,7 +55,7 @@ def test_a_text_is_classified_once() -> None:
 def test_several_statements_of_the_engine_stay_one_text() -> None:
     assert text_of("SELECT 1 AS a; EXPLAIN SELECT a FROM model; SHOW MODEL").statements == ()
     first, second = text_of(f"SELECT 1; {CALL}").statements
-    assert first == Query("SELECT 1;") and second == Query(CALL)
+    assert first == Query("SELECT 1;") and second == Query(f" {CALL}")
 
 
 def test_spark_takes_statements_one_by_one() -> None:
