@@ -85,7 +85,7 @@ nightly-dbt: $(DBT)/.dbt
 	$(DBT)/bin/python $(PYTEST) tests/connectors/test_dbt.py
 
 nightly-duckdb-1.5: $(VENV15)/.duckdb
-	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "not version and not nightly" \
+	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "not version and not nightly or version and nightly" \
 		tests/unit/catalog tests/unit/udfs tests/unit/planner tests/e2e --ignore tests/e2e/test_packaging.py
 
 lint: $(VENV)/.dev

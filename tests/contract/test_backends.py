@@ -72,6 +72,7 @@ LONG = {"nearest": pytest.mark.nightly}
 """Operators whose cases compile for long, and when they run."""
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "op", [pytest.param(op.name, marks=LONG.get(op.name, ())) for op in ops.TABLE]
 )

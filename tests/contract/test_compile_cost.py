@@ -28,7 +28,6 @@ from sqlml.importers.file_formats import read_artifact
 from sqlml.importers.registry import Imported, import_model
 from sqlml.ir import store
 from sqlml.planner.program.prepare import prepare
-from tests.by_day import one_in
 
 MOST_COPIES = 3.3
 """Three, and a little for what does not grow with the model."""
@@ -106,7 +105,8 @@ def test_a_file_is_imported_without_many_copies(
     assert most <= MOST_COPIES * max(path.stat().st_size, program.nbytes)
 
 
-@pytest.mark.parametrize(("name", "suffix"), one_in(4, FILES))
+@pytest.mark.by_day(4)
+@pytest.mark.parametrize(("name", "suffix"), FILES)
 def test_a_booster_is_imported_without_many_copies(
     models: dict[str, Any], tmp_path: Path, name: str, suffix: str
 ) -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from sqlml.errors import BackendError
 from sqlml.types import Array
-from tests.by_day import one_in
 from tests.contract.estimators.case import Case
 from tests.contract.estimators.fitted import Fitted
 from tests.contract.estimators.table import ALL
@@ -21,7 +20,8 @@ from tests.onnx_checks import load, theirs
 NAMES = {"label": "label", "proba": "probabilities", "score": "scores", "samples": "samples"}
 
 
-@pytest.mark.parametrize("case", one_in(20, ALL), ids=lambda case: case.name)
+@pytest.mark.by_day(20)
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 def test_what_is_exported_answers_and_comes_back(case: Case) -> None:
     fitted = Fitted.of(case)
     try:

@@ -153,6 +153,7 @@ def test_an_expensive_argument_is_computed_for_unsure_rows_alone(con: Session) -
 ROWS = "(SELECT id, x, y FROM fresh) AS r"
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     ("query", "idle"),
     [

@@ -17,7 +17,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
-from tests.by_day import one_in
 
 pytestmark = pytest.mark.version
 
@@ -107,7 +106,8 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("model", "asked", "on_null"), one_in(3, CASES))
+@pytest.mark.by_day(3)
+@pytest.mark.parametrize(("model", "asked", "on_null"), CASES)
 def test_as_by_predictions_known_before(
     model: str, asked: str, on_null: str, con: sqlml.Session
 ) -> None:

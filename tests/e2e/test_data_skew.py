@@ -113,6 +113,7 @@ def test_an_estimator_of_ones_own_is_known_too(con: sqlml.Session) -> None:
     assert found["x"]["is_anomaly"] is False and found["few"]["null_share_study"] > 0.1
 
 
+@pytest.mark.nightly
 def test_very_many_names_and_rows() -> None:
     numbers = Numbers()
     rng = np.random.default_rng(3)

@@ -90,6 +90,7 @@ def test_nested_calls_give_what_the_model_gives_each_time(con: Any) -> None:
     assert found == pytest.approx(value, rel=1e-12)
 
 
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize("opening, closing", _NESTED.values(), ids=_NESTED)
 def test_what_is_too_deep_for_the_engine_fails_in_its_words(
     con: Any, opening: str, closing: str

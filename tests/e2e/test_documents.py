@@ -59,6 +59,7 @@ def started(
     return dict(scope)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("page", with_code(), ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(
     page: Path, started: dict[str, Any], capsys: pytest.CaptureFixture[str]

@@ -23,7 +23,6 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 import sqlml
-from tests.by_day import one_in
 from tests.e2e import child
 
 LIBRARIES = (
@@ -116,6 +115,7 @@ def test_stored_models_of_every_library_score_without_it(folder: Path) -> None:
     assert printed.split()[1::2] == ["80"] * 7 and printed.split()[-1] == "1"
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("path", ["m.json", "m.txt", "cat.json", "m.pt2"])
 def test_files_that_need_no_library(folder: Path, path: str) -> None:
     code = (
@@ -144,7 +144,8 @@ NEEDS = [
 """Statements, the library that each needs, and its extra."""
 
 
-@pytest.mark.parametrize(("statement", "missing", "extra"), one_in(3, NEEDS))
+@pytest.mark.by_day(3)
+@pytest.mark.parametrize(("statement", "missing", "extra"), NEEDS)
 def test_a_missing_library_is_named_with_its_extra(
     folder: Path, statement: str, missing: str, extra: str
 ) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.by_day import one_in
 from tests.e2e import growing_child
 
 pytestmark = pytest.mark.skipif(
@@ -28,7 +27,8 @@ def grown(kind: str, before: int, rounds: int, folder: Path) -> tuple[int, float
     return int(programs), float(megabytes)
 
 
-@pytest.mark.parametrize("kind", one_in(3, growing_child.KINDS))
+@pytest.mark.by_day(9)
+@pytest.mark.parametrize("kind", growing_child.KINDS)
 def test_no_program_stays(kind: str, tmp_path: Path) -> None:
     assert grown(kind, 3, 4, tmp_path)[0] == 0
 

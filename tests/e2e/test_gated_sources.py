@@ -211,6 +211,7 @@ def answered(con: Session, sql: str) -> list[str]:
     return sorted(map(repr, con.execute(sql).fetchall()))
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("sql", [*GATED, *GROUPED, *ALL_GROUPS])
 def test_gated_rows_are_answered_as_without_the_rule(
     con: Session, sql: str, monkeypatch: pytest.MonkeyPatch
@@ -222,6 +223,7 @@ def test_gated_rows_are_answered_as_without_the_rule(
     assert answered(con, f"{sql} -- without") == made
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("sql", LEFT_ALONE.values(), ids=LEFT_ALONE)
 def test_what_something_else_needs_is_computed_for_all_rows(
     con: Session, sql: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

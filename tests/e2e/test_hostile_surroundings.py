@@ -101,6 +101,7 @@ def test_collations_do_not_change_scores(db: sqlml.Session) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-9)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "change",
     [
@@ -245,6 +246,7 @@ def test_the_first_models_of_several_cursors_at_once(tree: Any, tmp_path: Path) 
         assert len(con.execute("SHOW MODELS").fetchall()) == 4
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "damage",
     [

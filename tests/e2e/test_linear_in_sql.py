@@ -68,6 +68,7 @@ def explained(con: sqlml.Session, query: str) -> str:
     return con.explain(query).split("\n\n")[0]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("model", CLASSIFIERS, ids=lambda m: str(m).split("(")[0])
 @pytest.mark.parametrize("labels", [["no", "yes"], [7, -1], [False, True]], ids=str)
 def test_classifiers(model: Any, labels: list[Any], table: pd.DataFrame, con: Any) -> None:

@@ -254,6 +254,7 @@ def test_a_column_of_another_type_is_an_error_that_names_a_fix(
             db.execute(f"SELECT transform('{model}', {value})")
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     ("model", "value", "error", "message"),
     [

@@ -77,6 +77,7 @@ def constants(con: sqlml.Session, call: str, parameters: Any = None) -> dict[str
     return dict(plan.calls[0].constants)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     ("literal", "value"),
     [("0.25", 0.25), ("-1.5", -1.5), ("3", 3.0), ("0", 0.0), ("NULL", None), ("true", 1.0)],

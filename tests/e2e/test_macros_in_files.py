@@ -58,6 +58,7 @@ def test_damaged_rows_do_not_stop_the_database_from_opening(
             assert rows(con, f"SELECT predict('value', {row}), abs(-1)") == [(*want[0], 1)]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "forged",
     [

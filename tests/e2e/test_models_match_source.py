@@ -104,6 +104,7 @@ def assert_close(ours: Array, theirs: Array, entry: Entry, exact: bool) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=entry.digits, atol=smallest)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(("name", "run"), list(cases()))
 def test_sql_gives_the_numbers_of_the_source(db: sqlml.Session, name: str, run: str) -> None:
     if RUNS[run]["backend"] == "torch":
@@ -159,6 +160,7 @@ def test_the_rows_meet_the_thresholds_of_each_tree_model(name: str) -> None:
     assert rows[[f for f in features if f not in model_zoo.WHOLE]].isna().any().all()
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", ["tree, numbers", "xgboost, numbers", "lightgbm, numbers"])
 @pytest.mark.parametrize(
     "kind",

@@ -42,6 +42,7 @@ def test_nothing_is_set_and_a_closed_file_is_free(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", ask, str(path)], check=True)
 
 
+@pytest.mark.nightly
 def test_a_session_that_is_left_lets_go_of_its_file(tmp_path: Path) -> None:
     script = """
 import subprocess, sys

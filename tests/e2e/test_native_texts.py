@@ -148,6 +148,7 @@ def answer(con: sqlml.Session, text: str, route: str) -> Any:
         con.execute("RESET sqlml_route")
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", ALL)
 def test_both_routes_give_the_same(con: sqlml.Session, name: str) -> None:
     for call in ("predict", "predict_score", "predict_proba"):
@@ -161,6 +162,7 @@ def test_both_routes_give_the_same(con: sqlml.Session, name: str) -> None:
     assert routes(con, query(name, "predict_proba")) == [expected]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", {**MODELS, **SEVERAL})
 def test_they_are_those_of_scikit_learn(con: sqlml.Session, name: str) -> None:
     table = con.execute("FROM t ORDER BY id").df()

@@ -109,6 +109,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tentative_rules, "opened_views", lambda draft: draft)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", [*OPENED, *LEFT])
 def test_views_are_answered_as_views(
     con: Session, name: str, monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,6 @@ from sklearn.preprocessing import StandardScaler
 
 import sqlml
 from sqlml.passes.analysis.margin_threshold import margin_threshold
-from tests.by_day import one_in
 
 NAMES = ["a", "b"]
 RNG = np.random.default_rng(0)
@@ -58,7 +57,8 @@ def is_by_score(con: Any, condition: str, parameters: Any = None) -> bool:
     return SHOWN in str(plan)
 
 
-@pytest.mark.parametrize("name", one_in(2, MODELS))
+@pytest.mark.by_day(2)
+@pytest.mark.parametrize("name", MODELS)
 def test_answers_are_those_of_the_probabilities(con: Any, name: str) -> None:
     model = MODELS[name]
     con.create_model("m", model)

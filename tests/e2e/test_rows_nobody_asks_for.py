@@ -64,6 +64,7 @@ def con():
     return con
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("test", TESTS)
 @pytest.mark.parametrize("model", ["inline", "function", "lenient"])
 def test_a_filter_above_an_outer_join(con, model, test):

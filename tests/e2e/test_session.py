@@ -144,6 +144,7 @@ def test_a_function_first_used_in_a_transaction_that_cannot_see_it(
     con.execute("COMMIT")
 
 
+@pytest.mark.nightly
 def test_a_view_made_in_a_transaction_by_one_process_after_another(
     frame: pd.DataFrame, churn: Any, tmp_path: Path
 ) -> None:

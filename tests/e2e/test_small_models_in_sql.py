@@ -127,6 +127,7 @@ def check(con: Any, model: Any, frame: pd.DataFrame) -> None:
         np.testing.assert_allclose(got, want[:, -1], **close)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     ("name", "kind"),
     [(n, "DOUBLE") for n in MODELS]
@@ -144,6 +145,7 @@ def test_all_outputs_at_and_around_thresholds(con: Any, name: str, kind: str) ->
     check(con, model, frame)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     ("kind", "scale"),
     [
@@ -176,6 +178,7 @@ def test_columns_of_other_types(con: Any, name: str, kind: str, scale: int) -> N
         check(con, model, train.assign(a=train.a.where(train.index % 7 != 0)))
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "name",
     [
@@ -224,6 +227,7 @@ def test_infinities_where_the_library_takes_them(con: Any, name: str) -> None:
     check(con, model, frame)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("hole", ["NULL", "'nan'", "'inf'", "'-inf'", "1e39", "-3.5e38"])
 @pytest.mark.parametrize("name", ["boosted", "a tree, missing values"])
 def test_a_refused_row_is_refused_as_by_the_function(con: Any, name: str, hole: str) -> None:

@@ -75,6 +75,7 @@ REGRESSORS = [
 ]
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("options", CLASSIFIERS)
 def test_a_classifier_equals_the_librarys_own(shop: sqlml.Session, options: str) -> None:
     query = "SELECT * FROM customers"
@@ -94,6 +95,7 @@ def test_a_classifier_equals_the_librarys_own(shop: sqlml.Session, options: str)
     assert np.allclose([p for _, p in rows], model.predict_proba(frame)[:, 1], rtol=0, atol=bound)
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("options", REGRESSORS)
 def test_a_regressor_equals_the_librarys_own(shop: sqlml.Session, options: str) -> None:
     query = "SELECT * FROM people"
@@ -183,6 +185,7 @@ LABELS: list[tuple[str, Any, str]] = [
 ]
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("library", ["xgboost", "sklearn"])
 @pytest.mark.parametrize(("label", "value", "sql_type"), LABELS)
 def test_classes_have_the_labels_own_type(

@@ -34,6 +34,7 @@ def falls(con: sqlml.Session, column: str) -> bool:
     return any(later < earlier for earlier, later in zip(values, values[1:], strict=False))
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "constraints",
     ["[0, 0, 1]", "'(0, 0, 1)'", "{'x': 1}", "MAP {'x': 1}", "[('x', 1)]"],
@@ -81,6 +82,7 @@ def test_constraints_that_fit_no_feature(con: sqlml.Session, constraints: str, s
         con.execute(f"CREATE MODEL m OPTIONS ({options}) AS FROM t")
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize("kind", ["INTEGER", "DOUBLE", "DECIMAL(4, 1)"])
 @pytest.mark.parametrize("spelled", ["[('0', 5), ('1', 1)]", "[(0, 5)]", "{'0': 5}", "[(0.0, 5)]"])
 def test_a_class_may_be_written_as_any_number(con: sqlml.Session, kind: str, spelled: str) -> None:

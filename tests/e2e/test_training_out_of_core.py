@@ -143,6 +143,7 @@ def test_a_linear_model_equals_descent_by_hand(con: sqlml.Session) -> None:
     assert len(rounds) == 4 and rounds[-1][1] < rounds[0][1] * 1.5
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize(
     "label, options, metric, within",
     [

@@ -66,6 +66,7 @@ ITEMS = [
 ]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("items", ITEMS)
 def test_it_equals_the_same_sql_before_training_and_before_prediction(
     shop: sqlml.Session, items: str

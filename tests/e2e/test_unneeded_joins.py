@@ -96,6 +96,7 @@ KEPT = [
 ]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("query", LEFT_OUT)
 def test_the_same_rows_without_the_join(con: sqlml.Session, query: str) -> None:
     plan = con.plan(query)
@@ -113,6 +114,7 @@ def rounded(rows: list[Any]) -> list[Any]:
     return sorted([round(v, 9) if isinstance(v, float) else v for v in row] for row in rows)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("query", KEPT)
 def test_joins_that_may_matter_stay(con: sqlml.Session, query: str) -> None:
     plan = con.plan(query)

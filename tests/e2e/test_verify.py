@@ -26,7 +26,6 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import sqlml
 from sqlml import errors
-from tests.by_day import one_in
 
 ROWS = 300
 NAMES = ["a", "b", "c"]
@@ -98,6 +97,7 @@ OBJECTS: dict[str, Maker] = {
 }
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_a_model_is_compared_with_the_object_that_it_came_from(
     con: sqlml.Session, frame: pd.DataFrame, labels: Any, kind: str
@@ -192,15 +192,13 @@ def saved(kind: str, model: Any, folder: Path) -> Path:
     return folder / "m.joblib"
 
 
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize(
     "kind",
-    one_in(
-        4,
-        [
-            *("sklearn", "xgboost", "booster", "lightgbm", "catboost", "catboost regression"),
-            *("onnx", "torch"),
-        ],
-    ),
+    [
+        *("sklearn", "xgboost", "booster", "lightgbm", "catboost", "catboost regression"),
+        *("onnx", "torch"),
+    ],
 )
 def test_verify_compares_with_the_file(
     con: sqlml.Session, frame: pd.DataFrame, labels: Any, kind: str, tmp_path: Path

@@ -13,6 +13,7 @@ import torch
 from benchmarks.gpu import FEATURES, MODELS, Contest, Timing, data, table
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_it_says_so_and_that_is_no_failure(tmp_path: Path) -> None:
     written = tmp_path / "gpu.json"

@@ -18,7 +18,6 @@ from playwright.sync_api import Browser, sync_playwright
 
 import sqlml
 from sqlml.report.report import Report
-from tests.by_day import one_in
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -92,9 +91,10 @@ def serious(page: Any) -> list[str]:
     ]
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     ("which", "scheme"),
-    one_in(2, [("report", "dark"), ("hostile", "light"), ("report", "light"), ("hostile", "dark")]),
+    [("report", "dark"), ("hostile", "light"), ("report", "light"), ("hostile", "dark")],
 )
 def test_axe_finds_nothing_serious_and_nothing_is_fetched_or_run(
     browser: Browser, which: str, scheme: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -108,9 +108,10 @@ def test_axe_finds_nothing_serious_and_nothing_is_fetched_or_run(
         assert (dark == "rgb(255, 255, 255)") == (scheme == "light")
 
 
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize(
     ("which", "width"),
-    one_in(4, [(which, width) for width in (375, 768, 1920) for which in ("report", "hostile")]),
+    [(which, width) for width in (375, 768, 1920) for which in ("report", "hostile")],
 )
 def test_no_width_needs_scrolling_sideways(
     browser: Browser, which: str, width: int, request: pytest.FixtureRequest, tmp_path: Path

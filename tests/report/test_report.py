@@ -21,7 +21,6 @@ from sqlml import errors
 from sqlml.report import scores
 from sqlml.report.report import Report
 from sqlml.report.subject import subject
-from tests.by_day import one_in
 from tests.evaluated_models import ROWS, evaluated_models
 from tests.report.page import Page
 
@@ -85,23 +84,21 @@ def test_kept_scores_measure_what_the_forms_of_sql_do(
                     assert value == (pytest.approx(other, rel=1e-12) if close else other), form
 
 
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize(
     ("name", "label", "tables", "says"),
-    one_in(
-        4,
-        [
-            ("grades", "grade", {"Metrics of each class", "Bins of the calibration curve"}, ""),
-            ("mixture", None, {"Clusters"}, ""),
-            ("prices", "price", {"Labels by prediction", "Residuals"}, "did not train this model"),
-            ("margins", None, {"Distribution of the score"}, "No column of labels is known"),
-            ("groups", None, {"Metrics", "Clusters"}, ""),
-            ("density", None, {"Scores"}, "predicts nothing"),
-            ("both", ["price", "other"], {"price: Contributions", "other: Residuals"}, ""),
-            ("two", ["answer", "grade"], {"Metrics of each target"}, "classifiers of one target"),
-            ("neighbours", "answer", {"Contributions"}, "Estimated beside 25 rows"),
-            ("scaler", None, {"Columns of the data"}, "predicts nothing"),
-        ],
-    ),
+    [
+        ("grades", "grade", {"Metrics of each class", "Bins of the calibration curve"}, ""),
+        ("mixture", None, {"Clusters"}, ""),
+        ("prices", "price", {"Labels by prediction", "Residuals"}, "did not train this model"),
+        ("margins", None, {"Distribution of the score"}, "No column of labels is known"),
+        ("groups", None, {"Metrics", "Clusters"}, ""),
+        ("density", None, {"Scores"}, "predicts nothing"),
+        ("both", ["price", "other"], {"price: Contributions", "other: Residuals"}, ""),
+        ("two", ["answer", "grade"], {"Metrics of each target"}, "classifiers of one target"),
+        ("neighbours", "answer", {"Contributions"}, "Estimated beside 25 rows"),
+        ("scaler", None, {"Columns of the data"}, "predicts nothing"),
+    ],
 )
 def test_each_kind_of_model_says_what_applies_and_why_not_the_rest(
     zoo: sqlml.Session, name: str, label: Any, tables: set[str], says: str
@@ -167,17 +164,15 @@ def test_rows_of_an_open_transaction_are_reported_and_it_goes_on(zoo: sqlml.Sess
     zoo.execute("DROP TABLE mine")
 
 
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize(
     ("data", "says"),
-    one_in(
-        4,
-        [
-            ("SELECT * FROM shop WHERE false", "The data has no rows."),
-            ("SELECT * FROM shop LIMIT 1", "All labels are of one class"),
-            ("SELECT * REPLACE (NULL::TEXT AS answer) FROM shop", "No row has both a label and"),
-            ("SELECT * FROM shop WHERE answer = 'yes'", "All labels are of one class"),
-        ],
-    ),
+    [
+        ("SELECT * FROM shop WHERE false", "The data has no rows."),
+        ("SELECT * FROM shop LIMIT 1", "All labels are of one class"),
+        ("SELECT * REPLACE (NULL::TEXT AS answer) FROM shop", "No row has both a label and"),
+        ("SELECT * FROM shop WHERE answer = 'yes'", "All labels are of one class"),
+    ],
 )
 def test_rows_that_tell_little_are_no_error(zoo: sqlml.Session, data: str, says: str) -> None:
     assert says in Page(zoo.report("answers", data, label="answer", by="Shop's").html).text

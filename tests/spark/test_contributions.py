@@ -80,6 +80,7 @@ def test_rows_to_compare_with(sessions: Any) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_columns_with_the_values_of_other_rows(sessions: Any) -> None:
     query = (
         "SELECT feature, importance FROM ml_permutation_importance(MODEL grades, TABLE shop, "

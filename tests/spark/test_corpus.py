@@ -18,7 +18,6 @@ import duckdb
 import pytest
 
 import sqlml
-from tests.by_day import one_in
 from tests.e2e.corpus import Case, cases, check_rows, is_ordered
 from tests.e2e.corpus_shop import FEATURES, Shop, make_databases, make_shop
 
@@ -110,7 +109,8 @@ RUNNABLE = [case for case in CASES if case.runs and not case.spark_gap and not c
 
 
 @pytest.mark.filterwarnings("ignore:.* is not available in plain queries")
-@pytest.mark.parametrize("case", one_in(30, RUNNABLE), ids=lambda case: f"{case.file}: {case.name}")
+@pytest.mark.by_day(30)
+@pytest.mark.parametrize("case", RUNNABLE, ids=lambda case: f"{case.file}: {case.name}")
 def test_a_query_gives_what_it_gives_on_duckdb(
     case: Case,
     shop: Shop,

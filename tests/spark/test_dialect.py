@@ -20,7 +20,6 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from xgboost import XGBClassifier
 
 from sqlml.dialects import DUCKDB, SPARK, Dialect
-from tests.by_day import one_in
 from tests.spark.conftest import FEATURES, NUMBERS
 
 ODD = "it's `a` \"b\" \\n \\ é 😀 ''"
@@ -89,7 +88,8 @@ MODELS = {
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", one_in(4, MODELS))
+@pytest.mark.by_day(4)
+@pytest.mark.parametrize("name", MODELS)
 def test_a_model_as_an_expression(con: Any, frame: pd.DataFrame, name: str) -> None:
     model, x = MODELS[name], frame[NUMBERS]
     classes = 3 if name == "three classes" else 2

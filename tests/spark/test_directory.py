@@ -76,6 +76,7 @@ def test_another_session_sees_each_change(con: Any, spark: Any, value: Any, tmp_
             con.sql(ask)
 
 
+@pytest.mark.nightly
 def test_many_writers_lose_nothing(con: Any, spark: Any, value: Any, tmp_path: Path) -> None:
     """Each in a session of its own, all at once."""
     failures: list[Exception] = []

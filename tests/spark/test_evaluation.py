@@ -70,6 +70,7 @@ def sessions(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[A
     there.close()
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize(
     "form", [*DAILY, *(pytest.param(form, marks=pytest.mark.nightly) for form in NIGHTLY)]
 )

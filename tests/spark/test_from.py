@@ -15,7 +15,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 from sqlml import errors
-from tests.by_day import one_in
 from tests.spark.conftest import FEATURES, NUMBERS
 
 YES = "predict_proba('churn', *, class := 'yes')"
@@ -92,7 +91,8 @@ def test_a_row_is_packed_below_the_function(con: Any) -> None:
     assert "GreaterThan(unused,0.0)" in own
 
 
-@pytest.mark.parametrize("query", one_in(4, SHAPES))
+@pytest.mark.by_day(4)
+@pytest.mark.parametrize("query", SHAPES)
 def test_queries_of_every_shape(con: Any, query: str, want: pd.DataFrame) -> None:
     """All give each id once with the model's probability, whether FROM can make the row or not."""
     found = sorted((row[0], row[1]) for row in con.sql(query).collect())

@@ -23,7 +23,6 @@ from sqlml.regular_files import files_below
 from sqlml.scorer.scorer import Scorer
 from sqlml.verifying.asked import Asked
 from sqlml.verifying.spark_session import spark_answers
-from tests.by_day import one_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support")
 
@@ -193,7 +192,8 @@ def assert_same(model: Any, made: Any, frame: pd.DataFrame, digits: float = 1e-1
                 np.testing.assert_allclose(ours, expected, rtol=digits, atol=digits)
 
 
-@pytest.mark.parametrize("name", one_in(4, MODELS))
+@pytest.mark.by_day(4)
+@pytest.mark.parametrize("name", MODELS)
 def test_models_answer_as_spark_does(
     features: Any, stages: list[Any], table: pd.DataFrame, tmp_path: Path, name: str
 ) -> None:
@@ -236,7 +236,8 @@ TWO: dict[str, tuple[str, dict[str, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", one_in(2, TWO))
+@pytest.mark.by_day(2)
+@pytest.mark.parametrize("name", TWO)
 def test_models_of_two_classes_name_them(
     plain: Any, table: pd.DataFrame, tmp_path: Path, name: str
 ) -> None:
@@ -260,6 +261,7 @@ def test_models_of_two_classes_name_them(
     assert_same(model, import_model(model, ["a", "b", "city"]), frame)
 
 
+@pytest.mark.nightly
 def test_scalers_compute_in_their_own_order(rows: Any, tmp_path: Path) -> None:
     """Columns that did not vary, and NaN, which passes."""
     from pyspark.ml import Pipeline
@@ -367,6 +369,7 @@ def test_what_spark_refuses_is_refused(rows: Any, table: pd.DataFrame) -> None:
             spark_answers(model, bad, Asked.of(made.program))
 
 
+@pytest.mark.nightly
 def test_a_model_reads_what_another_predicts(
     features: Any, stages: list[Any], table: pd.DataFrame, tmp_path: Path
 ) -> None:
@@ -412,6 +415,7 @@ def test_what_is_not_covered_is_named(rows: Any, stages: list[Any], features: An
     refused(PipelineModel(stages=[]), "has no stages")
 
 
+@pytest.mark.nightly
 def test_sql_scores_and_verifies_them(
     spark: Any, features: Any, stages: list[Any], table: pd.DataFrame, tmp_path: Path
 ) -> None:

@@ -20,7 +20,6 @@ from sklearn.tree import DecisionTreeRegressor
 import sqlml
 from sqlml import errors
 from tests import cascaded
-from tests.by_day import one_in
 from tests.spark.conftest import FEATURES, NUMBERS
 
 
@@ -230,6 +229,7 @@ def test_show_create_is_in_sparks_words(con: Any, tmp_path: Path) -> None:
     assert dict(con.sql("DESCRIBE MODEL `it's`").collect())["comment"] == "it's"
 
 
+@pytest.mark.nightly
 def test_threads_share_a_session(con: Any, frame: pd.DataFrame, churn: Any, value: Any) -> None:
     want = int((churn.predict(frame[FEATURES]) == "yes").sum())
 
@@ -283,8 +283,9 @@ PIPES = [
 ]
 
 
+@pytest.mark.by_day(8)
 @pytest.mark.parametrize(
-    ("start", "steps"), one_in(8, product(["FROM", "TABLE", "SELECT * FROM"], PIPES))
+    ("start", "steps"), list(product(["FROM", "TABLE", "SELECT * FROM"], PIPES))
 )
 def test_pipes(con: Any, frame: pd.DataFrame, churn: Any, start: str, steps: str) -> None:
     """Each step sees what the steps before it made, and nothing of those behind it."""
@@ -307,7 +308,8 @@ JOINED = (
 )
 
 
-@pytest.mark.parametrize(("join", "pipe"), one_in(6, product(*JOINED)))
+@pytest.mark.by_day(6)
+@pytest.mark.parametrize(("join", "pipe"), list(product(*JOINED)))
 def test_tables_that_a_pipe_joins(
     con: Any, spark: Any, frame: pd.DataFrame, churn: Any, join: str, pipe: str
 ) -> None:

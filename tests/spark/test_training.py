@@ -36,6 +36,7 @@ def told(con: Any, options: str, query: str = "SELECT * FROM trained") -> list[t
     return [tuple(row) for row in made.collect()]
 
 
+@pytest.mark.nightly
 def test_xgboost_trains_in_the_executors_as_by_hand(con: Any) -> None:
     from pyspark.sql import functions as f
     from xgboost.spark import SparkXGBClassifier
@@ -94,6 +95,7 @@ def test_a_regression_splits_by_a_hash_or_a_sequence_and_is_retrained(con: Any) 
     assert 400 < int(found["held_out"]) < 800
 
 
+@pytest.mark.nightly
 def test_other_libraries_train_in_the_driver_as_in_duckdb(con: Any) -> None:
     rows = con.spark.sql("SELECT a, x, c, flag, d, held, y FROM trained").toArrow()
     with sqlml.connect() as own:
@@ -121,6 +123,7 @@ def test_an_estimator_of_pythons_trains_in_the_driver(con: Any) -> None:
     assert len(con.sql("SELECT predict('m', *) FROM trained").collect()) == 3000
 
 
+@pytest.mark.by_day(3)
 @pytest.mark.parametrize(
     "statement, says",
     [
@@ -174,6 +177,7 @@ def test_what_spark_cannot_train_is_one_clear_error(
     assert {row.name for row in con.sql("SHOW MODELS").collect()} == {"churn", "value"}
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "options",
     [

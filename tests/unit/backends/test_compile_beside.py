@@ -94,6 +94,7 @@ def test_where_no_process_can_be_started_it_is_compiled_here(
     assert answer(compiled(negate)) == -2.0
 
 
+@pytest.mark.nightly
 def test_the_reference_scores_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch's rows are scored while its kernel is compiled; the last of them by the kernel."""
     b = Builder()

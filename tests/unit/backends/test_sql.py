@@ -158,6 +158,7 @@ def in_plain_duckdb(
     return np.array([np.ravel(value) for (value,) in found], float)
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("name", list(MODELS))
 def test_a_model_without_any_function(name: str) -> None:
     fit, rows = MODELS[name]
@@ -184,6 +185,7 @@ BINARY = ("add", "sub", "mul", "div", "maximum", "minimum")
 COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("op", [*UNARY, *BINARY, *COMPARISONS, "isnan", "argmax", "max", "min"])
 def test_every_operator_on_zeros_infinities_and_nan(op: str, dtype: str) -> None:

@@ -30,7 +30,6 @@ from sqlml.errors import BackendError
 from sqlml.ir import reference
 from sqlml.ir.tree_shape import oblivious
 from sqlml.ir.trees import Ensemble
-from tests.by_day import one_in
 from tests.random_trees import WIDTH, Recipe, grow, rows_for
 
 ROOT = Path(__file__).parents[3]
@@ -131,7 +130,8 @@ def test_upper_levels_are_answered_for_many_rows_of_many_columns(
         np.testing.assert_array_equal(kernel(x), want(e, values))
 
 
-@pytest.mark.parametrize(("dtypes", "sets"), one_in(2, [(d, s) for d in SOURCES for s in (0, 1)]))
+@pytest.mark.by_day(2)
+@pytest.mark.parametrize(("dtypes", "sets"), [(d, s) for d in SOURCES for s in (0, 1)])
 def test_rows_that_go_down_a_tree_in_several_passes(
     dtypes: tuple[str, str], sets: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,9 +158,8 @@ def test_rows_that_go_down_a_tree_in_several_passes(
     assert 0 < short.fill(finite, out, lockstep.FINITE) <= len(x) - 80
 
 
-@pytest.mark.parametrize(
-    ("compare", "dtypes"), one_in(8, [(c, d) for c in ("lt", "le") for d in SOURCES])
-)
+@pytest.mark.by_day(8)
+@pytest.mark.parametrize(("compare", "dtypes"), [(c, d) for c in ("lt", "le") for d in SOURCES])
 def test_thresholds_beyond_a_byte_lie_on_several_pages(
     compare: str, dtypes: tuple[str, str]
 ) -> None:

@@ -12,7 +12,6 @@ from sqlml.catalog.connection import Connection
 from sqlml.catalog.plain_macros.keep import Macros, ModelCall
 from sqlml.catalog.plain_macros.name_tree import MOST, choosers, digits
 from sqlml.catalog.tables import TABLES
-from tests.by_day import one_in
 
 pytestmark = pytest.mark.version
 
@@ -118,7 +117,8 @@ def test_a_changed_part_gives_the_same_tree() -> None:
     assert part == [p for p in whole if p.prefix[:1] in ("", "7")]
 
 
-@pytest.mark.parametrize("steps", one_in(2, [50, 500]))
+@pytest.mark.by_day(2)
+@pytest.mark.parametrize("steps", [50, 500])
 def test_macros_follow_models_that_come_and_go(made: Made, steps: int) -> None:
     rng = random.Random(0)
     keys = [*HOSTILE, *(f"model_{i}" for i in range(60))]

@@ -32,7 +32,6 @@ from sqlml.ir.builder import Builder
 from sqlml.ir.torch_archive import read_exported
 from sqlml.passes.lowering.lower import lower
 from tests import oracles
-from tests.by_day import one_in
 from tests.torch_checks import (
     NAMES,
     OPAQUE,
@@ -125,14 +124,15 @@ def test_pickles_in_an_archive_are_refused_and_not_read(plain: bytes, tmp_path: 
     assert not (tmp_path / "harm").exists()
 
 
+@pytest.mark.by_day(4)
 @pytest.mark.parametrize(
     "target",
-    one_in(4, [
+    [
         "torch.hub.load", "torch.load", "torch.ops.aten.from_file.default", "_operator.attrgetter",
         "torch.ops.aten.set_.source_Tensor", "torch.ops.aten.as_strided.default", "math.sin",
         "torch.ops.aten.empty.memory_format", "torch._C._pickle_load_obj", "torch.ops.aten..",
         "torch.ops.prim.device.default", "#higher_order", "",
-    ]),
+    ],
 )  # fmt: skip
 def test_an_archive_calls_nothing_but_operators_of_tensors(plain: bytes, target: str) -> None:
     def forge(document: Any) -> None:
@@ -219,7 +219,8 @@ def test_a_damaged_compressed_entry_ends_in_one_error(plain: bytes, method: int)
         read(bytes(content), "TORCH")
 
 
-@pytest.mark.parametrize("mutants", one_in(2, [100, 1000]))
+@pytest.mark.by_day(2)
+@pytest.mark.parametrize("mutants", [100, 1000])
 def test_mutated_graphs_are_read_or_refused(mutants: int) -> None:
     rng = np.random.default_rng(3)
     module = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Softmax(1)).double()

@@ -87,6 +87,7 @@ def test_few_of_the_random_models_are_left_out() -> None:
     assert sum(one is not None for one in made) >= 55
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize("seed", range(60))
 def test_the_same_as_the_reference(seed: int) -> None:
     rng = np.random.default_rng(seed)
