@@ -26,6 +26,10 @@ class Dialect:
         copies_rows: all columns of a row are copied for a function, and filters that need not
             follow it are not evaluated first.
         row_number: the number of a row, from 1, in the order in which the engine reads them.
+        missing_is_null: a missing number in an expression is NULL, and else NaN. There are no
+            lists then, a condition is no number, and what refuses a row says so beside the value.
+        has_float32: there is a type FLOAT; if not, a DOUBLE holds each such number, and `rounded`
+            makes it.
     """
 
     name: str
@@ -34,6 +38,8 @@ class Dialect:
     outputs_first: bool = False
     copies_rows: bool = False
     row_number: str = "row_number() OVER ()"
+    missing_is_null: bool = False
+    has_float32: bool = True
 
     def quote_name(self, name: str) -> str:
         """A name as a quoted identifier.
@@ -247,6 +253,30 @@ class Dialect:
         """`value`, which is made of that; or the error that it has in place of a value."""
         # DuckDB's function fails itself
         return value
+
+    def is_missing(self, number: str) -> str:
+        """Whether a number is NaN; NULL of NULL."""
+        return self.call("isnan", number)
+
+    def missing(self, type: str) -> str:
+        """A missing number of a type, as a literal."""
+        return f"'nan'::{type}"
+
+    def overflow(self, sign: str = "") -> str:
+        """The infinity that a function of a DOUBLE gives."""
+        return f"'{sign}inf'::DOUBLE"
+
+    def number_of(self, condition: str, type: str) -> str:
+        """1 where a condition holds, and else 0."""
+        return f"CAST({condition} AS {type})"
+
+    def rounded(self, number: str) -> str:
+        """What an operation on FLOATs gives, as a FLOAT."""
+        return number
+
+    def narrowed(self, number: str) -> str:
+        """A DOUBLE within the range of FLOAT, rounded to that."""
+        return f"CAST({number} AS FLOAT)"
 
     def is_infinite(self, number: str) -> str:
         """Whether a number is an infinity; NULL of NULL."""

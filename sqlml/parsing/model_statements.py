@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sqlglot.tokenizer_core import Token, TokenType
 
@@ -22,6 +22,7 @@ from sqlml.parsing.statements import (
     ExportModel,
     ModelName,
     OptionValue,
+    OtherDatabase,
     Query,
     SetOption,
     ShowCreate,
@@ -35,6 +36,8 @@ from sqlml.parsing.statements import (
 from sqlml.types import fold
 
 EXPORT_FORMATS = ("ONNX", "SQLML", "SQL")
+
+_EXPORT_OPTIONS = ("FORMAT", "DIALECT", "FORM", "TABLE", "COLUMNS")
 
 _OPTION = "SQLML_"
 
@@ -133,15 +136,51 @@ class ModelStatements(AlterModelRules):
         name = self._model_version()
         self._expect("TO")
         path = self._text("the path of the file to write")
-        bracket = self._match(TokenType.L_PAREN)  # as COPY .. TO .. (FORMAT x) has it
-        form: str | None = None
-        if bracket or self._curr:
+        form, database = None, None
+        if self._match(TokenType.L_PAREN):  # as COPY .. TO .. (FORMAT x) has it
+            form, database = self._export_options()
+        elif self._curr:
             self._expect("FORMAT")
             form = self._format(EXPORT_FORMATS)
-        if bracket:
-            self._expect_symbol(TokenType.R_PAREN, ")")
         self._expect_end()
-        return ExportModel(self._statement, name, path, form)
+        return ExportModel(self._statement, name, path, form, database)
+
+    def _export_options(self) -> tuple[str | None, OtherDatabase | None]:
+        """`FORMAT x`, or `DIALECT x, FORM y, TABLE z, COLUMNS (a, b)`, up to the bracket."""
+        found: dict[str, Any] = {}
+        for _ in self._items(TokenType.R_PAREN):
+            word = self._word()
+            if word not in _EXPORT_OPTIONS:
+                raise self._failed(f"expected {', '.join(_EXPORT_OPTIONS[:-1])} or COLUMNS")
+            if word in found:
+                raise self._failed(f"{word} is given twice")
+            self._advance()
+            found[word] = self._export_option(word)
+        form = found.pop("FORMAT", None)
+        if found and "DIALECT" not in found:
+            raise self._failed(
+                f"{next(iter(found))} goes with DIALECT, as in (DIALECT postgres, TABLE customers)",
+                back=1,
+            )
+        if not found:
+            return form, None
+        if form not in (None, "SQL"):
+            raise self._failed(f"DIALECT goes with FORMAT SQL, not {form}", back=1)
+        kind, table, columns = (found.get(word) for word in ("FORM", "TABLE", "COLUMNS"))
+        return form, OtherDatabase(found["DIALECT"], kind, table, columns)
+
+    def _export_option(self, word: str) -> Any:
+        if word == "FORMAT":
+            return self._format(EXPORT_FORMATS)
+        if word == "TABLE":
+            names = [self._name("the name of a table")]
+            while self._match(TokenType.DOT):
+                names.append(self._name("the name of a table"))
+            return tuple(names)
+        if word == "COLUMNS":
+            self._expect_symbol(TokenType.L_PAREN, "(")
+            return tuple([self._name("a column") for _ in self._items(TokenType.R_PAREN)])
+        return fold(self._name("a database" if word == "DIALECT" else "a form"))
 
     def _set_option(self) -> Statement | None:
         reset = self._word() == "RESET"

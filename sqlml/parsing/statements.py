@@ -307,11 +307,24 @@ class VerifyModel(OfModel):
 
 
 @dataclass(frozen=True, slots=True)
+class OtherDatabase:
+    """What SQL is written for: `dialect` names a database, `form` says what is made there (None:
+    a query over `table`, or a function without one), `columns` those of the table to keep."""
+
+    dialect: str
+    form: str | None = None
+    table: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ExportModel(OfModel):
-    """EXPORT MODEL name TO 'path' FORMAT ONNX; `format` is None if the path's ending implies it."""
+    """EXPORT MODEL name TO 'path' (FORMAT ONNX), or (DIALECT postgres, TABLE t); `format` is None
+    if the path's ending implies it."""
 
     path: str
     format: str | None = None
+    database: OtherDatabase | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from sqlml.planner.binding.class_argument import index_of
 from sqlml.planner.binding.missing_output import why_none
 from sqlml.planner.choice.choose import Choice, choose
 from sqlml.planner.choice.cost import ROWS
+from sqlml.planner.databases.export import export_for
 from sqlml.planner.export_bytes import export
 from sqlml.planner.program.prepare import compile_core, prepare
 from sqlml.scorer.contributions import Contributions
@@ -224,6 +225,39 @@ class Scorer:
             MissingDependencyError: onnx is not installed.
         """
         return export(self.program, "ONNX")
+
+    def to_sql(
+        self,
+        dialect: str,
+        *,
+        table: str | Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+        form: str | None = None,
+        name: str = "model",
+    ) -> str:
+        """The model as SQL of a database in which sqlml does not run.
+
+        Args:
+            dialect: "postgres", "mariadb" or "sqlite".
+            table: what is scored; a sequence names a schema before the table.
+            columns: of the table, beside the predictions; by default those that the model reads.
+            form: "select", "view" or "function"; by default a query, or functions without a table.
+            name: of the functions, and of the view before "_scores".
+
+        Raises:
+            BackendError: that database's SQL cannot express the model; the message says why.
+            ConfigError: an unknown database or form, or no table.
+        """
+        return export_for(
+            self.program,
+            self.features,
+            name,
+            dialect,
+            form=form,
+            table=[table] if isinstance(table, str) else table,
+            columns=columns,
+            options=self._options,
+        )
 
     def _run(self, output: str, X: Any, options: Mapping[str, Any]) -> Array:
         if output not in self.program.outputs:

@@ -6,14 +6,51 @@ from sqlml.catalog.model import Reference
 from sqlml.catalog.small_models import dumps
 from sqlml.errors import ConfigError
 from sqlml.importers.sqlml_file import about
-from sqlml.parsing.statements import ExportModel
+from sqlml.parsing.statements import ExportModel, OtherDatabase
+from sqlml.planner.databases.export import export_for
 from sqlml.planner.export_bytes import FORMATS, export
 from sqlml.statements.models import Models, referred
 
 
 def export_statement(models: Models, statement: ExportModel) -> None:
     """EXPORT MODEL .. TO 'path' [FORMAT ..]."""
-    export_model(models, referred(statement.name), statement.path, statement.format)
+    name, path = referred(statement.name), statement.path
+    if statement.database is None:
+        export_model(models, name, path, statement.format)
+    else:
+        export_for_database(models, name, path, statement.database)
+
+
+def export_for_database(
+    models: Models, reference: Reference, path: str, wanted: OtherDatabase
+) -> None:
+    """Write a model to a file as SQL of a database in which sqlml does not run.
+
+    Raises:
+        UnknownModelError: no such model, version or alias.
+        ConfigError: an unknown database or form, or no table.
+        BackendError: that database's SQL cannot express the model; the message says why.
+    """
+    model = models.catalog.get(reference)
+    _check_path(path)
+    if model.transform is not None:
+        raise ConfigError(f"model {model.label} has a TRANSFORM, which is not exported as SQL")
+    content = export_for(
+        model.program,
+        model.features,
+        model.name,
+        wanted.dialect,
+        form=wanted.form,
+        table=wanted.table,
+        columns=wanted.columns,
+        options=model.options,
+    )
+    models.host.write_file(path, content.encode())
+
+
+def _check_path(path: str) -> None:
+    if "\0" in path:
+        raise ConfigError(f"invalid path {path!r}: it contains a NUL character")
 
 
 def export_model(models: Models, reference: Reference, path: str, format: str | None) -> None:
@@ -29,8 +66,7 @@ def export_model(models: Models, reference: Reference, path: str, format: str | 
         BackendError: that format cannot express the model.
     """
     model = models.catalog.get(reference)
-    if "\0" in path:
-        raise ConfigError(f"invalid path {path!r}: it contains a NUL character")
+    _check_path(path)
     ending = path.rsplit(".", 1)[-1].upper()
     if format is None and ending not in FORMATS:
         raise ConfigError(f"cannot tell the format of {path!r}; write FORMAT ONNX, SQLML or SQL")

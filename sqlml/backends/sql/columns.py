@@ -8,30 +8,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from sqlml.backends.sql.expression import Expression, Value, constants
-from sqlml.backends.sql.literals import TYPES, number
+from sqlml.backends.sql.expression import Expression, Value
+from sqlml.backends.sql.literals import TYPES
 from sqlml.backends.sql.messages import shown_number
 from sqlml.backends.sql.printing import VALUE, Printing
-from sqlml.dialects import Dialect
 from sqlml.errors import BackendError
 from sqlml.ir.operators.categories import unknown_category
 from sqlml.types import FLOATS
-
-LONGEST_SUM = 400
-"""Terms in a row: the engine refuses expressions that are nested 1000 deep."""
-
-
-def total(terms: Sequence[str], dialect: Dialect) -> str:
-    """The sum of `terms` from left to right, or of groups of them where they are very many.
-
-    >>> from sqlml.dialects import SPARK
-    >>> total(["a", "b", "c"], SPARK)
-    '(a + b + c)'
-    """
-    while len(terms) > LONGEST_SUM:
-        groups = range(0, len(terms), LONGEST_SUM)
-        terms = [dialect.total(terms[g : g + LONGEST_SUM]) for g in groups]
-    return dialect.total(terms)
 
 
 def _concat(p: Printing) -> Value:
@@ -49,38 +32,35 @@ def _linear(p: Printing) -> Value:
     made = []
     for k in range(weights.shape[1]):
         terms = [
-            p.dialect.operator("*", e.sql, w.sql)
-            for e, w in zip(x, constants(weights[:, k], p.dtype), strict=True)
+            p.operator("*", e.sql, w.sql)
+            for e, w in zip(x, p.constants(weights[:, k]), strict=True)
         ]
-        made.append(Expression(total([*terms, number(bias[k], p.dtype)], p.dialect)))
+        made.append(Expression(p.total([*terms, p.number(bias[k])])))
     return tuple(made)
 
 
 def _sum(p: Printing) -> Value:
-    zero = number(0, p.dtype)
     return tuple(
-        Expression(total([e.sql for e in line], p.dialect) if line else zero, nan=p.dtype in FLOATS)
-        for line in p.lines()
+        Expression(p.total([e.sql for e in line]), nan=p.dtype in FLOATS) for line in p.lines()
     )
 
 
 def _max(p: Printing) -> Value:
-    return tuple(
-        Expression(p.dialect.call("greatest", *(e.sql for e in line)), nan=any(e.nan for e in line))
-        for line in p.lines()
-    )
+    return tuple(_extreme(p, "greatest", line) for line in p.lines())
 
 
 def _min(p: Printing) -> Value:
-    made = []
-    for line in map(p.bind, p.lines()):
-        sql = p.dialect.call("least", *(e.sql for e in line))
-        gone = [p.missing(e) for e in line if e.nan]
-        if gone:
-            nan = number(np.nan, p.dtype)
-            sql = f"CASE WHEN {' OR '.join(gone)} THEN {nan} ELSE {sql} END"
-        made.append(Expression(sql, nan=bool(gone)))
-    return tuple(made)
+    return tuple(_extreme(p, "least", line) for line in map(p.bind, p.lines()))
+
+
+def _extreme(p: Printing, name: str, line: Value) -> Expression:
+    """The greatest or the least of numbers; missing where one of them is."""
+    sql = p.dialect.call(name, *(e.sql for e in line))
+    nan = any(e.nan for e in line)
+    if nan and (name == "least" or p.dialect.missing_is_null):  # NaN is the greatest number else
+        gone = " OR ".join(p.missing(e) for e in line if e.nan)
+        sql = f"CASE WHEN {gone} THEN {p.number(np.nan)} ELSE {sql} END"
+    return Expression(sql, nan=nan)
 
 
 def _argmax(p: Printing) -> Value:
@@ -91,7 +71,9 @@ def _argmax(p: Printing) -> Value:
 def _first_greatest(p: Printing, line: Value) -> str:
     kind = TYPES[p.dtype]
     if len(line) == 1:
-        return number(0, p.dtype)
+        return p.number(0)
+    if p.dialect.missing_is_null:
+        return _first_greatest_by_cases(p, p.bind(line))
     if len(line) == 2:
         return f"CAST(CASE WHEN {line[0].sql} >= {line[1].sql} THEN 0 ELSE 1 END AS {kind})"
     name = p.bindings.name(p.dialect.array([e.sql for e in line]))
@@ -99,38 +81,54 @@ def _first_greatest(p: Printing, line: Value) -> str:
     return f"CAST({place} AS {kind})"
 
 
+def _first_greatest_by_cases(p: Printing, line: Value) -> str:
+    """The first missing number, if there is one, since NaN counts as the greatest in numpy."""
+    whens = [f"WHEN {p.missing(e)} THEN {k}" for k, e in enumerate(line) if e.nan]
+    for k, e in enumerate(line[:-1]):
+        above = " AND ".join(f"{e.sql} >= {other.sql}" for other in line[k + 1 :])
+        whens.append(f"WHEN {above} THEN {k}")
+    return f"CAST(CASE {' '.join(whens)} ELSE {len(line) - 1} END AS {p.sql_type})"
+
+
 def _softmax(p: Printing) -> Value:
     x = p.bind(p.values[0])
     if not x:
         return ()
-    (most,) = p.bind([Expression(p.dialect.call("greatest", *(e.sql for e in x)))])
-    below = [p.dialect.operator("-", e.sql, most.sql) for e in x]
+    (most,) = p.bind([_extreme(p, "greatest", x)])
+    below: Sequence[Expression] = [Expression(p.operator("-", e.sql, most.sql)) for e in x]
+    if p.dialect.missing_is_null:
+        below = p.bind(below)
     if p.dtype == "float32":
-        wide = [p.dialect.call("exp", f"CAST({b} AS DOUBLE)") for b in below]
-        powers = [f"CAST({power} AS FLOAT)" for power in wide]
+        wide = [p.dialect.call("exp", f"CAST({b.sql} AS DOUBLE)") for b in below]
+        powers = [p.dialect.narrowed(power) for power in wide]
     else:
-        powers = [p.dialect.call("exp", b) for b in below]
+        powers = [p.dialect.call("exp", b.sql) for b in below]
     e = p.bind([Expression(power) for power in powers])
-    parts = [f"CAST({v.sql} AS {TYPES[str(p.attrs['sum_dtype'])]})" for v in e]
-    (whole,) = p.bind([Expression(f"CAST({total(parts, p.dialect)} AS {TYPES[p.dtype]})")])
-    kind = TYPES[p.dtype]
-    return tuple(Expression(p.dialect.divided(v.sql, whole.sql, kind)) for v in e)
+    wide_type = p.type_of(str(p.attrs["sum_dtype"]))
+    parts = [f"CAST({v.sql} AS {wide_type})" for v in e]
+    summed = p.bindings.total(parts, str(p.attrs["sum_dtype"]))
+    narrow = p.dialect.narrowed(summed) if p.dtype == "float32" else f"CAST({summed} AS DOUBLE)"
+    (whole,) = p.bind([Expression(narrow)])
+    return tuple(Expression(p.dialect.divided(v.sql, whole.sql, p.sql_type)) for v in e)
 
 
 def _encode(p: Printing) -> Value:
     """Of equal categories the last one counts, as in the reference."""
     (e,) = p.bind(p.values[0])
     codes = {float(c): k for k, c in enumerate(p.attrs["categories"].tolist()) if c == c}
-    code = number(-1, "int64")
-    if codes:
-        keys = p.dialect.array([number(c, p.operand) for c in codes])
+    code = p.number(-1, "int64")
+    if codes and p.dialect.missing_is_null:
+        whens = " ".join(f"WHEN {p.number(c, p.operand)} THEN {code}" for c, code in codes.items())
+        code = f"CAST(CASE {e.sql} {whens} ELSE -1 END AS BIGINT)"
+    elif codes:
+        keys = p.dialect.array([p.number(c, p.operand) for c in codes])
         known = p.dialect.map(keys, p.dialect.array([str(code) for code in codes.values()]))
-        zero = number(0, p.operand)  # -0.0 is another key than 0.0
+        zero = p.number(0, p.operand)  # -0.0 is another key than 0.0
         found = p.dialect.value_at(known, p.dialect.operator("+", e.sql, zero))
         code = f"CAST(coalesce({found}, -1) AS BIGINT)"
     missing = p.attrs["missing"]
     if e.nan:
-        code = f"CASE WHEN {p.missing(e)} THEN {number(missing, 'int64')} ELSE {code} END"
+        code = f"CASE WHEN {p.missing(e)} THEN {p.number(missing, 'int64')} ELSE {code} END"
     return (Expression(code, nan=False, category=shown_number(e.sql, e.nan, p.dialect)),)
 
 
@@ -139,16 +137,15 @@ def _require_known(p: Printing) -> Value:
     for e in p.bind(p.values[0]):
         found = "a category" if e.category is None else VALUE
         error = p.error(unknown_category(p.attrs["feature"], p.attrs["step"], found), e.category)
-        sql = f"CASE WHEN {e.sql} < 0 THEN {error} ELSE {e.sql} END"
-        made.append(Expression(sql, nan=False))
+        made.append(p.refusing(e, [(f"{e.sql} < 0", error)], nan=False))
     return tuple(made)
 
 
 def _one_hot(p: Printing) -> Value:
     (e,) = p.bind(p.values[0])
-    kind = TYPES[p.dtype]
     return tuple(
-        Expression(f"CAST({e.sql} = {k} AS {kind})", nan=False) for k in range(p.type.width)
+        Expression(p.dialect.number_of(f"{e.sql} = {k}", p.sql_type), nan=False)
+        for k in range(p.type.width)
     )
 
 
@@ -161,8 +158,18 @@ def _take(p: Printing) -> Value:
     table, index = p.values
     shape = p.shapes[0]
     columns = np.arange(len(table)).reshape(shape[0], -1).T.tolist()
-    lists = [f"({p.dialect.array([table[i].sql for i in column])})" for column in columns]
     missing = any(e.nan for e in table)
+    if p.dialect.missing_is_null:
+        whens = [
+            " ".join(f"WHEN {k} THEN {table[i].sql}" for k, i in enumerate(column))
+            for column in columns
+        ]
+        return tuple(
+            Expression(f"CASE {e.sql} {cases} END", nan=missing)
+            for e in p.bind(index)
+            for cases in whens
+        )
+    lists = [f"({p.dialect.array([table[i].sql for i in column])})" for column in columns]
     return tuple(
         Expression(p.dialect.at(entries, p.dialect.operator("+", e.sql, "1")), nan=missing)
         for e in p.bind(index)
@@ -184,8 +191,8 @@ def _matmul(p: Printing) -> Value:
 
 
 def _dot(p: Printing, line: Sequence[Expression], weights: Sequence[Expression]) -> Expression:
-    terms = [p.dialect.operator("*", e.sql, w.sql) for e, w in zip(line, weights, strict=True)]
-    return Expression(total(terms, p.dialect) if terms else number(0, p.dtype))
+    terms = [p.operator("*", e.sql, w.sql) for e, w in zip(line, weights, strict=True)]
+    return Expression(p.total(terms))
 
 
 def _pairwise(p: Printing) -> Value:
@@ -199,22 +206,22 @@ def _pairwise(p: Printing) -> Value:
     x = p.bind(p.values[0])
     made = []
     for point in points:
-        own = constants(point, p.dtype)
-        terms = [part(p.dialect, e.sql, c.sql) for e, c in zip(x, own, strict=True)]
-        made.append(Expression(total(terms, p.dialect)))
+        own = p.constants(point)
+        terms = [part(p, e.sql, c.sql) for e, c in zip(x, own, strict=True)]
+        made.append(Expression(p.total(terms)))
     return tuple(made)
 
 
-def _squared(d: Dialect, x: str, c: str) -> str:
-    apart = d.operator("-", x, c)
-    return d.operator("*", apart, apart)
+def _squared(p: Printing, x: str, c: str) -> str:
+    apart = p.operator("-", x, c)
+    return p.operator("*", apart, apart)
 
 
-_METRICS: Mapping[str, Callable[[Dialect, str, str], str]] = MappingProxyType(
+_METRICS: Mapping[str, Callable[[Printing, str, str], str]] = MappingProxyType(
     {
-        "dot": lambda d, x, c: d.operator("*", x, c),
+        "dot": lambda p, x, c: p.operator("*", x, c),
         "sqeuclidean": _squared,
-        "manhattan": lambda d, x, c: d.call("abs", d.operator("-", x, c)),
+        "manhattan": lambda p, x, c: p.dialect.call("abs", p.operator("-", x, c)),
     }
 )
 """One column's part in the distance."""
@@ -225,13 +232,16 @@ MOST_NUMBERS = 5000
 
 def _search_sorted(p: Printing) -> Value:
     """How many edges lie below; above all of them for NaN, as in numpy."""
-    edges, offsets = constants(p.attrs["edges"], p.operand), p.attrs["offsets"].tolist()
+    edges, offsets = p.constants(p.attrs["edges"], p.operand), p.attrs["offsets"].tolist()
     symbol = "<=" if p.attrs["side"] == "right" else "<"
     made = []
     for k, e in enumerate(p.bind(p.values[0])):
         own = edges[offsets[k] : offsets[k + 1]]
-        terms = [f"CAST({edge.sql} {symbol} {e.sql} AS BIGINT)" for edge in own]
-        made.append(Expression(total(terms, p.dialect) if terms else number(0, "int64"), nan=False))
+        holds = [f"{edge.sql} {symbol} {e.sql}" for edge in own]
+        if e.nan and p.dialect.missing_is_null:
+            holds = [f"({held} OR {p.missing(e)})" for held in holds]
+        terms = [p.dialect.number_of(held, "BIGINT") for held in holds]
+        made.append(Expression(p.total(terms), nan=False))
     return tuple(made)
 
 

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from sqlml.backends.sql.expression import Expression, Value, constants
-from sqlml.backends.sql.literals import TYPES, number
+import numpy as np
+
+from sqlml.backends.sql.expression import Expression, Value
 from sqlml.backends.sql.printing import Printing
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
@@ -17,6 +18,9 @@ from sqlml.types import FLOATS
 LARGEST = "'3.4028235677973366e38'::DOUBLE"
 """From here on float64 rounds to an infinite float32, and the engine's own cast is an error."""
 
+
+MOST_POWER = 709.782712893384
+"""The greatest number whose power of e is a float64."""
 
 Form = Callable[[Dialect, str], str]
 """A dialect and a number -> the SQL made from it."""
@@ -42,10 +46,10 @@ def _function(form: Form, twice: bool = False, nan: bool = True) -> Callable[[Pr
 
     def printer(p: Printing) -> Value:
         (x,) = p.values
-        made = p.bind(x) if twice else x
+        made = p.bind(x) if twice or p.dialect.missing_is_null else x
         texts = [form(p.dialect, _double(e, p.dtype)) for e in made]
         return tuple(
-            Expression(t if p.dtype == "float64" else f"CAST({t} AS FLOAT)", nan=nan or e.nan)
+            Expression(t if p.dtype == "float64" else p.dialect.narrowed(t), nan=nan or e.nan)
             for t, e in zip(texts, made, strict=True)
         )
 
@@ -58,42 +62,65 @@ def _double(e: Expression, dtype: str) -> str:
 
 def _sigmoid(p: Printing) -> Value:
     (x,) = p.values
+    d = p.dialect
     if p.dtype == "float64":
-        d = p.dialect
+        x = p.bind(x) if d.missing_is_null else x
         powers = [d.call("exp", d.negated(e.sql)) for e in x]
-        return tuple(
-            Expression(d.operator("/", "1", d.operator("+", "1", power)), nan=e.nan)
-            for e, power in zip(x, powers, strict=True)
-        )
-    made = []
-    for e in p.bind(x):  # XGBoost's own formula, as in the reference
-        limited = p.dialect.call("least", p.dialect.negated(e.sql), "'88.7'::FLOAT")
-        if e.nan:
-            limited = f"CASE WHEN {p.missing(e)} THEN {e.sql} ELSE {limited} END"
-        power = f"CAST({p.dialect.call('exp', f'CAST({limited} AS DOUBLE)')} AS FLOAT)"
-        below = p.dialect.total([power, "'1.0'::FLOAT", "'1e-16'::FLOAT"])
-        made.append(Expression(p.dialect.divided("'1.0'::FLOAT", below, "FLOAT"), nan=e.nan))
-    return tuple(made)
+        made = [d.operator("/", "1", d.operator("+", "1", power)) for power in powers]
+        if d.missing_is_null:  # where the power is infinite, which not every engine has
+            made = [
+                f"CASE WHEN {e.sql} < {p.number(-MOST_POWER)} THEN {p.number(0)} ELSE {sql} END"
+                for e, sql in zip(x, made, strict=True)
+            ]
+        return tuple(Expression(sql, nan=e.nan) for e, sql in zip(x, made, strict=True))
+    return tuple(_sigmoid_of_xgboost(p, e) for e in p.bind(x))
+
+
+def _sigmoid_of_xgboost(p: Printing, e: Expression) -> Expression:
+    """XGBoost's own formula, as in the reference."""
+    d = p.dialect
+    limited = d.call("least", d.negated(e.sql), p.number(88.7))
+    if e.nan:
+        limited = f"CASE WHEN {p.missing(e)} THEN {e.sql} ELSE {limited} END"
+    wide = f"CAST({limited} AS DOUBLE)"
+    if d.missing_is_null:
+        ((wide,),) = (tuple(b.sql for b in p.bind([Expression(wide)])),)
+    power = d.narrowed(d.call("exp", wide))
+    one = p.number(1)
+    below = p.total([power, one, p.number(1e-16)])
+    return Expression(d.divided(one, below, p.sql_type), nan=e.nan)
 
 
 def _arithmetic(symbol: str) -> Callable[[Printing], Value]:
     def printer(p: Printing) -> Value:
         # Infinities make NaN of numbers: inf - inf, inf * 0, 0 / 0.
         return tuple(
-            Expression(p.dialect.operator(symbol, a.sql, b.sql), nan=p.dtype in FLOATS)
+            Expression(p.operator(symbol, a.sql, b.sql), nan=p.dtype in FLOATS)
             for a, b in p.side_by_side()
         )
 
     return printer
 
 
+def _square(p: Printing) -> Value:
+    x = p.bind(p.values[0])
+    return tuple(Expression(p.operator("*", e.sql, e.sql), nan=e.nan) for e in x)
+
+
 def _divided(p: Printing) -> Value:
-    """Spark fails where a divisor is 0: only by numbers that are not."""
+    """Where an engine fails at a divisor of 0, only by numbers that are none, or by cases."""
+    by_cases = p.dialect.missing_is_null
     made = []
-    for a, b in p.side_by_side():
-        if p.dialect is not DUCKDB and not _is_nonzero(b):
+    for a, b in p.side_by_side(bound=by_cases):
+        sql = p.dialect.divided(a.sql, b.sql, p.sql_type)
+        if not _is_nonzero(b) and by_cases:
+            high, low = p.dialect.overflow(), p.dialect.overflow("-")
+            by_zero = f"WHEN {a.sql} > 0 THEN {high} WHEN {a.sql} < 0 THEN {low}"
+            sql = f"CASE WHEN {b.sql} <> 0 THEN {sql} {by_zero} END"
+        elif p.dialect is not DUCKDB and not _is_nonzero(b):
             raise BackendError("a division is not printed as Spark SQL, which refuses x / 0")
-        sql = p.dialect.divided(a.sql, b.sql, TYPES[p.dtype])
+        if p.dtype == "float32":
+            sql = p.dialect.rounded(sql)
         made.append(Expression(sql, nan=p.dtype in FLOATS))
     return tuple(made)
 
@@ -102,6 +129,8 @@ def _mod(p: Printing) -> Value:
     """The remainder with the sign of the divisor, of a positive literal; engines give it the sign
     of the other."""
     made = []
+    if p.dialect.missing_is_null:
+        raise BackendError(f"operator mod is not printed as SQL of {p.dialect.name}")
     for a, b in p.side_by_side(bound=True):
         if not (_is_nonzero(b) and not b.sql.startswith("'-")):
             raise BackendError("mod is printed as SQL only by a positive number")
@@ -124,7 +153,8 @@ def _of_duckdb(name: str) -> Callable[[Printing], Value]:
     printer = _unary(_called(name))
 
     def checked(p: Printing) -> Value:
-        if p.dialect is not DUCKDB:
+        own = p.dialect.missing_is_null and name != "trunc"
+        if p.dialect is not DUCKDB and not own:
             raise BackendError(f"operator {p.op} is not printed as SQL of {p.dialect.name}")
         return printer(p)
 
@@ -141,26 +171,30 @@ def _sign(p: Printing) -> Value:
     for e in p.bind(p.values[0]):
         sql = f"CASE WHEN {e.sql} < 0 THEN -1 WHEN {e.sql} = 0 THEN 0 "
         sql += f"WHEN {p.missing(e)} THEN {e.sql} " if e.nan else ""
-        made.append(Expression(f"CAST({sql}ELSE 1 END AS {TYPES[p.dtype]})", nan=e.nan))
+        made.append(Expression(f"CAST({sql}ELSE 1 END AS {p.sql_type})", nan=e.nan))
     return tuple(made)
 
 
 def _maximum(p: Printing) -> Value:
     return tuple(  # NaN is the greatest, as it shall be
-        Expression(p.dialect.call("greatest", a.sql, b.sql), nan=a.nan or b.nan)
-        for a, b in p.side_by_side()
+        _extreme_of_two(p, "greatest", a, b, p.dialect.missing_is_null)
+        for a, b in p.side_by_side(bound=p.dialect.missing_is_null)
     )
 
 
 def _minimum(p: Printing) -> Value:
-    made = []
-    for a, b in p.side_by_side(bound=True):
-        sql = p.dialect.call("least", a.sql, b.sql)
-        for e in (a, b):
-            if e.nan:
-                sql = f"CASE WHEN {p.missing(e)} THEN {e.sql} ELSE {sql} END"
-        made.append(Expression(sql, nan=a.nan or b.nan))
-    return tuple(made)
+    return tuple(_extreme_of_two(p, "least", a, b, True) for a, b in p.side_by_side(bound=True))
+
+
+def _extreme_of_two(
+    p: Printing, name: str, a: Expression, b: Expression, checked: bool
+) -> Expression:
+    """`checked`: a missing number of the two is looked for."""
+    sql = p.dialect.call(name, a.sql, b.sql)
+    for e in (a, b):
+        if e.nan and checked:
+            sql = f"CASE WHEN {p.missing(e)} THEN {e.sql} ELSE {sql} END"
+    return Expression(sql, nan=a.nan or b.nan)
 
 
 def _comparison(symbol: str, suspects: str) -> Callable[[Printing], Value]:
@@ -171,10 +205,11 @@ def _comparison(symbol: str, suspects: str) -> Callable[[Printing], Value]:
         made = []
         for a, b in p.side_by_side(bound=guarded):
             sql = f"({a.sql} {symbol} {b.sql})"
-            checks = [e for side, e in (("a", a), ("b", b)) if side in suspects and e.nan]
+            sides = "ab" if p.dialect.missing_is_null else suspects
+            checks = [e for side, e in (("a", a), ("b", b)) if side in sides and e.nan]
             if checks and p.operand in FLOATS:
                 if symbol == "<>":
-                    sql = f"({sql} OR {p.missing(checks[0])})"
+                    sql = f"({sql} OR {' OR '.join(map(p.missing, checks))})"
                 else:
                     sql = f"({sql} AND {' AND '.join(f'NOT {p.missing(e)}' for e in checks)})"
             made.append(Expression(sql, nan=False))
@@ -211,24 +246,29 @@ def _cast(p: Printing) -> Value:
     if below == "float64" and wanted == "float32":
         return tuple(_narrowed(p, e) for e in p.bind(p.values[0]))
     if wanted == "bool":
-        zero = number(0, below)
+        zero = p.number(0, below)
         return tuple(Expression(f"({e.sql} <> {zero})", nan=False) for e in p.values[0])
     whole = below in FLOATS and wanted not in FLOATS
-    kind = TYPES[wanted]
-    return tuple(
-        Expression(
-            p.dialect.truncated(e.sql, kind) if whole else f"CAST({e.sql} AS {kind})",
-            nan=e.nan and wanted in FLOATS,
-        )
-        for e in p.values[0]
-    )
+    kind = p.type_of(wanted)
+    made = []
+    for e in p.bind(p.values[0]) if whole and p.dialect.missing_is_null else p.values[0]:
+        sql = f"CAST({e.sql} AS {kind})"
+        if whole:
+            sql = p.dialect.truncated(e.sql, kind)
+        elif below == "bool":
+            sql = p.dialect.number_of(e.sql, kind)
+        made.append(Expression(sql, nan=e.nan and wanted in FLOATS))
+    return tuple(made)
 
 
 def _narrowed(p: Printing, e: Expression) -> Expression:
     small = f"{p.dialect.call('abs', e.sql)} < {LARGEST}" + (f" OR {p.missing(e)}" if e.nan else "")
+    low, high = (p.number(np.inf * sign) for sign in (-1, 1))
+    if p.dialect.missing_is_null:
+        low, high = p.dialect.overflow("-"), p.dialect.overflow()
     return Expression(
-        f"CASE WHEN {small} THEN CAST({e.sql} AS FLOAT) "
-        f"WHEN {e.sql} > 0 THEN 'inf'::FLOAT ELSE '-inf'::FLOAT END",
+        f"CASE WHEN {small} THEN {p.dialect.narrowed(e.sql)} "
+        f"WHEN {e.sql} > 0 THEN {high} ELSE {low} END",
         nan=e.nan,
     )
 
@@ -236,9 +276,7 @@ def _narrowed(p: Printing, e: Expression) -> Expression:
 def _require_finite(p: Printing) -> Value:
     made = []
     x = p.bind(p.values[0])
-    bounds = [
-        constants(p.attrs[name], p.dtype) if name in p.attrs else None for name in ("low", "high")
-    ]
+    bounds = [p.constants(p.attrs[name]) if name in p.attrs else None for name in ("low", "high")]
     for k, (e, feature) in enumerate(zip(x, p.attrs["features"], strict=True)):
         low, high = (None if b is None else b[k].sql for b in bounds)
         bad = [p.dialect.is_infinite(e.sql)]
@@ -249,19 +287,16 @@ def _require_finite(p: Printing) -> Value:
         if e.nan and not p.attrs["allow_nan"]:
             missing = p.error(not_finite(feature, p.attrs["step"], True))
             whens.insert(0, (p.missing(e), missing))  # NaN is greater than all numbers there
-        cases = " ".join(f"WHEN {condition} THEN {error}" for condition, error in whens)
-        made.append(
-            Expression(f"CASE {cases} ELSE {e.sql} END", nan=e.nan and p.attrs["allow_nan"])
-        )
+        made.append(p.refusing(e, whens, nan=e.nan and p.attrs["allow_nan"]))
     return tuple(made)
 
 
 def _impute(p: Printing) -> Value:
-    fills = constants(p.attrs["fill"], p.dtype)
+    fills = p.constants(p.attrs["fill"])
     missing = p.attrs["missing"]
     made = []
     for e, fill in zip(p.bind(p.values[0]), fills, strict=True):
-        gone = p.missing(e) if missing != missing else f"{e.sql} = {number(missing, p.dtype)}"
+        gone = p.missing(e) if missing != missing else f"{e.sql} = {p.number(missing)}"
         stays = missing == missing and e.nan
         made.append(
             Expression(f"CASE WHEN {gone} THEN {fill.sql} ELSE {e.sql} END", nan=fill.nan or stays)
@@ -269,11 +304,9 @@ def _impute(p: Printing) -> Value:
     return tuple(made)
 
 
-_NAN = "'nan'::DOUBLE"
-
-
 def _log(d: Dialect, x: str) -> str:
-    return f"CASE WHEN {x} > 0 THEN {d.call('ln', x)} WHEN {x} = 0 THEN {_LEAST} ELSE {_NAN} END"
+    of_others = f"WHEN {x} = 0 THEN {d.overflow('-')} ELSE {d.missing('DOUBLE')}"
+    return f"CASE WHEN {x} > 0 THEN {d.call('ln', x)} {of_others} END"
 
 
 def _log1p(d: Dialect, x: str) -> str:
@@ -281,8 +314,9 @@ def _log1p(d: Dialect, x: str) -> str:
     more = d.operator("+", "1", x)
     made = d.operator("/", x, d.operator("-", more, "1"))  # about 1, of which no product overflows
     made = d.operator("*", d.call("ln", more), made)
+    below = f"CASE WHEN {x} = -1 THEN {d.overflow('-')} ELSE {d.missing('DOUBLE')} END"
     return (
-        f"CASE WHEN {x} <= -1 THEN CASE WHEN {x} = -1 THEN {_LEAST} ELSE {_NAN} END "
+        f"CASE WHEN {x} <= -1 THEN {below} "
         f"WHEN {more} = 1 OR {d.is_infinite(x)} THEN {x} ELSE {made} END"
     )
 
@@ -298,10 +332,8 @@ def _expm1(d: Dialect, x: str) -> str:
 
 
 def _sqrt(d: Dialect, x: str) -> str:
-    return f"CASE WHEN {x} >= 0 THEN {d.call('sqrt', x)} ELSE {_NAN} END"
+    return f"CASE WHEN {x} >= 0 THEN {d.call('sqrt', x)} ELSE {d.missing('DOUBLE')} END"
 
-
-_LEAST = "'-inf'::DOUBLE"
 
 PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(
     {
@@ -320,7 +352,7 @@ PRINTERS: Mapping[str, Callable[[Printing], Value]] = MappingProxyType(
         "rint": _rint,
         "neg": _unary(lambda d, x: d.negated(x)),
         "abs": _unary(_called("abs")),
-        "square": _unary(lambda d, x: d.operator("*", x, x), twice=True),
+        "square": _square,
         "sign": _sign,
         "add": _arithmetic("+"),
         "sub": _arithmetic("-"),

@@ -23,6 +23,9 @@ from sqlml.backends.sql.literals import number
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.types import Array
 
+LONGEST_SUM = 400
+"""Terms in a row: the engine refuses expressions that are nested 1000 deep."""
+
 
 @dataclass(frozen=True, slots=True)
 class Expression:
@@ -44,14 +47,14 @@ Value = tuple[Expression, ...]
 """The columns of a value."""
 
 
-def constants(values: Array, dtype: str) -> Value:
+def constants(values: Array, dtype: str, dialect: Dialect = DUCKDB) -> Value:
     """Numbers of one dtype as literals, in C order.
 
     >>> constants(np.array([0.5]), "float64")[0].sql
     "'0.5'::DOUBLE"
     """
     return tuple(
-        Expression(number(v, dtype), cheap=True, nan=bool(v != v))
+        Expression(number(v, dtype, dialect), cheap=True, nan=bool(v != v))
         for v in np.asarray(values).ravel().tolist()
     )
 
@@ -62,12 +65,14 @@ class Bindings:
 
     They become stages. Each is a lambda over the list of one struct that the stage before it has
     made, with what is still to be read; nested lambdas would be simpler, but the engine takes
-    exponential time to bind those. `row` is the lambda's parameter.
+    exponential time to bind those. `row` is the lambda's parameter. `refused` are the conditions
+    under which the model refuses a row, where no value fails by itself.
     """
 
     row: str = "sqlml"
     dialect: Dialect = DUCKDB
     bound: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
     def bind(self, value: Sequence[Expression]) -> Value:
         """Bind the value to a name, unless all of it is cheap. All of it has one type."""
@@ -79,10 +84,27 @@ class Bindings:
             for k, e in enumerate(value, 1)
         )
 
+    def bind_conditions(self, value: Sequence[Expression]) -> Value:
+        """Bind conditions."""
+        return self.bind(value)
+
     def name(self, sql: str) -> str:
         """A name for what `sql` computes."""
         self.bound.append(sql)
         return self._read(len(self.bound))
+
+    def total(self, terms: Sequence[str], dtype: str) -> str:
+        """The sum of numbers of a dtype from left to right; of groups of them where they are very
+        many.
+
+        >>> from sqlml.dialects import SPARK
+        >>> Bindings(dialect=SPARK).total(["a", "b", "c"], "float64")
+        '(a + b + c)'
+        """
+        while len(terms) > LONGEST_SUM:
+            groups = range(0, len(terms), LONGEST_SUM)
+            terms = [self.dialect.total(terms[g : g + LONGEST_SUM]) for g in groups]
+        return self.dialect.total(terms)
 
     def _read(self, number: int | str) -> str:
         return self.dialect.member(self.row, f"v{number}")

@@ -19,7 +19,7 @@ TYPES = {
 """The engine's type of each dtype that is printed."""
 
 
-def number(value: float, dtype: str = "float64") -> str:
+def number(value: float, dtype: str = "float64", dialect: Dialect = DUCKDB) -> str:
     """A number as a literal of its own value and type: a bare 0.1 would be a DECIMAL.
 
     >>> number(0.1), number(0.1, "float32"), number(3, "int64"), number(True, "bool")
@@ -29,6 +29,10 @@ def number(value: float, dtype: str = "float64") -> str:
         return f"'{str(bool(value)).lower()}'::BOOLEAN"
     if dtype.startswith("int"):
         return f"'{int(value)}'::{TYPES[dtype]}"
+    if value != value and dialect.missing_is_null:
+        return dialect.missing(TYPES[dtype])
+    if dtype == "float32" and not dialect.has_float32:
+        value, dtype = float(np.float32(value)), "float64"
     text = str(np.float32(value)) if dtype == "float32" else repr(float(value))
     return f"'{text}'::{TYPES[dtype]}"
 

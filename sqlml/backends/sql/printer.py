@@ -58,7 +58,8 @@ def print_sql(
     taken = " ".join(c.lower() for columns in inputs.values() for c in columns)
     row = next(name for k in count() if (name := f"sqlml{k or ''}") not in taken)
     bindings = Bindings(row, dialect)
-    value = _values(program, program.outputs[output], inputs, bindings)
+    place = program.outputs[output]
+    value = columns_of(program, [place], inputs, bindings)[place]
     sql = value[0].sql if len(value) == 1 else dialect.array([e.sql for e in value])
     sql = bindings.around(sql)
     if len(sql) > MAX_SQL_CHARACTERS:
@@ -68,27 +69,38 @@ def print_sql(
     return sql
 
 
-def _values(
-    program: Program, wanted: int, inputs: Mapping[str, Sequence[str]], bindings: Bindings
-) -> Value:
-    """The columns of node `wanted`, by what it needs, node by node."""
+def columns_of(
+    program: Program,
+    wanted: Sequence[int],
+    inputs: Mapping[str, Sequence[str]],
+    bindings: Bindings,
+) -> dict[int, Value]:
+    """The columns of the nodes that are wanted, and of those that they need, node by node.
+
+    Raises:
+        BackendError: an operator cannot be printed, or an expression would be too long.
+    """
     nodes = program.nodes
-    live = program.live([wanted])
+    live = program.live(wanted)
     readers = Counter(j for i in live for j in nodes[i].inputs)
     made: dict[int, Value] = {}
     for i in live:
         node = nodes[i]
         if node.op == "input":
-            value = _input(node, inputs[str(node.attrs["name"])])
+            value = _input(node, inputs[str(node.attrs["name"])], bindings.dialect)
         else:
             below = tuple(nodes[j].type for j in node.inputs)
             value = _printed(node, below, tuple(made[j] for j in node.inputs), bindings)
         if readers[i] > 1 and node.type.dtype != "string":
-            value = bindings.bind(value)
+            value = (
+                bindings.bind_conditions(value)
+                if node.type.dtype == "bool"
+                else bindings.bind(value)
+            )
         if sum(len(e.sql) for e in value) > MAX_SQL_CHARACTERS:
             raise BackendError("the SQL expression of the model is too long")
         made[i] = value
-    return made[wanted]
+    return made
 
 
 def _printed(
@@ -98,7 +110,7 @@ def _printed(
     if node.op == "constant":
         if node.type.dtype not in TYPES:
             raise BackendError(f"a constant {node.type!r} is not printed as SQL")
-        return constants(node.attrs["value"], node.type.dtype)
+        return constants(node.attrs["value"], node.type.dtype, bindings.dialect)
     if "string" in (t.dtype for t in below):
         return _text(node, values, bindings.dialect)
     printer = PRINTERS.get(node.op)
@@ -107,8 +119,8 @@ def _printed(
     return printer(Printing(node.op, node.attrs, node.type, values, below, bindings))
 
 
-def _input(node: Node, columns: Sequence[str]) -> Value:
-    if node.type.dtype == "string":
+def _input(node: Node, columns: Sequence[str], dialect: Dialect) -> Value:
+    if node.type.dtype == "string" or (dialect.missing_is_null and node.type.dtype == "float64"):
         return tuple(Expression(c, cheap=True) for c in columns)
     if node.type.dtype not in ("float32", "float64"):
         raise BackendError(f"an input of {node.type.dtype} is not printed as SQL")

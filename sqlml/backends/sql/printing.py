@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sqlml.backends.sql.expression import Bindings, Expression, Value
+from sqlml.backends.sql.expression import Bindings, Expression, Value, constants
+from sqlml.backends.sql.literals import TYPES, number
 from sqlml.dialects import Dialect
 from sqlml.errors import BackendError, ScoringError
 from sqlml.ir.program import Attrs
-from sqlml.types import TensorType
+from sqlml.types import Array, TensorType
 
 VALUE = "\x01"
 """What stands in a message for a value that only the engine knows."""
@@ -86,8 +87,45 @@ class Printing:
         return [tuple(self.values[0][i] for i in line) for line in flat]
 
     def missing(self, e: Expression) -> str:
-        """Whether a number is NaN."""
-        return "false" if not e.nan else self.dialect.call("isnan", e.sql)
+        """Whether a number is missing."""
+        return "false" if not e.nan else self.dialect.is_missing(e.sql)
+
+    def number(self, value: float, dtype: str | None = None) -> str:
+        """A number as a literal, of the node's own dtype unless another is given."""
+        return number(value, dtype or self.dtype, self.dialect)
+
+    def constants(self, values: Array, dtype: str | None = None) -> Value:
+        """Numbers as literals, in C order, of the node's own dtype unless another is given."""
+        return constants(values, dtype or self.dtype, self.dialect)
+
+    @property
+    def sql_type(self) -> str:
+        """The SQL type of what the node makes."""
+        return self.type_of(self.dtype)
+
+    def type_of(self, dtype: str) -> str:
+        """The SQL type of a dtype."""
+        narrow = dtype == "float32" and not self.dialect.has_float32
+        return TYPES["float64" if narrow else dtype]
+
+    def operator(self, symbol: str, a: str, b: str) -> str:
+        """Two operands of an operator that computes, in the node's type."""
+        made = self.dialect.operator(symbol, a, b)
+        return self.dialect.rounded(made) if self.dtype == "float32" else made
+
+    def total(self, terms: Sequence[str]) -> str:
+        """The sum of numbers of the node's type from left to right; without terms, 0."""
+        if not terms:
+            return self.number(0)
+        return self.bindings.total(terms, self.dtype)
+
+    def refusing(self, e: Expression, whens: Sequence[tuple[str, str]], nan: bool) -> Expression:
+        """A number that the model refuses under conditions, each with what raises the error."""
+        if self.dialect.missing_is_null:
+            self.bindings.refused += [condition for condition, _ in whens]
+            return replace(e, nan=nan)
+        cases = " ".join(f"WHEN {condition} THEN {error}" for condition, error in whens)
+        return Expression(f"CASE {cases} ELSE {e.sql} END", nan=nan)
 
     def error(self, error: ScoringError, value: str | None = None) -> str:
         """What fails with an error, whose class its text begins with (`udfs.parked_errors.claim`).

@@ -1,0 +1,1 @@
+"""Models as SQL of databases in which sqlml does not run."""

@@ -1,0 +1,119 @@
+"""`export_for`: a model as statements of a database in which sqlml does not run.
+
+::
+
+    WITH sqlml_0 AS (SELECT "tenure", .. AS sqlml_x0 FROM "customers"),
+         sqlml_1 AS (SELECT "tenure", sqlml_x0, .. AS sqlml_v1 FROM sqlml_0), ..
+    SELECT "tenure", CASE sqlml_v9 WHEN 0 THEN 'no' .. END AS "predicted_label", .. FROM sqlml_5
+
+A row that the model refuses, for a NULL or an unknown category, has NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from sqlml.errors import BackendError, ConfigError
+from sqlml.ir.program import Program
+from sqlml.planner.databases.predictions import Prediction, predictions
+from sqlml.planner.databases.queries import Queries, Subject, queries
+from sqlml.planner.databases.targets import DATABASES, Database
+from sqlml.planner.databases.transpiled import quoted_name
+from sqlml.suggestions import closest
+from sqlml.types import Feature
+
+FORMS = ("function", "select", "view")
+
+
+def export_for(
+    program: Program,
+    features: Sequence[Feature],
+    name: str,
+    dialect: str,
+    *,
+    form: str | None = None,
+    table: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> str:
+    """The statements that score in a database.
+
+    Args:
+        features: of the model, in the order of a function's parameters.
+        name: of the model.
+        dialect: a name in `DATABASES`.
+        form: one of `FORMS`; None: a query over the table, or functions without one.
+        table: whose rows are scored: its name, with that of its schema before it.
+        columns: of the table, beside the predictions; None: those that the model reads.
+        options: of the model; `on_null` and `positive_class` affect its results.
+
+    Raises:
+        BackendError: the database's SQL cannot express the model; the message says why.
+        ConfigError: an unknown database or form, no table, or no columns.
+    """
+    database = _database(dialect)
+    form = form or ("function" if table is None else "select")
+    if form not in FORMS:
+        raise ConfigError(f"unknown form {form!r}; forms: {', '.join(FORMS)}")
+    asked = predictions(program, options or {})
+    subject = Subject(database, program, tuple(features), options or {})
+    if form == "function":
+        if table is not None or columns is not None:
+            raise ConfigError("FORM function takes no TABLE and no COLUMNS")
+        made = [_function(subject, name, one) for one in asked]
+    else:
+        if table is None:
+            raise ConfigError(f"FORM {form} needs the table to score, as in TABLE customers")
+        source = ".".join(quoted_name(part, database.dialect) for part in table)
+        query = queries(subject, asked, source, columns)
+        made = [_query(database, query, name if form == "view" else None)]
+    for statement in made:
+        if len(statement) > database.characters:
+            raise BackendError(
+                f"the model takes {len(statement):,} characters of SQL; {database.name} takes "
+                f"{database.characters:,}"
+            )
+    return "\n".join(made)
+
+
+def _database(dialect: str) -> Database:
+    found = DATABASES.get(dialect)
+    if found is None:
+        near = closest(dialect, DATABASES)
+        hint = f"did you mean {near}?" if near else f"databases: {', '.join(DATABASES)}"
+        raise ConfigError(f"unknown database {dialect!r}; {hint}")
+    return found
+
+
+def _query(database: Database, made: Queries, view: str | None) -> str:
+    items = [*made.kept, *(f"{sql} AS {name}" for name, sql in made.predictions.items())]
+    query = f"{made.below}SELECT {', '.join(items)}\nFROM {made.last};\n"
+    if view is None:
+        return query
+    return f"CREATE VIEW {quoted_name(f'{view}_scores', database.dialect)} AS\n{query}"
+
+
+def _function(subject: Subject, name: str, one: Prediction) -> str:
+    database = subject.database
+    if database.function is None:
+        raise BackendError(
+            f"{database.name} has no functions written in SQL; write FORM select or view, and TABLE"
+        )
+    made = queries(subject, [one], None, ())
+    ((_, value),) = made.predictions.items()
+    parameters = ", ".join(
+        f"{quoted_name(feature.name, database.dialect)} {database.types[feature.kind]}"
+        for feature in made.reads
+    )
+    own = name if one.output == "label" else f"{name}_{one.name}"
+    query = f"{made.below}SELECT {value} FROM {made.last}"
+    tags = (f"model{n or ''}" for n in count())
+    return database.function.format(
+        name=quoted_name(own, database.dialect),
+        parameters=parameters,
+        type=database.types[one.kind],
+        query=query,
+        tag=next(tag for tag in tags if f"${tag}$" not in query),
+    )

@@ -1,0 +1,166 @@
+"""`queries`: the queries that compute a model's predictions, each over the one before it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from sqlml.backends.sql.layers import Printed, print_layers
+from sqlml.dialects import DUCKDB
+from sqlml.errors import BackendError
+from sqlml.ir.program import Program
+from sqlml.passes.fold_into_trees import fold_casts_into_trees
+from sqlml.planner.binding.refused_nulls import refused
+from sqlml.planner.databases.predictions import Prediction
+from sqlml.planner.databases.targets import Database
+from sqlml.planner.databases.transpiled import quoted_name, transpiled
+from sqlml.planner.program.function_names import Part
+from sqlml.planner.program.prepare import prepare_parts
+from sqlml.types import Feature, Kind, Labels
+
+_INPUT = re.compile(r"\bsqlml_x\d+\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """What a SELECT with predictions is made of.
+
+    Attributes:
+        below: the WITH clause of the queries below it. last: that which it reads.
+        kept: the quoted names of the table's columns that it keeps.
+        predictions: quoted name -> expression over the last query.
+        reads: the features that the model reads.
+    """
+
+    below: str
+    last: str
+    kept: tuple[str, ...]
+    predictions: Mapping[str, str]
+    reads: tuple[Feature, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model, its features in the order in which users name them, its options, and the database
+    that it is exported for."""
+
+    database: Database
+    program: Program
+    features: tuple[Feature, ...]
+    options: Mapping[str, Any]
+
+
+def queries(
+    subject: Subject,
+    asked: Sequence[Prediction],
+    table: str | None,
+    columns: Sequence[str] | None,
+) -> Queries:
+    """The queries that compute predictions.
+
+    Args:
+        table: the quoted name of what holds the rows; None: a row of parameters.
+        columns: of the table to keep; None: those that the model reads.
+
+    Raises:
+        BackendError: the database's SQL cannot express the model; the message says why.
+    """
+    database, program = subject.database, subject.program
+    parts = tuple(Part(one.output, one.column) for one in asked)
+    own = fold_casts_into_trees(prepare_parts(program, parts).program)
+    reads = tuple(f for f in subject.features if f.name in own.inputs)
+    inputs, first = {}, {}
+    for k, feature in enumerate(reads):
+        inputs[feature.name] = [f"sqlml_x{k}"]
+        first[f"sqlml_x{k}"] = _column(database, feature)
+    printed = print_layers(own, list(own.outputs), inputs, database.numbers)
+    kept = tuple(
+        quoted_name(name, database.dialect)
+        for name in ([f.name for f in reads] if columns is None else columns)
+    )
+    nulls = refused(subject.options, program) & inputs.keys()
+    conditions = [*printed.refused, *(f"{inputs[name][0]} IS NULL" for name in sorted(nulls))]
+    refuses = " OR ".join(transpiled(condition, database) for condition in conditions)
+    ((_, values),) = printed.values.items()
+    made = _layers(database, printed, first, kept, table, [*values, *conditions])
+    shown = {}
+    for one, value in zip(asked, values, strict=True):
+        sql = transpiled(value if one.labels is None else _label(value, one.labels), database)
+        if one.kind == "number" and not database.has_infinity:
+            sql = f"CASE WHEN abs({sql}) < {database.infinity} THEN {sql} END"
+        if refuses:
+            sql = f"CASE WHEN {refuses} THEN NULL ELSE {sql} END"
+        shown[quoted_name(one.name, database.dialect)] = sql
+    named = [f"sqlml_{n} AS (\n  {query}\n)" for n, query in enumerate(made)]
+    return Queries(f"WITH {', '.join(named)}\n", f"sqlml_{len(named) - 1}", kept, shown, reads)
+
+
+def _column(database: Database, feature: Feature) -> str:
+    """The column, or parameter, of a feature as the first query reads it."""
+    make = _READ.get(feature.kind)
+    if make is None:
+        raise BackendError(
+            f"feature {feature.name!r} is a {feature.kind}, which is not exported as SQL"
+        )
+    return make(database, quoted_name(feature.name, database.dialect))
+
+
+_READ: Mapping[Kind, Callable[[Database, str], str]] = MappingProxyType(
+    {
+        "number": lambda database, column: database.number_column(column),
+        "string": lambda database, column: database.text_column(column),
+    }
+)
+
+
+def _layers(
+    database: Database,
+    printed: Printed,
+    first: Mapping[str, str],
+    kept: Sequence[str],
+    table: str | None,
+    last: Sequence[str],
+) -> list[str]:
+    """The query over the table, and those each over the one before it.
+
+    Args:
+        last: the expressions over the last of them.
+    """
+    items = [*kept, *(f"{sql} AS {name}" for name, sql in first.items())]
+    source = "" if table is None else f" FROM {table}"
+    made = [f"SELECT {', '.join(items or ['1 AS sqlml_x'])}{source}{database.fence}"]
+    later: list[set[str]] = [set(_INPUT.findall(" ".join(last)))]
+    for layer in reversed(printed.layers):
+        later.insert(0, later[0] | set(_INPUT.findall(" ".join(layer.values()))))
+    for n, layer in enumerate(printed.layers):
+        items = [*kept, *(name for name in first if name in later[n + 1])]
+        items += [
+            name if sql == name else f"{transpiled(sql, database)} AS {name}"
+            for name, sql in layer.items()
+        ]
+        if len(items) > database.columns:
+            raise BackendError(
+                f"the model takes {len(items):,} columns at a time; {database.name} takes "
+                f"{database.columns:,}"
+            )
+        made.append(f"SELECT {', '.join(items)} FROM sqlml_{n}{database.fence}")
+    return made
+
+
+def _label(code: str, labels: Labels) -> str:
+    cases = [f"WHEN {k} THEN {_literal(v, labels)}" for k, v in enumerate(labels.values)]
+    return f"CASE {code} {' '.join(cases)} END"
+
+
+def _literal(value: Any, labels: Labels) -> str:
+    """A label, in `Portable`'s SQL."""
+    if labels.kind == "string":
+        if "\0" in value:
+            raise BackendError(f"the class {value!r} contains a NUL character")
+        return DUCKDB.quote_string(str(value))
+    if labels.kind == "bool":
+        return "TRUE" if value else "FALSE"
+    return f"'{float(value)!r}'::DOUBLE" if labels.kind == "float64" else str(value)

@@ -1,0 +1,129 @@
+"""`print_layers`: outputs of a Program as the columns of queries, each over the one before it.
+
+What an expression of DuckDB binds in a lambda is a column here, which the next query reads. So no
+expression is long, and none is written twice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlml.backends.sql.expression import Bindings, Expression, Value
+from sqlml.backends.sql.printer import columns_of
+from sqlml.dialects.portable import Portable
+from sqlml.ir.program import Program
+
+LONGEST_SUM = 40
+"""Terms of a sum in one expression."""
+
+_COLUMN = re.compile(r"\bsqlml_v(\d+)\b")
+
+
+class Layers(Bindings):
+    """What has a name: columns."""
+
+    def bind(self, value: Sequence[Expression]) -> Value:
+        return tuple(
+            e
+            if e.cheap
+            else Expression(self.name(e.sql), cheap=True, nan=e.nan, category=e.category)
+            for e in value
+        )
+
+    def bind_conditions(self, value: Sequence[Expression]) -> Value:
+        """As numbers, since a column of some databases cannot be a condition."""
+        numbers = [Expression(f"CASE WHEN {e.sql} THEN 1 ELSE 0 END", nan=False) for e in value]
+        return tuple(
+            e if e.cheap else Expression(f"({number.sql} = 1)", cheap=True, nan=False)
+            for e, number in zip(value, self.bind(numbers), strict=True)
+        )
+
+    def total(self, terms: Sequence[str], dtype: str) -> str:
+        """From left to right, rounded after each addition if they are float32."""
+        made, inside = terms[0], 0
+        for term in terms[1:]:
+            made, inside = self.dialect.operator("+", made, term), inside + 1
+            most = LONGEST_SUM
+            if dtype == "float32":
+                made = self.dialect.rounded(made)
+                most = self._portable.roundings
+            if inside == most:
+                made, inside = self.name(made), 0
+        return made
+
+    @property
+    def _portable(self) -> Portable:
+        assert isinstance(self.dialect, Portable)
+        return self.dialect
+
+    def _read(self, number: int | str) -> str:
+        return f"sqlml_v{number}"
+
+
+@dataclass(frozen=True)
+class Printed:
+    """Queries, from the one over the inputs on; columns by their names.
+
+    Attributes:
+        layers: of each query the columns that it makes; those that a later one reads are to be
+            kept.
+        values: for each output its columns, over the last query.
+        refused: the conditions under which the model refuses a row, over the last query, too.
+    """
+
+    layers: tuple[Mapping[str, str], ...]
+    values: Mapping[str, tuple[str, ...]]
+    refused: tuple[str, ...]
+
+
+def print_layers(
+    program: Program,
+    outputs: Sequence[str],
+    inputs: Mapping[str, Sequence[str]],
+    dialect: Portable,
+) -> Printed:
+    """Outputs of `program` as layers of queries.
+
+    Args:
+        inputs: for each input the columns of the first query, of type DOUBLE or VARCHAR; a missing
+            value is NULL.
+
+    Raises:
+        BackendError: an operator cannot be printed.
+    """
+    bindings = Layers(dialect=dialect)
+    made = columns_of(program, [program.outputs[name] for name in outputs], inputs, bindings)
+    values = {name: tuple(e.sql for e in made[program.outputs[name]]) for name in outputs}
+    refused = tuple(dict.fromkeys(bindings.refused))
+    last = [sql for value in values.values() for sql in value] + list(refused)
+    return Printed(tuple(_layers(bindings.bound, last)), values, refused)
+
+
+def _layers(bound: Sequence[str], last: Sequence[str]) -> list[dict[str, str]]:
+    """The columns of each query: each is made as early as it can be, and kept as long as it is
+    read."""
+    reads = [[int(n) - 1 for n in _COLUMN.findall(sql)] for sql in bound]
+    level: list[int] = []
+    for needed in reads:
+        level.append(1 + max((level[j] for j in needed), default=-1))
+    count = 1 + max(level, default=-1)
+    until = [0] * len(bound)
+    for i, needed in enumerate(reads):
+        for j in needed:
+            until[j] = max(until[j], level[i])
+    for sql in last:
+        for n in _COLUMN.findall(sql):
+            until[int(n) - 1] = count
+    made: list[dict[str, str]] = []
+    for at in range(count):
+        columns = {}
+        for j, sql in enumerate(bound):
+            name = f"sqlml_v{j + 1}"
+            if level[j] == at and until[j] > at:
+                columns[name] = sql
+            elif level[j] < at < until[j]:
+                columns[name] = name
+        made.append(columns)
+    return made

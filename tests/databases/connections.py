@@ -1,0 +1,101 @@
+"""A database as the tests of exported SQL see it: tables are loaded, queries return frames."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.databases import servers
+
+
+@dataclass
+class Connection:
+    """An open connection; `types` are those of columns of numbers and of texts."""
+
+    name: str
+    driver: Any
+    types: tuple[str, str]
+    place: str
+
+    def load(self, table: str, frame: pd.DataFrame) -> None:
+        """Make a table of a frame whose missing values are NULL."""
+        number, text = self.types
+        columns = ", ".join(
+            f"{self.quoted(name)} {number if frame[name].dtype.kind in 'fiu' else text}"
+            for name in frame
+        )
+        self.run(f"DROP TABLE IF EXISTS {table}")
+        self.run(f"CREATE TABLE {table} ({columns})")
+        rows = [
+            tuple(None if value != value else value for value in row)
+            for row in frame.astype(object).itertuples(index=False)
+        ]
+        places = ", ".join([self.place] * frame.shape[1])
+        self.driver.cursor().executemany(f"INSERT INTO {table} VALUES ({places})", rows)
+
+    def quoted(self, name: str) -> str:
+        mark = "`" if self.name == "mariadb" else '"'
+        return f"{mark}{name.replace(mark, 2 * mark)}{mark}"
+
+    def run(self, statements: str) -> None:
+        """Run statements, each of which ends with a semicolon before a blank line."""
+        for statement in statements.split(";\n\n"):
+            self.driver.cursor().execute(statement)
+
+    def frame(self, query: str) -> pd.DataFrame:
+        """What a query returns; its columns of objects stay as they are."""
+        cursor = self.driver.cursor()
+        cursor.execute(query)
+        names = [column[0] for column in cursor.description]
+        return pd.DataFrame(cursor.fetchall(), columns=names, dtype=object)
+
+
+@contextmanager
+def sqlite(folder: Path) -> Iterator[Connection]:
+    driver = sqlite3.connect(":memory:")
+    yield Connection("sqlite", driver, ("REAL", "TEXT COLLATE NOCASE"), "?")
+    driver.close()
+
+
+@contextmanager
+def postgres(folder: Path) -> Iterator[Connection]:
+    psycopg = pytest.importorskip("psycopg")
+    with servers.postgres(folder) as socket:
+        until = time.monotonic() + 60
+        while True:
+            try:
+                driver = psycopg.connect(
+                    host=str(socket), user="postgres", dbname="postgres", autocommit=True
+                )
+                break
+            except psycopg.OperationalError:  # it still starts
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
+        yield Connection("postgres", driver, ("double precision", "text"), "%s")
+        driver.close()
+
+
+@contextmanager
+def mariadb(folder: Path) -> Iterator[Connection]:
+    pymysql = pytest.importorskip("pymysql")
+    with servers.mariadb(folder) as socket:
+        driver = pymysql.connect(
+            unix_socket=str(socket), user="root", autocommit=True, charset="utf8mb4"
+        )
+        made = Connection("mariadb", driver, ("DOUBLE", "VARCHAR(99) CHARACTER SET utf8mb4"), "%s")
+        made.run("CREATE DATABASE shop")
+        made.run("USE shop")
+        yield made
+        driver.close()
+
+
+OPEN = {"sqlite": sqlite, "postgres": postgres, "mariadb": mariadb}

@@ -1,0 +1,109 @@
+"""PostgreSQL and MariaDB as the tests start them: in a folder of their own, on a socket, without a
+network."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+_WAIT = 60
+"""Seconds until a server must answer."""
+
+
+def binary(name: str) -> str:
+    """The path of a server's program; the test is skipped where it is not installed."""
+    places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    for folder in (*map(str, places), *os.environ.get("PATH", "").split(":"), "/usr/sbin"):
+        found = Path(folder) / name
+        if found.is_file():
+            return str(found)
+    pytest.skip(f"no {name}: apt-get install postgresql mariadb-server")
+
+
+@contextmanager
+def postgres(folder: Path) -> Iterator[Path]:
+    """A PostgreSQL server; gives the folder of its socket."""
+    initdb, server = binary("initdb"), binary("postgres")
+    data = folder / "data"
+    _owned(folder, "postgres")
+    made = [initdb, "-D", str(data), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "-N"]
+    subprocess.run([*_as("postgres"), *made], check=True, capture_output=True)
+    options = ["-c", "listen_addresses=", "-k", str(folder), "-c", "fsync=off"]
+    with _running([*_as("postgres"), server, "-D", str(data), *options], folder):
+        _wait_for(folder / ".s.PGSQL.5432")
+        yield folder
+
+
+@contextmanager
+def mariadb(folder: Path) -> Iterator[Path]:
+    """A MariaDB server; gives its socket."""
+    install, server = binary("mariadb-install-db"), binary("mariadbd")
+    data, socket = folder / "data", folder / "server.sock"
+    _owned(folder, "mysql")
+    own = [f"--datadir={data}", "--no-defaults"]
+    subprocess.run(
+        [install, own[1], own[0], "--auth-root-authentication-method=normal", *_user("mysql")],
+        check=True,
+        capture_output=True,
+    )
+    options = [f"--socket={socket}", "--skip-networking", f"--pid-file={folder}/server.pid"]
+    with _running([server, own[1], own[0], *options, *_user("mysql")], folder):
+        _wait_for(socket)
+        yield socket
+
+
+@contextmanager
+def _running(command: Sequence[str], folder: Path) -> Iterator[None]:
+    with (folder / "server.log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
+    try:
+        yield
+    finally:
+        server.terminate()
+        server.wait(_WAIT)
+
+
+def _wait_for(socket: Path) -> None:
+    until = time.monotonic() + _WAIT
+    while not socket.exists():
+        assert time.monotonic() < until, (socket.parent / "server.log").read_text()
+        time.sleep(0.05)
+
+
+def _is_root() -> bool:
+    return os.getuid() == 0
+
+
+def _owned(folder: Path, user: str) -> None:
+    """Servers refuse to run as root, so the folder is their user's."""
+    if _is_root():
+        account = pwd.getpwnam(user)
+        os.chown(folder, account.pw_uid, account.pw_gid)
+        for above in folder.parents:  # pytest's folders are root's alone
+            if above.stat().st_uid == 0 and str(above).startswith("/tmp/"):
+                above.chmod(above.stat().st_mode | 0o055)
+
+
+def _as(user: str) -> list[str]:
+    return (
+        [
+            shutil.which("setpriv") or "setpriv",
+            f"--reuid={user}",
+            f"--regid={user}",
+            "--clear-groups",
+        ]
+        if _is_root()
+        else []
+    )
+
+
+def _user(user: str) -> list[str]:
+    return [f"--user={user}"] if _is_root() else []

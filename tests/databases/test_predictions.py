@@ -1,0 +1,88 @@
+"""Exported SQL, run by the database itself, against the library that made the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import sqlml
+from tests.databases.connections import Connection
+from tests.databases.families import FAMILIES, NAMES, boosted, model, rows
+
+ROWS = 10_000
+
+
+@pytest.fixture(scope="session")
+def con() -> Any:
+    with sqlml.connect() as made:
+        yield made
+
+
+def exported(con: Any, fitted: Any, path: Path, options: str) -> str:
+    con.create_model("m", fitted, or_replace=True, verify=False)
+    con.execute(f"EXPORT MODEL m TO '{path}' (DIALECT {options})")
+    return path.read_text(encoding="utf-8")
+
+
+def scored(
+    con: Any, database: Connection, fitted: Any, frame: pd.DataFrame, folder: Path
+) -> pd.DataFrame:
+    """What the database answers for a frame, in its order."""
+    table = frame.assign(id=np.arange(len(frame)))
+    database.load("scored", table)
+    options = f"{database.name}, TABLE scored, COLUMNS (id)"
+    query = exported(con, fitted, folder / "m.sql", options)
+    return database.frame(query).sort_values("id", ignore_index=True)
+
+
+@pytest.mark.by_day(3)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_model_answers_as_its_library(
+    con: Any, database: Connection, name: str, tmp_path: Path
+) -> None:
+    fitted, (_, _, columns, refuses) = model(name), FAMILIES[name]
+    frame = rows(ROWS)[columns]
+    got = scored(con, database, fitted, frame, tmp_path)
+    whole = frame.notna().all(axis=1) if refuses else np.full(ROWS, True)
+    assert got.loc[~whole, got.columns[1:]].isna().all(axis=None)
+    got, asked = got[whole], frame[whole]
+    labels = fitted.predict(asked)
+    if labels.dtype.kind == "f":
+        np.testing.assert_allclose(got["predicted_label"].astype(float), labels, rtol=1e-12)
+    else:
+        assert got["predicted_label"].tolist() == labels.tolist()
+    if hasattr(fitted, "predict_proba"):
+        names = [f"probability_{value}" for value in fitted.classes_]
+        np.testing.assert_allclose(
+            got[names].astype(float), fitted.predict_proba(asked), rtol=1e-11, atol=1e-14
+        )
+
+
+@pytest.mark.parametrize(
+    "objective", ["binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson"]
+)
+def test_sums_of_xgboost_are_float32(
+    con: Any, database: Connection, objective: str, tmp_path: Path
+) -> None:
+    fitted = boosted(objective)
+    frame = rows(ROWS)[NAMES]
+    got = scored(con, database, fitted, frame, tmp_path)
+    if objective == "reg:squarederror":
+        exact, column = fitted.predict(frame), "predicted_label"
+    elif objective == "count:poisson":
+        np.testing.assert_allclose(
+            got["predicted_label"].astype(float), fitted.predict(frame), rtol=3e-7
+        )
+        return
+    else:
+        exact = fitted.predict(frame, output_margin=True)
+        column = "score" if objective == "binary:logistic" else "score_0"
+        exact = exact if exact.ndim == 1 else exact[:, 0]
+        assert got["predicted_label"].tolist() == fitted.predict(frame).tolist()
+        probabilities = got[[c for c in got if str(c).startswith("probability")]].astype(float)
+        np.testing.assert_allclose(probabilities, fitted.predict_proba(frame), atol=1.2e-7)
+    np.testing.assert_array_equal(got[column].astype(float), exact.astype(float))

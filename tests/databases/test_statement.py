@@ -1,0 +1,75 @@
+"""EXPORT MODEL .. (DIALECT ..): what it takes and refuses; hostile names and texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LinearRegression
+from sklearn.tree import DecisionTreeClassifier
+
+import sqlml
+from sqlml import errors
+from tests.databases.connections import Connection
+
+HOSTILE = ["it's", 'say "so"', "a`b", "x); DROP TABLE hostile; --", "$sqlml$", "\\", "Ümlaut"]
+
+
+@pytest.fixture(scope="module")
+def con() -> Any:
+    with sqlml.connect() as made:
+        x = np.arange(12.0).reshape(6, 2)
+        made.create_model("line", LinearRegression().fit(x, [0, 1, 2, 3, 4, 5]), inputs=["a", "b"])
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "says"),
+    [
+        ("DIALECT oracle", "ConfigError", "unknown database 'oracle'; databases: postgres, "),
+        ("DIALECT postgre", "ConfigError", "unknown database 'postgre'; did you mean postgres?"),
+        ("DIALECT postgres, FORM table", "ConfigError", "unknown form 'table'; forms: function, "),
+        ("DIALECT postgres, FORM view", "ConfigError", "FORM view needs the table to score"),
+        ("DIALECT postgres, FORM function, TABLE t", "ConfigError", "takes no TABLE"),
+        ("DIALECT sqlite", "BackendError", "SQLite has no functions written in SQL"),
+        ("TABLE t", "ParseError", "TABLE goes with DIALECT"),
+        ("DIALECT postgres, DIALECT sqlite", "ParseError", "DIALECT is given twice"),
+        ("DIALECT postgres, FORMAT ONNX", "ParseError", "DIALECT goes with FORMAT SQL"),
+        ("COLOUR red", "ParseError", "expected FORMAT, DIALECT, FORM, TABLE or COLUMNS"),
+        ("DIALECT postgres, COLUMNS id", "ParseError", r"expected '\('"),
+    ],
+)
+def test_what_is_refused(con: Any, tmp_path: Path, options: str, error: str, says: str) -> None:
+    with pytest.raises(getattr(errors, error), match=says):
+        con.execute(f"EXPORT MODEL line TO '{tmp_path}/m.sql' ({options})")
+    assert not (tmp_path / "m.sql").exists()
+
+
+def test_a_table_may_have_a_schema(con: Any, tmp_path: Path) -> None:
+    path = tmp_path / "m.sql"
+    con.execute(
+        f"EXPORT MODEL line TO '{path}' (FORMAT SQL, DIALECT postgres, FORM select, "
+        'TABLE sales."May 2026", COLUMNS (id, "Full name"))'
+    )
+    text = path.read_text()
+    assert 'FROM "sales"."May 2026"' in text and text.count('"Full name"') == 2
+
+
+def test_names_and_texts_of_strangers_stay_names_and_texts(
+    con: Any, database: Connection, tmp_path: Path
+) -> None:
+    values = pd.Series(HOSTILE * 3)
+    frame = pd.DataFrame(
+        {name: np.arange(len(values)) * (k + 1.0) for k, name in enumerate(HOSTILE)}
+    )
+    fitted = DecisionTreeClassifier(random_state=0).fit(frame, values)
+    con.create_model("stranger", fitted, verify=False)
+    path = tmp_path / "m.sql"
+    database.load("hostile", frame)
+    con.execute(f"EXPORT MODEL stranger TO '{path}' (DIALECT {database.name}, TABLE hostile)")
+    got = database.frame(path.read_text(encoding="utf-8"))
+    assert got["predicted_label"].tolist() == values.tolist()
+    assert len(database.frame("SELECT * FROM hostile")) == len(values)
