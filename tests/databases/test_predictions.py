@@ -62,6 +62,7 @@ def test_a_model_answers_as_its_library(
         )
 
 
+@pytest.mark.by_day(2)
 @pytest.mark.parametrize(
     "objective", ["binary:logistic", "multi:softprob", "reg:squarederror", "count:poisson"]
 )

@@ -42,15 +42,21 @@ class Layers(Bindings):
 
     def total(self, terms: Sequence[str], dtype: str) -> str:
         """From left to right, rounded after each addition if they are float32."""
-        made, inside = terms[0], 0
+        at_once = self._portable.roundings + 1 if dtype == "float32" else LONGEST_SUM
+        first, rest = terms[0], terms[1:]
+        while rest:
+            made = self._some([first, *rest[: at_once - 1]], dtype)
+            rest = rest[at_once - 1 :]
+            first = self.name(made) if rest else made
+        return first
+
+    def _some(self, terms: Sequence[str], dtype: str) -> str:
+        """The sum of so few that one expression holds it."""
+        if dtype != "float32":
+            return self.dialect.total(terms)
+        made = terms[0]
         for term in terms[1:]:
-            made, inside = self.dialect.operator("+", made, term), inside + 1
-            most = LONGEST_SUM
-            if dtype == "float32":
-                made = self.dialect.rounded(made)
-                most = self._portable.roundings
-            if inside == most:
-                made, inside = self.name(made), 0
+            made = self.dialect.rounded(self.dialect.operator("+", made, term))
         return made
 
     @property
