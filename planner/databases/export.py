@@ -17,9 +17,10 @@ from typing import Any
 
 from sqlml.errors import BackendError, ConfigError
 from sqlml.ir.program import Program
+from sqlml.planner.databases.database import Database
 from sqlml.planner.databases.predictions import Prediction, predictions
 from sqlml.planner.databases.queries import Queries, Subject, queries
-from sqlml.planner.databases.targets import DATABASES, Database
+from sqlml.planner.databases.targets import DATABASES
 from sqlml.planner.databases.transpiled import quoted_name
 from sqlml.suggestions import closest
 from sqlml.types import Feature
@@ -66,7 +67,7 @@ def export_for(
     else:
         if table is None:
             raise ConfigError(f"FORM {form} needs the table to score, as in TABLE customers")
-        source = ".".join(quoted_name(part, database.dialect) for part in table)
+        source = ".".join(quoted_name(part, database) for part in table)
         query = queries(subject, asked, source, columns)
         made = [_query(database, query, name if form == "view" else None)]
     for statement in made:
@@ -92,7 +93,7 @@ def _query(database: Database, made: Queries, view: str | None) -> str:
     query = f"{made.below}SELECT {', '.join(items)}\nFROM {made.last};\n"
     if view is None:
         return query
-    return f"CREATE VIEW {quoted_name(f'{view}_scores', database.dialect)} AS\n{query}"
+    return f"CREATE VIEW {quoted_name(f'{view}_scores', database)} AS\n{query}"
 
 
 def _function(subject: Subject, name: str, one: Prediction) -> str:
@@ -104,16 +105,21 @@ def _function(subject: Subject, name: str, one: Prediction) -> str:
     made = queries(subject, [one], None, ())
     ((_, value),) = made.predictions.items()
     parameters = ", ".join(
-        f"{quoted_name(feature.name, database.dialect)} {database.types[feature.kind]}"
+        f"{quoted_name(feature.name, database)} {database.types[feature.kind]}"
         for feature in made.reads
     )
     own = name if one.output == "label" else f"{name}_{one.name}"
     query = f"{made.below}SELECT {value} FROM {made.last}"
-    tags = (f"model{n or ''}" for n in count())
+    tags = database.tags or (f"model{n or ''}" for n in count())
+    tag = next((tag for tag in tags if f"${tag}$" not in query), None)
+    if tag is None:
+        raise BackendError(
+            f"a text of the model contains $$, which ends a function of {database.name}"
+        )
     return database.function.format(
-        name=quoted_name(own, database.dialect),
+        name=quoted_name(own, database),
         parameters=parameters,
         type=database.types[one.kind],
         query=query,
-        tag=next(tag for tag in tags if f"${tag}$" not in query),
+        tag=tag,
     )

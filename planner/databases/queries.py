@@ -14,8 +14,8 @@ from sqlml.errors import BackendError
 from sqlml.ir.program import Program
 from sqlml.passes.fold_into_trees import fold_casts_into_trees
 from sqlml.planner.binding.refused_nulls import refused
+from sqlml.planner.databases.database import Database
 from sqlml.planner.databases.predictions import Prediction
-from sqlml.planner.databases.targets import Database
 from sqlml.planner.databases.transpiled import quoted_name, transpiled
 from sqlml.planner.program.function_names import Part
 from sqlml.planner.program.prepare import prepare_parts
@@ -78,7 +78,7 @@ def queries(
         first[f"sqlml_x{k}"] = _column(database, feature)
     printed = print_layers(own, list(own.outputs), inputs, database.numbers)
     kept = tuple(
-        quoted_name(name, database.dialect)
+        quoted_name(name, database)
         for name in ([f.name for f in reads] if columns is None else columns)
     )
     nulls = refused(subject.options, program) & inputs.keys()
@@ -93,7 +93,7 @@ def queries(
             sql = f"CASE WHEN abs({sql}) < {database.infinity} THEN {sql} END"
         if refuses:
             sql = f"CASE WHEN {refuses} THEN NULL ELSE {sql} END"
-        shown[quoted_name(one.name, database.dialect)] = sql
+        shown[quoted_name(one.name, database)] = sql
     named = [f"sqlml_{n} AS (\n  {query}\n)" for n, query in enumerate(made)]
     return Queries(f"WITH {', '.join(named)}\n", f"sqlml_{len(named) - 1}", kept, shown, reads)
 
@@ -105,7 +105,7 @@ def _column(database: Database, feature: Feature) -> str:
         raise BackendError(
             f"feature {feature.name!r} is a {feature.kind}, which is not exported as SQL"
         )
-    return make(database, quoted_name(feature.name, database.dialect))
+    return make(database, quoted_name(feature.name, database))
 
 
 _READ: Mapping[Kind, Callable[[Database, str], str]] = MappingProxyType(

@@ -2,120 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from types import MappingProxyType
 
 from sqlml.dialects.portable import Portable
+from sqlml.planner.databases.arithmetic import CBRT, TANH, by_arithmetic, exact, with_exponent
+from sqlml.planner.databases.database import Database
+
+_CAST = Portable(lambda x: f"CAST(CAST({x} AS FLOAT) AS DOUBLE)", roundings=4)
+_ARITHMETIC = Portable(by_arithmetic, roundings=1)
+"""How sums of float32 numbers are rounded: by a type for them, or where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Database:
-    """A database that a model is exported for.
-
-    Attributes:
-        name: as people call it. dialect: as sqlglot calls its SQL.
-        numbers: what its arithmetic needs.
-        literal: a finite number -> a literal of the type of float64.
-        infinity: +infinity, as an expression; of a database without, its greatest number, which
-            does for what is between inputs and results (`has_infinity`).
-        functions: name -> an expression of `x` in place of a function that the database lacks.
-        number_column: a column -> the same as a float64, and NULL where it is NaN.
-        text_column: a column -> a text that equals another only if all bytes are the same.
-        types: of parameters and results, by the kinds of features and predictions.
-        function: a statement that makes a function, with places for its name, parameters, type
-            and query, and for a tag that the query does not have; None: it has no functions that
-            are written in SQL.
-        fence: ends a query that must not be merged into the one around it, which would compute
-            its columns several times.
-        characters: the longest statement that it takes. columns: the most columns of a query.
-        is_run: whether sqlml's tests run it.
-    """
-
-    name: str
-    dialect: str
-    numbers: Portable
-    literal: Callable[[float], str]
-    infinity: str
-    number_column: Callable[[str], str]
-    text_column: Callable[[str], str]
-    types: Mapping[str, str]
-    function: str | None = None
-    functions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    has_infinity: bool = True
-    fence: str = ""
-    characters: int = 1 << 24
-    columns: int = 1600
-    is_run: bool = False
-
-
-def _with_exponent(value: float) -> str:
-    """A float64 in as few digits as tell it from others, with an exponent.
-
-    >>> _with_exponent(0.5), _with_exponent(1e300)
-    ('0.5e0', '1e+300')
-    """
-    text = repr(value)
-    return text if "e" in text else f"{text}e0"
-
-
-def _exact(value: float) -> str:
-    """A float64 as whole numbers alone, which SQLite reads exactly, unlike digits behind a point.
-
-    >>> _exact(0.5), _exact(3.0), _exact(0.1)
-    ('0.5', '3.0', '(3602879701896397/36028797018963968.0)')
-    """
-    text = repr(value)
-    if "e" not in text and len(text.lstrip("-")) <= 16:
-        digits = text.partition(".")[2]
-        if float(value).is_integer() or len(digits) <= 4 and (value * 16).is_integer():
-            return text
-    mantissa, exponent = math.frexp(value)
-    whole, exponent = int(math.ldexp(mantissa, 53)), exponent - 53
-    while whole % 2 == 0 and whole:
-        whole, exponent = whole // 2, exponent + 1
-    made = str(whole)
-    while exponent < 0:
-        step = min(-exponent, 62)
-        made, exponent = f"{made}/{2**step}.0", exponent + step
-    if "/" not in made:
-        made += ".0"
-    while exponent > 0:
-        step = min(exponent, 62)
-        made, exponent = f"{made}*{2**step}.0", exponent - step
-    return f"({made})"
-
-
-def _by_arithmetic(x: str) -> str:
-    """Rounded to 24 bits, to the even of two as near: by adding a power of two that is as much
-    greater than the number as a float64 has more bits than a float32, and taking it away again.
-
-    `ufp(x)`, the power of two that x begins with, is found as in Rump, Ogita and Oishi, Accurate
-    floating-point summation, part I (2008), algorithm 3.5 of section 3. Below the least normal
-    float32 the spacing stays.
-    """
-    scaled = f"(4503599627370497.0*({x}))"
-    ufp = f"abs({scaled}-{scaled}*(9007199254740991/9007199254740992.0))"
-    least = "(1/85070591730234615865843651857942052864.0)"  # 2^-126
-    big = f"(805306368.0*greatest({ufp}, {least}))"  # 3 * 2^28
-    return f"(({x}+{big})-{big})"
-
-
-_EXPM1 = "CASE WHEN exp(2 * x) = 1 THEN 2 * x ELSE (exp(2 * x) - 1) * (2 * x) / ln(exp(2 * x)) END"
-
-_TANH = f"CASE WHEN abs(x) > 20 THEN sign(x) ELSE ({_EXPM1}) / (({_EXPM1}) + 2) END"
-"""By exp(2x) - 1, found in Kahan's way, which loses no digits near 0."""
-
-_CBRT = (
-    "CASE WHEN x = 0 THEN x ELSE sign(x) * (power(abs(x), 1 / 3e0) - (power(power(abs(x), 1 / 3e0),"
-    " 3) - abs(x)) / (3 * power(power(abs(x), 1 / 3e0), 2))) END"
-)
-"""By a power, and one step of Newton's from there."""
-
-
-def _double(type: str) -> Callable[[str], str]:
-    return lambda column: f"CAST({column} AS {type})"
+def _as(text: str) -> Callable[[str], str]:
+    """What is made of a column `{c}`."""
+    return lambda column: text.replace("{c}", column)
 
 
 def _types(number: str, string: str, integer: str, boolean: str) -> Mapping[str, str]:
@@ -123,14 +25,14 @@ def _types(number: str, string: str, integer: str, boolean: str) -> Mapping[str,
     return MappingProxyType(made)
 
 
-POSTGRES = Database(
+_POSTGRES = Database(
     name="PostgreSQL",
     dialect="postgres",
-    numbers=Portable(lambda x: f"CAST(CAST({x} AS FLOAT) AS DOUBLE)", roundings=4),
+    numbers=_CAST,
     literal=lambda value: f"'{value!r}'::float8",
     infinity="'infinity'::float8",
-    number_column=lambda c: f"nullif(CAST({c} AS double precision), 'NaN'::float8)",
-    text_column=lambda c: f'CAST({c} AS text) COLLATE "C"',
+    number_column=_as("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
+    text_column=_as('CAST({c} AS text) COLLATE "C"'),
     types=_types("double precision", "text", "bigint", "boolean"),
     function=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type}\n"
@@ -140,16 +42,16 @@ POSTGRES = Database(
     is_run=True,
 )
 
-MARIADB = Database(
+_MARIADB = Database(
     name="MariaDB",
     dialect="mysql",
-    numbers=Portable(lambda x: f"CAST(CAST({x} AS FLOAT) AS DOUBLE)", roundings=4),
-    literal=_with_exponent,
+    numbers=_CAST,
+    literal=with_exponent,
     infinity="1.7976931348623157e308",
     has_infinity=False,
-    functions=MappingProxyType({"tanh": _TANH, "cbrt": _CBRT}),
-    number_column=_double("DOUBLE"),
-    text_column=lambda c: f"CAST(CONVERT({c} USING utf8mb4) AS BINARY)",
+    functions=MappingProxyType({"tanh": TANH, "cbrt": CBRT}),
+    number_column=_as("CAST({c} AS DOUBLE)"),
+    text_column=_as("CAST(CONVERT({c} USING utf8mb4) AS BINARY)"),
     types=_types("DOUBLE", "LONGTEXT CHARACTER SET utf8mb4", "BIGINT", "BOOLEAN"),
     function=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC NO SQL\n"
@@ -159,21 +61,154 @@ MARIADB = Database(
     is_run=True,
 )
 
-SQLITE = Database(
+_MYSQL = replace(
+    _MARIADB,
+    name="MySQL",
+    function=(
+        "DROP FUNCTION IF EXISTS {name};\n\n"
+        "CREATE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC NO SQL\n"
+        "RETURN (\n{query}\n);\n"
+    ),
+    is_run=False,
+)
+
+_SQLITE = Database(
     name="SQLite",
     dialect="sqlite",
-    numbers=Portable(_by_arithmetic, roundings=1),
-    literal=_exact,
+    numbers=_ARITHMETIC,
+    literal=exact,
     infinity="9e999",
-    functions=MappingProxyType({"cbrt": _CBRT}),
-    number_column=_double("REAL"),
-    text_column=lambda c: f"({c} || '')",
+    functions=MappingProxyType({"cbrt": CBRT}),
+    number_column=_as("CAST({c} AS REAL)"),
+    text_column=_as("({c} || '')"),
     types=_types("REAL", "TEXT", "INTEGER", "INTEGER"),
     fence=" LIMIT -1 OFFSET 0",
     is_run=True,
 )
 
+_DUCKDB = Database(
+    name="DuckDB",
+    dialect="duckdb",
+    numbers=_CAST,
+    literal=with_exponent,
+    infinity="'inf'::DOUBLE",
+    number_column=_as("nullif(CAST({c} AS DOUBLE), 'nan'::DOUBLE)"),
+    text_column=_as('CAST({c} AS VARCHAR) COLLATE "binary"'),
+    types=_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
+    is_run=True,
+)
+
+_RESERVED = frozenset(
+    "ACCOUNT ALL ALTER AND ANY AS BETWEEN BY CASE CAST CHECK COLUMN CONNECT CONNECTION CONSTRAINT "
+    "CREATE CROSS CURRENT CURRENT_DATE CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER DATABASE DELETE "
+    "DISTINCT DROP ELSE EXISTS FALSE FOLLOWING FOR FROM FULL GRANT GROUP GSCLUSTER HAVING ILIKE IN "
+    "INCREMENT INNER INSERT INTERSECT INTO IS ISSUE JOIN LATERAL LEFT LIKE LOCALTIME "
+    "LOCALTIMESTAMP MINUS NATURAL NOT NULL OF ON OR ORDER ORGANIZATION QUALIFY REGEXP REVOKE RIGHT "
+    "RLIKE ROW ROWS SAMPLE SCHEMA SELECT SET SOME START TABLE TABLESAMPLE THEN TO TRIGGER TRUE "
+    "TRY_CAST UNION UNIQUE UPDATE USING VALUES VIEW WHEN WHENEVER WHERE WITH".split()
+)
+"""Of Snowflake (docs.snowflake.com, Reserved & limited keywords)."""
+
+_SNOWFLAKE = Database(
+    name="Snowflake",
+    dialect="snowflake",
+    numbers=_ARITHMETIC,
+    literal=lambda value: f"'{value!r}'::FLOAT",
+    infinity="'inf'::FLOAT",
+    number_column=_as("nullif(CAST({c} AS FLOAT), 'NaN'::FLOAT)"),
+    text_column=_as("COLLATE(CAST({c} AS VARCHAR), '')"),
+    types=_types("FLOAT", "VARCHAR", "NUMBER(38, 0)", "BOOLEAN"),
+    function=(
+        "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type}\n"
+        "IMMUTABLE AS ${tag}$\n{query}\n${tag}$;\n"
+    ),
+    tags=("",),
+    reserved=_RESERVED,
+    characters=1 << 20,
+)
+
+_BIGQUERY = Database(
+    name="BigQuery",
+    dialect="bigquery",
+    numbers=_ARITHMETIC,
+    literal=repr,
+    infinity="CAST('inf' AS FLOAT64)",
+    number_column=_as("IF(IS_NAN(CAST({c} AS FLOAT64)), NULL, CAST({c} AS FLOAT64))"),
+    text_column=_as("COLLATE(CAST({c} AS STRING), '')"),
+    types=_types("FLOAT64", "STRING", "INT64", "BOOL"),
+    function="CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} AS (\n({query})\n);\n",
+    characters=1 << 20,
+)
+
+_CLICKHOUSE = Database(
+    name="ClickHouse",
+    dialect="clickhouse",
+    numbers=_CAST,
+    literal=repr,
+    infinity="inf",
+    number_column=_as(
+        "if(isNaN(CAST({c} AS Nullable(Float64))), NULL, CAST({c} AS Nullable(Float64)))"
+    ),
+    text_column=_as("CAST({c} AS Nullable(String))"),
+    types=_types("Float64", "String", "Int64", "Bool"),
+    characters=1 << 18,
+)
+
+_TRINO = Database(
+    name="Trino",
+    dialect="trino",
+    numbers=_CAST,
+    literal=with_exponent,
+    infinity="infinity()",
+    number_column=_as("if(is_nan(CAST({c} AS DOUBLE)), NULL, CAST({c} AS DOUBLE))"),
+    text_column=_as("CAST({c} AS VARCHAR)"),
+    types=_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
+    characters=1_000_000,
+)
+
+_REDSHIFT = Database(
+    name="Redshift",
+    dialect="redshift",
+    numbers=_CAST,
+    literal=lambda value: f"'{value!r}'::float8",
+    infinity="'infinity'::float8",
+    functions=MappingProxyType({"tanh": TANH}),
+    number_column=_as("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
+    text_column=_as("collate(CAST({c} AS varchar(65535)), 'case_sensitive')"),
+    types=_types("double precision", "varchar(65535)", "bigint", "boolean"),
+)
+
+_SPARK = Database(
+    name="Spark",
+    dialect="spark",
+    numbers=_CAST,
+    literal=lambda value: f"{value!r}D",
+    infinity="CAST('inf' AS DOUBLE)",
+    number_column=_as("nanvl(CAST({c} AS DOUBLE), NULL)"),
+    text_column=_as("CAST({c} AS STRING)"),
+    types=_types("DOUBLE", "STRING", "BIGINT", "BOOLEAN"),
+    function=(
+        "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC\n"
+        "RETURN (\n{query}\n);\n"
+    ),
+)
+
+_DATABRICKS = replace(_SPARK, name="Databricks", dialect="databricks")
+
 DATABASES: Mapping[str, Database] = MappingProxyType(
-    {"postgres": POSTGRES, "mariadb": MARIADB, "sqlite": SQLITE}
+    {
+        "postgres": _POSTGRES,
+        "mariadb": _MARIADB,
+        "mysql": _MYSQL,
+        "sqlite": _SQLITE,
+        "duckdb": _DUCKDB,
+        "spark": _SPARK,
+        "databricks": _DATABRICKS,
+        "snowflake": _SNOWFLAKE,
+        "bigquery": _BIGQUERY,
+        "clickhouse": _CLICKHOUSE,
+        "trino": _TRINO,
+        "redshift": _REDSHIFT,
+    }
 )
 """Databases by the names that DIALECT takes."""

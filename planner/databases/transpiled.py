@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import cache
+import re
 
 import sqlglot
 from sqlglot import expressions as exp
 
-from sqlml.planner.databases.targets import Database
+from sqlml.planner.databases.database import Database
 
 
 def transpiled(sql: str, database: Database) -> str:
@@ -51,7 +51,13 @@ def _raw(text: str) -> exp.Expression:
     return exp.Literal(this=text, is_string=False)
 
 
-@cache
-def quoted_name(name: str, dialect: str) -> str:
-    """A name in the database's quotes."""
-    return exp.to_identifier(name, quoted=True).sql(dialect=dialect)
+def quoted_name(name: str, database: Database) -> str:
+    """A name in the database's quotes, or without where it would be another name in them."""
+    plain = database.reserved is not None and _PLAIN.fullmatch(name) is not None
+    if plain and name.upper() in (database.reserved or ()):
+        name, plain = name.upper(), False  # as such a name is kept there
+    made: str = exp.to_identifier(name, quoted=not plain).sql(dialect=database.dialect)
+    return made
+
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -238,7 +238,7 @@ class Scorer:
         """The model as SQL of a database in which sqlml does not run.
 
         Args:
-            dialect: "postgres", "mariadb" or "sqlite".
+            dialect: "postgres", "sqlite", "snowflake", ..; docs/databases.md has all of them.
             table: what is scored; a sequence names a schema before the table.
             columns: of the table, beside the predictions; by default those that the model reads.
             form: "select", "view" or "function"; by default a query, or functions without a table.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
 import pytest
 
@@ -34,6 +35,11 @@ class Connection:
         )
         self.run(f"DROP TABLE IF EXISTS {table}")
         self.run(f"CREATE TABLE {table} ({columns})")
+        if self.name == "duckdb":
+            self.driver.register("frame", frame)
+            self.driver.execute(f"INSERT INTO {table} FROM frame")
+            self.driver.unregister("frame")
+            return
         rows = [
             tuple(None if value != value else value for value in row)
             for row in frame.astype(object).itertuples(index=False)
@@ -55,7 +61,7 @@ class Connection:
         cursor = self.driver.cursor()
         cursor.execute(query)
         names = [column[0] for column in cursor.description]
-        return pd.DataFrame(cursor.fetchall(), columns=names, dtype=object)
+        return pd.DataFrame(list(map(tuple, cursor.fetchall())), columns=names, dtype=object)
 
 
 @contextmanager
@@ -98,4 +104,11 @@ def mariadb(folder: Path) -> Iterator[Connection]:
         driver.close()
 
 
-OPEN = {"sqlite": sqlite, "postgres": postgres, "mariadb": mariadb}
+@contextmanager
+def plain_duckdb(folder: Path) -> Iterator[Connection]:
+    driver = duckdb.connect()
+    yield Connection("duckdb", driver, ("DOUBLE", "VARCHAR"), "?")
+    driver.close()
+
+
+OPEN = {"sqlite": sqlite, "duckdb": plain_duckdb, "postgres": postgres, "mariadb": mariadb}

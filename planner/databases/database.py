@@ -1,0 +1,54 @@
+"""`Database`: what a database in which sqlml does not run spells its own way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from sqlml.dialects.portable import Portable
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A database that a model is exported for.
+
+    Attributes:
+        name: as people call it. dialect: as sqlglot calls its SQL.
+        numbers: what its arithmetic needs.
+        literal: a finite number -> a literal of the type of float64.
+        infinity: +infinity, as an expression; of a database without, its greatest number, which
+            does for what is between inputs and results (`has_infinity`).
+        functions: name -> an expression of `x` in place of a function that the database lacks.
+        number_column: a column -> the same as a float64, and NULL where it is NaN.
+        text_column: a column -> a text that equals another only if all bytes are the same.
+        types: of parameters and results, by the kinds of features and predictions.
+        function: a statement that makes a function, with places for its name, parameters, type
+            and query, and for a tag that the query does not have; None: it has no functions that
+            are written in SQL.
+        tags: if given, the only tags that the database knows.
+        reserved: where a name without quotes is another one in them, as in capitals: the words that
+            need quotes all the same. Other plain names are written without.
+        fence: ends a query that must not be merged into the one around it, which would compute
+            its columns several times.
+        characters: the longest statement that it takes. columns: the most columns of a query.
+        is_run: whether sqlml's tests run it.
+    """
+
+    name: str
+    dialect: str
+    numbers: Portable
+    literal: Callable[[float], str]
+    infinity: str
+    number_column: Callable[[str], str]
+    text_column: Callable[[str], str]
+    types: Mapping[str, str]
+    function: str | None = None
+    functions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    has_infinity: bool = True
+    tags: tuple[str, ...] = ()
+    reserved: frozenset[str] | None = None
+    fence: str = ""
+    characters: int = 1 << 24
+    columns: int = 1600
+    is_run: bool = False

@@ -1,0 +1,87 @@
+CREATE VIEW "churn_scores" AS
+WITH sqlml_0 AS (
+  SELECT "id", nullif(CAST("tenure" AS double precision), 'NaN'::float8) AS sqlml_x0, nullif(CAST("order" AS double precision), 'NaN'::float8) AS sqlml_x1, CAST("plan" AS text) COLLATE "C" AS sqlml_x2 FROM "shop"."customers" OFFSET 0
+), sqlml_1 AS (
+  SELECT "id", sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it''s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1 FROM sqlml_0 OFFSET 0
+), sqlml_2 AS (
+  SELECT "id", sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + (sqlml_x0 * '0.0038133518481121204'::float8) + (sqlml_x1 * '0.0038133518481121204'::float8) + '-0.14872072207637269'::float8) AS sqlml_v2 FROM sqlml_1 OFFSET 0
+), sqlml_3 AS (
+  SELECT "id", sqlml_x0, sqlml_x1, sqlml_v1, sqlml_v2, CASE WHEN sqlml_v2 < '-709.782712893384'::float8 THEN '0.0'::float8 ELSE (CAST(1 AS DOUBLE PRECISION) / (1 + CASE WHEN (-sqlml_v2) > '709.782712893384'::float8 THEN 'infinity'::float8 WHEN (-sqlml_v2) < '-745.1332191019411'::float8 THEN '0.0'::float8 ELSE EXP((-sqlml_v2)) END)) END AS sqlml_v3 FROM sqlml_2 OFFSET 0
+)
+SELECT "id", CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v2 > '0.0'::float8) AND NOT (sqlml_v2 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) AS DOUBLE PRECISION) WHEN 0 THEN 'no' WHEN 1 THEN 'yes' END END AS "predicted_label", CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN NULL ELSE ('1.0'::float8 - sqlml_v3) END AS "probability_no", CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN NULL ELSE sqlml_v3 END AS "probability_yes", CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN NULL ELSE sqlml_v2 END AS "score"
+FROM sqlml_3;
+
+CREATE OR REPLACE FUNCTION "churn"("tenure" double precision, "order" double precision, "plan" text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $model$
+WITH sqlml_0 AS (
+  SELECT nullif(CAST("tenure" AS double precision), 'NaN'::float8) AS sqlml_x0, nullif(CAST("order" AS double precision), 'NaN'::float8) AS sqlml_x1, CAST("plan" AS text) COLLATE "C" AS sqlml_x2 OFFSET 0
+), sqlml_1 AS (
+  SELECT sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it''s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1, (sqlml_x0 - '19.0'::float8) AS sqlml_v2, (sqlml_x1 - '20.0'::float8) AS sqlml_v3 FROM sqlml_0 OFFSET 0
+), sqlml_2 AS (
+  SELECT sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + ((CAST(sqlml_v2 AS DOUBLE PRECISION) / '11.532562594670797'::float8) * '0.04397771888385659'::float8) + ((CAST(sqlml_v3 AS DOUBLE PRECISION) / '11.532562594670797'::float8) * '0.04397771888385659'::float8) + '-2.0875808018769423e-18'::float8) AS sqlml_v4 FROM sqlml_1 OFFSET 0
+)
+SELECT CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN NULL ELSE CASE CAST(CASE WHEN ((sqlml_v4 > '0.0'::float8) AND NOT (sqlml_v4 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) WHEN 0 THEN 'no' WHEN 1 THEN 'yes' END END FROM sqlml_2
+$model$;
+
+CREATE OR REPLACE FUNCTION "churn_probability_no"("tenure" double precision, "order" double precision, "plan" text) RETURNS double precision
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $model$
+WITH sqlml_0 AS (
+  SELECT nullif(CAST("tenure" AS double precision), 'NaN'::float8) AS sqlml_x0, nullif(CAST("order" AS double precision), 'NaN'::float8) AS sqlml_x1, CAST("plan" AS text) COLLATE "C" AS sqlml_x2 OFFSET 0
+), sqlml_1 AS (
+  SELECT sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it''s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1 FROM sqlml_0 OFFSET 0
+), sqlml_2 AS (
+  SELECT sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + (sqlml_x0 * '0.0038133518481121204'::float8) + (sqlml_x1 * '0.0038133518481121204'::float8) + '-0.14872072207637269'::float8) AS sqlml_v2 FROM sqlml_1 OFFSET 0
+)
+SELECT CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN NULL ELSE ('1.0'::float8 - CASE WHEN sqlml_v2 < '-709.782712893384'::float8 THEN '0.0'::float8 ELSE (CAST(1 AS DOUBLE PRECISION) / (1 + CASE WHEN (-sqlml_v2) > '709.782712893384'::float8 THEN 'infinity'::float8 WHEN (-sqlml_v2) < '-745.1332191019411'::float8 THEN '0.0'::float8 ELSE EXP((-sqlml_v2)) END)) END) END FROM sqlml_2
+$model$;
+
+CREATE OR REPLACE FUNCTION "churn_probability_yes"("tenure" double precision, "order" double precision, "plan" text) RETURNS double precision
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $model$
+WITH sqlml_0 AS (
+  SELECT nullif(CAST("tenure" AS double precision), 'NaN'::float8) AS sqlml_x0, nullif(CAST("order" AS double precision), 'NaN'::float8) AS sqlml_x1, CAST("plan" AS text) COLLATE "C" AS sqlml_x2 OFFSET 0
+), sqlml_1 AS (
+  SELECT sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it''s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1 FROM sqlml_0 OFFSET 0
+), sqlml_2 AS (
+  SELECT sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + (sqlml_x0 * '0.0038133518481121204'::float8) + (sqlml_x1 * '0.0038133518481121204'::float8) + '-0.14872072207637269'::float8) AS sqlml_v2 FROM sqlml_1 OFFSET 0
+)
+SELECT CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN NULL ELSE CASE WHEN sqlml_v2 < '-709.782712893384'::float8 THEN '0.0'::float8 ELSE (CAST(1 AS DOUBLE PRECISION) / (1 + CASE WHEN (-sqlml_v2) > '709.782712893384'::float8 THEN 'infinity'::float8 WHEN (-sqlml_v2) < '-745.1332191019411'::float8 THEN '0.0'::float8 ELSE EXP((-sqlml_v2)) END)) END END FROM sqlml_2
+$model$;
+
+CREATE OR REPLACE FUNCTION "churn_score"("tenure" double precision, "order" double precision, "plan" text) RETURNS double precision
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $model$
+WITH sqlml_0 AS (
+  SELECT nullif(CAST("tenure" AS double precision), 'NaN'::float8) AS sqlml_x0, nullif(CAST("order" AS double precision), 'NaN'::float8) AS sqlml_x1, CAST("plan" AS text) COLLATE "C" AS sqlml_x2 OFFSET 0
+), sqlml_1 AS (
+  SELECT sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it''s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1 FROM sqlml_0 OFFSET 0
+)
+SELECT CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN NULL ELSE ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + (sqlml_x0 * '0.0038133518481121204'::float8) + (sqlml_x1 * '0.0038133518481121204'::float8) + '-0.14872072207637269'::float8) END FROM sqlml_1
+$model$;
+
+CREATE VIEW "trees_scores" AS
+WITH sqlml_0 AS (
+  SELECT "id", nullif(CAST("tenure" AS double precision), 'NaN'::float8) AS sqlml_x0 FROM "shop"."customers" OFFSET 0
+), sqlml_1 AS (
+  SELECT "id", CASE WHEN sqlml_x0 < '19.999999046325684'::float8 THEN CASE WHEN sqlml_x0 < '11.999999523162842'::float8 THEN '-1.8000000715255737'::float8 ELSE '-0.48000001907348633'::float8 END ELSE CASE WHEN sqlml_x0 < '27.999999046325684'::float8 THEN '0.48000001907348633'::float8 ELSE '1.8000000715255737'::float8 END END AS sqlml_v1, CASE WHEN sqlml_x0 < '17.999999046325684'::float8 THEN CASE WHEN sqlml_x0 < '9.999999523162842'::float8 THEN '-1.4250000715255737'::float8 ELSE '-0.5256000757217407'::float8 END ELSE CASE WHEN sqlml_x0 < '25.999999046325684'::float8 THEN '0.18240004777908325'::float8 ELSE '1.283250093460083'::float8 END END AS sqlml_v2 FROM sqlml_0 OFFSET 0
+)
+SELECT "id", CAST(CAST(CAST((CAST(CAST(('9.5'::float8 + sqlml_v1) AS REAL) AS DOUBLE PRECISION) + sqlml_v2) AS REAL) AS DOUBLE PRECISION) AS DOUBLE PRECISION) AS "predicted_label", CAST(CAST(CAST((CAST(CAST(('9.5'::float8 + sqlml_v1) AS REAL) AS DOUBLE PRECISION) + sqlml_v2) AS REAL) AS DOUBLE PRECISION) AS DOUBLE PRECISION) AS "score"
+FROM sqlml_1;
+
+CREATE OR REPLACE FUNCTION "trees"("tenure" double precision) RETURNS double precision
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $model$
+WITH sqlml_0 AS (
+  SELECT nullif(CAST("tenure" AS double precision), 'NaN'::float8) AS sqlml_x0 OFFSET 0
+), sqlml_1 AS (
+  SELECT CASE WHEN sqlml_x0 < '19.999999046325684'::float8 THEN CASE WHEN sqlml_x0 < '11.999999523162842'::float8 THEN '-1.8000000715255737'::float8 ELSE '-0.48000001907348633'::float8 END ELSE CASE WHEN sqlml_x0 < '27.999999046325684'::float8 THEN '0.48000001907348633'::float8 ELSE '1.8000000715255737'::float8 END END AS sqlml_v1, CASE WHEN sqlml_x0 < '17.999999046325684'::float8 THEN CASE WHEN sqlml_x0 < '9.999999523162842'::float8 THEN '-1.4250000715255737'::float8 ELSE '-0.5256000757217407'::float8 END ELSE CASE WHEN sqlml_x0 < '25.999999046325684'::float8 THEN '0.18240004777908325'::float8 ELSE '1.283250093460083'::float8 END END AS sqlml_v2 FROM sqlml_0 OFFSET 0
+)
+SELECT CAST(CAST((CAST(CAST(('9.5'::float8 + sqlml_v1) AS REAL) AS DOUBLE PRECISION) + sqlml_v2) AS REAL) AS DOUBLE PRECISION) FROM sqlml_1
+$model$;
+
+CREATE OR REPLACE FUNCTION "trees_score"("tenure" double precision) RETURNS double precision
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $model$
+WITH sqlml_0 AS (
+  SELECT nullif(CAST("tenure" AS double precision), 'NaN'::float8) AS sqlml_x0 OFFSET 0
+), sqlml_1 AS (
+  SELECT CASE WHEN sqlml_x0 < '19.999999046325684'::float8 THEN CASE WHEN sqlml_x0 < '11.999999523162842'::float8 THEN '-1.8000000715255737'::float8 ELSE '-0.48000001907348633'::float8 END ELSE CASE WHEN sqlml_x0 < '27.999999046325684'::float8 THEN '0.48000001907348633'::float8 ELSE '1.8000000715255737'::float8 END END AS sqlml_v1, CASE WHEN sqlml_x0 < '17.999999046325684'::float8 THEN CASE WHEN sqlml_x0 < '9.999999523162842'::float8 THEN '-1.4250000715255737'::float8 ELSE '-0.5256000757217407'::float8 END ELSE CASE WHEN sqlml_x0 < '25.999999046325684'::float8 THEN '0.18240004777908325'::float8 ELSE '1.283250093460083'::float8 END END AS sqlml_v2 FROM sqlml_0 OFFSET 0
+)
+SELECT CAST(CAST((CAST(CAST(('9.5'::float8 + sqlml_v1) AS REAL) AS DOUBLE PRECISION) + sqlml_v2) AS REAL) AS DOUBLE PRECISION) FROM sqlml_1
+$model$;

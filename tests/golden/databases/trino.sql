@@ -1,0 +1,21 @@
+CREATE VIEW "churn_scores" AS
+WITH sqlml_0 AS (
+  SELECT "id", if(is_nan(CAST("tenure" AS DOUBLE)), NULL, CAST("tenure" AS DOUBLE)) AS sqlml_x0, if(is_nan(CAST("order" AS DOUBLE)), NULL, CAST("order" AS DOUBLE)) AS sqlml_x1, CAST("plan" AS VARCHAR) AS sqlml_x2 FROM "shop"."customers"
+), sqlml_1 AS (
+  SELECT "id", sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it''s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1 FROM sqlml_0
+), sqlml_2 AS (
+  SELECT "id", sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE) * -1.6303676445651103e0) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE) * 1.63036764456511e0) + (sqlml_x0 * 0.0038133518481121204e0) + (sqlml_x1 * 0.0038133518481121204e0) + -0.14872072207637269e0) AS sqlml_v2 FROM sqlml_1
+), sqlml_3 AS (
+  SELECT "id", sqlml_x0, sqlml_x1, sqlml_v1, sqlml_v2, CASE WHEN sqlml_v2 < -709.782712893384e0 THEN 0.0e0 ELSE (CAST(1 AS DOUBLE) / (1 + CASE WHEN (-sqlml_v2) > 709.782712893384e0 THEN infinity() WHEN (-sqlml_v2) < -745.1332191019411e0 THEN 0.0e0 ELSE EXP((-sqlml_v2)) END)) END AS sqlml_v3 FROM sqlml_2
+)
+SELECT "id", CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > 1.7976931348623157e+308) THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v2 > 0.0e0) AND NOT (sqlml_v2 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) AS DOUBLE) WHEN 0 THEN 'no' WHEN 1 THEN 'yes' END END AS "predicted_label", CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > 1.7976931348623157e+308) THEN NULL ELSE (1.0e0 - sqlml_v3) END AS "probability_no", CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > 1.7976931348623157e+308) THEN NULL ELSE sqlml_v3 END AS "probability_yes", CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > 1.7976931348623157e+308) THEN NULL ELSE sqlml_v2 END AS "score"
+FROM sqlml_3;
+
+CREATE VIEW "trees_scores" AS
+WITH sqlml_0 AS (
+  SELECT "id", if(is_nan(CAST("tenure" AS DOUBLE)), NULL, CAST("tenure" AS DOUBLE)) AS sqlml_x0 FROM "shop"."customers"
+), sqlml_1 AS (
+  SELECT "id", CASE WHEN sqlml_x0 < 19.999999046325684e0 THEN CASE WHEN sqlml_x0 < 11.999999523162842e0 THEN -1.8000000715255737e0 ELSE -0.48000001907348633e0 END ELSE CASE WHEN sqlml_x0 < 27.999999046325684e0 THEN 0.48000001907348633e0 ELSE 1.8000000715255737e0 END END AS sqlml_v1, CASE WHEN sqlml_x0 < 17.999999046325684e0 THEN CASE WHEN sqlml_x0 < 9.999999523162842e0 THEN -1.4250000715255737e0 ELSE -0.5256000757217407e0 END ELSE CASE WHEN sqlml_x0 < 25.999999046325684e0 THEN 0.18240004777908325e0 ELSE 1.283250093460083e0 END END AS sqlml_v2 FROM sqlml_0
+)
+SELECT "id", CAST(CAST(CAST((CAST(CAST((9.5e0 + sqlml_v1) AS REAL) AS DOUBLE) + sqlml_v2) AS REAL) AS DOUBLE) AS DOUBLE) AS "predicted_label", CAST(CAST(CAST((CAST(CAST((9.5e0 + sqlml_v1) AS REAL) AS DOUBLE) + sqlml_v2) AS REAL) AS DOUBLE) AS DOUBLE) AS "score"
+FROM sqlml_1;
