@@ -191,9 +191,10 @@ _SPARK = Database(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC\n"
         "RETURN (\n{query}\n);\n"
     ),
+    is_run=True,
 )
 
-_DATABRICKS = replace(_SPARK, name="Databricks", dialect="databricks")
+_DATABRICKS = replace(_SPARK, name="Databricks", dialect="databricks", is_run=False)
 
 DATABASES: Mapping[str, Database] = MappingProxyType(
     {

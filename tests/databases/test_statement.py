@@ -66,7 +66,7 @@ def test_names_and_texts_of_strangers_stay_names_and_texts(
         {name: np.arange(len(values)) * (k + 1.0) for k, name in enumerate(HOSTILE)}
     )
     fitted = DecisionTreeClassifier(random_state=0).fit(frame, values)
-    con.create_model("stranger", fitted, verify=False)
+    con.create_model("stranger", fitted, verify=False, or_replace=True)
     path = tmp_path / "m.sql"
     database.load("hostile", frame)
     con.execute(f"EXPORT MODEL stranger TO '{path}' (DIALECT {database.name}, TABLE hostile)")
