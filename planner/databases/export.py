@@ -106,7 +106,7 @@ def _function(subject: Subject, name: str, one: Prediction) -> str:
     ((_, value),) = made.predictions.items()
     parameters = ", ".join(
         f"{quoted_name(feature.name, database)} {database.types[feature.kind]}"
-        for feature in made.reads
+        for feature in made.parameters
     )
     own = name if one.output == "label" else f"{name}_{one.name}"
     query = f"{made.below}SELECT {value} FROM {made.last}"

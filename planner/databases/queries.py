@@ -32,14 +32,14 @@ class Queries:
         below: the WITH clause of the queries below it. last: that which it reads.
         kept: the quoted names of the table's columns that it keeps.
         predictions: quoted name -> expression over the last query.
-        reads: the features that the model reads.
+        parameters: the features of the model, whether this reads them or not.
     """
 
     below: str
     last: str
     kept: tuple[str, ...]
     predictions: Mapping[str, str]
-    reads: tuple[Feature, ...]
+    parameters: tuple[Feature, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,9 @@ def queries(
     database, program = subject.database, subject.program
     parts = tuple(Part(one.output, one.column) for one in asked)
     own = fold_casts_into_trees(prepare_parts(program, parts).program)
-    reads = tuple(f for f in subject.features if f.name in own.inputs)
+    inputs_of_all = {f.name for f in program.features}
+    known = tuple(f for f in subject.features if f.name in inputs_of_all)
+    reads = tuple(f for f in known if f.name in own.inputs)
     inputs, first = {}, {}
     for k, feature in enumerate(reads):
         inputs[feature.name] = [f"sqlml_x{k}"]
@@ -95,7 +97,7 @@ def queries(
             sql = f"CASE WHEN {refuses} THEN NULL ELSE {sql} END"
         shown[quoted_name(one.name, database)] = sql
     named = [f"sqlml_{n} AS (\n  {query}\n)" for n, query in enumerate(made)]
-    return Queries(f"WITH {', '.join(named)}\n", f"sqlml_{len(named) - 1}", kept, shown, reads)
+    return Queries(f"WITH {', '.join(named)}\n", f"sqlml_{len(named) - 1}", kept, shown, known)
 
 
 def _column(database: Database, feature: Feature) -> str:

@@ -17,6 +17,7 @@ from sqlml.backends.sql.expression import Bindings, Expression, Value, constants
 from sqlml.backends.sql.literals import TYPES
 from sqlml.backends.sql.messages import quoted_value
 from sqlml.backends.sql.printing import Printing
+from sqlml.backends.sql.tree_columns import print_tree_columns
 from sqlml.backends.sql.trees import print_trees
 from sqlml.dialects import DUCKDB, Dialect
 from sqlml.errors import BackendError
@@ -114,6 +115,8 @@ def _printed(
     if "string" in (t.dtype for t in below):
         return _text(node, values, bindings.dialect)
     printer = PRINTERS.get(node.op)
+    if node.op == "tree_ensemble" and bindings.dialect.missing_is_null:
+        printer = print_tree_columns
     if printer is None or node.type.dtype not in TYPES:
         raise BackendError(f"operator {node.op} with a {node.type!r} is not printed as SQL")
     return printer(Printing(node.op, node.attrs, node.type, values, below, bindings))

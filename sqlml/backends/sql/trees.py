@@ -6,7 +6,7 @@ with a number does not hold in SQL either; where the missing go left, the test s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -27,8 +27,6 @@ def print_trees(p: Printing) -> Value:
     e = Ensemble.of(p.attrs)
     if e.has_categories:
         raise BackendError("trees that test category sets are not printed as SQL")
-    if p.dialect.missing_is_null:
-        return _in_columns(p, e)
     if e.nodes > MOST_NODES or e.depth > DEEPEST:
         raise BackendError(
             f"{e.nodes} nodes in trees of depth {e.depth} are too many for an expression: at most "
@@ -42,99 +40,40 @@ def print_trees(p: Printing) -> Value:
         leaves: Mapping[int, str]
         if values == 1:
             leaves = {k: p.number(v, own) for k, v in enumerate(e.leaf_values[:, 0].tolist())}
-            sums[int(e.target[t])].append(_node(p, e, int(e.roots[t]), x, leaves))
+            sums[int(e.target[t])].append(node(p, e, int(e.roots[t]), x, leaves))
             continue
         leaves = {
             k: p.dialect.array([p.number(v, own) for v in row])
             for k, row in enumerate(e.leaf_values.tolist())
         }
-        name = p.bindings.name(_node(p, e, int(e.roots[t]), x, leaves))
+        name = p.bindings.name(node(p, e, int(e.roots[t]), x, leaves))
         for k in range(values):
             sums[int(e.target[t]) + k].append(p.dialect.at(name, k + 1))
     return tuple(Expression(p.total(s), nan=not np.isfinite(e.leaf_values).all()) for s in sums)
 
 
-def _in_columns(p: Printing, e: Ensemble) -> Value:
-    """The same with a column for each tree, or for the number of its leaf, if a leaf has several
-    values."""
-    x = p.bind(p.values[0])
-    dtype, own = str(e.base.dtype), str(e.leaf_values.dtype)
-    sums: list[list[str]] = [[p.number(b, dtype)] for b in e.base.tolist()]
-    texts = [[p.number(v, own) for v in row] for row in e.leaf_values.tolist()]
-    for t in range(e.trees):
-        root, first = int(e.roots[t]), int(e.target[t])
-        if e.leaf_values.shape[1] == 1:
-            values = {k: text[0] for k, text in enumerate(texts)}
-            sums[first].append(p.bindings.name(_shallow(p, e, root, x, values)))
-            continue
-        numbers = {k: str(k) for k in range(len(texts))}
-        leaf = p.bindings.name(_shallow(p, e, root, x, numbers))
-        places = _leaves(e, root)
-        for k in range(e.leaf_values.shape[1]):
-            cases = " ".join(f"WHEN {place} THEN {texts[place][k]}" for place in places)
-            sums[first + k].append(p.bindings.name(f"CASE {leaf} {cases} END"))
-    nan = not np.isfinite(e.leaf_values).all()
-    return tuple(Expression(p.total(s), nan=nan) for s in sums)
-
-
-MOST_LEVELS = 9
-"""Levels of a tree in one expression for other databases; SQL Server nests no more than ten."""
-
-
-def _shallow(p: Printing, e: Ensemble, root: int, x: Value, leaves: Mapping[int, str]) -> str:
-    """A tree as an expression; one of many levels by the parts of it that a row goes through."""
-    cuts: list[int] = []
-    made = _node(p, e, root, x, leaves, MOST_LEVELS, cuts)
-    if not cuts:
-        return made
-    numbers = {k: str(k) for k in range(len(e.leaf_values))}
-    cuts = []
-    place = p.bindings.name(_node(p, e, root, x, numbers, MOST_LEVELS, cuts))
-    while cuts:
-        deeper: list[int] = []
-        parts = [_node(p, e, cut, x, numbers, MOST_LEVELS - 1, deeper) for cut in cuts]
-        whens = " ".join(f"WHEN {-1 - k} THEN {part}" for k, part in enumerate(parts))
-        place = p.bindings.name(f"CASE {place} {whens} ELSE {place} END")
-        cuts = deeper
-    cases = " ".join(f"WHEN {leaf} THEN {leaves[leaf]}" for leaf in _leaves(e, root))
-    return f"CASE {place} {cases} END"
-
-
-def _leaves(e: Ensemble, root: int) -> list[int]:
-    """The leaves below a node."""
-    found, waiting = [], [root]
-    while waiting:
-        at = waiting.pop()
-        if at < 0:
-            found.append(~at)
-        else:
-            waiting += [int(e.right[at]), int(e.left[at])]
-    return found
-
-
-def _node(
+def node(
     p: Printing,
     e: Ensemble,
     at: int,
     x: Value,
     leaves: Mapping[int, str],
     levels: int = DEEPEST + 1,
-    cuts: list[int] | None = None,
+    below: Callable[[int], str] = str,
 ) -> str:
-    """A node and what is below it.
+    """A node and what is below it, as nested CASEs.
 
     Args:
         leaves: the text of each leaf.
-        levels: how many are written; a node below them is put into `cuts`, and -1 stands for the
-            first of these, -2 for the second.
+        levels: how many are written; `below` gives the text for a node under them.
     """
     if at < 0:
         return leaves[~at]
-    if levels == 0 and cuts is not None:
-        cuts.append(at)
-        return str(-len(cuts))
-    below = (levels - 1, cuts)
-    left, right = (_node(p, e, int(side[at]), x, leaves, *below) for side in (e.left, e.right))
+    if levels == 0:
+        return below(at)
+    left, right = (
+        node(p, e, int(side[at]), x, leaves, levels - 1, below) for side in (e.left, e.right)
+    )
     return f"CASE WHEN {_test(p, e, at, x)} THEN {left} ELSE {right} END"
 
 

@@ -66,7 +66,7 @@ WITH sqlml_0 AS (
 SELECT "id", CAST(CAST(CAST((CAST(CAST(('9.5'::float8 + sqlml_v1) AS REAL) AS DOUBLE PRECISION) + sqlml_v2) AS REAL) AS DOUBLE PRECISION) AS DOUBLE PRECISION) AS "predicted_label", CAST(CAST(CAST((CAST(CAST(('9.5'::float8 + sqlml_v1) AS REAL) AS DOUBLE PRECISION) + sqlml_v2) AS REAL) AS DOUBLE PRECISION) AS DOUBLE PRECISION) AS "score"
 FROM sqlml_1;
 
-CREATE OR REPLACE FUNCTION "trees"("tenure" double precision) RETURNS double precision
+CREATE OR REPLACE FUNCTION "trees"("tenure" double precision, "order" double precision) RETURNS double precision
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $model$
 WITH sqlml_0 AS (
   SELECT nullif(CAST("tenure" AS double precision), 'NaN'::float8) AS sqlml_x0 OFFSET 0
@@ -76,7 +76,7 @@ WITH sqlml_0 AS (
 SELECT CAST(CAST((CAST(CAST(('9.5'::float8 + sqlml_v1) AS REAL) AS DOUBLE PRECISION) + sqlml_v2) AS REAL) AS DOUBLE PRECISION) FROM sqlml_1
 $model$;
 
-CREATE OR REPLACE FUNCTION "trees_score"("tenure" double precision) RETURNS double precision
+CREATE OR REPLACE FUNCTION "trees_score"("tenure" double precision, "order" double precision) RETURNS double precision
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $model$
 WITH sqlml_0 AS (
   SELECT nullif(CAST("tenure" AS double precision), 'NaN'::float8) AS sqlml_x0 OFFSET 0
