@@ -22,6 +22,8 @@ class Database:
         functions: name -> an expression of `x` in place of a function that the database lacks.
         number_column: a column -> the same as a float64, and NULL where it is NaN.
         text_column: a column -> a text that equals another only if all bytes are the same.
+        odd_text: a text with a backslash or beyond ASCII -> a literal that means the same under all
+            settings of the database and of a connection; None: the plain one does.
         types: of parameters and results, by the kinds of features and predictions.
         function: a statement that makes a function, with places for its name, parameters, type
             and query, and for a tag that the query does not have; None: it has no functions that
@@ -43,6 +45,7 @@ class Database:
     number_column: Callable[[str], str]
     text_column: Callable[[str], str]
     types: Mapping[str, str]
+    odd_text: Callable[[str], str] | None = None
     function: str | None = None
     functions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     has_infinity: bool = True

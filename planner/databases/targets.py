@@ -25,6 +25,24 @@ def _types(number: str, string: str, integer: str, boolean: str) -> Mapping[str,
     return MappingProxyType(made)
 
 
+def _escaped(text: str) -> str:
+    r"""Of PostgreSQL, whatever standard_conforming_strings says.
+
+    >>> print(_escaped("it's \\"))
+    E'it''s \\'
+    """
+    return "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+
+
+def _as_bytes(text: str) -> str:
+    """Of MySQL, whatever the connection's character set and NO_BACKSLASH_ESCAPES say.
+
+    >>> _as_bytes("ä")
+    "CONVERT(X'c3a4' USING utf8mb4)"
+    """
+    return f"CONVERT(X'{text.encode().hex()}' USING utf8mb4)"
+
+
 _POSTGRES = Database(
     name="PostgreSQL",
     dialect="postgres",
@@ -33,6 +51,7 @@ _POSTGRES = Database(
     infinity="'infinity'::float8",
     number_column=_as("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
     text_column=_as('CAST({c} AS text) COLLATE "C"'),
+    odd_text=_escaped,
     types=_types("double precision", "text", "bigint", "boolean"),
     function=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type}\n"
@@ -52,6 +71,7 @@ _MARIADB = Database(
     functions=MappingProxyType({"tanh": TANH, "cbrt": CBRT}),
     number_column=_as("CAST({c} AS DOUBLE)"),
     text_column=_as("CAST(CONVERT({c} USING utf8mb4) AS BINARY)"),
+    odd_text=_as_bytes,
     types=_types("DOUBLE", "LONGTEXT CHARACTER SET utf8mb4", "BIGINT", "BOOLEAN"),
     function=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC NO SQL\n"

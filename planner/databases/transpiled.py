@@ -24,6 +24,9 @@ def _own(node: exp.Expression, database: Database) -> exp.Expression:
         formula = database.functions.get(node.sql_name().lower())
         if formula is not None:
             return _formula(formula, node.this)
+    if isinstance(node, exp.Literal) and node.is_string and database.odd_text is not None:
+        text = node.this
+        return node if text.isascii() and "\\" not in text else _raw(database.odd_text(text))
     if not (isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal)):
         return node
     if not (node.this.is_string and node.to.is_type("double", "float")):

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OrdinalEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
@@ -56,6 +59,38 @@ def test_a_table_may_have_a_schema(con: Any, tmp_path: Path) -> None:
     )
     text = path.read_text()
     assert 'FROM "sales"."May 2026"' in text and text.count('"Full name"') == 2
+
+
+SETTINGS = {
+    "postgres": ("SET standard_conforming_strings = off", "SET standard_conforming_strings = on"),
+    "mariadb": (
+        "SET SESSION sql_mode = CONCAT(@@sql_mode, ',NO_BACKSLASH_ESCAPES')",
+        "SET SESSION sql_mode = DEFAULT",
+    ),
+}
+
+
+def test_texts_mean_the_same_under_other_settings(
+    con: Any, database: Connection, tmp_path: Path
+) -> None:
+    if database.name not in SETTINGS:
+        pytest.skip("no setting changes how texts are read")
+    texts = [*HOSTILE, "\\'; DROP TABLE kinds; --", "日本", "é"] * 3
+    x = pd.DataFrame({"kind": texts, "n": np.arange(float(len(texts)))})
+    encoder = make_column_transformer((OrdinalEncoder(), ["kind"]))
+    fitted = make_pipeline(encoder, DecisionTreeClassifier(random_state=0)).fit(x, texts)
+    con.create_model("kinds", fitted, verify=False, or_replace=True)
+    path = tmp_path / "m.sql"
+    con.execute(f"EXPORT MODEL kinds TO '{path}' (DIALECT {database.name}, TABLE kinds)")
+    database.load("kinds", x)
+    changed, back = SETTINGS[database.name]
+    database.run(changed)
+    try:
+        got = database.frame(path.read_text(encoding="utf-8"))
+    finally:
+        database.run(back)
+    assert got["predicted_label"].tolist() == texts
+    assert len(database.frame("SELECT * FROM kinds")) == len(texts)
 
 
 def test_names_and_texts_of_strangers_stay_names_and_texts(
