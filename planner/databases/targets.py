@@ -10,7 +10,7 @@ from sqlml.dialects.portable import Portable
 from sqlml.planner.databases.arithmetic import CBRT, TANH, by_arithmetic, exact, with_exponent
 from sqlml.planner.databases.database import Database
 
-_CAST = Portable(lambda x: f"CAST(CAST({x} AS FLOAT) AS DOUBLE)", roundings=4)
+_CAST = Portable(lambda x: f"CAST(CAST({x} AS FLOAT) AS DOUBLE)", roundings=100)
 _ARITHMETIC = Portable(by_arithmetic, roundings=1)
 """How sums of float32 numbers are rounded: by a type for them, or where there is none."""
 

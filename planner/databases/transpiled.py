@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import sqlglot
 from sqlglot import expressions as exp
 
+from sqlml.backends.sql.layers import ROUNDED_SUM
 from sqlml.planner.databases.database import Database
 
 
@@ -20,6 +22,8 @@ def transpiled(sql: str, database: Database) -> str:
 
 
 def _own(node: exp.Expression, database: Database) -> exp.Expression:
+    if isinstance(node, exp.Anonymous) and node.name == ROUNDED_SUM:
+        return _raw(_rounded_sum(node.expressions, database))
     if isinstance(node, exp.Func):
         formula = database.functions.get(node.sql_name().lower())
         if formula is not None:
@@ -38,6 +42,20 @@ def _own(node: exp.Expression, database: Database) -> exp.Expression:
         text = database.infinity if value > 0 else f"(-{database.infinity})"
         return _raw(text)
     return _raw(database.literal(value))
+
+
+def _rounded_sum(terms: Sequence[exp.Expression], database: Database) -> str:
+    """The sum of terms, rounded after each addition: far more deeply nested than a tree of sqlglot
+    may be."""
+    before, after = transpiled(database.numbers.rounded("sqlml_sum"), database).split("sqlml_sum")
+    texts = [
+        term.transform(lambda node: _own(node, database)).sql(dialect=database.dialect)
+        for term in terms
+    ]
+    opened = before + "("
+    made = [opened * (len(texts) - 1), texts[0]]
+    made += [f" + {text}){after}" for text in texts[1:]]
+    return "".join(made)
 
 
 def _formula(formula: str, x: exp.Expression) -> exp.Expression:

@@ -75,7 +75,7 @@ def sqlite(folder: Path) -> Iterator[Connection]:
 def postgres(folder: Path) -> Iterator[Connection]:
     psycopg = pytest.importorskip("psycopg")
     with servers.postgres(folder) as socket:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 180
         while True:
             try:
                 driver = psycopg.connect(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-_WAIT = 60
+_WAIT = 180
 """Seconds until a server must answer."""
 
 

@@ -18,6 +18,9 @@ from sqlml.ir.program import Program
 LONGEST_SUM = 40
 """Terms of a sum in one expression."""
 
+ROUNDED_SUM = "sqlml_rounded_sum"
+"""What stands for a sum that is rounded after each addition: written out, it would be nested."""
+
 _COLUMN = re.compile(r"\bsqlml_v(\d+)\b")
 
 
@@ -54,10 +57,9 @@ class Layers(Bindings):
         """The sum of so few that one expression holds it."""
         if dtype != "float32":
             return self.dialect.total(terms)
-        made = terms[0]
-        for term in terms[1:]:
-            made = self.dialect.rounded(self.dialect.operator("+", made, term))
-        return made
+        if len(terms) == 2:
+            return self.dialect.rounded(self.dialect.operator("+", *terms))
+        return f"{ROUNDED_SUM}({', '.join(terms)})"
 
     @property
     def _portable(self) -> Portable:
@@ -108,20 +110,21 @@ def print_layers(
 
 
 def _layers(bound: Sequence[str], last: Sequence[str]) -> list[dict[str, str]]:
-    """The columns of each query: each is made as early as it can be, and kept as long as it is
-    read."""
+    """The columns of each query: each is made as late as it can be, so that few are kept at a
+    time, and kept as long as it is read."""
     reads = [[int(n) - 1 for n in _COLUMN.findall(sql)] for sql in bound]
     level: list[int] = []
     for needed in reads:
         level.append(1 + max((level[j] for j in needed), default=-1))
     count = 1 + max(level, default=-1)
-    until = [0] * len(bound)
-    for i, needed in enumerate(reads):
-        for j in needed:
-            until[j] = max(until[j], level[i])
+    level, until = [count - 1] * len(bound), [0] * len(bound)
     for sql in last:
         for n in _COLUMN.findall(sql):
             until[int(n) - 1] = count
+    for i in reversed(range(len(bound))):  # what reads a column comes behind it
+        for j in reads[i]:
+            level[j] = min(level[j], level[i] - 1)
+            until[j] = max(until[j], level[i])
     made: list[dict[str, str]] = []
     for at in range(count):
         columns = {}
