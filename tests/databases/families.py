@@ -106,6 +106,12 @@ FAMILIES: Mapping[str, tuple[Callable[[], Any], int, list[str], bool]] = {
     "boosting": (lambda: GradientBoostingClassifier(n_estimators=15), 1, NAMES, True),
     "histograms": (lambda: HistGradientBoostingClassifier(max_iter=12), 1, NAMES, False),
     "lightgbm": (lambda: lgb.LGBMClassifier(n_estimators=15, verbose=-1), 2, NAMES, False),
+    "sets of categories": (
+        lambda: _encoded(
+            OrdinalEncoder(),
+            HistGradientBoostingClassifier(max_iter=8, categorical_features=[0]),
+        ), 1, ["kind", *NAMES], False,
+    ),
     "clusters": (lambda: KMeans(4, n_init=1, random_state=0), 0, NAMES, True),
 }  # fmt: skip
 """Name -> how it is made, which of the targets it predicts, its columns, and whether it takes no

@@ -13,7 +13,6 @@ import numpy as np
 from sqlml.backends.sql.expression import Expression, Value
 from sqlml.backends.sql.printing import Printing
 from sqlml.backends.sql.trees import node
-from sqlml.errors import BackendError
 from sqlml.ir.trees import Ensemble
 
 MOST_LEVELS = 9
@@ -23,8 +22,6 @@ MOST_LEVELS = 9
 def print_tree_columns(p: Printing) -> Value:
     """The sums of the leaves' values, tree by tree from left to right, in the leaves' dtype."""
     e = Ensemble.of(p.attrs)
-    if e.has_categories:
-        raise BackendError("trees that test category sets are not printed as SQL")
     x = p.bind(p.values[0])
     dtype, own = str(e.base.dtype), str(e.leaf_values.dtype)
     sums: list[list[str]] = [[p.number(b, dtype)] for b in e.base.tolist()]

@@ -83,7 +83,9 @@ def _test(p: Printing, e: Ensemble, at: int, x: Value) -> str:
     threshold = float(e.threshold[at])
     symbol = "<" if e.compare == "lt" else "<="
     below = column.raw or column.sql
-    if threshold != threshold:  # no number goes left
+    if e.categorical is not None and e.categorical[at]:
+        test = _is_member(e, at, column.sql)
+    elif threshold != threshold:  # no number goes left
         test = "1 = 0" if p.dialect.missing_is_null else "false"
     elif p.dialect.missing_is_null and np.isinf(threshold):  # a number that few databases have
         test = _below_infinity(p, below, symbol, threshold)
@@ -95,6 +97,16 @@ def _test(p: Printing, e: Ensemble, at: int, x: Value) -> str:
     elif e.default_left[at] and column.nan:
         test = f"({test} OR {p.missing(column)})"
     return test
+
+
+def _is_member(e: Ensemble, at: int, number: str) -> str:
+    """Whether a number without its fraction is in the set of categories of a node."""
+    assert e.set_offsets is not None and e.set_words is not None
+    words = e.set_words[e.set_offsets[at] : e.set_offsets[at + 1]]
+    codes = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
+    if not codes.size:
+        return "1 = 0"
+    return f"({number} >= 0 AND floor({number}) IN ({', '.join(map(str, codes.tolist()))}))"
 
 
 def _below_infinity(p: Printing, number: str, symbol: str, threshold: float) -> str:
