@@ -22,14 +22,14 @@ def test_a_model_answers_as_its_library(spark: Any, tmp_path: Path, name: str) -
     with sqlml.connect() as con:
         con.create_model("m", fitted, verify=False)
         con.execute(
-            f"EXPORT MODEL m TO '{tmp_path}/m.sql' (DIALECT spark, TABLE exported_rows, COLUMNS (id))"
+            f"EXPORT MODEL m TO '{tmp_path}/m.sql' (DIALECT spark, TABLE exported, COLUMNS (id))"
         )
     table = frame.astype(object).where(frame.notna(), None).assign(id=np.arange(len(frame)))
     kinds = ", ".join(f"`{n}` {'STRING' if n == 'kind' else 'DOUBLE'}" for n in columns)
-    spark.createDataFrame(table, f"{kinds}, id BIGINT").createOrReplaceTempView("exported_rows")
+    spark.createDataFrame(table, f"{kinds}, id BIGINT").createOrReplaceTempView("exported")
     query = (tmp_path / "m.sql").read_text(encoding="utf-8").rstrip().rstrip(";")
     got = spark.sql(query).toPandas().sort_values("id")
-    spark.catalog.dropTempView("exported_rows")
+    spark.catalog.dropTempView("exported")
     labels = fitted.predict(frame)
     if labels.dtype.kind == "f":
         np.testing.assert_allclose(got["predicted_label"].astype(float), labels, rtol=1e-12)
