@@ -192,7 +192,7 @@ def saved(kind: str, model: Any, folder: Path) -> Path:
     return folder / "m.joblib"
 
 
-@pytest.mark.by_day(4)
+@pytest.mark.by_day(8)
 @pytest.mark.parametrize(
     "kind",
     [

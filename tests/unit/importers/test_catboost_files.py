@@ -66,6 +66,7 @@ def test_a_file_is_scored_without_the_library(x: Any, y: Any, tmp_path: Path) ->
     np.testing.assert_array_equal(np.load(tmp_path / "got.npy"), raw)
 
 
+@pytest.mark.nightly
 def test_binary_files_are_read_by_the_library(x: Any, y: Any, tmp_path: Path) -> None:
     place = tmp_path / "m.cbm"
     frame = pd.DataFrame(x[:, :3], columns=["a", "b", "c"])

@@ -116,6 +116,7 @@ def overwritten(x: Any) -> Any:
     return dropped
 
 
+@pytest.mark.nightly
 def test_a_dropout_that_is_off_shares_its_memory_with_operators_in_place() -> None:
     torch.manual_seed(0)
     alone = nn.Sequential(nn.Linear(4, 3), nn.Dropout(), nn.ReLU(inplace=True)).double()
