@@ -37,7 +37,7 @@ from sklearn.preprocessing import (
 from sklearn.tree import DecisionTreeRegressor
 
 NAMES = ["a", "B.b", "c", "d"]
-KINDS = ["a", "A", "a ", " a", "it's", "ä\\n", '"', "$sqlml$", "", "日本"]
+KINDS = ["a", "A", "a ", " a", "it's", "ä\\n", '"', "$sqlml$", "sqlml_v99", "", "日本"]
 
 
 @cache

@@ -109,7 +109,10 @@ def _softmax(p: Printing) -> Value:
     summed = p.bindings.total(parts, str(p.attrs["sum_dtype"]))
     narrow = p.dialect.narrowed(summed) if p.dtype == "float32" else f"CAST({summed} AS DOUBLE)"
     (whole,) = p.bind([Expression(narrow)])
-    return tuple(Expression(p.dialect.divided(v.sql, whole.sql, p.sql_type)) for v in e)
+    parts = [p.dialect.divided(v.sql, whole.sql, p.sql_type) for v in e]
+    if p.dtype == "float32":
+        parts = [p.dialect.rounded(part) for part in parts]
+    return tuple(map(Expression, parts))
 
 
 def _encode(p: Printing) -> Value:

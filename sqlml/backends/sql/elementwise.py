@@ -84,11 +84,12 @@ def _sigmoid_of_xgboost(p: Printing, e: Expression) -> Expression:
         limited = f"CASE WHEN {p.missing(e)} THEN {e.sql} ELSE {limited} END"
     wide = f"CAST({limited} AS DOUBLE)"
     if d.missing_is_null:
-        ((wide,),) = (tuple(b.sql for b in p.bind([Expression(wide)])),)
+        (bound,) = p.bind([Expression(wide)])
+        wide = bound.sql
     power = d.narrowed(d.call("exp", wide))
     one = p.number(1)
     below = p.total([power, one, p.number(1e-16)])
-    return Expression(d.divided(one, below, p.sql_type), nan=e.nan)
+    return Expression(d.rounded(d.divided(one, below, p.sql_type)), nan=e.nan)
 
 
 def _arithmetic(symbol: str) -> Callable[[Printing], Value]:

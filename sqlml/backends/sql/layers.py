@@ -21,7 +21,8 @@ LONGEST_SUM = 40
 ROUNDED_SUM = "sqlml_rounded_sum"
 """What stands for a sum that is rounded after each addition: written out, it would be nested."""
 
-_COLUMN = re.compile(r"\bsqlml_v(\d+)\b")
+_COLUMN = re.compile(r"'(?:[^']|'')*'|\bsqlml_v(\d+)\b")
+"""A text, in which no column is meant, or a column."""
 
 
 class Layers(Bindings):
@@ -109,18 +110,27 @@ def print_layers(
     return Printed(tuple(_layers(bindings.bound, last)), values, refused)
 
 
+def _columns(sql: str) -> list[int]:
+    """The columns that an expression reads, by their places among the bound ones.
+
+    >>> _columns("CASE sqlml_v2 WHEN 'sqlml_v7' THEN sqlml_v1 END")
+    [1, 0]
+    """
+    return [int(number) - 1 for number in _COLUMN.findall(sql) if number]
+
+
 def _layers(bound: Sequence[str], last: Sequence[str]) -> list[dict[str, str]]:
     """The columns of each query: each is made as late as it can be, so that few are kept at a
     time, and kept as long as it is read."""
-    reads = [[int(n) - 1 for n in _COLUMN.findall(sql)] for sql in bound]
+    reads = [_columns(sql) for sql in bound]
     level: list[int] = []
     for needed in reads:
         level.append(1 + max((level[j] for j in needed), default=-1))
     count = 1 + max(level, default=-1)
     level, until = [count - 1] * len(bound), [0] * len(bound)
     for sql in last:
-        for n in _COLUMN.findall(sql):
-            until[int(n) - 1] = count
+        for j in _columns(sql):
+            until[j] = count
     for i in reversed(range(len(bound))):  # what reads a column comes behind it
         for j in reads[i]:
             level[j] = min(level[j], level[i] - 1)
