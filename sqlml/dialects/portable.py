@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from sqlml.dialects.base import Dialect
 from sqlml.errors import BackendError
 
-MOST_POWER, LEAST_POWER = "'709.782712893384'::DOUBLE", "'-745.1332191019411'::DOUBLE"
+MOST_POWER, LEAST_POWER = 709.782712893384, -745.1332191019411
 """The greatest and the least number whose power of e is a DOUBLE other than infinity and 0."""
 
 LARGEST = "'1.7976931348623157e+308'::DOUBLE"
@@ -42,8 +42,8 @@ class Portable(Dialect):
         if name == "exp":
             (x,) = arguments
             return (
-                f"CASE WHEN {x} > {MOST_POWER} THEN {self.overflow()} "
-                f"WHEN {x} < {LEAST_POWER} THEN '0.0'::DOUBLE ELSE exp({x}) END"
+                f"CASE WHEN {x} > '{MOST_POWER}'::DOUBLE THEN {self.overflow()} "
+                f"WHEN {x} < '{LEAST_POWER}'::DOUBLE THEN '0.0'::DOUBLE ELSE exp({x}) END"
             )
         return super().call(name, *arguments)
 

@@ -25,7 +25,7 @@ _METRICS = {
 """The measures of the table; the plot shows the first that some group has."""
 
 _AVERAGED = {"two classes": "p1", "numbers": "hat"}
-"""The column of `sqlml_scored` whose mean each group shows where there are no labels."""
+"""The column of predictions whose mean is shown for each group if the data has no labels."""
 
 
 def groups(subject: Subject) -> Section:

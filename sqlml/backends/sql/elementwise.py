@@ -11,6 +11,7 @@ import numpy as np
 from sqlml.backends.sql.expression import Expression, Value
 from sqlml.backends.sql.printing import Printing
 from sqlml.dialects import DUCKDB, Dialect
+from sqlml.dialects.portable import MOST_POWER
 from sqlml.errors import BackendError
 from sqlml.ir.operators.columns import not_finite
 from sqlml.types import FLOATS
@@ -18,9 +19,6 @@ from sqlml.types import FLOATS
 LARGEST = "'3.4028235677973366e38'::DOUBLE"
 """From here on float64 rounds to an infinite float32, and the engine's own cast is an error."""
 
-
-MOST_POWER = 709.782712893384
-"""The greatest number whose power of e is a float64."""
 
 Form = Callable[[Dialect, str], str]
 """A dialect and a number -> the SQL made from it."""
