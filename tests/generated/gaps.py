@@ -41,4 +41,12 @@ GAPS = (
         r"GROUPING SETS|ROLLUP|CUBE",
         r"Map keys can not be NULL",
     ),
+    _gap(
+        "DuckDB",
+        "2.0.1 takes one row of a SEMI JOIN's right side before it filters this side",
+        "SELECT u.id FROM t2 u SEMI JOIN t1 v ON 0 = u.a AND predict('tree', v.*) IN ('low') LEFT JOIN t1 w USING (id) WHERE coalesce(w.b, u.b) > -10",
+        "SELECT u.id FROM t2 u SEMI JOIN t1 v ON 0 = u.a AND tree_predict(v.a, v.g) IN ('low') LEFT JOIN t1 w USING (id) WHERE coalesce(w.b, u.b) > -10",
+        r"SEMI JOIN.* JOIN .*WHERE",
+        r"^rows",
+    ),
 )

@@ -288,7 +288,7 @@ class DuckDBEngine:
             with interruption_after(stops=True):
                 try:
                     self.native.complete()
-                except duckdb.Error:
+                except (duckdb.Error, RuntimeError):  # RuntimeError: "Query interrupted", of then
                     pass  # errors are for who read it, and had or left them
 
     def catch_up(self) -> bool:

@@ -45,11 +45,11 @@ class Columns:
                     f"unknown nan_value_treatment {treatment!r} of a CatBoost column"
                 )
             true = treatment == "AsTrue" and feature["has_nans"] is True
-            number = count(feature["feature_index"])
+            number = _number(feature, self.floats)
             self.floats[number] = self._place(feature, names), true
             self._tests += [("FloatFeature", number, b) for b in _borders(feature["borders"] or [])]
         for feature in info.get("categorical_features") or []:
-            number = count(feature["feature_index"])
+            number = _number(feature, self.categories)
             self.categories[number] = self._place(feature, names)
             texts, values = feature.get("string_values") or [], feature.get("values") or []
             self._tests += [("OneHotFeature", number, hash32(value)) for value in values]
@@ -163,6 +163,14 @@ class Columns:
     def tested_values(self) -> dict[int, Array]:
         """Categorical column -> the hashes that splits test, int64, in the order of their codes."""
         return {place: np.array(list(codes), np.int64) for place, codes in self._codes.items()}
+
+
+def _number(feature: Mapping[str, Any], before: Mapping[int, Any]) -> int:
+    """The number of a column among those of its kind; out of order, CatBoost itself dies of it."""
+    number = count(feature["feature_index"])
+    if number <= max(before, default=-1):
+        raise ArtifactError("the columns of the CatBoost model are not in order")
+    return number
 
 
 def _borders(given: Any) -> Array:

@@ -61,7 +61,8 @@ def _tables(attrs: Attrs) -> tuple[Any, ...]:
 
 
 def _made_tables(attrs: Attrs) -> tuple[Any, ...]:
-    """Columns, and where each combination's end; keys in slots, where each combination's slots
+    """The columns of x that combinations have; their places among these, combination by
+    combination, and where each combination's end; keys in slots, where each combination's slots
     begin, by how many bits a hash is shifted to make a slot, and the key of empty slots; the values
     of each slot, where they begin, and how many a slot has.
 
@@ -84,7 +85,9 @@ def _made_tables(attrs: Attrs) -> tuple[Any, ...]:
     written = (writes(np.uint64, 1), *others)
     kinds = (kinds_of(*own), written, (writes(values.dtype, 1), *kinds_of(*numbers[1:])))
     specialise(fill_slots, kinds)(own, slots, numbers)
-    return ((attrs["columns"].astype(np.int64), attrs["column_ends"]), slots, numbers)
+    used, places = np.unique(attrs["columns"], return_inverse=True)
+    columns = (used.astype(np.int64), places.astype(np.int64), attrs["column_ends"])
+    return (columns, slots, numbers)
 
 
 def _absent(keys: Array) -> int:
@@ -122,16 +125,16 @@ def fill_slots(given: Any, slots: Any, values: Any) -> None:
 
 def find_combinations(x: Any, columns: Any, slots: Any, values: Any, out: Any) -> None:
     """Write the values of the combinations of each row of x (n, k) to out (n, outputs)."""
-    column, ends = columns
+    used, column, ends = columns
     taken, starts, shifts, empty = slots
     numbers, value_starts, widths = values
-    whole = np.empty((x.shape[1], ROWS), np.uint64)
+    whole = np.empty((used.size, ROWS), np.uint64)
     key, slot = np.empty(ROWS, np.uint64), np.empty(ROWS, np.int64)
     for first in range(0, x.shape[0], ROWS):
         rows = min(ROWS, x.shape[0] - first)
         for r in range(rows):
-            for c in range(x.shape[1]):
-                value = x[first + r, c]
+            for c in range(used.size):
+                value = x[first + r, used[c]]
                 whole[c, r] = _U(np.int64(value)) if -_WHOLE < value < _WHOLE else _U(0)
         begin, to = np.int64(0), np.int64(0)
         for p in range(widths.size):
