@@ -24,7 +24,6 @@ from tests.generated.models import MISSING, make_macros, make_models
 from tests.generated.scope import CREATE, FILL
 from tests.generated.scripts import script
 
-
 WRONG = "statistics_propagation"
 """An optimizer of DuckDB that the twins do without, for a fault in `gaps.GAPS`."""
 
