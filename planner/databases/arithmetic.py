@@ -26,19 +26,33 @@ def exact(value: float) -> str:
         digits = text.partition(".")[2]
         if float(value).is_integer() or len(digits) <= 4 and (value * 16).is_integer():
             return text
+    return _of_wholes(value, ".0")
+
+
+def exact_with_exponents(value: float) -> str:
+    """The same for SQL Server, to which a number without an exponent is a decimal one.
+
+    >>> exact_with_exponents(-0.5), exact_with_exponents(3.0), exact_with_exponents(0.1)
+    ('-0.5e0', '3.0e0', '(3602879701896397e0/36028797018963968e0)')
+    """
+    text = repr(value)
+    is_short = "e" not in text and len(text.lstrip("-")) <= 16 and (value * 16).is_integer()
+    return f"{text}e0" if is_short else _of_wholes(value, "e0")
+
+
+def _of_wholes(value: float, point: str) -> str:
+    """Quotients and products of whole numbers, each below 2^63 and with `point` behind it."""
     mantissa, exponent = math.frexp(value)
     whole, exponent = int(math.ldexp(mantissa, 53)), exponent - 53
     while whole % 2 == 0 and whole:
         whole, exponent = whole // 2, exponent + 1
-    made = str(whole)
+    made = f"{whole}{point}"
     while exponent < 0:
         step = min(-exponent, 62)
-        made, exponent = f"{made}/{2**step}.0", exponent + step
-    if "/" not in made:
-        made += ".0"
+        made, exponent = f"{made}/{2**step}{point}", exponent + step
     while exponent > 0:
         step = min(exponent, 62)
-        made, exponent = f"{made}*{2**step}.0", exponent - step
+        made, exponent = f"{made}*{2**step}{point}", exponent - step
     return f"({made})"
 
 

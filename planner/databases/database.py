@@ -22,8 +22,11 @@ class Database:
         functions: name -> an expression of `x` in place of a function that the database lacks.
         number_column: a column -> the same as a float64, and NULL where it is NaN.
         text_column: a column -> a text that equals another only if all bytes are the same.
+        ending: what `text_column` adds to each text, and a text that is compared with it has too.
         odd_text: a text with a backslash or beyond ASCII -> a literal that means the same under all
             settings of the database and of a connection; None: the plain one does.
+        float32: its type of 32 bits, where sqlglot takes another for it.
+        booleans: expressions of false and true, where it has no such words.
         types: of parameters and results, by the kinds of features and predictions.
         function: a statement that makes a function, with places for its name, parameters, type
             and query, and for a tag that the query does not have; None: it has no functions that
@@ -34,6 +37,7 @@ class Database:
         fence: ends a query that must not be merged into the one around it, which would compute
             its columns several times.
         characters: the longest statement that it takes. columns: the most columns of a query.
+        cases: how many CASEs may stand in each other.
         is_run: whether sqlml's tests run it.
     """
 
@@ -45,7 +49,10 @@ class Database:
     number_column: Callable[[str], str]
     text_column: Callable[[str], str]
     types: Mapping[str, str]
+    ending: str = ""
     odd_text: Callable[[str], str] | None = None
+    float32: str = ""
+    booleans: tuple[str, ...] = ()
     function: str | None = None
     functions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     has_infinity: bool = True
@@ -54,4 +61,5 @@ class Database:
     fence: str = ""
     characters: int = 1 << 24
     columns: int = 1600
+    cases: int = 200
     is_run: bool = False

@@ -90,7 +90,10 @@ def queries(
     made = _layers(database, printed, first, kept, table, [*values, *conditions])
     shown = {}
     for one, value in zip(asked, values, strict=True):
-        sql = transpiled(value if one.labels is None else _label(value, one.labels), database)
+        if one.labels is None:
+            sql = transpiled(value, database)
+        else:
+            sql = transpiled(_label(value, one.labels), database, shown=True)
         if one.kind == "number" and not database.has_infinity:
             sql = f"CASE WHEN abs({sql}) < {database.infinity} THEN {sql} END"
         if refuses:

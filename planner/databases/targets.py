@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
 from sqlml.dialects.portable import Portable
-from sqlml.planner.databases.arithmetic import CBRT, TANH, by_arithmetic, exact, with_exponent
+from sqlml.planner.databases.arithmetic import (
+    CBRT,
+    TANH,
+    by_arithmetic,
+    exact,
+    exact_with_exponents,
+    with_exponent,
+)
 from sqlml.planner.databases.database import Database
 
 _CAST = Portable(lambda x: f"CAST(CAST({x} AS FLOAT) AS DOUBLE)", roundings=100)
@@ -41,6 +49,16 @@ def _as_bytes(text: str) -> str:
     "CONVERT(X'c3a4' USING utf8mb4)"
     """
     return f"CONVERT(X'{text.encode().hex()}' USING utf8mb4)"
+
+
+def _national(text: str) -> str:
+    r"""Of SQL Server, which leaves out a line's end behind a backslash.
+
+    >>> print(_national("it's"))
+    N'it''s'
+    """
+    quoted = text.replace("'", "''").replace("\\\n", "\\' + N'\n")
+    return f"(N'{quoted}')" if " + N'" in quoted else f"N'{quoted}'"
 
 
 _POSTGRES = Database(
@@ -198,6 +216,30 @@ _REDSHIFT = Database(
     types=_types("double precision", "varchar(65535)", "bigint", "boolean"),
 )
 
+_SQLSERVER = Database(
+    name="SQL Server",
+    dialect="tsql",
+    numbers=Portable(lambda x: f"CAST(CAST({x} AS FLOAT) AS DOUBLE)", roundings=20, levels=6),
+    literal=lambda value: (
+        with_exponent(value) if abs(value) == sys.float_info.max else exact_with_exponents(value)
+    ),
+    infinity="1.7976931348623157e308",
+    has_infinity=False,
+    functions=MappingProxyType({"tanh": TANH, "cbrt": CBRT}),
+    number_column=_as("CAST({c} AS float)"),
+    # Blanks at the end of a text count only where something follows them.
+    text_column=_as("(CAST({c} AS nvarchar(max)) + N'.') COLLATE Latin1_General_100_BIN2"),
+    ending=".",
+    odd_text=_national,
+    float32="REAL",
+    booleans=("CAST(0 AS bit)", "CAST(1 AS bit)"),
+    types=_types("float", "nvarchar(max)", "bigint", "bit"),
+    fence=" ORDER BY (SELECT NULL) OFFSET 0 ROWS FETCH NEXT 9223372036854775807 ROWS ONLY",
+    characters=1 << 28,
+    columns=4096,
+    cases=10,
+)
+
 _SPARK = Database(
     name="Spark",
     dialect="spark",
@@ -230,6 +272,7 @@ DATABASES: Mapping[str, Database] = MappingProxyType(
         "clickhouse": _CLICKHOUSE,
         "trino": _TRINO,
         "redshift": _REDSHIFT,
+        "sqlserver": _SQLSERVER,
     }
 )
 """Databases by the names that DIALECT takes."""

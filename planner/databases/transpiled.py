@@ -9,28 +9,54 @@ import sqlglot
 from sqlglot import expressions as exp
 
 from sqlml.backends.sql.layers import ROUNDED_SUM
+from sqlml.errors import BackendError
 from sqlml.planner.databases.database import Database
 
 
-def transpiled(sql: str, database: Database) -> str:
-    """An expression in `Portable`'s SQL as the database has it."""
+def transpiled(sql: str, database: Database, shown: bool = False) -> str:
+    """An expression in `Portable`'s SQL as the database has it.
+
+    Args:
+        shown: whether its texts are results; otherwise they are compared with columns.
+
+    Raises:
+        BackendError: the database does not nest CASEs as deeply.
+    """
     query = sqlglot.parse_one(f"SELECT {sql}", read="duckdb", into=exp.Select)
     (tree,) = query.selects
-    made = tree.transform(lambda node: _own(node, database), copy=False)
+    ending = "" if shown else database.ending
+    made = tree.transform(lambda node: _own(node, database, ending), copy=False)
+    cases = _cases(made)
+    if cases > database.cases:
+        raise BackendError(
+            f"the model takes CASEs that are nested {cases} levels deep; {database.name} nests "
+            f"them {database.cases} levels deep"
+        )
     text: str = made.sql(dialect=database.dialect)
     return text
 
 
-def _own(node: exp.Expression, database: Database) -> exp.Expression:
+def _cases(node: exp.Expression) -> int:
+    """How deeply CASEs stand in each other."""
+    below = max(map(_cases, node.iter_expressions()), default=0)
+    return below + isinstance(node, exp.Case)
+
+
+def _own(node: exp.Expression, database: Database, ending: str) -> exp.Expression:
     if isinstance(node, exp.Anonymous) and node.name == ROUNDED_SUM:
         return _raw(_rounded_sum(node.expressions, database))
     if isinstance(node, exp.Func):
         formula = database.functions.get(node.sql_name().lower())
         if formula is not None:
             return _formula(formula, node.this)
-    if isinstance(node, exp.Literal) and node.is_string and database.odd_text is not None:
-        text = node.this
-        return node if text.isascii() and "\\" not in text else _raw(database.odd_text(text))
+    if isinstance(node, exp.DataType) and node.is_type("float") and database.float32:
+        return exp.DataType(this=exp.DType.USERDEFINED, kind=database.float32)
+    if isinstance(node, exp.Boolean) and database.booleans:
+        return _raw(database.booleans[node.this])
+    if isinstance(node, exp.Literal) and node.is_string:
+        text = node.this + ending
+        is_plain = database.odd_text is None or text.isascii() and "\\" not in text
+        return exp.Literal.string(text) if is_plain else _raw(database.odd_text(text))
     if not (isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal)):
         return node
     if not (node.this.is_string and node.to.is_type("double", "float")):
@@ -49,7 +75,7 @@ def _rounded_sum(terms: Sequence[exp.Expression], database: Database) -> str:
     may be."""
     before, after = transpiled(database.numbers.rounded("sqlml_sum"), database).split("sqlml_sum")
     texts = [
-        term.transform(lambda node: _own(node, database)).sql(dialect=database.dialect)
+        term.transform(lambda node: _own(node, database, "")).sql(dialect=database.dialect)
         for term in terms
     ]
     opened = before + "("

@@ -23,15 +23,17 @@ class Portable(Dialect):
     Args:
         narrow: a DOUBLE within the range of FLOAT -> the same rounded to a FLOAT, as a DOUBLE.
         roundings: how often such a result may stand in the next one, in one expression.
+        levels: of a tree in one expression.
     """
 
     name = "other databases"
     missing_is_null = True
     has_float32 = False
 
-    def __init__(self, narrow: Callable[[str], str], roundings: int) -> None:
+    def __init__(self, narrow: Callable[[str], str], roundings: int, levels: int = 9) -> None:
         self._narrow = narrow
         self.roundings = roundings
+        self.levels = levels
 
     def call(self, name: str, *arguments: str) -> str:
         """A function that all databases have; exp does not leave the range of DOUBLE.
@@ -45,6 +47,9 @@ class Portable(Dialect):
                 f"CASE WHEN {x} > '{MOST_POWER}'::DOUBLE THEN {self.overflow()} "
                 f"WHEN {x} < '{LEAST_POWER}'::DOUBLE THEN '0.0'::DOUBLE ELSE exp({x}) END"
             )
+        if name == "pow":  # some databases give the result the type of the base
+            base, power = arguments
+            return super().call(name, f"CAST({base} AS DOUBLE)", power)
         return super().call(name, *arguments)
 
     def array(self, items: Sequence[str]) -> str:

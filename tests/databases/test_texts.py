@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from xgboost import XGBRegressor
 from sqlml.importers.registry import import_model
 from sqlml.planner.databases.export import export_for
 from sqlml.planner.databases.targets import DATABASES
+from tests.databases import families
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "databases"
 
@@ -68,6 +70,34 @@ def test_sqlglot_reads_the_text(dialect: str) -> None:
         )
         (read,) = sqlglot.parse(query, read=DATABASES[dialect].dialect)
         assert read is not None and not list(read.find_all(sqlglot.exp.Command))
+
+
+TSQL = {"ABS", "CAST", "CEILING", "COALESCE", "EXP", "FLOOR", "GREATEST", "LEAST", "LOG", "POWER",
+        "SIGN", "SQRT", "nvarchar"}  # fmt: skip
+"""Functions of SQL Server 2022, and a type."""
+
+
+@pytest.mark.by_day(4)
+@pytest.mark.parametrize("name", families.FAMILIES)
+def test_sql_server_has_the_functions_and_nests_the_cases(name: str) -> None:
+    imported = import_model(families.model(name))
+    text = export_for(imported.program, imported.features, "m", "sqlserver", table=["t"])
+    called = set(re.findall(r"\b(\w+)\(", text.replace("abs(", "ABS(").replace(" IN (", " ")))
+    assert called - {"AND", "AS", "OR", "NOT", "WHEN", "THEN", "BY"} <= TSQL
+    words = re.findall(r"\b(?:CASE|END|SELECT)\b", re.sub(r"'(?:[^']|'')*'", "", text))
+    depths = accumulate({"CASE": 1, "END": -1}.get(word, 0) for word in words)
+    assert max(depths, default=0) <= 10
+
+
+def test_sql_server_tells_blanks_at_the_end_of_a_text() -> None:
+    labels = [True, False] * 2
+    table = pd.DataFrame({"plan": ["a", "a ", "ä\\\n", "it's"], "is_new": labels})
+    encoder = make_column_transformer((OneHotEncoder(), ["plan"]))
+    model = make_pipeline(encoder, LogisticRegression()).fit(table[["plan"]], labels)
+    imported = import_model(model)
+    text = export_for(imported.program, imported.features, "m", "sqlserver", table=["t"])
+    for known in ("'a.'", "'a .'", "(N'ä\\' + N'\n.')", "'it''s.'", "CAST(1 AS bit)"):
+        assert f" {known} " in text
 
 
 def test_the_page_has_all_databases() -> None:

@@ -13,10 +13,11 @@ import numpy as np
 from sqlml.backends.sql.expression import Expression, Value
 from sqlml.backends.sql.printing import Printing
 from sqlml.backends.sql.trees import node
+from sqlml.dialects.portable import Portable
 from sqlml.ir.trees import Ensemble
 
-MOST_LEVELS = 9
-"""Levels of a tree in one expression."""
+WAYS = 8
+"""The numbers of leaves are told apart by so many comparisons one after the other."""
 
 
 def print_tree_columns(p: Printing) -> Value:
@@ -43,6 +44,8 @@ def print_tree_columns(p: Printing) -> Value:
 def _deep(p: Printing, e: Ensemble, root: int, x: Value, leaves: Sequence[int]) -> str | None:
     """The column with the place of a row's leaf among `leaves`; None for a tree of few levels."""
     numbers = {leaf: str(place) for place, leaf in enumerate(leaves)}
+    assert isinstance(p.dialect, Portable)
+    levels = p.dialect.levels
     place = None
     parts = [root]
     while parts:
@@ -52,7 +55,7 @@ def _deep(p: Printing, e: Ensemble, root: int, x: Value, leaves: Sequence[int]) 
             below.append(part)
             return str(len(leaves) + len(below) - 1)
 
-        made = [node(p, e, part, x, numbers, MOST_LEVELS, numbered) for part in parts]
+        made = [node(p, e, part, x, numbers, levels, numbered) for part in parts]
         if place is None and not below:
             return None
         if place is None:
@@ -67,13 +70,17 @@ def _deep(p: Printing, e: Ensemble, root: int, x: Value, leaves: Sequence[int]) 
 
 
 def _by_number(column: str, texts: Sequence[str], first: int) -> str:
-    """The text that a number stands for, the first of them for `first`, by halves."""
+    """The text that a number stands for, the first of them for `first`."""
     if len(texts) == 1:
         return texts[0]
-    half = len(texts) // 2
-    low = _by_number(column, texts[:half], first)
-    high = _by_number(column, texts[half:], first + half)
-    return f"CASE WHEN {column} < {first + half} THEN {low} ELSE {high} END"
+    size = 1
+    while size * WAYS < len(texts):
+        size *= WAYS
+    *made, last = (
+        _by_number(column, texts[k : k + size], first + k) for k in range(0, len(texts), size)
+    )
+    whens = (f"WHEN {column} < {first + (k + 1) * size} THEN {m}" for k, m in enumerate(made))
+    return f"CASE {' '.join(whens)} ELSE {last} END"
 
 
 def _leaves(e: Ensemble, root: int) -> list[int]:
