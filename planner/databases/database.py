@@ -38,6 +38,7 @@ class Database:
             its columns several times.
         characters: the longest statement that it takes. columns: the most columns of a query.
         cases: how many CASEs may stand in each other.
+        has_nodes: whether trees may be rows of a table that a query walks.
         is_run: whether sqlml's tests run it.
     """
 
@@ -62,4 +63,5 @@ class Database:
     characters: int = 1 << 24
     columns: int = 1600
     cases: int = 200
+    has_nodes: bool = False
     is_run: bool = False

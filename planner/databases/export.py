@@ -22,10 +22,11 @@ from sqlml.planner.databases.predictions import Prediction, predictions
 from sqlml.planner.databases.queries import Queries, Subject, queries
 from sqlml.planner.databases.targets import DATABASES
 from sqlml.planner.databases.transpiled import quoted_name
+from sqlml.planner.databases.tree_table import TreeTable
 from sqlml.suggestions import closest
 from sqlml.types import Feature
 
-FORMS = ("function", "select", "view")
+FORMS = ("function", "nodes", "select", "view")
 
 
 def export_for(
@@ -68,8 +69,11 @@ def export_for(
         if table is None:
             raise ConfigError(f"FORM {form} needs the table to score, as in TABLE customers")
         source = ".".join(quoted_name(part, database) for part in table)
-        query = queries(subject, asked, source, columns)
-        made = [_query(database, query, name if form == "view" else None)]
+        nodes = _nodes(database, name) if form == "nodes" else None
+        walked = None if nodes is None else nodes.walked
+        query = queries(subject, asked, source, columns, walked)
+        made = [] if nodes is None else [nodes.statements()]
+        made.append(_query(database, query, None if form == "select" else name))
     for statement in made:
         if len(statement) > database.characters:
             raise BackendError(
@@ -86,6 +90,12 @@ def _database(dialect: str) -> Database:
         hint = f"did you mean {near}?" if near else f"databases: {', '.join(DATABASES)}"
         raise ConfigError(f"unknown database {dialect!r}; {hint}")
     return found
+
+
+def _nodes(database: Database, name: str) -> TreeTable:
+    if not database.has_nodes:
+        raise BackendError(f"{database.name} has no FORM nodes; write FORM select or view")
+    return TreeTable(quoted_name(f"{name}_nodes", database), database)
 
 
 def _query(database: Database, made: Queries, view: str | None) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from sqlml.backends.sql.expression import Walked
 from sqlml.backends.sql.layers import Printed, print_layers
 from sqlml.dialects import DUCKDB
 from sqlml.errors import BackendError
@@ -58,12 +59,14 @@ def queries(
     asked: Sequence[Prediction],
     table: str | None,
     columns: Sequence[str] | None,
+    walked: Walked | None = None,
 ) -> Queries:
     """The queries that compute predictions.
 
     Args:
         table: the quoted name of what holds the rows; None: a row of parameters.
         columns: of the table to keep; None: those that the model reads.
+        walked: sums up the trees, if they are not to be CASEs.
 
     Raises:
         BackendError: the database's SQL cannot express the model; the message says why.
@@ -78,7 +81,7 @@ def queries(
     for k, feature in enumerate(reads):
         inputs[feature.name] = [f"sqlml_x{k}"]
         first[f"sqlml_x{k}"] = _column(database, feature)
-    printed = print_layers(own, list(own.outputs), inputs, database.numbers)
+    printed = print_layers(own, list(own.outputs), inputs, database.numbers, walked)
     kept = tuple(
         quoted_name(name, database)
         for name in ([f.name for f in reads] if columns is None else columns)

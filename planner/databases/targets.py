@@ -76,6 +76,7 @@ _POSTGRES = Database(
         "LANGUAGE sql IMMUTABLE PARALLEL SAFE AS ${tag}$\n{query}\n${tag}$;\n"
     ),
     fence=" OFFSET 0",
+    has_nodes=True,
     is_run=True,
 )
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import sqlglot
 from sqlglot import expressions as exp
 
-from sqlml.backends.sql.layers import ROUNDED_SUM
+from sqlml.backends.sql.layers import ROUNDED_SUM, Verbatim
 from sqlml.errors import BackendError
 from sqlml.planner.databases.database import Database
 
 
 def transpiled(sql: str, database: Database, shown: bool = False) -> str:
-    """An expression in `Portable`'s SQL as the database has it.
+    """An expression in `Portable`'s SQL as the database has it; `Verbatim` stays as it is.
 
     Args:
         shown: whether its texts are results; otherwise they are compared with columns.
@@ -22,6 +22,8 @@ def transpiled(sql: str, database: Database, shown: bool = False) -> str:
     Raises:
         BackendError: the database does not nest CASEs as deeply.
     """
+    if isinstance(sql, Verbatim):
+        return sql
     query = sqlglot.parse_one(f"SELECT {sql}", read="duckdb", into=exp.Select)
     (tree,) = query.selects
     ending = "" if shown else database.ending
@@ -55,8 +57,9 @@ def _own(node: exp.Expression, database: Database, ending: str) -> exp.Expressio
         return _raw(database.booleans[node.this])
     if isinstance(node, exp.Literal) and node.is_string:
         text = node.this + ending
-        is_plain = database.odd_text is None or text.isascii() and "\\" not in text
-        return exp.Literal.string(text) if is_plain else _raw(database.odd_text(text))
+        if database.odd_text is None or text.isascii() and "\\" not in text:
+            return exp.Literal.string(text)
+        return _raw(database.odd_text(text))
     if not (isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal)):
         return node
     if not (node.this.is_string and node.to.is_type("double", "float")):

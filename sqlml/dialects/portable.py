@@ -55,6 +55,9 @@ class Portable(Dialect):
     def array(self, items: Sequence[str]) -> str:
         raise BackendError("a list is not printed as SQL of other databases")
 
+    def at(self, values: str, place: str | int) -> str:
+        return f"{values}[{place}]"
+
     def is_missing(self, number: str) -> str:
         return f"({number} IS NULL)"
 

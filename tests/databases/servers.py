@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,8 @@ def postgres(folder: Path) -> Iterator[Path]:
     made = [initdb, "-D", str(data), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "-N"]
     subprocess.run([*_as("postgres"), *made], check=True, capture_output=True)
     options = ["-c", "listen_addresses=", "-k", str(folder), "-c", "fsync=off"]
-    with _running([*_as("postgres"), server, "-D", str(data), *options], folder):
+    command = [*_as("postgres"), server, "-D", str(data), *options]
+    with _running(command, folder, signal.SIGINT):  # at SIGTERM it waits for its clients
         _wait_for(folder / ".s.PGSQL.5432")
         yield folder
 
@@ -61,13 +63,15 @@ def mariadb(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _running(command: Sequence[str], folder: Path) -> Iterator[None]:
+def _running(
+    command: Sequence[str], folder: Path, ends: signal.Signals = signal.SIGTERM
+) -> Iterator[None]:
     with (folder / "server.log").open("wb") as log:
         server = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=folder)
     try:
         yield
     finally:
-        server.terminate()
+        server.send_signal(ends)
         server.wait(_WAIT)
 
 

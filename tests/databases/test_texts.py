@@ -50,6 +50,8 @@ def written(dialect: str) -> str:
         made.append(export_for(*given, table=["shop", "customers"], columns=["id"], form="view"))
         if DATABASES[dialect].function is not None:
             made.append(export_for(*given))
+        if DATABASES[dialect].has_nodes and name == "trees":
+            made.append(export_for(*given, table=["customers"], form="nodes"))
     return "\n".join(made)
 
 

@@ -13,7 +13,7 @@ mark, and comparisons look at it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from sqlml.backends.sql.literals import number
 from sqlml.dialects import DUCKDB, Dialect
+from sqlml.ir.trees import Ensemble
 from sqlml.types import Array
 
 LONGEST_SUM = 400
@@ -59,6 +60,10 @@ def constants(values: Array, dtype: str, dialect: Dialect = DUCKDB) -> Value:
     )
 
 
+Walked = Callable[[Ensemble, Value], str]
+"""Trees and the columns that they test -> SQL for a list of the sums of their leaves."""
+
+
 @dataclass(slots=True)
 class Bindings:
     """What has a name: expressions, in the order in which they were bound.
@@ -66,13 +71,15 @@ class Bindings:
     They become stages. Each is a lambda over the list of one struct that the stage before it has
     made, with what is still to be read; nested lambdas would be simpler, but the engine takes
     exponential time to bind those. `row` is the lambda's parameter. `refused` are the conditions
-    under which the model refuses a row, where no value fails by itself.
+    under which the model refuses a row, where no value fails by itself. `walked`, where given,
+    makes a list of the sums of trees that are no part of the text.
     """
 
     row: str = "sqlml"
     dialect: Dialect = DUCKDB
     bound: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    walked: Walked | None = None
 
     def bind(self, value: Sequence[Expression]) -> Value:
         """Bind the value to a name, unless all of it is cheap. All of it has one type."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlml.backends.sql.expression import Bindings, Expression, Value
+from sqlml.backends.sql.expression import Bindings, Expression, Value, Walked
 from sqlml.backends.sql.printer import columns_of
 from sqlml.dialects.portable import Portable
 from sqlml.ir.program import Program
@@ -23,6 +23,10 @@ ROUNDED_SUM = "sqlml_rounded_sum"
 
 _COLUMN = re.compile(r"'(?:[^']|'')*'|\bsqlml_v(\d+)\b")
 """A text, in which no column is meant, or a column."""
+
+
+class Verbatim(str):
+    """SQL of the database itself, where `Portable`'s is expected."""
 
 
 class Layers(Bindings):
@@ -92,17 +96,19 @@ def print_layers(
     outputs: Sequence[str],
     inputs: Mapping[str, Sequence[str]],
     dialect: Portable,
+    walked: Walked | None = None,
 ) -> Printed:
     """Outputs of `program` as layers of queries.
 
     Args:
         inputs: for each input the columns of the first query, of type DOUBLE or VARCHAR; a missing
             value is NULL.
+        walked: sums up the trees, if they are not to be CASEs.
 
     Raises:
         BackendError: an operator cannot be printed.
     """
-    bindings = Layers(dialect=dialect)
+    bindings = Layers(dialect=dialect, walked=walked)
     made = columns_of(program, [program.outputs[name] for name in outputs], inputs, bindings)
     values = {name: tuple(e.sql for e in made[program.outputs[name]]) for name in outputs}
     refused = tuple(dict.fromkeys(bindings.refused))

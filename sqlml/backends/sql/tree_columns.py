@@ -24,6 +24,9 @@ def print_tree_columns(p: Printing) -> Value:
     """The sums of the leaves' values, tree by tree from left to right, in the leaves' dtype."""
     e = Ensemble.of(p.attrs)
     x = p.bind(p.values[0])
+    if p.bindings.walked is not None:
+        name = p.bindings.name(p.bindings.walked(e, x))
+        return tuple(Expression(p.dialect.at(name, k + 1)) for k in range(len(e.base)))
     dtype, own = str(e.base.dtype), str(e.leaf_values.dtype)
     sums: list[list[str]] = [[p.number(b, dtype)] for b in e.base.tolist()]
     for root, first in zip(e.roots.tolist(), e.target.tolist(), strict=True):

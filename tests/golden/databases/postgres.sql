@@ -85,3 +85,21 @@ WITH sqlml_0 AS (
 )
 SELECT CAST(CAST((CAST(CAST(('9.5'::float8 + sqlml_v1) AS REAL) AS DOUBLE PRECISION) + sqlml_v2) AS REAL) AS DOUBLE PRECISION) FROM sqlml_1
 $model$;
+
+CREATE TABLE "trees_nodes" (ensemble integer, tree integer, part integer, target integer, feature integer[], threshold double precision[], value double precision[], next integer[], PRIMARY KEY (ensemble, tree, part));
+
+INSERT INTO "trees_nodes" VALUES
+(0, -1, 0, 0, '{1,1,1}', '{0.0,0.0,0.0}', '{9.5,9.5,9.5,9.5}', '{-1,-1,-1,-1}'),
+(0, 0, 0, 0, '{1,1,1}', '{19.999999046325684,11.999999523162842,27.999999046325684}', '{-1.8000000715255737,-0.48000001907348633,0.48000001907348633,1.8000000715255737}', '{-1,-1,-1,-1}'),
+(0, 1, 0, 0, '{1,1,1}', '{17.999999046325684,9.999999523162842,25.999999046325684}', '{-1.4250000715255737,-0.5256000757217407,0.18240004777908325,1.283250093460083}', '{-1,-1,-1,-1}');
+
+ANALYZE "trees_nodes";
+
+CREATE VIEW "trees_scores" AS
+WITH sqlml_0 AS (
+  SELECT "tenure", nullif(CAST("tenure" AS double precision), 'NaN'::float8) AS sqlml_x0 FROM "customers" OFFSET 0
+), sqlml_1 AS (
+  SELECT "tenure", (SELECT ARRAY[CAST(sum((p1.value[s1.slot])::real ORDER BY p1.tree) AS float8)] FROM (SELECT ARRAY[coalesce(sqlml_x0, 'NaN'::float8)]::float8[] AS x OFFSET 0) AS r CROSS JOIN "trees_nodes" AS p1 CROSS JOIN LATERAL (SELECT CASE WHEN r.x[p1.feature[1]] < p1.threshold[1] THEN CASE WHEN r.x[p1.feature[2]] < p1.threshold[2] THEN 1 ELSE 2 END ELSE CASE WHEN r.x[p1.feature[3]] < p1.threshold[3] THEN 3 ELSE 4 END END AS slot OFFSET 0) AS s1 WHERE p1.ensemble = 0 AND p1.part = 0) AS sqlml_v1 FROM sqlml_0 OFFSET 0
+)
+SELECT "tenure", CAST(sqlml_v1[1] AS DOUBLE PRECISION) AS "predicted_label", CAST(sqlml_v1[1] AS DOUBLE PRECISION) AS "score"
+FROM sqlml_1;

@@ -1,0 +1,202 @@
+"""`TreeTable`: trees as rows of a table of PostgreSQL, and the expression that walks them.
+
+A row is a part of a tree: a binary heap of a few levels, in which node k has the nodes 2k and
+2k + 1 below it. One expression goes through the levels of any part, so the text of a query does not
+grow with the number of trees. Leaves above the last level are repeated there. Parts of one size,
+padded, walked without jumps: the perfect tree traversal of Hummingbird (section 4.1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sqlml.backends.sql.expression import Value
+from sqlml.backends.sql.layers import Verbatim
+from sqlml.errors import BackendError
+from sqlml.ir.trees import Ensemble
+from sqlml.planner.databases.database import Database
+from sqlml.planner.databases.transpiled import transpiled
+
+MOST_LEVELS = 7
+"""Levels of a part."""
+
+LEAF = -1
+"""In place of the number of the part that follows."""
+
+BASE = -1
+"""The number of the tree that is added first: what all sums begin with."""
+
+
+@dataclass(slots=True)
+class TreeTable:
+    """The table, named by its quoted `name`, while models' trees are put into it."""
+
+    name: str
+    database: Database
+    rows: list[str] = field(default_factory=list)
+    ensembles: int = 0
+
+    def walked(self, e: Ensemble, x: Value) -> Verbatim:
+        """An array of the sums of an ensemble's leaves, by columns of the query below.
+
+        Raises:
+            BackendError: a node's test is not one of a number with another.
+        """
+        values = e.leaf_values.shape[1]
+        _check(e, values)
+        rounds = max(1, math.ceil(e.depth / MOST_LEVELS))
+        levels = max(1, math.ceil(e.depth / rounds))
+        features, texts = _features(e, x, self.database)
+        number, self.ensembles = self.ensembles, self.ensembles + 1
+        base, width = e.base.tolist(), (1 << levels)
+        for target in range(0, len(base), values):
+            part = _Part(target, values, width)
+            part.value[:] = base[target : target + values]
+            self.rows.append(part.row(number, BASE - target, 0))
+        for tree, root in enumerate(e.roots.tolist()):
+            parts = _parts(e, root, int(e.target[tree]), levels, features)
+            self.rows += [part.row(number, tree, k) for k, part in enumerate(parts)]
+        walk = _Walk(self.name, number, levels, rounds, values, len(base), e.compare)
+        return Verbatim(walk.query(texts, "real" if e.base.dtype == np.float32 else ""))
+
+    def statements(self) -> str:
+        """What makes and fills the table.
+
+        Raises:
+            BackendError: there are no trees.
+        """
+        if not self.rows:
+            raise BackendError("the model has no trees; write FORM select, view or function")
+        columns = (
+            "ensemble integer, tree integer, part integer, target integer, feature integer[], "
+            "threshold double precision[], value double precision[], next integer[], "
+            "PRIMARY KEY (ensemble, tree, part)"
+        )
+        rows = ",\n".join(self.rows)
+        return (
+            f"CREATE TABLE {self.name} ({columns});\n\n"
+            f"INSERT INTO {self.name} VALUES\n{rows};\n\n"
+            f"ANALYZE {self.name};\n"
+        )
+
+
+class _Part:
+    """A row of the table: the tests of its nodes, and what is below its last level."""
+
+    def __init__(self, target: int, values: int, width: int) -> None:
+        self.target = target
+        self.feature = [1] * (width - 1)
+        self.threshold = [0.0] * (width - 1)
+        self.value = np.zeros((width, values))
+        self.next = [LEAF] * width
+
+    def row(self, ensemble: int, tree: int, part: int) -> str:
+        arrays = (self.feature, self.threshold, self.value.ravel().tolist(), self.next)
+        texts = ", ".join(f"'{{{','.join(map(repr, array))}}}'" for array in arrays)
+        return f"({ensemble}, {tree}, {part}, {self.target}, {texts})"
+
+
+def _check(e: Ensemble, values: int) -> None:
+    if e.has_categories or (e.categorical is not None and e.categorical.any()):
+        raise BackendError("trees that test sets of categories are not exported as FORM nodes")
+    below_all = np.isneginf(e.threshold) & e.default_left & (e.compare == "lt")
+    if np.isnan(e.threshold).any() or below_all.any():
+        raise BackendError("trees with thresholds that are no numbers are not exported as nodes")
+    if values > 1 and (values != len(e.base) or e.target.any()):
+        raise BackendError("trees for some of several targets are not exported as FORM nodes")
+
+
+def _features(e: Ensemble, x: Value, database: Database) -> tuple[dict[tuple[int, bool], int], str]:
+    """Where a column stands in the array of a row, once for missing numbers that go right, once for
+    those that go left; and that array. NaN is greater than all numbers there."""
+    asked = sorted({(int(f), bool(d)) for f, d in zip(e.feature, e.default_left, strict=True)})
+    items = []
+    for feature, left in asked:
+        missing = "'-infinity'" if left else "'NaN'"
+        items.append(f"coalesce({transpiled(x[feature].sql, database)}, {missing}::float8)")
+    places = {key: k for k, key in enumerate(asked, 1)}
+    return places, f"ARRAY[{', '.join(items)}]::float8[]"
+
+
+def _parts(
+    e: Ensemble, root: int, target: int, levels: int, places: dict[tuple[int, bool], int]
+) -> Iterator[_Part]:
+    """The parts of a tree, the one with its root first; `next` has their places."""
+    tops, width = [root], 1 << levels
+    for top in tops:  # which grows
+        part = _Part(target, e.leaf_values.shape[1], width)
+        waiting = [(top, 1, 0)]
+        while waiting:
+            node, at, level = waiting.pop()
+            below = levels - level
+            slots = slice((at << below) - width, ((at + 1) << below) - width)
+            if node < 0:
+                part.value[slots] = e.leaf_values[~node]
+            elif not below:
+                part.next[at - width] = len(tops)
+                tops.append(node)
+            else:
+                part.feature[at - 1] = places[int(e.feature[node]), bool(e.default_left[node])]
+                part.threshold[at - 1] = float(e.threshold[node])
+                waiting += [
+                    (int(e.left[node]), 2 * at, level + 1),
+                    (int(e.right[node]), 2 * at + 1, level + 1),
+                ]
+        yield part
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """The query that walks the rows of an ensemble for one row of numbers."""
+
+    table: str
+    ensemble: int
+    levels: int
+    rounds: int
+    values: int
+    outputs: int
+    compare: str
+
+    def query(self, numbers: str, type: str) -> str:
+        """An array of sums; `type` is that in which they are computed, float8 by default."""
+        sums = ", ".join(self._sum(k, type) for k in range(self.outputs))
+        tables = [f"(SELECT {numbers} AS x OFFSET 0) AS r", f"{self.table} AS p1", self._at(1)]
+        made = " CROSS JOIN ".join(tables)
+        for n in range(2, self.rounds + 1):
+            same = f"p{n}.ensemble = p1.ensemble AND p{n}.tree = p1.tree"
+            made += (
+                f" LEFT JOIN {self.table} AS p{n} ON {same} "
+                f"AND p{n}.part = p{n - 1}.next[s{n - 1}.slot] CROSS JOIN {self._at(n)}"
+            )
+        where = f"p1.ensemble = {self.ensemble} AND p1.part = 0"
+        return f"(SELECT ARRAY[{sums}] FROM {made} WHERE {where})"
+
+    def _at(self, n: int) -> str:
+        return f"LATERAL (SELECT {self._slot(f'p{n}', 1, 0)} AS slot OFFSET 0) AS s{n}"
+
+    def _slot(self, part: str, at: int, level: int) -> str:
+        """Where a row is below a part's last level, from 1."""
+        if level == self.levels:
+            return str(at - (1 << self.levels) + 1)
+        left, right = (self._slot(part, below, level + 1) for below in (2 * at, 2 * at + 1))
+        symbol = "<" if self.compare == "lt" else "<="
+        test = f"r.x[{part}.feature[{at}]] {symbol} {part}.threshold[{at}]"
+        return f"CASE WHEN {test} THEN {left} ELSE {right} END"
+
+    def _sum(self, output: int, type: str) -> str:
+        """The sum of one output, tree by tree."""
+        several = f"{self.values} * (s@.slot - 1) + {output + 1}"
+        place = several if self.values > 1 else "s@.slot"
+        values = [f"p@.value[{place}]".replace("@", str(n + 1)) for n in range(self.rounds)]
+        whens = "".join(
+            f"WHEN p{n}.next[s{n}.slot] = {LEAF} THEN {value} "
+            for n, value in enumerate(values[:-1], 1)
+        )
+        value = f"CASE {whens}ELSE {values[-1]} END" if whens else values[-1]
+        typed = f"({value})::{type}" if type else value
+        ones = f" FILTER (WHERE p1.target = {output})" if self.values < self.outputs else ""
+        return f"CAST(sum({typed} ORDER BY p1.tree){ones} AS float8)"
