@@ -29,11 +29,11 @@ from xgboost import XGBClassifier
 
 import sqlml
 from benchmarks.compare import canonical, compare
+from benchmarks.database_connections import OPEN, Connection
 from benchmarks.results import Row, line, parser, row_of, save, status, with_ratios
 from benchmarks.rounds import best_calls
 from benchmarks.tables import table
 from sqlml.errors import SqlmlError
-from tests.databases.connections import OPEN, Connection
 
 MODELS: Mapping[str, Callable[[argparse.Namespace], Any]] = {
     "linear": lambda o: make_pipeline(StandardScaler(), LogisticRegression()),

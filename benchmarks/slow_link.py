@@ -8,9 +8,6 @@ process of its own:
 
 from __future__ import annotations
 
-import getpass
-import glob
-import shutil
 import socket
 import subprocess
 import sys
@@ -22,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
+
+from benchmarks.database_servers import postgres
 
 DELAY = 0.001
 """Seconds that a round trip takes longer by the proxy."""
@@ -46,32 +45,9 @@ def server(tables: Mapping[str, pd.DataFrame]) -> Iterator[str]:
 @contextmanager
 def _running(folder: Path) -> Iterator[int]:
     """The port of a new server whose files lie in a folder; it ends with the block."""
-    own: dict[str, str] = {}
-    if getpass.getuser() == "root":  # PostgreSQL refuses to run as root
-        shutil.chown(folder, "postgres", "postgres")
-        own = {"user": "postgres", "group": "postgres"}
-    data, port = folder / "data", _free_port()
-
-    def run(*command: str) -> None:
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder, **own)  # type: ignore[call-overload]
-
-    run(_program("initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "--no-sync")
-    options = f"-p {port} -h 127.0.0.1 -k {folder} -c fsync=off"
-    control = [_program("pg_ctl"), "-D", str(data), "-w"]
-    run(*control, "-o", options, "-l", str(folder / "log"), "start")
-    try:
+    port = _free_port()
+    with postgres(folder, port):
         yield port
-    finally:
-        run(*control, "-m", "immediate", "stop")
-
-
-def _program(name: str) -> str:
-    """Where a program of PostgreSQL lies; Debian keeps them out of the search path."""
-    found = sorted(glob.glob(f"/usr/lib/postgresql/*/bin/{name}"))
-    path = found[-1] if found else shutil.which(name)
-    if path is None:
-        raise FileNotFoundError(f"{name} of PostgreSQL; on Debian: apt-get install postgresql")
-    return path
 
 
 def _free_port() -> int:

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from tests.databases.connections import OPEN, Connection
+from benchmarks.database_connections import OPEN, Connection
+
+
+@contextmanager
+def opened(name: str, folder: Path) -> Iterator[Connection]:
+    """A database; the test is skipped where its server or driver is not installed."""
+    way = OPEN[name](folder)
+    try:
+        connection = way.__enter__()
+    except (FileNotFoundError, ImportError) as error:
+        pytest.skip(str(error))
+    try:
+        yield connection
+    finally:
+        way.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="session", params=OPEN)
 def database(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Connection]:
-    with OPEN[request.param](tmp_path_factory.mktemp(request.param)) as made:
+    with opened(request.param, tmp_path_factory.mktemp(request.param)) as made:
         yield made

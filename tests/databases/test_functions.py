@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import sqlml
+from benchmarks.database_connections import Connection
 from sqlml.errors import BackendError
-from tests.databases.connections import Connection
 from tests.databases.families import FAMILIES, NAMES, boosted, model, rows
 from tests.databases.test_predictions import exported
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import sqlml
+from benchmarks.database_connections import Connection
 from sqlml.errors import BackendError
-from tests.databases.connections import OPEN, Connection
+from tests.databases.conftest import opened
 from tests.databases.families import FAMILIES, NAMES, boosted, model, rows
 from tests.databases.test_predictions import exported
 
@@ -23,11 +24,11 @@ def con() -> Any:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    with OPEN["postgres"](tmp_path_factory.mktemp("nodes")) as opened:
-        yield opened
+    with opened("postgres", tmp_path_factory.mktemp("nodes")) as made:
+        yield made
 
 
-def made(name: str) -> tuple[Any, list[str]]:
+def fitted_and_columns(name: str) -> tuple[Any, list[str]]:
     return (boosted(name), NAMES) if ":" in name else (model(name), FAMILIES[name][2])
 
 
@@ -37,7 +38,7 @@ def made(name: str) -> tuple[Any, list[str]]:
     ["deep tree", "forest", "histograms", "lightgbm", "ordinal", "multi:softprob", "count:poisson"],
 )
 def test_nodes_answer_as_cases(con: Any, server: Connection, name: str, tmp_path: Path) -> None:
-    fitted, columns = made(name)
+    fitted, columns = fitted_and_columns(name)
     server.run("DROP VIEW IF EXISTS m_scores")
     server.run("DROP TABLE IF EXISTS m_nodes")
     server.load("seen", rows(10_000)[columns].head(1500).assign(id=np.arange(1500)))

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.database_connections import Connection
 from sqlml.planner.databases.targets import DATABASES
 from sqlml.planner.databases.transpiled import transpiled
 from sqlml.types import Array
-from tests.databases.connections import Connection
 
 
 def doubles(count: int) -> Array:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import sqlml
-from tests.databases.connections import Connection
+from benchmarks.database_connections import Connection
 from tests.databases.families import FAMILIES, NAMES, boosted, model, rows
 
 ROWS = 10_000

@@ -15,8 +15,8 @@ from sklearn.preprocessing import OrdinalEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 import sqlml
+from benchmarks.database_connections import Connection
 from sqlml import errors
-from tests.databases.connections import Connection
 
 HOSTILE = ["it's", 'say "so"', "a`b", "x); DROP TABLE hostile; --", "$sqlml$", "\\", "Ümlaut"]
 

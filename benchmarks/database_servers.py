@@ -1,5 +1,4 @@
-"""PostgreSQL and MariaDB as the tests start them: in a folder of their own, on a socket, without a
-network."""
+"""PostgreSQL and MariaDB in a folder of their own, on a socket, for benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -13,34 +12,41 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+_PORT = 5432
+"""By which PostgreSQL names its socket."""
 
 _WAIT = 180
 """Seconds until a server must answer."""
 
 
 def binary(name: str) -> str:
-    """The path of a server's program; the test is skipped where it is not installed."""
+    """The path of a server's program; Debian keeps PostgreSQL's out of the search path.
+
+    Raises:
+        FileNotFoundError: it is not installed.
+    """
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     for folder in (*map(str, places), *os.environ.get("PATH", "").split(":"), "/usr/sbin"):
         found = Path(folder) / name
         if found.is_file():
             return str(found)
-    pytest.skip(f"no {name}: apt-get install postgresql mariadb-server")
+    raise FileNotFoundError(f"no {name}; on Debian: apt-get install postgresql mariadb-server")
 
 
 @contextmanager
-def postgres(folder: Path) -> Iterator[Path]:
-    """A PostgreSQL server; gives the folder of its socket."""
+def postgres(folder: Path, port: int | None = None) -> Iterator[Path]:
+    """A PostgreSQL server; gives the folder of its socket. `port`: it listens to this, too."""
     initdb, server = binary("initdb"), binary("postgres")
     data = folder / "data"
     _owned(folder, "postgres")
     made = [initdb, "-D", str(data), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "-N"]
     subprocess.run([*_as("postgres"), *made], check=True, capture_output=True)
-    options = ["-c", "listen_addresses=", "-k", str(folder), "-c", "fsync=off"]
+    address = "" if port is None else "127.0.0.1"
+    options = ["-c", f"listen_addresses={address}", "-k", str(folder), "-c", "fsync=off"]
+    options += ["-p", str(port or _PORT)]
     command = [*_as("postgres"), server, "-D", str(data), *options]
     with _running(command, folder, signal.SIGINT):  # at SIGTERM it waits for its clients
-        _wait_for(folder / ".s.PGSQL.5432")
+        _wait_for(folder / f".s.PGSQL.{port or _PORT}")
         yield folder
 
 
@@ -91,7 +97,7 @@ def _owned(folder: Path, user: str) -> None:
     if _is_root():
         account = pwd.getpwnam(user)
         os.chown(folder, account.pw_uid, account.pw_gid)
-        for above in folder.parents:  # pytest's folders are root's alone
+        for above in folder.parents:  # folders for a while are root's alone
             if above.stat().st_uid == 0 and str(above).startswith("/tmp/"):
                 above.chmod(above.stat().st_mode | 0o055)
 

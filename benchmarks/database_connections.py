@@ -1,20 +1,19 @@
-"""A database as the tests of exported SQL see it: tables are loaded, queries return frames."""
+"""A database that exported SQL runs in: tables are loaded, queries return frames."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pandas as pd
-import pytest
 
-from tests.databases import servers
+from benchmarks import database_servers as servers
 
 
 @dataclass
@@ -73,7 +72,8 @@ def sqlite(folder: Path) -> Iterator[Connection]:
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[Connection]:
-    psycopg = pytest.importorskip("psycopg")
+    import psycopg
+
     with servers.postgres(folder) as socket:
         until = time.monotonic() + 180
         while True:
@@ -92,7 +92,8 @@ def postgres(folder: Path) -> Iterator[Connection]:
 
 @contextmanager
 def mariadb(folder: Path) -> Iterator[Connection]:
-    pymysql = pytest.importorskip("pymysql")
+    import pymysql
+
     with servers.mariadb(folder) as socket:
         driver = pymysql.connect(
             unix_socket=str(socket), user="root", autocommit=True, charset="utf8mb4"
@@ -111,4 +112,9 @@ def plain_duckdb(folder: Path) -> Iterator[Connection]:
     driver.close()
 
 
-OPEN = {"sqlite": sqlite, "duckdb": plain_duckdb, "postgres": postgres, "mariadb": mariadb}
+OPEN: Mapping[str, Callable[[Path], AbstractContextManager[Connection]]] = {
+    "sqlite": sqlite,
+    "duckdb": plain_duckdb,
+    "postgres": postgres,
+    "mariadb": mariadb,
+}
