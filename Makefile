@@ -43,7 +43,7 @@ test% nightly%: export OMP_NUM_THREADS ?= 1
 test% nightly%: export OMP_THREAD_LIMIT ?= 1
 
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
-FAMILIES := trees operators scaling pipelines end_to_end choice starting planner texts cascades train explain gpu
+FAMILIES := trees operators scaling pipelines end_to_end choice starting planner texts cascades train explain databases gpu
 
 .PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-duckdb-1.5 lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs site clean
 .DELETE_ON_ERROR:

@@ -1,9 +1,11 @@
-"""Models in other databases: exported SQL beside orbital's, beside functions, and beside fetching
-the rows to score them in Python.
+"""Models in other databases: exported SQL beside orbital's, beside functions and trees in a table,
+and beside fetching the rows to score them in Python.
 
 A database scores a table of rows of 28 numbers and counts the predictions that are not NULL; each
 contender's predictions are compared with the library's first. Servers are started in a folder of
-their own, with the settings that they come with.
+their own, with the settings that they come with. The largest model that a database takes is found
+by doubling the trees of XGBoost: case `largest`, whose note says how far it goes, and why no
+farther.
 
     python -m benchmarks.databases [--rows N] [--trees N] [--database NAME]... [--write FILE]
 """
@@ -14,7 +16,7 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,18 +47,26 @@ MODELS: Mapping[str, Callable[[argparse.Namespace], Any]] = {
 }
 
 
+CALLS = 2_000
+"""Rows for which a function is called."""
+
+FEW = 1_000
+"""Rows that the largest models score."""
+
+
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """What scores: the probabilities for checking, and the call that is timed."""
+    """What scores: the probabilities for checking, the call that is timed, and its rows."""
 
     name: str
     scores: Callable[[], Any]
     work: Callable[[], Any]
     note: str
+    rows: int
 
 
 def contenders(
-    database: Connection, model: Any, names: list[str], folder: Path
+    database: Connection, model: Any, names: list[str], rows: int
 ) -> Iterator[Contender | tuple[str, str]]:
     """All that can score in a database; name and reason of those that cannot."""
     scorer = sqlml.compile(model, inputs=names)
@@ -72,20 +82,30 @@ def contenders(
             lambda: database.frame(ordered).to_numpy(np.float64),
             lambda: database.frame(counted),
             f"{len(query):,} characters",
+            rows,
         )
 
     positive = str(scorer.classes_[1])
+    column = f"probability_{positive}"
     try:
         query = scorer.to_sql(database.name, table="t", columns=["id"]).strip().rstrip(";")
-        yield of_query("sqlml", query, f"probability_{positive}")
+        yield of_query("sqlml", query, column)
     except SqlmlError as error:
         yield "sqlml", str(error)
     try:
-        database.run(scorer.to_sql(database.name, name=f"scored_{folder.name}"))
-        function = f"scored_{folder.name}_probability_{positive}"
-        call = f"{database.quoted(function)}({columns})"
-        query = f"SELECT id, {call} AS p FROM t"
-        yield replace(of_query("function of sqlml", query, "p"), note="called for each row")
+        text = scorer.to_sql(database.name, table="t", columns=["id"], form="nodes", name="m")
+        database.run(text)
+        found = of_query("nodes of sqlml", "SELECT * FROM m_scores", column)
+        yield replace(found, note=f"{len(text):,} characters, most of them a table")
+    except SqlmlError as error:
+        yield "nodes of sqlml", str(error)
+    try:
+        database.run(scorer.to_sql(database.name, name="called"))
+        call = f"{database.quoted(f'called_{column}')}({columns})"
+        few = min(rows, CALLS)
+        query = f"SELECT id, {call} AS p FROM t WHERE id < {few}"
+        found = of_query("function of sqlml", query, "p")
+        yield replace(found, note="called for each row", rows=few)
     except SqlmlError as error:
         yield "function of sqlml", str(error)
 
@@ -93,9 +113,8 @@ def contenders(
         frame = database.frame(f"SELECT {columns} FROM t")
         return scorer.predict_proba(frame.astype(float))
 
-    yield Contender(
-        "fetch, then sqlml", fetched, fetched, "a frame of Python objects from the driver"
-    )
+    note = "a frame of Python objects from the driver"
+    yield Contender("fetch, then sqlml", fetched, fetched, note, rows)
     yield from _of_orbital(database, model, names, of_query)
 
 
@@ -119,10 +138,12 @@ def _of_orbital(
         yield "orbital", f"{type(error).__name__}: {error}"[:200]
 
 
-def measure(
-    database: Connection, name: str, options: argparse.Namespace, folder: Path
-) -> Iterator[Row]:
+def measure(database: Connection, name: str, options: argparse.Namespace) -> Iterator[Row]:
     """All contenders in one database on one model."""
+    database.run("DROP VIEW IF EXISTS m_scores")
+    database.run("DROP TABLE IF EXISTS m_nodes")
+    if database.name == "postgres":  # which does not replace a function by one of other columns
+        database.run("DROP ROUTINE IF EXISTS called, called_probability_0, called_probability_1")
     x, y = table("higgs", options.train, options.seed)
     model = MODELS[name](options).fit(x, y)
     scored, _ = table("higgs", options.rows, options.seed + 1)
@@ -132,7 +153,7 @@ def measure(
     want = canonical(model.predict_proba(frame.to_numpy()), "predict_proba")
     case = {"database": database.name, "model": name, "rows": options.rows}
     able: list[tuple[Contender, Any, float]] = []
-    for contender in contenders(database, model, names, folder):
+    for contender in contenders(database, model, names, options.rows):
         if isinstance(contender, tuple):
             yield row_of(case, contender[0], threads=1, reason=contender[1])
             continue
@@ -142,7 +163,7 @@ def measure(
         except Exception as error:  # of the database's driver
             yield row_of(case, contender.name, threads=1, reason=str(error)[:200])
             continue
-        difference = compare(got, want, "predict_proba", labels=False)
+        difference = compare(got, want[: contender.rows], "predict_proba", labels=False)
         able.append((contender, difference, time.perf_counter() - began))
     timings = best_calls(
         [c.work for c, _, _ in able],
@@ -155,7 +176,7 @@ def measure(
             case,
             contender.name,
             threads=1,
-            ns=timing.seconds / options.rows * 1e9,
+            ns=timing.seconds / contender.rows * 1e9,
             rounds=timing.rounds,
             difference=difference,
             note=contender.note,
@@ -165,25 +186,72 @@ def measure(
     yield from with_ratios(made)
 
 
-def main() -> int:
+def largest(database: Connection, options: argparse.Namespace) -> Row:
+    """How many trees the database takes: twice as many, until it refuses or nothing more is tried.
+
+    The note says so, and the time is that of the last that it took.
+    """
+    x, y = table("higgs", FEW, options.seed)
+    names = [f"f{k}" for k in range(x.shape[1])]
+    rows = pd.DataFrame(np.asarray(x, np.float64), columns=names)
+    database.run("DROP VIEW IF EXISTS m_scores")
+    database.load("t", rows.assign(id=np.arange(len(rows))))
+    trained = XGBClassifier(n_estimators=options.most, max_depth=options.depth).fit(x, y)
+    found, seconds, trees, why = "none", 0.0, options.fewest, "no more were tried"
+    difference = None
+    while trees <= options.most:
+        booster = trained.get_booster()[:trees]
+        scorer = sqlml.compile(booster, inputs=names)
+        try:
+            text = scorer.to_sql(database.name, table="t", columns=["id"])
+            began = time.perf_counter()
+            answers = database.frame(text).sort_values("id")["probability_1"]
+            seconds = time.perf_counter() - began
+        except Exception as error:  # of the database's driver, or that the text is too long
+            why = f"of {trees:,}: {' '.join(str(error).split())[:160]}"
+            break
+        want = canonical(booster.inplace_predict(np.asarray(x)), "predict")
+        got = canonical(answers.to_numpy(np.float64), "predict")
+        difference = compare(got, want, "predict", labels=False)
+        found = f"{trees:,} trees, {len(text):,} characters"
+        trees *= 2
+    case = {"database": database.name, "model": "largest", "rows": FEW}
+    return row_of(
+        case,
+        "sqlml",
+        threads=1,
+        ns=seconds / FEW * 1e9,
+        difference=difference,
+        note=f"{found}; {why}",
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     options = parser("databases", __doc__)
     options.add_argument("--rows", type=int, default=100_000)
     options.add_argument("--train", type=int, default=20_000)
     options.add_argument("--trees", type=int, default=100)
     options.add_argument("--depth", type=int, default=6)
+    options.add_argument("--fewest", type=int, default=1_000, help="trees that are tried first")
+    options.add_argument("--most", type=int, default=16_000, help="trees that are tried last")
     options.add_argument("--database", action="append", choices=list(OPEN))
-    options.add_argument("--model", action="append", choices=list(MODELS))
-    given = options.parse_args()
+    options.add_argument("--model", action="append", choices=[*MODELS, "largest"])
+    given = options.parse_args(arguments)
     rows: list[Row] = []
     for name in given.database or OPEN:
         with (
             tempfile.TemporaryDirectory(dir="/tmp") as folder,
             OPEN[name](Path(folder)) as database,
         ):
-            for model in given.model or MODELS:
+            for model in given.model or [*MODELS, "largest"]:
                 print(f"{name}, {model}")
-                for row in measure(database, model, given, Path(folder)):
+                made: Iterable[Row] = (
+                    [largest(database, given)]
+                    if model == "largest"
+                    else measure(database, model, given)
+                )
+                for row in made:
                     rows.append(row)
                     print(line(row), flush=True)
                 save("databases", given, rows)

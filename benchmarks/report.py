@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import markdown
 from benchmarks.bars import BARS, Results, by_case, by_cell, geometric_mean
+from benchmarks.databases_report import databases, largest_models
 from benchmarks.results import RESULTS, read
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "docs" / "performance.md", ROOT / "README.md")
 FAMILIES = (
     *("trees", "operators", "scaling", "pipelines", "end_to_end", "choice", "starting"),
-    *("planner", "texts", "cascades", "train", "explain", "gpu"),
+    *("planner", "texts", "cascades", "train", "explain", "databases", "gpu"),
 )
 Rows = Sequence[Mapping[str, Any]]
 
@@ -53,7 +55,7 @@ def bars(results: Results) -> str:
         sign = "<=" if bar.at_most else ">="
         found = results.get(bar.family)
         cells = bar.cells(found["rows"]) if found else {}
-        asked = f"| {bar.text} | {sign} {_ratio(bar.needed)} |"
+        asked = f"| {bar.text} | {sign} {markdown.ratio(bar.needed)} |"
         if not cells:
             lines.append(f"{asked} | | | not measured |")
             continue
@@ -64,10 +66,9 @@ def bars(results: Results) -> str:
         met = sum(bar.met(value) for value in values)
         typical = geometric_mean(values) if min(values) > 0 else 0.0
         where = f" ({worst})" if len(cells) > 1 else ""
-        lines.append(
-            f"{asked} {_ratio(typical)} | {_ratio(cells[worst])}{where} | {met} of {len(cells)} |"
-        )
-    return _table(["", "bar", "geometric mean", "worst", "met"], lines)
+        shown = f"{markdown.ratio(typical)} | {markdown.ratio(cells[worst])}{where}"
+        lines.append(f"{asked} {shown} | {met} of {len(cells)} |")
+    return markdown.table(["", "bar", "geometric mean", "worst", "met"], lines)
 
 
 _FOR_NEWCOMERS = {
@@ -90,10 +91,10 @@ def speed(results: Results) -> str:
         found = results.get(by_text[text].family)
         values = list(by_text[text].cells(found["rows"]).values()) if found else []
         if values:
-            told = f"{_ratio(geometric_mean(values))} | {_ratio(min(values))}"
+            told = f"{markdown.ratio(geometric_mean(values))} | {markdown.ratio(min(values))}"
             lines.append(f"| {words} | {told} | {len(values)} |")
     head = ["", "times as long (geometric mean)", "at least", "cases"]
-    return _table(head, lines)
+    return markdown.table(head, lines)
 
 
 def trees(mode: str) -> Callable[[Results], str]:
@@ -111,7 +112,7 @@ def differences(results: Results) -> str:
     """The worst that each contender says, by library of the model."""
     found = results.get("trees")
     if not found:
-        return _missing("trees")
+        return markdown.missing("trees")
     worst: dict[tuple[str, str], list[float]] = {}
     for row in found["rows"]:
         if "largest" in row and not row["note"]:
@@ -120,19 +121,20 @@ def differences(results: Results) -> str:
             now = [row["largest"], row["differing"], row.get("labels", 0.0)]
             worst[key] = [max(pair) for pair in zip(kept, now, strict=True)]
     lines = [
-        f"| {contender} | {model} | {_small(largest)} | {_share(rows)} | {_share(labels)} |"
+        f"| {contender} | {model} | {markdown.small(largest)} | {markdown.share(rows)} "
+        f"| {markdown.share(labels)} |"
         for (contender, model), (largest, rows, labels) in sorted(worst.items())
         if contender != "library"
     ]
     head = ["", "model", "largest difference", "rows beyond 1e-5", "other labels"]
-    return _table(head, lines)
+    return markdown.table(head, lines)
 
 
 def preparing(results: Results) -> str:
     """Seconds from a fitted model to the first rows, as in the paper's table 10."""
     found = results.get("trees")
     if not found:
-        return _missing("trees")
+        return markdown.missing("trees")
     rows = [r for r in found["rows"] if r["case"]["mode"] == "whole table"]
     names = _contenders(r for r in rows if r["contender"] != "library" and not r["note"])
     lines = []
@@ -141,14 +143,14 @@ def preparing(results: Results) -> str:
         times = [contenders.get(name, {}).get("prepare") for name in names]
         cells = " | ".join("-" if time is None else f"{time:.3g}" for time in times)
         lines.append(f"| {case['model']} | {case['table']} | {cells} |")
-    return _table(["model", "table", *names], lines)
+    return markdown.table(["model", "table", *names], lines)
 
 
 def scaling(results: Results) -> str:
     """The first, a middle and the last point of every axis."""
     found = results.get("scaling")
     if not found:
-        return _missing("scaling")
+        return markdown.missing("scaling")
     names = _contenders(found["rows"])
     points: dict[tuple[str, str, int], dict[str, Mapping[str, Any]]] = {}
     for row in found["rows"]:
@@ -161,14 +163,14 @@ def scaling(results: Results) -> str:
     pictures = "\n".join(
         f"![{axis}](plots/scaling-{axis}.svg)" for axis in dict.fromkeys(key[0] for key in points)
     )
-    return f"{pictures}\n\n" + _table(["axis", "", "model", *names], lines)
+    return f"{pictures}\n\n" + markdown.table(["axis", "", "model", *names], lines)
 
 
 def pipelines(results: Results) -> str:
     """The distribution of speedups, and by the last step."""
     found = results.get("pipelines")
     if not found:
-        return _missing("pipelines")
+        return markdown.missing("pipelines")
     speeds = {
         row["case"]["pipeline"]: row for row in found["rows"] if row["contender"] == "library"
     }
@@ -179,16 +181,18 @@ def pipelines(results: Results) -> str:
         f"{faster} of {len(ratios)} pipelines ({faster / len(ratios):.1%}) are faster than "
         f"scikit-learn. Quantiles of the speedup:"
     )
-    head = _table(list(at), ["| " + " | ".join(_ratio(v) for v in at.values()) + " |"])
+    head = markdown.table(
+        list(at), ["| " + " | ".join(markdown.ratio(v) for v in at.values()) + " |"]
+    )
     last: dict[str, list[float]] = {}
     for row in speeds.values():
         last.setdefault(row["case"]["steps"].split(" > ")[-1], []).append(row.get("ratio", 0.0))
     lines = [
-        f"| {name} | {len(v)} | {sum(x > 1 for x in v)} | {_ratio(sorted(v)[len(v) // 2])} "
-        f"| {_ratio(min(v))} |"
+        f"| {name} | {len(v)} | {sum(x > 1 for x in v)} | {markdown.ratio(sorted(v)[len(v) // 2])} "
+        f"| {markdown.ratio(min(v))} |"
         for name, v in sorted(last.items())
     ]
-    by_last = _table(["last step", "pipelines", "faster", "median speedup", "least"], lines)
+    by_last = markdown.table(["last step", "pipelines", "faster", "median speedup", "least"], lines)
     refused = [r for r in found["rows"] if r.get("reason")]
     why = _notes(f"{r['case']['steps']}: {r['reason']}" for r in refused)
     picture = "![speedups](plots/pipelines.svg)"
@@ -202,32 +206,31 @@ def end_to_end(results: Results) -> str:
     """Nanoseconds a row of each way."""
     found = results.get("end_to_end")
     if not found:
-        return _missing("end_to_end")
+        return markdown.missing("end_to_end")
     timed = [row for row in found["rows"] if "ns" in row]
     ways = _contenders(timed)
     lines = []
     for model, contenders in by_case(timed).items():
         ns = {name: row["ns"] for name, row in contenders.items()}
-        cells = " | ".join(_ns(ns.get(way)) for way in ways)
+        cells = " | ".join(markdown.ns(ns.get(way)) for way in ways)
         over = ns["sqlml"] / (ns["kernel"] + ns["scan"])
-        lines.append(
-            f"| {model} | {cells} | {_ratio(over)} | {_ratio(ns['frame'] / ns['sqlml'])} |"
-        )
+        by_frame = markdown.ratio(ns["frame"] / ns["sqlml"])
+        lines.append(f"| {model} | {cells} | {markdown.ratio(over)} | {by_frame} |")
     head = ["ns a row", *ways, "sqlml / (kernel + scan)", "frame / sqlml"]
-    return "![ways](plots/end_to_end.svg)\n\n" + _table(head, lines)
+    return "![ways](plots/end_to_end.svg)\n\n" + markdown.table(head, lines)
 
 
 def memory(results: Results) -> str:
     """The most memory of a process."""
     found = results.get("end_to_end")
     if not found:
-        return _missing("end_to_end")
+        return markdown.missing("end_to_end")
     lines = [
         f"| {r['case']['rows']:,} | {r['start'] / 2**20:,.0f} | {r['peak'] / 2**20:,.0f} |"
         for r in found["rows"]
         if "peak" in r
     ]
-    return _table(["rows", "MiB after 1,000 rows", "MiB at most"], lines)
+    return markdown.table(["rows", "MiB after 1,000 rows", "MiB at most"], lines)
 
 
 def machines(results: Results) -> str:
@@ -252,7 +255,7 @@ def _versus(results: Results, family: str, keys: Sequence[str], where: Mapping[s
     """sqlml's time, and how many times as long each contender takes."""
     found = results.get(family)
     if not found:
-        return _missing(family)
+        return markdown.missing(family)
     rows = [r for r in found["rows"] if all(r["case"][k] == v for k, v in where.items())]
     names = [name for name in _contenders(rows) if name != "sqlml"]
     lines, notes = [], dict[str, list[str]]()
@@ -261,18 +264,22 @@ def _versus(results: Results, family: str, keys: Sequence[str], where: Mapping[s
         cells = " | ".join(_cell(contenders.get(name)) for name in names)
         named = " | ".join(str(case[key]) for key in keys)
         ours = contenders["sqlml"]
-        time = _ns(ours.get("ns")) if ours.get("exact") else f"{_ns(ours.get('ns'))} (not exact)"
+        time = (
+            markdown.ns(ours.get("ns"))
+            if ours.get("exact")
+            else f"{markdown.ns(ours.get('ns'))} (not exact)"
+        )
         lines.append(f"| {named} | {case['rows']:,} | {time} | {cells} |")
         for name, row in contenders.items():
             if row.get("reason"):
                 notes.setdefault(f"{name}: {row['reason']}", []).append(case[keys[0]])
     if not lines:
-        return _missing(family)
+        return markdown.missing(family)
     head = [*keys, "rows", "sqlml, ns a row", *names]
     slug = "-".join(str(v) for v in where.values()).replace(" ", "-")
     picture = f"![{family}, {', '.join(where.values())}](plots/{family}-{slug}.svg)"
     why = _notes(f"{why} ({', '.join(dict.fromkeys(of))})" for why, of in notes.items())
-    return "\n\n".join(part for part in (_table(head, lines), picture, why) if part)
+    return "\n\n".join(part for part in (markdown.table(head, lines), picture, why) if part)
 
 
 def _cell(row: Mapping[str, Any] | None) -> str:
@@ -280,10 +287,10 @@ def _cell(row: Mapping[str, Any] | None) -> str:
     if row is None or "ns" not in row:
         return "-"
     if "ratio" not in row:
-        return f"{_ns(row['ns'])} ns"
+        return f"{markdown.ns(row['ns'])} ns"
     if row["contender"] == "sqlml":
-        return f"{_ns(row['ns'])} ns"
-    return _ratio(row["ratio"]) + ("\\*" if row.get("differing") else "")
+        return f"{markdown.ns(row['ns'])} ns"
+    return markdown.ratio(row["ratio"]) + ("\\*" if row.get("differing") else "")
 
 
 def _contenders(rows: Iterable[Mapping[str, Any]]) -> list[str]:
@@ -298,35 +305,11 @@ def _notes(reasons: Iterable[str]) -> str:
     return "\n".join(f"* {reason.replace('|', '/')}" for reason in distinct)
 
 
-def _table(head: Sequence[str], lines: Iterable[str]) -> str:
-    return "\n".join([f"| {' | '.join(head)} |", "|" + "---|" * len(head), *lines])
-
-
-def _missing(family: str) -> str:
-    return f"Not measured yet: `make bench` writes `benchmarks/results/{family}.json`."
-
-
-def _ratio(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _ns(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-
-
-def _small(value: float) -> str:
-    return f"{value:.1e}" if value else "0"
-
-
-def _share(value: float) -> str:
-    return f"{value:.2%}" if value >= 0.0001 or not value else f"{value:.1e}"
-
-
 def choice(results: Results) -> str:
     """How often each way was the pick, and how often that was as good as the best."""
     found = results.get("choice")
     if not found:
-        return _missing("choice")
+        return markdown.missing("choice")
     picked: dict[str, list[float]] = {}
     for contenders in by_cell(found["rows"]):
         times = {c: row["ns"] for c, row in contenders.items() if "ns" in row}
@@ -334,17 +317,17 @@ def choice(results: Results) -> str:
         kernel = contenders[best].get("note") or best
         picked.setdefault(kernel, []).append(times["sqlml"] / times[best])
     lines = [
-        f"| {name} | {len(v)} | {sum(x <= 1.2 for x in v)} | {_ratio(max(v))} |"
+        f"| {name} | {len(v)} | {sum(x <= 1.2 for x in v)} | {markdown.ratio(max(v))} |"
         for name, v in sorted(picked.items(), key=lambda item: -len(item[1]))
     ]
-    return _table(["the best way", "cells", "pick within 1.2 of it", "worst pick"], lines)
+    return markdown.table(["the best way", "cells", "pick within 1.2 of it", "worst pick"], lines)
 
 
 def starting(results: Results) -> str:
     """Seconds to the first prediction, by model and way."""
     found = results.get("starting")
     if not found:
-        return _missing("starting")
+        return markdown.missing("starting")
     lines = []
     for row in found["rows"]:
         case = row["case"]
@@ -352,42 +335,42 @@ def starting(results: Results) -> str:
         times = f"{row['open']:.3f} | {row['first']:.3f} | {row['second'] * 1000:.2f}"
         lines.append(f"| {case['model']} | {case['way']} | {case['process']} | {times} | {ready} |")
     head = ["model", "way", "process", "open, s", "first, s", "second, ms", "kernels ready, s"]
-    return _table(head, lines)
+    return markdown.table(head, lines)
 
 
 def train(results: Results) -> str:
     """Seconds and memory of training, and sqlml's over those of the others."""
     found = results.get("train")
     if not found:
-        return _missing("train")
+        return markdown.missing("train")
     lines = []
     for row in found["rows"]:
         ratios = "- | -"
         if "ratio" in row:
-            ratios = f"{_ratio(row['ratio'])} | {_ratio(row['memory'])}"
+            ratios = f"{markdown.ratio(row['ratio'])} | {markdown.ratio(row['memory'])}"
         case = row["case"]
         lines.append(
             f"| {case['case']} | {case['rows']:,} | {row['contender']} | {row['seconds']:.1f} "
             f"| {row['peak']:,.0f} | {ratios} |"
         )
     head = ["model", "rows", "by", "seconds", "peak, MB", "sqlml's time", "sqlml's memory"]
-    return _table(head, lines)
+    return markdown.table(head, lines)
 
 
 def planner(results: Results) -> str:
     """What planning costs and saves, beside its bars."""
     found = results.get("planner")
     if not found:
-        return _missing("planner")
+        return markdown.missing("planner")
     lines = []
     for row in found["rows"]:
         sign, unit = _UNITS_OF_PLANNING[row["unit"]]
         met = row["measured"] >= row["needed"] if sign == ">=" else row["measured"] <= row["needed"]
         lines.append(
-            f"| {row['case']} | {row['against']} | {unit} | {sign} {_ratio(row['needed'])} "
-            f"| {_ratio(row['measured'])} | {'yes' if met else 'no'} |"
+            f"| {row['case']} | {row['against']} | {unit} | {sign} {markdown.ratio(row['needed'])} "
+            f"| {markdown.ratio(row['measured'])} | {'yes' if met else 'no'} |"
         )
-    return _table(["", "beside", "", "bar", "measured", "met"], lines)
+    return markdown.table(["", "beside", "", "bar", "measured", "met"], lines)
 
 
 def beside_library(family: str, column: str, library: str) -> Callable[[Results], str]:
@@ -396,7 +379,7 @@ def beside_library(family: str, column: str, library: str) -> Callable[[Results]
     def table(results: Results) -> str:
         found = results.get(family)
         if not found:
-            return _missing(family)
+            return markdown.missing(family)
         lines = []
         for contenders in by_cell(found["rows"]):
             if "library" not in contenders:
@@ -407,10 +390,10 @@ def beside_library(family: str, column: str, library: str) -> Callable[[Results]
             lines.append(
                 f"| {case['model']} | {f'{at:,}' if isinstance(at, int) else at} "
                 f"| {ours['ns']:,.0f} | {other['ns']:,.0f} "
-                f"| {_ratio(faster)} | {_ratio(case['bar'])} |"
+                f"| {markdown.ratio(faster)} | {markdown.ratio(case['bar'])} |"
             )
         head = ["model", "rows", "sqlml, ns a row", f"{library}, ns a row", "times as fast", "bar"]
-        return _table(head, lines)
+        return markdown.table(head, lines)
 
     return table
 
@@ -423,11 +406,11 @@ def beside_others(family: str, mode: str) -> Callable[[Results], str]:
         rows = [r for r in found["rows"] if r["case"]["mode"] == mode] if found else []
         lines = [
             f"| {row['case']['model']} | {row['case']['rows']:,} | {row['contender']} "
-            f"| {row['ns']:,.0f} | {_ratio(row['ratio'])} |"
+            f"| {row['ns']:,.0f} | {markdown.ratio(row['ratio'])} |"
             for row in rows
         ]
         head = ["", "rows", "", "ns a row", "times as long as sqlml"]
-        return _table(head, lines) if lines else _missing(family)
+        return markdown.table(head, lines) if lines else markdown.missing(family)
 
     return table
 
@@ -436,7 +419,7 @@ def cascades(results: Results) -> str:
     """Approximate queries beside exact ones, by workload and kind of small model."""
     found = results.get("cascades")
     if not found:
-        return _missing("cascades")
+        return markdown.missing("cascades")
     lines = []
     for row in found["rows"]:
         if row["case"]["seed"]:
@@ -446,21 +429,21 @@ def cascades(results: Results) -> str:
         if "reason" in row:
             lines.append(f"| {name} | {kind} | | | {row['reason']} | | |")
             continue
-        bar = _ratio(row["bar"]) if "bar" in row else ""
-        times = f"{row['exact_ns']:,.0f} | {row['ns']:,.0f} | {_ratio(row['ratio'])}"
+        bar = markdown.ratio(row["bar"]) if "bar" in row else ""
+        times = f"{row['exact_ns']:,.0f} | {row['ns']:,.0f} | {markdown.ratio(row['ratio'])}"
         lines.append(f"| {name} | {kind} | {times} | {bar} | {_kept(own)} |")
     head = [
         *("workload", "small model", "exact, ns a row", "approximate, ns a row", "times as fast"),
         *("bar", "as promised"),
     ]
-    return _table(head, lines)
+    return markdown.table(head, lines)
 
 
 def gpu(results: Results) -> str:
     """The ways to score on a GPU, by model and rows of a batch, beside one core of its machine."""
     found = results.get("gpu")
     if not found:
-        return _missing("gpu")
+        return markdown.missing("gpu")
     ways = {
         "fused": ("fused cuda host", "torch cuda host"),
         "rows on the GPU": ("fused cuda device", "torch cuda device"),
@@ -477,8 +460,8 @@ def gpu(results: Results) -> str:
             next((times[model, rows, n] for n in names if (model, rows, n) in times), None)
             for names in ways.values()
         ]
-        lines.append(f"| {model} | {rows:,} | {' | '.join(map(_ns, cells))} |")
-    return _table(["model", "rows", *ways], lines)
+        lines.append(f"| {model} | {rows:,} | {' | '.join(map(markdown.ns, cells))} |")
+    return markdown.table(["model", "rows", *ways], lines)
 
 
 def _of(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -529,6 +512,8 @@ TABLES: Mapping[str, Callable[[Results], str]] = {
     },
     "cascades": cascades,
     "train": train,
+    "databases": databases,
+    "largest-models": largest_models,
     "gpu": gpu,
     "planner": planner,
 }

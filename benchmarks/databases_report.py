@@ -1,0 +1,64 @@
+"""Tables of models in other databases: how fast they score, and how large they may be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks import markdown
+from benchmarks.bars import Results
+
+_WAYS = {
+    "sqlml": "sqlml, ns a row",
+    "nodes of sqlml": "nodes",
+    "function of sqlml": "function",
+    "fetch, then sqlml": "fetch",
+    "orbital": "orbital",
+}
+"""Contender -> the head of its column; all but the first say how many times as long they take."""
+
+_NAMES = {"sqlite": "SQLite", "duckdb": "DuckDB", "postgres": "PostgreSQL", "mariadb": "MariaDB"}
+
+
+def databases(results: Results) -> str:
+    """A line for each database and model, with a star where numbers are not the library's."""
+    found = results.get("databases")
+    if not found:
+        return markdown.missing("databases")
+    rows = {
+        (r["case"]["database"], r["case"]["model"], r["contender"]): r
+        for r in found["rows"]
+        if r["case"]["model"] != "largest"
+    }
+    lines = []
+    for database, model in dict.fromkeys(key[:2] for key in rows):
+        own = [rows.get((database, model, way), {}) for way in _WAYS]
+        cells = [markdown.ns(own[0].get("ns")), *map(_times, own[1:])]
+        sizes = [_characters(row) for row in (own[0], own[-1])]
+        lines.append(f"| {_NAMES[database]} | {model} | {' | '.join([*cells, *sizes])} |")
+    head = ["", "model", *_WAYS.values(), "characters", "of orbital"]
+    return markdown.table(head, lines)
+
+
+def largest_models(results: Results) -> str:
+    """How many trees each database takes, and why no more."""
+    found = results.get("databases")
+    if not found:
+        return markdown.missing("databases")
+    lines = []
+    for row in found["rows"]:
+        if row["case"]["model"] == "largest":
+            taken, _, why = row["note"].partition("; ")
+            name = _NAMES[row["case"]["database"]]
+            lines.append(f"| {name} | {taken} | {markdown.ns(row.get('ns'))} | {why} |")
+    return markdown.table(["", "took", "ns a row", "no more, since"], lines)
+
+
+def _times(row: dict[str, Any]) -> str:
+    if "ratio" not in row:
+        return "-"
+    return markdown.ratio(row["ratio"]) + ("" if row.get("exact") else "\\*")
+
+
+def _characters(row: dict[str, Any]) -> str:
+    note = str(row.get("note", ""))
+    return note.removesuffix(" characters") if note.endswith(" characters") else "-"
