@@ -28,9 +28,11 @@ class Database:
         float32: its type of 32 bits, where sqlglot takes another for it.
         booleans: expressions of false and true, where it has no such words.
         types: of parameters and results, by the kinds of features and predictions.
-        function: a statement that makes a function, with places for its name, parameters, type
-            and query, and for a tag that the query does not have; None: it has no functions that
-            are written in SQL.
+        function: a statement that makes a function, with places for its name, parameters with
+            their types or their `names` alone, type and query, and for a tag that the query does
+            not have; None: it has no functions that are written in SQL.
+        merges: of a database that merges the queries of a function: how long an expression may
+            become by that, in characters.
         tags: if given, the only tags that the database knows.
         reserved: where a name without quotes is another one in them, as in capitals: the words that
             need quotes all the same. Other plain names are written without.
@@ -57,6 +59,7 @@ class Database:
     function: str | None = None
     functions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     has_infinity: bool = True
+    merges: int | None = None
     tags: tuple[str, ...] = ()
     reserved: frozenset[str] | None = None
     fence: str = ""

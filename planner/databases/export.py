@@ -114,10 +114,9 @@ def _function(subject: Subject, name: str, one: Prediction) -> str:
         )
     made = queries(subject, [one], None, ())
     ((_, value),) = made.predictions.items()
-    parameters = ", ".join(
-        f"{quoted_name(feature.name, database)} {database.types[feature.kind]}"
-        for feature in made.parameters
-    )
+    names = [quoted_name(feature.name, database) for feature in made.parameters]
+    types = [database.types[feature.kind] for feature in made.parameters]
+    parameters = ", ".join(f"{n} {t}" for n, t in zip(names, types, strict=True))
     own = name if one.output == "label" else f"{name}_{one.name}"
     query = f"{made.below}SELECT {value} FROM {made.last}"
     tags = database.tags or (f"model{n or ''}" for n in count())
@@ -129,6 +128,7 @@ def _function(subject: Subject, name: str, one: Prediction) -> str:
     return database.function.format(
         name=quoted_name(own, database),
         parameters=parameters,
+        names=", ".join(names),
         type=database.types[one.kind],
         query=query,
         tag=tag,

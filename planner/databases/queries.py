@@ -90,6 +90,13 @@ def queries(
     conditions = [*printed.refused, *(f"{inputs[name][0]} IS NULL" for name in sorted(nulls))]
     refuses = " OR ".join(transpiled(condition, database) for condition in conditions)
     ((_, values),) = printed.values.items()
+    if table is None and database.merges is not None:
+        longest = max(map(printed.inlined, [*values, *conditions]))
+        if longest > database.merges:
+            raise BackendError(
+                f"{database.name} would merge the queries of a function to an expression of "
+                f"{longest:,} characters; write FORM select or view, and TABLE"
+            )
     made = _layers(database, printed, first, kept, table, [*values, *conditions])
     shown = {}
     for one, value in zip(asked, values, strict=True):

@@ -134,6 +134,7 @@ _DUCKDB = Database(
     number_column=_as("nullif(CAST({c} AS DOUBLE), 'nan'::DOUBLE)"),
     text_column=_as('CAST({c} AS VARCHAR) COLLATE "binary"'),
     types=_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
+    function="CREATE OR REPLACE MACRO {name}({names}) AS (\n{query}\n);\n",
     is_run=True,
 )
 
@@ -254,6 +255,7 @@ _SPARK = Database(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC\n"
         "RETURN (\n{query}\n);\n"
     ),
+    merges=1_000_000,
     is_run=True,
 )
 

@@ -25,7 +25,7 @@ def con() -> Any:
 def test_functions_answer_as_the_library(
     con: Any, database: Connection, name: str, tmp_path: Path
 ) -> None:
-    if database.name in ("sqlite", "duckdb"):
+    if database.name == "sqlite":
         with pytest.raises(BackendError, match="has no functions written in SQL; write FORM"):
             exported(con, model(name), tmp_path / "m.sql", database.name)
         return

@@ -22,6 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from xgboost import XGBRegressor
 
+from sqlml.errors import BackendError
 from sqlml.importers.registry import import_model
 from sqlml.planner.databases.export import export_for
 from sqlml.planner.databases.targets import DATABASES
@@ -100,6 +101,12 @@ def test_sql_server_tells_blanks_at_the_end_of_a_text() -> None:
     text = export_for(imported.program, imported.features, "m", "sqlserver", table=["t"])
     for known in ("'a.'", "'a .'", "(N'ä\\' + N'\n.')", "'it''s.'", "CAST(1 AS bit)"):
         assert f" {known} " in text
+
+
+def test_functions_of_spark_are_small_enough_to_be_merged() -> None:
+    imported = import_model(families.model("ordinal"))
+    with pytest.raises(BackendError, match="Spark would merge the queries of a function to an"):
+        export_for(imported.program, imported.features, "m", "spark")
 
 
 def test_the_page_has_all_databases() -> None:

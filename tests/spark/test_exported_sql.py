@@ -12,6 +12,13 @@ import sqlml
 from tests.databases.families import FAMILIES, NAMES, boosted, model, rows
 
 
+def load(spark: Any, frame: Any) -> None:
+    """The view `exported` of a frame, with the number of each row as `id`."""
+    table = frame.astype(object).where(frame.notna(), None).assign(id=np.arange(len(frame)))
+    kinds = ", ".join(f"`{n}` {'STRING' if n == 'kind' else 'DOUBLE'}" for n in frame)
+    spark.createDataFrame(table, f"{kinds}, id BIGINT").createOrReplaceTempView("exported")
+
+
 @pytest.mark.by_day(6)
 @pytest.mark.parametrize("name", ["xgboost", *FAMILIES])
 def test_a_model_answers_as_its_library(spark: Any, tmp_path: Path, name: str) -> None:
@@ -24,9 +31,7 @@ def test_a_model_answers_as_its_library(spark: Any, tmp_path: Path, name: str) -
         con.execute(
             f"EXPORT MODEL m TO '{tmp_path}/m.sql' (DIALECT spark, TABLE exported, COLUMNS (id))"
         )
-    table = frame.astype(object).where(frame.notna(), None).assign(id=np.arange(len(frame)))
-    kinds = ", ".join(f"`{n}` {'STRING' if n == 'kind' else 'DOUBLE'}" for n in columns)
-    spark.createDataFrame(table, f"{kinds}, id BIGINT").createOrReplaceTempView("exported")
+    load(spark, frame)
     query = (tmp_path / "m.sql").read_text(encoding="utf-8").rstrip().rstrip(";")
     got = spark.sql(query).toPandas().sort_values("id")
     spark.catalog.dropTempView("exported")
@@ -38,3 +43,24 @@ def test_a_model_answers_as_its_library(spark: Any, tmp_path: Path, name: str) -
     if name == "xgboost":
         margin = fitted.predict(frame, output_margin=True)
         np.testing.assert_array_equal(got["score"].astype(float), margin.astype(float))
+
+
+@pytest.mark.parametrize("name", ["one-hot", pytest.param("boosting", marks=pytest.mark.nightly)])
+def test_functions_answer_as_the_library(spark: Any, name: str) -> None:
+    fitted, columns = model(name), FAMILIES[name][2]
+    frame = rows(10_000)[columns].head(200).dropna(ignore_index=True)
+    statements = sqlml.compile(fitted, inputs=columns).to_sql("spark", name="exported_m")
+    for statement in statements.split(";\n\n"):
+        spark.sql(statement.strip().rstrip(";"))
+    load(spark, frame)
+    called = ", ".join(f"`{column}`" for column in columns)
+    asked = (
+        f"exported_m({called}) AS label, `exported_m_probability_{fitted.classes_[0]}`({called})"
+    )
+    got = spark.sql(f"SELECT id, {asked} AS p FROM exported").toPandas().sort_values("id")
+    for output in fitted.classes_:
+        spark.sql(f"DROP FUNCTION `exported_m_probability_{output}`")
+    spark.sql("DROP FUNCTION exported_m")
+    spark.catalog.dropTempView("exported")
+    assert got["label"].tolist() == fitted.predict(frame).tolist()
+    np.testing.assert_allclose(got["p"], fitted.predict_proba(frame)[:, 0], rtol=1e-11)

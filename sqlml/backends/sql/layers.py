@@ -90,6 +90,17 @@ class Printed:
     values: Mapping[str, tuple[str, ...]]
     refused: tuple[str, ...]
 
+    def inlined(self, sql: str) -> int:
+        """The characters of an expression in which each column is replaced by what makes it."""
+        sizes: dict[str, int] = {}
+
+        def of(text: str) -> int:
+            return len(text) + sum(sizes[f"sqlml_v{j + 1}"] for j in _columns(text))
+
+        for layer in self.layers:
+            sizes |= {name: of(text) for name, text in layer.items() if text != name}
+        return of(sql)
+
 
 def print_layers(
     program: Program,
