@@ -47,6 +47,9 @@ MODELS: Mapping[str, Callable[[argparse.Namespace], Any]] = {
 }
 
 
+ROWS = {"postgres": 100_000}
+"""Rows that a database scores; 10,000 elsewhere."""
+
 CALLS = 2_000
 """Rows for which a function is called."""
 
@@ -146,14 +149,15 @@ def measure(database: Connection, name: str, options: argparse.Namespace) -> Ite
         database.run("DROP ROUTINE IF EXISTS called, called_probability_0, called_probability_1")
     x, y = table("higgs", options.train, options.seed)
     model = MODELS[name](options).fit(x, y)
-    scored, _ = table("higgs", options.rows, options.seed + 1)
+    rows = options.rows or ROWS.get(database.name, 10_000)
+    scored, _ = table("higgs", rows, options.seed + 1)
     names = [f"f{k}" for k in range(scored.shape[1])]
     frame = pd.DataFrame(np.asarray(scored, np.float64), columns=names)
     database.load("t", frame.assign(id=np.arange(len(frame))))
     want = canonical(model.predict_proba(frame.to_numpy()), "predict_proba")
-    case = {"database": database.name, "model": name, "rows": options.rows}
+    case = {"database": database.name, "model": name, "rows": rows}
     able: list[tuple[Contender, Any, float]] = []
-    for contender in contenders(database, model, names, options.rows):
+    for contender in contenders(database, model, names, rows):
         if isinstance(contender, tuple):
             yield row_of(case, contender[0], threads=1, reason=contender[1])
             continue
@@ -229,7 +233,7 @@ def largest(database: Connection, options: argparse.Namespace) -> Row:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
     options = parser("databases", __doc__)
-    options.add_argument("--rows", type=int, default=100_000)
+    options.add_argument("--rows", type=int, help="that are scored; by default `ROWS`")
     options.add_argument("--train", type=int, default=20_000)
     options.add_argument("--trees", type=int, default=100)
     options.add_argument("--depth", type=int, default=6)
