@@ -204,7 +204,7 @@ def test_a_kernel_that_needs_numba_is_run_by_numba(tmp_path: Path) -> None:
     out = np.array([2.0, 8.0])
     kernel(np.array([[2.0, 0.0], [0.0, 4.0]]), out)
     assert out.tolist() == [1.0, 2.0]
-    assert not list(tmp_path.rglob("*.kernel"))
+    assert not list(tmp_path.rglob("_sorts*.kernel"))  # others may be compiled meanwhile
 
 
 def test_where_arrays_have_other_fields_numba_runs_all_kernels(
