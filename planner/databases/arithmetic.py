@@ -19,7 +19,7 @@ def exact(value: float) -> str:
     """A float64 as whole numbers alone, which SQLite reads exactly, unlike digits behind a point.
 
     >>> exact(0.5), exact(3.0), exact(0.1)
-    ('0.5', '3.0', '(3602879701896397/36028797018963968.0)')
+    ('0.5', '3.0', '(3602879701896397.0/36028797018963968.0)')
     """
     text = repr(value)
     if "e" not in text and len(text.lstrip("-")) <= 16:
