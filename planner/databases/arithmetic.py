@@ -30,7 +30,8 @@ def exact(value: float) -> str:
 
 
 def exact_with_exponents(value: float) -> str:
-    """The same for SQL Server, to which a number without an exponent is a decimal one.
+    """A float64 as whole numbers with exponents, which SQL Server reads as floats; without an
+    exponent they would be decimals.
 
     >>> exact_with_exponents(-0.5), exact_with_exponents(3.0), exact_with_exponents(0.1)
     ('-0.5e0', '3.0e0', '(3602879701896397e0/36028797018963968e0)')

@@ -102,12 +102,18 @@ class _Part:
 
 def _check(e: Ensemble, values: int) -> None:
     if e.has_categories or (e.categorical is not None and e.categorical.any()):
-        raise BackendError("trees that test sets of categories are not exported as FORM nodes")
+        raise BackendError(
+            "FORM nodes does not take trees that test sets of categories; write FORM view"
+        )
     below_all = np.isneginf(e.threshold) & e.default_left & (e.compare == "lt")
     if np.isnan(e.threshold).any() or below_all.any():
-        raise BackendError("trees with thresholds that are no numbers are not exported as nodes")
+        raise BackendError(
+            "FORM nodes does not take trees whose thresholds are NaN or -infinity; write FORM view"
+        )
     if values > 1 and (values != len(e.base) or e.target.any()):
-        raise BackendError("trees for some of several targets are not exported as FORM nodes")
+        raise BackendError(
+            "FORM nodes does not take trees for some of several targets; write FORM view"
+        )
 
 
 def _features(e: Ensemble, x: Value, database: Database) -> tuple[dict[tuple[int, bool], int], str]:

@@ -64,7 +64,11 @@ OPTIONS = "postgres, TABLE seen, FORM nodes"
     ("name", "options", "said"),
     [
         ("linear", OPTIONS, "the model has no trees; write FORM select"),
-        ("sets of categories", OPTIONS, "sets of categories are not exported as FORM nodes"),
+        (
+            "sets of categories",
+            OPTIONS,
+            "does not take trees that test sets of categories; write FORM",
+        ),
         ("forest", "mariadb, TABLE seen, FORM nodes", "MariaDB has no FORM nodes; write FORM"),
     ],
 )

@@ -21,7 +21,7 @@ from sqlml.errors import (
 )
 from sqlml.importers.registry import import_model
 from sqlml.ir import reference
-from tests import oracles
+from tests import oracles, small_files
 from tests.catboost_checks import (
     SMALL,
     classes,
@@ -146,6 +146,15 @@ def test_damaged_documents_end_in_one_error(documents: list[Any]) -> None:
         refused(changed(plain, lambda d, e=edit: d["features_info"].update(float_features=e)))
     refused(changed(nested, lambda d: d["trees"][0].pop("left")))
     refused(changed(nested, lambda d: d["trees"][0].update(left={"value": [1.0]})), "width")
+
+
+def test_columns_out_of_order_are_refused() -> None:
+    """CatBoost itself dies of categorical ones."""
+    doc = json.loads(small_files.catboost_files()[-1])
+    for kind in ("categorical_features", "float_features"):
+        turned = copy.deepcopy(doc)
+        turned["features_info"][kind].reverse()
+        refused(turned, "columns of the CatBoost model are not in order")
 
 
 def test_a_tree_as_deep_as_json_allows_is_read_without_recursion(documents: list[Any]) -> None:
