@@ -18,19 +18,19 @@ from benchmarks import database_servers as servers
 
 @dataclass
 class Connection:
-    """An open connection; `types` are those of columns of numbers and of texts."""
+    """An open connection; `types` are those of columns of numbers, of texts and of timestamps."""
 
     name: str
     driver: Any
-    types: tuple[str, str]
+    types: tuple[str, str, str]
     place: str
 
     def load(self, table: str, frame: pd.DataFrame) -> None:
         """Make a table of a frame whose missing values are NULL."""
-        number, text = self.types
+        number, text, moment = self.types
+        kinds = {"f": number, "i": number, "u": number, "M": moment}
         columns = ", ".join(
-            f"{self.quoted(name)} {number if frame[name].dtype.kind in 'fiu' else text}"
-            for name in frame
+            f"{self.quoted(name)} {kinds.get(frame[name].dtype.kind, text)}" for name in frame
         )
         self.run(f"DROP TABLE IF EXISTS {table}")
         self.run(f"CREATE TABLE {table} ({columns})")
@@ -40,11 +40,18 @@ class Connection:
             self.driver.unregister("frame")
             return
         rows = [
-            tuple(None if value != value else value for value in row)
-            for row in frame.astype(object).itertuples(index=False)
+            tuple(map(self._plain, row)) for row in frame.astype(object).itertuples(index=False)
         ]
         places = ", ".join([self.place] * frame.shape[1])
         self.driver.cursor().executemany(f"INSERT INTO {table} VALUES ({places})", rows)
+
+    def _plain(self, value: Any) -> Any:
+        """A value as the driver takes it; sqlite3's own way of writing dates is deprecated."""
+        if value != value:
+            return None
+        if isinstance(value, pd.Timestamp):
+            return str(value) if self.name == "sqlite" else value.to_pydatetime()
+        return value
 
     def quoted(self, name: str) -> str:
         mark = "`" if self.name == "mariadb" else '"'
@@ -66,7 +73,7 @@ class Connection:
 @contextmanager
 def sqlite(folder: Path) -> Iterator[Connection]:
     driver = sqlite3.connect(":memory:")
-    yield Connection("sqlite", driver, ("REAL", "TEXT COLLATE NOCASE"), "?")
+    yield Connection("sqlite", driver, ("REAL", "TEXT COLLATE NOCASE", "TEXT"), "?")
     driver.close()
 
 
@@ -86,7 +93,7 @@ def postgres(folder: Path) -> Iterator[Connection]:
                 if time.monotonic() > until:
                     raise
                 time.sleep(0.05)
-        yield Connection("postgres", driver, ("double precision", "text"), "%s")
+        yield Connection("postgres", driver, ("double precision", "text", "timestamp"), "%s")
         driver.close()
 
 
@@ -98,7 +105,8 @@ def mariadb(folder: Path) -> Iterator[Connection]:
         driver = pymysql.connect(
             unix_socket=str(socket), user="root", autocommit=True, charset="utf8mb4"
         )
-        made = Connection("mariadb", driver, ("DOUBLE", "VARCHAR(99) CHARACTER SET utf8mb4"), "%s")
+        types = ("DOUBLE", "VARCHAR(99) CHARACTER SET utf8mb4", "DATETIME(6)")
+        made = Connection("mariadb", driver, types, "%s")
         made.run("CREATE DATABASE shop")
         made.run("USE shop")
         yield made
@@ -108,7 +116,7 @@ def mariadb(folder: Path) -> Iterator[Connection]:
 @contextmanager
 def plain_duckdb(folder: Path) -> Iterator[Connection]:
     driver = duckdb.connect()
-    yield Connection("duckdb", driver, ("DOUBLE", "VARCHAR"), "?")
+    yield Connection("duckdb", driver, ("DOUBLE", "VARCHAR", "TIMESTAMP"), "?")
     driver.close()
 
 

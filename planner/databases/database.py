@@ -22,6 +22,8 @@ class Database:
         functions: name -> an expression of `x` in place of a function that the database lacks.
         number_column: a column -> the same as a float64, and NULL where it is NaN.
         text_column: a column -> a text that equals another only if all bytes are the same.
+        date_column: a date or a timestamp without a time zone -> the microseconds since 1970 as a
+            float64; None: no dates.
         ending: what `text_column` adds to each text, and a text that is compared with it has too.
         odd_text: a text with a backslash or beyond ASCII -> a literal that means the same under all
             settings of the database and of a connection; None: the plain one does.
@@ -52,6 +54,7 @@ class Database:
     number_column: Callable[[str], str]
     text_column: Callable[[str], str]
     types: Mapping[str, str]
+    date_column: Callable[[str], str] | None = None
     ending: str = ""
     odd_text: Callable[[str], str] | None = None
     float32: str = ""

@@ -117,7 +117,7 @@ def _function(subject: Subject, name: str, one: Prediction) -> str:
     names = [quoted_name(feature.name, database) for feature in made.parameters]
     types = [database.types[feature.kind] for feature in made.parameters]
     parameters = ", ".join(f"{n} {t}" for n, t in zip(names, types, strict=True))
-    own = name if one.output == "label" else f"{name}_{one.name}"
+    own = name if one.name == "predicted_label" else f"{name}_{one.name}"
     query = f"{made.below}SELECT {value} FROM {made.last}"
     tags = database.tags or (f"model{n or ''}" for n in count())
     tag = next((tag for tag in tags if f"${tag}$" not in query), None)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from sqlml.backends.sql.expression import Walked
@@ -20,7 +19,7 @@ from sqlml.planner.databases.predictions import Prediction
 from sqlml.planner.databases.transpiled import quoted_name, transpiled
 from sqlml.planner.program.function_names import Part
 from sqlml.planner.program.prepare import prepare_parts
-from sqlml.types import Feature, Kind, Labels
+from sqlml.types import Feature, Labels
 
 _INPUT = re.compile(r"\bsqlml_x\d+\b")
 
@@ -101,7 +100,7 @@ def queries(
     shown = {}
     for one, value in zip(asked, values, strict=True):
         if one.labels is None:
-            sql = transpiled(value, database)
+            sql = transpiled(f"1 - ({value})" if one.rest else value, database)
         else:
             sql = transpiled(_label(value, one.labels), database, shown=True)
         if one.kind == "number" and not database.has_infinity:
@@ -115,20 +114,18 @@ def queries(
 
 def _column(database: Database, feature: Feature) -> str:
     """The column, or parameter, of a feature as the first query reads it."""
-    make = _READ.get(feature.kind)
-    if make is None:
-        raise BackendError(
-            f"feature {feature.name!r} is a {feature.kind}, which is not exported as SQL"
-        )
-    return make(database, quoted_name(feature.name, database))
-
-
-_READ: Mapping[Kind, Callable[[Database, str], str]] = MappingProxyType(
-    {
-        "number": lambda database, column: database.number_column(column),
-        "string": lambda database, column: database.text_column(column),
+    ways = {
+        "number": database.number_column,
+        "string": database.text_column,
+        "datetime": database.date_column,
     }
-)
+    read = ways.get(feature.kind)
+    if read is None:
+        raise BackendError(
+            f"feature {feature.name!r} is a {feature.kind}, which is not exported as SQL of "
+            f"{database.name}"
+        )
+    return read(quoted_name(feature.name, database))
 
 
 def _layers(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from sqlml.dialects import SPARK
 from sqlml.dialects.portable import Portable
 from sqlml.planner.databases.arithmetic import (
     CBRT,
@@ -28,9 +29,11 @@ def _as(text: str) -> Callable[[str], str]:
     return lambda column: text.replace("{c}", column)
 
 
-def _types(number: str, string: str, integer: str, boolean: str) -> Mapping[str, str]:
+def _types(
+    number: str, string: str, integer: str, boolean: str, datetime: str = ""
+) -> Mapping[str, str]:
     made = {"number": number, "string": string, "integer": integer, "boolean": boolean}
-    return MappingProxyType(made)
+    return MappingProxyType(made | {"datetime": datetime})
 
 
 def _escaped(text: str) -> str:
@@ -69,8 +72,11 @@ _POSTGRES = Database(
     infinity="'infinity'::float8",
     number_column=_as("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
     text_column=_as('CAST({c} AS text) COLLATE "C"'),
+    date_column=_as(
+        "CAST(round(extract(epoch FROM CAST({c} AS timestamp)) * 1000000) AS double precision)"
+    ),
     odd_text=_escaped,
-    types=_types("double precision", "text", "bigint", "boolean"),
+    types=_types("double precision", "text", "bigint", "boolean", "timestamp"),
     function=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type}\n"
         "LANGUAGE sql IMMUTABLE PARALLEL SAFE AS ${tag}$\n{query}\n${tag}$;\n"
@@ -90,8 +96,11 @@ _MARIADB = Database(
     functions=MappingProxyType({"tanh": TANH, "cbrt": CBRT}),
     number_column=_as("CAST({c} AS DOUBLE)"),
     text_column=_as("CAST(CONVERT({c} USING utf8mb4) AS BINARY)"),
+    date_column=_as(
+        "CAST(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', CAST({c} AS DATETIME(6))) AS DOUBLE)"
+    ),
     odd_text=_as_bytes,
-    types=_types("DOUBLE", "LONGTEXT CHARACTER SET utf8mb4", "BIGINT", "BOOLEAN"),
+    types=_types("DOUBLE", "LONGTEXT CHARACTER SET utf8mb4", "BIGINT", "BOOLEAN", "DATETIME(6)"),
     function=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC NO SQL\n"
         "RETURN (\n{query}\n);\n"
@@ -120,6 +129,12 @@ _SQLITE = Database(
     functions=MappingProxyType({"cbrt": CBRT}),
     number_column=_as("CAST({c} AS REAL)"),
     text_column=_as("({c} || '')"),
+    # Its own functions know no more than milliseconds, and would apply a zone at the end.
+    date_column=_as(
+        "CASE WHEN substr({c}, 20) NOT GLOB '*[^.0-9]*' "
+        "THEN CAST(strftime('%s', substr({c}, 1, 19)) AS REAL) * 1000000.0 "
+        "+ round(CAST('0' || substr({c}, 20, 7) AS REAL) * 1000000.0) END"
+    ),
     types=_types("REAL", "TEXT", "INTEGER", "INTEGER"),
     fence=" LIMIT -1 OFFSET 0",
     is_run=True,
@@ -133,6 +148,7 @@ _DUCKDB = Database(
     infinity="'inf'::DOUBLE",
     number_column=_as("nullif(CAST({c} AS DOUBLE), 'nan'::DOUBLE)"),
     text_column=_as('CAST({c} AS VARCHAR) COLLATE "binary"'),
+    date_column=_as("CAST(epoch_us(CAST({c} AS TIMESTAMP)) AS DOUBLE)"),
     types=_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
     function="CREATE OR REPLACE MACRO {name}({names}) AS (\n{query}\n);\n",
     is_run=True,
@@ -157,7 +173,8 @@ _SNOWFLAKE = Database(
     infinity="'inf'::FLOAT",
     number_column=_as("nullif(CAST({c} AS FLOAT), 'NaN'::FLOAT)"),
     text_column=_as("COLLATE(CAST({c} AS VARCHAR), '')"),
-    types=_types("FLOAT", "VARCHAR", "NUMBER(38, 0)", "BOOLEAN"),
+    date_column=_as("CAST(date_part(epoch_microsecond, CAST({c} AS TIMESTAMP_NTZ)) AS FLOAT)"),
+    types=_types("FLOAT", "VARCHAR", "NUMBER(38, 0)", "BOOLEAN", "TIMESTAMP_NTZ"),
     function=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type}\n"
         "IMMUTABLE AS ${tag}$\n{query}\n${tag}$;\n"
@@ -175,7 +192,8 @@ _BIGQUERY = Database(
     infinity="CAST('inf' AS FLOAT64)",
     number_column=_as("IF(IS_NAN(CAST({c} AS FLOAT64)), NULL, CAST({c} AS FLOAT64))"),
     text_column=_as("COLLATE(CAST({c} AS STRING), '')"),
-    types=_types("FLOAT64", "STRING", "INT64", "BOOL"),
+    date_column=_as("CAST(UNIX_MICROS(CAST({c} AS TIMESTAMP)) AS FLOAT64)"),
+    types=_types("FLOAT64", "STRING", "INT64", "BOOL", "DATETIME"),
     function="CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} AS (\n({query})\n);\n",
     characters=1 << 20,
 )
@@ -202,6 +220,9 @@ _TRINO = Database(
     infinity="infinity()",
     number_column=_as("if(is_nan(CAST({c} AS DOUBLE)), NULL, CAST({c} AS DOUBLE))"),
     text_column=_as("CAST({c} AS VARCHAR)"),
+    date_column=_as(
+        "round(to_unixtime(with_timezone(CAST({c} AS timestamp(6)), 'UTC')) * 1000000e0)"
+    ),
     types=_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
     characters=1_000_000,
 )
@@ -215,6 +236,10 @@ _REDSHIFT = Database(
     functions=MappingProxyType({"tanh": TANH}),
     number_column=_as("nullif(CAST({c} AS double precision), 'NaN'::float8)"),
     text_column=_as("collate(CAST({c} AS varchar(65535)), 'case_sensitive')"),
+    date_column=_as(
+        "CAST(datediff(microsecond, timestamp '1970-01-01', CAST({c} AS timestamp)) "
+        "AS double precision)"
+    ),
     types=_types("double precision", "varchar(65535)", "bigint", "boolean"),
 )
 
@@ -231,6 +256,9 @@ _SQLSERVER = Database(
     number_column=_as("CAST({c} AS float)"),
     # Blanks at the end of a text count only where something follows them.
     text_column=_as("(CAST({c} AS nvarchar(max)) + N'.') COLLATE Latin1_General_100_BIN2"),
+    date_column=_as(
+        "CAST(DATEDIFF_BIG(microsecond, '1970-01-01', CAST({c} AS datetime2(6))) AS float)"
+    ),
     ending=".",
     odd_text=_national,
     float32="REAL",
@@ -250,7 +278,8 @@ _SPARK = Database(
     infinity="CAST('inf' AS DOUBLE)",
     number_column=_as("nanvl(CAST({c} AS DOUBLE), NULL)"),
     text_column=_as("CAST({c} AS STRING)"),
-    types=_types("DOUBLE", "STRING", "BIGINT", "BOOLEAN"),
+    date_column=SPARK.microseconds,
+    types=_types("DOUBLE", "STRING", "BIGINT", "BOOLEAN", "TIMESTAMP_NTZ"),
     function=(
         "CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} DETERMINISTIC\n"
         "RETURN (\n{query}\n);\n"

@@ -14,6 +14,7 @@ import lightgbm as lgb
 import numpy as np
 import pandas as pd
 import xgboost as xgb
+from feature_engine.datetime import DatetimeFeatures
 from sklearn.cluster import KMeans
 from sklearn.compose import make_column_transformer
 from sklearn.decomposition import PCA
@@ -136,6 +137,40 @@ def boosted(objective: str) -> Any:
     }[objective]
     kind = xgb.XGBClassifier if objective[0] in "bm" else xgb.XGBRegressor
     return kind(n_estimators=30, max_depth=5, objective=objective).fit(frame[NAMES], labels)
+
+
+SEVERAL: Mapping[str, Callable[[], Any]] = {
+    "numbers": LinearRegression,
+    "classes": lambda: RandomForestClassifier(6, max_depth=5, random_state=0),
+    "flags": lambda: MLPClassifier((4,), max_iter=40, random_state=0),
+}
+"""Models of several targets, by what these are; that of flags gives one probability of each."""
+
+
+@cache
+def of_several(kind: str) -> Any:
+    frame = rows(1500, 1).fillna(dict.fromkeys(NAMES, 0.0))
+    value, two, three = _targets(frame)
+    targets = {"numbers": [value, -value], "classes": [two, three], "flags": [value > 0, value > 1]}
+    return SEVERAL[kind]().fit(frame[NAMES], np.stack(targets[kind], axis=1))
+
+
+def moments(count: int) -> pd.DataFrame:
+    """Dates of four centuries, to the microsecond; some at midnight, some just before it, some
+    missing."""
+    rng, day = np.random.default_rng(2), 86_400 * 10**6
+    made = rng.integers(-5 * 10**15, 8 * 10**15, count)
+    made[::5] -= made[::5] % day
+    made[1::5] -= made[1::5] % day + 1
+    return pd.DataFrame({"at": made.astype("datetime64[us]")}).mask(rng.random((count, 1)) < 0.05)
+
+
+@cache
+def of_dates() -> Any:
+    """Each number that is read off a date has a weight of its own, which tells it from others."""
+    frame = moments(500).dropna()
+    steps = make_pipeline(DatetimeFeatures("at", features_to_extract="all"), LinearRegression())
+    return steps.fit(frame, np.random.default_rng(0).normal(size=len(frame)))
 
 
 def poisson() -> Any:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from benchmarks.database_connections import Connection
+from sqlml.ir.builder import Builder
+from sqlml.planner.databases.export import export_for
 from sqlml.planner.databases.targets import DATABASES
 from sqlml.planner.databases.transpiled import transpiled
 from sqlml.types import Array
@@ -47,3 +51,44 @@ def test_roundings_to_float32(database: Connection, near_ties: bool) -> None:
     rounded = transpiled(target.numbers.rounded("x"), target)
     got = database.frame(f"SELECT i, {rounded} AS r FROM numbers").sort_values("i")
     np.testing.assert_array_equal(got["r"].astype(float), values.astype(np.float32).astype(float))
+
+
+@pytest.mark.parametrize("divisor", [7.0, 3600.0])
+def test_remainders(database: Connection, divisor: float) -> None:
+    rng = np.random.default_rng(2)
+    wholes = rng.integers(-(10**13), 10**13, 500) * divisor
+    near = np.concatenate([wholes + k for k in (-1.0, 0.0, 1.0)])
+    ulps = np.concatenate([np.nextafter(wholes, 0), np.nextafter(wholes, np.inf)])
+    small = rng.normal(size=500) * 10.0 ** rng.integers(-300, 6, 500)
+    values = np.concatenate([near, ulps[np.abs(ulps) < 2**52], small])
+    too_large = np.array([1e30, -1e30, 1.7e308])
+    values = np.concatenate([values[np.abs(values) < 2**52], too_large])
+    b = Builder()
+    program = b.build({"label": b.op("mod", b.input("x", "float64"), divisor)})
+    database.load("numbers", pd.DataFrame({"x": values, "i": np.arange(len(values))}))
+    query = export_for(
+        program, program.features, "m", database.name, table=["numbers"], columns=["i"]
+    )
+    got = database.frame(query).sort_values("i")["predicted_label"].astype(float).to_numpy()
+    assert np.isnan(got[-3:]).all()
+    np.testing.assert_array_equal(got[:-3], np.mod(values[:-3], divisor))
+
+
+def test_sqlite_reads_dates_in_texts() -> None:
+    read = DATABASES["sqlite"].date_column
+    assert read is not None
+    known = {
+        "1970-01-02": 86_400e6,
+        "1970-01-01 00:00": 0.0,
+        "1970-01-01T00:00:01": 1e6,
+        "1969-12-31 23:59:59.9999999": -1.0,
+        "1970-01-01 00:00:00.000001": 1.0,
+        "1970-01-01 00:00:00+01:00": None,
+        "1970-01-01 00:00:00.5Z": None,
+        "yesterday": None,
+        None: None,
+    }
+    con = sqlite3.connect(":memory:")
+    got = [con.execute(f"SELECT {read('x')} FROM (SELECT ? AS x)", (t,)) for t in known]
+    assert [cursor.fetchone()[0] for cursor in got] == list(known.values())
+    con.close()

@@ -11,7 +11,17 @@ import pytest
 
 import sqlml
 from benchmarks.database_connections import Connection
-from tests.databases.families import FAMILIES, NAMES, boosted, model, rows
+from tests.databases.families import (
+    FAMILIES,
+    NAMES,
+    SEVERAL,
+    boosted,
+    model,
+    moments,
+    of_dates,
+    of_several,
+    rows,
+)
 
 ROWS = 10_000
 
@@ -87,3 +97,35 @@ def test_sums_of_xgboost_are_float32(
         probabilities = got[[c for c in got if str(c).startswith("probability")]].astype(float)
         np.testing.assert_allclose(probabilities, fitted.predict_proba(frame), atol=1.2e-7)
     np.testing.assert_array_equal(got[column].astype(float), exact.astype(float))
+
+
+@pytest.mark.by_day(1)
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_several_targets_are_columns(
+    con: Any, database: Connection, kind: str, tmp_path: Path
+) -> None:
+    fitted = of_several(kind)
+    frame = rows(ROWS)[NAMES].dropna()
+    got = scored(con, database, fitted, frame, tmp_path)
+    labels = got[["predicted_label_0", "predicted_label_1"]]
+    if kind == "numbers":
+        np.testing.assert_allclose(labels.astype(float), fitted.predict(frame), rtol=1e-12)
+        return
+    np.testing.assert_array_equal(labels, fitted.predict(frame))
+    found = fitted.predict_proba(frame)
+    if kind == "flags":
+        found = [np.stack([1 - p, p], axis=1) for p in found.T]
+        classes = [["0", "1"]] * 2
+    else:
+        classes = fitted.classes_
+    for target, (names, want) in enumerate(zip(classes, found, strict=True)):
+        columns = [f"probability_{target}_{name}" for name in names]
+        np.testing.assert_allclose(got[columns].astype(float), want, rtol=1e-11, atol=1e-14)
+
+
+def test_dates_are_read_to_the_microsecond(con: Any, database: Connection, tmp_path: Path) -> None:
+    frame = moments(ROWS)
+    got = scored(con, database, of_dates(), frame, tmp_path)["predicted_label"].astype(float)
+    known = frame["at"].notna()
+    assert got[~known].isna().all()
+    np.testing.assert_allclose(got[known], of_dates().predict(frame[known]), rtol=1e-9, atol=1e-9)

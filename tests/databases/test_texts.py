@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import sqlglot
+from feature_engine.datetime import DatetimeFeatures
 from sklearn.compose import make_column_transformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -41,12 +42,23 @@ def models() -> dict[str, Any]:
     )
     churn = make_pipeline(columns, LogisticRegression()).fit(table, ["no", "yes"] * 10)
     trees = XGBRegressor(n_estimators=2, max_depth=2).fit(table[["tenure", "order"]], np.arange(20))
-    return {"churn": import_model(churn), "trees": import_model(trees)}
+    visits = pd.DataFrame({"at": pd.date_range("2026-01-01", periods=20, freq="7h")})
+    hours = DatetimeFeatures("at", features_to_extract=["hour"])
+    rush = make_pipeline(hours, LogisticRegression()).fit(visits, [False, True] * 10)
+    found = {"churn": churn, "trees": trees, "rush": rush}
+    return {name: import_model(model) for name, model in found.items()}
+
+
+def exported(dialect: str) -> list[str]:
+    """The models that a database takes."""
+    has_dates = DATABASES[dialect].date_column is not None
+    return ["churn", "trees", *(["rush"] if has_dates else [])]
 
 
 def written(dialect: str) -> str:
     made = []
-    for name, imported in models().items():
+    for name in exported(dialect):
+        imported = models()[name]
         given = (imported.program, imported.features, name, dialect)
         made.append(export_for(*given, table=["shop", "customers"], columns=["id"], form="view"))
         if DATABASES[dialect].function is not None:
@@ -67,7 +79,8 @@ def test_the_text_is_the_one_that_was_looked_at(dialect: str) -> None:
 
 @pytest.mark.parametrize("dialect", DATABASES)
 def test_sqlglot_reads_the_text(dialect: str) -> None:
-    for imported in models().values():
+    for name in exported(dialect):
+        imported = models()[name]
         query = export_for(
             imported.program, imported.features, "m", dialect, table=["t"], columns=["id"]
         )
@@ -101,6 +114,13 @@ def test_sql_server_tells_blanks_at_the_end_of_a_text() -> None:
     text = export_for(imported.program, imported.features, "m", "sqlserver", table=["t"])
     for known in ("'a.'", "'a .'", "(N'ä\\' + N'\n.')", "'it''s.'", "CAST(1 AS bit)"):
         assert f" {known} " in text
+
+
+def test_dates_are_refused_where_they_have_no_form() -> None:
+    assert [name for name, one in DATABASES.items() if one.date_column is None] == ["clickhouse"]
+    rush = models()["rush"]
+    with pytest.raises(BackendError, match="'at' is a datetime, .* SQL of ClickHouse"):
+        export_for(rush.program, rush.features, "m", "clickhouse", table=["t"])
 
 
 def test_functions_of_spark_are_small_enough_to_be_merged() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import sqlml
-from tests.databases.families import FAMILIES, NAMES, boosted, model, rows
+from tests.databases.families import FAMILIES, NAMES, boosted, model, moments, of_dates, rows
 
 
 def load(spark: Any, frame: Any) -> None:
@@ -43,6 +43,16 @@ def test_a_model_answers_as_its_library(spark: Any, tmp_path: Path, name: str) -
     if name == "xgboost":
         margin = fitted.predict(frame, output_margin=True)
         np.testing.assert_array_equal(got["score"].astype(float), margin.astype(float))
+
+
+def test_dates_are_read_to_the_microsecond(spark: Any) -> None:
+    frame, fitted = moments(2000).dropna(ignore_index=True), of_dates()
+    query = sqlml.compile(fitted).to_sql("spark", table="exported", columns=["id"])
+    table = frame.assign(id=np.arange(len(frame)))
+    spark.createDataFrame(table, "at TIMESTAMP_NTZ, id BIGINT").createOrReplaceTempView("exported")
+    got = spark.sql(query.rstrip().rstrip(";")).toPandas().sort_values("id")["predicted_label"]
+    spark.catalog.dropTempView("exported")
+    np.testing.assert_allclose(got.astype(float), fitted.predict(frame), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["one-hot", pytest.param("boosting", marks=pytest.mark.nightly)])

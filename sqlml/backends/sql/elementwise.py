@@ -127,9 +127,9 @@ def _divided(p: Printing) -> Value:
 def _mod(p: Printing) -> Value:
     """The remainder with the sign of the divisor, of a positive literal; engines give it the sign
     of the other."""
-    made = []
     if p.dialect.missing_is_null:
-        raise BackendError(f"operator mod is not printed as SQL of {p.dialect.name}")
+        return tuple(_remainder(p, a, b) for a, b in p.side_by_side(bound=True))
+    made = []
     for a, b in p.side_by_side(bound=True):
         if not (_is_nonzero(b) and not b.sql.startswith("'-")):
             raise BackendError("mod is printed as SQL only by a positive number")
@@ -141,10 +141,35 @@ def _mod(p: Printing) -> Value:
     return tuple(made)
 
 
+def _remainder(p: Printing, a: Expression, b: Expression) -> Expression:
+    """Without an operator for it, which few engines have for numbers that are not whole.
+
+    The quotient may be rounded up to the next whole number: then the rest is negative. Its product
+    with the divisor is exact if it has no more bits than a float64, so the model refuses greater
+    numbers. Then the difference is exact, too (Sterbenz, Floating-Point Computation, 1974,
+    theorem 4.3.1), or is rounded once, as numpy's.
+    """
+    divisor = _literal(b) or 0.0
+    if p.dtype != "float64" or divisor < 1 or not divisor.is_integer():
+        raise BackendError("mod is printed as this SQL only of float64 by a whole number above 0")
+    d = p.dialect
+    zeros = int(divisor) & -int(divisor)  # 2 to the power of the zeros that end its bits
+    most = p.number(float((1 << 52) * zeros))
+    whole = d.call("floor", d.operator("/", a.sql, b.sql))
+    (rest,) = p.bind([Expression(d.operator("-", a.sql, d.operator("*", whole, b.sql)))])
+    sql = f"CASE WHEN {rest.sql} < 0 THEN {d.operator('+', rest.sql, b.sql)} ELSE {rest.sql} END"
+    return p.refusing(Expression(sql, nan=a.nan), [(f"(abs({a.sql}) > {most})", "")], nan=a.nan)
+
+
+def _literal(e: Expression) -> float | None:
+    """The number that it is the literal of."""
+    found = re.fullmatch(r"'([^']*)'::(FLOAT|DOUBLE)", e.sql)
+    return None if found is None else float(found[1])
+
+
 def _is_nonzero(e: Expression) -> bool:
     """Whether it is the literal of a number other than 0."""
-    found = re.fullmatch(r"'([^']*)'::(FLOAT|DOUBLE)", e.sql)
-    return found is not None and float(found[1]) != 0
+    return bool(_literal(e))
 
 
 def _of_duckdb(name: str) -> Callable[[Printing], Value]:

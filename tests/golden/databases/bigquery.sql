@@ -85,3 +85,78 @@ CREATE OR REPLACE FUNCTION `trees_score`(`tenure` FLOAT64, `order` FLOAT64) RETU
 )
 SELECT (((sqlml_v3 + sqlml_v2) + (805306368.0 * GREATEST(ABS((4503599627370497.0 * ((sqlml_v3 + sqlml_v2))) - (4503599627370497.0 * ((sqlml_v3 + sqlml_v2))) * (9007199254740991 / 9007199254740992.0)), (1 / 85070591730234615865843651857942052864.0)))) - (805306368.0 * GREATEST(ABS((4503599627370497.0 * ((sqlml_v3 + sqlml_v2))) - (4503599627370497.0 * ((sqlml_v3 + sqlml_v2))) * (9007199254740991 / 9007199254740992.0)), (1 / 85070591730234615865843651857942052864.0)))) FROM sqlml_2)
 );
+
+CREATE VIEW `rush_scores` AS
+WITH sqlml_0 AS (
+  SELECT `id`, CAST(UNIX_MICROS(CAST(`at` AS TIMESTAMP)) AS FLOAT64) AS sqlml_x0 FROM `shop`.`customers`
+), sqlml_1 AS (
+  SELECT `id`, sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0)) * 86400000000.0)) AS sqlml_v1 FROM sqlml_0
+), sqlml_2 AS (
+  SELECT `id`, sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + 86400000000.0) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1
+), sqlml_3 AS (
+  SELECT `id`, sqlml_x0, FLOOR((sqlml_v2 / 3600000000.0)) AS sqlml_v3 FROM sqlml_2
+), sqlml_4 AS (
+  SELECT `id`, sqlml_x0, sqlml_v3, ((sqlml_v3 * 0.04577581175941302) + -0.5171010289837733) AS sqlml_v4 FROM sqlml_3
+), sqlml_5 AS (
+  SELECT `id`, sqlml_x0, sqlml_v3, sqlml_v4, CASE WHEN sqlml_v4 < -709.782712893384 THEN 0.0 ELSE (1 / (1 + CASE WHEN (-sqlml_v4) > 709.782712893384 THEN CAST('inf' AS FLOAT64) WHEN (-sqlml_v4) < -745.1332191019411 THEN 0.0 ELSE EXP((-sqlml_v4)) END)) END AS sqlml_v5 FROM sqlml_4
+)
+SELECT `id`, CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (ABS(sqlml_x0) > 3.6893488147419103e+19) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308) THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v4 > 0.0) AND NOT (sqlml_v4 IS NULL)) THEN 1 ELSE 0 END AS INT64) AS FLOAT64) WHEN 0 THEN FALSE WHEN 1 THEN TRUE END END AS `predicted_label`, CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (ABS(sqlml_x0) > 3.6893488147419103e+19) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308) THEN NULL ELSE (1.0 - sqlml_v5) END AS `probability_false`, CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (ABS(sqlml_x0) > 3.6893488147419103e+19) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308) THEN NULL ELSE sqlml_v5 END AS `probability_true`, CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (ABS(sqlml_x0) > 3.6893488147419103e+19) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308) THEN NULL ELSE sqlml_v4 END AS `score`
+FROM sqlml_5;
+
+CREATE OR REPLACE FUNCTION `rush`(`at` DATETIME) RETURNS BOOL AS (
+(WITH sqlml_0 AS (
+  SELECT CAST(UNIX_MICROS(CAST(`at` AS TIMESTAMP)) AS FLOAT64) AS sqlml_x0
+), sqlml_1 AS (
+  SELECT sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0)) * 86400000000.0)) AS sqlml_v1 FROM sqlml_0
+), sqlml_2 AS (
+  SELECT sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + 86400000000.0) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1
+), sqlml_3 AS (
+  SELECT sqlml_x0, FLOOR((sqlml_v2 / 3600000000.0)) AS sqlml_v3 FROM sqlml_2
+), sqlml_4 AS (
+  SELECT sqlml_x0, sqlml_v3, ((sqlml_v3 * 0.04577581175941302) + -0.5171010289837733) AS sqlml_v4 FROM sqlml_3
+)
+SELECT CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (ABS(sqlml_x0) > 3.6893488147419103e+19) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308) THEN NULL ELSE CASE CAST(CASE WHEN ((sqlml_v4 > 0.0) AND NOT (sqlml_v4 IS NULL)) THEN 1 ELSE 0 END AS INT64) WHEN 0 THEN FALSE WHEN 1 THEN TRUE END END FROM sqlml_4)
+);
+
+CREATE OR REPLACE FUNCTION `rush_probability_false`(`at` DATETIME) RETURNS FLOAT64 AS (
+(WITH sqlml_0 AS (
+  SELECT CAST(UNIX_MICROS(CAST(`at` AS TIMESTAMP)) AS FLOAT64) AS sqlml_x0
+), sqlml_1 AS (
+  SELECT sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0)) * 86400000000.0)) AS sqlml_v1 FROM sqlml_0
+), sqlml_2 AS (
+  SELECT sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + 86400000000.0) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1
+), sqlml_3 AS (
+  SELECT sqlml_x0, FLOOR((sqlml_v2 / 3600000000.0)) AS sqlml_v3 FROM sqlml_2
+), sqlml_4 AS (
+  SELECT sqlml_x0, sqlml_v3, ((sqlml_v3 * 0.04577581175941302) + -0.5171010289837733) AS sqlml_v4 FROM sqlml_3
+)
+SELECT CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (ABS(sqlml_x0) > 3.6893488147419103e+19) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308) THEN NULL ELSE (1.0 - CASE WHEN sqlml_v4 < -709.782712893384 THEN 0.0 ELSE (1 / (1 + CASE WHEN (-sqlml_v4) > 709.782712893384 THEN CAST('inf' AS FLOAT64) WHEN (-sqlml_v4) < -745.1332191019411 THEN 0.0 ELSE EXP((-sqlml_v4)) END)) END) END FROM sqlml_4)
+);
+
+CREATE OR REPLACE FUNCTION `rush_probability_true`(`at` DATETIME) RETURNS FLOAT64 AS (
+(WITH sqlml_0 AS (
+  SELECT CAST(UNIX_MICROS(CAST(`at` AS TIMESTAMP)) AS FLOAT64) AS sqlml_x0
+), sqlml_1 AS (
+  SELECT sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0)) * 86400000000.0)) AS sqlml_v1 FROM sqlml_0
+), sqlml_2 AS (
+  SELECT sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + 86400000000.0) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1
+), sqlml_3 AS (
+  SELECT sqlml_x0, FLOOR((sqlml_v2 / 3600000000.0)) AS sqlml_v3 FROM sqlml_2
+), sqlml_4 AS (
+  SELECT sqlml_x0, sqlml_v3, ((sqlml_v3 * 0.04577581175941302) + -0.5171010289837733) AS sqlml_v4 FROM sqlml_3
+)
+SELECT CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (ABS(sqlml_x0) > 3.6893488147419103e+19) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308) THEN NULL ELSE CASE WHEN sqlml_v4 < -709.782712893384 THEN 0.0 ELSE (1 / (1 + CASE WHEN (-sqlml_v4) > 709.782712893384 THEN CAST('inf' AS FLOAT64) WHEN (-sqlml_v4) < -745.1332191019411 THEN 0.0 ELSE EXP((-sqlml_v4)) END)) END END FROM sqlml_4)
+);
+
+CREATE OR REPLACE FUNCTION `rush_score`(`at` DATETIME) RETURNS FLOAT64 AS (
+(WITH sqlml_0 AS (
+  SELECT CAST(UNIX_MICROS(CAST(`at` AS TIMESTAMP)) AS FLOAT64) AS sqlml_x0
+), sqlml_1 AS (
+  SELECT sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0)) * 86400000000.0)) AS sqlml_v1 FROM sqlml_0
+), sqlml_2 AS (
+  SELECT sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + 86400000000.0) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1
+), sqlml_3 AS (
+  SELECT sqlml_x0, FLOOR((sqlml_v2 / 3600000000.0)) AS sqlml_v3 FROM sqlml_2
+)
+SELECT CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (ABS(sqlml_x0) > 3.6893488147419103e+19) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308) THEN NULL ELSE ((sqlml_v3 * 0.04577581175941302) + -0.5171010289837733) END FROM sqlml_3)
+);

@@ -103,3 +103,82 @@ WITH sqlml_0 AS (
 )
 SELECT "tenure", CAST(sqlml_v1[1] AS DOUBLE PRECISION) AS "predicted_label", CAST(sqlml_v1[1] AS DOUBLE PRECISION) AS "score"
 FROM sqlml_1;
+
+CREATE VIEW "rush_scores" AS
+WITH sqlml_0 AS (
+  SELECT "id", CAST(round(extract(epoch FROM CAST("at" AS timestamp)) * 1000000) AS double precision) AS sqlml_x0 FROM "shop"."customers" OFFSET 0
+), sqlml_1 AS (
+  SELECT "id", sqlml_x0, (sqlml_x0 - (FLOOR((CAST(sqlml_x0 AS DOUBLE PRECISION) / '86400000000.0'::float8)) * '86400000000.0'::float8)) AS sqlml_v1 FROM sqlml_0 OFFSET 0
+), sqlml_2 AS (
+  SELECT "id", sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + '86400000000.0'::float8) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1 OFFSET 0
+), sqlml_3 AS (
+  SELECT "id", sqlml_x0, FLOOR((CAST(sqlml_v2 AS DOUBLE PRECISION) / '3600000000.0'::float8)) AS sqlml_v3 FROM sqlml_2 OFFSET 0
+), sqlml_4 AS (
+  SELECT "id", sqlml_x0, sqlml_v3, ((sqlml_v3 * '0.04577581175941302'::float8) + '-0.5171010289837733'::float8) AS sqlml_v4 FROM sqlml_3 OFFSET 0
+), sqlml_5 AS (
+  SELECT "id", sqlml_x0, sqlml_v3, sqlml_v4, CASE WHEN sqlml_v4 < '-709.782712893384'::float8 THEN '0.0'::float8 ELSE (CAST(1 AS DOUBLE PRECISION) / (1 + CASE WHEN (-sqlml_v4) > '709.782712893384'::float8 THEN 'infinity'::float8 WHEN (-sqlml_v4) < '-745.1332191019411'::float8 THEN '0.0'::float8 ELSE EXP((-sqlml_v4)) END)) END AS sqlml_v5 FROM sqlml_4 OFFSET 0
+)
+SELECT "id", CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (ABS(sqlml_x0) > '3.6893488147419103e+19'::float8) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > '1.7976931348623157e+308'::float8) THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v4 > '0.0'::float8) AND NOT (sqlml_v4 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) AS DOUBLE PRECISION) WHEN 0 THEN FALSE WHEN 1 THEN TRUE END END AS "predicted_label", CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (ABS(sqlml_x0) > '3.6893488147419103e+19'::float8) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > '1.7976931348623157e+308'::float8) THEN NULL ELSE ('1.0'::float8 - sqlml_v5) END AS "probability_false", CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (ABS(sqlml_x0) > '3.6893488147419103e+19'::float8) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > '1.7976931348623157e+308'::float8) THEN NULL ELSE sqlml_v5 END AS "probability_true", CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (ABS(sqlml_x0) > '3.6893488147419103e+19'::float8) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > '1.7976931348623157e+308'::float8) THEN NULL ELSE sqlml_v4 END AS "score"
+FROM sqlml_5;
+
+CREATE OR REPLACE FUNCTION "rush"("at" timestamp) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $model$
+WITH sqlml_0 AS (
+  SELECT CAST(round(extract(epoch FROM CAST("at" AS timestamp)) * 1000000) AS double precision) AS sqlml_x0 OFFSET 0
+), sqlml_1 AS (
+  SELECT sqlml_x0, (sqlml_x0 - (FLOOR((CAST(sqlml_x0 AS DOUBLE PRECISION) / '86400000000.0'::float8)) * '86400000000.0'::float8)) AS sqlml_v1 FROM sqlml_0 OFFSET 0
+), sqlml_2 AS (
+  SELECT sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + '86400000000.0'::float8) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1 OFFSET 0
+), sqlml_3 AS (
+  SELECT sqlml_x0, FLOOR((CAST(sqlml_v2 AS DOUBLE PRECISION) / '3600000000.0'::float8)) AS sqlml_v3 FROM sqlml_2 OFFSET 0
+), sqlml_4 AS (
+  SELECT sqlml_x0, sqlml_v3, ((sqlml_v3 * '0.04577581175941302'::float8) + '-0.5171010289837733'::float8) AS sqlml_v4 FROM sqlml_3 OFFSET 0
+)
+SELECT CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (ABS(sqlml_x0) > '3.6893488147419103e+19'::float8) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > '1.7976931348623157e+308'::float8) THEN NULL ELSE CASE CAST(CASE WHEN ((sqlml_v4 > '0.0'::float8) AND NOT (sqlml_v4 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) WHEN 0 THEN FALSE WHEN 1 THEN TRUE END END FROM sqlml_4
+$model$;
+
+CREATE OR REPLACE FUNCTION "rush_probability_false"("at" timestamp) RETURNS double precision
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $model$
+WITH sqlml_0 AS (
+  SELECT CAST(round(extract(epoch FROM CAST("at" AS timestamp)) * 1000000) AS double precision) AS sqlml_x0 OFFSET 0
+), sqlml_1 AS (
+  SELECT sqlml_x0, (sqlml_x0 - (FLOOR((CAST(sqlml_x0 AS DOUBLE PRECISION) / '86400000000.0'::float8)) * '86400000000.0'::float8)) AS sqlml_v1 FROM sqlml_0 OFFSET 0
+), sqlml_2 AS (
+  SELECT sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + '86400000000.0'::float8) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1 OFFSET 0
+), sqlml_3 AS (
+  SELECT sqlml_x0, FLOOR((CAST(sqlml_v2 AS DOUBLE PRECISION) / '3600000000.0'::float8)) AS sqlml_v3 FROM sqlml_2 OFFSET 0
+), sqlml_4 AS (
+  SELECT sqlml_x0, sqlml_v3, ((sqlml_v3 * '0.04577581175941302'::float8) + '-0.5171010289837733'::float8) AS sqlml_v4 FROM sqlml_3 OFFSET 0
+)
+SELECT CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (ABS(sqlml_x0) > '3.6893488147419103e+19'::float8) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > '1.7976931348623157e+308'::float8) THEN NULL ELSE ('1.0'::float8 - CASE WHEN sqlml_v4 < '-709.782712893384'::float8 THEN '0.0'::float8 ELSE (CAST(1 AS DOUBLE PRECISION) / (1 + CASE WHEN (-sqlml_v4) > '709.782712893384'::float8 THEN 'infinity'::float8 WHEN (-sqlml_v4) < '-745.1332191019411'::float8 THEN '0.0'::float8 ELSE EXP((-sqlml_v4)) END)) END) END FROM sqlml_4
+$model$;
+
+CREATE OR REPLACE FUNCTION "rush_probability_true"("at" timestamp) RETURNS double precision
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $model$
+WITH sqlml_0 AS (
+  SELECT CAST(round(extract(epoch FROM CAST("at" AS timestamp)) * 1000000) AS double precision) AS sqlml_x0 OFFSET 0
+), sqlml_1 AS (
+  SELECT sqlml_x0, (sqlml_x0 - (FLOOR((CAST(sqlml_x0 AS DOUBLE PRECISION) / '86400000000.0'::float8)) * '86400000000.0'::float8)) AS sqlml_v1 FROM sqlml_0 OFFSET 0
+), sqlml_2 AS (
+  SELECT sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + '86400000000.0'::float8) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1 OFFSET 0
+), sqlml_3 AS (
+  SELECT sqlml_x0, FLOOR((CAST(sqlml_v2 AS DOUBLE PRECISION) / '3600000000.0'::float8)) AS sqlml_v3 FROM sqlml_2 OFFSET 0
+), sqlml_4 AS (
+  SELECT sqlml_x0, sqlml_v3, ((sqlml_v3 * '0.04577581175941302'::float8) + '-0.5171010289837733'::float8) AS sqlml_v4 FROM sqlml_3 OFFSET 0
+)
+SELECT CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (ABS(sqlml_x0) > '3.6893488147419103e+19'::float8) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > '1.7976931348623157e+308'::float8) THEN NULL ELSE CASE WHEN sqlml_v4 < '-709.782712893384'::float8 THEN '0.0'::float8 ELSE (CAST(1 AS DOUBLE PRECISION) / (1 + CASE WHEN (-sqlml_v4) > '709.782712893384'::float8 THEN 'infinity'::float8 WHEN (-sqlml_v4) < '-745.1332191019411'::float8 THEN '0.0'::float8 ELSE EXP((-sqlml_v4)) END)) END END FROM sqlml_4
+$model$;
+
+CREATE OR REPLACE FUNCTION "rush_score"("at" timestamp) RETURNS double precision
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $model$
+WITH sqlml_0 AS (
+  SELECT CAST(round(extract(epoch FROM CAST("at" AS timestamp)) * 1000000) AS double precision) AS sqlml_x0 OFFSET 0
+), sqlml_1 AS (
+  SELECT sqlml_x0, (sqlml_x0 - (FLOOR((CAST(sqlml_x0 AS DOUBLE PRECISION) / '86400000000.0'::float8)) * '86400000000.0'::float8)) AS sqlml_v1 FROM sqlml_0 OFFSET 0
+), sqlml_2 AS (
+  SELECT sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + '86400000000.0'::float8) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1 OFFSET 0
+), sqlml_3 AS (
+  SELECT sqlml_x0, FLOOR((CAST(sqlml_v2 AS DOUBLE PRECISION) / '3600000000.0'::float8)) AS sqlml_v3 FROM sqlml_2 OFFSET 0
+)
+SELECT CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (ABS(sqlml_x0) > '3.6893488147419103e+19'::float8) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > '1.7976931348623157e+308'::float8) THEN NULL ELSE ((sqlml_v3 * '0.04577581175941302'::float8) + '-0.5171010289837733'::float8) END FROM sqlml_3
+$model$;

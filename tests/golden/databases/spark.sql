@@ -85,3 +85,82 @@ WITH sqlml_0 AS (
 )
 SELECT CAST(CAST((CAST(CAST((9.5D + sqlml_v1) AS FLOAT) AS DOUBLE) + sqlml_v2) AS FLOAT) AS DOUBLE) FROM sqlml_1
 );
+
+CREATE VIEW `rush_scores` AS
+WITH sqlml_0 AS (
+  SELECT `id`, (CAST(unix_date(CAST(`at` AS DATE)) AS DOUBLE) * 86400000000D + hour(`at`) * 3600000000D + minute(`at`) * 60000000D + CAST(extract(SECOND FROM `at`) * 1000000 AS DOUBLE)) AS sqlml_x0 FROM `shop`.`customers`
+), sqlml_1 AS (
+  SELECT `id`, sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0D)) * 86400000000.0D)) AS sqlml_v1 FROM sqlml_0
+), sqlml_2 AS (
+  SELECT `id`, sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + 86400000000.0D) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1
+), sqlml_3 AS (
+  SELECT `id`, sqlml_x0, FLOOR((sqlml_v2 / 3600000000.0D)) AS sqlml_v3 FROM sqlml_2
+), sqlml_4 AS (
+  SELECT `id`, sqlml_x0, sqlml_v3, ((sqlml_v3 * 0.04577581175941302D) + -0.5171010289837733D) AS sqlml_v4 FROM sqlml_3
+), sqlml_5 AS (
+  SELECT `id`, sqlml_x0, sqlml_v3, sqlml_v4, CASE WHEN sqlml_v4 < -709.782712893384D THEN 0.0D ELSE (1 / (1 + CASE WHEN (-sqlml_v4) > 709.782712893384D THEN CAST('inf' AS DOUBLE) WHEN (-sqlml_v4) < -745.1332191019411D THEN 0.0D ELSE EXP((-sqlml_v4)) END)) END AS sqlml_v5 FROM sqlml_4
+)
+SELECT `id`, CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308D) OR (ABS(sqlml_x0) > 3.6893488147419103e+19D) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308D) THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v4 > 0.0D) AND NOT (sqlml_v4 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) AS DOUBLE) WHEN 0 THEN FALSE WHEN 1 THEN TRUE END END AS `predicted_label`, CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308D) OR (ABS(sqlml_x0) > 3.6893488147419103e+19D) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308D) THEN NULL ELSE (1.0D - sqlml_v5) END AS `probability_false`, CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308D) OR (ABS(sqlml_x0) > 3.6893488147419103e+19D) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308D) THEN NULL ELSE sqlml_v5 END AS `probability_true`, CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308D) OR (ABS(sqlml_x0) > 3.6893488147419103e+19D) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308D) THEN NULL ELSE sqlml_v4 END AS `score`
+FROM sqlml_5;
+
+CREATE OR REPLACE FUNCTION `rush`(`at` TIMESTAMP_NTZ) RETURNS BOOLEAN DETERMINISTIC
+RETURN (
+WITH sqlml_0 AS (
+  SELECT (CAST(unix_date(CAST(`at` AS DATE)) AS DOUBLE) * 86400000000D + hour(`at`) * 3600000000D + minute(`at`) * 60000000D + CAST(extract(SECOND FROM `at`) * 1000000 AS DOUBLE)) AS sqlml_x0
+), sqlml_1 AS (
+  SELECT sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0D)) * 86400000000.0D)) AS sqlml_v1 FROM sqlml_0
+), sqlml_2 AS (
+  SELECT sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + 86400000000.0D) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1
+), sqlml_3 AS (
+  SELECT sqlml_x0, FLOOR((sqlml_v2 / 3600000000.0D)) AS sqlml_v3 FROM sqlml_2
+), sqlml_4 AS (
+  SELECT sqlml_x0, sqlml_v3, ((sqlml_v3 * 0.04577581175941302D) + -0.5171010289837733D) AS sqlml_v4 FROM sqlml_3
+)
+SELECT CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308D) OR (ABS(sqlml_x0) > 3.6893488147419103e+19D) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308D) THEN NULL ELSE CASE CAST(CASE WHEN ((sqlml_v4 > 0.0D) AND NOT (sqlml_v4 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) WHEN 0 THEN FALSE WHEN 1 THEN TRUE END END FROM sqlml_4
+);
+
+CREATE OR REPLACE FUNCTION `rush_probability_false`(`at` TIMESTAMP_NTZ) RETURNS DOUBLE DETERMINISTIC
+RETURN (
+WITH sqlml_0 AS (
+  SELECT (CAST(unix_date(CAST(`at` AS DATE)) AS DOUBLE) * 86400000000D + hour(`at`) * 3600000000D + minute(`at`) * 60000000D + CAST(extract(SECOND FROM `at`) * 1000000 AS DOUBLE)) AS sqlml_x0
+), sqlml_1 AS (
+  SELECT sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0D)) * 86400000000.0D)) AS sqlml_v1 FROM sqlml_0
+), sqlml_2 AS (
+  SELECT sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + 86400000000.0D) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1
+), sqlml_3 AS (
+  SELECT sqlml_x0, FLOOR((sqlml_v2 / 3600000000.0D)) AS sqlml_v3 FROM sqlml_2
+), sqlml_4 AS (
+  SELECT sqlml_x0, sqlml_v3, ((sqlml_v3 * 0.04577581175941302D) + -0.5171010289837733D) AS sqlml_v4 FROM sqlml_3
+)
+SELECT CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308D) OR (ABS(sqlml_x0) > 3.6893488147419103e+19D) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308D) THEN NULL ELSE (1.0D - CASE WHEN sqlml_v4 < -709.782712893384D THEN 0.0D ELSE (1 / (1 + CASE WHEN (-sqlml_v4) > 709.782712893384D THEN CAST('inf' AS DOUBLE) WHEN (-sqlml_v4) < -745.1332191019411D THEN 0.0D ELSE EXP((-sqlml_v4)) END)) END) END FROM sqlml_4
+);
+
+CREATE OR REPLACE FUNCTION `rush_probability_true`(`at` TIMESTAMP_NTZ) RETURNS DOUBLE DETERMINISTIC
+RETURN (
+WITH sqlml_0 AS (
+  SELECT (CAST(unix_date(CAST(`at` AS DATE)) AS DOUBLE) * 86400000000D + hour(`at`) * 3600000000D + minute(`at`) * 60000000D + CAST(extract(SECOND FROM `at`) * 1000000 AS DOUBLE)) AS sqlml_x0
+), sqlml_1 AS (
+  SELECT sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0D)) * 86400000000.0D)) AS sqlml_v1 FROM sqlml_0
+), sqlml_2 AS (
+  SELECT sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + 86400000000.0D) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1
+), sqlml_3 AS (
+  SELECT sqlml_x0, FLOOR((sqlml_v2 / 3600000000.0D)) AS sqlml_v3 FROM sqlml_2
+), sqlml_4 AS (
+  SELECT sqlml_x0, sqlml_v3, ((sqlml_v3 * 0.04577581175941302D) + -0.5171010289837733D) AS sqlml_v4 FROM sqlml_3
+)
+SELECT CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308D) OR (ABS(sqlml_x0) > 3.6893488147419103e+19D) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308D) THEN NULL ELSE CASE WHEN sqlml_v4 < -709.782712893384D THEN 0.0D ELSE (1 / (1 + CASE WHEN (-sqlml_v4) > 709.782712893384D THEN CAST('inf' AS DOUBLE) WHEN (-sqlml_v4) < -745.1332191019411D THEN 0.0D ELSE EXP((-sqlml_v4)) END)) END END FROM sqlml_4
+);
+
+CREATE OR REPLACE FUNCTION `rush_score`(`at` TIMESTAMP_NTZ) RETURNS DOUBLE DETERMINISTIC
+RETURN (
+WITH sqlml_0 AS (
+  SELECT (CAST(unix_date(CAST(`at` AS DATE)) AS DOUBLE) * 86400000000D + hour(`at`) * 3600000000D + minute(`at`) * 60000000D + CAST(extract(SECOND FROM `at`) * 1000000 AS DOUBLE)) AS sqlml_x0
+), sqlml_1 AS (
+  SELECT sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0D)) * 86400000000.0D)) AS sqlml_v1 FROM sqlml_0
+), sqlml_2 AS (
+  SELECT sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + 86400000000.0D) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1
+), sqlml_3 AS (
+  SELECT sqlml_x0, FLOOR((sqlml_v2 / 3600000000.0D)) AS sqlml_v3 FROM sqlml_2
+)
+SELECT CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308D) OR (ABS(sqlml_x0) > 3.6893488147419103e+19D) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308D) THEN NULL ELSE ((sqlml_v3 * 0.04577581175941302D) + -0.5171010289837733D) END FROM sqlml_3
+);

@@ -19,3 +19,20 @@ WITH sqlml_0 AS (
 )
 SELECT "id", CAST(CAST(CAST((CAST(CAST((9.5e0 + sqlml_v1) AS REAL) AS DOUBLE) + sqlml_v2) AS REAL) AS DOUBLE) AS DOUBLE) AS "predicted_label", CAST(CAST(CAST((CAST(CAST((9.5e0 + sqlml_v1) AS REAL) AS DOUBLE) + sqlml_v2) AS REAL) AS DOUBLE) AS DOUBLE) AS "score"
 FROM sqlml_1;
+
+CREATE VIEW "rush_scores" AS
+WITH sqlml_0 AS (
+  SELECT "id", round(to_unixtime(with_timezone(CAST("at" AS timestamp(6)), 'UTC')) * 1000000e0) AS sqlml_x0 FROM "shop"."customers"
+), sqlml_1 AS (
+  SELECT "id", sqlml_x0, (sqlml_x0 - (FLOOR((CAST(sqlml_x0 AS DOUBLE) / 86400000000.0e0)) * 86400000000.0e0)) AS sqlml_v1 FROM sqlml_0
+), sqlml_2 AS (
+  SELECT "id", sqlml_x0, CASE WHEN sqlml_v1 < 0 THEN (sqlml_v1 + 86400000000.0e0) ELSE sqlml_v1 END AS sqlml_v2 FROM sqlml_1
+), sqlml_3 AS (
+  SELECT "id", sqlml_x0, FLOOR((CAST(sqlml_v2 AS DOUBLE) / 3600000000.0e0)) AS sqlml_v3 FROM sqlml_2
+), sqlml_4 AS (
+  SELECT "id", sqlml_x0, sqlml_v3, ((sqlml_v3 * 0.04577581175941302e0) + -0.5171010289837733e0) AS sqlml_v4 FROM sqlml_3
+), sqlml_5 AS (
+  SELECT "id", sqlml_x0, sqlml_v3, sqlml_v4, CASE WHEN sqlml_v4 < -709.782712893384e0 THEN 0.0e0 ELSE (CAST(1 AS DOUBLE) / (1 + CASE WHEN (-sqlml_v4) > 709.782712893384e0 THEN infinity() WHEN (-sqlml_v4) < -745.1332191019411e0 THEN 0.0e0 ELSE EXP((-sqlml_v4)) END)) END AS sqlml_v5 FROM sqlml_4
+)
+SELECT "id", CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (ABS(sqlml_x0) > 3.6893488147419103e+19) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308) THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v4 > 0.0e0) AND NOT (sqlml_v4 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) AS DOUBLE) WHEN 0 THEN FALSE WHEN 1 THEN TRUE END END AS "predicted_label", CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (ABS(sqlml_x0) > 3.6893488147419103e+19) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308) THEN NULL ELSE (1.0e0 - sqlml_v5) END AS "probability_false", CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (ABS(sqlml_x0) > 3.6893488147419103e+19) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308) THEN NULL ELSE sqlml_v5 END AS "probability_true", CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (ABS(sqlml_x0) > 3.6893488147419103e+19) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308) THEN NULL ELSE sqlml_v4 END AS "score"
+FROM sqlml_5;
