@@ -16,7 +16,13 @@ _WAYS = {
 }
 """Contender -> the head of its column; all but the first say how many times as long they take."""
 
-_NAMES = {"sqlite": "SQLite", "duckdb": "DuckDB", "postgres": "PostgreSQL", "mariadb": "MariaDB"}
+_NAMES = {
+    "sqlite": "SQLite",
+    "duckdb": "DuckDB",
+    "postgres": "PostgreSQL",
+    "postgres-jit": "PostgreSQL, JIT",
+    "mariadb": "MariaDB",
+}
 
 
 def databases(results: Results) -> str:

@@ -17,6 +17,9 @@ class Database:
         name: as people call it. dialect: as sqlglot calls its SQL.
         numbers: what its arithmetic needs.
         literal: a finite number -> a literal of the type of float64.
+        scales_results: whether the results of a CASE are whole numbers, and a product outside of it
+            makes others of them: where a number that is computed, as `literal` writes it, takes
+            time that grows with how many others the statement has.
         infinity: +infinity, as an expression; of a database without, its greatest number, which
             does for what is between inputs and results (`has_infinity`).
         functions: name -> an expression of `x` in place of a function that the database lacks.
@@ -40,7 +43,8 @@ class Database:
             need quotes all the same. Other plain names are written without.
         fence: ends a query that must not be merged into the one around it, which would compute
             its columns several times.
-        characters: the longest statement that it takes. columns: the most columns of a query.
+        characters: the longest statement that it takes, as it comes.
+        columns: the most columns of a query.
         cases: how many CASEs may stand in each other.
         has_nodes: whether trees may be rows of a table that a query walks.
         is_run: whether sqlml's tests run it.
@@ -55,6 +59,7 @@ class Database:
     text_column: Callable[[str], str]
     types: Mapping[str, str]
     date_column: Callable[[str], str] | None = None
+    scales_results: bool = False
     ending: str = ""
     odd_text: Callable[[str], str] | None = None
     float32: str = ""

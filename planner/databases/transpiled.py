@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -26,6 +27,8 @@ def transpiled(sql: str, database: Database, shown: bool = False) -> str:
         return sql
     query = sqlglot.parse_one(f"SELECT {sql}", read="duckdb", into=exp.Select)
     (tree,) = query.selects
+    if database.scales_results:
+        tree = tree.transform(lambda node: _scaled(node, database), copy=False)
     ending = "" if shown else database.ending
     made = tree.transform(lambda node: _own(node, database, ending), copy=False)
     cases = _cases(made)
@@ -60,9 +63,7 @@ def _own(node: exp.Expression, database: Database, ending: str) -> exp.Expressio
         if database.odd_text is None or text.isascii() and "\\" not in text:
             return exp.Literal.string(text)
         return _raw(database.odd_text(text))
-    if not (isinstance(node, exp.Cast) and isinstance(node.this, exp.Literal)):
-        return node
-    if not (node.this.is_string and node.to.is_type("double", "float")):
+    if not (isinstance(node, exp.Cast) and _is_number(node)):
         return node
     value = float(node.this.this)
     if "infinity" in node.this.this and not database.has_infinity:
@@ -71,6 +72,63 @@ def _own(node: exp.Expression, database: Database, ending: str) -> exp.Expressio
         text = database.infinity if value > 0 else f"(-{database.infinity})"
         return _raw(text)
     return _raw(database.literal(value))
+
+
+def _scaled(node: exp.Expression, database: Database) -> exp.Expression:
+    """A CASE, as a tree is, of whole numbers times a power of two in place of other numbers."""
+    if not isinstance(node, exp.Case) or isinstance(node.find_ancestor(exp.Case), exp.Case):
+        return node
+    found = _results(node)
+    values = [] if found is None else [float(one.this.this) for one in found]
+    if found is None or len(values) < _MANY or not all(map(math.isfinite, values)):
+        return node
+    power = scale(values)
+    for one, value in zip(found, values, strict=True):
+        whole = math.ldexp(value, -power)
+        one.replace(_raw(str(int(whole)) if whole.is_integer() else database.literal(whole)))
+    factor = _raw(database.literal(2.0**power))
+    return exp.paren(exp.Mul(this=exp.paren(node, copy=False), expression=factor), copy=False)
+
+
+_MANY = 4
+"""Results that are worth a multiplication."""
+
+
+def scale(values: Sequence[float]) -> int:
+    """The greatest power of 2 of which all are multiples; where some are far greater than others, a
+    greater one, so that the multiples remain below 2^62.
+
+    >>> scale([0.75, 2.0]), scale([1.0, 2.0**-200])
+    (-2, -61)
+    """
+    ratios = [value.as_integer_ratio() for value in values if value]
+    if not ratios:
+        return 0
+    least = min(_zeros(top) - _zeros(bottom) for top, bottom in ratios)
+    most = max(math.frexp(value)[1] for value in values)
+    return max(least, most - 62)
+
+
+def _zeros(whole: int) -> int:
+    """How many zeros its bits end with."""
+    return (whole & -whole).bit_length() - 1
+
+
+def _results(case: exp.Case) -> list[exp.Expression] | None:
+    """The literals that a CASE and those in it give; None if they give anything else."""
+    made: list[exp.Expression] = []
+    for one in [*(when.args["true"] for when in case.args["ifs"]), case.args.get("default")]:
+        inner = one.unnest() if isinstance(one, exp.Paren) else one
+        if isinstance(inner, exp.Case):
+            below = _results(inner)
+        elif isinstance(inner, exp.Cast) and _is_number(inner):
+            below = [inner]
+        else:
+            return None
+        if below is None:
+            return None
+        made += below
+    return made
 
 
 def _rounded_sum(terms: Sequence[exp.Expression], database: Database) -> str:
@@ -85,6 +143,12 @@ def _rounded_sum(terms: Sequence[exp.Expression], database: Database) -> str:
     made = [opened * (len(texts) - 1), texts[0]]
     made += [f" + {text}){after}" for text in texts[1:]]
     return "".join(made)
+
+
+def _is_number(node: exp.Cast) -> bool:
+    """Whether it is the literal of a number."""
+    is_text = isinstance(node.this, exp.Literal) and node.this.is_string
+    return is_text and bool(node.to.is_type("double", "float"))
 
 
 def _formula(formula: str, x: exp.Expression) -> exp.Expression:
