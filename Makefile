@@ -37,6 +37,9 @@ export LD_LIBRARY_PATH := $(abspath $(VENV))/openmp$(if $(LD_LIBRARY_PATH),:$(LD
 # OpenMP's threads wait in a busy loop unless told not to.
 export OMP_WAIT_POLICY ?= passive
 
+# Tests start hundreds of processes, each of which would compile all that it imports (4 s of 6).
+unexport PYTHONDONTWRITEBYTECODE
+
 # Each test worker has a core of its own: a second thread for its small fits only waits for the first
 # (a module of tests took 36 s to import in place of 1). LightGBM heeds the limit alone.
 test% nightly%: export OMP_NUM_THREADS ?= 1

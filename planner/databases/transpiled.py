@@ -54,7 +54,7 @@ def _own(node: exp.Expression, database: Database, ending: str) -> exp.Expressio
         formula = database.functions.get(node.sql_name().lower())
         if formula is not None:
             return _formula(formula, node.this)
-    if isinstance(node, exp.DataType) and node.is_type("float") and database.float32:
+    if isinstance(node, exp.DataType) and node.this is exp.DType.FLOAT and database.float32:
         return exp.DataType(this=exp.DType.USERDEFINED, kind=database.float32)
     if isinstance(node, exp.Boolean) and database.booleans:
         return _raw(database.booleans[node.this])
@@ -148,7 +148,7 @@ def _rounded_sum(terms: Sequence[exp.Expression], database: Database) -> str:
 def _is_number(node: exp.Cast) -> bool:
     """Whether it is the literal of a number."""
     is_text = isinstance(node.this, exp.Literal) and node.this.is_string
-    return is_text and bool(node.to.is_type("double", "float"))
+    return is_text and node.to.this in (exp.DType.DOUBLE, exp.DType.FLOAT)
 
 
 def _formula(formula: str, x: exp.Expression) -> exp.Expression:
