@@ -213,7 +213,7 @@ def measure(
 
 @cache
 def many_trees(trees: int, depth: int, seed: int) -> XGBClassifier:
-    """Slowly learnt, and of few rows, so that the last trees are nearly as large as the first."""
+    """Learnt slowly, from few rows, so that the last trees are nearly as large as the first."""
     x, y = table("higgs", 4 * FEW, seed)
     return XGBClassifier(n_estimators=trees, max_depth=depth, learning_rate=0.01).fit(x, y)
 

@@ -17,9 +17,8 @@ class Database:
         name: as people call it. dialect: as sqlglot calls its SQL.
         numbers: what its arithmetic needs.
         literal: a finite number -> a literal of the type of float64.
-        scales_results: whether the results of a CASE are whole numbers, and a product outside of it
-            makes others of them: where a number that is computed, as `literal` writes it, takes
-            time that grows with how many others the statement has.
+        scales_results: whether a CASE gives whole numbers, which a factor outside of it scales: for
+            a database that takes long to prepare many computed constants.
         infinity: +infinity, as an expression; of a database without, its greatest number, which
             does for what is between inputs and results (`has_infinity`).
         functions: name -> an expression of `x` in place of a function that the database lacks.
@@ -43,7 +42,7 @@ class Database:
             need quotes all the same. Other plain names are written without.
         fence: ends a query that must not be merged into the one around it, which would compute
             its columns several times.
-        characters: the longest statement that it takes, as it comes.
+        characters: the longest statement that it takes by default.
         columns: the most columns of a query.
         cases: how many CASEs may stand in each other.
         has_nodes: whether trees may be rows of a table that a query walks.

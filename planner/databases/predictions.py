@@ -44,7 +44,7 @@ def predictions(program: Program, options: Mapping[str, Any]) -> list[Prediction
         else:
             width = program.output_type(output).width
             made += [
-                Prediction(output + _place(k, width), output, _column(k, width), "number")
+                Prediction(f"{output}{_place(k, width)}", output, _column(k, width), "number")
                 for k in range(width)
             ]
     return made
@@ -63,14 +63,14 @@ def _labels(program: Program) -> list[Prediction]:
 def _probabilities(program: Program, positive: Any) -> list[Prediction]:
     """Of the classes of each target; where a model has `one_probability` of each, it is that of the
     second class, and the first has the rest."""
-    made, first, targets = [], 0, len(program.labels)
+    made, first, one = [], 0, program.one_probability
     for target, labels in enumerate(program.labels):
+        place = _place(target, len(program.labels))
         chosen = None if positive is None else index_of(labels, positive)
         for k, value in enumerate(labels.values):
-            name = f"probability{_place(target, targets)}_{spelled_class(value)}"
-            one = program.one_probability
+            name = f"probability{place}_{spelled_class(value)}"
             column = target if one else first + k
-            if chosen == k or positive is None:
+            if positive is None or chosen == k:
                 made.append(Prediction(name, "proba", column, "number", rest=one and k == 0))
         first += len(labels)
     return made

@@ -122,7 +122,7 @@ def _column(database: Database, feature: Feature) -> str:
     read = ways.get(feature.kind)
     if read is None:
         raise BackendError(
-            f"feature {feature.name!r} is a {feature.kind}, which is not exported as SQL of "
+            f"feature {feature.name!r} is a {feature.kind}, which is not exported for "
             f"{database.name}"
         )
     return read(quoted_name(feature.name, database))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from sqlml.dialects import SPARK
+from sqlml.dialects import DUCKDB, SPARK
 from sqlml.dialects.portable import Portable
 from sqlml.planner.databases.arithmetic import (
     CBRT,
@@ -33,7 +33,8 @@ def _types(
     number: str, string: str, integer: str, boolean: str, datetime: str = ""
 ) -> Mapping[str, str]:
     made = {"number": number, "string": string, "integer": integer, "boolean": boolean}
-    return MappingProxyType(made | {"datetime": datetime})
+    made["datetime"] = datetime
+    return MappingProxyType(made)
 
 
 def _escaped(text: str) -> str:
@@ -127,16 +128,19 @@ _SQLITE = Database(
     dialect="sqlite",
     numbers=_ARITHMETIC,
     literal=exact,
-    # It looks each constant that an operator takes up among all of the statement (3.40: 19 of 20
-    # seconds for 1,000 trees), but not those that a CASE gives.
+    # For each constant operand, it searches all constants of the statement; not for results of a
+    # CASE.
     scales_results=True,
     infinity="9e999",
     functions=MappingProxyType({"cbrt": CBRT}),
     number_column=_as("CAST({c} AS REAL)"),
     text_column=_as("({c} || '')"),
-    # Its own functions know no more than milliseconds, and would apply a zone at the end.
+    # Its own functions know no more than milliseconds, and take much else for a date: 'now', a
+    # number, the 31st of February, a time zone at the end.
     date_column=_as(
-        "CASE WHEN substr({c}, 20) NOT GLOB '*[^.0-9]*' "
+        "CASE WHEN date(substr({c}, 1, 10), '+0 days') = substr({c}, 1, 10) "
+        "AND substr({c}, 11) NOT GLOB '*[^0-9 T:.]*' AND substr({c}, 20, 1) IN ('', '.') "
+        "AND substr({c}, 21) NOT GLOB '*[^0-9]*' "
         "THEN CAST(strftime('%s', substr({c}, 1, 19)) AS REAL) * 1000000.0 "
         "+ round(CAST('0' || substr({c}, 20, 7) AS REAL) * 1000000.0) END"
     ),
@@ -154,7 +158,7 @@ _DUCKDB = Database(
     infinity="'inf'::DOUBLE",
     number_column=_as("nullif(CAST({c} AS DOUBLE), 'nan'::DOUBLE)"),
     text_column=_as('CAST({c} AS VARCHAR) COLLATE "binary"'),
-    date_column=_as("CAST(epoch_us(CAST({c} AS TIMESTAMP)) AS DOUBLE)"),
+    date_column=DUCKDB.microseconds,
     types=_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
     function="CREATE OR REPLACE MACRO {name}({names}) AS (\n{query}\n);\n",
     characters=1 << 30,
@@ -199,7 +203,9 @@ _BIGQUERY = Database(
     infinity="CAST('inf' AS FLOAT64)",
     number_column=_as("IF(IS_NAN(CAST({c} AS FLOAT64)), NULL, CAST({c} AS FLOAT64))"),
     text_column=_as("COLLATE(CAST({c} AS STRING), '')"),
-    date_column=_as("CAST(UNIX_MICROS(CAST({c} AS TIMESTAMP)) AS FLOAT64)"),
+    date_column=_as(
+        "CAST(DATETIME_DIFF(CAST({c} AS DATETIME), DATETIME '1970-01-01', MICROSECOND) AS FLOAT64)"
+    ),
     types=_types("FLOAT64", "STRING", "INT64", "BOOL", "DATETIME"),
     function="CREATE OR REPLACE FUNCTION {name}({parameters}) RETURNS {type} AS (\n({query})\n);\n",
     characters=1 << 20,
@@ -227,8 +233,11 @@ _TRINO = Database(
     infinity="infinity()",
     number_column=_as("if(is_nan(CAST({c} AS DOUBLE)), NULL, CAST({c} AS DOUBLE))"),
     text_column=_as("CAST({c} AS VARCHAR)"),
+    # to_unixtime gives seconds with a fraction, which are not exact.
     date_column=_as(
-        "round(to_unixtime(with_timezone(CAST({c} AS timestamp(6)), 'UTC')) * 1000000e0)"
+        "(CAST(date_diff('second', timestamp '1970-01-01 00:00:00', "
+        "date_trunc('second', CAST({c} AS timestamp(6)))) AS double) * 1000000e0 "
+        "+ CAST(substr(CAST(CAST({c} AS timestamp(6)) AS varchar), -6) AS double))"
     ),
     types=_types("DOUBLE", "VARCHAR", "BIGINT", "BOOLEAN"),
     characters=1_000_000,

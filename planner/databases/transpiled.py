@@ -76,15 +76,17 @@ def _own(node: exp.Expression, database: Database, ending: str) -> exp.Expressio
 
 def _scaled(node: exp.Expression, database: Database) -> exp.Expression:
     """A CASE, as a tree is, of whole numbers times a power of two in place of other numbers."""
-    if not isinstance(node, exp.Case) or isinstance(node.find_ancestor(exp.Case), exp.Case):
+    if not isinstance(node, exp.Case) or node.find_ancestor(exp.Case):
         return node
     found = _results(node)
-    values = [] if found is None else [float(one.this.this) for one in found]
-    if found is None or len(values) < _MANY or not all(map(math.isfinite, values)):
+    values = [float(one.this.this) for one in found]
+    if len(values) < _MANY or not all(map(math.isfinite, values)):
         return node
     power = scale(values)
-    for one, value in zip(found, values, strict=True):
-        whole = math.ldexp(value, -power)
+    scaled = [math.ldexp(value, -power) for value in values]
+    if [math.ldexp(whole, power) for whole in scaled] != values:
+        return node
+    for one, whole in zip(found, scaled, strict=True):
         one.replace(_raw(str(int(whole)) if whole.is_integer() else database.literal(whole)))
     factor = _raw(database.literal(2.0**power))
     return exp.paren(exp.Mul(this=exp.paren(node, copy=False), expression=factor), copy=False)
@@ -95,17 +97,17 @@ _MANY = 4
 
 
 def scale(values: Sequence[float]) -> int:
-    """The greatest power of 2 of which all are multiples; where some are far greater than others, a
-    greater one, so that the multiples remain below 2^62.
+    """The greatest exponent of a power of 2 of which all are multiples; where some are far greater
+    than others, a greater one, so that the multiples remain below 2^62.
 
-    >>> scale([0.75, 2.0]), scale([1.0, 2.0**-200])
-    (-2, -61)
+    >>> scale([0.75, 2.0]), scale([1.0, 2.0**-200]), scale([0.0, 2.0**-100])
+    (-2, -61, -100)
     """
     ratios = [value.as_integer_ratio() for value in values if value]
     if not ratios:
         return 0
     least = min(_zeros(top) - _zeros(bottom) for top, bottom in ratios)
-    most = max(math.frexp(value)[1] for value in values)
+    most = max(math.frexp(value)[1] for value in values if value)
     return max(least, most - 62)
 
 
@@ -114,8 +116,8 @@ def _zeros(whole: int) -> int:
     return (whole & -whole).bit_length() - 1
 
 
-def _results(case: exp.Case) -> list[exp.Expression] | None:
-    """The literals that a CASE and those in it give; None if they give anything else."""
+def _results(case: exp.Case) -> list[exp.Expression]:
+    """The literals that a CASE and those in it give; none if they give anything else."""
     made: list[exp.Expression] = []
     for one in [*(when.args["true"] for when in case.args["ifs"]), case.args.get("default")]:
         inner = one.unnest() if isinstance(one, exp.Paren) else one
@@ -124,9 +126,9 @@ def _results(case: exp.Case) -> list[exp.Expression] | None:
         elif isinstance(inner, exp.Cast) and _is_number(inner):
             below = [inner]
         else:
-            return None
-        if below is None:
-            return None
+            below = []
+        if not below:
+            return []
         made += below
     return made
 

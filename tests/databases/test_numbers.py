@@ -35,6 +35,24 @@ def test_literals_are_read_exactly(database: Connection) -> None:
     np.testing.assert_array_equal(got, values)
 
 
+def test_results_of_cases_are_exact(database: Connection) -> None:
+    rng = np.random.default_rng(3)
+    spread = 10.0 ** rng.integers(-rng.integers(1, 30, (80, 1)), 3, (80, 4))
+    values = rng.normal(size=(80, 4)) * spread
+    values[::4] = values[::4].astype(np.float32)
+    values[:3] = [[1e300, 1e-300, 1.0, 2.0], [0.0, 2.0**-100, 0.5, -1.0], [3.0, -7.0, 9e15, 0.0]]
+    target = DATABASES[database.name]
+    made = []
+    for k, row in enumerate(values.tolist()):
+        a, b, c, d = (f"'{value!r}'::DOUBLE" for value in row)
+        inner = f"CASE WHEN i < 3 THEN {c} ELSE {d} END"
+        case = f"CASE WHEN i < 1 THEN {a} WHEN i < 2 THEN {b} ELSE {inner} END"
+        made.append(f"{transpiled(f'1 - {case}', target)} AS v{k}")
+    database.load("numbers", pd.DataFrame({"i": [0.0, 1.0, 2.0, 3.0]}))
+    got = database.frame(f"SELECT i, {', '.join(made)} FROM numbers").sort_values("i")
+    np.testing.assert_array_equal(got.iloc[:, 1:].astype(float).T, 1 - values)
+
+
 @pytest.mark.parametrize("near_ties", [False, True])
 def test_roundings_to_float32(database: Connection, near_ties: bool) -> None:
     rng = np.random.default_rng(1)
@@ -60,7 +78,7 @@ def test_remainders(database: Connection, divisor: float) -> None:
     near = np.concatenate([wholes + k for k in (-1.0, 0.0, 1.0)])
     ulps = np.concatenate([np.nextafter(wholes, 0), np.nextafter(wholes, np.inf)])
     small = rng.normal(size=500) * 10.0 ** rng.integers(-300, 6, 500)
-    values = np.concatenate([near, ulps[np.abs(ulps) < 2**52], small])
+    values = np.concatenate([near, ulps, small])
     too_large = np.array([1e30, -1e30, 1.7e308])
     values = np.concatenate([values[np.abs(values) < 2**52], too_large])
     b = Builder()
@@ -85,7 +103,15 @@ def test_sqlite_reads_dates_in_texts() -> None:
         "1970-01-01 00:00:00.000001": 1.0,
         "1970-01-01 00:00:00+01:00": None,
         "1970-01-01 00:00:00.5Z": None,
-        "yesterday": None,
+        "1970-01-01 00:00Z": None,
+        "1970-01-01 00:00:001": None,
+        "1970-01-01 00:00:00.5.5": None,
+        "1970-02-31": None,
+        "12:00": None,
+        "now": None,
+        "1970": None,
+        2440588: None,
+        2440587.5: None,
         None: None,
     }
     con = sqlite3.connect(":memory:")

@@ -119,7 +119,7 @@ def test_sql_server_tells_blanks_at_the_end_of_a_text() -> None:
 def test_dates_are_refused_where_they_have_no_form() -> None:
     assert [name for name, one in DATABASES.items() if one.date_column is None] == ["clickhouse"]
     rush = models()["rush"]
-    with pytest.raises(BackendError, match="'at' is a datetime, .* SQL of ClickHouse"):
+    with pytest.raises(BackendError, match="'at' is a datetime, .* for ClickHouse"):
         export_for(rush.program, rush.features, "m", "clickhouse", table=["t"])
 
 

@@ -144,14 +144,17 @@ def _mod(p: Printing) -> Value:
 def _remainder(p: Printing, a: Expression, b: Expression) -> Expression:
     """Without an operator for it, which few engines have for numbers that are not whole.
 
-    The quotient may be rounded up to the next whole number: then the rest is negative. Its product
-    with the divisor is exact if it has no more bits than a float64, so the model refuses greater
-    numbers. Then the difference is exact, too (Sterbenz, Floating-Point Computation, 1974,
-    theorem 4.3.1), or is rounded once, as numpy's.
+    The quotient may be rounded up to the next whole number: then the rest is negative. The product
+    of the whole quotient and the divisor is exact if it fits in 53 bits; the model refuses numbers
+    for which it might not. Then the difference is exact, too (Sterbenz, Floating-Point Computation,
+    1974, theorem 4.3.1), or is rounded once, as numpy's.
     """
     divisor = _literal(b) or 0.0
-    if p.dtype != "float64" or divisor < 1 or not divisor.is_integer():
-        raise BackendError("mod is printed as this SQL only of float64 by a whole number above 0")
+    if p.dtype != "float64" or not 1 <= divisor <= 1 << 53 or not divisor.is_integer():
+        raise BackendError(
+            "a remainder is printed as SQL of other databases only of float64 by a whole number "
+            "from 1 to 2^53"
+        )
     d = p.dialect
     zeros = int(divisor) & -int(divisor)  # 2 to the power of the zeros that end its bits
     most = p.number(float((1 << 52) * zeros))

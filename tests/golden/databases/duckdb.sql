@@ -82,7 +82,7 @@ SELECT CAST(CAST((CAST(CAST((9.5e0 + sqlml_v1) AS REAL) AS DOUBLE) + sqlml_v2) A
 
 CREATE VIEW "rush_scores" AS
 WITH sqlml_0 AS (
-  SELECT "id", CAST(epoch_us(CAST("at" AS TIMESTAMP)) AS DOUBLE) AS sqlml_x0 FROM "shop"."customers"
+  SELECT "id", CAST(system.main.epoch_us(CAST("at" AS TIMESTAMP)) AS DOUBLE) AS sqlml_x0 FROM "shop"."customers"
 ), sqlml_1 AS (
   SELECT "id", sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0e0)) * 86400000000.0e0)) AS sqlml_v1 FROM sqlml_0
 ), sqlml_2 AS (
@@ -99,7 +99,7 @@ FROM sqlml_5;
 
 CREATE OR REPLACE MACRO "rush"("at") AS (
 WITH sqlml_0 AS (
-  SELECT CAST(epoch_us(CAST("at" AS TIMESTAMP)) AS DOUBLE) AS sqlml_x0
+  SELECT CAST(system.main.epoch_us(CAST("at" AS TIMESTAMP)) AS DOUBLE) AS sqlml_x0
 ), sqlml_1 AS (
   SELECT sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0e0)) * 86400000000.0e0)) AS sqlml_v1 FROM sqlml_0
 ), sqlml_2 AS (
@@ -114,7 +114,7 @@ SELECT CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308)
 
 CREATE OR REPLACE MACRO "rush_probability_false"("at") AS (
 WITH sqlml_0 AS (
-  SELECT CAST(epoch_us(CAST("at" AS TIMESTAMP)) AS DOUBLE) AS sqlml_x0
+  SELECT CAST(system.main.epoch_us(CAST("at" AS TIMESTAMP)) AS DOUBLE) AS sqlml_x0
 ), sqlml_1 AS (
   SELECT sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0e0)) * 86400000000.0e0)) AS sqlml_v1 FROM sqlml_0
 ), sqlml_2 AS (
@@ -129,7 +129,7 @@ SELECT CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308)
 
 CREATE OR REPLACE MACRO "rush_probability_true"("at") AS (
 WITH sqlml_0 AS (
-  SELECT CAST(epoch_us(CAST("at" AS TIMESTAMP)) AS DOUBLE) AS sqlml_x0
+  SELECT CAST(system.main.epoch_us(CAST("at" AS TIMESTAMP)) AS DOUBLE) AS sqlml_x0
 ), sqlml_1 AS (
   SELECT sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0e0)) * 86400000000.0e0)) AS sqlml_v1 FROM sqlml_0
 ), sqlml_2 AS (
@@ -144,7 +144,7 @@ SELECT CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308)
 
 CREATE OR REPLACE MACRO "rush_score"("at") AS (
 WITH sqlml_0 AS (
-  SELECT CAST(epoch_us(CAST("at" AS TIMESTAMP)) AS DOUBLE) AS sqlml_x0
+  SELECT CAST(system.main.epoch_us(CAST("at" AS TIMESTAMP)) AS DOUBLE) AS sqlml_x0
 ), sqlml_1 AS (
   SELECT sqlml_x0, (sqlml_x0 - (FLOOR((sqlml_x0 / 86400000000.0e0)) * 86400000000.0e0)) AS sqlml_v1 FROM sqlml_0
 ), sqlml_2 AS (

@@ -24,7 +24,7 @@ FROM sqlml_2;
 
 CREATE VIEW "rush_scores" AS
 WITH sqlml_0 AS (
-  SELECT "id", CASE WHEN substr("at", 20) NOT GLOB '*[^.0-9]*' THEN CAST(strftime('%s', substr("at", 1, 19)) AS REAL) * 1000000.0 + round(CAST('0' || substr("at", 20, 7) AS REAL) * 1000000.0) END AS sqlml_x0 FROM "shop"."customers" LIMIT -1 OFFSET 0
+  SELECT "id", CASE WHEN date(substr("at", 1, 10), '+0 days') = substr("at", 1, 10) AND substr("at", 11) NOT GLOB '*[^0-9 T:.]*' AND substr("at", 20, 1) IN ('', '.') AND substr("at", 21) NOT GLOB '*[^0-9]*' THEN CAST(strftime('%s', substr("at", 1, 19)) AS REAL) * 1000000.0 + round(CAST('0' || substr("at", 20, 7) AS REAL) * 1000000.0) END AS sqlml_x0 FROM "shop"."customers" LIMIT -1 OFFSET 0
 ), sqlml_1 AS (
   SELECT "id", sqlml_x0, (sqlml_x0 - (FLOOR((CAST(sqlml_x0 AS REAL) / 86400000000.0)) * 86400000000.0)) AS sqlml_v1 FROM sqlml_0 LIMIT -1 OFFSET 0
 ), sqlml_2 AS (

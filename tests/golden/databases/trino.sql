@@ -22,7 +22,7 @@ FROM sqlml_1;
 
 CREATE VIEW "rush_scores" AS
 WITH sqlml_0 AS (
-  SELECT "id", round(to_unixtime(with_timezone(CAST("at" AS timestamp(6)), 'UTC')) * 1000000e0) AS sqlml_x0 FROM "shop"."customers"
+  SELECT "id", (CAST(date_diff('second', timestamp '1970-01-01 00:00:00', date_trunc('second', CAST("at" AS timestamp(6)))) AS double) * 1000000e0 + CAST(substr(CAST(CAST("at" AS timestamp(6)) AS varchar), -6) AS double)) AS sqlml_x0 FROM "shop"."customers"
 ), sqlml_1 AS (
   SELECT "id", sqlml_x0, (sqlml_x0 - (FLOOR((CAST(sqlml_x0 AS DOUBLE) / 86400000000.0e0)) * 86400000000.0e0)) AS sqlml_v1 FROM sqlml_0
 ), sqlml_2 AS (
