@@ -50,7 +50,8 @@ WORDS = 500
 class Start:
     """Medians in seconds of one kind of process; see `starting_child.py` for the parts.
 
-    ready: from the second prediction until no kernel was missing. numba: whether it was loaded.
+    ready: from the second prediction until no kernel was missing. compiled: whether one was missing
+    at first. numba: whether it was loaded.
     """
 
     case: Mapping[str, Any]
@@ -62,6 +63,7 @@ class Start:
     first: float
     second: float
     ready: float
+    compiled: bool
     numba: bool
     reason: str | None = None
 
@@ -173,6 +175,7 @@ def summed(case: Mapping[str, Any], said: list[Any], want: Any) -> Start:
         median("first"),
         median("second"),
         median("ready"),
+        any(one["compiled"] for one in said),
         any(one["loaded"] for one in said),
     )
 

@@ -5,7 +5,8 @@ python -m benchmarks.starting_child query MODEL.duckdb QUERY
 
 `model` is to load the model with its library, and `open` what comes before there is data: for a
 scorer `sqlml.compile`, for a query `sqlml.connect`. `first` and `second` are predictions. `ready`
-is when, after more of them, no kernel was missing any more; `loaded` says whether numba was.
+is when, after more of them, no kernel was missing any more; `compiled` says whether one was after
+the second prediction, and `loaded` whether numba was loaded.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def main() -> None:
     times.append(time.perf_counter())
     predict()
     times.append(time.perf_counter())
-    asked = True
+    asked, compiled = True, pending() > 0
     while asked:
         time.sleep(PAUSE)
         asked = pending() > 0
@@ -71,7 +72,8 @@ def main() -> None:
     parts = dict(zip(names, np.diff(times).tolist(), strict=True))
     said = {"imported": IMPORTED - START, **parts}
     numbers = [float(p) for p in found]
-    print(json.dumps({**said, "loaded": "numba" in sys.modules, "numbers": numbers}))
+    loaded = "numba" in sys.modules
+    print(json.dumps({**said, "compiled": compiled, "loaded": loaded, "numbers": numbers}))
 
 
 if __name__ == "__main__":

@@ -147,8 +147,8 @@ def _check(
         ):
             if statement:
                 plain.execute(statement, values)
-    columns = [d[0] for d in plain.description or ()]
-    wanted = [tuple(map(_value, row)) for row in plain.fetchall()]
+        columns = [d[0] for d in plain.description or ()]
+        wanted = [tuple(map(_value, row)) for row in plain.fetchall()]
     with working_in(con, folder / "spark"):
         for statement, values in (
             (case.spark_setup or case.setup, None),
