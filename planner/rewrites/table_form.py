@@ -338,7 +338,7 @@ def _above_threshold(asked: EvaluatedModel, written: str) -> str:
     threshold = f"CAST({float(asked.form.options['threshold'].value)!r} AS DOUBLE)"
     classes = label_array(asked.class_labels, dialect)
     below, reached = dialect.at(classes, "1"), dialect.at(classes, "2")
-    is_above = dialect.operator(">=", probability, threshold)
+    is_above = f"{probability} >= {threshold}"
     return f"CASE WHEN {is_above} THEN {reached} WHEN {probability} IS NOT NULL THEN {below} END"
 
 

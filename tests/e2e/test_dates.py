@@ -94,7 +94,7 @@ def test_dates_and_other_resolutions(con: sqlml.Session) -> None:
 
 def test_infinity_counts_as_missing(con: sqlml.Session) -> None:
     one = "(SELECT * REPLACE ('infinity'::TIMESTAMP AS seen) FROM t LIMIT 1)"
-    none = "(SELECT * REPLACE (NULL AS seen) FROM t LIMIT 1)"
+    none = "(SELECT * REPLACE (NULL::TIMESTAMP AS seen) FROM t LIMIT 1)"
     assert given(con, one) == given(con, none)
 
 
@@ -129,6 +129,7 @@ def test_contributions_are_per_date(con: sqlml.Session) -> None:
     assert abs(made["signup"]) > abs(made["seen"]) + abs(made["x"])
 
 
+@pytest.mark.skipif(duckdb.__version__ < "2", reason="1.5 makes a struct of all columns of a row")
 def test_a_plain_connection(tmp_path: Path) -> None:
     with duckdb.connect(str(tmp_path / "shop.duckdb")) as plain, sqlml.attach(plain) as con:
         con.create_model("m", MODEL)

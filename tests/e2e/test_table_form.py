@@ -60,6 +60,7 @@ def test_a_regressor_adds_its_number(con: sqlml.Session) -> None:
     np.testing.assert_allclose([r[1] for r in rows], ROWS[:3].sum(1), rtol=1e-12)
 
 
+@pytest.mark.version
 @pytest.mark.parametrize(
     ("options", "positive", "threshold"),
     [
