@@ -3,9 +3,9 @@ and beside fetching the rows to score them in Python.
 
 A database scores a table of rows of 28 numbers and counts the predictions that are not NULL; each
 contender's predictions are compared with the library's first. Servers are started in a folder of
-their own, with the settings that they come with; PostgreSQL without its JIT compiler, and XGBoost's
-trees with it, too. The largest model that a database takes is found by doubling the trees of
-XGBoost: case `largest`, whose note says how far it goes, and why no farther.
+their own, with the settings that they come with, but PostgreSQL without its JIT compiler; XGBoost's
+trees are scored with it as well. The largest model that a database takes is found by doubling the
+trees of XGBoost: case `largest`, whose note says how far it goes, and why no farther.
 
     python -m benchmarks.databases [--rows N] [--trees N] [--database NAME]... [--write FILE]
 """

@@ -51,7 +51,7 @@ class Start:
     """Medians in seconds of one kind of process; see `starting_child.py` for the parts.
 
     ready: from the second prediction until no kernel was missing. compiled: whether one was missing
-    at first. numba: whether it was loaded.
+    after the second prediction. numba: whether it was loaded.
     """
 
     case: Mapping[str, Any]

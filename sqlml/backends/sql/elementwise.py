@@ -152,8 +152,8 @@ def _remainder(p: Printing, a: Expression, b: Expression) -> Expression:
     divisor = _literal(b) or 0.0
     if p.dtype != "float64" or not 1 <= divisor <= 1 << 53 or not divisor.is_integer():
         raise BackendError(
-            "a remainder is printed as SQL of other databases only of float64 by a whole number "
-            "from 1 to 2^53"
+            "a remainder becomes SQL of other databases only if a float64 is divided by a whole "
+            "number from 1 to 2^53"
         )
     d = p.dialect
     zeros = int(divisor) & -int(divisor)  # 2 to the power of the zeros that end its bits
