@@ -43,8 +43,13 @@ def transpiled(sql: str, database: Database, shown: bool = False) -> str:
 
 def _cases(node: exp.Expression) -> int:
     """How deeply CASEs stand in each other."""
-    below = max(map(_cases, node.iter_expressions()), default=0)
-    return below + isinstance(node, exp.Case)
+    deepest, left = 0, [(node, 0)]
+    while left:
+        one, above = left.pop()
+        depth = above + isinstance(one, exp.Case)
+        deepest = max(deepest, depth)
+        left += [(below, depth) for below in one.iter_expressions()]
+    return deepest
 
 
 def _own(node: exp.Expression, database: Database, ending: str) -> exp.Expression:

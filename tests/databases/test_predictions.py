@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import sqlml
 from benchmarks.database_connections import Connection
@@ -129,3 +132,16 @@ def test_dates_are_read_to_the_microsecond(con: Any, database: Connection, tmp_p
     known = frame["at"].notna()
     assert got[~known].isna().all()
     np.testing.assert_allclose(got[known], of_dates().predict(frame[known]), rtol=1e-9, atol=1e-9)
+
+
+def test_hundreds_of_columns(con: Any, database: Connection, tmp_path: Path) -> None:
+    """Conditions in a row, sums and the columns of a query are many, too."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(rng.normal(size=(200, 300))).rename(columns="x{}".format)
+    fitted = make_pipeline(StandardScaler(), LogisticRegression()).fit(frame, frame["x7"] > 0)
+    frame.loc[::7, "x299"] = np.nan
+    got = scored(con, database, fitted, frame, tmp_path)
+    whole = frame["x299"].notna()
+    assert got.loc[~whole, "predicted_label"].isna().all()
+    want = fitted.predict_proba(frame[whole])[:, 1]
+    np.testing.assert_allclose(got.loc[whole, "probability_true"].astype(float), want, atol=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -303,19 +304,30 @@ def _narrowed(p: Printing, e: Expression) -> Expression:
 def _require_finite(p: Printing) -> Value:
     made = []
     x = p.bind(p.values[0])
-    bounds = [p.constants(p.attrs[name]) if name in p.attrs else None for name in ("low", "high")]
-    for k, (e, feature) in enumerate(zip(x, p.attrs["features"], strict=True)):
-        low, high = (None if b is None else b[k].sql for b in bounds)
-        bad = [p.dialect.is_infinite(e.sql)]
-        bad += [f"{e.sql} < {low}"] * (low is not None) + [f"{e.sql} > {high}"] * (high is not None)
-        if p.attrs["allow_nan"] and high is not None:
+    names, all_numbers = p.attrs["features"], np.full(len(x), np.inf)
+    lows, highs = p.attrs.get("low", -all_numbers), p.attrs.get("high", all_numbers)
+    for e, feature, low, high in zip(x, names, lows, highs, strict=True):
+        bad = _outside(p, e.sql, low, high)
+        if p.attrs["allow_nan"] and high < math.inf:  # NaN is greater than all numbers there
             bad[-1] = f"({bad[-1]} AND NOT {p.missing(e)})"
         whens = [(" OR ".join(bad), p.error(not_finite(feature, p.attrs["step"], False)))]
         if e.nan and not p.attrs["allow_nan"]:
             missing = p.error(not_finite(feature, p.attrs["step"], True))
-            whens.insert(0, (p.missing(e), missing))  # NaN is greater than all numbers there
+            whens.insert(0, (p.missing(e), missing))
         made.append(p.refusing(e, whens, nan=e.nan and p.attrs["allow_nan"]))
     return tuple(made)
+
+
+def _outside(p: Printing, sql: str, low: float, high: float) -> list[str]:
+    """The conditions under which a number is infinite or out of bounds."""
+    if math.isfinite(high) and low == -high:
+        return [f"{p.dialect.call('abs', sql)} > {p.number(high)}"]
+    bad = [] if math.isfinite(low) and math.isfinite(high) else [p.dialect.is_infinite(sql)]
+    if low > -math.inf:
+        bad.append(f"{sql} < {p.number(low)}")
+    if high < math.inf:
+        bad.append(f"{sql} > {p.number(high)}")
+    return bad
 
 
 def _impute(p: Printing) -> Value:

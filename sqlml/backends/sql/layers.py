@@ -16,7 +16,10 @@ from sqlml.dialects.portable import Portable
 from sqlml.ir.program import Program
 
 LONGEST_SUM = 40
-"""Terms of a sum in one expression."""
+"""Terms of a sum in one expression, as of trees; of short ones as many as `SHORT_SUM` holds."""
+
+SHORT_SUM = 8_000
+"""Characters of a sum of more terms."""
 
 ROUNDED_SUM = "sqlml_rounded_sum"
 """What stands for a sum that is rounded after each addition: written out, it would be nested."""
@@ -50,7 +53,9 @@ class Layers(Bindings):
 
     def total(self, terms: Sequence[str], dtype: str) -> str:
         """From left to right, rounded after each addition if they are float32."""
-        at_once = self._portable.roundings + 1 if dtype == "float32" else LONGEST_SUM
+        at_once = max(LONGEST_SUM, SHORT_SUM // max(map(len, terms)))
+        if dtype == "float32":
+            at_once = self._portable.roundings + 1
         first, rest = terms[0], terms[1:]
         while rest:
             made = self._some([first, *rest[: at_once - 1]], dtype)
