@@ -74,7 +74,22 @@ def node(
     left, right = (
         node(p, e, int(side[at]), x, leaves, levels - 1, below) for side in (e.left, e.right)
     )
+    above = _above(p, e, at, x)
+    if above is not None:
+        return f"CASE WHEN {above} THEN {right} ELSE {left} END"
     return f"CASE WHEN {_test(p, e, at, x)} THEN {left} ELSE {right} END"
+
+
+def _above(p: Printing, e: Ensemble, at: int, x: Value) -> str | None:
+    """Whether a row goes right at a node where a missing number goes left: a comparison alone
+    says so where that number is NULL; None: it does not."""
+    column, threshold = x[int(e.feature[at])], float(e.threshold[at])
+    of_set = e.categorical is not None and e.categorical[at]
+    goes_left = bool(e.default_left[at]) and column.nan and p.dialect.missing_is_null
+    if not goes_left or of_set or not np.isfinite(threshold):
+        return None
+    symbol = ">=" if e.compare == "lt" else ">"
+    return f"{column.sql} {symbol} {p.number(threshold, p.operand)}"
 
 
 def _test(p: Printing, e: Ensemble, at: int, x: Value) -> str:
