@@ -148,7 +148,7 @@ def _of_orbital(
     names: list[str],
     of_query: Callable[..., Contender],
 ) -> Iterator[Contender | tuple[str, str]]:
-    def query(**options: bool) -> str:
+    def query(apart: bool) -> str:
         import orbital
         from orbital.types import DoubleColumnType
 
@@ -156,14 +156,14 @@ def _of_orbital(
         features = {name: DoubleColumnType() for name in names}
         parsed = orbital.parse_pipeline(pipeline, features=features)
         dialect = {"mariadb": "mysql"}.get(database.name, database.name)
-        made: str = orbital.export_sql("t", parsed, dialect=dialect, **options)
+        made: str = orbital.export_sql("t", parsed, dialect=dialect, separate_trees=apart)
         return made
 
     column = "output_probability.1"  # beside no key of the table
     seen = ""
     for name, apart in {"orbital": False, "orbital, trees apart": True}.items():
         try:
-            text = query(separate_trees=apart)
+            text = query(apart)
             if text != seen:
                 yield of_query(name, text, column, column)
             seen = text

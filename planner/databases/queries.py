@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlml.backends.sql.expression import Walked
-from sqlml.backends.sql.layers import print_layers
+from sqlml.backends.sql.layers import Printed, print_layers
 from sqlml.dialects import DUCKDB
 from sqlml.errors import BackendError
 from sqlml.ir.program import Program
@@ -22,9 +22,6 @@ from sqlml.planner.program.prepare import prepare_parts
 from sqlml.types import Feature, Labels
 
 _INPUT = re.compile(r"\bsqlml_x\d+\b")
-_MADE = re.compile(r"\bsqlml_v\d+\b")
-_REFUSED = "sqlml_refused"
-_IN_A_ROW = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,25 +80,23 @@ def queries(
     for k, feature in enumerate(reads):
         inputs[feature.name] = [f"sqlml_x{k}"]
         first[f"sqlml_x{k}"] = _column(database, feature)
-    printed = print_layers(own, list(own.outputs), inputs, database.numbers, walked)
+    nulls = refused(subject.options, program) & inputs.keys()
+    missing = [f"{inputs[name][0]} IS NULL" for name in sorted(nulls)]
+    printed = print_layers(own, list(own.outputs), inputs, database.numbers, missing, walked)
     kept = tuple(
         quoted_name(name, database)
         for name in ([f.name for f in reads] if columns is None else columns)
     )
-    nulls = refused(subject.options, program) & inputs.keys()
-    conditions = [*printed.refused, *(f"{inputs[name][0]} IS NULL" for name in sorted(nulls))]
     ((_, values),) = printed.values.items()
-    layers, refuses = printed.layers, _any(conditions)
-    if conditions and len(values) > 1:
-        layers, refuses = (*layers, _told(refuses, values)), f"{_REFUSED} = 1"
+    last = [*values, printed.refused]
     if table is None and database.merges is not None:
-        longest = max(map(printed.inlined, [*values, *conditions]))
+        longest = max(map(printed.inlined, last))
         if longest > database.merges:
             raise BackendError(
                 f"{database.name} would merge the queries of a function to an expression of "
                 f"{longest:,} characters; write FORM select or view, and TABLE"
             )
-    made = _layers(database, layers, first, kept, table, [*values, refuses])
+    made = _layers(database, printed, first, kept, table, last)
     shown = {}
     for one, value in zip(asked, values, strict=True):
         if one.labels is None:
@@ -110,8 +105,8 @@ def queries(
             sql = transpiled(_label(value, one.labels), database, shown=True)
         if one.kind == "number" and not database.has_infinity:
             sql = f"CASE WHEN abs({sql}) < {database.infinity} THEN {sql} END"
-        if refuses:
-            sql = f"CASE WHEN {transpiled(refuses, database)} THEN NULL ELSE {sql} END"
+        if printed.refused:
+            sql = f"CASE WHEN {transpiled(printed.refused, database)} THEN NULL ELSE {sql} END"
         shown[quoted_name(one.name, database)] = sql
     named = [f"sqlml_{n} AS (\n  {query}\n)" for n, query in enumerate(made)]
     return Queries(f"WITH {', '.join(named)}\n", f"sqlml_{len(named) - 1}", kept, shown, known)
@@ -133,24 +128,9 @@ def _column(database: Database, feature: Feature) -> str:
     return read(quoted_name(feature.name, database))
 
 
-def _any(conditions: Sequence[str]) -> str:
-    """Whether any of them is true; of groups of them where they are many, as sqlglot and some
-    databases take only so many in a row."""
-    while len(conditions) > _IN_A_ROW:
-        groups = range(0, len(conditions), _IN_A_ROW)
-        conditions = [f"({' OR '.join(conditions[g : g + _IN_A_ROW])})" for g in groups]
-    return " OR ".join(conditions)
-
-
-def _told(refuses: str, values: Sequence[str]) -> dict[str, str]:
-    """The columns of a query that tells, once for all predictions, whether a row is refused."""
-    read = {name: name for name in sorted(set(_MADE.findall(" ".join(values))))}
-    return {**read, _REFUSED: f"CASE WHEN {refuses} THEN 1 ELSE 0 END"}
-
-
 def _layers(
     database: Database,
-    layers: Sequence[Mapping[str, str]],
+    printed: Printed,
     first: Mapping[str, str],
     kept: Sequence[str],
     table: str | None,
@@ -165,9 +145,9 @@ def _layers(
     source = "" if table is None else f" FROM {table}"
     made = [f"SELECT {', '.join(items or ['1 AS sqlml_x'])}{source}{database.fence}"]
     later: list[set[str]] = [set(_INPUT.findall(" ".join(last)))]
-    for layer in reversed(layers):
+    for layer in reversed(printed.layers):
         later.insert(0, later[0] | set(_INPUT.findall(" ".join(layer.values()))))
-    for n, layer in enumerate(layers):
+    for n, layer in enumerate(printed.layers):
         items = [*kept, *(name for name in first if name in later[n + 1])]
         items += [
             name if sql == name else f"{transpiled(sql, database)} AS {name}"

@@ -306,7 +306,7 @@ def _require_finite(p: Printing) -> Value:
     x = p.bind(p.values[0])
     names, all_numbers = p.attrs["features"], np.full(len(x), np.inf)
     lows, highs = p.attrs.get("low", -all_numbers), p.attrs.get("high", all_numbers)
-    for e, feature, low, high in zip(x, names, lows, highs, strict=True):
+    for e, feature, low, high in zip(x, names, lows.tolist(), highs.tolist(), strict=True):
         bad = _outside(p, e.sql, low, high)
         if p.attrs["allow_nan"] and high < math.inf:  # NaN is greater than all numbers there
             bad[-1] = f"({bad[-1]} AND NOT {p.missing(e)})"

@@ -21,6 +21,9 @@ LONGEST_SUM = 40
 SHORT_SUM = 8_000
 """Characters of a sum of more terms."""
 
+IN_A_ROW = 100
+"""Conditions in one expression."""
+
 ROUNDED_SUM = "sqlml_rounded_sum"
 """What stands for a sum that is rounded after each addition: written out, it would be nested."""
 
@@ -88,12 +91,12 @@ class Printed:
         layers: of each query the columns that it makes; those that a later one reads are to be
             kept.
         values: for each output its columns, over the last query.
-        refused: the conditions under which the model refuses a row, over the last query, too.
+        refused: the condition under which a row is refused, over the last query, too; "": no row.
     """
 
     layers: tuple[Mapping[str, str], ...]
     values: Mapping[str, tuple[str, ...]]
-    refused: tuple[str, ...]
+    refused: str
 
     def inlined(self, sql: str) -> int:
         """The characters of an expression in which each column is replaced by what makes it."""
@@ -112,6 +115,7 @@ def print_layers(
     outputs: Sequence[str],
     inputs: Mapping[str, Sequence[str]],
     dialect: Portable,
+    refused: Sequence[str] = (),
     walked: Walked | None = None,
 ) -> Printed:
     """Outputs of `program` as layers of queries.
@@ -119,6 +123,7 @@ def print_layers(
     Args:
         inputs: for each input the columns of the first query, of type DOUBLE or VARCHAR; a missing
             value is NULL.
+        refused: conditions under which a row is refused, besides those of the model.
         walked: sums up the trees, if they are not to be CASEs.
 
     Raises:
@@ -127,9 +132,20 @@ def print_layers(
     bindings = Layers(dialect=dialect, walked=walked)
     made = columns_of(program, [program.outputs[name] for name in outputs], inputs, bindings)
     values = {name: tuple(e.sql for e in made[program.outputs[name]]) for name in outputs}
-    refused = tuple(dict.fromkeys(bindings.refused))
-    last = [sql for value in values.values() for sql in value] + list(refused)
-    return Printed(tuple(_layers(bindings.bound, last)), values, refused)
+    last = [sql for value in values.values() for sql in value]
+    condition = _any(list(dict.fromkeys([*bindings.refused, *refused])))
+    if condition and len(last) > 1:  # told once for all of them
+        condition = bindings.name(f"CASE WHEN {condition} THEN 1 ELSE 0 END") + " = 1"
+    return Printed(tuple(_layers(bindings.bound, [*last, condition])), values, condition)
+
+
+def _any(conditions: Sequence[str]) -> str:
+    """Whether any of them is true; of groups of them where they are many, as sqlglot and some
+    databases take only so many in a row."""
+    while len(conditions) > IN_A_ROW:
+        groups = range(0, len(conditions), IN_A_ROW)
+        conditions = [f"({' OR '.join(conditions[g : g + IN_A_ROW])})" for g in groups]
+    return " OR ".join(conditions)
 
 
 def _columns(sql: str) -> list[int]:

@@ -6,12 +6,10 @@ WITH sqlml_0 AS (
 ), sqlml_2 AS (
   SELECT "id", sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS Nullable(Float64)) * -1.6303676445651103) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS Nullable(Float64)) * 1.63036764456511) + (sqlml_x0 * 0.0038133518481121204) + (sqlml_x1 * 0.0038133518481121204) + -0.14872072207637269) AS sqlml_v2 FROM sqlml_1
 ), sqlml_3 AS (
-  SELECT "id", sqlml_x0, sqlml_x1, sqlml_v1, sqlml_v2, CASE WHEN sqlml_v2 < -709.782712893384 THEN 0.0 ELSE (1 / (1 + CASE WHEN (-sqlml_v2) > 709.782712893384 THEN inf WHEN (-sqlml_v2) < -745.1332191019411 THEN 0.0 ELSE EXP((-sqlml_v2)) END)) END AS sqlml_v3 FROM sqlml_2
-), sqlml_4 AS (
-  SELECT "id", sqlml_v2, sqlml_v3, CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > 1.7976931348623157e+308) THEN 1 ELSE 0 END AS sqlml_refused FROM sqlml_3
+  SELECT "id", sqlml_v2, CASE WHEN sqlml_v2 < -709.782712893384 THEN 0.0 ELSE (1 / (1 + CASE WHEN (-sqlml_v2) > 709.782712893384 THEN inf WHEN (-sqlml_v2) < -745.1332191019411 THEN 0.0 ELSE EXP((-sqlml_v2)) END)) END AS sqlml_v3, CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > 1.7976931348623157e+308) THEN 1 ELSE 0 END AS sqlml_v4 FROM sqlml_2
 )
-SELECT "id", CASE WHEN sqlml_refused = 1 THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v2 > 0.0) AND NOT (sqlml_v2 IS NULL)) THEN 1 ELSE 0 END AS Nullable(Int64)) AS Nullable(Float64)) WHEN 0 THEN 'no' WHEN 1 THEN 'yes' END END AS "predicted_label", CASE WHEN sqlml_refused = 1 THEN NULL ELSE (1.0 - sqlml_v3) END AS "probability_no", CASE WHEN sqlml_refused = 1 THEN NULL ELSE sqlml_v3 END AS "probability_yes", CASE WHEN sqlml_refused = 1 THEN NULL ELSE sqlml_v2 END AS "score"
-FROM sqlml_4;
+SELECT "id", CASE WHEN sqlml_v4 = 1 THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v2 > 0.0) AND NOT (sqlml_v2 IS NULL)) THEN 1 ELSE 0 END AS Nullable(Int64)) AS Nullable(Float64)) WHEN 0 THEN 'no' WHEN 1 THEN 'yes' END END AS "predicted_label", CASE WHEN sqlml_v4 = 1 THEN NULL ELSE (1.0 - sqlml_v3) END AS "probability_no", CASE WHEN sqlml_v4 = 1 THEN NULL ELSE sqlml_v3 END AS "probability_yes", CASE WHEN sqlml_v4 = 1 THEN NULL ELSE sqlml_v2 END AS "score"
+FROM sqlml_3;
 
 CREATE VIEW "trees_scores" AS
 WITH sqlml_0 AS (

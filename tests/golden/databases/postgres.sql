@@ -6,12 +6,10 @@ WITH sqlml_0 AS (
 ), sqlml_2 AS (
   SELECT "id", sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + (sqlml_x0 * '0.0038133518481121204'::float8) + (sqlml_x1 * '0.0038133518481121204'::float8) + '-0.14872072207637269'::float8) AS sqlml_v2 FROM sqlml_1 OFFSET 0
 ), sqlml_3 AS (
-  SELECT "id", sqlml_x0, sqlml_x1, sqlml_v1, sqlml_v2, CASE WHEN sqlml_v2 < '-709.782712893384'::float8 THEN '0.0'::float8 ELSE (CAST(1 AS DOUBLE PRECISION) / (1 + CASE WHEN (-sqlml_v2) > '709.782712893384'::float8 THEN 'infinity'::float8 WHEN (-sqlml_v2) < '-745.1332191019411'::float8 THEN '0.0'::float8 ELSE EXP((-sqlml_v2)) END)) END AS sqlml_v3 FROM sqlml_2 OFFSET 0
-), sqlml_4 AS (
-  SELECT "id", sqlml_v2, sqlml_v3, CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN 1 ELSE 0 END AS sqlml_refused FROM sqlml_3 OFFSET 0
+  SELECT "id", sqlml_v2, CASE WHEN sqlml_v2 < '-709.782712893384'::float8 THEN '0.0'::float8 ELSE (CAST(1 AS DOUBLE PRECISION) / (1 + CASE WHEN (-sqlml_v2) > '709.782712893384'::float8 THEN 'infinity'::float8 WHEN (-sqlml_v2) < '-745.1332191019411'::float8 THEN '0.0'::float8 ELSE EXP((-sqlml_v2)) END)) END AS sqlml_v3, CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN 1 ELSE 0 END AS sqlml_v4 FROM sqlml_2 OFFSET 0
 )
-SELECT "id", CASE WHEN sqlml_refused = 1 THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v2 > '0.0'::float8) AND NOT (sqlml_v2 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) AS DOUBLE PRECISION) WHEN 0 THEN 'no' WHEN 1 THEN 'yes' END END AS "predicted_label", CASE WHEN sqlml_refused = 1 THEN NULL ELSE ('1.0'::float8 - sqlml_v3) END AS "probability_no", CASE WHEN sqlml_refused = 1 THEN NULL ELSE sqlml_v3 END AS "probability_yes", CASE WHEN sqlml_refused = 1 THEN NULL ELSE sqlml_v2 END AS "score"
-FROM sqlml_4;
+SELECT "id", CASE WHEN sqlml_v4 = 1 THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v2 > '0.0'::float8) AND NOT (sqlml_v2 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) AS DOUBLE PRECISION) WHEN 0 THEN 'no' WHEN 1 THEN 'yes' END END AS "predicted_label", CASE WHEN sqlml_v4 = 1 THEN NULL ELSE ('1.0'::float8 - sqlml_v3) END AS "probability_no", CASE WHEN sqlml_v4 = 1 THEN NULL ELSE sqlml_v3 END AS "probability_yes", CASE WHEN sqlml_v4 = 1 THEN NULL ELSE sqlml_v2 END AS "score"
+FROM sqlml_3;
 
 CREATE OR REPLACE FUNCTION "churn"("tenure" double precision, "order" double precision, "plan" text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $model$
@@ -118,12 +116,10 @@ WITH sqlml_0 AS (
 ), sqlml_4 AS (
   SELECT "id", sqlml_x0, sqlml_v3, ((sqlml_v3 * '0.04577581175941302'::float8) + '-0.5171010289837733'::float8) AS sqlml_v4 FROM sqlml_3 OFFSET 0
 ), sqlml_5 AS (
-  SELECT "id", sqlml_x0, sqlml_v3, sqlml_v4, CASE WHEN sqlml_v4 < '-709.782712893384'::float8 THEN '0.0'::float8 ELSE (CAST(1 AS DOUBLE PRECISION) / (1 + CASE WHEN (-sqlml_v4) > '709.782712893384'::float8 THEN 'infinity'::float8 WHEN (-sqlml_v4) < '-745.1332191019411'::float8 THEN '0.0'::float8 ELSE EXP((-sqlml_v4)) END)) END AS sqlml_v5 FROM sqlml_4 OFFSET 0
-), sqlml_6 AS (
-  SELECT "id", sqlml_v4, sqlml_v5, CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (ABS(sqlml_x0) > '3.6893488147419103e+19'::float8) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > '1.7976931348623157e+308'::float8) THEN 1 ELSE 0 END AS sqlml_refused FROM sqlml_5 OFFSET 0
+  SELECT "id", sqlml_v4, CASE WHEN sqlml_v4 < '-709.782712893384'::float8 THEN '0.0'::float8 ELSE (CAST(1 AS DOUBLE PRECISION) / (1 + CASE WHEN (-sqlml_v4) > '709.782712893384'::float8 THEN 'infinity'::float8 WHEN (-sqlml_v4) < '-745.1332191019411'::float8 THEN '0.0'::float8 ELSE EXP((-sqlml_v4)) END)) END AS sqlml_v5, CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (ABS(sqlml_x0) > '3.6893488147419103e+19'::float8) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > '1.7976931348623157e+308'::float8) THEN 1 ELSE 0 END AS sqlml_v6 FROM sqlml_4 OFFSET 0
 )
-SELECT "id", CASE WHEN sqlml_refused = 1 THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v4 > '0.0'::float8) AND NOT (sqlml_v4 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) AS DOUBLE PRECISION) WHEN 0 THEN FALSE WHEN 1 THEN TRUE END END AS "predicted_label", CASE WHEN sqlml_refused = 1 THEN NULL ELSE ('1.0'::float8 - sqlml_v5) END AS "probability_false", CASE WHEN sqlml_refused = 1 THEN NULL ELSE sqlml_v5 END AS "probability_true", CASE WHEN sqlml_refused = 1 THEN NULL ELSE sqlml_v4 END AS "score"
-FROM sqlml_6;
+SELECT "id", CASE WHEN sqlml_v6 = 1 THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v4 > '0.0'::float8) AND NOT (sqlml_v4 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) AS DOUBLE PRECISION) WHEN 0 THEN FALSE WHEN 1 THEN TRUE END END AS "predicted_label", CASE WHEN sqlml_v6 = 1 THEN NULL ELSE ('1.0'::float8 - sqlml_v5) END AS "probability_false", CASE WHEN sqlml_v6 = 1 THEN NULL ELSE sqlml_v5 END AS "probability_true", CASE WHEN sqlml_v6 = 1 THEN NULL ELSE sqlml_v4 END AS "score"
+FROM sqlml_5;
 
 CREATE OR REPLACE FUNCTION "rush"("at" timestamp) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $model$

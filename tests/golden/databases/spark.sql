@@ -6,12 +6,10 @@ WITH sqlml_0 AS (
 ), sqlml_2 AS (
   SELECT `id`, sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE) * -1.6303676445651103D) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE) * 1.63036764456511D) + (sqlml_x0 * 0.0038133518481121204D) + (sqlml_x1 * 0.0038133518481121204D) + -0.14872072207637269D) AS sqlml_v2 FROM sqlml_1
 ), sqlml_3 AS (
-  SELECT `id`, sqlml_x0, sqlml_x1, sqlml_v1, sqlml_v2, CASE WHEN sqlml_v2 < -709.782712893384D THEN 0.0D ELSE (1 / (1 + CASE WHEN (-sqlml_v2) > 709.782712893384D THEN CAST('inf' AS DOUBLE) WHEN (-sqlml_v2) < -745.1332191019411D THEN 0.0D ELSE EXP((-sqlml_v2)) END)) END AS sqlml_v3 FROM sqlml_2
-), sqlml_4 AS (
-  SELECT `id`, sqlml_v2, sqlml_v3, CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308D) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > 1.7976931348623157e+308D) THEN 1 ELSE 0 END AS sqlml_refused FROM sqlml_3
+  SELECT `id`, sqlml_v2, CASE WHEN sqlml_v2 < -709.782712893384D THEN 0.0D ELSE (1 / (1 + CASE WHEN (-sqlml_v2) > 709.782712893384D THEN CAST('inf' AS DOUBLE) WHEN (-sqlml_v2) < -745.1332191019411D THEN 0.0D ELSE EXP((-sqlml_v2)) END)) END AS sqlml_v3, CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308D) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > 1.7976931348623157e+308D) THEN 1 ELSE 0 END AS sqlml_v4 FROM sqlml_2
 )
-SELECT `id`, CASE WHEN sqlml_refused = 1 THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v2 > 0.0D) AND NOT (sqlml_v2 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) AS DOUBLE) WHEN 0 THEN 'no' WHEN 1 THEN 'yes' END END AS `predicted_label`, CASE WHEN sqlml_refused = 1 THEN NULL ELSE (1.0D - sqlml_v3) END AS `probability_no`, CASE WHEN sqlml_refused = 1 THEN NULL ELSE sqlml_v3 END AS `probability_yes`, CASE WHEN sqlml_refused = 1 THEN NULL ELSE sqlml_v2 END AS `score`
-FROM sqlml_4;
+SELECT `id`, CASE WHEN sqlml_v4 = 1 THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v2 > 0.0D) AND NOT (sqlml_v2 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) AS DOUBLE) WHEN 0 THEN 'no' WHEN 1 THEN 'yes' END END AS `predicted_label`, CASE WHEN sqlml_v4 = 1 THEN NULL ELSE (1.0D - sqlml_v3) END AS `probability_no`, CASE WHEN sqlml_v4 = 1 THEN NULL ELSE sqlml_v3 END AS `probability_yes`, CASE WHEN sqlml_v4 = 1 THEN NULL ELSE sqlml_v2 END AS `score`
+FROM sqlml_3;
 
 CREATE OR REPLACE FUNCTION `churn`(`tenure` DOUBLE, `order` DOUBLE, `plan` STRING) RETURNS STRING DETERMINISTIC
 RETURN (
@@ -100,12 +98,10 @@ WITH sqlml_0 AS (
 ), sqlml_4 AS (
   SELECT `id`, sqlml_x0, sqlml_v3, ((sqlml_v3 * 0.04577581175941302D) + -0.5171010289837733D) AS sqlml_v4 FROM sqlml_3
 ), sqlml_5 AS (
-  SELECT `id`, sqlml_x0, sqlml_v3, sqlml_v4, CASE WHEN sqlml_v4 < -709.782712893384D THEN 0.0D ELSE (1 / (1 + CASE WHEN (-sqlml_v4) > 709.782712893384D THEN CAST('inf' AS DOUBLE) WHEN (-sqlml_v4) < -745.1332191019411D THEN 0.0D ELSE EXP((-sqlml_v4)) END)) END AS sqlml_v5 FROM sqlml_4
-), sqlml_6 AS (
-  SELECT `id`, sqlml_v4, sqlml_v5, CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308D) OR (ABS(sqlml_x0) > 3.6893488147419103e+19D) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308D) THEN 1 ELSE 0 END AS sqlml_refused FROM sqlml_5
+  SELECT `id`, sqlml_v4, CASE WHEN sqlml_v4 < -709.782712893384D THEN 0.0D ELSE (1 / (1 + CASE WHEN (-sqlml_v4) > 709.782712893384D THEN CAST('inf' AS DOUBLE) WHEN (-sqlml_v4) < -745.1332191019411D THEN 0.0D ELSE EXP((-sqlml_v4)) END)) END AS sqlml_v5, CASE WHEN (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308D) OR (ABS(sqlml_x0) > 3.6893488147419103e+19D) OR (sqlml_v3 IS NULL) OR (ABS(sqlml_v3) > 1.7976931348623157e+308D) THEN 1 ELSE 0 END AS sqlml_v6 FROM sqlml_4
 )
-SELECT `id`, CASE WHEN sqlml_refused = 1 THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v4 > 0.0D) AND NOT (sqlml_v4 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) AS DOUBLE) WHEN 0 THEN FALSE WHEN 1 THEN TRUE END END AS `predicted_label`, CASE WHEN sqlml_refused = 1 THEN NULL ELSE (1.0D - sqlml_v5) END AS `probability_false`, CASE WHEN sqlml_refused = 1 THEN NULL ELSE sqlml_v5 END AS `probability_true`, CASE WHEN sqlml_refused = 1 THEN NULL ELSE sqlml_v4 END AS `score`
-FROM sqlml_6;
+SELECT `id`, CASE WHEN sqlml_v6 = 1 THEN NULL ELSE CASE CAST(CAST(CASE WHEN ((sqlml_v4 > 0.0D) AND NOT (sqlml_v4 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) AS DOUBLE) WHEN 0 THEN FALSE WHEN 1 THEN TRUE END END AS `predicted_label`, CASE WHEN sqlml_v6 = 1 THEN NULL ELSE (1.0D - sqlml_v5) END AS `probability_false`, CASE WHEN sqlml_v6 = 1 THEN NULL ELSE sqlml_v5 END AS `probability_true`, CASE WHEN sqlml_v6 = 1 THEN NULL ELSE sqlml_v4 END AS `score`
+FROM sqlml_5;
 
 CREATE OR REPLACE FUNCTION `rush`(`at` TIMESTAMP_NTZ) RETURNS BOOLEAN DETERMINISTIC
 RETURN (
