@@ -20,6 +20,7 @@ VENV ?= .venv
 VENV15 ?= .venv15
 TRITON ?= .venv-triton
 DBT ?= .venv-dbt
+CLICKHOUSE ?= .venv-clickhouse
 WORKERS ?= 2
 
 PY := $(VENV)/bin/python
@@ -48,7 +49,7 @@ test% nightly%: export OMP_THREAD_LIMIT ?= 1
 # The families of `make bench`; `make bench-trees OPTIONS='--rounds 3'` runs one.
 FAMILIES := trees operators scaling pipelines end_to_end choice starting planner texts cascades train explain databases gpu
 
-.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-duckdb-1.5 lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs site clean
+.PHONY: demo test test-duckdb test-spark test-duckdb-1.5 nightly nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-duckdb-1.5 lint bench $(FAMILIES:%=bench-%) bench-report bench-passes bench-compile bench-spark docs site clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.openmp
@@ -74,8 +75,8 @@ test-duckdb-1.5: $(VENV15)/.duckdb
 	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "version and not nightly" \
 		$$(grep --recursive --files-with-matches --include='*.py' 'mark\.version' tests/unit tests/e2e)
 
-nightly: $(VENV)/.dev $(VENV15)/.duckdb $(TRITON)/.triton $(DBT)/.dbt
-	$(MAKE) --keep-going nightly-duckdb nightly-triton nightly-dbt nightly-duckdb-1.5
+nightly: $(VENV)/.dev $(VENV15)/.duckdb $(TRITON)/.triton $(DBT)/.dbt $(CLICKHOUSE)/.chdb
+	$(MAKE) --keep-going nightly-duckdb nightly-triton nightly-dbt nightly-clickhouse nightly-duckdb-1.5
 
 nightly-duckdb: $(VENV)/.dev
 	$(PY) $(PYTEST) $(PARALLEL) -m nightly
@@ -86,6 +87,9 @@ nightly-triton: $(TRITON)/.triton
 
 nightly-dbt: $(DBT)/.dbt
 	$(DBT)/bin/python $(PYTEST) tests/connectors/test_dbt.py
+
+nightly-clickhouse: $(CLICKHOUSE)/.chdb
+	$(CLICKHOUSE)/bin/python $(PYTEST) -m "nightly or not nightly" -k clickhouse tests/databases
 
 nightly-duckdb-1.5: $(VENV15)/.duckdb
 	$(VENV15)/bin/python $(PYTEST) $(PARALLEL) -m "not version and not nightly or version and nightly" \
@@ -125,7 +129,7 @@ site: $(VENV)/.docs
 	@echo "built site/; '$(PY) -m http.server --directory site' serves it"
 
 clean:
-	rm -rf site $(VENV) $(VENV15) $(TRITON) $(DBT) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf site $(VENV) $(VENV15) $(TRITON) $(DBT) $(CLICKHOUSE) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sqlml needs Python 3.11 or later; name one with: make PYTHON=python3.12 ...")'
@@ -172,6 +176,10 @@ $(VENV15)/.duckdb: $(VENV)/.dev
 # Triton has wheels for Linux alone; elsewhere its tests are skipped. Zig compiles for all platforms.
 $(TRITON)/.triton: $(VENV)/.dev
 	$(call environment,$(TRITON),$(TRITON_WHEELS))
+
+# ClickHouse as a package: half a gigabyte, for these tests alone.
+$(CLICKHOUSE)/.chdb: $(VENV)/.dev
+	$(call environment,$(CLICKHOUSE),chdb==4.4.0 chdb-core==26.9.0)
 
 # dbt asks for versions that the tools of the first environment do not get along with.
 $(DBT)/.dbt: pyproject.toml constraints.txt

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -39,6 +40,11 @@ class Connection:
             self.driver.execute(f"INSERT INTO {table} FROM frame")
             self.driver.unregister("frame")
             return
+        if self.name == "clickhouse":
+            with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+                frame.to_parquet(file.name, index=False)
+                self.run(f"INSERT INTO {table} SELECT * FROM file('{file.name}', Parquet)")
+            return
         rows = [
             tuple(map(self._plain, row)) for row in frame.astype(object).itertuples(index=False)
         ]
@@ -55,6 +61,8 @@ class Connection:
 
     def quoted(self, name: str) -> str:
         mark = "`" if self.name == "mariadb" else '"'
+        if self.name == "clickhouse":
+            name = name.replace("\\", "\\\\")
         return f"{mark}{name.replace(mark, 2 * mark)}{mark}"
 
     def run(self, statements: str) -> None:
@@ -105,7 +113,7 @@ def mariadb(folder: Path) -> Iterator[Connection]:
         driver = pymysql.connect(
             unix_socket=str(socket), user="root", autocommit=True, charset="utf8mb4"
         )
-        types = ("DOUBLE", "VARCHAR(99) CHARACTER SET utf8mb4", "DATETIME(6)")
+        types = ("DOUBLE", "VARCHAR(999) CHARACTER SET utf8mb4", "DATETIME(6)")
         made = Connection("mariadb", driver, types, "%s")
         made.run("CREATE DATABASE shop")
         made.run("USE shop")
@@ -120,9 +128,23 @@ def plain_duckdb(folder: Path) -> Iterator[Connection]:
     driver.close()
 
 
+@contextmanager
+def clickhouse(folder: Path) -> Iterator[Connection]:
+    from chdb import dbapi
+
+    driver = dbapi.connect(str(folder / "clickhouse"))
+    made = Connection("clickhouse", driver, ("Nullable(Float64)", "Nullable(String)", ""), "?")
+    made.run("CREATE DATABASE shop")
+    made.run("USE shop")
+    made.run("SET default_table_engine = 'Memory'")
+    yield made
+    driver.close()
+
+
 OPEN: Mapping[str, Callable[[Path], AbstractContextManager[Connection]]] = {
     "sqlite": sqlite,
     "duckdb": plain_duckdb,
     "postgres": postgres,
     "mariadb": mariadb,
+    "clickhouse": clickhouse,
 }

@@ -42,7 +42,10 @@ class Database:
             need quotes all the same. Other plain names are written without.
         fence: ends a query that must not be merged into the one around it, which would compute
             its columns several times.
+        settings: ends a SELECT that is not a view's, in place of fences: for a database whose
+            fences take away its parallelism.
         characters: the longest statement that it takes by default.
+        raised: a statement by which a connection takes longer ones.
         columns: the most columns of a query.
         cases: how many CASEs may stand in each other.
         has_nodes: whether trees may be rows of a table that a query walks.
@@ -70,7 +73,9 @@ class Database:
     tags: tuple[str, ...] = ()
     reserved: frozenset[str] | None = None
     fence: str = ""
+    settings: str = ""
     characters: int = 1 << 24
+    raised: str = ""
     columns: int = 1600
     cases: int = 200
     has_nodes: bool = False

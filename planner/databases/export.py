@@ -12,6 +12,7 @@ A row that the model refuses, for a NULL or an unknown category, has NULL.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -69,17 +70,21 @@ def export_for(
         if table is None:
             raise ConfigError(f"FORM {form} needs the table to score, as in TABLE customers")
         source = ".".join(quoted_name(part, database) for part in table)
+        if form == "select" and database.settings:
+            subject = replace(subject, database=replace(database, fence=""))
         nodes = _nodes(database, name) if form == "nodes" else None
         walked = None if nodes is None else nodes.walked
         query = queries(subject, asked, source, columns, walked)
         made = [] if nodes is None else [nodes.statements()]
         made.append(_query(database, query, None if form == "select" else name))
-    for statement in made:
-        if len(statement) > database.characters:
+    longest = max(map(len, made))
+    if longest > database.characters:
+        if not database.raised:
             raise BackendError(
-                f"the model takes {len(statement):,} characters of SQL; {database.name} takes "
+                f"the model takes {longest:,} characters of SQL; {database.name} takes "
                 f"{database.characters:,}"
             )
+        made.insert(0, database.raised)
     return "\n".join(made)
 
 
@@ -100,10 +105,10 @@ def _nodes(database: Database, name: str) -> TreeTable:
 
 def _query(database: Database, made: Queries, view: str | None) -> str:
     items = [*made.kept, *(f"{sql} AS {name}" for name, sql in made.predictions.items())]
-    query = f"{made.below}SELECT {', '.join(items)}\nFROM {made.last};\n"
+    query = f"{made.below}SELECT {', '.join(items)}\nFROM {made.last}"
     if view is None:
-        return query
-    return f"CREATE VIEW {quoted_name(f'{view}_scores', database)} AS\n{query}"
+        return f"{query}{database.settings};\n"
+    return f"CREATE VIEW {quoted_name(f'{view}_scores', database)} AS\n{query};\n"
 
 
 def _function(subject: Subject, name: str, one: Prediction) -> str:

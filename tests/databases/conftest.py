@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,11 @@ def opened(name: str, folder: Path) -> Iterator[Connection]:
         way.__exit__(None, None, None)
 
 
-@pytest.fixture(scope="session", params=OPEN)
+INSTALLED = [name for name in OPEN if name != "clickhouse" or find_spec("chdb")]
+"""ClickHouse has an environment of its own: see `make nightly-clickhouse`."""
+
+
+@pytest.fixture(scope="session", params=INSTALLED)
 def database(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Connection]:

@@ -93,6 +93,26 @@ def test_texts_mean_the_same_under_other_settings(
     assert len(database.frame("SELECT * FROM kinds")) == len(texts)
 
 
+def test_a_text_is_as_long_as_a_database_takes(
+    con: Any, database: Connection, tmp_path: Path
+) -> None:
+    """1.2 million characters, which ClickHouse takes by a setting, and Snowflake does not."""
+    frame = pd.DataFrame({"kind": [f"{k}{'x' * 600}" for k in range(2000)]})
+    encoder = make_column_transformer((OrdinalEncoder(), ["kind"]))
+    fitted = make_pipeline(encoder, LinearRegression()).fit(frame, np.arange(2000.0))
+    con.create_model("long", fitted, verify=False, or_replace=True)
+    path = tmp_path / "m.sql"
+    with pytest.raises(errors.BackendError, match=r"takes 1,2.* of SQL; Snowflake takes 1,048,576"):
+        con.execute(f"EXPORT MODEL long TO '{path}' (DIALECT snowflake, TABLE kinds)")
+    con.execute(f"EXPORT MODEL long TO '{path}' (DIALECT {database.name}, TABLE kinds)")
+    database.load("kinds", frame)
+    *before, query = path.read_text(encoding="utf-8").split(";\n\n")
+    assert len(before) == (database.name == "clickhouse")
+    database.run(";\n\n".join([*before, "SELECT 1"]))
+    got = database.frame(query).set_index("kind").loc[frame["kind"], "predicted_label"]
+    np.testing.assert_allclose(got.astype(float), fitted.predict(frame), rtol=1e-12)
+
+
 def test_names_and_texts_of_strangers_stay_names_and_texts(
     con: Any, database: Connection, tmp_path: Path
 ) -> None:

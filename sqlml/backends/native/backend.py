@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sqlml.backends.base import unsupported
+from sqlml.backends.native.jit.compile_beside import pending
 from sqlml.backends.native.stages import Stages
 from sqlml.backends.native.step_filler import StagedFiller, StepFiller, TextFiller
 from sqlml.backends.native.stepwise import Stepwise, bind
@@ -36,7 +37,7 @@ MEANWHILE_ROWS = 1024
 
 
 PAUSES = 10
-"""How many times as long as a vain try for kernels took there is none again."""
+"""How many times as long as a vain try for kernels took there is none again while any compile."""
 
 
 class NativeCompiled:
@@ -111,10 +112,10 @@ class NativeCompiled:
         return made
 
     def _tried(self) -> _Kernels:
-        """The kernels, unless it was tried a moment ago: to lay out a long Program takes longer
-        than a batch of rows."""
+        """The kernels, unless it was tried a moment ago and some still compile: to lay out a long
+        Program takes longer than a batch of rows."""
         begun = time.monotonic()
-        if begun < self._again and not waits():
+        if begun < self._again and pending() and not waits():
             raise NotReady
         try:
             return _Kernels(self.program, self._strategy)
