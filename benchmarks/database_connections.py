@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,14 @@ class Connection:
 
     def run(self, statements: str) -> None:
         """Run statements, each of which ends with a semicolon before a blank line."""
-        for statement in statements.split(";\n\n"):
+        for statement in filter(None, statements.split(";\n\n")):
             self.driver.cursor().execute(statement)
 
     def frame(self, query: str) -> pd.DataFrame:
-        """What a query returns; its columns of objects stay as they are."""
+        """What a query returns, run after the statements before it, as `run` has them; its columns
+        of objects stay as they are."""
+        *before, query = query.strip().split(";\n\n")
+        self.run(";\n\n".join(before))
         cursor = self.driver.cursor()
         cursor.execute(query)
         names = [column[0] for column in cursor.description]
@@ -148,3 +152,6 @@ OPEN: Mapping[str, Callable[[Path], AbstractContextManager[Connection]]] = {
     "mariadb": mariadb,
     "clickhouse": clickhouse,
 }
+
+INSTALLED = [name for name in OPEN if name != "clickhouse" or find_spec("chdb")]
+"""ClickHouse has an environment of its own: see `make nightly-clickhouse`."""

@@ -3,8 +3,9 @@ and beside fetching the rows to score them in Python.
 
 A database scores a table of rows of 28 numbers and sums the predictions; each contender's
 predictions are compared with the library's first. Servers are started in a folder of their own,
-with the settings that they come with, but PostgreSQL without its JIT compiler; XGBoost's trees are
-scored with it as well. The largest model that a database takes is found by doubling the trees of
+with the settings that they come with, but for two: PostgreSQL does without its JIT compiler, with
+which XGBoost's trees are scored as well, and ClickHouse, which is there where `chdb` is installed,
+merges no queries. The largest model that a database takes is found by doubling the trees of
 XGBoost: case `largest`, whose note says how far it goes, and why no farther.
 
     python -m benchmarks.databases [--rows N] [--trees N] [--database NAME]... [--write FILE]
@@ -32,7 +33,7 @@ from xgboost import XGBClassifier
 
 import sqlml
 from benchmarks.compare import canonical, compare
-from benchmarks.database_connections import OPEN, Connection
+from benchmarks.database_connections import INSTALLED, OPEN, Connection
 from benchmarks.results import Row, line, parser, row_of, save, status, with_ratios
 from benchmarks.rounds import best_calls
 from benchmarks.tables import table
@@ -64,6 +65,7 @@ PLACES: Mapping[str, Place] = {
     "postgres": Place("postgres", "SET jit = off", rows=100_000),
     "postgres-jit": Place("postgres", "SET jit = on", ["xgboost"], rows=100_000),
     "mariadb": Place("mariadb"),
+    "clickhouse": Place("clickhouse", "SET query_plan_merge_expressions = 0", rows=100_000),
 }
 
 CALLS = 2_000
@@ -112,7 +114,9 @@ def contenders(
     positive = str(scorer.classes_[1])
     column = f"probability_{positive}"
     try:
-        query = scorer.to_sql(database.name, table="t", columns=["id"]).strip().rstrip(";")
+        text = scorer.to_sql(database.name, table="t", columns=["id"]).strip().rstrip(";")
+        settings, _, query = text.rpartition(";\n\n")
+        database.run(settings)
         yield of_query("sqlml", query, column)
     except SqlmlError as error:
         yield "sqlml", str(error)
@@ -290,7 +294,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--model", action="append", choices=[*MODELS, "largest"])
     given = options.parse_args(arguments)
     rows: list[Row] = []
-    for name in given.database or PLACES:
+    found = [name for name, place in PLACES.items() if place.database in INSTALLED]
+    for name in given.database or found:
         place = PLACES[name]
         with (
             tempfile.TemporaryDirectory(dir="/tmp") as folder,

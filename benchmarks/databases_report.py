@@ -23,6 +23,7 @@ _NAMES = {
     "postgres": "PostgreSQL",
     "postgres-jit": "PostgreSQL, JIT",
     "mariadb": "MariaDB",
+    "clickhouse": "ClickHouse",
 }
 
 

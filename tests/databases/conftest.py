@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from benchmarks.database_connections import OPEN, Connection
+from benchmarks.database_connections import INSTALLED, OPEN, Connection
 
 
 @contextmanager
@@ -24,10 +23,6 @@ def opened(name: str, folder: Path) -> Iterator[Connection]:
         yield connection
     finally:
         way.__exit__(None, None, None)
-
-
-INSTALLED = [name for name in OPEN if name != "clickhouse" or find_spec("chdb")]
-"""ClickHouse has an environment of its own: see `make nightly-clickhouse`."""
 
 
 @pytest.fixture(scope="session", params=INSTALLED)
