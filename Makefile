@@ -2,7 +2,8 @@
 # test   install the rest (torch and Spark too), and run the tests: on DuckDB 2.0, beside them those
 #        of Spark where there is Java, and on DuckDB 1.5 what depends on the version
 # nightly  the long tests: many rows, thousands of random pipelines, fuzzing, the kernels of Triton,
-#        the shim for all platforms, a project of dbt, and the remaining SQL tests on DuckDB 1.5
+#        the shim for all platforms, a project of dbt, exported models in ClickHouse, and the
+#        remaining SQL tests on DuckDB 1.5
 # lint   ruff, mypy --strict and the import layers
 # bench  time scoring beside the source libraries and others, family by family (hours)
 # bench-cascades  time approximate queries beside exact ones (needs PostgreSQL: apt-get install postgresql)

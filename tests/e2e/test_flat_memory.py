@@ -14,9 +14,8 @@ pytestmark = pytest.mark.skipif(
     not Path("/proc/self/statm").exists(), reason="the system does not say how much memory is used"
 )
 
-FLAT = 25.0
-"""Megabytes. DuckDB never forgets a function, which is 13 to 17 of them for 300 models; a forest
-and what is made of it would be some 30 more."""
+FLAT = 20.0
+"""Megabytes."""
 
 
 def grown(kind: str, before: int, rounds: int, folder: Path) -> tuple[int, float]:
