@@ -4,7 +4,7 @@ WITH sqlml_0 AS (
 ), sqlml_1 AS (
   SELECT "id", sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it''s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1 FROM sqlml_0 OFFSET 0
 ), sqlml_2 AS (
-  SELECT "id", sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + (sqlml_x0 * '0.0038133518481121204'::float8) + (sqlml_x1 * '0.0038133518481121204'::float8) + '-0.14872072207637269'::float8) AS sqlml_v2 FROM sqlml_1 OFFSET 0
+  SELECT "id", sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + (sqlml_x0 * '0.005859375'::float8) + (sqlml_x1 * '-0.009765625'::float8) + '-0.166015625'::float8) AS sqlml_v2 FROM sqlml_1 OFFSET 0
 ), sqlml_3 AS (
   SELECT "id", sqlml_v2, CASE WHEN sqlml_v2 < '-709.782712893384'::float8 THEN '0.0'::float8 ELSE (CAST(1 AS DOUBLE PRECISION) / (1 + CASE WHEN (-sqlml_v2) > '709.782712893384'::float8 THEN 'infinity'::float8 WHEN (-sqlml_v2) < '-745.1332191019411'::float8 THEN '0.0'::float8 ELSE EXP((-sqlml_v2)) END)) END AS sqlml_v3, CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN 1 ELSE 0 END AS sqlml_v4 FROM sqlml_2 OFFSET 0
 )
@@ -18,7 +18,7 @@ WITH sqlml_0 AS (
 ), sqlml_1 AS (
   SELECT sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it''s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1, (sqlml_x0 - '19.0'::float8) AS sqlml_v2, (sqlml_x1 - '20.0'::float8) AS sqlml_v3 FROM sqlml_0 OFFSET 0
 ), sqlml_2 AS (
-  SELECT sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + ((CAST(sqlml_v2 AS DOUBLE PRECISION) / '11.532562594670797'::float8) * '0.04397771888385659'::float8) + ((CAST(sqlml_v3 AS DOUBLE PRECISION) / '11.532562594670797'::float8) * '0.04397771888385659'::float8) + '-2.0875808018769423e-18'::float8) AS sqlml_v4 FROM sqlml_1 OFFSET 0
+  SELECT sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + ((CAST(sqlml_v2 AS DOUBLE PRECISION) / '8.0'::float8) * '0.046875'::float8) + ((CAST(sqlml_v3 AS DOUBLE PRECISION) / '16.0'::float8) * '-0.15625'::float8) + '-0.25'::float8) AS sqlml_v4 FROM sqlml_1 OFFSET 0
 )
 SELECT CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN NULL ELSE CASE CAST(CASE WHEN ((sqlml_v4 > '0.0'::float8) AND NOT (sqlml_v4 IS NULL)) THEN 1 ELSE 0 END AS BIGINT) WHEN 0 THEN 'no' WHEN 1 THEN 'yes' END END FROM sqlml_2
 $model$;
@@ -30,7 +30,7 @@ WITH sqlml_0 AS (
 ), sqlml_1 AS (
   SELECT sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it''s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1 FROM sqlml_0 OFFSET 0
 ), sqlml_2 AS (
-  SELECT sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + (sqlml_x0 * '0.0038133518481121204'::float8) + (sqlml_x1 * '0.0038133518481121204'::float8) + '-0.14872072207637269'::float8) AS sqlml_v2 FROM sqlml_1 OFFSET 0
+  SELECT sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + (sqlml_x0 * '0.005859375'::float8) + (sqlml_x1 * '-0.009765625'::float8) + '-0.166015625'::float8) AS sqlml_v2 FROM sqlml_1 OFFSET 0
 )
 SELECT CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN NULL ELSE ('1.0'::float8 - CASE WHEN sqlml_v2 < '-709.782712893384'::float8 THEN '0.0'::float8 ELSE (CAST(1 AS DOUBLE PRECISION) / (1 + CASE WHEN (-sqlml_v2) > '709.782712893384'::float8 THEN 'infinity'::float8 WHEN (-sqlml_v2) < '-745.1332191019411'::float8 THEN '0.0'::float8 ELSE EXP((-sqlml_v2)) END)) END) END FROM sqlml_2
 $model$;
@@ -42,7 +42,7 @@ WITH sqlml_0 AS (
 ), sqlml_1 AS (
   SELECT sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it''s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1 FROM sqlml_0 OFFSET 0
 ), sqlml_2 AS (
-  SELECT sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + (sqlml_x0 * '0.0038133518481121204'::float8) + (sqlml_x1 * '0.0038133518481121204'::float8) + '-0.14872072207637269'::float8) AS sqlml_v2 FROM sqlml_1 OFFSET 0
+  SELECT sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + (sqlml_x0 * '0.005859375'::float8) + (sqlml_x1 * '-0.009765625'::float8) + '-0.166015625'::float8) AS sqlml_v2 FROM sqlml_1 OFFSET 0
 )
 SELECT CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN NULL ELSE CASE WHEN sqlml_v2 < '-709.782712893384'::float8 THEN '0.0'::float8 ELSE (CAST(1 AS DOUBLE PRECISION) / (1 + CASE WHEN (-sqlml_v2) > '709.782712893384'::float8 THEN 'infinity'::float8 WHEN (-sqlml_v2) < '-745.1332191019411'::float8 THEN '0.0'::float8 ELSE EXP((-sqlml_v2)) END)) END END FROM sqlml_2
 $model$;
@@ -54,7 +54,7 @@ WITH sqlml_0 AS (
 ), sqlml_1 AS (
   SELECT sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it''s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1 FROM sqlml_0 OFFSET 0
 )
-SELECT CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN NULL ELSE ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + (sqlml_x0 * '0.0038133518481121204'::float8) + (sqlml_x1 * '0.0038133518481121204'::float8) + '-0.14872072207637269'::float8) END FROM sqlml_1
+SELECT CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN NULL ELSE ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + (sqlml_x0 * '0.005859375'::float8) + (sqlml_x1 * '-0.009765625'::float8) + '-0.166015625'::float8) END FROM sqlml_1
 $model$;
 
 CREATE VIEW "trees_scores" AS

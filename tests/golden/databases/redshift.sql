@@ -4,7 +4,7 @@ WITH sqlml_0 AS (
 ), sqlml_1 AS (
   SELECT "id", sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it\'s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1 FROM sqlml_0
 ), sqlml_2 AS (
-  SELECT "id", sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + (sqlml_x0 * '0.0038133518481121204'::float8) + (sqlml_x1 * '0.0038133518481121204'::float8) + '-0.14872072207637269'::float8) AS sqlml_v2 FROM sqlml_1
+  SELECT "id", sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '-1.6303676445651103'::float8) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE PRECISION) * '1.63036764456511'::float8) + (sqlml_x0 * '0.005859375'::float8) + (sqlml_x1 * '-0.009765625'::float8) + '-0.166015625'::float8) AS sqlml_v2 FROM sqlml_1
 ), sqlml_3 AS (
   SELECT "id", sqlml_v2, CASE WHEN sqlml_v2 < '-709.782712893384'::float8 THEN '0.0'::float8 ELSE (CAST(1 AS DOUBLE PRECISION) / (1 + CASE WHEN (-sqlml_v2) > '709.782712893384'::float8 THEN 'infinity'::float8 WHEN (-sqlml_v2) < '-745.1332191019411'::float8 THEN '0.0'::float8 ELSE EXP((-sqlml_v2)) END)) END AS sqlml_v3, CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > '1.7976931348623157e+308'::float8) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > '1.7976931348623157e+308'::float8) THEN 1 ELSE 0 END AS sqlml_v4 FROM sqlml_2
 )

@@ -4,7 +4,7 @@ WITH sqlml_0 AS (
 ), sqlml_1 AS (
   SELECT "id", sqlml_x0, sqlml_x1, CAST(CASE sqlml_x2 WHEN 'basic' THEN 0 WHEN 'it''s' THEN 1 ELSE -1 END AS BIGINT) AS sqlml_v1 FROM sqlml_0
 ), sqlml_2 AS (
-  SELECT "id", sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE) * -1.6303676445651103e0) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE) * 1.63036764456511e0) + (sqlml_x0 * 0.0038133518481121204e0) + (sqlml_x1 * 0.0038133518481121204e0) + -0.14872072207637269e0) AS sqlml_v2 FROM sqlml_1
+  SELECT "id", sqlml_x0, sqlml_x1, sqlml_v1, ((CAST(CASE WHEN sqlml_v1 = 0 THEN 1 ELSE 0 END AS DOUBLE) * -1.6303676445651103e0) + (CAST(CASE WHEN sqlml_v1 = 1 THEN 1 ELSE 0 END AS DOUBLE) * 1.63036764456511e0) + (sqlml_x0 * 0.005859375e0) + (sqlml_x1 * -0.009765625e0) + -0.166015625e0) AS sqlml_v2 FROM sqlml_1
 ), sqlml_3 AS (
   SELECT "id", sqlml_v2, CASE WHEN sqlml_v2 < -709.782712893384e0 THEN 0.0e0 ELSE (CAST(1 AS DOUBLE) / (1 + CASE WHEN (-sqlml_v2) > 709.782712893384e0 THEN infinity() WHEN (-sqlml_v2) < -745.1332191019411e0 THEN 0.0e0 ELSE EXP((-sqlml_v2)) END)) END AS sqlml_v3, CASE WHEN sqlml_v1 < 0 OR (sqlml_x0 IS NULL) OR (ABS(sqlml_x0) > 1.7976931348623157e+308) OR (sqlml_x1 IS NULL) OR (ABS(sqlml_x1) > 1.7976931348623157e+308) THEN 1 ELSE 0 END AS sqlml_v4 FROM sqlml_2
 )
